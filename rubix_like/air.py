@@ -1,0 +1,53 @@
+"""Vacuum and air wavelengths (Ciddor 1996, Applied Optics 35, 1566; standard air, 15 C, 450 ppm CO2).
+
+Below 2000 Angstrom (vacuum) wavelengths are quoted in vacuum by convention and no conversion is made.
+"""
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+CONVERSION_LIMIT: float = 2000.0
+"""Vacuum Angstrom; shorter wavelengths are the same in both media."""
+
+# Ciddor 1996, eq. 1: 1e8 (n - 1) = k1 / (k0 - s^2) + k3 / (k2 - s^2), s in 1/micron.
+_K0, _K1, _K2, _K3 = 238.0185, 5792105.0, 57.362, 167917.0
+
+
+def refractive_index(vacuum: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
+    """n of standard air at vacuum wavelengths in Angstrom; 1 below `CONVERSION_LIMIT`."""
+    vacuum = np.asarray(vacuum, dtype=np.float64)
+    s2 = (1e4 / np.maximum(vacuum, CONVERSION_LIMIT)) ** 2
+    index = 1.0 + 1e-8 * (_K1 / (_K0 - s2) + _K3 / (_K2 - s2))
+    return np.where(vacuum < CONVERSION_LIMIT, 1.0, index)
+
+
+def to_air(vacuum: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
+    """Air wavelengths (Angstrom) of vacuum wavelengths: lambda_vac / n(lambda_vac)."""
+    return np.asarray(vacuum, dtype=np.float64) / refractive_index(vacuum)
+
+
+def to_vacuum(air: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
+    """Vacuum wavelengths (Angstrom) of air wavelengths, by fixed-point iteration of `to_air` to 1e-14.
+
+    An air wavelength between the air and the vacuum value of `CONVERSION_LIMIT` (0.65 A wide) has no
+    vacuum counterpart by the convention; it is mapped as if the refractive index went on.
+    """
+    air = np.asarray(air, dtype=np.float64)
+    limit = CONVERSION_LIMIT / refractive_index(np.array([CONVERSION_LIMIT]))[0]
+    vacuum = np.where(air < limit, air, np.maximum(air * 1.00028, CONVERSION_LIMIT))
+    for _ in range(20):
+        vacuum = np.where(air < limit, air, air * refractive_index(np.maximum(vacuum, CONVERSION_LIMIT)))
+    return vacuum
+
+
+def vacuum_per_air(vacuum: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
+    """d lambda_vac / d lambda_air at vacuum wavelengths; multiplies a flux per vacuum Angstrom into one per air Angstrom.
+
+    From lambda_air = lambda / n: d lambda_air / d lambda = (1 - (lambda / n) dn/dlambda) / n.
+    """
+    vacuum = np.asarray(vacuum, dtype=np.float64)
+    s2 = (1e4 / np.maximum(vacuum, CONVERSION_LIMIT)) ** 2
+    slope = -1e-8 * (_K1 / (_K0 - s2) ** 2 + _K3 / (_K2 - s2) ** 2) * 2 * s2 / np.maximum(vacuum, CONVERSION_LIMIT)
+    index = refractive_index(vacuum)
+    return np.where(vacuum < CONVERSION_LIMIT, 1.0, index / (1.0 - vacuum / index * slope))

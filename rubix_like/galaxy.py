@@ -1,0 +1,114 @@
+"""A galaxy as particles: equinox pytrees of float arrays, in kpc, km/s, Msun and log10 yr."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+Particles3 = Float[Array | np.ndarray, "particle 3"]
+Particles1 = Float[Array | np.ndarray, " particle"]
+
+
+def _check_shapes(name: str, arrays: dict[str, Any], vectors: tuple[str, ...]) -> None:
+    """Raise ValueError unless all arrays hold the same number of particles (shapes only, so it works on tracers)."""
+    count = np.shape(arrays[vectors[0]])[:1]
+    for field, value in arrays.items():
+        if value is None:
+            continue
+        expected = (*count, 3) if field in vectors else count
+        if np.shape(value) != expected or len(count) != 1:
+            raise ValueError(
+                f"{name}.{field}: expected shape {expected if len(count) == 1 else '(N, 3)'}, got {np.shape(value)}; "
+                f"every field of one particle kind holds the same number of particles"
+            )
+
+
+class Stars(eqx.Module):
+    """Star particles, each a simple stellar population (every leaf a float array over the same particles).
+
+    | field | shape | unit |
+    |---|---|---|
+    | position | (particle, 3) | kpc, from the galaxy's centre |
+    | velocity | (particle, 3) | km/s, relative to the galaxy |
+    | initial_mass | (particle,) | Msun at birth (SSP spectra are per unit of it) |
+    | log_age | (particle,) | log10(age / yr); an age of 0 is stored as 0 |
+    | metallicity | (particle,) | metal mass fraction Z |
+    | mass | (particle,) or None | Msun now |
+    | smoothing_length | (particle,) or None | kpc |
+    | weight | (particle,) or None | 1 for a particle, 0 for padding; set by `shard`, never by hand |
+    """
+
+    position: Particles3
+    velocity: Particles3
+    initial_mass: Particles1
+    log_age: Particles1
+    metallicity: Particles1
+    mass: Particles1 | None = None
+    smoothing_length: Particles1 | None = None
+    weight: Particles1 | None = None
+
+    def __check_init__(self) -> None:
+        _check_shapes("Stars", vars(self), ("position", "velocity"))
+
+
+class Gas(eqx.Module):
+    """Gas particles or cells (every leaf a float array over the same particles).
+
+    | field | shape | unit |
+    |---|---|---|
+    | position | (particle, 3) | kpc, from the galaxy's centre |
+    | velocity | (particle, 3) | km/s, relative to the galaxy |
+    | mass | (particle,) | Msun |
+    | metallicity | (particle,) | metal mass fraction Z |
+    | temperature | (particle,) or None | K |
+    | density | (particle,) or None | Msun / kpc^3 |
+    | star_formation_rate | (particle,) or None | Msun / yr |
+    | hydrogen_fraction, oxygen_fraction | (particle,) or None | mass fractions |
+    | smoothing_length | (particle,) or None | kpc |
+    """
+
+    position: Particles3
+    velocity: Particles3
+    mass: Particles1
+    metallicity: Particles1
+    temperature: Particles1 | None = None
+    density: Particles1 | None = None
+    star_formation_rate: Particles1 | None = None
+    hydrogen_fraction: Particles1 | None = None
+    oxygen_fraction: Particles1 | None = None
+    smoothing_length: Particles1 | None = None
+
+    def __check_init__(self) -> None:
+        _check_shapes("Gas", vars(self), ("position", "velocity"))
+
+
+class Galaxy(eqx.Module):
+    """Stars and, where there is any, gas of one galaxy; a pytree of float leaves only, so that it can be differentiated."""
+
+    stars: Stars
+    gas: Gas | None = None
+
+
+class GalaxyInfo(eqx.Module):
+    """What is known of a galaxy beside its particles: plain values, never differentiated.
+
+    `redshift` is the snapshot's own (None when it has none), `universe_age` in yr at that redshift (upper limit of the
+    stars' ages; None: not checked). `initial_mass` says where the birth masses come from: "file", "missing" (then the
+    galaxy holds the current mass there until `load_galaxy` fills it in) or a sentence. `notes` are sentences for the
+    run's summary; `center` (kpc in the file's frame) and `bulk_velocity` (km/s) are what the reader took off.
+    """
+
+    name: str
+    reader: str
+    source: str
+    simulation: str = ""
+    redshift: float | None = None
+    cosmology: str = ""
+    universe_age: float | None = None
+    n_stars: int = 0
+    n_gas: int = 0
+    center: tuple[float, float, float] | None = None
+    bulk_velocity: tuple[float, float, float] | None = None
+    initial_mass: str = "file"
+    notes: tuple[str, ...] = ()

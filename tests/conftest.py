@@ -1,0 +1,39 @@
+"""Test set-up: 8 virtual CPU devices, 64-bit on, strict promotion, runtime shape and type checks of the package."""
+
+import os
+from pathlib import Path
+
+import jax
+import pytest
+from jaxtyping import install_import_hook
+
+jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+_hook = install_import_hook("rubix_like", "beartype.beartype")
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run the tests marked slow and install")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--slow"):
+        return
+    skip = pytest.mark.skip(reason="slow: run with --slow")
+    for item in items:
+        if "slow" in item.keywords or "install" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """Folder of the real galaxies, $RUBIX_LIKE_TEST_DATA or ../shared/data; tests that need it are skipped without it."""
+    folder = Path(os.environ.get("RUBIX_LIKE_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
+    if not (folder / "galaxies").is_dir():
+        pytest.skip(f"real galaxies not found in {folder} (set RUBIX_LIKE_TEST_DATA)")
+    return folder
