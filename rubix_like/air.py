@@ -42,7 +42,7 @@ def to_vacuum(air: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
 
 
 def vacuum_per_air(vacuum: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
-    """d lambda_vac / d lambda_air at vacuum wavelengths; multiplies a flux per vacuum Angstrom into one per air Angstrom.
+    """d lambda_vac / d lambda_air at vacuum wavelengths; turns a flux per vacuum Angstrom into one per air Angstrom.
 
     From lambda_air = lambda / n: d lambda_air / d lambda = (1 - (lambda / n) dn/dlambda) / n.
     """

@@ -3,15 +3,17 @@
 import numpy as np
 from astropy import constants, units
 
-SPEED_OF_LIGHT: float = constants.c.to_value(units.km / units.s)
+SPEED_OF_LIGHT: float = float(constants.c.to_value(units.km / units.s))
 """km/s"""
 
-ARCSEC_PER_RADIAN: float = units.radian.to(units.arcsec)
+ARCSEC_PER_RADIAN: float = float(units.radian.to(units.arcsec))
 
 CUBE_FLUX_UNIT = 1e-20 * units.erg / units.s / units.cm**2
 """Unit of a line flux; a cube holds this per Angstrom."""
 
-SOLAR_LUMINOSITY_AT_1_MPC: float = (constants.L_sun / (4 * np.pi * (1 * units.Mpc) ** 2)).to_value(CUBE_FLUX_UNIT)
+SOLAR_LUMINOSITY_AT_1_MPC: float = float(
+    (constants.L_sun / (4 * np.pi * (1 * units.Mpc) ** 2)).to_value(CUBE_FLUX_UNIT)
+)
 """Flux of 1 Lsun at 1 Mpc in 1e-20 erg/s/cm2 (3199.344)."""
 
 FWHM_PER_SIGMA: float = float(np.sqrt(8 * np.log(2)))

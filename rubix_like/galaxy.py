@@ -66,6 +66,7 @@ class Gas(eqx.Module):
     | star_formation_rate | (particle,) or None | Msun / yr |
     | hydrogen_fraction, oxygen_fraction | (particle,) or None | mass fractions |
     | smoothing_length | (particle,) or None | kpc |
+    | weight | (particle,) or None | 1 for a particle, 0 for padding; set by `shard`, never by hand |
     """
 
     position: Particles3
@@ -78,6 +79,7 @@ class Gas(eqx.Module):
     hydrogen_fraction: Particles1 | None = None
     oxygen_fraction: Particles1 | None = None
     smoothing_length: Particles1 | None = None
+    weight: Particles1 | None = None
 
     def __check_init__(self) -> None:
         _check_shapes("Gas", vars(self), ("position", "velocity"))

@@ -1,0 +1,41 @@
+"""Configuration of a run: YAML in, checked and frozen settings out."""
+
+from rubix_like.config.instrument import (
+    ApertureSettings,
+    InstrumentSettings,
+    LSFSettings,
+    PSFSettings,
+    WavelengthSettings,
+)
+from rubix_like.config.loading import load_config
+from rubix_like.config.models import (
+    DevicesSettings,
+    EngineSettings,
+    NoiseSettings,
+    ObservationSettings,
+    OutputSettings,
+    RunConfig,
+    SSPSettings,
+    json_schema,
+)
+from rubix_like.config.pipeline import PipelineSettings, StageSettings, load_pipeline
+
+__all__ = [
+    "ApertureSettings",
+    "DevicesSettings",
+    "EngineSettings",
+    "InstrumentSettings",
+    "LSFSettings",
+    "NoiseSettings",
+    "ObservationSettings",
+    "OutputSettings",
+    "PSFSettings",
+    "PipelineSettings",
+    "RunConfig",
+    "SSPSettings",
+    "StageSettings",
+    "WavelengthSettings",
+    "json_schema",
+    "load_config",
+    "load_pipeline",
+]

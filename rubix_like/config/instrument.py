@@ -1,0 +1,240 @@
+"""Settings of an instrument: a preset (one YAML file) with any of its values overridden."""
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializationInfo,
+    StrictBool,
+    ValidationInfo,
+    WithJsonSchema,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
+
+from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, parse_quantity
+from rubix_like.config.settings import Settings
+from rubix_like.config.yaml_files import find_file, read_section
+from rubix_like.errors import ConfigError
+from rubix_like.resources import resource_names
+
+FIT_TOLERANCE: float = 1e-3
+"""Fraction of a step (of a spaxel) by which a range may fall short of its last bin (spaxel) and still hold it."""
+
+STEP_UNITS: dict[str, str] = {"linear": "Angstrom", "log": "dex"}
+
+_MERGED_SECTIONS = ("wavelength", "psf")
+
+
+def _whole(count: float) -> int:
+    """How many whole steps `count` holds, forgiving a shortfall of `FIT_TOLERANCE`."""
+    return math.floor(count + FIT_TOLERANCE)
+
+
+def _require_only(*names: str) -> ConfigDict:
+    """JSON schema in which only `names` are required: a preset gives what the section leaves out."""
+    return ConfigDict(json_schema_extra=lambda schema: schema.update(required=list(names)))
+
+
+def _one_or_many(schema: dict[str, Any]) -> WithJsonSchema:
+    quantity = [{"type": "number"}, {"type": "string"}]
+    return WithJsonSchema({"anyOf": [*quantity, {"type": "array", "items": {"anyOf": quantity}, **schema}]})
+
+
+def _both_sides(value: object) -> object:
+    return value if isinstance(value, list | tuple) else (value, value)
+
+
+def _as_tuple(value: object) -> object:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+PositiveAngstrom = Annotated[Angstrom, Field(gt=0)]
+Sides = Annotated[tuple[Arcsec, Arcsec], BeforeValidator(_both_sides), _one_or_many({"minItems": 2, "maxItems": 2})]
+Widths = Annotated[tuple[PositiveAngstrom, ...], BeforeValidator(_as_tuple), _one_or_many({"minItems": 1})]
+
+
+class PSFSettings(Settings):
+    """Point spread function, the same at all wavelengths."""
+
+    model_config = _require_only()
+
+    kind: Literal["gaussian"] = "gaussian"
+    fwhm: Annotated[Arcsec, Field(gt=0)]
+    """Full width at half maximum in arcsec."""
+
+
+class ApertureSettings(Settings):
+    """Part of the field that sees the sky; spaxels outside are masked, after the PSF."""
+
+    shape: Literal["rectangle", "circle", "hexagon"]
+    size: Annotated[Arcsec, Field(gt=0)] | None = None
+    """Side of the rectangle, diameter of the circle, corner to corner of the hexagon in arcsec; null: the field."""
+
+
+class WavelengthSettings(Settings):
+    """The detector's spectral bins, by the centres of the first and the last."""
+
+    model_config = _require_only()
+
+    sampling: Literal["linear", "log"] = "linear"
+    """Bins of equal width in wavelength, or in its logarithm."""
+    medium: Literal["air", "vacuum"]
+    """Medium of start, stop, step, of the LSF and of the cube's own axis."""
+    start: PositiveAngstrom
+    """Centre of the first bin in Angstrom."""
+    stop: PositiveAngstrom
+    """Centre of the last bin in Angstrom."""
+    step: Annotated[float, Field(gt=0), WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]})]
+    """Bin width: Angstrom where sampling is linear, dex where it is log."""
+
+    @field_validator("step", mode="before")
+    @classmethod
+    def _parse_step(cls, value: object, info: ValidationInfo) -> object:
+        unit = STEP_UNITS.get(info.data.get("sampling", ""))
+        return parse_quantity(value, unit) if unit else 1.0  # a wrong sampling is an error of its own
+
+    @field_serializer("step")
+    def _format_step(self, value: float, info: SerializationInfo) -> float | str:
+        return f"{value!r} {STEP_UNITS[self.sampling]}" if (info.context or {}).get(WITH_UNITS) else value
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.stop < self.start:
+            raise ValueError(f"expected start <= stop, got {self.start} and {self.stop} Angstrom")
+        return self
+
+    @property
+    def n_wave(self) -> int:
+        """Number of bins: those whose centre is not beyond `stop` (by more than `FIT_TOLERANCE` of a step)."""
+        span = math.log10(self.stop / self.start) if self.sampling == "log" else self.stop - self.start
+        return _whole(span / self.step) + 1
+
+
+class LSFSettings(Settings):
+    """Width of the line spread function (Gaussian), stated in one of four ways.
+
+    `polynomial` (FWHM in Angstrom, coefficients of ascending powers of the wavelength in Angstrom), one `fwhm`, or a
+    table of `wavelength` with `fwhm` or `resolving_power` (wavelength / FWHM), linear between and constant beyond.
+    Wavelengths are observed ones, in the instrument's medium.
+    """
+
+    polynomial: Annotated[tuple[Number, ...], Field(min_length=1)] | None = None
+    wavelength: Annotated[tuple[PositiveAngstrom, ...], Field(min_length=2)] | None = None
+    fwhm: Widths | None = None
+    resolving_power: Annotated[tuple[Annotated[Number, Field(gt=0)], ...], Field(min_length=2)] | None = None
+    includes_pixel: StrictBool = False
+    """Whether the width was measured on binned lines, so that it holds the bin's own width too."""
+
+    @model_validator(mode="after")
+    def _check_one_way(self) -> Self:
+        given = {name for name in ("polynomial", "wavelength", "fwhm", "resolving_power") if getattr(self, name)}
+        if given not in ({"polynomial"}, {"fwhm"}, {"wavelength", "fwhm"}, {"wavelength", "resolving_power"}):
+            raise ValueError(
+                "expected exactly one of: polynomial; fwhm; wavelength and fwhm; wavelength and resolving_power; got "
+                f"{' and '.join(sorted(given)) or 'none'} (an lsf section replaces the preset's whole one)"
+            )
+        values = self.fwhm or self.resolving_power or ()
+        if len(values) != len(self.wavelength or (None,)) and not self.polynomial:
+            raise ValueError(
+                f"expected one value per wavelength, got {len(values)} for {len(self.wavelength or (None,))}"
+            )
+        if self.wavelength and np.any(np.diff(self.wavelength) <= 0):
+            raise ValueError(f"expected increasing wavelengths, got {list(self.wavelength)}")
+        return self
+
+
+class InstrumentSettings(Settings):
+    """An integral-field spectrograph: `name` is a preset (or the path of a .yaml file), other keys override it.
+
+    `wavelength` and `psf` are merged with the preset's key by key, every other key replaces the preset's value;
+    `psf: null` and `lsf: null` switch them off. A section that states every key, as a recorded run does, needs no
+    preset file.
+    """
+
+    model_config = _require_only("name")
+
+    name: str
+    telescope: str = ""
+    description: str = ""
+    source: str = ""
+    """Where the values were published."""
+    pixel_scale: Annotated[Arcsec, Field(gt=0)]
+    """Side of a spaxel in arcsec."""
+    fov: Sides
+    """Field of view in arcsec: one side, or [x, y]; the whole spaxels that fit in it are used."""
+    aperture: ApertureSettings | None = None
+    wavelength: WavelengthSettings
+    psf: PSFSettings | None = None
+    lsf: LSFSettings | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _merge_preset(cls, data: object) -> object:
+        return with_preset(data) if isinstance(data, Mapping) else data
+
+    @field_validator("fov")
+    @classmethod
+    def _check_spaxels(cls, value: tuple[float, float], info: ValidationInfo) -> tuple[float, float]:
+        pixel_scale = info.data.get("pixel_scale", 0.0)
+        if any(side <= 0 or (pixel_scale and _whole(side / pixel_scale) < 1) for side in value):
+            raise ValueError(
+                f"expected a field of at least one spaxel of {pixel_scale} arcsec, got {value[0]} x {value[1]} arcsec"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _check_lsf(self) -> Self:
+        if self.lsf is not None and self.lsf.polynomial is not None:
+            sample = np.linspace(self.wavelength.start, self.wavelength.stop, 1001)
+            narrowest = float(np.min(np.polynomial.polynomial.polyval(sample, np.array(self.lsf.polynomial))))
+            if narrowest <= 0:
+                raise ValueError(
+                    f"lsf.polynomial: expected a positive FWHM over the detector, got {narrowest:g} Angstrom"
+                )
+        return self
+
+    @property
+    def n_spaxel_xy(self) -> tuple[int, int]:
+        """(n_x, n_y): the whole spaxels that fit in the field."""
+        return _whole(self.fov[0] / self.pixel_scale), _whole(self.fov[1] / self.pixel_scale)
+
+
+def is_complete(section: Mapping[str, Any]) -> bool:
+    """Whether an instrument section states every key, so that its preset no longer matters."""
+    return set(InstrumentSettings.model_fields) <= set(section)
+
+
+def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
+    """The preset called `section["name"]` overridden by `section`; raises ConfigError if there is no such preset."""
+    name = section.get("name")
+    if not isinstance(name, str):
+        known = ", ".join(resource_names("instruments"))
+        raise ConfigError(f"expected the key 'name': one of {known}, or the path of a .yaml file; got {name!r}")
+    if is_complete(section):
+        return dict(section)
+    preset = read_section(find_file("instruments", name))
+    merged = {**preset, **section}
+    for key in _MERGED_SECTIONS:
+        if isinstance(preset.get(key), Mapping) and isinstance(section.get(key), Mapping):
+            merged[key] = {**preset[key], **section[key]}
+    _check_step_given(preset.get("wavelength"), section.get("wavelength"))
+    return merged
+
+
+def _check_step_given(preset: object, override: object) -> None:
+    """Refuse to read the preset's step in another unit."""
+    if not (isinstance(preset, Mapping) and isinstance(override, Mapping)) or "step" in override:
+        return
+    sampling = override.get("sampling")
+    if sampling in STEP_UNITS and sampling != preset.get("sampling", "linear"):
+        raise ConfigError(
+            f"wavelength.sampling: {sampling} changes the unit of wavelength.step to {STEP_UNITS[sampling]}; "
+            f"expected wavelength.step beside it, got none"
+        )

@@ -1,0 +1,84 @@
+"""From a file, a packaged name or a dict, with overrides, to a checked `RunConfig`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from rubix_like.config.instrument import is_complete
+from rubix_like.config.messages import explain
+from rubix_like.config.models import RunConfig
+from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
+from rubix_like.errors import ConfigError
+
+
+def load_config(
+    source: str | Path | Mapping[str, Any] | RunConfig, overrides: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """The checked configuration in `source`, with `overrides` put on top.
+
+    `source` is the path of a YAML file, the name of a packaged configuration ("quickstart"), a dict of sections or a
+    RunConfig; none of them is changed. `overrides` maps dotted keys to values, text being read as YAML:
+    `{"observation.inclination": "40 deg", "noise.signal_to_noise": 50, "instrument.psf": "null"}`. An override below a
+    missing or null section creates it. Raises ConfigError that names the key, what was expected and what came.
+    """
+    if isinstance(source, RunConfig) and not overrides:
+        return source
+    sections, place = _read(source)
+    for key, value in (overrides or {}).items():
+        sections = _overridden(sections, key, value)
+    try:
+        return RunConfig.model_validate(sections)
+    except ValidationError as error:
+        place = f"{place} (with overrides)" if overrides else place
+        raise ConfigError(explain(error, RunConfig, place)) from error
+
+
+def _read(source: str | Path | Mapping[str, Any] | RunConfig) -> tuple[dict[str, Any], str]:
+    """The sections of `source` and the words for it in an error."""
+    if isinstance(source, RunConfig):
+        return {name: getattr(source, name) for name in RunConfig.model_fields}, "configuration"
+    if isinstance(source, Mapping):
+        return dict(source), "configuration"
+    path = source if isinstance(source, Path) and source.is_file() else find_file("configs", str(source))
+    return read_section(path), str(path)
+
+
+def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, Any]:
+    """A copy of `sections` in which the dotted `key` holds `value`; only the sections on the way are copied."""
+    *parents, last = key.split(".")
+    if not all((*parents, last)):
+        raise ConfigError(f"override '{key}': expected a dotted key such as observation.redshift")
+    if isinstance(value, str):
+        value = parse_yaml(value, f"override '{key}={value}'")
+    if key == "instrument.name":
+        _check_new_name(sections.get("instrument"), value)
+    result = dict(sections)
+    section = result
+    for depth, name in enumerate(parents, start=1):
+        section[name] = _as_section(section.get(name), ".".join(parents[:depth]), key)
+        section = section[name]
+    section[last] = value
+    return result
+
+
+def _as_section(value: object, name: str, key: str) -> dict[str, Any]:
+    """A copy of the section `name` on the way to `key`: an empty one where there is none."""
+    if value is None:
+        return {}
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise ConfigError(f"override '{key}': expected '{name}' to be a section, got the value {value!r}")
+
+
+def _check_new_name(section: object, name: object) -> None:
+    """Refuse to call a fully recorded instrument by another name: its values would stay those of the old one."""
+    values = section.model_dump() if isinstance(section, BaseModel) else section
+    if isinstance(values, Mapping) and is_complete(values) and values["name"] != name:
+        raise ConfigError(
+            f"override 'instrument.name={name}': the configuration records every value of '{values['name']}', which "
+            f"would stay; expected the whole section, 'instrument={{name: {name}}}'"
+        )

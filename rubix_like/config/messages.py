@@ -1,0 +1,103 @@
+"""From pydantic's list of errors to one text: the dotted key, what was expected, what came, the nearest known word."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from rubix_like.errors import suggest
+
+_LIMITS = {
+    "greater_than": ("gt", "a number > {}"),
+    "greater_than_equal": ("ge", "a number >= {}"),
+    "less_than": ("lt", "a number < {}"),
+    "less_than_equal": ("le", "a number <= {}"),
+    "too_short": ("min_length", "at least {} values"),
+    "too_long": ("max_length", "at most {} values"),
+}
+_KINDS = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "path_type": "a path",
+    "model_type": "a section ('key: value' pairs)",
+    "dict_type": "a section ('key: value' pairs)",
+    "invalid_key": "keys that are text",
+}
+
+
+def explain(error: ValidationError, model: type[BaseModel], place: str) -> str:
+    """One text for all that is wrong with the settings from `place` that `model` refused."""
+    lines: dict[str, str] = {}
+    for item in error.errors(include_url=False):
+        location = _real_parts(item["loc"])
+        lines.setdefault(dotted(location), _sentence(item, model, location))
+    texts = list(lines.values())
+    if len(texts) == 1:
+        return f"{place}: {texts[0]}"
+    return "\n  ".join([f"{place}: {len(texts)} problems:", *texts])
+
+
+def dotted(location: Sequence[str | int]) -> str:
+    """`instrument.psf.fwhm`, `observation.offset[1]`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return text.removeprefix(".")
+
+
+def _real_parts(location: Sequence[str | int]) -> tuple[str | int, ...]:
+    """The keys of a location, without the names that pydantic adds for the members of a union."""
+    parts: list[str | int] = []
+    for part in location:
+        if isinstance(part, str) and re.search(r"[\[\]()]", part):
+            break
+        parts.append(part)
+    return tuple(parts)
+
+
+def _sentence(item: ErrorDetails, model: type[BaseModel], location: tuple[str | int, ...]) -> str:
+    key, kind, context = dotted(location), item["type"], item.get("ctx", {})
+    came = f"got {_shown(item['input'])}"
+    if kind == "extra_forbidden":
+        return f"unknown key '{key}'{suggest(str(location[-1]), _known_keys(model, location[:-1]))}"
+    if kind == "missing":
+        return f"{key}: expected a value, got none"
+    if kind == "value_error":
+        return ": ".join(filter(None, (key, str(context["error"]))))
+    if kind == "literal_error":
+        choices = re.findall(r"'([^']*)'", context["expected"])
+        hint = suggest(str(item["input"]), choices)
+        return f"{key}: expected one of {', '.join(choices)}, {came}{hint if 'did you mean' in hint else ''}"
+    if kind in _LIMITS:
+        name, text = _LIMITS[kind]
+        came = f"got {context['actual_length']}" if "actual_length" in context else came
+        return f"{key}: expected {text.format(context[name])}, {came}"
+    expected = _KINDS.get(kind) or item["msg"].removeprefix("Input should be ")
+    return f"{key}: expected {expected}, {came}"
+
+
+def _shown(value: object) -> str:
+    text = "null" if value is None else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _known_keys(model: type[BaseModel], location: Sequence[str | int]) -> tuple[str, ...]:
+    """The keys of the section at `location` below `model`; empty where the section's model is not known."""
+    for part in location:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part)
+        inner = next(_models(field.annotation), None) if field else None
+        if inner is None:
+            return ()
+        model = inner
+    return tuple(model.model_fields)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The settings classes named in a type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models(argument)

@@ -1,0 +1,200 @@
+"""The settings of a run: one frozen model per section of the YAML, and `RunConfig` that holds them all."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol, Self, runtime_checkable
+
+from astropy import cosmology as astropy_cosmology
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    InstanceOf,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+
+from rubix_like.config.instrument import InstrumentSettings
+from rubix_like.config.pipeline import load_pipeline
+from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
+from rubix_like.config.settings import Settings
+from rubix_like.config.yaml_files import format_yaml
+from rubix_like.errors import ConfigError, suggest
+from rubix_like.galaxy import Galaxy, GalaxyInfo
+
+
+class SSPSettings(Settings):
+    """The library of simple stellar populations."""
+
+    library: str = "popstar"
+    """A name from `rubix-like ssp list`, or the path of a converted library."""
+
+
+class ObservationSettings(Settings):
+    """Where the galaxy is, how it is oriented and where the field points."""
+
+    redshift: Annotated[Number, Field(ge=0)]
+    """Cosmological redshift."""
+    distance: Annotated[Mpc, Field(gt=0)] | None = None
+    """Luminosity distance in Mpc; null: from redshift and cosmology (so it is required at redshift 0)."""
+    cosmology: str = "Planck18"
+    """A cosmology of astropy, by name."""
+    align: Literal["stars", "none"] | None = None
+    """'stars': rotate the stars' disc face-on first; 'none': leave the axes; null: stars if there is a reader."""
+    inclination: Degree | None = None
+    """deg; 0 is face-on."""
+    position_angle: Degree | None = None
+    """deg; of the receding major axis, from North through East."""
+    ra: Annotated[Degree, Field(ge=0, le=360)] = 0.0
+    """Right ascension of the field's centre in deg (ICRS)."""
+    dec: Annotated[Degree, Field(ge=-90, le=90)] = 0.0
+    """Declination of the field's centre in deg (ICRS)."""
+    offset: tuple[Arcsec, Arcsec] = (0.0, 0.0)
+    """(East, North) of the galaxy's centre from the field's centre in arcsec."""
+    velocity_offset: Kms = 0.0
+    """Velocity added along the line of sight in km/s, + receding."""
+
+    @field_validator("cosmology")
+    @classmethod
+    def _check_cosmology(cls, value: str) -> str:
+        if value not in astropy_cosmology.available:
+            raise ValueError(f"unknown cosmology '{value}'{suggest(value, astropy_cosmology.available)}")
+        return value
+
+    @model_validator(mode="after")
+    def _check_distance(self) -> Self:
+        if self.redshift == 0 and self.distance is None:
+            raise ValueError("redshift 0 says nothing of the distance: expected a distance (e.g. 10 Mpc), got none")
+        return self
+
+
+class EngineSettings(Settings):
+    """How the cube is computed."""
+
+    method: Literal["auto", "direct"] = "auto"
+    """'direct': every particle's spectrum is summed; 'auto': the program chooses."""
+    tolerance: Annotated[Number, Field(gt=0, lt=1)] = 1e-3
+    """Largest error of an approximate method, relative to a spectrum's mean."""
+    deposit: Literal["nearest", "cic", "tsc"] = "nearest"
+    """How a particle is shared among spaxels: 1, 4 or 9 of them. Only cic and tsc have gradients of positions."""
+    chunk: Annotated[Integer, Field(ge=1)] = 8192
+    """Particles computed at once on one device."""
+    precision: Literal["float32", "float64"] = "float32"
+    velocity_range: Annotated[Kms, Field(gt=0)] | None = None
+    """Half width of the velocity grid in km/s; null: from the galaxy."""
+
+
+class NoiseSettings(Settings):
+    """Gaussian noise of a stated signal to noise."""
+
+    signal_to_noise: Annotated[Number, Field(gt=0)]
+    seed: Annotated[Integer, Field(ge=0)] = 1
+
+
+def _parse_devices(value: object) -> object:
+    if value == "all":
+        return value
+    try:
+        number = parse_integer(value)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"expected 'all' or a number of devices >= 1, got {value!r}")
+    return number
+
+
+class DevicesSettings(Settings):
+    """The mesh of devices."""
+
+    data: Annotated[Literal["all"] | int, BeforeValidator(_parse_devices)] = "all"
+    """Devices over which the particles are spread."""
+
+
+class OutputSettings(Settings):
+    """What is written."""
+
+    path: Path = Path("cube.fits")
+    """A .fits or .fits.gz file."""
+
+    @field_validator("path")
+    @classmethod
+    def _check_suffix(cls, value: Path) -> Path:
+        if not value.name.endswith((".fits", ".fits.gz")):
+            raise ValueError(f"expected a path that ends in .fits or .fits.gz, got '{value}'")
+        return value
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """What a `galaxy` section becomes: settings (a frozen pydantic model) that can read a galaxy."""
+
+    def load(self) -> tuple[Galaxy, GalaxyInfo]:
+        """The galaxy and what is known of it beside its particles."""
+        ...
+
+
+def _parse_reader(section: object) -> object:
+    """The reader (a model from the registry) that a `galaxy` section describes; a reader and null pass through."""
+    from rubix_like.readers import READERS  # noqa: PLC0415  (readers are settings themselves)
+
+    if section is None or isinstance(section, Reader):
+        return section
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"expected a section with the key 'reader', got {section!r}")
+    name = section.get("reader")
+    if not isinstance(name, str):
+        raise ConfigError(f"expected the key 'reader': one of {', '.join(READERS.names())}; got {name!r}")
+    reader = READERS.find(name)
+    unknown = [str(key) for key in section if key not in reader.model_fields]
+    if unknown:
+        texts = [f"unknown key '{key}' of the reader '{name}'{suggest(key, reader.model_fields)}" for key in unknown]
+        raise ConfigError("; ".join(texts))
+    return reader.model_validate(dict(section))
+
+
+class _AnyReader:
+    """JSON schema of the `galaxy` section: that of any registered reader, or null."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        from rubix_like.readers import READERS  # noqa: PLC0415
+
+        readers = [handler(READERS.find(name).__pydantic_core_schema__) for name in READERS.names()]
+        named = [{"allOf": [reader, {"required": ["reader"]}]} for reader in readers]
+        return {"anyOf": [*named, {"type": "null"}]}
+
+
+class RunConfig(Settings):
+    """A whole run: what is observed, with which instrument, through which pipeline, and where the cube goes."""
+
+    galaxy: Annotated[InstanceOf[Reader] | None, BeforeValidator(_parse_reader), _AnyReader()] = None
+    """A reader (`reader: illustris`, ...) with its keys; null when the galaxy is given as arrays."""
+    ssp: SSPSettings = SSPSettings()
+    observation: ObservationSettings
+    instrument: InstrumentSettings
+    pipeline: str = "stellar"
+    """Name of a packaged pipeline, or the path of a .yaml file."""
+    engine: EngineSettings = EngineSettings()
+    noise: NoiseSettings | None = None
+    devices: DevicesSettings = DevicesSettings()
+    output: OutputSettings = OutputSettings()
+
+    @field_validator("pipeline")
+    @classmethod
+    def _check_pipeline(cls, value: str) -> str:
+        load_pipeline(value)
+        return value
+
+    @property
+    def resolved_align(self) -> Literal["stars", "none"]:
+        """`observation.align`; where it is null, 'stars' with a reader and 'none' without."""
+        return self.observation.align or ("none" if self.galaxy is None else "stars")
+
+    def to_yaml(self) -> str:
+        """The whole configuration, every quantity with its unit, as YAML that `load_config` reads back equal."""
+        return format_yaml(self.model_dump(mode="json", context={WITH_UNITS: True}))
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON schema of a run's YAML, for editors; the readers' keys are under `galaxy`."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **RunConfig.model_json_schema()}

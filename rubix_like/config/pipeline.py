@@ -1,0 +1,59 @@
+"""Settings of a pipeline: three ordered lists of stages, one for each kind of thing a stage works on."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationError
+
+from rubix_like.config.messages import explain
+from rubix_like.config.settings import Settings
+from rubix_like.config.yaml_files import find_file, read_section
+from rubix_like.errors import ConfigError
+
+
+class StageSettings(Settings):
+    """One stage: its registered name and its options."""
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
+def _parse_stage(entry: object) -> object:
+    """`name` and `{name: {option: value}}` as the fields of `StageSettings`."""
+    if isinstance(entry, str):
+        return {"name": entry}
+    if isinstance(entry, Mapping) and len(entry) == 1:
+        (name, options), *_ = entry.items()
+        if not isinstance(options, Mapping | None):
+            raise ValueError(f"expected the options of '{name}' as 'key: value' pairs, got {options!r}")
+        return {"name": name, "options": dict(options or {})}
+    if isinstance(entry, StageSettings) or (isinstance(entry, Mapping) and set(entry) == {"name", "options"}):
+        return entry
+    raise ValueError(f"expected the name of a stage, or its name with options (name: {{key: value}}), got {entry!r}")
+
+
+Stages = tuple[Annotated[StageSettings, BeforeValidator(_parse_stage)], ...]
+
+
+class PipelineSettings(Settings):
+    """A pipeline: stages on the scene, components that are painted, stages on the cube, each in order."""
+
+    name: str
+    description: str = ""
+    scene: Stages = ()
+    """Scene to scene: geometry, dust."""
+    paint: Annotated[Stages, Field(min_length=1)]
+    """Components that shine into the cube: stars."""
+    cube: Stages = ()
+    """Cube to cube: PSF, aperture, noise."""
+
+
+def load_pipeline(name: str) -> PipelineSettings:
+    """The pipeline called `name`: a packaged one or the path of a .yaml file; raises ConfigError if it is not valid."""
+    path = find_file("pipelines", name)
+    data = {"name": Path(path).stem, **read_section(path)}
+    try:
+        return PipelineSettings.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(explain(error, PipelineSettings, str(path))) from error

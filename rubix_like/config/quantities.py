@@ -1,0 +1,119 @@
+"""Types of settings that are numbers: quantities with a unit, plain numbers and integers.
+
+A quantity is written as text with any convertible unit ("0.8 arcsec", "2 arcmin") or as a bare number in the unit
+that the type states; inside the package it is a float in that unit. Numeric text ("1e5") counts as a number.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from astropy import units
+from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic_core import CoreSchema, core_schema
+
+WITH_UNITS: str = "with_units"
+"""Key of the serialisation context that makes quantities come out as text with their unit."""
+
+_NUMBER_AND_UNIT = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\d\s.].*?)\s*$")
+
+
+@dataclass(frozen=True)
+class InUnit:
+    """Marks a float setting as a quantity in `unit`: `Annotated[float, InUnit("arcsec")]`."""
+
+    unit: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(
+            lambda value: parse_quantity(value, self.unit),
+            handler(source),
+            serialization=core_schema.plain_serializer_function_ser_schema(self._serialize, info_arg=True),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        text = {"type": "string", "description": f"number and unit, e.g. '1 {self.unit}'"}
+        number = {"type": "number", "description": f"in {self.unit}"}
+        return {"anyOf": [number, text]}
+
+    def _serialize(self, value: float, info: Any) -> float | str:
+        return f"{value!r} {self.unit}" if (info.context or {}).get(WITH_UNITS) else value
+
+
+def parse_quantity(value: object, unit: str) -> float:
+    """The number of `unit` in `value`: a number, numeric text, text with a unit, or an astropy Quantity.
+
+    Raises ValueError for another physical type, for text that is no quantity and for what is not finite.
+    """
+    expected = f"expected a quantity in {unit} (e.g. '0.8 {unit}'), got {value!r}"
+    number = _as_float(value)
+    if number is None:
+        try:
+            number = float(_as_quantity(value).to_value(unit))
+        except (TypeError, ValueError) as error:
+            raise ValueError(expected) from error
+    if not math.isfinite(number):
+        raise ValueError(f"expected a finite quantity in {unit}, got {value!r}")
+    return number
+
+
+def parse_number(value: object) -> float:
+    """A finite float from a number or numeric text; raises ValueError for anything else, also for true and false."""
+    number = _as_float(value)
+    if number is None or not math.isfinite(number):
+        raise ValueError(f"expected a finite number, got {value!r}")
+    return number
+
+
+def parse_integer(value: object) -> int:
+    """An integer from an integer, a whole float or numeric text ("5e4"); raises ValueError for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lstrip("+-").isdecimal():
+        return int(value)
+    number = _as_float(value)
+    if number is None or not number.is_integer():
+        raise ValueError(f"expected a whole number, got {value!r}")
+    return int(number)
+
+
+def _as_float(value: object) -> float | None:
+    """`value` as a float where it is a bare number or numeric text, else None."""
+    if isinstance(value, bool | units.Quantity) or not (isinstance(value, str) or hasattr(value, "__float__")):
+        return None
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+
+
+def _as_quantity(value: object) -> units.Quantity:
+    """An astropy Quantity from text made of one number and one unit; raises TypeError or ValueError if it is not."""
+    if isinstance(value, units.Quantity):
+        return value
+    match = _NUMBER_AND_UNIT.match(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("not a number with a unit")
+    return float(match[1]) * units.Unit(match[2])
+
+
+_NUMERIC_TEXT = {"type": "string", "description": "numeric text, e.g. '1e5'"}
+
+Number = Annotated[float, BeforeValidator(parse_number), WithJsonSchema({"anyOf": [{"type": "number"}, _NUMERIC_TEXT]})]
+"""A finite number without a unit."""
+
+Integer = Annotated[
+    int, BeforeValidator(parse_integer), WithJsonSchema({"anyOf": [{"type": "integer"}, _NUMERIC_TEXT]})
+]
+"""A whole number; true and false are refused."""
+
+Arcsec = Annotated[float, InUnit("arcsec")]
+Degree = Annotated[float, InUnit("deg")]
+Angstrom = Annotated[float, InUnit("Angstrom")]
+Kms = Annotated[float, InUnit("km/s")]
+Kpc = Annotated[float, InUnit("kpc")]
+Mpc = Annotated[float, InUnit("Mpc")]
+Msun = Annotated[float, InUnit("Msun")]
+Gyr = Annotated[float, InUnit("Gyr")]
+Dex = Annotated[float, InUnit("dex")]

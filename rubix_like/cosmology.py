@@ -1,0 +1,108 @@
+"""Distances and stellar ages: astropy's cosmologies, ages tabulated in the scale factor (astropy is slow per star)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from astropy import cosmology as astropy_cosmology
+from astropy import units
+from astropy.cosmology import FLRW, LambdaCDM
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.errors import ConfigError, suggest
+
+Values = Float[ndarray, "*shape"]
+
+FIRST_SCALE_FACTOR: float = 1e-3
+"""Earliest birth the age table reaches (z = 999, before any star)."""
+
+SNAPSHOT_SLACK: float = 1e-4
+"""A birth this little after the snapshot (in scale factor) is rounding of the file: age 0."""
+
+_TABLE_NODES = 2049
+
+
+def find_cosmology(name: str) -> FLRW:
+    """The named cosmology of astropy (`Planck18`, `WMAP9` ...); raises ConfigError with the nearest known name."""
+    if name not in astropy_cosmology.available:
+        raise ConfigError(f"unknown cosmology '{name}'{suggest(name, astropy_cosmology.available)}")
+    return getattr(astropy_cosmology, name)
+
+
+def snapshot_cosmology(h: float, omega_m: float, omega_l: float) -> LambdaCDM:
+    """The cosmology of a simulation: matter and Lambda (and the curvature they leave), no radiation.
+
+    `h` = H0 / (100 km/s/Mpc); raises ValueError when `h` or `omega_m` is not positive.
+    """
+    if not (h > 0 and omega_m > 0 and np.isfinite([h, omega_m, omega_l]).all()):
+        raise ValueError(
+            f"cosmology of the snapshot: expected HubbleParam > 0, Omega0 > 0 and a finite OmegaLambda, "
+            f"got {h}, {omega_m}, {omega_l}; is the Header complete?"
+        )
+    return LambdaCDM(H0=100 * h, Om0=omega_m, Ode0=omega_l, Tcmb0=0)  # pyright: ignore[reportCallIssue]
+
+
+def luminosity_distance(cosmology: FLRW, redshift: float) -> float:
+    """D_L in Mpc; 0 at redshift 0, where a flux needs an explicit distance. Raises ConfigError below redshift 0."""
+    if not redshift >= 0:
+        raise ConfigError(f"redshift: expected >= 0 for a distance from the cosmology, got {redshift}")
+    distance = cosmology.luminosity_distance(redshift)  # pyright: ignore[reportAttributeAccessIssue]
+    return float(distance.to_value(units.Mpc))
+
+
+@dataclass(frozen=True)
+class AgeTable:
+    """Time from a birth to a snapshot, age(a) = integral of da' / (a' H(a')) from a to the snapshot.
+
+    Nodes are equal steps of ln(a / a_snapshot) that end at 0 with age exactly 0; `slope` is the exact
+    d age / d ln a = -1 / H, so a cubic Hermite interpolation is good to 1e-9 of the age.
+    """
+
+    scale_factor: float
+    log_ratio: Float[ndarray, " node"]
+    age: Float[ndarray, " node"]
+    slope: Float[ndarray, " node"]
+
+    def stellar_age(self, birth: Float[ndarray, " particle"]) -> Float[ndarray, " particle"]:
+        """Ages in yr of stars born at the scale factors `birth`; 0 for births up to 1e-4 after the snapshot.
+
+        Raises ValueError for a birth outside [0.001, a_snapshot + 1e-4], naming the first.
+        """
+        birth = np.asarray(birth, dtype=np.float64)
+        bad = ~((birth >= FIRST_SCALE_FACTOR) & (birth <= self.scale_factor + SNAPSHOT_SLACK))
+        if bad.any():
+            first = int(np.argmax(bad))
+            raise ValueError(
+                f"birth scale factors: expected {FIRST_SCALE_FACTOR} to {self.scale_factor:.6g} (the snapshot), got "
+                f"{birth[first]} at star {first} ({bad.sum()} of {birth.size}); is the Header of another snapshot?"
+            )
+        x = np.minimum(np.log(birth / self.scale_factor), 0.0)
+        step = -self.log_ratio[0] / (self.log_ratio.size - 1)
+        left = np.clip(((x - self.log_ratio[0]) / step).astype(np.int64), 0, self.log_ratio.size - 2)
+        s = (x - self.log_ratio[left]) / (self.log_ratio[left + 1] - self.log_ratio[left])
+        r = 1.0 - s
+        values = r * r * (1 + 2 * s) * self.age[left] + s * s * (1 + 2 * r) * self.age[left + 1]
+        return values + step * s * r * (r * self.slope[left] - s * self.slope[left + 1])
+
+
+def universe_age(cosmology: FLRW, redshift: float) -> float:
+    """Age of the Universe in yr."""
+    return float(cosmology.age(redshift).to_value(units.yr))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def age_table(cosmology: FLRW, scale_factor: float) -> AgeTable:
+    """Tabulate the ages (yr) of stars in a snapshot at `scale_factor`, by 5-point Gauss-Legendre between nodes."""
+    log_ratio = np.linspace(np.log(FIRST_SCALE_FACTOR / scale_factor), 0.0, _TABLE_NODES)
+    points, weights = np.polynomial.legendre.leggauss(5)
+    half = 0.5 * np.diff(log_ratio)
+    middle = log_ratio[:-1] + half
+    spans = half * (_hubble_time(cosmology, scale_factor, middle[:, None] + half[:, None] * points) @ weights)
+    age = np.append(np.cumsum(spans[::-1])[::-1], 0.0)
+    return AgeTable(scale_factor, log_ratio, age, -_hubble_time(cosmology, scale_factor, log_ratio))
+
+
+def _hubble_time(cosmology: FLRW, scale_factor: float, log_ratio: Values) -> Values:
+    """1 / H in yr at ln(a / scale_factor) = `log_ratio`."""
+    redshift = np.exp(-log_ratio) / scale_factor - 1.0
+    rate = cosmology.H(redshift)  # pyright: ignore[reportAttributeAccessIssue]
+    return 1.0 / rate.to_value(1 / units.yr)

@@ -1,0 +1,44 @@
+"""How many particles were outside, clamped, too fast or broken: sums over particles that ride along with the cube."""
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from rubix_like.cube import Counters
+from rubix_like.lookup import TemplateTable
+from rubix_like.scene import Scene
+
+
+def count(
+    scene: Scene,
+    table: TemplateTable,
+    half_field: tuple[Float[Array, ""], Float[Array, ""]],
+    velocity_limit: Float[Array, ""],
+) -> Counters:
+    """Counts (padding left out) and birth masses in Msun; `half_field` is half the field's (width, height) in arcsec."""
+    scene = lax.stop_gradient(scene)
+    values = (scene.position[:, 0], scene.position[:, 1], scene.v_los)
+    values += (scene.initial_mass, scene.log_age, scene.metallicity)
+    finite = jnp.stack([jnp.isfinite(value) for value in values]).all(axis=0)
+    outside = (jnp.abs(scene.position[:, 0]) > half_field[0]) | (jnp.abs(scene.position[:, 1]) > half_field[1])
+    age, metallicity = table.outside_age(scene.log_age), table.outside_metallicity(scene.metallicity)
+
+    def number(which: Bool[Array, " particle"]) -> Float[Array, ""]:
+        return jnp.sum(scene.weight * which.astype(scene.weight.dtype))
+
+    def mass(which: Bool[Array, " particle"]) -> Float[Array, ""]:
+        return jnp.sum(scene.initial_mass * which.astype(scene.weight.dtype))
+
+    everything = jnp.ones_like(finite)
+    return Counters(
+        n_particles=number(everything),
+        n_outside=number(outside),
+        n_clamped_age=number(age),
+        n_clamped_metallicity=number(metallicity),
+        n_beyond_velocity=number(jnp.abs(scene.v_los) > velocity_limit),
+        n_not_finite=number(~finite),
+        mass_total=mass(everything),
+        mass_outside=mass(outside),
+        mass_clamped_age=mass(age),
+        mass_clamped_metallicity=mass(metallicity),
+    )

@@ -1,0 +1,187 @@
+"""The mock observation: a cube of spectra with its variance, mask, wavelength axis and world coordinates."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Num
+
+from rubix_like.wcs import Card, celestial_cards, spectral_cards, world_coordinates
+
+if TYPE_CHECKING:
+    from astropy.wcs import WCS
+
+OUTSIDE_SSP: int = 1
+"""Mask bit: the bin lies (partly) outside the wavelengths of the SSP library."""
+
+OUTSIDE_APERTURE: int = 2
+"""Mask bit: the spaxel lies outside the instrument's aperture."""
+
+MetaValue = str | int | float | bool | None
+Scalar = Num[Array | np.ndarray, ""]
+Voxels = Float[Array | np.ndarray, "y x wave"]
+MaskBits = Int[Array | np.ndarray, "y x wave"]
+Bins = Float[Array | np.ndarray, " wave"]
+Edges = Float[Array | np.ndarray, " edge"]
+Map = Float[Array | np.ndarray, "y x"]
+
+
+class Meta(Mapping[str, MetaValue]):
+    """What a run was made of, as an immutable and hashable mapping, so that it can be a static part of a pytree.
+
+    Values are strings, numbers, booleans or None; anything else raises TypeError. `1`, `1.0` and `True` are different.
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, Any] | None = None) -> None:
+        self._items: tuple[tuple[str, MetaValue], ...] = tuple((k, _plain(k, v)) for k, v in (items or {}).items())
+
+    def __getitem__(self, key: str) -> MetaValue:
+        return dict(self._items)[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key, _ in self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(self._typed())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Meta) and self._typed() == other._typed()
+
+    def __repr__(self) -> str:
+        return f"Meta({dict(self._items)!r})"
+
+    def replace(self, **changes: MetaValue) -> "Meta":
+        """A copy with some values changed or added."""
+        return Meta({**self, **changes})
+
+    def _typed(self) -> frozenset[tuple[str, type, MetaValue]]:
+        return frozenset((key, type(value), value) for key, value in self._items)
+
+
+def _plain(key: str, value: Any) -> MetaValue:
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise TypeError(f"meta '{key}': expected a string, number, boolean or None, got {type(value).__name__}")
+
+
+class Counters(eqx.Module):
+    """How many stars, and how much birth mass (Msun), a run could not treat in full (scalar arrays).
+
+    `n_outside`: outside the field. `n_clamped_age`, `n_clamped_metallicity`: beyond the SSP library, taken at its
+    limit. `n_beyond_velocity`: beyond the planned velocity range. `n_not_finite`: with a value that is not finite.
+    """
+
+    n_particles: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    n_outside: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    n_clamped_age: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    n_clamped_metallicity: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    mass_outside: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
+    mass_clamped_age: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
+    mass_clamped_metallicity: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
+    mass_total: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
+    n_beyond_velocity: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    n_not_finite: Scalar = eqx.field(default=0, converter=jnp.asarray)
+
+
+class Cube(eqx.Module):
+    """A mock IFU observation; a pytree whose leaves are arrays, everything else static.
+
+    | field | shape | unit |
+    |---|---|---|
+    | flux | (y, x, wave) | 1e-20 erg/s/cm2 per Angstrom of the cube's own medium, per spaxel |
+    | mask | (y, x, wave) | bits: 0 good, 1 outside the SSP library, 2 outside the aperture |
+    | wavelength, wave_edges | (wave,), (wave + 1,) | Angstrom: bin centres and edges in `medium` |
+    | pixel_scale | static | arcsec per spaxel side |
+    | variance | (y, x, wave) or None | square of the flux unit; None without a noise model |
+    | lsf_fwhm | (wave,) or None | Angstrom: effective LSF, library's and instrument's together |
+    | mean_v_los | (y, x) or None | km/s, light-weighted, + receding; NaN where no light; not kept in files |
+    | counters | Counters or None | |
+    | medium, sampling | static | "air" or "vacuum"; "linear" or "log" |
+    | meta | static | `ra`, `dec` (deg, of the field's centre) and what `rubix_like.fits.META_CARDS` lists |
+
+    Row y = 0 is South, column x = 0 is East. The constructor checks shapes only: flux may be a tracer.
+    """
+
+    flux: Voxels
+    mask: MaskBits
+    wavelength: Bins
+    wave_edges: Edges
+    pixel_scale: float = eqx.field(static=True)
+    variance: Voxels | None = None
+    lsf_fwhm: Bins | None = None
+    mean_v_los: Map | None = None
+    counters: Counters | None = None
+    medium: Literal["air", "vacuum"] = eqx.field(static=True, default="vacuum")
+    sampling: Literal["linear", "log"] = eqx.field(static=True, default="linear")
+    meta: Meta = eqx.field(static=True, default=Meta())
+
+    def __check_init__(self) -> None:
+        shape = np.shape(self.flux)
+        if len(shape) != 3:
+            raise ValueError(f"Cube.flux: expected shape (y, x, wave), got {shape}")
+        expected = {
+            "mask": shape,
+            "variance": shape,
+            "wavelength": shape[2:],
+            "wave_edges": (shape[2] + 1,),
+            "lsf_fwhm": shape[2:],
+            "mean_v_los": shape[:2],
+        }
+        for name, wanted in expected.items():
+            value = getattr(self, name)
+            if value is not None and np.shape(value) != wanted:
+                raise ValueError(f"Cube.{name}: expected shape {wanted} to go with flux {shape}, got {np.shape(value)}")
+
+    @property
+    def ivar(self) -> Voxels | None:
+        """Inverse variance: 0 where masked or where the variance is 0; None without a noise model."""
+        if self.variance is None:
+            return None
+        variance = jnp.asarray(self.variance)
+        good = (jnp.asarray(self.mask) == 0) & (variance > 0)
+        return jnp.where(good, 1 / jnp.where(good, variance, 1), 0)
+
+    @property
+    def wcs_cards(self) -> tuple[Card, ...]:
+        """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
+        n_y, n_x, _ = np.shape(self.flux)
+        ra, dec = (float(self.meta.get(key) or 0.0) for key in ("ra", "dec"))
+        edges = np.asarray(self.wave_edges, dtype=np.float64)
+        return (
+            *celestial_cards(n_x, n_y, self.pixel_scale, ra, dec),
+            *spectral_cards(np.asarray(self.wavelength, dtype=np.float64), edges, self.medium, self.sampling),
+        )
+
+    @property
+    def wcs(self) -> "WCS":
+        """astropy WCS in FITS order (x, y, wave) -> (RA deg, Dec deg, wavelength m)."""
+        return world_coordinates(self.wcs_cards)
+
+    def write(self, path: str | Path) -> Path:
+        """Write the cube to a FITS file (`rubix_like.fits.write_cube`) and return its path."""
+        from rubix_like.fits import write_cube  # noqa: PLC0415 (fits builds cubes)
+
+        return write_cube(self, path)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Cube":
+        """Read a cube written by `write` (`rubix_like.fits.read_cube`); `mean_v_los` is None."""
+        from rubix_like.fits import read_cube  # noqa: PLC0415 (fits builds cubes)
+
+        return read_cube(path)
+
+
+def white_light(cube: Cube) -> Float[np.ndarray, "y x"]:
+    """Flux of every spaxel over its good bins, sum of F_lambda d(lambda) in float64: (y, x), 1e-20 erg/s/cm2."""
+    widths = np.diff(np.asarray(cube.wave_edges, dtype=np.float64))
+    flux, mask = np.asarray(cube.flux), np.asarray(cube.mask)
+    return np.stack([np.where(bits == 0, row, 0.0) @ widths for row, bits in zip(flux, mask, strict=True)])

@@ -1,0 +1,87 @@
+"""The detector's wavelength bins and the line-spread function on them (float64 on the host)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like import air
+from rubix_like.config import LSFSettings, WavelengthSettings
+from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.ssp import SSPLibrary
+
+
+@dataclass(frozen=True)
+class WavelengthBins:
+    """Contiguous detector bins: `edges` (wave + 1,) in Angstrom of `medium`, uniform in lambda or in ln lambda."""
+
+    first: float
+    step: float
+    n_wave: int
+    sampling: str
+    medium: str
+
+    @classmethod
+    def build(cls, settings: WavelengthSettings) -> "WavelengthBins":
+        """Bins from an instrument's settings."""
+        return cls(settings.start, settings.step, settings.n_wave, settings.sampling, settings.medium)
+
+    def at(self, index: Float[ndarray, " index"]) -> Float[ndarray, " index"]:
+        """Wavelength (Angstrom, in `medium`) at fractional bin indices; whole numbers are bin centres."""
+        if self.sampling == "log":
+            return self.first * 10.0 ** (self.step * np.asarray(index, dtype=np.float64))
+        return self.first + self.step * np.asarray(index, dtype=np.float64)
+
+    @property
+    def wavelength(self) -> Float[ndarray, " wave"]:
+        """Bin centres in Angstrom, in `medium`."""
+        return self.at(np.arange(self.n_wave))
+
+    @property
+    def edges(self) -> Float[ndarray, " edge"]:
+        """Bin edges in Angstrom, in `medium`."""
+        return self.at(np.arange(self.n_wave + 1) - 0.5)
+
+    def to_vacuum(self, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
+        """Vacuum wavelengths of wavelengths in `medium`."""
+        return air.to_vacuum(wavelength) if self.medium == "air" else np.asarray(wavelength)
+
+
+def instrument_fwhm(lsf: LSFSettings, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
+    """FWHM of the instrument's LSF in Angstrom at observed wavelengths in Angstrom (both in the instrument's medium)."""
+    if lsf.polynomial is not None:
+        return np.polynomial.polynomial.polyval(wavelength, np.asarray(lsf.polynomial))
+    if lsf.wavelength is None:
+        return np.full_like(wavelength, lsf.fwhm)
+    if lsf.resolving_power is not None:
+        return wavelength / np.interp(wavelength, lsf.wavelength, lsf.resolving_power)
+    return np.interp(wavelength, lsf.wavelength, lsf.fwhm)
+
+
+@dataclass(frozen=True)
+class LineSpread:
+    """The Gaussian kernel that takes an SSP spectrum at redshift z to the instrument's resolution.
+
+    FWHM_kernel^2 = FWHM_inst(lambda_o)^2 - [(1 + z) FWHM_ssp(lambda_r)]^2 - pixel term, never negative, and
+    FWHM_effective^2 = FWHM_kernel^2 + [(1 + z) FWHM_ssp]^2 + pixel term (Angstrom). The pixel term,
+    step^2/12 x 2.3548^2, is there when the instrument's width was measured on its pixels.
+    """
+
+    bins: WavelengthBins
+    library: SSPLibrary
+    redshift: float
+    settings: LSFSettings | None
+
+    def widths(self, wavelength: Float[ndarray, " wave"]) -> tuple[ndarray, ndarray, ndarray]:
+        """FWHM (Angstrom) of the kernel, of the effective LSF, and of the instrument at wavelengths in the medium."""
+        stretch = 1.0 + self.redshift
+        rest = self.bins.to_vacuum(wavelength) / stretch
+        ssp = stretch * np.interp(rest, self.library.rest_wavelength, self.library.fwhm)
+        if self.settings is None:
+            return np.zeros_like(ssp), ssp, np.zeros_like(ssp)
+        step = self.bins.step if self.bins.sampling == "linear" else wavelength * np.log(10.0) * self.bins.step
+        pixel2 = FWHM_PER_SIGMA**2 * np.broadcast_to(step, ssp.shape) ** 2 / 12 * self.settings.includes_pixel
+        instrument = instrument_fwhm(self.settings, wavelength)
+        kernel2 = np.maximum(instrument**2 - ssp**2 - pixel2, 0.0)
+        return np.sqrt(kernel2), np.sqrt(kernel2 + ssp**2 + pixel2), instrument

@@ -1,0 +1,110 @@
+"""Method `direct`: the spectrum of every particle, summed. Cost: particles x wavelengths. It defines what is correct."""
+
+from typing import Self
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpy import ndarray
+
+from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
+from rubix_like.lookup import TemplateTable
+from rubix_like.painter import AbstractPainter
+from rubix_like.rebin import Rebinner
+from rubix_like.response import Response, plan_response
+from rubix_like.scene import Scene
+from rubix_like.setup import Setup
+
+_CHUNK_VALUES = 1 << 19
+
+
+class DirectPartial(eqx.Module):
+    """Light in fine bins (1e-20 erg/s/cm2), and the sums of light and of light x v_los, per spaxel."""
+
+    light: Float[Array, "spaxel fine"]
+    moments: Float[Array, "spaxel 2"]
+
+
+class DirectContribution(eqx.Module):
+    """What one chunk adds: for every corner of every particle, its spaxel and what goes there."""
+
+    index: Int[Array, " corner"]
+    light: Float[Array, "corner fine"]
+    moments: Float[Array, "corner 2"]
+
+
+class DirectPainter(AbstractPainter):
+    """F_p(lambda_o) = sum_i m_i S(lambda_o / D_i; t_i, Z_i) / (4 pi D_L^2 D_i), D_i = (1 + z) exp(v_i / c), exactly binned.
+
+    `flux_factor` is 1 Lsun / (4 pi D_L^2) in 1e-20 erg/s/cm2, `log_stretch` is ln(1 + z).
+    """
+
+    table: TemplateTable
+    rebinner: Rebinner
+    response: Response
+    flux_factor: Float[Array | ndarray, ""]
+    log_stretch: Float[Array | ndarray, ""]
+
+    @classmethod
+    def build(cls, setup: Setup) -> Self:
+        """Tables on the rest-frame window that the detector can see at up to `setup.velocity_limit`."""
+        plan = plan_response(setup.bins, setup.spread)
+        stretch = 1.0 + setup.config.observation.redshift
+        window = rest_window(setup.library.rest_wavelength, plan.fine_edges / stretch, setup.velocity_limit)
+        library = setup.library
+        return cls(
+            table=TemplateTable(library.spectra[:, :, window], library.log_age, np.log10(library.metallicity)),
+            rebinner=Rebinner.build(library.rest_wavelength[window], plan.fine_edges),
+            response=plan.response,
+            flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
+            log_stretch=np.asarray(np.log(stretch)),
+        )
+
+    def chunk(self, limit: int, n_corner: int) -> int:
+        """Particles per chunk: `limit`, or fewer where their spectra would not stay in the processor's cache."""
+        return int(np.clip(_CHUNK_VALUES // (self.response.n_fine * n_corner), 1, limit))
+
+    def empty(self, n_spaxel: int) -> DirectPartial:
+        """No light, in the dtype of the tables."""
+        dtype = self.table.spectra.dtype
+        n_fine = self.response.n_fine
+        return DirectPartial(jnp.zeros((n_spaxel, n_fine), dtype), jnp.zeros((n_spaxel, 2), dtype))
+
+    def contribution(
+        self, scene: Scene, index: Int[Array, "particle corner"], weight: Float[Array, "particle corner"]
+    ) -> DirectContribution:
+        """Spectra of one chunk, Doppler-shifted and collected in fine bins, shared among their spaxels."""
+        spectra = self.table.spectra_at(self.table.corners(scene.log_age, scene.metallicity))
+        light = self.rebinner.light(spectra, self.log_stretch + scene.v_los / SPEED_OF_LIGHT)
+        light = light * (scene.initial_mass * self.flux_factor)[:, None]
+        total = light.sum(axis=1)
+        moments = jnp.stack([total, total * scene.v_los], axis=1)
+        shared = weight[:, :, None]
+        return DirectContribution(
+            index=index.reshape(-1),
+            light=(shared * light[:, None, :]).reshape(index.size, -1),
+            moments=(shared * moments[:, None, :]).reshape(index.size, 2),
+        )
+
+    def add(self, partial: DirectPartial, contribution: DirectContribution) -> DirectPartial:
+        """Adds rows to spaxels; rows outside the grid are dropped."""
+        index = contribution.index
+        return DirectPartial(
+            light=partial.light.at[index].add(contribution.light, mode="drop"),
+            moments=partial.moments.at[index].add(contribution.moments, mode="drop"),
+        )
+
+    def project(self, partial: DirectPartial) -> tuple[Float[Array, "spaxel wave"], Float[Array, "spaxel 2"]]:
+        """Line spread and detector bins, once, on the summed light."""
+        return self.response.apply(partial.light), partial.moments
+
+
+def rest_window(
+    rest_wavelength: Float[ndarray, " rest"], edges: Float[ndarray, " fine_edge"], velocity_limit: float
+) -> slice:
+    """The nodes of the library between the detector's ends in the rest frame, widened by the velocity limit (km/s)."""
+    stretch = np.exp(velocity_limit / SPEED_OF_LIGHT)
+    first = np.searchsorted(rest_wavelength, edges[0] / stretch, side="right") - 1
+    last = np.searchsorted(rest_wavelength, edges[-1] * stretch, side="left")
+    return slice(max(int(first), 0), min(int(last), len(rest_wavelength) - 1) + 1)

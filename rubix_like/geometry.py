@@ -1,0 +1,63 @@
+"""Proper rotations: from the array's axes to the galaxy's own, and from those to the sky."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+
+def inertia_tensor(position: Float[ndarray, "particle 3"], mass: Float[ndarray, " particle"]) -> Float[ndarray, "3 3"]:
+    """I = sum_i m_i (|r_i|^2 1 - r_i r_i^T) in Msun kpc^2; its largest eigenvalue belongs to the short axis."""
+    second = np.einsum("p,pi,pj->ij", mass, position, position)
+    return np.trace(second) * np.eye(3) - second
+
+
+def smallest_rotation(start: Float[ndarray, "3"], end: Float[ndarray, "3"]) -> Float[ndarray, "3 3"]:
+    """The proper rotation by the smallest angle that takes the unit vector `start` to `end` (Rodrigues' formula)."""
+    cosine = float(start @ end)
+    axis = np.cross(start, end)
+    if cosine < -1.0 + 1e-12:  # opposite: half a turn about any perpendicular axis
+        other = np.eye(3)[int(np.argmin(np.abs(start)))]
+        axis = np.cross(start, other)
+        axis /= np.linalg.norm(axis)
+        return 2.0 * np.outer(axis, axis) - np.eye(3)
+    cross = np.array([[0, -axis[2], axis[1]], [axis[2], 0, -axis[0]], [-axis[1], axis[0], 0]])
+    return np.eye(3) + cross + cross @ cross / (1.0 + cosine)
+
+
+def alignment_rotation(
+    position: Float[ndarray, "particle 3"],
+    velocity: Float[ndarray, "particle 3"],
+    mass: Float[ndarray, " particle"],
+) -> Float[ndarray, "3 3"]:
+    """Rotation to the galaxy's body axes (X, Y, Z): the short axis of the inertia tensor becomes Z.
+
+    Z points along the angular momentum (the sign of the short axis that has a positive component of it); X and Y follow
+    by the smallest rotation. Everything is about the origin of the arrays, in float64, over all particles at once.
+    Raises ValueError where a short axis does not exist (fewer than three particles, or all on one line).
+    """
+    position, velocity, mass = (np.asarray(x, dtype=np.float64) for x in (position, velocity, mass))
+    moments, axes = np.linalg.eigh(inertia_tensor(position, mass))
+    spread = moments[2] - moments[1]
+    if len(mass) < 3 or moments[2] <= 0 or spread <= 1e-10 * moments[2]:
+        raise ValueError(
+            f"observation.align: expected a galaxy with a short axis, got {len(mass)} star(s) whose inertia tensor has "
+            f"principal moments {moments.tolist()} Msun kpc^2; use 'align: none' to keep the axes of the input"
+        )
+    short = axes[:, 2]
+    momentum = np.einsum("p,pi->i", mass, np.cross(position, velocity))
+    return smallest_rotation(-short if short @ momentum < 0 else short, np.array([0.0, 0.0, 1.0]))
+
+
+def sky_rotation(inclination: Float[Array, ""], position_angle: Float[Array, ""]) -> Float[Array, "3 3"]:
+    """Rotation from body axes (X, Y, Z = angular momentum) to the sky (East, North, away), angles in degrees.
+
+    sky = X (sin PA, cos PA, 0) + Y (-cos PA cos i, sin PA cos i, sin i) + Z (cos PA sin i, -sin PA sin i, cos i):
+    X is the major axis, seen at position angle PA (North through East), on its receding side.
+    """
+    i, pa = jnp.deg2rad(inclination), jnp.deg2rad(position_angle)
+    cos_i, sin_i, cos_pa, sin_pa = jnp.cos(i), jnp.sin(i), jnp.cos(pa), jnp.sin(pa)
+    major = jnp.stack([sin_pa, cos_pa, jnp.zeros_like(cos_pa)])
+    minor = jnp.stack([-cos_pa * cos_i, sin_pa * cos_i, sin_i])
+    pole = jnp.stack([cos_pa * sin_i, -sin_pa * sin_i, cos_i])
+    return jnp.stack([major, minor, pole], axis=1)

@@ -1,0 +1,104 @@
+"""The forward model: two pure functions, composed into one compiled function over a mesh of devices."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import PRNGKeyArray
+
+from rubix_like.accumulate import accumulate
+from rubix_like.counters import count
+from rubix_like.cube import Counters
+from rubix_like.galaxy import Galaxy
+from rubix_like.parameters import Parameters
+from rubix_like.sharding import DATA_AXIS, replicated
+from rubix_like.spaxels import CORNERS
+from rubix_like.stages.base import AbstractComponent, PaintedCube, split_keys
+from rubix_like.tables import Plan, Tables
+
+
+class Partial(eqx.Module):
+    """Sums over particles: one painter's partial and one set of counters per component."""
+
+    light: tuple[Any, ...]
+    counters: tuple[Counters, ...]
+
+
+def paint(plan: Plan, tables: Tables, parameters: Parameters, particles: tuple[Any, ...]) -> Partial:
+    """Sums over the particles at hand, in chunks: into the observer's frame, through the scene stages, onto spaxels."""
+    sums = [
+        _paint_component(plan, tables, parameters, component, own)
+        for component, own in zip(tables.paint, particles, strict=True)
+    ]
+    return Partial(light=tuple(light for light, _ in sums), counters=tuple(counters for _, counters in sums))
+
+
+def _paint_component(
+    plan: Plan, tables: Tables, parameters: Parameters, component: AbstractComponent, particles: Any
+) -> tuple[Any, Counters]:
+    painter = component.painter
+    scale = tables.grid.pixel_scale
+    half_field = (0.5 * plan.n_x * scale, 0.5 * plan.n_y * scale)
+
+    def contribute(chunk: Any) -> tuple[Any, Counters]:
+        scene = component.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+        for stage in tables.scene:
+            scene = stage(scene, parameters)
+        index, weight = tables.grid.weights(scene.position)
+        counters = count(scene, painter.table, half_field, tables.velocity_limit)
+        return painter.contribution(scene, index, weight), counters
+
+    def add(total: tuple[Any, Counters], one: tuple[Any, Counters]) -> tuple[Any, Counters]:
+        return painter.add(total[0], one[0]), jax.tree.map(jnp.add, total[1], one[1])
+
+    zero = jnp.zeros((), plan.dtype)
+    empty = (painter.empty(tables.grid.n_spaxel), jax.tree.map(lambda _: zero, Counters()))
+    empty = jax.tree.map(lambda leaf: lax.pcast(leaf, DATA_AXIS, to="varying"), empty)
+    return accumulate(contribute, add, empty, particles, painter.chunk(plan.chunk, CORNERS[plan.deposit] ** 2))
+
+
+def finish(
+    plan: Plan, tables: Tables, parameters: Parameters, partial: Partial, key: PRNGKeyArray | None
+) -> tuple[PaintedCube, Counters]:
+    """From sums over all particles to the observed cube: the detector, then the cube stages."""
+    projected = [component.painter.project(light) for component, light in zip(tables.paint, partial.light, strict=True)]
+    flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
+    moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
+    shape = (plan.n_y + 2 * plan.margin, plan.n_x + 2 * plan.margin, -1)
+    cube = PaintedCube(flux=flux.reshape(shape), moments=moments.reshape(shape))
+    for stage, own_key in zip(tables.cube, split_keys(key, tables.cube), strict=True):
+        cube = stage(cube, parameters, own_key)
+    counters = functools.reduce(functools.partial(jax.tree.map, jnp.add), partial.counters)
+    return cube, counters
+
+
+def observe(
+    plan: Plan, mesh: Mesh, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
+) -> tuple[PaintedCube, Counters]:
+    """The whole way: every device paints its own particles, one psum adds the partials, the sum is finished once."""
+    whole, split = PartitionSpec(), PartitionSpec(DATA_AXIS)
+
+    def paint_and_add(tables: Tables, parameters: Parameters, particles: tuple[Any, ...]) -> Partial:
+        return lax.psum(paint(plan, tables, parameters, particles), DATA_AXIS)
+
+    particles = tuple(component.particles(galaxy) for component in tables.paint)
+    add_up = jax.shard_map(paint_and_add, mesh=mesh, in_specs=(whole, whole, split), out_specs=whole)
+    return finish(plan, tables, parameters, add_up(tables, parameters, particles), key)
+
+
+@functools.lru_cache(maxsize=128)
+def compiled_observe(plan: Plan, mesh: Mesh, spec_leaves: tuple[Any, ...], structure: Any) -> Callable[..., Any]:
+    """`observe` under one jit: particles come in as the spec tree says, all else and the cube are whole on every device.
+
+    Cached, so that pipelines with the same plan on the same mesh share what was compiled.
+    """
+    whole = replicated(mesh)
+    spec_tree = jax.tree.unflatten(structure, spec_leaves)
+    return jax.jit(
+        functools.partial(observe, plan, mesh), in_shardings=(whole, whole, spec_tree, whole), out_shardings=whole
+    )

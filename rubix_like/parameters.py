@@ -1,0 +1,56 @@
+"""The continuous numbers of a run that can be changed, or fitted, without a new compilation."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from rubix_like.config import RunConfig
+
+
+class ObservationParameters(eqx.Module):
+    """`observation.*`: inclination and position_angle in degrees (None: the axes of the arrays are kept), offset
+    (East, North) in arcsec of the galaxy's centre from the field's, velocity_offset in km/s."""
+
+    inclination: Float[Array, ""] | None
+    position_angle: Float[Array, ""] | None
+    offset: Float[Array, "2"]
+    velocity_offset: Float[Array, ""]
+
+
+class PSFParameters(eqx.Module):
+    """`instrument.psf.*`: fwhm in arcsec."""
+
+    fwhm: Float[Array, ""]
+
+
+class InstrumentParameters(eqx.Module):
+    """`instrument.*`; psf is None where it is switched off."""
+
+    psf: PSFParameters | None
+
+
+class Parameters(eqx.Module):
+    """Array leaves under the YAML's dotted names, e.g. `parameters.observation.inclination`."""
+
+    observation: ObservationParameters
+    instrument: InstrumentParameters
+
+    @classmethod
+    def build(cls, config: RunConfig, dtype: str) -> "Parameters":
+        """The values of a configuration."""
+        observation = config.observation
+        angles = (observation.inclination, observation.position_angle)
+        if config.resolved_align == "none" and angles == (None, None):
+            inclination = position_angle = None
+        else:
+            inclination, position_angle = (jnp.asarray(angle or 0.0, dtype) for angle in angles)
+        psf = config.instrument.psf
+        return cls(
+            observation=ObservationParameters(
+                inclination=inclination,
+                position_angle=position_angle,
+                offset=jnp.asarray(observation.offset, dtype),
+                velocity_offset=jnp.asarray(observation.velocity_offset, dtype),
+            ),
+            instrument=InstrumentParameters(psf=None if psf is None else PSFParameters(jnp.asarray(psf.fwhm, dtype))),
+        )

@@ -1,0 +1,193 @@
+"""A pipeline: everything planned once from a configuration, then a function from a galaxy to a cube."""
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Int, PRNGKeyArray
+from numpy import ndarray
+
+from rubix_like.config import RunConfig, load_config
+from rubix_like.cube import OUTSIDE_SSP, Counters, Cube, Meta
+from rubix_like.errors import ConfigError
+from rubix_like.galaxy import Galaxy, GalaxyInfo
+from rubix_like.model import compiled_observe
+from rubix_like.parameters import Parameters
+from rubix_like.planning import Planned, plan_run
+from rubix_like.provenance import describe_run
+from rubix_like.sharding import make_mesh, particle_shardings, replicated, shard
+from rubix_like.ssp import load_ssp
+from rubix_like.stages.base import PaintedCube
+from rubix_like.tables import Plan, Tables, as_dtype
+from rubix_like.validation import validate
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """What every cube of a pipeline shares and no device needs (host arrays, float64)."""
+
+    wavelength: ndarray
+    wave_edges: ndarray
+    lsf_fwhm: ndarray
+    mask: Int[ndarray, "y x wave"]
+    medium: str
+    sampling: str
+    pixel_scale: float
+    meta: Meta
+    notes: tuple[str, ...]
+
+
+class Pipeline(eqx.Module):
+    """From galaxies to mock cubes; call it with a Galaxy.
+
+    `plan` holds the sizes, `tables` the arrays, `parameters` what can be varied or fitted (leaves under the YAML's
+    dotted names). A pipeline is itself a pytree, so it can be passed to a jitted function as an argument.
+    """
+
+    tables: Tables
+    parameters: Parameters
+    noise_key: PRNGKeyArray | None
+    plan: Plan = eqx.field(static=True)
+    mesh: Mesh = eqx.field(static=True)
+    frame: Frame = eqx.field(static=True)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: RunConfig | str | Path | dict[str, Any],
+        galaxy: Galaxy | None = None,
+        mesh: Mesh | None = None,
+        info: GalaxyInfo | None = None,
+    ) -> Self:
+        """Plan a run. The concrete `galaxy` fixes alignment and velocity range; `info` goes into the cube's header.
+
+        Without a galaxy `observation.align: stars` is refused. `mesh` needs one axis, "data"; by default it spans
+        `devices.data`. Raises ConfigError for settings and ValueError for particles that cannot be used.
+        """
+        config = load_config(config)
+        if config.engine.precision == "float64" and not jax.config.read("jax_enable_x64"):
+            raise ConfigError(
+                "engine.precision: expected 64-bit numbers to be switched on in JAX for float64, got 32-bit; call "
+                "jax.config.update('jax_enable_x64', True) before anything else"
+            )
+        if galaxy is not None:
+            galaxy = validate(galaxy, None if info is None else info.universe_age)
+        planned = plan_run(config, load_ssp(config), galaxy)
+        mesh = make_mesh(None if config.devices.data == "all" else config.devices.data) if mesh is None else mesh
+        dtype = planned.plan.dtype
+        key = None if config.noise is None else jax.random.key(config.noise.seed)
+        return cls(
+            tables=jax.device_put(as_dtype(planned.tables, dtype), replicated(mesh)),
+            parameters=Parameters.build(config, dtype),
+            noise_key=key,
+            plan=planned.plan,
+            mesh=mesh,
+            frame=make_frame(planned, info),
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the user on what was planned, e.g. that the SSP library is coarser than the instrument."""
+        return self.frame.notes
+
+    def __call__(
+        self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
+    ) -> Cube:
+        """The cube of `galaxy`, with other `parameters` or another noise `key` than the configuration's where given.
+
+        Differentiable in galaxy and parameters. On concrete input, particles that are not finite or faster than the
+        planned velocity range raise ValueError; inside jit or grad they are only counted (`Cube.counters`).
+        """
+        arguments = self.arguments(galaxy, parameters, key=key)
+        return self.to_cube(*self._compiled(arguments[2])(*arguments))
+
+    def lower(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
+        """The lowered computation for a galaxy of this size (`.compile()`, `.compile().as_text()`)."""
+        arguments = self.arguments(galaxy, parameters)
+        return self._compiled(arguments[2]).lower(*arguments)
+
+    def trace(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
+        """The traced computation for a galaxy of this size (`.jaxpr`)."""
+        arguments = self.arguments(galaxy, parameters)
+        return self._compiled(arguments[2]).trace(*arguments)
+
+    def arguments(
+        self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
+    ) -> tuple[Tables, Parameters, Galaxy, PRNGKeyArray | None]:
+        """What the compiled function takes: tables, parameters, the galaxy placed on the mesh, the noise key."""
+        placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
+        parameters = self.parameters if parameters is None else parameters
+        key = self.noise_key if key is None else key
+        parameters, key = jax.device_put((as_dtype(parameters, self.plan.dtype), key), replicated(self.mesh))
+        return self.tables, parameters, placed, key
+
+    def to_cube(self, painted: PaintedCube, counters: Counters) -> Cube:
+        """The public cube from what the compiled function returns, after a look at the counters."""
+        check_counters(counters, self.tables.velocity_limit)
+        frame = self.frame
+        light, light_velocity = painted.moments[:, :, 0], painted.moments[:, :, 1]
+        empty = light <= 0
+        nothing = jnp.full_like(light, jnp.nan)
+        return Cube(
+            flux=painted.flux,
+            variance=painted.variance,
+            mask=frame.mask,
+            wavelength=frame.wavelength,
+            wave_edges=frame.wave_edges,
+            lsf_fwhm=frame.lsf_fwhm,
+            mean_v_los=jnp.where(empty, nothing, light_velocity / jnp.where(empty, jnp.ones_like(light), light)),
+            counters=counters,
+            medium=frame.medium,
+            sampling=frame.sampling,
+            pixel_scale=frame.pixel_scale,
+            meta=frame.meta,
+        )
+
+    def _compiled(self, placed: Galaxy) -> Any:
+        shardings, structure = jax.tree.flatten(particle_shardings(placed, self.mesh))
+        return compiled_observe(self.plan, self.mesh, tuple(shardings), structure)
+
+
+def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
+    """The cube's axes, mask and header for a planned run."""
+    setup = planned.setup
+    config, bins = setup.config, setup.bins
+    bits = [stage.quality() for stage in planned.tables.cube]
+    spaxel_bits = functools.reduce(
+        np.bitwise_or, [b for b in bits if b is not None], np.zeros((setup.n_y, setup.n_x), dtype=np.int32)
+    )
+    wave_bits = np.where(setup.covered, 0, OUTSIDE_SSP).astype(np.int32)
+    return Frame(
+        wavelength=bins.wavelength,
+        wave_edges=bins.edges,
+        lsf_fwhm=setup.spread.widths(bins.wavelength)[1],
+        mask=spaxel_bits[:, :, None] | wave_bits[None, None, :],
+        medium=bins.medium,
+        sampling=bins.sampling,
+        pixel_scale=config.instrument.pixel_scale,
+        meta=describe_run(setup, planned.plan, info, planned.notes),
+        notes=planned.notes,
+    )
+
+
+def check_counters(counters: Counters, velocity_limit: Array) -> None:
+    """Raise ValueError for particles that the cube is wrong for; does nothing while tracing."""
+    if isinstance(counters.n_not_finite, jax.core.Tracer):
+        return
+    broken, fast, total = (int(n) for n in (counters.n_not_finite, counters.n_beyond_velocity, counters.n_particles))
+    if broken:
+        raise ValueError(
+            f"galaxy: expected finite positions, velocities, masses, ages and metallicities, got {broken} of {total} "
+            f"stars with others; rubix_like.validate(galaxy) names them"
+        )
+    if fast:
+        raise ValueError(
+            f"galaxy: expected line-of-sight velocities within {float(velocity_limit):.0f} km/s (the planned range), got "
+            f"{fast} of {total} stars beyond; raise engine.velocity_range or build the pipeline from this galaxy"
+        )

@@ -1,0 +1,176 @@
+"""Everything that is worked out on the host before a run: sizes, tables, stages, and what the user should know of them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rubix_like.config import RunConfig, StageSettings, load_pipeline
+from rubix_like.constants import ARCSEC_PER_RADIAN, SPEED_OF_LIGHT
+from rubix_like.cosmology import find_cosmology, luminosity_distance
+from rubix_like.detector import LineSpread, WavelengthBins
+from rubix_like.errors import ConfigError
+from rubix_like.galaxy import Galaxy
+from rubix_like.geometry import alignment_rotation
+from rubix_like.methods import resolve_method
+from rubix_like.registry import Registry
+from rubix_like.setup import Setup
+from rubix_like.spaxels import SpaxelGrid
+from rubix_like.ssp import SSPLibrary
+from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES, AbstractCubeStage
+from rubix_like.tables import Plan, Tables
+
+_DEFAULT_VELOCITY_LIMIT = 4000.0
+_VELOCITY_LADDER = (1000.0, 2000.0, 4000.0, 8000.0, 16000.0, 32000.0)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run before it is compiled; `notes` are sentences for the user."""
+
+    plan: Plan
+    tables: Tables
+    setup: Setup
+    notes: tuple[str, ...]
+
+
+def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> Planned:
+    """Sizes, tables and stages of a run; raises ConfigError for what cannot be observed."""
+    setup = make_setup(config, library, galaxy)
+    pipeline = load_pipeline(config.pipeline)
+    scene, paint, cube = (
+        tuple(_build(registry, stage, setup) for stage in stages)
+        for registry, stages in (
+            (SCENE_STAGES, pipeline.scene),
+            (PAINT_STAGES, pipeline.paint),
+            (CUBE_STAGES, pipeline.cube),
+        )
+    )
+    margin = _margin(cube, pipeline.cube)
+    n_y, n_x = setup.n_y + 2 * margin, setup.n_x + 2 * margin
+    observation = config.observation
+    angular_distance = setup.luminosity_distance / (1.0 + observation.redshift) ** 2
+    tables = Tables(
+        alignment=_alignment(config, galaxy),
+        arcsec_per_kpc=np.asarray(ARCSEC_PER_RADIAN / (1e3 * angular_distance)),
+        velocity_limit=np.asarray(setup.velocity_limit),
+        grid=SpaxelGrid(np.asarray(config.instrument.pixel_scale), n_y, n_x, config.engine.deposit),
+        scene=scene,
+        paint=paint,
+        cube=cube,
+    )
+    plan = Plan(
+        method=resolve_method(config.engine.method),
+        deposit=config.engine.deposit,
+        dtype=config.engine.precision,
+        n_y=setup.n_y,
+        n_x=setup.n_x,
+        margin=margin,
+        n_wave=setup.bins.n_wave,
+        chunk=config.engine.chunk,
+    )
+    return Planned(plan, tables, setup, _notes(setup))
+
+
+def make_setup(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> Setup:
+    """What stages may look at; raises ConfigError where the detector lies wholly outside the library."""
+    instrument, observation = config.instrument, config.observation
+    bins = WavelengthBins.build(instrument.wavelength)
+    distance = observation.distance
+    if distance is None:
+        distance = luminosity_distance(find_cosmology(observation.cosmology), observation.redshift)
+    n_x, n_y = instrument.n_spaxel_xy
+    setup = Setup(
+        config=config,
+        library=library,
+        bins=bins,
+        spread=LineSpread(bins, library, observation.redshift, instrument.lsf),
+        n_y=n_y,
+        n_x=n_x,
+        velocity_limit=_velocity_limit(config, galaxy),
+        luminosity_distance=distance,
+        covered=np.ones(bins.n_wave, dtype=bool),
+    )
+    return replace(setup, covered=_covered(setup))
+
+
+def _build(registry: Registry, stage: StageSettings, setup: Setup):  # noqa: ANN202 (any kind of stage)
+    return registry.find(stage.name).build(setup, dict(stage.options))
+
+
+def _margin(stages: tuple[AbstractCubeStage, ...], settings: tuple[StageSettings, ...]) -> int:
+    """Spaxels to paint beyond the field; stages that need them come before those that do not."""
+    margins = [stage.margin for stage in stages]
+    last = max((number for number, margin in enumerate(margins) if margin), default=-1)
+    for number in range(last):
+        if margins[number] == 0:
+            raise ConfigError(
+                f"pipeline.cube: expected '{settings[last].name}' before '{settings[number].name}' (it needs light from "
+                f"outside the field), got the other order; swap them"
+            )
+    return sum(margins)
+
+
+def _alignment(config: RunConfig, galaxy: Galaxy | None) -> np.ndarray | None:
+    if config.resolved_align == "none":
+        return None
+    if galaxy is None:
+        raise ConfigError(
+            "observation.align: expected 'none' for a pipeline that is built without a galaxy, got 'stars'; pass the "
+            "galaxy to Pipeline.from_config, or set 'align: none'"
+        )
+    stars = galaxy.stars
+    mass = stars.initial_mass if stars.mass is None else stars.mass
+    return alignment_rotation(np.asarray(stars.position), np.asarray(stars.velocity), np.asarray(mass))
+
+
+def _velocity_limit(config: RunConfig, galaxy: Galaxy | None) -> float:
+    """Largest |v_los| in km/s that the tables hold: `engine.velocity_range`, or the galaxy's with room to spare."""
+    if config.engine.velocity_range is not None:
+        return config.engine.velocity_range
+    if galaxy is None:
+        return _DEFAULT_VELOCITY_LIMIT
+    speed = np.linalg.norm(np.asarray(galaxy.stars.velocity, dtype=np.float64), axis=1).max()
+    needed = 1.2 * (float(speed) + abs(config.observation.velocity_offset))
+    fitting = [limit for limit in _VELOCITY_LADDER if limit >= needed]
+    if not fitting:
+        raise ValueError(
+            f"stars.velocity: expected speeds below {_VELOCITY_LADDER[-1] / 1.2:.0f} km/s, got {speed:.4g} km/s; check the "
+            f"unit (km/s), or give engine.velocity_range"
+        )
+    return fitting[0]
+
+
+def _covered(setup: Setup) -> np.ndarray:
+    """Which detector bins lie inside the library for every velocity up to the limit."""
+    stretch = 1.0 + setup.config.observation.redshift
+    margin = np.exp(setup.velocity_limit / SPEED_OF_LIGHT)
+    rest = setup.bins.to_vacuum(setup.bins.edges) / stretch
+    first, last = setup.library.rest_wavelength[[0, -1]]
+    if rest[-1] <= first or rest[0] >= last:
+        raise ConfigError(
+            f"instrument.wavelength: expected the detector to see the SSP library '{setup.library.name}' "
+            f"({first:.5g}-{last:.5g} Angstrom, at this redshift {first * stretch:.5g}-{last * stretch:.5g}), got "
+            f"{setup.bins.edges[0]:.5g}-{setup.bins.edges[-1]:.5g} Angstrom; change the instrument, the redshift or the "
+            f"library"
+        )
+    return (rest[:-1] / margin >= first) & (rest[1:] * margin <= last)
+
+
+def _notes(setup: Setup) -> tuple[str, ...]:
+    notes = []
+    library, bins = setup.library, setup.bins
+    _, effective, instrument = setup.spread.widths(bins.wavelength)
+    ssp_wider = setup.config.instrument.lsf is not None and effective > instrument * (1 + 1e-6)
+    if np.any(ssp_wider):
+        share, worst = np.mean(ssp_wider), np.max(effective / np.maximum(instrument, 1e-12))
+        finer = "" if library.name == "bc03-miles" else "; for a finer library: rubix-like ssp get bc03-miles"
+        notes.append(
+            f"the SSP library '{library.name}' is coarser than the instrument in {share:.0%} of the bins (up to "
+            f"{worst:.1f} times its LSF); the file's LSF table holds the effective width{finer}"
+        )
+    if not setup.covered.all():
+        notes.append(
+            f"{np.mean(~setup.covered):.1%} of the detector's bins lie outside the SSP library '{library.name}' "
+            f"and are flagged in the mask (bit 1)"
+        )
+    return tuple(notes)

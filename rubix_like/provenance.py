@@ -1,0 +1,83 @@
+"""What a run was made of, for the cube's header."""
+
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+import rubix_like
+from rubix_like.cube import Meta
+from rubix_like.galaxy import GalaxyInfo
+from rubix_like.setup import Setup
+from rubix_like.stages.noise import DEFINITION
+from rubix_like.tables import Plan
+
+_PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "astropy")
+
+
+def describe_run(setup: Setup, plan: Plan, info: GalaxyInfo | None, notes: tuple[str, ...]) -> Meta:
+    """Settings, versions and the galaxy's origin under the names of `fits.META_CARDS`; `config` is the whole YAML."""
+    config = setup.config
+    observation, instrument = config.observation, config.instrument
+    entries: dict[str, str | int | float | bool | None] = {
+        "object": "" if info is None else info.name,
+        "telescope": instrument.telescope,
+        "instrument": instrument.name,
+        "ra": observation.ra,
+        "dec": observation.dec,
+        "redshift": observation.redshift,
+        "luminosity_distance": setup.luminosity_distance,
+        "cosmology": observation.cosmology if observation.distance is None else "explicit distance",
+        "align": config.resolved_align,
+        "inclination": observation.inclination,
+        "position_angle": observation.position_angle,
+        "ssp_library": setup.library.name,
+        "ssp_citation": setup.library.citation,
+        "pipeline": str(config.pipeline),
+        "method": plan.method,
+        "precision": plan.dtype,
+        "git_revision": git_revision(),
+    }
+    if config.noise is not None:
+        entries |= {
+            "signal_to_noise": config.noise.signal_to_noise,
+            "signal_to_noise_definition": DEFINITION,
+            "noise_seed": config.noise.seed,
+        }
+    if info is not None:
+        entries |= _galaxy_entries(info)
+        notes = info.notes + notes
+    entries |= {f"note_{number}": note for number, note in enumerate(notes, start=1)}
+    entries |= {f"version_{package}": version(package) for package in _PACKAGES}
+    entries |= {"version_rubix_like": rubix_like.__version__, "version_python": platform.python_version()}
+    return Meta({**entries, "config": config.to_yaml()})
+
+
+def _galaxy_entries(info: GalaxyInfo) -> dict[str, str | int | float | None]:
+    entries: dict[str, str | int | float | None] = {
+        "galaxy_reader": info.reader,
+        "galaxy_source": info.source,
+        "galaxy_simulation": info.simulation,
+        "galaxy_redshift": info.redshift,
+        "galaxy_cosmology": info.cosmology,
+        "galaxy_initial_mass": info.initial_mass,
+        "galaxy_stars": info.n_stars,
+        "galaxy_gas": info.n_gas,
+    }
+    for name, vector in (("center_kpc", info.center), ("bulk_velocity_km_s", info.bulk_velocity)):
+        if vector is not None:
+            entries[f"galaxy_{name}"] = " ".join(f"{value:.8g}" for value in vector)
+    return entries
+
+
+def git_revision() -> str | None:
+    """Revision of the checkout that the package runs from; None for an installed package."""
+    folder = Path(__file__).resolve().parent.parent
+    if not (folder / ".git").exists():
+        return None
+    command = ["git", "-C", str(folder), "rev-parse", "--short=12", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,58 @@
+"""Where the packaged folders (configs, pipelines, instruments, data) and the user's cache lie."""
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+from rubix_like.errors import ConfigError, suggest
+
+_PACKAGE = Path(__file__).resolve().parent
+
+_SUFFIX = {"configs": ".yaml", "pipelines": ".yaml", "instruments": ".yaml", "data": ".h5"}
+"""Kind of resource -> suffix of its files; the rest of the file name is the resource's name."""
+
+
+def resource_names(kind: str) -> tuple[str, ...]:
+    """Names of the packaged files of one kind ("configs", "pipelines", "instruments" or "data"), sorted, no suffix."""
+    return tuple(sorted(path.stem for path in _folder(kind).glob(f"*{_SUFFIX[kind]}")))
+
+
+def resource(kind: str, name: str) -> Path:
+    """Path of a packaged file, e.g. `resource("configs", "quickstart")`; the suffix may be given or left out.
+
+    Raises ConfigError with the nearest known name when there is none.
+    """
+    folder = _folder(kind)
+    stem = name.removesuffix(_SUFFIX[kind])
+    known = resource_names(kind)
+    if stem not in known:
+        raise ConfigError(f"no '{name}' among the packaged {kind}{suggest(stem, known)}")
+    return folder / f"{stem}{_SUFFIX[kind]}"
+
+
+def cache_directory() -> Path:
+    """Folder for files that can be made again: $RUBIX_LIKE_CACHE, else the system's place for the user's caches.
+
+    It is not created here; whoever writes creates it.
+    """
+    chosen = os.environ.get("RUBIX_LIKE_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    return platformdirs.user_cache_path("rubix_like")
+
+
+def _folder(kind: str) -> Path:
+    """In an installed wheel the folders lie inside the package; in a checkout beside it (next to pyproject.toml)."""
+    if kind not in _SUFFIX:
+        raise ConfigError(f"unknown kind of resource '{kind}'{suggest(kind, _SUFFIX)}")
+    installed = _PACKAGE / "_resources" / kind
+    if installed.is_dir():
+        return installed
+    checkout = _PACKAGE.parent / kind
+    if (_PACKAGE.parent / "pyproject.toml").is_file() and checkout.is_dir():
+        return checkout
+    raise FileNotFoundError(
+        f"the folder of the packaged {kind} is neither {installed} (installed package) nor {checkout} (checkout): "
+        "the installation is incomplete, install rubix-like again"
+    )

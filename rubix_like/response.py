@@ -1,0 +1,97 @@
+"""The detector's response after the Doppler shift: line spread, then the exact mean over each bin.
+
+Light is first collected, exactly, in *fine* bins: each detector bin (and some beyond both ends) cut into `n_sub` parts.
+The line spread and the collection in detector bins are then one linear map, the same for all particles, so it acts once
+on the summed cube. Without an LSF the fine bins are the detector's.
+"""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy import ndarray
+from scipy.special import ndtr
+
+from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.detector import LineSpread, WavelengthBins
+from rubix_like.gaussian import split_variance
+
+_MAX_SUB = 4
+_REACH_SIGMAS = 5.0
+
+
+class Response(eqx.Module):
+    """The map from light in fine bins to the flux density in detector bins.
+
+    `matrix[l, q, r]` (per Angstrom of the detector's medium) takes part r of bin l - reach + q to bin l.
+    """
+
+    matrix: Float[Array | ndarray, "wave block part"]
+
+    @property
+    def n_fine(self) -> int:
+        """Number of fine bins."""
+        n_wave, block, part = self.matrix.shape
+        return (n_wave + block - 1) * part
+
+    def apply(self, light: Float[Array, "spaxel fine"]) -> Float[Array, "spaxel wave"]:
+        """Flux density in detector bins (light unit per Angstrom of the medium) from light in fine bins."""
+        n_wave, block, part = self.matrix.shape
+        parts = light.reshape(light.shape[0], -1, part)
+        matrix = jnp.asarray(self.matrix)
+        terms = [(parts[:, q : q + n_wave] * matrix[None, :, q]).sum(axis=-1) for q in range(block)]
+        return sum(terms[1:], start=terms[0])
+
+
+@dataclass(frozen=True)
+class ResponsePlan:
+    """What the host works out for a detector: the response and the vacuum edges of its fine bins (Angstrom)."""
+
+    response: Response
+    fine_edges: Float[ndarray, " fine_edge"]
+
+
+def plan_response(bins: WavelengthBins, spread: LineSpread) -> ResponsePlan:
+    """Fine bins narrow enough for the kernel (half a kernel sigma, but not below 1/4 of a bin) and the map from them."""
+    kernel, _, _ = spread.widths(bins.wavelength)
+    width = np.diff(bins.edges)
+    in_bins = kernel / FWHM_PER_SIGMA / width
+    widest = float(in_bins.max())
+    if widest == 0:
+        n_sub, reach = 1, 0
+    else:
+        narrowest = float(in_bins[in_bins > 0].min())
+        n_sub = int(np.clip(np.ceil(2.0 / narrowest), 2, _MAX_SUB))
+        reach = int(np.ceil(_REACH_SIGMAS * max(widest, 1.0 / n_sub)))
+    n_fine = (bins.n_wave + 2 * reach) * n_sub
+    index = np.arange(n_fine + 1) / n_sub - reach - 0.5
+    fine_edges = bins.at(index)
+    matrix = _matrix(bins, spread, fine_edges, n_sub, reach)
+    return ResponsePlan(Response(matrix), bins.to_vacuum(fine_edges))
+
+
+def _matrix(
+    bins: WavelengthBins, spread: LineSpread, fine_edges: Float[ndarray, " fine_edge"], n_sub: int, reach: int
+) -> Float[ndarray, "wave block part"]:
+    """Share of each fine bin's light that each detector bin collects, over the detector bin's width."""
+    centre = 0.5 * (fine_edges[1:] + fine_edges[:-1])
+    cell = np.diff(fine_edges)
+    kernel, _, _ = spread.widths(centre)
+    share, width = split_variance((kernel / FWHM_PER_SIGMA / cell) ** 2, np)
+    blocks = 2 * reach + 1
+    # collecting[b, q] and so on: detector bin b - reach + q' that fine bin (b, r) shines into, b over extended bins
+    edges = bins.at(np.arange(-2 * reach, bins.n_wave + 2 * reach + 1) - 0.5)
+    shape = (bins.n_wave + 2 * reach, n_sub)
+    centre, scale, share = (x.reshape(shape) for x in (centre, width * cell, share))
+    offsets = np.arange(blocks + 1)[None, None, :] + np.arange(shape[0])[:, None, None]
+    cumulative = ndtr((edges[offsets] - centre[:, :, None]) / scale[:, :, None])
+    spread_light = np.diff(cumulative, axis=-1)
+    spread_light /= spread_light.sum(axis=-1, keepdims=True)
+    collected = share[:, :, None] * spread_light
+    collected[:, :, reach] += 1.0 - share
+    # matrix[l, q, r] gathers extended bin l + q (detector bin l - reach + q), which reaches l at offset 2 reach - q
+    bin_index = np.arange(bins.n_wave)[:, None] + np.arange(blocks)[None, :]
+    gathered = collected[bin_index, :, (blocks - 1 - np.arange(blocks))[None, :]]
+    return gathered / np.diff(bins.edges)[:, None, None]

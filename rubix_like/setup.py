@@ -1,0 +1,28 @@
+"""What the host knows of a run when its stages and painters are built."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rubix_like.config import RunConfig
+from rubix_like.detector import LineSpread, WavelengthBins
+from rubix_like.ssp import SSPLibrary
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a stage may look at when it is built (host only).
+
+    `n_y`, `n_x`: the field in spaxels; `velocity_limit`: largest |v_los| in km/s that the tables must hold;
+    `luminosity_distance` in Mpc; `covered` (wave,): which detector bins the SSP library reaches.
+    """
+
+    config: RunConfig
+    library: SSPLibrary
+    bins: WavelengthBins
+    spread: LineSpread
+    n_y: int
+    n_x: int
+    velocity_limit: float
+    luminosity_distance: float
+    covered: np.ndarray

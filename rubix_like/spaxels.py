@@ -1,0 +1,70 @@
+"""The grid of spaxels and how a particle's light is shared among them."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+CORNERS: dict[str, int] = {"nearest": 1, "cic": 2, "tsc": 3}
+"""Spaxels along one axis that a particle touches, by deposit."""
+
+
+class SpaxelGrid(eqx.Module):
+    """n_y x n_x square spaxels about the field's centre.
+
+    column = (n_x - 1)/2 - x/pixel_scale, row = (n_y - 1)/2 + y/pixel_scale with x East and y North in arcsec, so East is
+    towards small columns. `pixel_scale` is a scalar array (arcsec).
+    """
+
+    pixel_scale: Float[Array, ""]
+    n_y: int = eqx.field(static=True)
+    n_x: int = eqx.field(static=True)
+    deposit: str = eqx.field(static=True)
+
+    @property
+    def n_spaxel(self) -> int:
+        """Number of spaxels; also the index that stands for 'outside'."""
+        return self.n_y * self.n_x
+
+    def weights(
+        self, position: Float[Array, "particle 3"]
+    ) -> tuple[Int[Array, "particle corner"], Float[Array, "particle corner"]]:
+        """Flat spaxel indices (`n_spaxel` = outside) and weights (they sum to 1) of every particle."""
+        column = (self.n_x - 1) / 2 - position[:, 0] / self.pixel_scale
+        row = (self.n_y - 1) / 2 + position[:, 1] / self.pixel_scale
+        columns, column_weights = deposit_weights(column, self.deposit)
+        rows, row_weights = deposit_weights(row, self.deposit)
+        inside = _within(columns, self.n_x)[:, None, :] & _within(rows, self.n_y)[:, :, None]
+        flat = rows[:, :, None] * self.n_x + columns[:, None, :]
+        index = jnp.where(inside, flat, self.n_spaxel)
+        weight = row_weights[:, :, None] * column_weights[:, None, :]
+        return index.reshape(len(row), -1), weight.reshape(len(row), -1)
+
+
+def _within(index: Int[Array, "particle side"], size: int) -> Array:
+    return (index >= 0) & (index < size)
+
+
+def deposit_weights(
+    coordinate: Float[Array, " particle"], deposit: str
+) -> tuple[Int[Array, "particle side"], Float[Array, "particle side"]]:
+    """Pixel indices and weights along one axis (Hockney & Eastwood 1988): nearest (NGP), cic or tsc.
+
+    `coordinate` is in pixels, whole numbers at pixel centres. Weights sum to 1. `nearest` has no gradient with respect
+    to the coordinate; cic has a continuous weight, tsc a continuous derivative, too. A coordinate far outside any grid
+    (or not finite) is limited before it becomes an integer.
+    """
+    coordinate = jnp.clip(coordinate, -1e6, 1e6)
+    if deposit == "nearest":
+        base = jnp.floor(coordinate + 0.5)
+        return base.astype(jnp.int32)[:, None], jnp.ones_like(coordinate)[:, None]
+    if deposit == "cic":
+        base = jnp.floor(coordinate)
+        d = coordinate - base
+        weights = jnp.stack([1 - d, d], axis=1)
+        return base.astype(jnp.int32)[:, None] + jnp.arange(2, dtype=jnp.int32)[None, :], weights
+    if deposit == "tsc":
+        base = jnp.floor(coordinate + 0.5)
+        d = coordinate - base
+        weights = jnp.stack([0.5 * (0.5 - d) ** 2, 0.75 - d**2, 0.5 * (0.5 + d) ** 2], axis=1)
+        return base.astype(jnp.int32)[:, None] + jnp.arange(-1, 2, dtype=jnp.int32)[None, :], weights
+    raise ValueError(f"deposit: expected one of {', '.join(CORNERS)}, got '{deposit}'")

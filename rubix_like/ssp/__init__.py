@@ -1,0 +1,18 @@
+"""SSP libraries: spectra of simple stellar populations, embedded, fetched or imported."""
+
+from rubix_like.ssp.catalogue import LIBRARIES, LibraryEntry, list_libraries
+from rubix_like.ssp.fetch import get
+from rubix_like.ssp.formats import FORMATS, import_library
+from rubix_like.ssp.library import SSPLibrary, describe, load_ssp
+
+__all__ = [
+    "FORMATS",
+    "LIBRARIES",
+    "LibraryEntry",
+    "SSPLibrary",
+    "describe",
+    "get",
+    "import_library",
+    "list_libraries",
+    "load_ssp",
+]

@@ -1,0 +1,121 @@
+"""An SSP library in memory: spectra of simple stellar populations, in vacuum."""
+
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+from rubix_like import air
+from rubix_like.ssp.catalogue import locate
+from rubix_like.ssp.hdf5 import check_arrays, read_table
+
+
+@runtime_checkable
+class HasSSPSettings(Protocol):
+    """Anything with the settings of a run's `ssp:` section, such as RunConfig."""
+
+    @property
+    def ssp(self) -> Any:
+        """The section; its `library` is a name or a path."""
+        ...
+
+
+class SSPLibrary(eqx.Module):
+    """Spectra of simple stellar populations on a grid of metallicity and age (numpy arrays of 64-bit floats).
+
+    | field | shape | unit |
+    |---|---|---|
+    | spectra | (metal, age, rest) | Lsun per vacuum Angstrom per Msun at birth |
+    | log_age | (age,) | log10(age / yr), increasing |
+    | metallicity | (metal,) | metal mass fraction, increasing |
+    | rest_wavelength | (rest,) | vacuum Angstrom, increasing |
+    | fwhm | (rest,) | vacuum Angstrom, the library's own spectral resolution |
+    | surviving_fraction | (metal, age) or None | mass in living stars now (no remnants) over mass at birth |
+
+    Shapes are checked when it is built, and on concrete arrays also order and finiteness (ValueError).
+    """
+
+    spectra: Float[Array | np.ndarray, "metal age rest"]
+    log_age: Float[Array | np.ndarray, " age"]
+    metallicity: Float[Array | np.ndarray, " metal"]
+    rest_wavelength: Float[Array | np.ndarray, " rest"]
+    fwhm: Float[Array | np.ndarray, " rest"]
+    surviving_fraction: Float[Array | np.ndarray, "metal age"] | None = None
+    name: str = eqx.field(static=True, default="")
+    imf: str = eqx.field(static=True, default="")
+    solar_metallicity: float = eqx.field(static=True, default=0.02)
+    citation: str = eqx.field(static=True, default="")
+    licence: str = eqx.field(static=True, default="")
+    source: str = eqx.field(static=True, default="")
+    source_medium: str = eqx.field(static=True, default="vacuum")
+
+    def __check_init__(self) -> None:
+        names = ("spectra", "log_age", "metallicity", "rest_wavelength", "fwhm", "surviving_fraction")
+        arrays = {name: getattr(self, name) for name in names}
+        if all(value is None or isinstance(value, np.ndarray) for value in arrays.values()):
+            check_arrays(self.name, arrays)
+
+
+def load_ssp(config_or_name: str | Path | HasSSPSettings) -> SSPLibrary:
+    """The library of a run's settings, of a known name (`rubix-like ssp list`) or of a file, converted to vacuum.
+
+    A library in air: S_vac = S_air dlambda_air/dlambda_vac at the vacuum wavelength (Ciddor 1996), and the
+    resolution times the inverse. Raises ConfigError for an unknown or not yet fetched name, FileNotFoundError or
+    ValueError for a file that is missing, damaged or of another layout.
+    """
+    library = config_or_name if isinstance(config_or_name, str | Path) else config_or_name.ssp.library
+    table = read_table(locate(library))
+    wavelength = np.asarray(table.rest_wavelength, dtype=np.float64)
+    spectra = np.asarray(table.spectra, dtype=np.float64)
+    fwhm = np.asarray(table.fwhm, dtype=np.float64)
+    if table.medium == "air":
+        wavelength = air.to_vacuum(wavelength)
+        stretch = air.vacuum_per_air(wavelength)
+        spectra = spectra / stretch
+        fwhm = fwhm * stretch
+    surviving = table.surviving_fraction
+    return SSPLibrary(
+        spectra=spectra,
+        log_age=np.asarray(table.log_age, dtype=np.float64),
+        metallicity=np.asarray(table.metallicity, dtype=np.float64),
+        rest_wavelength=wavelength,
+        fwhm=fwhm,
+        surviving_fraction=None if surviving is None else np.asarray(surviving, dtype=np.float64),
+        name=table.name,
+        imf=table.imf,
+        solar_metallicity=table.solar_metallicity,
+        citation=table.citation,
+        licence=table.licence,
+        source=table.source,
+        source_medium=table.medium,
+    )
+
+
+def describe(library: SSPLibrary) -> str:
+    """What `rubix-like ssp info` prints: grid, range, median sampling and resolution at 4000-7000 A, provenance."""
+    wavelength = np.asarray(library.rest_wavelength)
+    optical = (wavelength >= 4000.0) & (wavelength <= 7000.0)
+    if optical.sum() > 1:
+        sampling, fwhm = np.median(np.diff(wavelength[optical])), np.median(np.asarray(library.fwhm)[optical])
+        resolution = f"median sampling {sampling:.3g} A, FWHM {fwhm:.3g} A (4000-7000 A)"
+    else:
+        resolution = "no sampling at 4000-7000 A"
+    ages = 10 ** np.asarray(library.log_age)
+    metallicities = ", ".join(f"{value:.4g}" for value in np.asarray(library.metallicity))
+    converted = "vacuum" if library.source_medium == "vacuum" else f"vacuum (converted from {library.source_medium})"
+    rows = (
+        ("name", library.name),
+        ("ages", f"{len(ages)}, {ages[0]:.3g} - {ages[-1]:.3g} yr"),
+        ("metallicities", f"{metallicities} (mass fraction; solar {library.solar_metallicity:g})"),
+        ("wavelengths", f"{len(wavelength)}, {wavelength[0]:.5g} - {wavelength[-1]:.5g} A"),
+        ("resolution", resolution),
+        ("medium", converted),
+        ("living mass", "in the file" if library.surviving_fraction is not None else "not in the file"),
+        ("IMF", library.imf),
+        ("citation", library.citation),
+        ("licence", library.licence),
+        ("source", library.source),
+    )
+    return "\n".join(f"{label + ':':<16}{value}" for label, value in rows)

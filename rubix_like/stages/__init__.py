@@ -1,0 +1,30 @@
+"""Stages of a pipeline, in three kinds; each is found by name and built from its options in the pipeline's YAML."""
+
+from rubix_like.registry import Registry
+from rubix_like.stages.base import AbstractComponent, AbstractCubeStage, AbstractSceneStage, PaintedCube
+
+SCENE_STAGES = Registry(
+    "scene stage",
+    "rubix_like.scene_stages",
+    {"orient": "rubix_like.stages.orient:Orient", "point": "rubix_like.stages.point:Point"},
+)
+PAINT_STAGES = Registry("paint stage", "rubix_like.paint_stages", {"stars": "rubix_like.stages.stars:StarsComponent"})
+CUBE_STAGES = Registry(
+    "cube stage",
+    "rubix_like.cube_stages",
+    {
+        "psf": "rubix_like.stages.psf:PSF",
+        "aperture": "rubix_like.stages.aperture:Aperture",
+        "noise": "rubix_like.stages.noise:Noise",
+    },
+)
+
+__all__ = [
+    "CUBE_STAGES",
+    "PAINT_STAGES",
+    "SCENE_STAGES",
+    "AbstractComponent",
+    "AbstractCubeStage",
+    "AbstractSceneStage",
+    "PaintedCube",
+]

@@ -1,0 +1,96 @@
+"""What a stage is: a pytree of its own tables with one method, built once on the host from a `Setup`."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from rubix_like.errors import ConfigError, suggest
+from rubix_like.galaxy import Galaxy
+from rubix_like.painter import AbstractPainter
+from rubix_like.parameters import Parameters
+from rubix_like.scene import Scene
+from rubix_like.setup import Setup
+
+
+class PaintedCube(eqx.Module):
+    """The cube inside the model: flux (y, x, wave) and variance in 1e-20 erg/s/cm2/Angstrom (squared); moments (y, x, 2)
+    are the sums of light and of light times v_los (km/s)."""
+
+    flux: Float[Array, "y x wave"]
+    moments: Float[Array, "y x 2"]
+    variance: Float[Array, "y x wave"] | None = None
+
+
+class AbstractSceneStage(eqx.Module):
+    """Scene to scene: moves, turns or dims the particles."""
+
+    @classmethod
+    @abstractmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> Self:
+        """The stage for one run; raises ConfigError for options that it does not know."""
+
+    @abstractmethod
+    def __call__(self, scene: Scene, parameters: Parameters) -> Scene:
+        """The scene after this stage."""
+
+
+class AbstractComponent(eqx.Module):
+    """A kind of particles and how their light is painted (stars; gas lines, dust later).
+
+    Its particles become a scene, and its painter turns chunks of the scene into a partial: a pytree of sums over
+    particles, added up over devices by one psum.
+    """
+
+    painter: eqx.AbstractVar[AbstractPainter]
+
+    @classmethod
+    @abstractmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> Self:
+        """The component for one run; raises ConfigError for options that it does not know."""
+
+    @abstractmethod
+    def particles(self, galaxy: Galaxy) -> Any:
+        """The particles that this component paints: a pytree of arrays over them, with a `weight`."""
+
+    @abstractmethod
+    def scene(self, particles: Any, alignment: Array | None, arcsec_per_kpc: Array) -> Scene:
+        """These particles in the observer's frame, before the scene stages."""
+
+
+class AbstractCubeStage(eqx.Module):
+    """Cube to cube, on the sum over all particles and devices.
+
+    A stage with a `margin` gets a field that is larger by that many spaxels on each side and returns it without.
+    """
+
+    margin: eqx.AbstractVar[int]
+
+    @classmethod
+    @abstractmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> Self:
+        """The stage for one run; raises ConfigError for options that it does not know."""
+
+    @abstractmethod
+    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:
+        """The cube after this stage; `key` belongs to this stage alone."""
+
+    @abstractmethod
+    def quality(self) -> Int[np.ndarray, "y x"] | None:
+        """Mask bits that this stage sets, per spaxel (None: none)."""
+
+
+def refuse_options(stage: str, options: Mapping[str, Any], known: tuple[str, ...] = ()) -> None:
+    """Raise ConfigError for an option of a pipeline's stage that the stage does not have."""
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"pipeline: stage '{stage}' has no option '{name}'{suggest(name, known)}")
+
+
+def split_keys(key: PRNGKeyArray | None, stages: tuple[AbstractCubeStage, ...]) -> list[PRNGKeyArray | None]:
+    """One key per cube stage, the same on any number of devices."""
+    return [None if key is None else jax.random.fold_in(key, number) for number in range(len(stages))]

@@ -1,0 +1,35 @@
+"""Component `stars`: the light of simple stellar populations."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from jaxtyping import Array, Float
+
+from rubix_like.galaxy import Galaxy, Stars
+from rubix_like.methods import find_painter
+from rubix_like.painter import AbstractPainter
+from rubix_like.scene import Scene, to_scene
+from rubix_like.stages.base import AbstractComponent, refuse_options
+from rubix_like.setup import Setup
+
+
+class StarsComponent(AbstractComponent):
+    """Every star particle shines as the SSP of its age and metallicity, per unit of its mass at birth."""
+
+    painter: AbstractPainter
+
+    @classmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> Self:
+        """With the painter that `engine.method` names; no options."""
+        refuse_options("stars", options)
+        return cls(find_painter(setup.config.engine.method).build(setup))
+
+    def particles(self, galaxy: Galaxy) -> Stars:
+        """The stars."""
+        return galaxy.stars
+
+    def scene(
+        self, particles: Stars, alignment: Float[Array, "3 3"] | None, arcsec_per_kpc: Float[Array, ""]
+    ) -> Scene:
+        """Stars on the body axes, in arcsec."""
+        return to_scene(particles, alignment, arcsec_per_kpc)

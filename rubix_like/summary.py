@@ -1,0 +1,97 @@
+"""What a run says at its end: where the cube is, what is in it, what was left out, how to open it."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from rubix_like.cube import OUTSIDE_APERTURE, OUTSIDE_SSP, Counters, Cube, white_light
+
+_SENTENCES: tuple[tuple[str, str | None, str], ...] = (
+    ("n_outside", "mass_outside", "outside the field: not in the cube"),
+    ("n_clamped_age", "mass_clamped_age", "younger or older than the SSP library: its nearest age was taken"),
+    (
+        "n_clamped_metallicity",
+        "mass_clamped_metallicity",
+        "poorer or richer in metals than the SSP library: its nearest metallicity was taken",
+    ),
+    ("n_beyond_velocity", None, "beyond the velocity range: not in the cube; widen engine.velocity_range"),
+    ("n_not_finite", None, "with a value that is not finite: not in the cube"),
+)
+"""Counter, its mass, and the words for it."""
+
+
+def summary_lines(cube: Cube, path: str | Path, timings: Mapping[str, float]) -> list[str]:
+    """The end-of-run text, one sentence a line.
+
+    `timings` maps a step ("load", "compile", "run", "write") to seconds. Counters and masks are named only where they
+    are not zero; masses are shares of the stars' birth mass.
+    """
+    path = Path(path)
+    lines = [f"Cube written to {path}", _size_line(cube), _flux_line(cube), *_mask_lines(cube)]
+    if cube.counters is not None:
+        lines.extend(_counter_lines(cube.counters))
+    lines.append(_noise_line(cube))
+    if timings:
+        lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
+    return [*lines, *_opening_lines(path)]
+
+
+def _size_line(cube: Cube) -> str:
+    n_y, n_x, n_wave = np.shape(cube.flux)
+    edges = np.asarray(cube.wave_edges)
+    return (
+        f"{n_x} x {n_y} spaxels of {cube.pixel_scale:g} arcsec, {n_wave} bins "
+        f"from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({cube.medium}, {cube.sampling})"
+    )
+
+
+def _flux_line(cube: Cube) -> str:
+    total = float(white_light(cube).sum()) * 1e-20
+    peak = float(np.max(np.asarray(cube.flux), where=np.asarray(cube.mask) == 0, initial=0.0)) * 1e-20
+    return f"Total flux {total:.4g} erg/s/cm2, brightest voxel {peak:.4g} erg/s/cm2/Angstrom"
+
+
+def _mask_lines(cube: Cube) -> list[str]:
+    mask = np.asarray(cube.mask)
+    bins = int(np.sum(np.any(mask & OUTSIDE_SSP, axis=(0, 1))))
+    spaxels = int(np.sum(np.all(mask & OUTSIDE_APERTURE, axis=2)))
+    lines = []
+    if bins:
+        lines.append(f"{bins} of {mask.shape[2]} bins lie outside the SSP library: masked (DQ 1)")
+    if spaxels:
+        lines.append(f"{spaxels} of {mask[..., 0].size} spaxels lie outside the aperture: masked (DQ 2)")
+    return lines
+
+
+def _counter_lines(counters: Counters) -> list[str]:
+    total, mass_total = int(counters.n_particles), float(counters.mass_total)
+    lines = []
+    for name, mass_name, words in _SENTENCES:
+        count = int(getattr(counters, name))
+        if not count:
+            continue
+        share = ""
+        if mass_name is not None and mass_total > 0:
+            share = f" ({100 * float(getattr(counters, mass_name)) / mass_total:.3g} % of the mass)"
+        lines.append(f"{count} of {total} stars{share} are {words}")
+    return lines
+
+
+def _noise_line(cube: Cube) -> str:
+    if cube.variance is None:
+        return "No noise: the file holds no variance (set noise.signal_to_noise to add both)"
+    target, definition = cube.meta.get("signal_to_noise"), cube.meta.get("signal_to_noise_definition")
+    words = f"S/N {target:g}" if isinstance(target, int | float) else "in STAT"
+    return f"Noise: {words}" + (f" ({definition})" if definition else "")
+
+
+def _opening_lines(path: Path) -> list[str]:
+    name = str(path)
+    return [
+        "Open it with:",
+        f"  ds9 {shlex.quote(name + '[DATA]')}",
+        f"  python: from rubix_like import Cube; cube = Cube.read({name!r})",
+        f"  python: from mpdaf.obj import Cube; cube = Cube({name!r})",
+    ]

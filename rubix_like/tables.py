@@ -1,0 +1,56 @@
+"""The split of a run into static sizes (`Plan`), arrays (`Tables`) and what can be varied (`Parameters`)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.spaxels import SpaxelGrid
+from rubix_like.stages.base import AbstractComponent, AbstractCubeStage, AbstractSceneStage
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Sizes and switches, fixed on the host before anything is compiled; hashable, so equal plans share compilations.
+
+    `n_y`, `n_x`: the field in spaxels; `margin`: spaxels painted beyond it on each side; `chunk`: particles per step.
+    """
+
+    method: str
+    deposit: str
+    dtype: str
+    n_y: int
+    n_x: int
+    margin: int
+    n_wave: int
+    chunk: int
+
+
+class Tables(eqx.Module):
+    """Arrays that a call needs and that no particle changes: arguments of the compiled function, never constants in it.
+
+    `alignment`: rotation to the body axes (None: the axes of the arrays); `velocity_limit`: largest |v_los| in km/s that
+    the tables hold; the stages hold their own tables.
+    """
+
+    alignment: Float[Array | ndarray, "3 3"] | None
+    arcsec_per_kpc: Float[Array | ndarray, ""]
+    velocity_limit: Float[Array | ndarray, ""]
+    grid: SpaxelGrid
+    scene: tuple[AbstractSceneStage, ...]
+    paint: tuple[AbstractComponent, ...]
+    cube: tuple[AbstractCubeStage, ...]
+
+
+def as_dtype(tree: Any, dtype: str) -> Any:
+    """The pytree with every float array in `dtype`; other arrays as they are."""
+
+    def convert(leaf: Any) -> Any:
+        return jnp.asarray(leaf, dtype) if np.issubdtype(leaf.dtype, np.floating) else jnp.asarray(leaf)
+
+    return jax.tree.map(convert, tree)

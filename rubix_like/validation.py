@@ -1,0 +1,90 @@
+"""One check of a galaxy's particles on concrete data; the constructors check shapes only, so that they work in jit."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rubix_like.galaxy import Galaxy, Gas, Stars
+
+LARGEST_LOG_AGE: float = 10.3
+"""20 Gyr: above it the numbers are no log10(age / yr) of any star."""
+
+AGE_SLACK: float = 1e-3
+"""dex by which a star may be older than the Universe (rounding in the file)."""
+
+SMALLEST_METALLICITY: float = -1e-12
+"""Negative mass fractions down to here are rounding of the simulation and become 0."""
+
+Particles = TypeVar("Particles", Stars, Gas)
+
+_FRACTIONS = ("metallicity", "hydrogen_fraction", "oxygen_fraction")
+_NOT_NEGATIVE = ("initial_mass", "mass", "smoothing_length", "weight", "temperature", "density", "star_formation_rate")
+
+
+def validate(galaxy: Galaxy, universe_age: float | None = None) -> Galaxy:
+    """Check that the particles are physical and return them, slightly negative mass fractions set to 0.
+
+    Checked: at least one star; shapes; all values finite; masses, densities, temperatures and lengths >= 0; a positive
+    sum of birth masses; log_age in [0, 10.3] and not above log10(`universe_age` / yr) + 1e-3; mass fractions in
+    [-1e-12, 1]. Raises ValueError with the field, the number of bad values, the first of them and the remedy.
+    The input is unchanged; only concrete arrays can be checked, so call it outside jit.
+    """
+    stars = galaxy.stars
+    if np.shape(stars.position)[:1] == (0,):
+        raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
+    Stars(**vars(stars))  # the shapes, should a field have been replaced since
+    _check_fields("stars", vars(stars))
+    _check_ages(np.asarray(stars.log_age), universe_age)
+    if not np.sum(np.asarray(stars.initial_mass), dtype=np.float64) > 0:
+        raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
+    if galaxy.gas is None:
+        return Galaxy(stars=_without_negative_fractions(stars))
+    Gas(**vars(galaxy.gas))
+    _check_fields("gas", vars(galaxy.gas))
+    return Galaxy(stars=_without_negative_fractions(stars), gas=_without_negative_fractions(galaxy.gas))
+
+
+def require(good: Any, values: Any, place: str, expected: str, remedy: str) -> None:
+    """Raise ValueError naming `place`, how many of `values` are not `good` and the first of them, unless all are."""
+    good = np.asarray(good)
+    if good.all():
+        return
+    index = tuple(int(i) for i in np.argwhere(~good)[0])
+    where = index[0] if len(index) == 1 else index
+    raise ValueError(
+        f"{place}: expected {expected}, got {np.asarray(values)[index]} at index {where} "
+        f"({np.count_nonzero(~good)} of {good.size} values); {remedy}"
+    )
+
+
+def _check_fields(kind: str, fields: Mapping[str, Any]) -> None:
+    for name, leaf in fields.items():
+        if leaf is None:
+            continue
+        values, place = np.asarray(leaf), f"{kind}.{name}"
+        require(np.isfinite(values), values, place, "finite values", "leave these particles out or repair the file")
+        if name in _NOT_NEGATIVE:
+            require(values >= 0, values, place, "values >= 0", "leave these particles out or repair the file")
+        if name in _FRACTIONS:
+            good = (values >= SMALLEST_METALLICITY) & (values <= 1)
+            remedy = "metallicities are mass fractions (the Sun's is about 0.02), neither in solar units nor log10"
+            require(good, values, place, f"mass fractions in [{SMALLEST_METALLICITY}, 1]", remedy)
+
+
+def _check_ages(log_age: np.ndarray, universe_age: float | None) -> None:
+    place = "stars.log_age"
+    remedy = "ages are stored as log10(age / yr) (1 Gyr is 9.0; age 0 is stored as 0), neither in yr nor in Gyr"
+    good = (log_age >= 0) & (log_age <= LARGEST_LOG_AGE)
+    require(good, log_age, place, f"log10(age / yr) in [0, {LARGEST_LOG_AGE}]", remedy)
+    if universe_age is None:
+        return
+    limit = float(np.log10(universe_age))
+    remedy = "the ages do not belong to this redshift or cosmology"
+    require(log_age <= limit + AGE_SLACK, log_age, place, f"at most {limit:.4f}, the age of the Universe", remedy)
+
+
+def _without_negative_fractions(particles: Particles) -> Particles:
+    fractions = {name: value for name, value in vars(particles).items() if name in _FRACTIONS and value is not None}
+    return replace(particles, **{name: value.clip(min=0) for name, value in fractions.items()})

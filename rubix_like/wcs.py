@@ -1,0 +1,97 @@
+"""World coordinates of a cube as FITS cards, written by hand (astropy's header writer turns Angstrom into metres)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from astropy.io.fits import Header
+from astropy.wcs import WCS
+from jaxtyping import Float
+from numpy import ndarray
+
+Card = tuple[str, Any, str]
+"""Keyword, value, comment."""
+
+SPECTRAL_TYPE: dict[tuple[str, str], str] = {
+    ("vacuum", "linear"): "WAVE",
+    ("air", "linear"): "AWAV",
+    ("vacuum", "log"): "WAVE-LOG",
+    ("air", "log"): "AWAV-LOG",
+}
+"""(medium, sampling) -> CTYPE3 (Greisen et al. 2006, A&A 446, 747: 'FITS paper III')."""
+
+
+def celestial_cards(n_x: int, n_y: int, pixel_scale: float, ra: float, dec: float) -> tuple[Card, ...]:
+    """Cards of a tangent-plane sky: the field's centre (`ra`, `dec`, deg) in the middle of the array, East to the left.
+
+    `pixel_scale` in arcsec; CRPIX counts from 1, at the centre of the first spaxel.
+    """
+    step = pixel_scale / 3600.0
+    return (
+        ("WCSAXES", 3, "number of world axes"),
+        ("CTYPE1", "RA---TAN", "right ascension, gnomonic projection"),
+        ("CTYPE2", "DEC--TAN", "declination, gnomonic projection"),
+        ("CUNIT1", "deg", ""),
+        ("CUNIT2", "deg", ""),
+        ("CRPIX1", (n_x + 1) / 2, "centre of the field"),
+        ("CRPIX2", (n_y + 1) / 2, "centre of the field"),
+        ("CRVAL1", float(ra), "[deg] right ascension of the centre"),
+        ("CRVAL2", float(dec), "[deg] declination of the centre"),
+        ("CD1_1", -step, "[deg] East is left"),
+        ("CD1_2", 0.0, ""),
+        ("CD2_1", 0.0, ""),
+        ("CD2_2", step, "[deg] North is up"),
+        ("CDELT1", -step, "[deg] same as CD1_1"),
+        ("CDELT2", step, "[deg] same as CD2_2"),
+        ("RADESYS", "ICRS", ""),
+        ("EQUINOX", 2000.0, ""),
+    )
+
+
+def spectral_cards(
+    wavelength: Float[ndarray, " wave"], wave_edges: Float[ndarray, " edge"], medium: str, sampling: str
+) -> tuple[Card, ...]:
+    """Cards of the wavelength axis in Angstrom: CRVAL3 is the centre of the first bin.
+
+    Linear: lambda = CRVAL3 + k CD3_3. Log (FITS paper III, eq. 5): lambda = CRVAL3 exp(k CD3_3 / CRVAL3), so that
+    CD3_3 = CRVAL3 dln(lambda). Raises ValueError if `wavelength` does not follow `sampling` to 1e-3 of a bin.
+    """
+    first, count = float(wavelength[0]), len(wavelength)
+    if sampling == "log":
+        step = first * float(np.log(wave_edges[-1] / wave_edges[0])) / count
+        expected = first * np.exp(np.arange(count) * step / first)
+    else:
+        step = float(wave_edges[-1] - wave_edges[0]) / count
+        expected = first + np.arange(count) * step
+    worst = float(np.max(np.abs(wavelength - expected) / np.diff(wave_edges)))
+    if not worst < 1e-3:
+        raise ValueError(
+            f"wavelength: expected {sampling} sampling, but bins lie up to {worst:.3g} bins off it; "
+            f"set `sampling` to what the grid is ('linear' or 'log')"
+        )
+    return (
+        ("CTYPE3", SPECTRAL_TYPE[medium, sampling], f"wavelength in {medium}"),
+        ("CUNIT3", "Angstrom", ""),
+        ("CRPIX3", 1.0, "first bin"),
+        ("CRVAL3", first, "[Angstrom] centre of the first bin"),
+        ("CD1_3", 0.0, ""),
+        ("CD2_3", 0.0, ""),
+        ("CD3_1", 0.0, ""),
+        ("CD3_2", 0.0, ""),
+        ("CD3_3", step, "[Angstrom] step" if sampling == "linear" else "[Angstrom] CRVAL3 times step in ln"),
+        ("CDELT3", step, "same as CD3_3"),
+        ("SPECSYS", "BARYCENT", "frame of the wavelengths"),
+    )
+
+
+def header_of(cards: Iterable[Card]) -> Header:
+    """A FITS header of `cards`, in their order."""
+    header = Header()
+    for keyword, value, comment in cards:
+        header[keyword] = (value, comment)
+    return header
+
+
+def world_coordinates(cards: Iterable[Card]) -> WCS:
+    """The astropy WCS (RA, Dec, wavelength in m) that a reader of a file with these cards gets."""
+    return WCS(header_of(cards))

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from rubix_like.centering import bulk_velocity, center_of_mass, half_mass_radius, shrinking_sphere, unwrap
+
+
+def plain_shrinking_sphere(position, mass):
+    """The recipe as published, over all particles at every step."""
+    fewest = max(min(1000, len(mass) // 100), 10)
+    center = np.average(position, axis=0, weights=mass)
+    radius = np.linalg.norm(position - center, axis=1).max()
+    while True:
+        radius *= 0.975
+        inside = np.linalg.norm(position - center, axis=1) <= radius
+        if inside.sum() < fewest:
+            return center
+        center = np.average(position[inside], axis=0, weights=mass[inside])
+
+
+def clumpy(seed=2, n=4000):
+    """A concentrated clump at (3, -2, 1), a looser, heavier companion 40 away and a wide background."""
+    rng = np.random.default_rng(seed)
+    main = np.array([3.0, -2.0, 1.0]) + rng.normal(size=(n, 3)) * rng.random((n, 1)) ** 2
+    companion = np.array([40.0, 5.0, 0.0]) + 8 * rng.normal(size=(n // 2, 3))
+    background = rng.uniform(-100, 100, (n // 10, 3))
+    position = np.concatenate([main, companion, background])
+    return position, rng.uniform(0.5, 2.0, len(position))
+
+
+def test_unwrap_takes_the_nearest_image():
+    reference = np.array([99.0, 1.0, 50.0])
+    position = np.array([[1.0, 99.0, 51.0], [99.0, 1.0, 2.0]])
+    np.testing.assert_allclose(unwrap(position, reference, 100.0), [[2, -2, 1], [0, 0, -48]])
+    np.testing.assert_allclose(unwrap(position, reference, None), position - reference)
+
+
+def test_shrinking_sphere_finds_the_clump_not_the_center_of_mass():
+    position, mass = clumpy()
+    center = shrinking_sphere(position, mass)
+    np.testing.assert_allclose(center, [3, -2, 1], atol=0.05)
+    assert np.linalg.norm(center_of_mass(position, mass) - center) > 5
+
+
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_shrinking_sphere_equals_the_plain_recipe(seed):
+    position, mass = clumpy(seed, 1500)
+    np.testing.assert_allclose(shrinking_sphere(position, mass), plain_shrinking_sphere(position, mass), atol=1e-11)
+
+
+def test_shrinking_sphere_moves_with_the_particles():
+    position, mass = clumpy()
+    shift = np.array([2e4, -6e4, 5e4])
+    np.testing.assert_allclose(
+        shrinking_sphere(position + shift, mass) - shift, shrinking_sphere(position, mass), atol=1e-9
+    )
+
+
+def test_few_particles_have_their_center_of_mass():
+    position = np.array([[0.0, 0, 0], [3, 0, 0]])
+    np.testing.assert_allclose(shrinking_sphere(position, np.array([2.0, 1.0])), [1, 0, 0])
+    np.testing.assert_allclose(shrinking_sphere(position[1:], np.array([1.0])), [3, 0, 0])
+    np.testing.assert_allclose(shrinking_sphere(np.full((50, 3), 7.0), np.ones(50)), [7, 7, 7])
+
+
+def test_no_mass_is_refused():
+    with pytest.raises(ValueError, match="positive total mass"):
+        shrinking_sphere(np.zeros((3, 3)), np.zeros(3))
+
+
+def test_half_mass_radius():
+    position = np.arange(1.0, 6.0)[:, None] * np.array([[0.0, 0.6, 0.8]])
+    assert half_mass_radius(position, np.ones(5)) == pytest.approx(3.0)
+    assert half_mass_radius(position, np.array([10.0, 1, 1, 1, 1])) == pytest.approx(1.0)
+
+
+def test_bulk_velocity_is_that_of_the_inner_half():
+    rng = np.random.default_rng(0)
+    position = rng.normal(size=(200, 3))
+    mass = rng.uniform(1, 3, 200)
+    velocity = rng.normal(size=(200, 3)) + 100
+    radius = np.linalg.norm(position, axis=1)
+    order = np.argsort(radius)
+    inner = order[: np.searchsorted(np.cumsum(mass[order]), mass.sum() / 2) + 1]
+    velocity[radius > radius[inner].max()] = 1e6
+    expected = np.average(velocity[inner], axis=0, weights=mass[inner])
+    np.testing.assert_allclose(bulk_velocity(position, velocity, mass), expected, rtol=1e-12)
+    np.testing.assert_allclose(bulk_velocity(position[:1], velocity[:1], mass[:1]), velocity[0])

@@ -1,0 +1,254 @@
+"""Files: the layout that clients expect, the way back, and what happens when writing fails."""
+
+import dataclasses
+import os
+import resource
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from astropy import units
+from astropy.io import fits
+from astropy.table import Table
+from astropy.wcs import WCS
+from test_cube import make_cube
+
+from rubix_like.atomic import check_writable, replacing
+from rubix_like.cube import Counters, Cube, Meta
+from rubix_like.errors import ConfigError
+from rubix_like.fits import file_size, read_cube, write_cube
+from rubix_like.meta_table import join_rows, split_rows
+
+YAML = "galaxy:\n  reader: synthetic\n  n_stars: 50000\n\nnote: 'café'  \n12\n"
+
+
+def full_cube(sampling: str = "linear", **changes) -> Cube:
+    cube = make_cube(sampling=sampling)
+    fields = {
+        "variance": 1 + cube.flux**2,
+        "lsf_fwhm": np.linspace(2.5, 2.6, 4),
+        "counters": Counters(n_particles=100, n_outside=3, mass_outside=1.5e9, mass_total=1e10),
+        "meta": Meta(
+            {
+                "ra": 150.0,
+                "dec": 40.0,
+                "config": YAML,
+                "object": "Galaxy é\n1",
+                "redshift": 0.05,
+                "luminosity_distance": float("inf"),
+                "inclination": None,
+                "seed": 3,
+                "exact": True,
+                "one": "1",
+                "empty": "",
+            }
+        ),
+        **changes,
+    }
+    return dataclasses.replace(cube, **fields)
+
+
+def assert_same(one: Cube, other: Cube) -> None:
+    for name in ("flux", "variance", "mask"):
+        first, second = getattr(one, name), getattr(other, name)
+        assert (first is None) == (second is None)
+        if first is not None:
+            assert second.dtype == (np.int32 if name == "mask" else np.float32)
+            np.testing.assert_array_equal(second, np.asarray(first).astype(second.dtype))
+    for name in ("wavelength", "wave_edges", "lsf_fwhm"):
+        np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=0, atol=1e-10)
+        assert getattr(other, name).dtype == np.float64
+    for name in ("medium", "sampling", "pixel_scale", "meta"):
+        assert getattr(other, name) == getattr(one, name)
+
+
+@pytest.mark.parametrize("sampling", ["linear", "log"])
+@pytest.mark.parametrize("medium", ["air", "vacuum"])
+@pytest.mark.parametrize("name", ["cube.fits", "cube.fits.gz"])
+def test_round_trip(tmp_path, sampling, medium, name):
+    cube = full_cube(sampling, medium=medium)
+    path = cube.write(tmp_path / name)
+    assert path == tmp_path / name
+    assert_same(cube, Cube.read(path))
+    assert os.listdir(tmp_path) == [name]
+    assert path.read_bytes()[:2] == (b"\x1f\x8b" if name.endswith("gz") else b"SI")
+
+
+def test_counters_come_back_and_velocity_maps_do_not(tmp_path):
+    cube = full_cube(mean_v_los=jnp.zeros((3, 5)))
+    again = Cube.read(cube.write(tmp_path / "cube.fits"))
+    assert again.mean_v_los is None
+    for field in dataclasses.fields(Counters):
+        assert getattr(again.counters, field.name) == getattr(cube.counters, field.name)
+    assert Cube.read(make_cube(lsf_fwhm=np.ones(4)).write(tmp_path / "plain.fits")).counters is None
+
+
+def test_layout_with_noise(tmp_path):
+    cube = full_cube()
+    with fits.open(cube.write(tmp_path / "cube.fits")) as hdus:
+        hdus.verify("exception")
+        assert [hdu.name for hdu in hdus] == ["PRIMARY", "DATA", "STAT", "DQ", "VAR", "LSF", "CONFIG"]
+        assert hdus[0].data is None
+        assert hdus["DATA"].data.shape == (4, 3, 5)
+        assert hdus["DATA"].data.dtype == np.dtype(">f4")
+        assert hdus["DQ"].data.dtype == np.dtype(">i4")
+        np.testing.assert_array_equal(hdus["DATA"].data[1, 2, 3], np.asarray(cube.flux)[2, 3, 1])
+        np.testing.assert_array_equal(hdus["VAR"].data, hdus["STAT"].data)
+        header = hdus["DATA"].header
+        flux_unit = 1e-20 * units.erg / units.s / units.cm**2 / units.AA
+        assert units.Unit(header["BUNIT"], format="fits").is_equivalent(flux_unit)
+        np.testing.assert_allclose(units.Unit(header["BUNIT"], format="fits").to(flux_unit), 1)
+        np.testing.assert_allclose(units.Unit(hdus["STAT"].header["BUNIT"], format="fits").to(flux_unit**2), 1)
+        assert (header["CTYPE3"], header["CUNIT3"], header["SPECSYS"]) == ("AWAV", "Angstrom", "BARYCENT")
+        assert (header["ERRDATA"], header["QUALDATA"], header["DISPAXIS"]) == ("STAT", "DQ", 3)
+        assert (header["CD3_3"], header["CDELT3"]) == (1.25, 1.25)
+        assert hdus["STAT"].header["HDUCLAS3"] == "MSE"
+
+
+def test_layout_without_noise(tmp_path):
+    with fits.open(full_cube(variance=None).write(tmp_path / "cube.fits")) as hdus:
+        assert [hdu.name for hdu in hdus] == ["PRIMARY", "DATA", "DQ", "LSF", "CONFIG"]
+        assert "ERRDATA" not in hdus["DATA"].header
+
+
+def test_layout_of_log_sampling(tmp_path):
+    cube = full_cube("log", medium="vacuum", lsf_fwhm=None)
+    path = cube.write(tmp_path / "cube.fits")
+    with fits.open(path) as hdus:
+        assert [hdu.name for hdu in hdus] == ["PRIMARY", "DATA", "STAT", "DQ", "VAR", "CONFIG", "WAVE"]
+        header = hdus["DATA"].header
+        assert header["CTYPE3"] == "WAVE-LOG"
+        np.testing.assert_allclose(header["CD3_3"] / header["CRVAL3"], 1e-4 * np.log(10), rtol=1e-10)
+        metres = WCS(header).wcs_pix2world(0, 0, np.arange(4), 0)[2]
+        np.testing.assert_allclose(metres * 1e10, hdus["WAVE"].data["WAVE"], rtol=1e-13)
+
+
+def test_primary_cards(tmp_path):
+    header = fits.getheader(full_cube().write(tmp_path / "cube.fits"))
+    expected = {"RA": 150.0, "DEC": 40.0, "OBJECT": "Galaxy ? 1", "REDSHIFT": 0.05, "NSTARS": 100, "NOUTSIDE": 3}
+    assert {key: header[key] for key in expected} == expected
+    assert (header["RADESYS"], header["EQUINOX"], header["DISPAXIS"]) == ("ICRS", 2000.0, 3)
+    assert "LUMDIST" not in header
+    assert "INCLIN" not in header
+    assert len(header["DATE"]) == 19
+
+
+def test_config_table_is_readable(tmp_path):
+    path = full_cube().write(tmp_path / "cube.fits")
+    table = Table.read(path, "CONFIG")
+    lines = [str(row["VALUE"]) for row in table if row["KEY"] == "config"]
+    assert lines[:3] == ["galaxy:", "  reader: synthetic", "  n_stars: 50000"]
+    lsf = Table.read(path, "LSF")
+    assert lsf["FWHM"].unit == units.AA
+
+
+WORDS = ["1", "true", "NaN", "", " x", "x ", "[1]", "{}", "a\nb", "\n", "1\n2", '"', "tab\t", "é"]
+
+
+@pytest.mark.parametrize("value", [*WORDS, 1, 1.0, 0.1, True, None])
+def test_rows_come_back_with_their_types(value):
+    (again,) = join_rows(split_rows({"key": value})).values()
+    assert (again, type(again)) == (value, type(value))
+
+
+def test_float64_flux_is_written_as_float32(tmp_path):
+    cube = make_cube(flux=jnp.full((3, 5, 4), 1 / 3, jnp.float64))
+    again = Cube.read(cube.write(tmp_path / "cube.fits"))
+    assert again.flux.dtype == np.float32
+    np.testing.assert_array_equal(again.flux, np.float32(1 / 3))
+
+
+def test_file_size_is_an_upper_bound_of_the_right_order(tmp_path):
+    size = full_cube().write(tmp_path / "cube.fits").stat().st_size
+    assert size < file_size(3, 5, 4, noise=True)
+
+
+def test_reading_what_is_not_ours(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.fits"):
+        read_cube(tmp_path / "none.fits")
+    text = tmp_path / "text.fits"
+    text.write_text("not a cube")
+    with pytest.raises(ValueError, match="not a complete cube of rubix_like"):
+        read_cube(text)
+    fits.PrimaryHDU(np.zeros((2, 2))).writeto(tmp_path / "other.fits")
+    with pytest.raises(ValueError, match="ORIGIN is None"):
+        read_cube(tmp_path / "other.fits")
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("name", ["cube.fits", "cube.fits.gz"])
+def test_reading_a_truncated_file(tmp_path, keep, name):
+    path = full_cube().write(tmp_path / name)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(keep * len(content))])
+    with pytest.raises(ValueError, match="not a complete cube of rubix_like"):
+        read_cube(path)
+
+
+def test_unknown_suffix(tmp_path):
+    with pytest.raises(ConfigError, match=r"cube\.h5.*'cube\.fits'"):
+        write_cube(full_cube(), tmp_path / "cube.h5")
+
+
+def test_missing_folder(tmp_path):
+    with pytest.raises(OSError, match="does not exist; create it"):
+        write_cube(full_cube(), tmp_path / "none" / "cube.fits")
+
+
+@pytest.mark.parametrize("name", ["cube.fits", "cube.fits.gz"])
+def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("old")
+    noise = np.random.default_rng(0).normal(size=(40, 40, 50))
+    cube = make_cube(40, 40, 50, flux=noise, mask=np.zeros(noise.shape, np.int32))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(OSError, match=r"cannot write .*is full.*free some space"):
+            cube.write(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert os.listdir(tmp_path) == [name]
+    assert path.read_text() == "old"
+
+
+def test_an_interrupt_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "cube.fits"
+    path.write_text("old")
+
+    def interrupted() -> None:
+        with replacing(path) as temporary:
+            assert temporary.parent == tmp_path
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert os.listdir(tmp_path) == ["cube.fits"]
+    assert path.read_text() == "old"
+
+
+def test_check_writable(tmp_path):
+    check_writable(tmp_path / "cube.fits", 1000)
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(FileNotFoundError, match="mkdir -p"):
+        check_writable(tmp_path / "none" / "cube.fits", 1000)
+    with pytest.raises(IsADirectoryError, match="add a file name"):
+        check_writable(tmp_path, 1000)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="is a file, not a folder"):
+        check_writable(tmp_path / "file" / "cube.fits", 1000)
+    with pytest.raises(OSError, match=r"1e\+03 TB are needed"):
+        check_writable(tmp_path / "cube.fits", 10**15)
+
+
+def test_check_writable_without_permission(tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    for folder in (closed, Path("/sys"), Path("/proc/sys")):
+        if folder.is_dir() and not os.access(folder, os.W_OK):
+            with pytest.raises(PermissionError, match=f"no permission to write in {folder}"):
+                check_writable(folder / "cube.fits", 1000)
+            return
+    pytest.skip("root may write everywhere here")

@@ -1,0 +1,121 @@
+"""The picture and the words at the end of a run."""
+
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from matplotlib import image, rcParams
+from test_cube import make_cube
+
+from rubix_like.cube import Counters, Meta, white_light
+from rubix_like.errors import ConfigError
+from rubix_like.quicklook import save_quicklook
+from rubix_like.summary import summary_lines
+
+
+def rotating_disc(n: int = 15, **changes):
+    row, column = np.mgrid[:n, :n] - (n - 1) / 2
+    light = np.exp(-np.hypot(row, column) / 3)
+    spectrum = 1 + 0.1 * np.sin(np.arange(50))
+    fields = {
+        "flux": (light[..., None] * spectrum).astype(np.float32),
+        "mask": np.zeros((n, n, 50), np.int32),
+        "mean_v_los": np.where(light > 0.05, -100.0 * column, np.nan),
+        "meta": Meta({"object": "disc", "redshift": 0.05, "luminosity_distance": 230.0, "inclination": 30.0}),
+        **changes,
+    }
+    return make_cube(n, n, 50, **fields)
+
+
+def test_white_light_is_the_sum_over_good_bins():
+    cube = make_cube()
+    expected = np.sum(np.asarray(cube.flux, np.float64) * 1.25 * (np.asarray(cube.mask) == 0), axis=2)
+    np.testing.assert_allclose(white_light(cube), expected, rtol=1e-12)
+
+
+def test_picture_shows_the_receding_side_in_red_on_the_left(tmp_path):
+    before = dict(rcParams)
+    path = save_quicklook(rotating_disc(), tmp_path / "cube.png")
+    assert [file.name for file in tmp_path.iterdir()] == ["cube.png"]
+    assert dict(rcParams) == before
+    picture = image.imread(path)[..., :3]
+    assert picture.shape == (1110, 1440, 3)
+    upper = picture[:550]
+    red = np.argwhere((upper[..., 0] > upper[..., 2] + 0.3)[:, 800:1290])[:, 1]
+    blue = np.argwhere((upper[..., 2] > upper[..., 0] + 0.3)[:, 800:1290])[:, 1]
+    assert min(len(red), len(blue)) > 1000
+    assert np.median(red) < np.median(blue)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mean_v_los": None},
+        {"flux": np.zeros((15, 15, 50), np.float32), "mean_v_los": np.full((15, 15), np.nan)},
+        {"variance": np.full((15, 15, 50), 0.01, np.float32)},
+        {"mask": np.ones((15, 15, 50), np.int32)},
+        {"mask": np.where(np.arange(50) < 10, 1, 2 * (np.arange(225) % 2).reshape(15, 15, 1)).astype(np.int32)},
+        {"meta": Meta()},
+    ],
+    ids=["no velocity", "no light", "noise", "all masked", "partly masked", "no meta"],
+)
+def test_picture_of_odd_cubes(tmp_path, changes):
+    path = save_quicklook(rotating_disc(**changes), tmp_path / "cube.png")
+    assert path.stat().st_size > 10_000
+
+
+def test_picture_of_one_voxel(tmp_path):
+    assert save_quicklook(make_cube(1, 1, 1), tmp_path / "cube.png").exists()
+
+
+def test_picture_in_a_missing_folder(tmp_path):
+    with pytest.raises(OSError, match="does not exist"):
+        save_quicklook(rotating_disc(), tmp_path / "none" / "cube.png")
+
+
+def test_missing_matplotlib_names_the_extra():
+    program = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "import rubix_like.quicklook as quicklook\n"
+        "try: quicklook.save_quicklook(None, 'cube.png')\n"
+        "except quicklook.ConfigError as error: print(error)\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "pip install 'rubix-like[plots]'" in answer.stdout
+    assert issubclass(ConfigError, ValueError)
+
+
+def test_summary_of_a_clean_run(tmp_path):
+    cube = make_cube(mask=jnp.zeros((3, 5, 4), jnp.int32), counters=Counters(n_particles=10, mass_total=1e10))
+    text = "\n".join(summary_lines(cube, tmp_path / "cube.fits", {"load": 1.234, "run": 0.5}))
+    assert str(tmp_path / "cube.fits") in text
+    assert "5 x 3 spaxels of 0.2 arcsec, 4 bins from 4749.90 to 4754.90 Angstrom (air, linear)" in text
+    total = np.asarray(cube.flux, np.float64).sum() * 1.25e-20
+    assert f"Total flux {total:.4g} erg/s/cm2, brightest voxel {np.asarray(cube.flux).max() * 1e-20:.4g}" in text
+    assert "load 1.23 s, run 0.5 s" in text
+    assert "No noise" in text
+    assert "stars" not in text
+    assert "masked" not in text
+
+
+def test_summary_names_what_was_left_out(tmp_path):
+    cube = make_cube(
+        mask=jnp.zeros((3, 5, 4), jnp.int32).at[..., 0].set(1).at[0].add(2),
+        variance=jnp.ones((3, 5, 4)),
+        counters=Counters(100, 3, 0, 7, 1e9, 0.0, 2.5e9, 1e10, 2, 1),
+        meta=Meta({"signal_to_noise": 50.0, "signal_to_noise_definition": "median of the brightest spaxel"}),
+    )
+    lines = summary_lines(cube, tmp_path / "a cube.fits", {})
+    text = "\n".join(lines)
+    assert "3 of 100 stars (10 % of the mass) are outside the field" in text
+    assert "7 of 100 stars (25 % of the mass) are poorer or richer" in text
+    assert "younger" not in text
+    assert "2 of 100 stars are beyond the velocity range" in text
+    assert "1 of 100 stars are with a value" in text
+    assert "1 of 4 bins lie outside the SSP library: masked (DQ 1)" in text
+    assert "5 of 15 spaxels lie outside the aperture: masked (DQ 2)" in text
+    assert "Noise: S/N 50 (median of the brightest spaxel)" in text
+    assert not any(line.startswith("Time") for line in lines)
+    assert f"ds9 '{tmp_path / 'a cube.fits'}[DATA]'" in text
