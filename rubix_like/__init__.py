@@ -1,3 +1,48 @@
-"""Mock IFU datacubes from simulated galaxies."""
+"""Mock IFU datacubes from simulated galaxies: fast, sharded over devices, differentiable."""
 
-__version__ = "0.1.0"
+from rubix_like.config import RunConfig, load_config
+from rubix_like.cube import Counters, Cube
+from rubix_like.errors import ConfigError
+from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas, Stars
+from rubix_like.instrument import Instrument, load_instrument
+from rubix_like.parameters import Parameters
+from rubix_like.pipeline import Pipeline
+from rubix_like.readers import load_galaxy, load_galaxy_info
+from rubix_like.run import run
+from rubix_like.scene import Scene
+from rubix_like.sharding import make_mesh, particle_shardings, shard
+from rubix_like.ssp import SSPLibrary, load_ssp
+from rubix_like.synthetic import SyntheticGalaxy
+from rubix_like.tables import Plan, Tables
+from rubix_like.validation import validate
+from rubix_like.version import __version__
+
+__all__ = [
+    "ConfigError",
+    "Counters",
+    "Cube",
+    "Galaxy",
+    "GalaxyInfo",
+    "Gas",
+    "Instrument",
+    "Parameters",
+    "Pipeline",
+    "Plan",
+    "RunConfig",
+    "SSPLibrary",
+    "Scene",
+    "Stars",
+    "SyntheticGalaxy",
+    "Tables",
+    "__version__",
+    "load_config",
+    "load_galaxy",
+    "load_galaxy_info",
+    "load_instrument",
+    "load_ssp",
+    "make_mesh",
+    "particle_shardings",
+    "run",
+    "shard",
+    "validate",
+]

@@ -14,7 +14,7 @@ _SMALL = 16
 
 
 def split(n_particles: int, chunk: int) -> tuple[int, int, int]:
-    """(groups, chunks per group, particles per chunk), nearly equal in size, with at most `chunk` particles per chunk."""
+    """(groups, chunks per group, particles per chunk), nearly equal, with at most `chunk` particles per chunk."""
     n_chunks = max(1, -(-n_particles // chunk))
     per_group = n_chunks if n_chunks <= _SMALL else math.isqrt(n_chunks - 1) + 1
     groups = -(-n_chunks // per_group)

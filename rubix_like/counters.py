@@ -15,7 +15,7 @@ def count(
     half_field: tuple[Float[Array, ""], Float[Array, ""]],
     velocity_limit: Float[Array, ""],
 ) -> Counters:
-    """Counts (padding left out) and birth masses in Msun; `half_field` is half the field's (width, height) in arcsec."""
+    """Counts (padding left out) and birth masses in Msun; `half_field`: half the field's (width, height), arcsec."""
     scene = lax.stop_gradient(scene)
     values = (scene.position[:, 0], scene.position[:, 1], scene.v_los)
     values += (scene.initial_mass, scene.log_age, scene.metallicity)

@@ -49,7 +49,7 @@ class WavelengthBins:
 
 
 def instrument_fwhm(lsf: LSFSettings, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
-    """FWHM of the instrument's LSF in Angstrom at observed wavelengths in Angstrom (both in the instrument's medium)."""
+    """FWHM of the instrument's LSF at observed wavelengths (both in Angstrom of the instrument's medium)."""
     if lsf.polynomial is not None:
         return np.polynomial.polynomial.polyval(wavelength, np.asarray(lsf.polynomial))
     if lsf.wavelength is None:

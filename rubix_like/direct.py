@@ -1,6 +1,4 @@
-"""Method `direct`: the spectrum of every particle, summed. Cost: particles x wavelengths. It defines what is correct."""
-
-from typing import Self
+"""Method `direct`: the spectrum of every particle, summed, at a cost of particles x wavelengths; it defines correct."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -35,7 +33,9 @@ class DirectContribution(eqx.Module):
 
 
 class DirectPainter(AbstractPainter):
-    """F_p(lambda_o) = sum_i m_i S(lambda_o / D_i; t_i, Z_i) / (4 pi D_L^2 D_i), D_i = (1 + z) exp(v_i / c), exactly binned.
+    """F_p(lambda_o) = sum_i m_i S(lambda_o / D_i; t_i, Z_i) / (4 pi D_L^2 D_i) with D_i = (1 + z) exp(v_i / c).
+
+    The mean over each detector bin is exact; relativistic beaming (0.4 % at 300 km/s) is left out.
 
     `flux_factor` is 1 Lsun / (4 pi D_L^2) in 1e-20 erg/s/cm2, `log_stretch` is ln(1 + z).
     """
@@ -47,9 +47,9 @@ class DirectPainter(AbstractPainter):
     log_stretch: Float[Array | ndarray, ""]
 
     @classmethod
-    def build(cls, setup: Setup) -> Self:
+    def build(cls, setup: Setup) -> "DirectPainter":
         """Tables on the rest-frame window that the detector can see at up to `setup.velocity_limit`."""
-        plan = plan_response(setup.bins, setup.spread)
+        plan = plan_response(setup.instrument.bins, setup.spread)
         stretch = 1.0 + setup.config.observation.redshift
         window = rest_window(setup.library.rest_wavelength, plan.fine_edges / stretch, setup.velocity_limit)
         library = setup.library

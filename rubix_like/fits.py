@@ -17,11 +17,11 @@ import numpy as np
 from astropy.io import fits
 from astropy.utils.exceptions import AstropyUserWarning
 
-from rubix_like import __version__
 from rubix_like.atomic import replacing
 from rubix_like.cube import Counters, Cube, Meta, MetaValue
 from rubix_like.errors import ConfigError
 from rubix_like.meta_table import COUNTER_PREFIX, join_rows, split_rows
+from rubix_like.version import __version__
 from rubix_like.wcs import Card, header_of
 
 ORIGIN: str = "rubix_like"

@@ -86,7 +86,7 @@ class Gas(eqx.Module):
 
 
 class Galaxy(eqx.Module):
-    """Stars and, where there is any, gas of one galaxy; a pytree of float leaves only, so that it can be differentiated."""
+    """Stars and, where there is any, gas of one galaxy: float leaves only, so that it can be differentiated."""
 
     stars: Stars
     gas: Gas | None = None

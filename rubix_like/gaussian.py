@@ -1,4 +1,4 @@
-"""A Gaussian on a grid that keeps flux, sign and variance at every width, from much narrower to much wider than a cell."""
+"""A Gaussian on a grid that keeps flux, sign and variance at every width, narrow or wide against a cell."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ def split_variance(variance: Any, namespace: Any) -> tuple[Any, Any]:
     """Share p of the light that is spread, and the width s (cells) of the Gaussian it is spread with.
 
     Light in one cell, spread by a Gaussian of width s and collected in cells again, gains a variance of
-    s^2 + 1/12 (to 1e-8 for s^2 >= 11/12). Wanted is `variance` (cells^2): s^2 = variance - 1/12 from one cell up; below,
-    a share p = variance is spread with the variance of one cell and the rest stays, which tends to the identity.
+    s^2 + 1/12 (to 1e-8 for s^2 >= 11/12). Wanted is `variance` (cells^2): s^2 = variance - 1/12 from one cell up;
+    below, a share p = variance is spread with the variance of one cell and the rest stays: the identity in the limit.
     """
     share = namespace.minimum(variance, 1.0)
     return share, namespace.sqrt(namespace.maximum(variance, 1.0) - 1.0 / 12.0)

@@ -93,7 +93,7 @@ def observe(
 
 @functools.lru_cache(maxsize=128)
 def compiled_observe(plan: Plan, mesh: Mesh, spec_leaves: tuple[Any, ...], structure: Any) -> Callable[..., Any]:
-    """`observe` under one jit: particles come in as the spec tree says, all else and the cube are whole on every device.
+    """`observe` under one jit: particles lie as the spec tree says, all else is whole on every device.
 
     Cached, so that pipelines with the same plan on the same mesh share what was compiled.
     """

@@ -1,7 +1,7 @@
 """What a painter does: particles in, a partial cube out that devices can add up, a cube in the end."""
 
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 from jaxtyping import Array, Float, Int
@@ -24,7 +24,7 @@ class AbstractPainter(eqx.Module):
 
     @classmethod
     @abstractmethod
-    def build(cls, setup: Setup) -> Self:
+    def build(cls, setup: Setup) -> "AbstractPainter":
         """The painter for one run."""
 
     @abstractmethod

@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -64,7 +64,7 @@ class Pipeline(eqx.Module):
         galaxy: Galaxy | None = None,
         mesh: Mesh | None = None,
         info: GalaxyInfo | None = None,
-    ) -> Self:
+    ) -> "Pipeline":
         """Plan a run. The concrete `galaxy` fixes alignment and velocity range; `info` goes into the cube's header.
 
         Without a galaxy `observation.align: stars` is refused. `mesh` needs one axis, "data"; by default it spans
@@ -157,10 +157,10 @@ class Pipeline(eqx.Module):
 def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
     """The cube's axes, mask and header for a planned run."""
     setup = planned.setup
-    config, bins = setup.config, setup.bins
+    bins = setup.instrument.bins
     bits = [stage.quality() for stage in planned.tables.cube]
     spaxel_bits = functools.reduce(
-        np.bitwise_or, [b for b in bits if b is not None], np.zeros((setup.n_y, setup.n_x), dtype=np.int32)
+        np.bitwise_or, [b for b in bits if b is not None], np.zeros(setup.instrument.inside.shape, dtype=np.int32)
     )
     wave_bits = np.where(setup.covered, 0, OUTSIDE_SSP).astype(np.int32)
     return Frame(
@@ -170,7 +170,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
         mask=spaxel_bits[:, :, None] | wave_bits[None, None, :],
         medium=bins.medium,
         sampling=bins.sampling,
-        pixel_scale=config.instrument.pixel_scale,
+        pixel_scale=float(setup.instrument.pixel_scale),
         meta=describe_run(setup, planned.plan, info, planned.notes),
         notes=planned.notes,
     )
@@ -188,6 +188,6 @@ def check_counters(counters: Counters, velocity_limit: Array) -> None:
         )
     if fast:
         raise ValueError(
-            f"galaxy: expected line-of-sight velocities within {float(velocity_limit):.0f} km/s (the planned range), got "
+            f"galaxy: expected line-of-sight velocities within {float(velocity_limit):.0f} km/s (as planned), got "
             f"{fast} of {total} stars beyond; raise engine.velocity_range or build the pipeline from this galaxy"
         )

@@ -1,4 +1,4 @@
-"""Everything that is worked out on the host before a run: sizes, tables, stages, and what the user should know of them."""
+"""What the host works out before a run: sizes, tables, stages, and what the user should know of them."""
 
 from dataclasses import dataclass, replace
 
@@ -7,10 +7,11 @@ import numpy as np
 from rubix_like.config import RunConfig, StageSettings, load_pipeline
 from rubix_like.constants import ARCSEC_PER_RADIAN, SPEED_OF_LIGHT
 from rubix_like.cosmology import find_cosmology, luminosity_distance
-from rubix_like.detector import LineSpread, WavelengthBins
+from rubix_like.detector import LineSpread
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy
 from rubix_like.geometry import alignment_rotation
+from rubix_like.instrument import Instrument
 from rubix_like.methods import resolve_method
 from rubix_like.registry import Registry
 from rubix_like.setup import Setup
@@ -46,14 +47,14 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
         )
     )
     margin = _margin(cube, pipeline.cube)
-    n_y, n_x = setup.n_y + 2 * margin, setup.n_x + 2 * margin
+    n_y, n_x = setup.instrument.n_y + 2 * margin, setup.instrument.n_x + 2 * margin
     observation = config.observation
     angular_distance = setup.luminosity_distance / (1.0 + observation.redshift) ** 2
     tables = Tables(
         alignment=_alignment(config, galaxy),
         arcsec_per_kpc=np.asarray(ARCSEC_PER_RADIAN / (1e3 * angular_distance)),
         velocity_limit=np.asarray(setup.velocity_limit),
-        grid=SpaxelGrid(np.asarray(config.instrument.pixel_scale), n_y, n_x, config.engine.deposit),
+        grid=SpaxelGrid(setup.instrument.pixel_scale, n_y, n_x, config.engine.deposit),
         scene=scene,
         paint=paint,
         cube=cube,
@@ -62,10 +63,10 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
         method=resolve_method(config.engine.method),
         deposit=config.engine.deposit,
         dtype=config.engine.precision,
-        n_y=setup.n_y,
-        n_x=setup.n_x,
+        n_y=setup.instrument.n_y,
+        n_x=setup.instrument.n_x,
         margin=margin,
-        n_wave=setup.bins.n_wave,
+        n_wave=setup.instrument.bins.n_wave,
         chunk=config.engine.chunk,
     )
     return Planned(plan, tables, setup, _notes(setup))
@@ -73,27 +74,24 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
 
 def make_setup(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> Setup:
     """What stages may look at; raises ConfigError where the detector lies wholly outside the library."""
-    instrument, observation = config.instrument, config.observation
-    bins = WavelengthBins.build(instrument.wavelength)
+    observation = config.observation
+    instrument = Instrument.build(config.instrument)
     distance = observation.distance
     if distance is None:
         distance = luminosity_distance(find_cosmology(observation.cosmology), observation.redshift)
-    n_x, n_y = instrument.n_spaxel_xy
     setup = Setup(
         config=config,
         library=library,
-        bins=bins,
-        spread=LineSpread(bins, library, observation.redshift, instrument.lsf),
-        n_y=n_y,
-        n_x=n_x,
+        instrument=instrument,
+        spread=LineSpread(instrument.bins, library, observation.redshift, instrument.lsf),
         velocity_limit=_velocity_limit(config, galaxy),
         luminosity_distance=distance,
-        covered=np.ones(bins.n_wave, dtype=bool),
+        covered=np.ones(instrument.bins.n_wave, dtype=bool),
     )
     return replace(setup, covered=_covered(setup))
 
 
-def _build(registry: Registry, stage: StageSettings, setup: Setup):  # noqa: ANN202 (any kind of stage)
+def _build(registry: Registry, stage: StageSettings, setup: Setup):
     return registry.find(stage.name).build(setup, dict(stage.options))
 
 
@@ -104,8 +102,8 @@ def _margin(stages: tuple[AbstractCubeStage, ...], settings: tuple[StageSettings
     for number in range(last):
         if margins[number] == 0:
             raise ConfigError(
-                f"pipeline.cube: expected '{settings[last].name}' before '{settings[number].name}' (it needs light from "
-                f"outside the field), got the other order; swap them"
+                f"pipeline.cube: expected '{settings[last].name}' before '{settings[number].name}' (it needs light "
+                f"from outside the field), got the other order; swap them"
             )
     return sum(margins)
 
@@ -134,8 +132,8 @@ def _velocity_limit(config: RunConfig, galaxy: Galaxy | None) -> float:
     fitting = [limit for limit in _VELOCITY_LADDER if limit >= needed]
     if not fitting:
         raise ValueError(
-            f"stars.velocity: expected speeds below {_VELOCITY_LADDER[-1] / 1.2:.0f} km/s, got {speed:.4g} km/s; check the "
-            f"unit (km/s), or give engine.velocity_range"
+            f"stars.velocity: expected speeds below {_VELOCITY_LADDER[-1] / 1.2:.0f} km/s, got {speed:.4g} km/s; "
+            f"check the unit (km/s), or give engine.velocity_range"
         )
     return fitting[0]
 
@@ -144,23 +142,23 @@ def _covered(setup: Setup) -> np.ndarray:
     """Which detector bins lie inside the library for every velocity up to the limit."""
     stretch = 1.0 + setup.config.observation.redshift
     margin = np.exp(setup.velocity_limit / SPEED_OF_LIGHT)
-    rest = setup.bins.to_vacuum(setup.bins.edges) / stretch
+    bins = setup.instrument.bins
+    rest = bins.to_vacuum(bins.edges) / stretch
     first, last = setup.library.rest_wavelength[[0, -1]]
     if rest[-1] <= first or rest[0] >= last:
         raise ConfigError(
             f"instrument.wavelength: expected the detector to see the SSP library '{setup.library.name}' "
             f"({first:.5g}-{last:.5g} Angstrom, at this redshift {first * stretch:.5g}-{last * stretch:.5g}), got "
-            f"{setup.bins.edges[0]:.5g}-{setup.bins.edges[-1]:.5g} Angstrom; change the instrument, the redshift or the "
-            f"library"
+            f"{bins.edges[0]:.5g}-{bins.edges[-1]:.5g} Angstrom; change the instrument, the redshift or the library"
         )
     return (rest[:-1] / margin >= first) & (rest[1:] * margin <= last)
 
 
 def _notes(setup: Setup) -> tuple[str, ...]:
     notes = []
-    library, bins = setup.library, setup.bins
-    _, effective, instrument = setup.spread.widths(bins.wavelength)
-    ssp_wider = setup.config.instrument.lsf is not None and effective > instrument * (1 + 1e-6)
+    library, wavelength = setup.library, setup.instrument.bins.wavelength
+    _, effective, instrument = setup.spread.widths(wavelength)
+    ssp_wider = setup.instrument.lsf is not None and effective > instrument * (1 + 1e-6)
     if np.any(ssp_wider):
         share, worst = np.mean(ssp_wider), np.max(effective / np.maximum(instrument, 1e-12))
         finer = "" if library.name == "bc03-miles" else "; for a finer library: rubix-like ssp get bc03-miles"

@@ -5,12 +5,12 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
-import rubix_like
 from rubix_like.cube import Meta
 from rubix_like.galaxy import GalaxyInfo
 from rubix_like.setup import Setup
 from rubix_like.stages.noise import DEFINITION
 from rubix_like.tables import Plan
+from rubix_like.version import __version__
 
 _PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "astropy")
 
@@ -49,7 +49,7 @@ def describe_run(setup: Setup, plan: Plan, info: GalaxyInfo | None, notes: tuple
         notes = info.notes + notes
     entries |= {f"note_{number}": note for number, note in enumerate(notes, start=1)}
     entries |= {f"version_{package}": version(package) for package in _PACKAGES}
-    entries |= {"version_rubix_like": rubix_like.__version__, "version_python": platform.python_version()}
+    entries |= {"version_rubix_like": __version__, "version_python": platform.python_version()}
     return Meta({**entries, "config": config.to_yaml()})
 
 

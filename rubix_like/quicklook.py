@@ -1,5 +1,6 @@
 """One picture of a cube: white light, velocity map and spectra (needs the `plots` extra)."""
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,16 +36,21 @@ _STYLE: Any = {
 }
 
 
+def require_matplotlib() -> None:
+    """Raise ConfigError, with the remedy, if matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("--plot needs matplotlib: pip install 'rubix-like[plots]'")
+
+
 def save_quicklook(cube: Cube, path: str | Path) -> Path:
     """Draw white light, the light-weighted velocity (if the cube has it) and two spectra; write a PNG, return its path.
 
     Raises ConfigError if matplotlib is not installed, OSError if the file cannot be written.
     """
-    try:
-        from matplotlib import rc_context  # noqa: PLC0415 (an optional extra)
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ImportError as error:
-        raise ConfigError("--plot needs matplotlib: pip install 'rubix-like[plots]'") from error
+    require_matplotlib()
+    from matplotlib import rc_context  # noqa: PLC0415 (an optional extra)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
     path = Path(path).expanduser()
     with rc_context(_STYLE):
         figure = Figure(figsize=(9.6, 7.4), layout="constrained")

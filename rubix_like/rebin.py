@@ -12,8 +12,8 @@ _MAX_CELLS = 1 << 17
 class Rebinner(eqx.Module):
     """Takes spectra on a rest-frame grid to light in fine bins at any Doppler factor.
 
-    With C the running integral of the piecewise linear S, the light in bin [e0, e1] of a source with Doppler factor D is
-    C(e1 / D) - C(e0 / D): exact, and zero where the grid ends. C is kept per block of nodes, so that the
+    With C the running integral of the piecewise linear S, the light in bin [e0, e1] of a source with Doppler factor D
+    is C(e1 / D) - C(e0 / D): exact, and zero where the grid ends. C is kept per block of nodes, so that the
     difference of two neighbouring values loses no digits in float32. Which segment an edge falls into is read
     from a table over ln lambda, `cells`, and corrected by at most `n_steps` nodes.
     """
@@ -28,9 +28,7 @@ class Rebinner(eqx.Module):
     block: int = eqx.field(static=True)
 
     @classmethod
-    def build(
-        cls, rest_wavelength: Float[ndarray, " rest"], edges: Float[ndarray, " fine_edge"]
-    ) -> "Rebinner":
+    def build(cls, rest_wavelength: Float[ndarray, " rest"], edges: Float[ndarray, " fine_edge"]) -> "Rebinner":
         """Tables for nodes in the rest frame and bin edges in the observed one (both vacuum Angstrom)."""
         log_nodes = np.log(rest_wavelength)
         span = log_nodes[-1] - log_nodes[0]

@@ -54,7 +54,7 @@ class ResponsePlan:
 
 
 def plan_response(bins: WavelengthBins, spread: LineSpread) -> ResponsePlan:
-    """Fine bins narrow enough for the kernel (half a kernel sigma, but not below 1/4 of a bin) and the map from them."""
+    """Fine bins of half a kernel sigma, but not below 1/4 of a bin, and the map from them."""
     kernel, _, _ = spread.widths(bins.wavelength)
     width = np.diff(bins.edges)
     in_bins = kernel / FWHM_PER_SIGMA / width

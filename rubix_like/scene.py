@@ -38,9 +38,7 @@ def rotate(vectors: Float[Array, "particle 3"], rotation: Float[Array, "3 3"]) -
     return (vectors[:, None, :] * rotation[None, :, :]).sum(axis=-1)
 
 
-def to_scene(
-    stars: Stars, alignment: Float[Array, "3 3"] | None, arcsec_per_kpc: Float[Array, ""]
-) -> Scene:
+def to_scene(stars: Stars, alignment: Float[Array, "3 3"] | None, arcsec_per_kpc: Float[Array, ""]) -> Scene:
     """Stars on the galaxy's body axes (or, without `alignment`, on the axes of the arrays), scaled to arcsec."""
     weight = jnp.ones_like(stars.initial_mass) if stars.weight is None else lax.stop_gradient(stars.weight)
     position, velocity = jnp.asarray(stars.position), jnp.asarray(stars.velocity)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rubix_like.config import RunConfig
-from rubix_like.detector import LineSpread, WavelengthBins
+from rubix_like.detector import LineSpread
+from rubix_like.instrument import Instrument
 from rubix_like.ssp import SSPLibrary
 
 
@@ -13,16 +14,14 @@ from rubix_like.ssp import SSPLibrary
 class Setup:
     """What a stage may look at when it is built (host only).
 
-    `n_y`, `n_x`: the field in spaxels; `velocity_limit`: largest |v_los| in km/s that the tables must hold;
+    `velocity_limit`: largest |v_los| in km/s that the tables must hold;
     `luminosity_distance` in Mpc; `covered` (wave,): which detector bins the SSP library reaches.
     """
 
     config: RunConfig
     library: SSPLibrary
-    bins: WavelengthBins
+    instrument: Instrument
     spread: LineSpread
-    n_y: int
-    n_x: int
     velocity_limit: float
     luminosity_distance: float
     covered: np.ndarray

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+from numpy import ndarray
 
 CORNERS: dict[str, int] = {"nearest": 1, "cic": 2, "tsc": 3}
 """Spaxels along one axis that a particle touches, by deposit."""
@@ -11,11 +12,11 @@ CORNERS: dict[str, int] = {"nearest": 1, "cic": 2, "tsc": 3}
 class SpaxelGrid(eqx.Module):
     """n_y x n_x square spaxels about the field's centre.
 
-    column = (n_x - 1)/2 - x/pixel_scale, row = (n_y - 1)/2 + y/pixel_scale with x East and y North in arcsec, so East is
-    towards small columns. `pixel_scale` is a scalar array (arcsec).
+    column = (n_x - 1)/2 - x/pixel_scale, row = (n_y - 1)/2 + y/pixel_scale with x East and y North in arcsec, so East
+    is towards small columns. `pixel_scale` is a scalar array (arcsec).
     """
 
-    pixel_scale: Float[Array, ""]
+    pixel_scale: Float[Array | ndarray, ""]
     n_y: int = eqx.field(static=True)
     n_x: int = eqx.field(static=True)
     deposit: str = eqx.field(static=True)

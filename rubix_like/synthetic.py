@@ -25,8 +25,8 @@ BULGE_SHARE: float = 0.2
 BULGE_TRUNCATION: float = 20.0
 """Radius, in Hernquist scale radii, beyond which the bulge has no particles (9 % of the untruncated mass)."""
 
-HERNQUIST_EFFECTIVE_RADIUS: float = 1.8153
-"""Projected half-mass radius in scale radii (Hernquist 1990, ApJ 356, 359, eq. 38)."""
+BULGE_EFFECTIVE_RADIUS: float = 1.5412143
+"""Projected half-mass radius, in scale radii, of the truncated bulge (1.8153 untruncated: Hernquist 1990, eq. 38)."""
 
 SMALLEST_LOG_AGE: float = 5.0
 SMALLEST_LOG_METALLICITY: float = -8.0
@@ -78,8 +78,8 @@ class SyntheticGalaxy(eqx.Module):
     """Exponential disc, Hernquist bulge and exponential gas disc in rotation (all leaves float scalars).
 
     Disc: surface density exp(-R / R_d), height sech^2(z / h) (van der Kruit & Searle 1981), rotation
-    v(R) = V (2 / pi) arctan(R / R_t) (Courteau 1997) about +z, isotropic dispersion. Bulge: Hernquist 1990, isotropic,
-    no rotation. log_age and log10 Z are linear in R in the disc, constant in the bulge, with normal scatter; ages stay
+    v(R) = V (2 / pi) arctan(R / R_t) (Courteau 1997) about +z, isotropic dispersion. Bulge: Hernquist (1990, ApJ 356,
+    359), isotropic, no rotation. log_age and log10 Z are linear in R in the disc, constant in the bulge, with normal scatter; ages stay
     below `oldest_log_age`, Z in (0, 0.1].
 
     | leaf | unit |
@@ -157,7 +157,7 @@ class SyntheticGalaxy(eqx.Module):
     def _bulge_stars(self, draws: ComponentDraws) -> tuple[Array, Array, Array, Array]:
         """Hernquist: M(<r) / M = r^2 / (r + a)^2, so r = a q / (1 - q) with q the square root of the mass fraction."""
         q = jnp.sqrt(draws.uniform[:, 0]) * (BULGE_TRUNCATION / (1 + BULGE_TRUNCATION))
-        radius = self.bulge_effective_radius / HERNQUIST_EFFECTIVE_RADIUS * q / (1 - q)
+        radius = self.bulge_effective_radius / BULGE_EFFECTIVE_RADIUS * q / (1 - q)
         azimuth, cosine = 2 * jnp.pi * draws.uniform[:, 1], 2 * draws.uniform[:, 2] - 1
         sine = jnp.sqrt(1 - cosine**2)
         direction = jnp.stack([sine * jnp.cos(azimuth), sine * jnp.sin(azimuth), cosine], axis=1)

@@ -32,10 +32,10 @@ class Plan:
 
 
 class Tables(eqx.Module):
-    """Arrays that a call needs and that no particle changes: arguments of the compiled function, never constants in it.
+    """Arrays that no particle changes: arguments of the compiled function, never constants in it.
 
-    `alignment`: rotation to the body axes (None: the axes of the arrays); `velocity_limit`: largest |v_los| in km/s that
-    the tables hold; the stages hold their own tables.
+    `alignment`: rotation to the body axes (None: the axes of the arrays); `velocity_limit`: largest |v_los| in km/s
+    that the tables hold; the stages hold their own tables.
     """
 
     alignment: Float[Array | ndarray, "3 3"] | None

@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """Folder of the real galaxies, $RUBIX_LIKE_TEST_DATA or ../shared/data; tests that need it are skipped without it."""
+    """Folder of the real galaxies, $RUBIX_LIKE_TEST_DATA or ../shared/data; without it tests are skipped."""
     folder = Path(os.environ.get("RUBIX_LIKE_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
     if not (folder / "galaxies").is_dir():
         pytest.skip(f"real galaxies not found in {folder} (set RUBIX_LIKE_TEST_DATA)")

@@ -35,7 +35,7 @@ def test_a_sample_is_valid_and_holds_the_mass(galaxy, bulge):
 
 
 def test_disc_profile(disc):
-    """Enclosed mass 1 - (1 + x) exp(-x) of an exponential disc, tanh(z / h) of sech^2; Kolmogorov distance below 1 %."""
+    """Enclosed mass 1 - (1 + x) exp(-x) in the plane, tanh(z / h) of sech^2; Kolmogorov distance below 1 %."""
     radius = np.sort(np.hypot(disc.position[:, 0], disc.position[:, 1])) / 1.5
     cumulative = (np.arange(radius.size) + 0.5) / radius.size
     assert np.abs(cumulative - (1 - (1 + radius) * np.exp(-radius))).max() < 0.01
@@ -44,11 +44,11 @@ def test_disc_profile(disc):
 
 
 def test_bulge_profile(bulge):
-    """Half of the light of a Hernquist bulge is within the effective radius in projection, and it is round."""
+    """Half of the bulge is within the effective radius in every projection; Hernquist profile out to 20 scale radii."""
     for axes in ([0, 1], [1, 2], [0, 2]):
         inside = np.mean(np.hypot(*bulge.position[:, axes].T) < 0.5)
-        assert inside == pytest.approx(0.5, abs=0.04)
-    radius = np.sort(np.linalg.norm(bulge.position, axis=1)) / (0.5 / 1.8153)
+        assert inside == pytest.approx(0.5, abs=0.02)
+    radius = np.sort(np.linalg.norm(bulge.position, axis=1)) / (0.5 / 1.5412)
     cumulative = (np.arange(radius.size) + 0.5) / radius.size
     expected = (radius / (1 + radius)) ** 2 / (20 / 21) ** 2
     assert np.abs(cumulative - expected).max() < 0.02
@@ -84,9 +84,9 @@ def test_age_and_metallicity_gradients(disc, bulge):
 def test_ages_and_metallicities_stay_within_their_limits():
     extreme = SyntheticGalaxy(log_age_scatter=5.0, metallicity_scatter=5.0, disc_metallicity_gradient=-3.0)
     stars = extreme.sample(draw_base(2000, 0, 1)).stars
-    assert 5.0 <= float(stars.log_age.min())
+    assert float(stars.log_age.min()) >= 5.0
     assert float(stars.log_age.max()) <= 10.1
-    assert 0 < float(stars.metallicity.min())
+    assert float(stars.metallicity.min()) > 0
     assert float(stars.metallicity.max()) <= 0.1 + 1e-12
 
 
@@ -119,7 +119,9 @@ def test_gradients_equal_finite_differences():
     for name, default in DEFAULTS.items():
         slope = float(getattr(gradient, name))
         step = 1e-5 * abs(default)
-        above, below = (eqx.tree_at(lambda m, n=name: getattr(m, n), model, jnp.asarray(default + s * step)) for s in (1, -1))
+        above, below = (
+            eqx.tree_at(lambda m, n=name: getattr(m, n), model, jnp.asarray(default + s * step)) for s in (1, -1)
+        )
         expected = float(value(above) - value(below)) / (2 * step)
         assert np.isfinite(slope), name
         assert slope == pytest.approx(expected, rel=2e-6, abs=1e-9 / abs(default)), name
@@ -127,7 +129,7 @@ def test_gradients_equal_finite_differences():
 
 
 def test_a_sample_can_be_mapped_and_single_precision_is_finite():
-    draws = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), draw_base(500, 50, 3))
+    draws = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), draw_base(300, 60, 3))
     model = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), SyntheticGalaxy())
     galaxy = model.sample(draws)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(galaxy))

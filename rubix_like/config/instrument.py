@@ -2,16 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SerializationInfo,
     StrictBool,
-    ValidationInfo,
     WithJsonSchema,
     field_serializer,
     field_validator,
@@ -48,11 +46,11 @@ def _one_or_many(schema: dict[str, Any]) -> WithJsonSchema:
 
 
 def _both_sides(value: object) -> object:
-    return value if isinstance(value, list | tuple) else (value, value)
+    return value if isinstance(value, list | tuple) else (parse_quantity(value, "arcsec"),) * 2
 
 
 def _as_tuple(value: object) -> object:
-    return value if isinstance(value, list | tuple) else (value,)
+    return value if isinstance(value, list | tuple) else (parse_quantity(value, "Angstrom"),)
 
 
 PositiveAngstrom = Annotated[Angstrom, Field(gt=0)]
@@ -96,16 +94,16 @@ class WavelengthSettings(Settings):
 
     @field_validator("step", mode="before")
     @classmethod
-    def _parse_step(cls, value: object, info: ValidationInfo) -> object:
+    def _parse_step(cls, value: object, info: Any) -> object:
         unit = STEP_UNITS.get(info.data.get("sampling", ""))
         return parse_quantity(value, unit) if unit else 1.0  # a wrong sampling is an error of its own
 
     @field_serializer("step")
-    def _format_step(self, value: float, info: SerializationInfo) -> float | str:
+    def _format_step(self, value: float, info: Any) -> float | str:
         return f"{value!r} {STEP_UNITS[self.sampling]}" if (info.context or {}).get(WITH_UNITS) else value
 
     @model_validator(mode="after")
-    def _check_order(self) -> Self:
+    def _check_order(self) -> "WavelengthSettings":
         if self.stop < self.start:
             raise ValueError(f"expected start <= stop, got {self.start} and {self.stop} Angstrom")
         return self
@@ -133,7 +131,7 @@ class LSFSettings(Settings):
     """Whether the width was measured on binned lines, so that it holds the bin's own width too."""
 
     @model_validator(mode="after")
-    def _check_one_way(self) -> Self:
+    def _check_one_way(self) -> "LSFSettings":
         given = {name for name in ("polynomial", "wavelength", "fwhm", "resolving_power") if getattr(self, name)}
         if given not in ({"polynomial"}, {"fwhm"}, {"wavelength", "fwhm"}, {"wavelength", "resolving_power"}):
             raise ValueError(
@@ -181,7 +179,7 @@ class InstrumentSettings(Settings):
 
     @field_validator("fov")
     @classmethod
-    def _check_spaxels(cls, value: tuple[float, float], info: ValidationInfo) -> tuple[float, float]:
+    def _check_spaxels(cls, value: tuple[float, float], info: Any) -> tuple[float, float]:
         pixel_scale = info.data.get("pixel_scale", 0.0)
         if any(side <= 0 or (pixel_scale and _whole(side / pixel_scale) < 1) for side in value):
             raise ValueError(
@@ -190,7 +188,7 @@ class InstrumentSettings(Settings):
         return value
 
     @model_validator(mode="after")
-    def _check_lsf(self) -> Self:
+    def _check_lsf(self) -> "InstrumentSettings":
         if self.lsf is not None and self.lsf.polynomial is not None:
             sample = np.linspace(self.wavelength.start, self.wavelength.stop, 1001)
             narrowest = float(np.min(np.polynomial.polynomial.polyval(sample, np.array(self.lsf.polynomial))))

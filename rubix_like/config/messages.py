@@ -10,10 +10,10 @@ from pydantic_core import ErrorDetails
 from rubix_like.errors import suggest
 
 _LIMITS = {
-    "greater_than": ("gt", "a number > {}"),
-    "greater_than_equal": ("ge", "a number >= {}"),
-    "less_than": ("lt", "a number < {}"),
-    "less_than_equal": ("le", "a number <= {}"),
+    "greater_than": ("gt", "a number > {:g}"),
+    "greater_than_equal": ("ge", "a number >= {:g}"),
+    "less_than": ("lt", "a number < {:g}"),
+    "less_than_equal": ("le", "a number <= {:g}"),
     "too_short": ("min_length", "at least {} values"),
     "too_long": ("max_length", "at most {} values"),
 }

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 from astropy import cosmology as astropy_cosmology
 from pydantic import (
@@ -63,7 +63,7 @@ class ObservationSettings(Settings):
         return value
 
     @model_validator(mode="after")
-    def _check_distance(self) -> Self:
+    def _check_distance(self) -> "ObservationSettings":
         if self.redshift == 0 and self.distance is None:
             raise ValueError("redshift 0 says nothing of the distance: expected a distance (e.g. 10 Mpc), got none")
         return self

@@ -7,8 +7,10 @@ that the type states; inside the package it is a float in that unit. Numeric tex
 import math
 import re
 from dataclasses import dataclass
+from numbers import Real
 from typing import Annotated, Any
 
+import numpy as np
 from astropy import units
 from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
 from pydantic_core import CoreSchema, core_schema
@@ -50,7 +52,7 @@ def parse_quantity(value: object, unit: str) -> float:
     number = _as_float(value)
     if number is None:
         try:
-            number = float(_as_quantity(value).to_value(unit))
+            number = np.asarray(_as_quantity(value).to_value(unit), dtype=np.float64).item()
         except (TypeError, ValueError) as error:
             raise ValueError(expected) from error
     if not math.isfinite(number):
@@ -80,11 +82,11 @@ def parse_integer(value: object) -> int:
 
 def _as_float(value: object) -> float | None:
     """`value` as a float where it is a bare number or numeric text, else None."""
-    if isinstance(value, bool | units.Quantity) or not (isinstance(value, str) or hasattr(value, "__float__")):
+    if isinstance(value, bool) or not isinstance(value, str | Real):
         return None
     try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        return float(value)
+    except ValueError:
         return None
 
 

@@ -57,8 +57,8 @@ def parse_yaml(text: str, place: str) -> Any:
 
 
 def format_yaml(data: Any) -> str:
-    """YAML text of plain data, in the given order, that `parse_yaml` reads back equal."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+    """YAML of plain data, in the given order, in ASCII (for FITS), that `parse_yaml` reads back equal."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, width=120)
 
 
 def read_section(path: Path) -> dict[str, Any]:
@@ -72,6 +72,9 @@ def read_section(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         came = "an empty file" if data is None else f"a {type(data).__name__}"
         raise ConfigError(f"{path}: expected 'key: value' pairs, got {came}")
+    for key in data:
+        if not isinstance(key, str):
+            raise ConfigError(f"{path}: expected keys that are text, got {key!r}")
     return data
 
 

@@ -9,8 +9,6 @@ on reading.
 
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -77,11 +75,24 @@ def check_arrays(name: str, arrays: dict[str, Any]) -> None:
 def write_table(table: SSPTable, path: Path, compression: int = 4) -> None:
     """Write `table` to `path` in one step: a run that is interrupted leaves either the old file or none.
 
-    `compression` is gzip's level. Raises OSError when the folder cannot be written or the disk is full.
+    `compression` is gzip's level. The file is built in memory, since the HDF5 library may crash when the disk is
+    full. Raises OSError when the folder cannot be written or the disk is full.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    image = _file_image(table, compression)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(image)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OSError(f"cannot write {path} ({len(image) / 1e6:.1f} MB): {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _file_image(table: SSPTable, compression: int) -> bytes:
     arrays = _stored_arrays(table)
-    with _replacing(path) as temporary, h5py.File(temporary, "w") as file:
+    with h5py.File(table.name, "w", driver="core", backing_store=False) as file:
         file.attrs["format"] = FORMAT
         file.attrs["format_version"] = FORMAT_VERSION
         file.attrs["flux_unit"] = FLUX_UNIT
@@ -92,6 +103,8 @@ def write_table(table: SSPTable, path: Path, compression: int = 4) -> None:
             file.attrs[name] = getattr(table, name)
         for name, array in arrays.items():
             file.create_dataset(name, data=array, compression="gzip", compression_opts=compression, shuffle=True)
+        file.flush()
+        return file.id.get_file_image()
 
 
 def read_table(path: Path) -> SSPTable:
@@ -169,16 +182,3 @@ def _damaged(path: Path) -> str:
         f"{path}: the file is damaged (its content does not match its checksum); "
         f"delete it and fetch or import it again (rubix-like ssp get {path.stem})"
     )
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`, moved onto it on success and removed on failure."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    except RuntimeError as error:
-        raise OSError(f"cannot write {path}: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,8 +18,10 @@ from rubix_like.setup import Setup
 
 
 class PaintedCube(eqx.Module):
-    """The cube inside the model: flux (y, x, wave) and variance in 1e-20 erg/s/cm2/Angstrom (squared); moments (y, x, 2)
-    are the sums of light and of light times v_los (km/s)."""
+    """The cube inside the model: flux and variance (y, x, wave) in 1e-20 erg/s/cm2/Angstrom (squared).
+
+    moments (y, x, 2) are the sums of light and of light times v_los (km/s).
+    """
 
     flux: Float[Array, "y x wave"]
     moments: Float[Array, "y x 2"]
@@ -31,7 +33,7 @@ class AbstractSceneStage(eqx.Module):
 
     @classmethod
     @abstractmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> Self:
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "AbstractSceneStage":
         """The stage for one run; raises ConfigError for options that it does not know."""
 
     @abstractmethod
@@ -50,7 +52,7 @@ class AbstractComponent(eqx.Module):
 
     @classmethod
     @abstractmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> Self:
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "AbstractComponent":
         """The component for one run; raises ConfigError for options that it does not know."""
 
     @abstractmethod
@@ -72,7 +74,7 @@ class AbstractCubeStage(eqx.Module):
 
     @classmethod
     @abstractmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> Self:
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "AbstractCubeStage":
         """The stage for one run; raises ConfigError for options that it does not know."""
 
     @abstractmethod

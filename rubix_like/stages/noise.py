@@ -1,7 +1,7 @@
 """Stage `noise`: Gaussian noise at a target signal-to-noise ratio, and its variance."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,8 +13,8 @@ from numpy import ndarray
 
 from rubix_like.errors import ConfigError
 from rubix_like.parameters import Parameters
-from rubix_like.stages.base import AbstractCubeStage, PaintedCube, refuse_options
 from rubix_like.setup import Setup
+from rubix_like.stages.base import AbstractCubeStage, PaintedCube, refuse_options
 
 DEFINITION = "median flux over wavelength of the brightest spaxel / sigma per voxel; the same sigma in all voxels"
 """What `noise.signal_to_noise` means; written to the header."""
@@ -32,7 +32,7 @@ class Noise(AbstractCubeStage):
     margin: int = eqx.field(static=True, default=0)
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> Self:
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Noise":
         """The target of the run's noise section; no options."""
         refuse_options("noise", options)
         noise = setup.config.noise

@@ -1,22 +1,22 @@
 """Stage `orient`: turn the galaxy to its inclination and position angle."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 
 from rubix_like.geometry import sky_rotation
 from rubix_like.parameters import Parameters
 from rubix_like.scene import Scene, rotate
-from rubix_like.stages.base import AbstractSceneStage, refuse_options
 from rubix_like.setup import Setup
+from rubix_like.stages.base import AbstractSceneStage, refuse_options
 
 
 class Orient(AbstractSceneStage):
-    """Rotates by `observation.inclination` and `.position_angle` (`geometry.sky_rotation`); nothing where they are null."""
+    """Rotates by `observation.inclination` and `.position_angle` (`geometry.sky_rotation`); not where null."""
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> Self:  # noqa: ARG003
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Orient":  # noqa: ARG003
         """No options."""
         refuse_options("orient", options)
         return cls()

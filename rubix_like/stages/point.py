@@ -1,21 +1,21 @@
 """Stage `point`: where the galaxy lies in the field, and its systemic velocity."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 
 from rubix_like.parameters import Parameters
 from rubix_like.scene import Scene
-from rubix_like.stages.base import AbstractSceneStage, refuse_options
 from rubix_like.setup import Setup
+from rubix_like.stages.base import AbstractSceneStage, refuse_options
 
 
 class Point(AbstractSceneStage):
     """Adds `observation.offset` (East, North) to positions and `.velocity_offset` to line-of-sight velocities."""
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> Self:  # noqa: ARG003
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Point":  # noqa: ARG003
         """No options."""
         refuse_options("point", options)
         return cls()

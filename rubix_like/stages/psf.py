@@ -1,18 +1,19 @@
 """Stage `psf`: the point-spread function, on a field with a painted margin."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
+from numpy import ndarray
 
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.gaussian import gaussian_weights, reach_of
 from rubix_like.parameters import Parameters
-from rubix_like.stages.base import AbstractCubeStage, PaintedCube, refuse_options
 from rubix_like.setup import Setup
+from rubix_like.stages.base import AbstractCubeStage, PaintedCube, refuse_options
 
 
 class PSF(AbstractCubeStage):
@@ -22,16 +23,16 @@ class PSF(AbstractCubeStage):
     a point source at the configured width; what lies beyond is given back to the spaxels within. Identity for null.
     """
 
-    pixel_scale: Float[Array, ""]
+    pixel_scale: Float[Array | ndarray, ""]
     margin: int = eqx.field(static=True)
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> Self:
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "PSF":
         """The margin for the configured width; no options."""
         refuse_options("psf", options)
-        instrument = setup.config.instrument
-        sigma = 0.0 if instrument.psf is None else instrument.psf.fwhm / FWHM_PER_SIGMA / instrument.pixel_scale
-        return cls(pixel_scale=jnp.asarray(instrument.pixel_scale), margin=reach_of(sigma))
+        instrument = setup.instrument
+        fwhm = 0.0 if instrument.psf_fwhm is None else float(instrument.psf_fwhm / instrument.pixel_scale)
+        return cls(pixel_scale=instrument.pixel_scale, margin=reach_of(fwhm / FWHM_PER_SIGMA))
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The field without its margin, convolved."""

@@ -1,7 +1,7 @@
 """Component `stars`: the light of simple stellar populations."""
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from jaxtyping import Array, Float
 
@@ -9,8 +9,8 @@ from rubix_like.galaxy import Galaxy, Stars
 from rubix_like.methods import find_painter
 from rubix_like.painter import AbstractPainter
 from rubix_like.scene import Scene, to_scene
-from rubix_like.stages.base import AbstractComponent, refuse_options
 from rubix_like.setup import Setup
+from rubix_like.stages.base import AbstractComponent, refuse_options
 
 
 class StarsComponent(AbstractComponent):
@@ -19,7 +19,7 @@ class StarsComponent(AbstractComponent):
     painter: AbstractPainter
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> Self:
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "StarsComponent":
         """With the painter that `engine.method` names; no options."""
         refuse_options("stars", options)
         return cls(find_painter(setup.config.engine.method).build(setup))
@@ -28,8 +28,6 @@ class StarsComponent(AbstractComponent):
         """The stars."""
         return galaxy.stars
 
-    def scene(
-        self, particles: Stars, alignment: Float[Array, "3 3"] | None, arcsec_per_kpc: Float[Array, ""]
-    ) -> Scene:
+    def scene(self, particles: Stars, alignment: Float[Array, "3 3"] | None, arcsec_per_kpc: Float[Array, ""]) -> Scene:
         """Stars on the body axes, in arcsec."""
         return to_scene(particles, alignment, arcsec_per_kpc)

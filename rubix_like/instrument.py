@@ -1,0 +1,67 @@
+"""An instrument: its field of spaxels, wavelength bins, PSF, LSF and aperture."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Bool, Float
+from numpy import ndarray
+
+from rubix_like.apertures import inside_aperture
+from rubix_like.config import InstrumentSettings, LSFSettings
+from rubix_like.detector import WavelengthBins
+
+
+class Instrument(eqx.Module):
+    """What a galaxy is observed with.
+
+    | field | shape | unit |
+    |---|---|---|
+    | pixel_scale | scalar | arcsec per spaxel side |
+    | psf_fwhm | scalar or None | arcsec; Gaussian |
+    | inside | (y, x) | whether a spaxel's centre lies in the aperture |
+    | bins | static | detector bins: `bins.wavelength`, `bins.edges` in Angstrom of `bins.medium` |
+    | lsf | static or None | settings of the line-spread function |
+    """
+
+    pixel_scale: Float[Array | ndarray, ""]
+    psf_fwhm: Float[Array | ndarray, ""] | None
+    inside: Bool[Array | ndarray, "y x"]
+    bins: WavelengthBins = eqx.field(static=True)
+    lsf: LSFSettings | None = eqx.field(static=True)
+    name: str = eqx.field(static=True)
+
+    @classmethod
+    def build(cls, settings: InstrumentSettings) -> "Instrument":
+        """The instrument that checked settings describe."""
+        n_x, n_y = settings.n_spaxel_xy
+        x = (np.arange(n_x) - (n_x - 1) / 2) * settings.pixel_scale
+        y = (np.arange(n_y) - (n_y - 1) / 2) * settings.pixel_scale
+        inside = np.ones((n_y, n_x), dtype=bool)
+        if settings.aperture is not None:
+            size = settings.aperture.size
+            width, height = settings.fov if size is None else (size, size)
+            inside = inside_aperture(settings.aperture.shape, *np.meshgrid(x, y), width, height)
+        return cls(
+            pixel_scale=np.asarray(settings.pixel_scale),
+            psf_fwhm=None if settings.psf is None else np.asarray(settings.psf.fwhm),
+            inside=inside,
+            bins=WavelengthBins.build(settings.wavelength),
+            lsf=settings.lsf,
+            name=settings.name,
+        )
+
+    @property
+    def n_y(self) -> int:
+        """Rows of spaxels."""
+        return self.inside.shape[0]
+
+    @property
+    def n_x(self) -> int:
+        """Columns of spaxels."""
+        return self.inside.shape[1]
+
+
+def load_instrument(name: str, **overrides: Any) -> Instrument:
+    """An instrument by the name of its preset or the path of its YAML, any key overridden: `fov="5 arcsec"`."""
+    return Instrument.build(InstrumentSettings.model_validate({"name": name, **overrides}))

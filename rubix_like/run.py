@@ -1,0 +1,95 @@
+"""A whole run: configuration in, FITS file out."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from rubix_like.atomic import check_writable
+from rubix_like.config import RunConfig, load_config
+from rubix_like.cube import Cube
+from rubix_like.errors import ConfigError
+from rubix_like.fits import check_suffix, file_size
+from rubix_like.galaxy import Galaxy, GalaxyInfo
+from rubix_like.memory import available_memory, check_memory, format_bytes, needed_memory
+from rubix_like.pipeline import Pipeline
+from rubix_like.progress import Progress
+from rubix_like.readers import load
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is loaded and planned, but not computed."""
+
+    config: RunConfig
+    galaxy: Galaxy
+    info: GalaxyInfo
+    pipeline: Pipeline
+
+
+def run(config: RunConfig | str | Path | dict[str, Any], output: str | Path | None = None) -> Cube:
+    """Load, observe and write: the cube of a configuration, also written to `output` or the configuration's path.
+
+    Raises ConfigError, ValueError or OSError before anything is computed where settings, particles or the output
+    path cannot be used.
+    """
+    config = load_config(config)
+    return compute(config, Path(config.output.path if output is None else output), Progress())
+
+
+def prepare(config: RunConfig, progress: Progress) -> Prepared:
+    """Load the galaxy and plan the run."""
+    if config.galaxy is None:
+        raise ConfigError("galaxy: expected a section with a reader, got none; e.g. galaxy: {reader: synthetic}")
+    with progress.step("load", "loading the galaxy"):
+        galaxy, info = load(config)
+    with progress.step("plan", "planning the run"):
+        pipeline = Pipeline.from_config(config, galaxy, info=info)
+    return Prepared(config, galaxy, info, pipeline)
+
+
+def compute(config: RunConfig, path: Path, progress: Progress) -> Cube:
+    """Prepare, compile, compute and write one run; its times are left in `progress.timings`."""
+    check_writable(check_suffix(path), expected_file_size(config))
+    prepared = prepare(config, progress)
+    pipeline = prepared.pipeline
+    with progress.step("compile", "compiling"):
+        arguments = pipeline.arguments(prepared.galaxy)
+        compiled = pipeline.lower(prepared.galaxy).compile()
+        check_memory(compiled, pipeline.mesh)
+    with progress.step("run", f"painting {prepared.info.n_stars} stars on {pipeline.mesh.size} device(s)"):
+        cube = pipeline.to_cube(*jax.block_until_ready(compiled(*arguments)))
+    with progress.step("write", f"writing {path}"):
+        cube.write(path)
+    return cube
+
+
+def expected_file_size(config: RunConfig) -> int:
+    """Bytes of the FITS file of a run."""
+    n_x, n_y = config.instrument.n_spaxel_xy
+    return file_size(n_y, n_x, config.instrument.wavelength.n_wave, config.noise is not None)
+
+
+def check_lines(prepared: Prepared) -> list[str]:
+    """What a run would do: sizes, memory, devices, notes."""
+    pipeline, info = prepared.pipeline, prepared.info
+    plan, frame = pipeline.plan, pipeline.frame
+    compiled = pipeline.lower(prepared.galaxy).compile()
+    meta = frame.meta
+    painted = (plan.n_y + 2 * plan.margin, plan.n_x + 2 * plan.margin)
+    lines = [
+        f"galaxy      {info.name}: {info.n_stars} stars, {info.n_gas} gas particles ({info.reader})",
+        f"ssp         {meta['ssp_library']}",
+        f"distance    {meta['luminosity_distance']:.6g} Mpc (redshift {meta['redshift']:g}, {meta['cosmology']}); "
+        f"{float(pipeline.tables.arcsec_per_kpc):.4g} arcsec per kpc",
+        f"cube        {plan.n_y} x {plan.n_x} spaxels of {frame.pixel_scale:g} arcsec, {plan.n_wave} bins of "
+        f"{frame.wavelength[0]:.6g}-{frame.wavelength[-1]:.6g} Angstrom ({frame.medium}, {frame.sampling}); "
+        f"painted on {painted[0]} x {painted[1]}",
+        f"velocities  up to {float(pipeline.tables.velocity_limit):g} km/s",
+        f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
+        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}",
+        f"memory      {format_bytes(needed_memory(compiled))} per device; available {format_bytes(available_memory())}",
+        f"file        {format_bytes(expected_file_size(prepared.config))}",
+    ]
+    return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]

@@ -1,0 +1,356 @@
+"""Cut-outs with known values, and real ones, against conversions written out here with numpy and astropy."""
+
+from pathlib import Path
+
+import h5py
+import jax
+import numpy as np
+import pytest
+from astropy import constants, units
+from astropy.cosmology import FlatLambdaCDM
+
+from rubix_like.readers.illustris import IllustrisReader, gas_temperature
+
+A, H, BOX = 0.64, 0.7, 35000.0
+CENTER = np.array([34990.0, 12.0, 17000.0])
+N_STARS, N_WIND, N_GAS = 400, 7, 60
+
+
+def star_columns(rng):
+    """In code units: a ball across the box's faces, its stars in rotation; every 50th particle is wind, far away."""
+    offset = rng.normal(size=(N_STARS + N_WIND, 3)) * 20 * rng.random((N_STARS + N_WIND, 1)) ** 2
+    velocity = rng.normal(size=offset.shape) * 50 + np.array([300.0, -200.0, 50.0])
+    birth = rng.uniform(0.1, A, len(offset))
+    birth[5] = A
+    wind = np.arange(1, N_WIND * 50, 50)
+    birth[wind] = np.linspace(-0.5, 0, N_WIND)
+    offset[wind] += 5000
+    velocity[wind] = 1e5
+    return {
+        "Coordinates": (CENTER + offset) % BOX,
+        "Velocities": velocity.astype(np.float32),
+        "Masses": rng.uniform(1e-5, 2e-5, len(offset)).astype(np.float32),
+        "GFM_InitialMass": rng.uniform(2e-5, 4e-5, len(offset)).astype(np.float32),
+        "GFM_Metallicity": rng.uniform(0, 0.04, len(offset)).astype(np.float32),
+        "GFM_StellarFormationTime": birth,
+    }
+
+
+def gas_columns(rng):
+    metals = rng.uniform(0, 0.02, (N_GAS, 10))
+    metals[:, 0] = rng.uniform(0.7, 0.76, N_GAS)
+    return {
+        "Coordinates": (CENTER + rng.normal(size=(N_GAS, 3)) * 30) % BOX,
+        "Velocities": rng.normal(size=(N_GAS, 3)) * 80,
+        "Masses": rng.uniform(1e-5, 2e-5, N_GAS),
+        "GFM_Metallicity": rng.uniform(0, 0.04, N_GAS),
+        "GFM_Metals": metals,
+        "Density": rng.uniform(1e-7, 1e-3, N_GAS),
+        "InternalEnergy": rng.uniform(100, 1e5, N_GAS),
+        "ElectronAbundance": rng.uniform(0, 1.2, N_GAS),
+        "StarFormationRate": rng.uniform(0, 1, N_GAS),
+    }
+
+
+HEADER = {
+    "BoxSize": np.array([BOX]),
+    "HubbleParam": np.array([H]),
+    "Omega0": 0.3,
+    "OmegaLambda": np.array([0.7]),
+    "Redshift": np.array([1 / A - 1]),
+    "Time": np.array([A]),
+    "SimulationName": np.array([b"TNG-test"]),
+    "NumPart_ThisFile": np.array([9, 0, 0, 0, 12345, 0]),
+}
+
+
+def write(path, groups, header):
+    with h5py.File(path, "w") as file:
+        file.create_group("Header").attrs.update(header)
+        for group, table in groups.items():
+            file.create_group(group)
+            for name, values in table.items():
+                file[f"{group}/{name}"] = values
+    return path
+
+
+@pytest.fixture
+def tables():
+    rng = np.random.default_rng(11)
+    return {"PartType4": star_columns(rng), "PartType0": gas_columns(rng)}
+
+
+@pytest.fixture
+def cutout(tmp_path, tables):
+    return write(tmp_path / "cutout_77.hdf5", tables, HEADER)
+
+
+def load(path, **settings):
+    return IllustrisReader(path=path, **settings).load()
+
+
+def nearest_image(position, center):
+    """The offset among the 27 images that is the shortest, axis by axis."""
+    images = position[None] - center + BOX * np.array([-1, 0, 1])[:, None, None]
+    return np.take_along_axis(images, np.abs(images).argmin(axis=0)[None], axis=0)[0]
+
+
+def inner_mean_velocity(offset, velocity, mass):
+    radius = np.linalg.norm(offset, axis=1)
+    order = np.argsort(radius)
+    inner = order[: np.searchsorted(np.cumsum(mass[order]), 0.5 * mass.sum()) + 1]
+    return np.average(velocity[inner], axis=0, weights=mass[inner])
+
+
+def converted(tables):
+    """Stars in kpc, km/s, Msun and yr about CENTER."""
+    raw = {name: np.asarray(values, dtype=float) for name, values in tables["PartType4"].items()}
+    keep = raw["GFM_StellarFormationTime"] > 0
+    raw = {name: values[keep] for name, values in raw.items()}
+    offset = nearest_image(raw["Coordinates"], CENTER)
+    bulk = inner_mean_velocity(offset, raw["Velocities"], raw["Masses"])
+    age = FlatLambdaCDM(H0=70, Om0=0.3, Tcmb0=0)
+    redshift = 1 / raw["GFM_StellarFormationTime"] - 1
+    years = (age.age(1 / A - 1) - age.age(redshift)).to_value(units.yr)
+    return {
+        "position": offset * A / H,
+        "velocity": (raw["Velocities"] - bulk) * np.sqrt(A),
+        "initial_mass": raw["GFM_InitialMass"] * 1e10 / H,
+        "mass": raw["Masses"] * 1e10 / H,
+        "metallicity": raw["GFM_Metallicity"],
+        "log_age": np.log10(np.maximum(years, 1)),
+        "bulk": bulk * np.sqrt(A),
+    }
+
+
+def test_stars_with_a_given_center(cutout, tables):
+    galaxy, info = load(cutout, center=CENTER.tolist())
+    expected = converted(tables)
+    for name in ("position", "velocity", "initial_mass", "mass", "metallicity"):
+        np.testing.assert_allclose(getattr(galaxy.stars, name), expected[name], rtol=1e-9, atol=1e-9, err_msg=name)
+    assert galaxy.stars.log_age.shape == (N_STARS,)
+    born_now = expected["log_age"] == 0
+    assert born_now.sum() == 1
+    np.testing.assert_array_equal(np.asarray(galaxy.stars.log_age)[born_now], 0)
+    np.testing.assert_allclose(np.asarray(galaxy.stars.log_age), expected["log_age"], atol=1e-6 / np.log(10))
+    np.testing.assert_allclose(info.bulk_velocity, expected["bulk"], rtol=1e-9)
+    np.testing.assert_allclose(info.center, CENTER * A / H, rtol=1e-12)
+
+
+def test_info(cutout):
+    _, info = load(cutout, center=CENTER.tolist())
+    assert (info.n_stars, info.n_gas, info.initial_mass) == (N_STARS, N_GAS, "file")
+    assert (info.name, info.simulation, info.reader) == ("cutout_77", "TNG-test", "illustris")
+    assert info.redshift == pytest.approx(1 / A - 1, rel=1e-12)
+    years = FlatLambdaCDM(H0=70, Om0=0.3, Tcmb0=0).age(1 / A - 1).to_value(units.yr)
+    assert info.universe_age == pytest.approx(years, rel=1e-9)
+    assert info.notes == (f"{N_WIND} wind cells (GFM_StellarFormationTime <= 0) left out",)
+
+
+def test_gas(cutout, tables):
+    gas = load(cutout, center=CENTER.tolist())[0].gas
+    raw = tables["PartType0"]
+    np.testing.assert_allclose(gas.position, nearest_image(raw["Coordinates"], CENTER) * A / H, atol=1e-9)
+    bulk = converted(tables)["bulk"]
+    np.testing.assert_allclose(gas.velocity, raw["Velocities"] * np.sqrt(A) - bulk, atol=1e-9)
+    np.testing.assert_allclose(gas.mass, raw["Masses"] * 1e10 / H, rtol=1e-12)
+    np.testing.assert_allclose(gas.density, raw["Density"] * 1e10 / H / (A / H) ** 3, rtol=1e-12)
+    np.testing.assert_allclose(gas.star_formation_rate, raw["StarFormationRate"])
+    np.testing.assert_allclose(gas.hydrogen_fraction, raw["GFM_Metals"][:, 0])
+    np.testing.assert_allclose(gas.oxygen_fraction, raw["GFM_Metals"][:, 4])
+    x = raw["GFM_Metals"][:, 0]
+    weight = 4 / (1 + 3 * x + 4 * x * raw["ElectronAbundance"]) * constants.m_p
+    kelvin = (2 / 3 * raw["InternalEnergy"] * (units.km / units.s) ** 2 * weight / constants.k_B).to_value(units.K)
+    np.testing.assert_allclose(gas.temperature, kelvin, rtol=1e-12)
+
+
+def test_temperature_of_ionised_gas():
+    """1e4 K of fully ionised primordial gas has u of about 207 (km/s)^2 (mu = 0.588, with x_e = 1.158)."""
+    np.testing.assert_allclose(gas_temperature(np.array([211.0]), np.array([1.158]), 0.76), 1e4, rtol=0.02)
+
+
+def test_center_is_found_across_the_faces_of_the_box(cutout, tables):
+    galaxy, info = load(cutout)
+    found = np.array(info.center) * H / A
+    assert ((found >= 0) & (found < BOX)).all()
+    assert np.linalg.norm(nearest_image(found[None], CENTER)) < 2
+    offset = nearest_image(tables["PartType4"]["Coordinates"], found)[
+        tables["PartType4"]["GFM_StellarFormationTime"] > 0
+    ]
+    np.testing.assert_allclose(galaxy.stars.position, offset * A / H, atol=1e-8)
+    assert np.abs(galaxy.stars.position).max() < 100 * A / H
+
+
+def test_wind_does_not_move_the_center(cutout, tmp_path, tables):
+    is_star = tables["PartType4"]["GFM_StellarFormationTime"] > 0
+    clean = {name: values[is_star] for name, values in tables["PartType4"].items()}
+    galaxy, info = load(cutout)
+    without, info_without = load(write(tmp_path / "clean.hdf5", {"PartType4": clean}, HEADER))
+    assert info.center == info_without.center
+    assert info.bulk_velocity == info_without.bulk_velocity
+    assert info_without.notes == ()
+    np.testing.assert_array_equal(galaxy.stars.position, without.stars.position)
+
+
+def test_a_wrong_given_center_is_noted(cutout):
+    notes = load(cutout, center=(CENTER * A / H).tolist())[1].notes
+    assert any("kpc from the densest place" in note for note in notes)
+
+
+def test_missing_initial_mass_is_said(tmp_path, tables):
+    del tables["PartType4"]["GFM_InitialMass"]
+    galaxy, info = load(write(tmp_path / "a.hdf5", tables, HEADER))
+    assert info.initial_mass == "missing"
+    np.testing.assert_array_equal(galaxy.stars.initial_mass, galaxy.stars.mass)
+
+
+def test_scale_factor_from_the_redshift_alone(tmp_path, tables, cutout):
+    header = {name: value for name, value in HEADER.items() if name != "Time"}
+    other = load(write(tmp_path / "a.hdf5", tables, header))[0]
+    for one, two in zip(jax.tree.leaves(other), jax.tree.leaves(load(cutout)[0]), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-6)
+
+
+def test_birth_just_after_the_snapshot_is_age_zero(tmp_path, tables):
+    tables["PartType4"]["GFM_StellarFormationTime"][[2, 3]] = A + 9e-5
+    log_age = load(write(tmp_path / "a.hdf5", tables, HEADER))[0].stars.log_age
+    assert np.count_nonzero(np.asarray(log_age) == 0) == 3
+    tables["PartType4"]["GFM_StellarFormationTime"][2] = A + 2e-4
+    with pytest.raises(ValueError, match="birth scale factors"):
+        load(write(tmp_path / "b.hdf5", tables, HEADER))
+
+
+def test_gas_is_optional(tmp_path, tables):
+    stars = {"PartType4": tables["PartType4"]}
+    assert load(write(tmp_path / "a.hdf5", stars, HEADER))[0].gas is None
+    assert load(write(tmp_path / "b.hdf5", stars | {"PartType0": {}}, HEADER))[0].gas is None
+    few = {name: tables["PartType0"][name] for name in ("Coordinates", "Velocities", "Masses", "GFM_Metallicity")}
+    gas = load(write(tmp_path / "c.hdf5", stars | {"PartType0": few}, HEADER))[0].gas
+    assert gas.temperature is None
+    assert gas.hydrogen_fraction is None
+    del few["Velocities"]
+    galaxy, info = load(write(tmp_path / "d.hdf5", stars | {"PartType0": few}, HEADER))
+    assert galaxy.gas is None
+    assert any("gas left out: the cut-out has no PartType0/Velocities" in note for note in info.notes)
+
+
+def test_without_a_box_nothing_is_wrapped(tmp_path, tables):
+    header = {name: value for name, value in HEADER.items() if name != "BoxSize"}
+    galaxy, _ = load(write(tmp_path / "a.hdf5", tables, header), center=CENTER.tolist())
+    raw = tables["PartType4"]
+    offset = (raw["Coordinates"] - CENTER)[raw["GFM_StellarFormationTime"] > 0]
+    np.testing.assert_allclose(galaxy.stars.position, offset * A / H, rtol=1e-12, atol=1e-8)
+
+
+def test_missing_file_directory_and_other_formats(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file '.*gone\.hdf5'"):
+        load(tmp_path / "gone.hdf5")
+    with pytest.raises(IsADirectoryError, match="is a directory"):
+        load(tmp_path)
+    text = tmp_path / "text.hdf5"
+    text.write_text("not a snapshot")
+    with pytest.raises(OSError, match="not an HDF5 file"):
+        load(text)
+
+
+def test_truncated_file(cutout):
+    cutout.write_bytes(cutout.read_bytes()[:20000])
+    with pytest.raises(OSError, match="is the download complete"):
+        load(cutout)
+
+
+@pytest.mark.parametrize("name", ["Coordinates", "Velocities", "Masses", "GFM_Metallicity", "GFM_StellarFormationTime"])
+def test_missing_field(tmp_path, tables, name):
+    del tables["PartType4"][name]
+    with pytest.raises(ValueError, match=rf"PartType4/{name} is missing; PartType4 has .*GFM_InitialMass.*download"):
+        load(write(tmp_path / "a.hdf5", tables, HEADER))
+
+
+@pytest.mark.parametrize("name", ["HubbleParam", "Omega0", "OmegaLambda"])
+def test_missing_header_attribute(tmp_path, tables, name):
+    header = {key: value for key, value in HEADER.items() if key != name}
+    with pytest.raises(ValueError, match=f"Header has no attribute {name}; it has BoxSize"):
+        load(write(tmp_path / "a.hdf5", tables, header))
+
+
+def test_files_of_another_kind(tmp_path, tables):
+    with pytest.raises(ValueError, match=r"PartType4 \(stars\) is missing or empty; the file has Header, PartType0"):
+        load(write(tmp_path / "a.hdf5", {"PartType0": tables["PartType0"]}, HEADER))
+    with h5py.File(tmp_path / "b.hdf5", "w") as file:
+        file["table"] = np.ones(3)
+    with pytest.raises(ValueError, match="no group Header; the file has table"):
+        load(tmp_path / "b.hdf5")
+    with pytest.raises(ValueError, match="scale factor Time"):
+        load(write(tmp_path / "c.hdf5", tables, HEADER | {"Time": 13.2}))
+
+
+def test_no_stars(tmp_path, tables):
+    empty = {name: values[:0] for name, values in tables["PartType4"].items()}
+    with pytest.raises(ValueError, match="at least one star, got no particles"):
+        load(write(tmp_path / "a.hdf5", {"PartType4": empty}, HEADER))
+    wind = tables["PartType4"] | {"GFM_StellarFormationTime": np.full(N_STARS + N_WIND, -0.5)}
+    with pytest.raises(ValueError, match="got only 407 wind cells"):
+        load(write(tmp_path / "b.hdf5", {"PartType4": wind}, HEADER))
+    with pytest.raises(ValueError, match="is missing or empty"):
+        load(write(tmp_path / "c.hdf5", {"PartType4": {}}, HEADER))
+
+
+def test_not_a_number(tmp_path, tables):
+    tables["PartType4"]["Coordinates"][[7, 9], 1] = np.nan
+    with pytest.raises(
+        ValueError, match=r"PartType4/Coordinates: expected finite .* index \(7, 1\) \(2 of 1221 values"
+    ):
+        load(write(tmp_path / "a.hdf5", tables, HEADER))
+
+
+def test_shapes(tmp_path, tables):
+    other = tables["PartType4"] | {"Masses": np.ones((N_STARS + N_WIND, 2))}
+    with pytest.raises(ValueError, match=r"PartType4/Masses: expected shape \(N,\), got \(407, 2\)"):
+        load(write(tmp_path / "a.hdf5", {"PartType4": other}, HEADER))
+    shorter = tables["PartType4"] | {"Masses": np.ones(5)}
+    with pytest.raises(ValueError, match=r"expected as many rows in every dataset, got .*Masses 5"):
+        load(write(tmp_path / "b.hdf5", {"PartType4": shorter}, HEADER))
+
+
+REAL = {
+    "illustris1_z0_subhalo420815_stars": (0.704, 0.2726, 1.0),
+    "illustris1_z0_subhalo426280_stars": (0.704, 0.2726, 1.0),
+    "SimSpin_example_IllustrisTNG": (0.6774, 0.3089, 0.7705836),
+}
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_cutouts(real_data: Path, name):
+    h, omega_m, a = REAL[name]
+    path = real_data / "galaxies" / f"{name}.hdf5"
+    galaxy, info = load(path)
+    with h5py.File(path) as file:
+        stars = {key: file[f"PartType4/{key}"][()].astype(float) for key in file["PartType4"] if key != "ParticleIDs"}
+        n_gas = file["PartType0/Masses"].size if "PartType0" in file else 0
+    keep = stars["GFM_StellarFormationTime"] > 0
+    assert info.n_stars == keep.sum() < keep.size
+    assert info.n_gas == n_gas
+    assert info.redshift == pytest.approx(1 / a - 1, abs=1e-6)
+    assert float(galaxy.stars.mass.sum()) == pytest.approx(stars["Masses"][keep].sum() * 1e10 / h, rel=1e-12)
+    offset = np.asarray(galaxy.stars.position) + np.array(info.center) - stars["Coordinates"][keep] * a / h
+    box = 75000 * a / h
+    assert np.abs(offset - box * np.round(offset / box)).max() < 0.02
+    cosmology = FlatLambdaCDM(H0=100 * h, Om0=omega_m, Tcmb0=0)
+    births = np.minimum(stars["GFM_StellarFormationTime"][keep][::50], a)
+    years = (cosmology.age(1 / a - 1) - cosmology.age(1 / births - 1)).to_value(units.yr)
+    log_age = np.log10(np.maximum(years, 1))
+    old = log_age > 7
+    np.testing.assert_allclose(np.asarray(galaxy.stars.log_age)[::50][old], log_age[old], atol=1e-4)
+
+
+def test_real_illustris_galaxies_are_centered_on_their_cores(real_data: Path):
+    """The half of the mass is within 15 kpc of the centre, and the guess in the header is near it."""
+    path = real_data / "galaxies" / "illustris1_z0_subhalo420815_stars.hdf5"
+    galaxy, info = load(path)
+    radius = np.linalg.norm(galaxy.stars.position, axis=1)
+    assert np.median(radius) < 15
+    with h5py.File(path) as file:
+        guess = file["Header"].attrs["CentreGuess"] / 0.704
+    assert np.linalg.norm(np.array(info.center) - guess) < 5
+    inner = radius < np.median(radius)
+    np.testing.assert_allclose(np.asarray(galaxy.stars.velocity)[inner].mean(axis=0), 0, atol=15)

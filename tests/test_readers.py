@@ -1,0 +1,121 @@
+import dataclasses
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from rubix_like.config import RunConfig, load_config
+from rubix_like.errors import ConfigError
+from rubix_like.galaxy import Galaxy, GalaxyInfo
+from rubix_like.readers import READERS, fill_initial_mass, load, load_galaxy, load_galaxy_info, surviving_fraction
+from rubix_like.readers.synthetic import SyntheticReader
+from rubix_like.ssp import SSPLibrary
+
+RUN = {
+    "galaxy": {"reader": "synthetic", "n_stars": 200, "seed": 3},
+    "observation": {"redshift": 0.05},
+    "instrument": {"name": "muse", "fov": "5 arcsec"},
+}
+
+
+def library(fraction):
+    """A small library; `fraction` has axes (metal, age)."""
+    return SSPLibrary(
+        spectra=np.ones((2, 3, 4)),
+        log_age=np.array([6.0, 8.0, 10.0]),
+        metallicity=np.array([0.002, 0.02]),
+        rest_wavelength=np.array([4000.0, 5000.0, 6000.0, 7000.0]),
+        fwhm=np.full(4, 3.0),
+        surviving_fraction=fraction,
+        name="small",
+    )
+
+
+FRACTION = np.array([[1.0, 0.8, 0.6], [0.9, 0.7, 0.5]])
+
+
+def synthetic(n_stars=50):
+    return SyntheticReader(n_stars=n_stars, n_gas=5).load()
+
+
+@pytest.mark.parametrize("name", READERS.names())
+def test_every_reader_is_a_frozen_model_of_its_keys(name):
+    reader = READERS.find(name)
+    assert next(iter(reader.model_fields)) == "reader"
+    assert reader.model_fields["reader"].default == name
+    assert reader.model_config["frozen"]
+    with pytest.raises(ValidationError, match="no_such_key"):
+        reader.model_validate({"reader": name, "no_such_key": 1})
+    assert callable(reader.load)
+
+
+@pytest.mark.parametrize("name", READERS.names())
+def test_every_reader_is_found_by_its_key(name):
+    section = {"reader": name} | ({"path": "cutout.hdf5"} if name == "illustris" else {})
+    assert isinstance(load_config(RUN | {"galaxy": section}).galaxy, READERS.find(name))
+
+
+def test_load_takes_a_dict_and_a_run_config():
+    galaxy, info = load(RUN)
+    assert isinstance(galaxy, Galaxy)
+    assert isinstance(info, GalaxyInfo)
+    config = load_config(RUN)
+    assert isinstance(config, RunConfig)
+    assert eqx.tree_equal(load_galaxy(config), galaxy)
+    assert load_galaxy_info(config) == info
+    assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(galaxy))
+
+
+def test_load_without_a_galaxy_is_refused():
+    with pytest.raises(ConfigError, match=r"galaxy: .*synthetic, illustris"):
+        load(RUN | {"galaxy": None})
+
+
+def test_load_validates():
+    """Bulge stars of 10^10.3 yr times the scatter would be older than any star may be."""
+    settings = RUN["galaxy"] | {"oldest_log_age": 10.3, "bulge_log_age": 10.3}
+    assert float(load_galaxy(RUN | {"galaxy": settings}).stars.log_age.max()) <= 10.3
+    with pytest.raises(ConfigError, match="oldest_log_age"):
+        load(RUN | {"galaxy": settings | {"oldest_log_age": 11.0}})
+
+
+def test_surviving_fraction_is_bilinear_and_clamped():
+    """At the nodes, between them (mean in log10 Z and log10 age), and beyond each edge."""
+    log_age = np.array([8.0, 9.0, 7.0, 11.0, 0.0, 9.0])
+    metallicity = np.array([0.02, 0.002 * np.sqrt(10), 0.002, 0.5, 0.0, 0.02])
+    expected = [0.7, 0.65, 0.9, 0.5, 1.0, 0.6]
+    np.testing.assert_allclose(surviving_fraction(library(FRACTION), log_age, metallicity), expected, rtol=1e-12)
+
+
+def test_initial_mass_is_the_current_mass_over_the_surviving_fraction():
+    galaxy, info = synthetic()
+    stars = dataclasses.replace(
+        galaxy.stars, log_age=np.full(50, 9.0), metallicity=np.full(50, 0.02), mass=galaxy.stars.initial_mass
+    )
+    before = Galaxy(stars=stars, gas=galaxy.gas)
+    filled, said = fill_initial_mass(before, info, library(FRACTION))
+    np.testing.assert_allclose(filled.stars.initial_mass, stars.mass / 0.6, rtol=1e-12)
+    np.testing.assert_array_equal(filled.stars.mass, stars.mass)
+    np.testing.assert_array_equal(before.stars.initial_mass, stars.mass)
+    assert filled.gas is galaxy.gas
+    assert said.initial_mass == "current mass over the surviving fraction of small"
+
+
+def test_initial_mass_is_taken_equal_without_surviving_fractions():
+    galaxy, info = synthetic()
+    filled, said = fill_initial_mass(galaxy, info, library(None))
+    assert eqx.tree_equal(filled, galaxy)
+    assert said.initial_mass == "taken equal to the current mass (small has no surviving fractions)"
+
+
+@pytest.mark.parametrize("name", ["illustris1_z0_subhalo420815_stars", "SimSpin_example_IllustrisTNG"])
+def test_real_cutouts_through_a_configuration(real_data, name):
+    path = real_data / "galaxies" / f"{name}.hdf5"
+    galaxy, info = load(RUN | {"galaxy": {"reader": "illustris", "path": str(path)}})
+    assert float(galaxy.stars.metallicity.min()) >= 0
+    assert info.initial_mass != "missing"
+    ratio = np.asarray(galaxy.stars.initial_mass / galaxy.stars.mass)
+    assert (ratio >= 1 - 1e-6).all()
+    assert (ratio < 3).all()
