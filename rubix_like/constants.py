@@ -1,5 +1,8 @@
 """Physical constants, taken once from astropy, in the units of the package (docs/units-and-names.md)."""
 
+# pyright: reportAttributeAccessIssue=false, reportOperatorIssue=false, reportArgumentType=false
+# (astropy makes its constants, and the units of what is computed from them, at run time)
+
 import numpy as np
 from astropy import constants, units
 

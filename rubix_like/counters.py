@@ -3,17 +3,20 @@
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
+from numpy import ndarray
 
 from rubix_like.cube import Counters
 from rubix_like.lookup import TemplateTable
 from rubix_like.scene import Scene
 
+Scalar = Float[Array | ndarray, ""]
+
 
 def count(
     scene: Scene,
     table: TemplateTable,
-    half_field: tuple[Float[Array, ""], Float[Array, ""]],
-    velocity_limit: Float[Array, ""],
+    half_field: tuple[Scalar, Scalar],
+    velocity_limit: Scalar,
 ) -> Counters:
     """Counts (padding left out) and birth masses in Msun; `half_field`: half the field's (width, height), arcsec."""
     scene = lax.stop_gradient(scene)

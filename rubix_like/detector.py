@@ -1,15 +1,19 @@
 """The detector's wavelength bins and the line-spread function on them (float64 on the host)."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from numpy import ndarray
 
 from rubix_like import air
 from rubix_like.config import LSFSettings, WavelengthSettings
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.ssp import SSPLibrary
+
+Medium = Literal["air", "vacuum"]
+Sampling = Literal["linear", "log"]
 
 
 @dataclass(frozen=True)
@@ -19,15 +23,15 @@ class WavelengthBins:
     first: float
     step: float
     n_wave: int
-    sampling: str
-    medium: str
+    sampling: Sampling
+    medium: Medium
 
     @classmethod
     def build(cls, settings: WavelengthSettings) -> "WavelengthBins":
         """Bins from an instrument's settings."""
         return cls(settings.start, settings.step, settings.n_wave, settings.sampling, settings.medium)
 
-    def at(self, index: Float[ndarray, " index"]) -> Float[ndarray, " index"]:
+    def at(self, index: Num[ndarray, " index"]) -> Float[ndarray, " index"]:
         """Wavelength (Angstrom, in `medium`) at fractional bin indices; whole numbers are bin centres."""
         if self.sampling == "log":
             return self.first * 10.0 ** (self.step * np.asarray(index, dtype=np.float64))
@@ -52,11 +56,12 @@ def instrument_fwhm(lsf: LSFSettings, wavelength: Float[ndarray, " wave"]) -> Fl
     """FWHM of the instrument's LSF at observed wavelengths (both in Angstrom of the instrument's medium)."""
     if lsf.polynomial is not None:
         return np.polynomial.polynomial.polyval(wavelength, np.asarray(lsf.polynomial))
+    widths = lsf.fwhm or ()
     if lsf.wavelength is None:
-        return np.full_like(wavelength, lsf.fwhm)
+        return np.full_like(wavelength, widths)
     if lsf.resolving_power is not None:
         return wavelength / np.interp(wavelength, lsf.wavelength, lsf.resolving_power)
-    return np.interp(wavelength, lsf.wavelength, lsf.fwhm)
+    return np.interp(wavelength, lsf.wavelength, widths)
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,12 @@ class DirectPainter(AbstractPainter):
         """Tables on the rest-frame window that the detector can see at up to `setup.velocity_limit`."""
         plan = plan_response(setup.instrument.bins, setup.spread)
         stretch = 1.0 + setup.config.observation.redshift
-        window = rest_window(setup.library.rest_wavelength, plan.fine_edges / stretch, setup.velocity_limit)
         library = setup.library
+        nodes = np.asarray(library.rest_wavelength)
+        window = rest_window(nodes, plan.fine_edges / stretch, setup.velocity_limit)
         return cls(
             table=TemplateTable(library.spectra[:, :, window], library.log_age, np.log10(library.metallicity)),
-            rebinner=Rebinner.build(library.rest_wavelength[window], plan.fine_edges),
+            rebinner=Rebinner.build(nodes[window], plan.fine_edges),
             response=plan.response,
             flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
             log_stretch=np.asarray(np.log(stretch)),
@@ -76,7 +77,7 @@ class DirectPainter(AbstractPainter):
     ) -> DirectContribution:
         """Spectra of one chunk, Doppler-shifted and collected in fine bins, shared among their spaxels."""
         spectra = self.table.spectra_at(self.table.corners(scene.log_age, scene.metallicity))
-        light = self.rebinner.light(spectra, self.log_stretch + scene.v_los / SPEED_OF_LIGHT)
+        light = self.rebinner.light(spectra, jnp.asarray(self.log_stretch) + scene.v_los / SPEED_OF_LIGHT)
         light = light * (scene.initial_mass * self.flux_factor)[:, None]
         total = light.sum(axis=1)
         moments = jnp.stack([total, total * scene.v_los], axis=1)

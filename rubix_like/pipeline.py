@@ -9,12 +9,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import Mesh
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import OUTSIDE_SSP, Counters, Cube, Meta
+from rubix_like.detector import Medium, Sampling
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.model import compiled_observe
@@ -36,8 +38,8 @@ class Frame:
     wave_edges: ndarray
     lsf_fwhm: ndarray
     mask: Int[ndarray, "y x wave"]
-    medium: str
-    sampling: str
+    medium: Medium
+    sampling: Sampling
     pixel_scale: float
     meta: Meta
     notes: tuple[str, ...]
@@ -122,10 +124,10 @@ class Pipeline(eqx.Module):
     ) -> tuple[Tables, Parameters, Galaxy, PRNGKeyArray | None]:
         """What the compiled function takes: tables, parameters, the galaxy placed on the mesh, the noise key."""
         placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
-        parameters = self.parameters if parameters is None else parameters
-        key = self.noise_key if key is None else key
-        parameters, key = jax.device_put((as_dtype(parameters, self.plan.dtype), key), replicated(self.mesh))
-        return self.tables, parameters, placed, key
+        chosen = as_dtype(self.parameters if parameters is None else parameters, self.plan.dtype)
+        chosen_key = self.noise_key if key is None else key
+        chosen, chosen_key = jax.device_put((chosen, chosen_key), replicated(self.mesh))
+        return self.tables, chosen, placed, chosen_key
 
     def to_cube(self, painted: PaintedCube, counters: Counters) -> Cube:
         """The public cube from what the compiled function returns, after a look at the counters."""
@@ -176,9 +178,9 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
     )
 
 
-def check_counters(counters: Counters, velocity_limit: Array) -> None:
+def check_counters(counters: Counters, velocity_limit: Float[Array | ndarray, ""]) -> None:
     """Raise ValueError for particles that the cube is wrong for; does nothing while tracing."""
-    if isinstance(counters.n_not_finite, jax.core.Tracer):
+    if isinstance(counters.n_not_finite, Tracer):
         return
     broken, fast, total = (int(n) for n in (counters.n_not_finite, counters.n_beyond_velocity, counters.n_particles))
     if broken:

@@ -83,7 +83,7 @@ class Rebinner(eqx.Module):
 
     def _running(
         self, spectra: Float[Array, "particle rest"], width: Float[Array, " segment"]
-    ) -> tuple[Float[Array, "particle segment"], Float[Array, "particle block"]]:
+    ) -> tuple[Float[Array, "particle padded"], Float[Array, "particle block"]]:
         """Running integral up to each node within its block of segments, and the integral over each block."""
         areas = 0.5 * (spectra[:, 1:] + spectra[:, :-1]) * width[None, :]
         n_blocks = -(-areas.shape[1] // self.block)

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
+from numpy import ndarray
 
 from rubix_like.galaxy import Stars
 
@@ -38,16 +39,19 @@ def rotate(vectors: Float[Array, "particle 3"], rotation: Float[Array, "3 3"]) -
     return (vectors[:, None, :] * rotation[None, :, :]).sum(axis=-1)
 
 
-def to_scene(stars: Stars, alignment: Float[Array, "3 3"] | None, arcsec_per_kpc: Float[Array, ""]) -> Scene:
+def to_scene(
+    stars: Stars, alignment: Float[Array | ndarray, "3 3"] | None, arcsec_per_kpc: Float[Array | ndarray, ""]
+) -> Scene:
     """Stars on the galaxy's body axes (or, without `alignment`, on the axes of the arrays), scaled to arcsec."""
-    weight = jnp.ones_like(stars.initial_mass) if stars.weight is None else lax.stop_gradient(stars.weight)
+    mass = jnp.asarray(stars.initial_mass)
+    weight = jnp.ones_like(mass) if stars.weight is None else lax.stop_gradient(jnp.asarray(stars.weight))
     position, velocity = jnp.asarray(stars.position), jnp.asarray(stars.velocity)
     if alignment is not None:
-        position, velocity = rotate(position, alignment), rotate(velocity, alignment)
+        position, velocity = rotate(position, jnp.asarray(alignment)), rotate(velocity, jnp.asarray(alignment))
     return Scene(
         position=position * arcsec_per_kpc,
         velocity=velocity,
-        initial_mass=stars.initial_mass * weight,
+        initial_mass=mass * weight,
         log_age=jnp.asarray(stars.log_age),
         metallicity=jnp.asarray(stars.metallicity),
         weight=weight,

@@ -10,7 +10,7 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from rubix_like.errors import ConfigError
-from rubix_like.galaxy import Galaxy, Gas, Stars
+from rubix_like.galaxy import Galaxy
 
 DATA_AXIS = "data"
 """Mesh axis along which the particles lie."""
@@ -72,11 +72,13 @@ def pad_particles(particles: Any, size: int) -> Any:
     return eqx.tree_at(lambda p: p.weight, padded, weight)
 
 
-def _with_weight(particles: Stars | Gas, mass: Any) -> Stars | Gas:
-    if particles.weight is not None:
-        return particles
-    weight = jnp.ones_like(mass)
-    return eqx.tree_at(lambda p: p.weight, particles, weight, is_leaf=lambda leaf: leaf is None)
+def _place(particles: Any, n_devices: int) -> Any:
+    """One kind of particles with a weight, padded to its size class."""
+    n_particles = len(particles.position)
+    if particles.weight is None:
+        weight = jnp.ones_like(particles.position[:, 0])
+        particles = eqx.tree_at(lambda p: p.weight, particles, weight, is_leaf=lambda leaf: leaf is None)
+    return pad_particles(particles, size_class(n_particles, n_devices))
 
 
 def shard(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
@@ -84,11 +86,6 @@ def shard(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
 
     The caller's galaxy is not changed. Works on concrete arrays and inside jit, grad and vmap.
     """
-    stars = _with_weight(galaxy.stars, galaxy.stars.initial_mass)
-    stars = pad_particles(stars, size_class(len(stars.initial_mass), mesh.size))
-    gas = galaxy.gas
-    if gas is not None:
-        gas = _with_weight(gas, gas.mass)
-        gas = pad_particles(gas, size_class(len(gas.mass), mesh.size))
-    placed = Galaxy(stars=stars, gas=gas)
+    gas = None if galaxy.gas is None else _place(galaxy.gas, mesh.size)
+    placed = Galaxy(stars=_place(galaxy.stars, mesh.size), gas=gas)
     return jax.device_put(placed, particle_shardings(placed, mesh))

@@ -79,8 +79,8 @@ class SyntheticGalaxy(eqx.Module):
 
     Disc: surface density exp(-R / R_d), height sech^2(z / h) (van der Kruit & Searle 1981), rotation
     v(R) = V (2 / pi) arctan(R / R_t) (Courteau 1997) about +z, isotropic dispersion. Bulge: Hernquist (1990, ApJ 356,
-    359), isotropic, no rotation. log_age and log10 Z are linear in R in the disc, constant in the bulge, with normal scatter; ages stay
-    below `oldest_log_age`, Z in (0, 0.1].
+    359), isotropic, no rotation. log_age and log10 Z are linear in R in the disc, constant in the bulge, with normal
+    scatter; ages stay below `oldest_log_age`, Z in (0, 0.1].
 
     | leaf | unit |
     |---|---|

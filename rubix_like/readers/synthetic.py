@@ -2,6 +2,7 @@
 
 from typing import Annotated, Literal
 
+import jax
 from pydantic import Field
 
 from rubix_like.config.quantities import Integer, InUnit, Kms, Kpc, Msun, Number
@@ -62,7 +63,7 @@ class SyntheticReader(Settings):
 
     def load(self) -> tuple[Galaxy, GalaxyInfo]:
         """Sample the galaxy; the same settings give the same particles."""
-        galaxy = self.build().sample(draw_base(self.n_stars, self.n_gas, self.seed))
+        galaxy = jax.jit(SyntheticGalaxy.sample)(self.build(), draw_base(self.n_stars, self.n_gas, self.seed))
         notes = ()
         if round(BULGE_SHARE * self.n_stars) == 0 and self.bulge_fraction > 0:
             notes = ("too few stars to sample the bulge: its mass is in the disc",)

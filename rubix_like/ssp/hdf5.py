@@ -3,7 +3,7 @@
 Attributes: format, format_version, name, medium ("air" or "vacuum"), flux_unit, age_unit, imf, solar_metallicity,
 citation, licence, source, sha256. Datasets: spectra (metal, age, rest) float32, gzip with shuffle; log_age (age,);
 metallicity (metal,) mass fraction; rest_wavelength (rest,) Angstrom in `medium`; fwhm (rest,) Angstrom; optionally
-surviving_fraction (metal, age), living stars only. `sha256` is taken over the arrays, so that a damaged file is found
+surviving_fraction (metal, age), stars and remnants. `sha256` is taken over the arrays, so that a damaged file is found
 on reading.
 """
 

@@ -32,7 +32,7 @@ class SSPLibrary(eqx.Module):
     | metallicity | (metal,) | metal mass fraction, increasing |
     | rest_wavelength | (rest,) | vacuum Angstrom, increasing |
     | fwhm | (rest,) | vacuum Angstrom, the library's own spectral resolution |
-    | surviving_fraction | (metal, age) or None | mass in living stars now (no remnants) over mass at birth |
+    | surviving_fraction | (metal, age) or None | mass in stars and remnants now over mass at birth |
 
     Shapes are checked when it is built, and on concrete arrays also order and finiteness (ValueError).
     """
@@ -112,7 +112,7 @@ def describe(library: SSPLibrary) -> str:
         ("wavelengths", f"{len(wavelength)}, {wavelength[0]:.5g} - {wavelength[-1]:.5g} A"),
         ("resolution", resolution),
         ("medium", converted),
-        ("living mass", "in the file" if library.surviving_fraction is not None else "not in the file"),
+        ("surviving mass", "in the file" if library.surviving_fraction is not None else "not in the file"),
         ("IMF", library.imf),
         ("citation", library.citation),
         ("licence", library.licence),

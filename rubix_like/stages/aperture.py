@@ -25,7 +25,7 @@ class Aperture(AbstractCubeStage):
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Aperture":
         """The instrument's aperture (null: the whole field); no options."""
         refuse_options("aperture", options)
-        return cls(setup.instrument.inside)
+        return cls(inside=setup.instrument.inside)
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with no flux outside."""

@@ -60,7 +60,12 @@ class AbstractComponent(eqx.Module):
         """The particles that this component paints: a pytree of arrays over them, with a `weight`."""
 
     @abstractmethod
-    def scene(self, particles: Any, alignment: Array | None, arcsec_per_kpc: Array) -> Scene:
+    def scene(
+        self,
+        particles: Any,
+        alignment: Float[Array | np.ndarray, "3 3"] | None,
+        arcsec_per_kpc: Float[Array | np.ndarray, ""],
+    ) -> Scene:
         """These particles in the observer's frame, before the scene stages."""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxtyping import Array, Float
+from numpy import ndarray
 
 from rubix_like.galaxy import Galaxy, Stars
 from rubix_like.methods import find_painter
@@ -28,6 +29,11 @@ class StarsComponent(AbstractComponent):
         """The stars."""
         return galaxy.stars
 
-    def scene(self, particles: Stars, alignment: Float[Array, "3 3"] | None, arcsec_per_kpc: Float[Array, ""]) -> Scene:
+    def scene(
+        self,
+        particles: Stars,
+        alignment: Float[Array | ndarray, "3 3"] | None,
+        arcsec_per_kpc: Float[Array | ndarray, ""],
+    ) -> Scene:
         """Stars on the body axes, in arcsec."""
         return to_scene(particles, alignment, arcsec_per_kpc)

@@ -1,0 +1,183 @@
+"""The forward model once more: plain numpy in float64, one star at a time, with nothing taken from the package.
+
+    F_p(lambda) = sum_i m_i S(lambda / D_i; t_i, Z_i) / (4 pi D_L^2 D_i),   D_i = (1 + z) exp(v_i / c)
+
+S is bilinear in (log10 age, log10 Z), limited to the table's edges, and piecewise linear in vacuum wavelength; a bin
+holds the exact integral over its vacuum edges, divided by its width in the medium of the cube's axis.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from astropy import constants, units
+from astropy.cosmology import Planck18
+from scipy.spatial.transform import Rotation
+
+C_KMS = constants.c.to_value(units.km / units.s)
+FWHM = np.sqrt(8 * np.log(2))
+
+
+@dataclass
+class Particles:
+    """Float64 copies of a galaxy's stars: kpc, km/s, Msun, log10 yr, mass fraction."""
+
+    position: np.ndarray
+    velocity: np.ndarray
+    mass: np.ndarray
+    log_age: np.ndarray
+    metallicity: np.ndarray
+
+    @classmethod
+    def of(cls, stars):
+        fields = (stars.position, stars.velocity, stars.initial_mass, stars.log_age, stars.metallicity)
+        return cls(*(np.array(field, dtype=np.float64) for field in fields))
+
+    def turned(self, rotation):
+        turned = self.position @ rotation.T, self.velocity @ rotation.T
+        return Particles(*turned, self.mass, self.log_age, self.metallicity)
+
+
+def vacuum_to_air(vacuum):
+    """Ciddor 1996, eq. 1, standard air; above 2000 A only."""
+    wavenumber2 = (1e4 / np.asarray(vacuum, dtype=np.float64)) ** 2
+    excess = 5792105e-8 / (238.0185 - wavenumber2) + 167917e-8 / (57.362 - wavenumber2)
+    return vacuum / (1 + excess)
+
+
+def air_to_vacuum(air):
+    """The inverse by iteration."""
+    vacuum = np.array(air, dtype=np.float64)
+    for _ in range(30):
+        vacuum = vacuum + (air - vacuum_to_air(vacuum))
+    assert np.abs(vacuum_to_air(vacuum) / air - 1).max() < 1e-14
+    return vacuum
+
+
+def linear_edges(start, stop, step):
+    n_wave = round((stop - start) / step) + 1
+    return start + step * (np.arange(n_wave + 1) - 0.5)
+
+
+def log_edges(start, n_wave, step):
+    return start * 10 ** (step * (np.arange(n_wave + 1) - 0.5))
+
+
+def luminosity_distance(redshift):
+    """Mpc."""
+    return Planck18.luminosity_distance(redshift).to_value(units.Mpc)
+
+
+def flux_of_one_lsun(distance):
+    """1 Lsun at a luminosity distance in Mpc, in 1e-20 erg/s/cm2."""
+    flux = constants.L_sun / (4 * np.pi * (distance * units.Mpc) ** 2)
+    return flux.to_value(1e-20 * units.erg / units.s / units.cm**2)
+
+
+def arcsec_per_kpc(redshift, distance):
+    return (1 + redshift) ** 2 / (1e3 * distance) * units.rad.to(units.arcsec)
+
+
+def body_rotation(position, velocity, mass):
+    """Short axis of the stars to z, its sign by their angular momentum, by the smallest rotation."""
+    position, velocity, mass = (np.array(x, dtype=np.float64) for x in (position, velocity, mass))
+    spin = np.cross(mass[:, None] * position, velocity).sum(axis=0)
+    short = np.linalg.svd(position * np.sqrt(mass)[:, None], full_matrices=False)[2][2]
+    short = short * np.sign(short @ spin)
+    axis = np.cross(short, [0, 0, 1])
+    angle = np.arctan2(np.linalg.norm(axis), short[2])
+    return Rotation.from_rotvec(angle * axis / np.linalg.norm(axis)).as_matrix()
+
+
+def sky_rotation(inclination, position_angle):
+    """Body axes to (East, North, away): tip the disc about its major axis X, then turn X from East to PA."""
+    tip = Rotation.from_euler("x", inclination, degrees=True)
+    turn = Rotation.from_euler("z", 90 - position_angle, degrees=True)
+    return (turn * tip).as_matrix()
+
+
+def spaxel_coordinates(particles, scale, pixel_scale, n_x, n_y):
+    """(column, row) as real numbers, whole at spaxel centres: East is at low columns, North at high rows."""
+    column = (n_x - 1) / 2 - particles.position[:, 0] * scale / pixel_scale
+    row = (n_y - 1) / 2 + particles.position[:, 1] * scale / pixel_scale
+    return column, row
+
+
+def distance_to_edges(coordinate):
+    """How far a coordinate is from the nearest border between spaxels, in spaxels."""
+    return np.abs(coordinate - 0.5 - np.round(coordinate - 0.5))
+
+
+class SpectrumTable:
+    """Look-up of an SSP spectrum, and its integral over bins after the Doppler shift."""
+
+    def __init__(self, spectra, log_age, metallicity, rest_wavelength):
+        self.spectra = np.array(spectra, dtype=np.float64)
+        self.log_age = np.array(log_age, dtype=np.float64)
+        self.log_z = np.log10(np.array(metallicity, dtype=np.float64))
+        self.wavelength = np.array(rest_wavelength, dtype=np.float64)
+
+    def cut(self, first, last):
+        """Only the nodes from `first` to `last` (A) and one more on each side."""
+        low = max(np.searchsorted(self.wavelength, first) - 1, 0)
+        high = np.searchsorted(self.wavelength, last) + 1
+        return SpectrumTable(self.spectra[:, :, low:high], self.log_age, 10**self.log_z, self.wavelength[low:high])
+
+    def spectrum(self, log_age, metallicity):
+        a, s = bracket(self.log_age, log_age)
+        m, t = bracket(self.log_z, np.log10(metallicity) if metallicity > 0 else -np.inf)
+        young = (1 - t) * self.spectra[m, a] + t * self.spectra[m + 1, a]
+        old = (1 - t) * self.spectra[m, a + 1] + t * self.spectra[m + 1, a + 1]
+        return (1 - s) * young + s * old
+
+    def bin_light(self, spectrum, edges, doppler):
+        """Integral over each bin of S(lambda / D) / D: trapezoids between all nodes and edges; none beyond the ends."""
+        rest = np.clip(edges / doppler, self.wavelength[0], self.wavelength[-1])
+        first, last = np.searchsorted(self.wavelength, [rest[0], rest[-1]], side="right")
+        grid = np.concatenate([self.wavelength[first:last], rest])
+        order = np.argsort(grid, kind="stable")
+        grid = grid[order]
+        values = np.interp(grid, self.wavelength, spectrum)
+        trapezoids = 0.5 * (values[1:] + values[:-1]) * np.diff(grid)
+        place = np.empty(grid.size, dtype=np.int64)
+        place[order] = np.arange(grid.size)
+        starts = place[-edges.size :]
+        return np.add.reduceat(trapezoids[: starts[-1]], starts[:-1])
+
+
+def bracket(nodes, value):
+    value = min(max(value, nodes[0]), nodes[-1])
+    low = min(max(int(np.searchsorted(nodes, value, side="right")) - 1, 0), len(nodes) - 2)
+    return low, (value - nodes[low]) / (nodes[low + 1] - nodes[low])
+
+
+@dataclass
+class Sum:
+    """Flux (y, x, wave) in 1e-20 erg/s/cm2/A of the medium, light-weighted v_los (y, x), stars in the field."""
+
+    flux: np.ndarray
+    mean_v_los: np.ndarray
+    n_inside: int
+
+
+def sum_of_stars(particles, table, edges, medium, pixel_scale, n_x, n_y, redshift, distance=None):
+    """The cube of particles on the sky axes (East, North, away), nearest spaxel, without PSF, LSF and noise."""
+    distance = luminosity_distance(redshift) if distance is None else distance
+    factor = flux_of_one_lsun(distance)
+    vacuum = air_to_vacuum(edges) if medium == "air" else edges
+    fastest = np.exp(np.abs(particles.velocity[:, 2]).max() / C_KMS) * (1 + 1e-9)
+    table = table.cut(vacuum[0] / (1 + redshift) / fastest, vacuum[-1] / (1 + redshift) * fastest)
+    column, row = spaxel_coordinates(particles, arcsec_per_kpc(redshift, distance), pixel_scale, n_x, n_y)
+    column, row = np.floor(column + 0.5).astype(int), np.floor(row + 0.5).astype(int)
+    inside = (column >= 0) & (column < n_x) & (row >= 0) & (row < n_y)
+    light = np.zeros((n_y, n_x, len(edges) - 1))
+    light_velocity = np.zeros((n_y, n_x))
+    for star in np.flatnonzero(inside):
+        velocity = particles.velocity[star, 2]
+        doppler = (1 + redshift) * np.exp(velocity / C_KMS)
+        spectrum = table.spectrum(particles.log_age[star], particles.metallicity[star])
+        own = particles.mass[star] * factor * table.bin_light(spectrum, vacuum, doppler)
+        light[row[star], column[star]] += own
+        light_velocity[row[star], column[star]] += own.sum() * velocity
+    total = light.sum(axis=2)
+    mean = np.divide(light_velocity, total, out=np.full_like(total, np.nan), where=total > 0)
+    return Sum(light / np.diff(edges), mean, int(inside.sum()))

@@ -1,0 +1,160 @@
+"""Cubes of real galaxies against a numpy sum over particles that takes nothing but their arrays from the package."""
+
+import os
+
+import independent
+import numpy as np
+import pytest
+from astropy.io import fits
+
+from rubix_like import Pipeline, load_config, load_galaxy, load_ssp, run
+from rubix_like.resources import cache_directory
+
+ILLUSTRIS_1, ILLUSTRIS_2 = "illustris1_z0_subhalo420815_stars.hdf5", "illustris1_z0_subhalo426280_stars.hdf5"
+TNG = "SimSpin_example_IllustrisTNG.hdf5"
+FIELDS = {ILLUSTRIS_1: (0.05, 40, 36), ILLUSTRIS_2: (0.05, 45, 44), TNG: (0.3, 35, 35)}
+"""Redshift and spaxels (x, y) of 2 arcsec, enough for 90 % of the stars."""
+
+PIXEL = 2.0
+LINEAR_AIR = {"start": 4750.0, "stop": 5250.0, "step": 1.25, "sampling": "linear", "medium": "air"}
+LOG_VACUUM = {"start": 3621.596, "stop": 4000.0, "step": 1e-4, "sampling": "log", "medium": "vacuum"}
+WHOLE_MUSE = {"start": 4750.0, "stop": 9350.0, "step": 1.25, "sampling": "linear", "medium": "air"}
+
+
+def configuration(folder, name, wavelength, precision="float64", library="popstar", **observation):
+    redshift, n_x, n_y = FIELDS[name]
+    return load_config(
+        {
+            "galaxy": {"reader": "illustris", "path": str(folder / "galaxies" / name)},
+            "ssp": {"library": library},
+            "observation": {"redshift": redshift, "align": "none", **observation},
+            "instrument": {
+                "name": "muse",
+                "pixel_scale": PIXEL,
+                "fov": [PIXEL * n_x, PIXEL * n_y],
+                "wavelength": wavelength,
+                "psf": None,
+                "lsf": None,
+            },
+            "engine": {"method": "direct", "precision": precision},
+        }
+    )
+
+
+def edges_of(wavelength):
+    if wavelength["sampling"] == "log":
+        n_wave = int(np.log10(wavelength["stop"] / wavelength["start"]) / wavelength["step"]) + 1
+        return independent.log_edges(wavelength["start"], n_wave, wavelength["step"])
+    return independent.linear_edges(wavelength["start"], wavelength["stop"], wavelength["step"])
+
+
+def expected_cube(particles, library, name, wavelength):
+    ssp = load_ssp(library)
+    table = independent.SpectrumTable(ssp.spectra, ssp.log_age, ssp.metallicity, ssp.rest_wavelength)
+    redshift, n_x, n_y = FIELDS[name]
+    result = independent.sum_of_stars(
+        particles, table, edges_of(wavelength), wavelength["medium"], PIXEL, n_x, n_y, redshift
+    )
+    assert result.n_inside >= 0.9 * len(particles.mass)
+    return result
+
+
+def without_stars_at_edges(galaxy, name, particles):
+    """The galaxy and its particles without those that float32 could put on the other side of a spaxel's border."""
+    redshift, n_x, n_y = FIELDS[name]
+    scale = independent.arcsec_per_kpc(redshift, independent.luminosity_distance(redshift))
+    coordinates = independent.spaxel_coordinates(particles, scale, PIXEL, n_x, n_y)
+    keep = np.min([independent.distance_to_edges(x) for x in coordinates], axis=0) > 1e-5
+    assert keep.mean() > 0.999
+    kept = independent.Particles(*(values[keep] for values in vars(particles).values()))
+    return type(galaxy)(stars=type(galaxy.stars)(**kept_fields(galaxy.stars, keep))), kept
+
+
+def kept_fields(stars, keep):
+    return {name: None if values is None else values[keep] for name, values in vars(stars).items()}
+
+
+def assert_float64_agrees(cube, expected):
+    peak = expected.flux.max()
+    assert peak > 0
+    np.testing.assert_allclose(np.asarray(cube.flux), expected.flux, rtol=0, atol=1e-10 * peak)
+    np.testing.assert_allclose(np.asarray(cube.mean_v_los), expected.mean_v_los, rtol=0, atol=1e-7)
+    assert int(cube.counters.n_particles - cube.counters.n_outside) == expected.n_inside
+
+
+def assert_float32_agrees(cube, expected):
+    flux, peak = np.asarray(cube.flux, dtype=np.float64), expected.flux.max()
+    assert cube.flux.dtype == np.float32
+    assert flux.sum() == pytest.approx(expected.flux.sum(), rel=1e-4)
+    np.testing.assert_allclose(flux, expected.flux, rtol=0, atol=1e-3 * peak)
+    assert flux.min() >= -1e-6 * peak
+
+
+CASES = [(ILLUSTRIS_1, LINEAR_AIR), (ILLUSTRIS_2, LINEAR_AIR), (TNG, LOG_VACUUM)]
+
+
+@pytest.mark.parametrize(("name", "wavelength"), CASES)
+def test_cube_is_the_sum_over_stars(real_data, name, wavelength):
+    galaxy = load_galaxy(configuration(real_data, name, wavelength))
+    particles = independent.Particles.of(galaxy.stars)
+    expected = expected_cube(particles, "popstar", name, wavelength)
+    exact = Pipeline.from_config(configuration(real_data, name, wavelength), galaxy)(galaxy)
+    np.testing.assert_allclose(exact.wave_edges, edges_of(wavelength), rtol=1e-14)
+    assert_float64_agrees(exact, expected)
+
+
+@pytest.mark.parametrize(("name", "wavelength"), CASES)
+def test_float32_cube_is_the_sum_over_stars(real_data, name, wavelength):
+    config = configuration(real_data, name, wavelength, "float32")
+    galaxy = load_galaxy(config)
+    galaxy, particles = without_stars_at_edges(galaxy, name, independent.Particles.of(galaxy.stars))
+    cube = Pipeline.from_config(config, galaxy)(galaxy)
+    assert_float32_agrees(cube, expected_cube(particles, "popstar", name, wavelength))
+
+
+@pytest.mark.parametrize(("inclination", "position_angle"), [(55.0, 130.0)])
+def test_aligned_and_inclined_cube_is_the_sum_over_stars(real_data, inclination, position_angle):
+    name, wavelength = ILLUSTRIS_1, {**LINEAR_AIR, "stop": 4850.0}
+    angles = {"inclination": inclination, "position_angle": position_angle}
+    config = configuration(real_data, name, wavelength, align="stars", **angles)
+    galaxy = load_galaxy(config)
+    particles = independent.Particles.of(galaxy.stars)
+    body = independent.body_rotation(particles.position, particles.velocity, galaxy.stars.mass)
+    particles = particles.turned(independent.sky_rotation(inclination, position_angle) @ body)
+    cube = Pipeline.from_config(config, galaxy)(galaxy)
+    assert_float64_agrees(cube, expected_cube(particles, "popstar", name, wavelength))
+
+
+def test_written_file_holds_the_sum_over_stars(real_data, tmp_path):
+    """`run`, and the file as astropy reads it: (wave, y, x), rounded to float32."""
+    name, wavelength = ILLUSTRIS_2, {**LINEAR_AIR, "stop": 4850.0}
+    config = configuration(real_data, name, wavelength)
+    run(config, tmp_path / "cube.fits")
+    expected = expected_cube(independent.Particles.of(load_galaxy(config).stars), "popstar", name, wavelength)
+    written = np.moveaxis(fits.getdata(tmp_path / "cube.fits", "DATA").astype(np.float64), 0, 2)
+    np.testing.assert_allclose(written, expected.flux, rtol=0, atol=1e-7 * expected.flux.max())
+
+
+def require_library(name):
+    path = cache_directory() / "ssp" / f"{name}.h5"
+    if not path.is_file() and not os.environ.get("CI"):
+        pytest.skip(f"{name} is not in the cache (rubix-like ssp get {name})")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["popstar", "bc03-miles"])
+@pytest.mark.parametrize("name", [ILLUSTRIS_1, ILLUSTRIS_2, TNG])
+def test_whole_muse_range(real_data, name, library):
+    if library != "popstar":
+        require_library(library)
+    config = configuration(real_data, name, WHOLE_MUSE, "float64", library)
+    galaxy, particles = load_galaxy(config), None
+    particles = independent.Particles.of(galaxy.stars)
+    assert_float64_agrees(
+        Pipeline.from_config(config, galaxy)(galaxy), expected_cube(particles, library, name, WHOLE_MUSE)
+    )
+    galaxy, particles = without_stars_at_edges(galaxy, name, particles)
+    config = configuration(real_data, name, WHOLE_MUSE, "float32", library)
+    assert_float32_agrees(
+        Pipeline.from_config(config, galaxy)(galaxy), expected_cube(particles, library, name, WHOLE_MUSE)
+    )
