@@ -42,16 +42,17 @@ def shrinking_sphere(position: Vectors, mass: Scalars) -> Vector:
     fewest = max(min(1000, position.shape[0] // 100), 10)
     center = center_of_mass(position, mass)
     radius = float(np.sqrt(_squared_distance(position, center).max()))
-    near, near_center, near_radius = np.arange(mass.size), center, np.inf
+    near, near_mass, near_center, near_radius = position, mass, center, np.inf
     while radius > 0:
         radius *= SHRINK_FACTOR
         if np.linalg.norm(center - near_center) + radius > near_radius or near_radius > 4 * radius:
             near_center, near_radius = center, _CANDIDATE_MARGIN * radius
-            near = np.flatnonzero(_squared_distance(position, center) <= near_radius**2)
-        inside = near[_squared_distance(position[near], center) <= radius**2]
-        if inside.size < fewest or not mass[inside].sum() > 0:
+            kept = _squared_distance(position, center) <= near_radius**2
+            near, near_mass = position[kept], mass[kept]
+        inside = _squared_distance(near, center) <= radius**2
+        if np.count_nonzero(inside) < fewest or not near_mass[inside].sum() > 0:
             break
-        center = center_of_mass(position[inside], mass[inside])
+        center = center_of_mass(near, near_mass * inside)
     return center
 
 
@@ -70,4 +71,5 @@ def bulk_velocity(position: Vectors, velocity: Vectors, mass: Scalars) -> Vector
 
 
 def _squared_distance(position: Vectors, center: Vector) -> Scalars:
-    return np.sum((position - center) ** 2, axis=1)
+    offset = position - center
+    return np.einsum("ij,ij->i", offset, offset)

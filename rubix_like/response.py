@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
 from numpy import ndarray
 from scipy.special import ndtr
@@ -20,28 +21,35 @@ from rubix_like.gaussian import split_variance
 
 _MAX_SUB = 4
 _REACH_SIGMAS = 5.0
+_SPAXELS_AT_ONCE = 8
 
 
 class Response(eqx.Module):
     """The map from light in fine bins to the flux density in detector bins.
 
-    `matrix[l, q, r]` (per Angstrom of the detector's medium) takes part r of bin l - reach + q to bin l.
+    `matrix[q, r, l]` (per Angstrom of the detector's medium) takes part r of bin l - reach + q to bin l.
     """
 
-    matrix: Float[Array | ndarray, "wave block part"]
+    matrix: Float[Array | ndarray, "block part wave"]
 
     @property
     def n_fine(self) -> int:
         """Number of fine bins."""
-        n_wave, block, part = self.matrix.shape
+        block, part, n_wave = self.matrix.shape
         return (n_wave + block - 1) * part
 
     def apply(self, light: Float[Array, "spaxel fine"]) -> Float[Array, "spaxel wave"]:
-        """Flux density in detector bins (light unit per Angstrom of the medium) from light in fine bins."""
-        n_wave, block, part = self.matrix.shape
-        parts = light.reshape(light.shape[0], -1, part)
+        """Flux density in detector bins (light unit per Angstrom of the medium) from light in fine bins.
+
+        A few spaxels at a time: the working space does not grow with the field.
+        """
+        return lax.map(self._spectrum, light, batch_size=_SPAXELS_AT_ONCE)
+
+    def _spectrum(self, light: Float[Array, " fine"]) -> Float[Array, " wave"]:
+        block, part, n_wave = self.matrix.shape
+        parts = light.reshape(-1, part).T
         matrix = jnp.asarray(self.matrix)
-        terms = [(parts[:, q : q + n_wave] * matrix[None, :, q]).sum(axis=-1) for q in range(block)]
+        terms = [parts[r, q : q + n_wave] * matrix[q, r] for q in range(block) for r in range(part)]
         return sum(terms[1:], start=terms[0])
 
 
@@ -74,7 +82,7 @@ def plan_response(bins: WavelengthBins, spread: LineSpread) -> ResponsePlan:
 
 def _matrix(
     bins: WavelengthBins, spread: LineSpread, fine_edges: Float[ndarray, " fine_edge"], n_sub: int, reach: int
-) -> Float[ndarray, "wave block part"]:
+) -> Float[ndarray, "block part wave"]:
     """Share of each fine bin's light that each detector bin collects, over the detector bin's width."""
     centre = 0.5 * (fine_edges[1:] + fine_edges[:-1])
     cell = np.diff(fine_edges)
@@ -91,7 +99,7 @@ def _matrix(
     spread_light /= spread_light.sum(axis=-1, keepdims=True)
     collected = share[:, :, None] * spread_light
     collected[:, :, reach] += 1.0 - share
-    # matrix[l, q, r] gathers extended bin l + q (detector bin l - reach + q), which reaches l at offset 2 reach - q
+    # matrix[q, r, l] gathers extended bin l + q (detector bin l - reach + q), which reaches l at offset 2 reach - q
     bin_index = np.arange(bins.n_wave)[:, None] + np.arange(blocks)[None, :]
     gathered = collected[bin_index, :, (blocks - 1 - np.arange(blocks))[None, :]]
-    return gathered / np.diff(bins.edges)[:, None, None]
+    return np.moveaxis(gathered, 0, 2) / np.diff(bins.edges)

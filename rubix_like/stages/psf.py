@@ -36,10 +36,11 @@ class PSF(AbstractCubeStage):
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The field without its margin, convolved."""
-        psf = parameters.instrument.psf
-        if psf is None:
+        if self.margin == 0:
             return cube
-        weights = gaussian_weights(psf.fwhm / FWHM_PER_SIGMA / self.pixel_scale, self.margin)
+        psf = parameters.instrument.psf
+        sigma = jnp.zeros((), cube.flux.dtype) if psf is None else psf.fwhm / FWHM_PER_SIGMA / self.pixel_scale
+        weights = gaussian_weights(sigma, self.margin)
         return eqx.tree_at(
             lambda c: (c.flux, c.moments), cube, (convolve(cube.flux, weights), convolve(cube.moments, weights))
         )

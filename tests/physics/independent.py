@@ -32,6 +32,9 @@ class Particles:
         fields = (stars.position, stars.velocity, stars.initial_mass, stars.log_age, stars.metallicity)
         return cls(*(np.array(field, dtype=np.float64) for field in fields))
 
+    def selected(self, which):
+        return Particles(*(values[which] for values in vars(self).values()))
+
     def turned(self, rotation):
         turned = self.position @ rotation.T, self.velocity @ rotation.T
         return Particles(*turned, self.mass, self.log_age, self.metallicity)
@@ -164,7 +167,7 @@ def sum_of_stars(particles, table, edges, medium, pixel_scale, n_x, n_y, redshif
     distance = luminosity_distance(redshift) if distance is None else distance
     factor = flux_of_one_lsun(distance)
     vacuum = air_to_vacuum(edges) if medium == "air" else edges
-    fastest = np.exp(np.abs(particles.velocity[:, 2]).max() / C_KMS) * (1 + 1e-9)
+    fastest = np.exp(np.abs(particles.velocity[:, 2]).max(initial=0.0) / C_KMS) * (1 + 1e-9)
     table = table.cut(vacuum[0] / (1 + redshift) / fastest, vacuum[-1] / (1 + redshift) * fastest)
     column, row = spaxel_coordinates(particles, arcsec_per_kpc(redshift, distance), pixel_scale, n_x, n_y)
     column, row = np.floor(column + 0.5).astype(int), np.floor(row + 0.5).astype(int)
