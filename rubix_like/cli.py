@@ -3,6 +3,7 @@
 import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,10 +14,11 @@ from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig, json_schema, load_config
 from rubix_like.errors import ConfigError
 from rubix_like.listing import config_rows, instrument_rows, pipeline_rows, reader_rows, stage_rows
+from rubix_like.memory import check_memory, explained_exhaustion
 from rubix_like.progress import terminal_progress
 from rubix_like.quicklook import require_matplotlib, save_quicklook
 from rubix_like.resources import cache_directory
-from rubix_like.run import check_lines, compute, prepare
+from rubix_like.run import check_lines, check_output, compute, prepare
 from rubix_like.ssp import describe, get, import_library, list_libraries, load_ssp
 from rubix_like.summary import summary_lines
 from rubix_like.version import __version__
@@ -26,20 +28,24 @@ EXIT_REFUSED = 2
 
 EXIT_INTERRUPTED = 130
 
+EXIT_BROKEN_PIPE = 141
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (0, or 2 with one message on standard error)."""
     options = make_parser().parse_args(arguments)
     logging.basicConfig(format="%(message)s", level=logging.ERROR)
     try:
-        options.command(options)
+        with explained_exhaustion():
+            options.command(options)
+            sys.stdout.flush()
     except KeyboardInterrupt:
         print("rubix-like: interrupted; nothing was left half-written", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()
-        return 1
-    except (ConfigError, ValueError, OSError) as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: what is left goes nowhere
+        return EXIT_BROKEN_PIPE
+    except (ConfigError, ValueError, OSError, MemoryError) as error:
         if options.traceback:
             raise
         print(f"rubix-like: {error}", file=sys.stderr)
@@ -80,7 +86,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         default=[],
-        help='override settings, e.g. --set observation.inclination="40 deg" noise.signal_to_noise=50',
+        help='override settings (after CONFIG), e.g. --set observation.inclination="40 deg" noise.signal_to_noise=50',
     )
 
 
@@ -99,12 +105,14 @@ def _add_ssp(commands) -> None:
 
 
 def read_overrides(pairs: Sequence[str]) -> dict[str, str]:
-    """`["a.b=1", ...]` as `{"a.b": "1", ...}`; raises ConfigError for one without an equals sign."""
+    """`["a.b=1", ...]` as `{"a.b": "1", ...}`; raises ConfigError for one without a key or value."""
     overrides = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise ConfigError(f"--set: expected KEY=VALUE (e.g. noise.signal_to_noise=50), got '{pair}'")
+        if not equals or not key.strip() or not value.strip():
+            raise ConfigError(
+                f"--set: expected KEY=VALUE (e.g. noise.signal_to_noise=50, or noise=null for nothing), got '{pair}'"
+            )
         overrides[key.strip()] = value
     return overrides
 
@@ -130,7 +138,7 @@ def _set_up_jax(precision: str) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     config = _load(options)
-    path = Path(options.output or config.output.path).expanduser()
+    path = Path(config.output.path if options.output is None else options.output).expanduser()
     picture = picture_path(path) if options.plot else None
     if picture is not None:
         _check_picture(picture)
@@ -157,8 +165,11 @@ def _check_picture(path: Path) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    for line in check_lines(prepare(_load(options), terminal_progress())):
-        print(line)
+    config = _load(options)
+    check_output(config, config.output.path)
+    prepared = prepare(config, terminal_progress())
+    print(*check_lines(prepared), sep="\n")
+    check_memory(prepared.need, prepared.pipeline.mesh)
 
 
 def _list(options: argparse.Namespace) -> None:

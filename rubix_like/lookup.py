@@ -38,13 +38,14 @@ class TemplateTable(eqx.Module):
         """Spectra per initial Msun, bilinear between the four templates of each particle."""
         m, a = corners.metal, corners.age
         young = self._between_metals(m, a, corners.metal_fraction)
-        old = self._between_metals(m, a + 1, corners.metal_fraction)
+        old = self._between_metals(m, jnp.minimum(a + 1, len(self.log_age) - 1), corners.metal_fraction)
         fraction = corners.age_fraction[:, None]
         return (1 - fraction) * young + fraction * old
 
     def _between_metals(self, metal: Array, age: Array, fraction: Array) -> Float[Array, "particle rest"]:
         spectra = jnp.asarray(self.spectra)
-        return (1 - fraction[:, None]) * spectra[metal, age] + fraction[:, None] * spectra[metal + 1, age]
+        next_metal = jnp.minimum(metal + 1, len(self.log_metallicity) - 1)
+        return (1 - fraction[:, None]) * spectra[metal, age] + fraction[:, None] * spectra[next_metal, age]
 
     def outside_age(self, log_age: Float[Array, " particle"]) -> Bool[Array, " particle"]:
         """Which ages lie outside the table and are taken at its edge."""
@@ -60,7 +61,9 @@ class TemplateTable(eqx.Module):
 def bracket(
     value: Float[Array, " particle"], nodes: Float[Array, " node"]
 ) -> tuple[Int[Array, " particle"], Float[Array, " particle"]]:
-    """Lower node and fraction of the way to the next one, limited to the first and the last node."""
+    """Lower node and fraction of the way to the next one, limited to the first and the last node (0 for one node)."""
+    if len(nodes) == 1:
+        return jnp.zeros(value.shape, jnp.int32), jnp.zeros_like(value)
     limited = jnp.clip(value, nodes[0], nodes[-1])
     index = jnp.clip(jnp.searchsorted(nodes, lax.stop_gradient(limited), side="right") - 1, 0, len(nodes) - 2)
     low = nodes[index]

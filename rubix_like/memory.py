@@ -1,19 +1,43 @@
-"""How much memory a compiled run needs, and whether there is that much."""
+"""How much memory a run needs, and whether there is that much."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jax.errors import JaxRuntimeError
 from jax.sharding import Mesh
 
 from rubix_like.errors import ConfigError
 
+BYTES_PER_VOXEL: int = 12
+"""Least that a cube takes on the host: its flux, its mask and the light that it is made from, 4 bytes each."""
+
 _MEMINFO = Path("/proc/meminfo")
+_REMEDY = "make instrument.fov smaller, instrument.pixel_scale or instrument.wavelength.step larger"
 
 
-def needed_memory(compiled: Any) -> int:
-    """Bytes on each device: arguments, results and working space of a compiled computation, as XLA counts them."""
+@dataclass(frozen=True)
+class MemoryNeed:
+    """Bytes that a compiled run takes on each device, and at its peak on the host (which holds the CPU's devices)."""
+
+    device: int
+    host: int
+
+
+def memory_need(compiled: Any, mesh: Mesh, file_bytes: int) -> MemoryNeed:
+    """What a compiled run takes beside the mask, which is there already: the run itself, then its result and the file.
+
+    The run is arguments, results and working space, as XLA counts them; the file of `file_bytes` is put together in
+    memory before it is written.
+    """
     analysis = compiled.memory_analysis()
-    return analysis.argument_size_in_bytes + analysis.output_size_in_bytes + analysis.temp_size_in_bytes
+    result = analysis.output_size_in_bytes
+    device = analysis.argument_size_in_bytes + result + analysis.temp_size_in_bytes
+    if not _is_host(mesh):
+        return MemoryNeed(device, result + file_bytes)
+    return MemoryNeed(device, max(device * mesh.size, result * mesh.size + file_bytes))
 
 
 def available_memory() -> int | None:
@@ -24,24 +48,45 @@ def available_memory() -> int | None:
     return int(fields["MemAvailable"].split()[0]) * 1024
 
 
-def check_memory(compiled: Any, mesh: Mesh) -> None:
-    """Raise ConfigError where a run on this host's processors needs more memory than there is, before it starts."""
-    available = available_memory()
-    if available is None or mesh.devices.flat[0].platform != "cpu":
-        return
-    needed = needed_memory(compiled) * mesh.size
-    if needed > available:
-        raise ConfigError(
-            f"memory: expected at most {format_bytes(available)} (what is available), the run needs "
-            f"{format_bytes(needed)}; make instrument.fov smaller, use fewer devices.data or a coarser instrument"
-        )
+def check_cube_fits(n_x: int, n_y: int, n_wave: int) -> None:
+    """Raise ConfigError where not even the bare cube fits into memory: to be called before anything is planned."""
+    needed = BYTES_PER_VOXEL * n_x * n_y * n_wave
+    cube = f"a cube of {n_x} x {n_y} spaxels x {n_wave} bins"
+    _require(needed, f"{cube} takes at least {format_bytes(needed)}; {_REMEDY}")
+
+
+def check_memory(need: MemoryNeed, mesh: Mesh) -> None:
+    """Raise ConfigError where the host has less memory than a compiled run takes, before it starts."""
+    fewer = ", devices.data fewer" if _is_host(mesh) and mesh.size > 1 else ""
+    _require(need.host, f"the run takes {format_bytes(need.host)}; {_REMEDY}{fewer}")
+
+
+@contextmanager
+def explained_exhaustion() -> Iterator[None]:
+    """Turns numpy's and XLA's own ways to say that there was no memory left into a MemoryError with the remedy."""
+    try:
+        yield
+    except (MemoryError, JaxRuntimeError) as error:
+        if isinstance(error, JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise MemoryError(f"memory: there is not enough ({error}); {_REMEDY}, or use fewer particles") from error
 
 
 def format_bytes(number: int | None) -> str:
     """`"1.2 GB"`; "unknown" for None."""
     if number is None:
         return "unknown"
-    for unit, size in (("GB", 1e9), ("MB", 1e6)):
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if number >= size:
             return f"{number / size:.1f} {unit}"
     return f"{number / 1e3:.1f} kB"
+
+
+def _is_host(mesh: Mesh) -> bool:
+    return mesh.devices.flat[0].platform == "cpu"
+
+
+def _require(needed: int, came: str) -> None:
+    available = available_memory()
+    if available is not None and needed > available:
+        raise ConfigError(f"memory: expected at most {format_bytes(available)} (what is available), but {came}")

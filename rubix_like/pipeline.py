@@ -32,12 +32,16 @@ from rubix_like.validation import validate
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """What every cube of a pipeline shares and no device needs (host arrays, float64)."""
+    """What every cube of a pipeline shares and no device needs (host arrays, float64).
+
+    The mask of a voxel is `spaxel_bits | wave_bits`: kept apart, so that planning needs no memory of a cube's size.
+    """
 
     wavelength: ndarray
     wave_edges: ndarray
     lsf_fwhm: ndarray
-    mask: Int[ndarray, "y x wave"]
+    spaxel_bits: Int[ndarray, "y x"]
+    wave_bits: Int[ndarray, " wave"]
     medium: Medium
     sampling: Sampling
     pixel_scale: float
@@ -139,7 +143,7 @@ class Pipeline(eqx.Module):
         return Cube(
             flux=painted.flux,
             variance=painted.variance,
-            mask=frame.mask,
+            mask=frame.spaxel_bits[:, :, None] | frame.wave_bits[None, None, :],
             wavelength=frame.wavelength,
             wave_edges=frame.wave_edges,
             lsf_fwhm=frame.lsf_fwhm,
@@ -164,12 +168,12 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
     spaxel_bits = functools.reduce(
         np.bitwise_or, [b for b in bits if b is not None], np.zeros(setup.instrument.inside.shape, dtype=np.int32)
     )
-    wave_bits = np.where(setup.covered, 0, OUTSIDE_SSP).astype(np.int32)
     return Frame(
         wavelength=bins.wavelength,
         wave_edges=bins.edges,
         lsf_fwhm=setup.spread.widths(bins.wavelength)[1],
-        mask=spaxel_bits[:, :, None] | wave_bits[None, None, :],
+        spaxel_bits=spaxel_bits,
+        wave_bits=np.where(setup.covered, 0, OUTSIDE_SSP).astype(np.int32),
         medium=bins.medium,
         sampling=bins.sampling,
         pixel_scale=float(setup.instrument.pixel_scale),

@@ -145,13 +145,15 @@ def _covered(setup: Setup) -> np.ndarray:
     bins = setup.instrument.bins
     rest = bins.to_vacuum(bins.edges) / stretch
     first, last = setup.library.rest_wavelength[[0, -1]]
-    if rest[-1] <= first or rest[0] >= last:
+    covered = (rest[:-1] / margin >= first) & (rest[1:] * margin <= last)
+    if not covered.any():
         raise ConfigError(
             f"instrument.wavelength: expected the detector to see the SSP library '{setup.library.name}' "
-            f"({first:.5g}-{last:.5g} Angstrom, at this redshift {first * stretch:.5g}-{last * stretch:.5g}), got "
-            f"{bins.edges[0]:.5g}-{bins.edges[-1]:.5g} Angstrom; change the instrument, the redshift or the library"
+            f"({first:.5g}-{last:.5g} Angstrom, at this redshift {first * stretch:.5g}-{last * stretch:.5g}) at "
+            f"velocities up to {setup.velocity_limit:g} km/s, got {bins.edges[0]:.5g}-{bins.edges[-1]:.5g} Angstrom; "
+            f"change the instrument, the redshift or the library"
         )
-    return (rest[:-1] / margin >= first) & (rest[1:] * margin <= last)
+    return covered
 
 
 def _notes(setup: Setup) -> tuple[str, ...]:

@@ -5,9 +5,24 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import IO, Any, Protocol, cast, runtime_checkable
 
 _HEARTBEAT_SECONDS = 30.0
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """What progress is printed to: a text file, such as sys.stderr."""
+
+    def write(self, text: str, /) -> Any:
+        """Take some text."""
+
+    def flush(self) -> Any:
+        """Show it now."""
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        ...
 
 
 class Progress:
@@ -17,7 +32,7 @@ class Progress:
     30 s while it lasts, and one at its end. With `stream=None` nothing is shown.
     """
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: Stream | None = None) -> None:
         self.stream = stream
         self.timings: dict[str, float] = {}
 
@@ -65,13 +80,13 @@ class Progress:
 
 
 @contextmanager
-def _spinner(stream: TextIO, label: str) -> Iterator[None]:
+def _spinner(stream: Stream, label: str) -> Iterator[None]:
     from rich.console import Console  # noqa: PLC0415 (slow to import, only for terminals)
     from rich.progress import Progress as Bar  # noqa: PLC0415
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Bar(*columns, console=Console(file=stream), transient=True) as bar:
+    with Bar(*columns, console=Console(file=cast(IO[str], stream)), transient=True) as bar:
         bar.add_task(label, total=None)
         yield
 

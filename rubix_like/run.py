@@ -12,20 +12,23 @@ from rubix_like.cube import Cube
 from rubix_like.errors import ConfigError
 from rubix_like.fits import check_suffix, file_size
 from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.memory import available_memory, check_memory, format_bytes, needed_memory
+from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes, memory_need
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress
 from rubix_like.readers import load
+from rubix_like.ssp.catalogue import locate
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that is loaded and planned, but not computed."""
+    """A run that is loaded, planned and compiled, but not computed."""
 
     config: RunConfig
     galaxy: Galaxy
     info: GalaxyInfo
     pipeline: Pipeline
+    compiled: Any
+    need: MemoryNeed
 
 
 def run(config: RunConfig | str | Path | dict[str, Any], output: str | Path | None = None) -> Cube:
@@ -39,30 +42,38 @@ def run(config: RunConfig | str | Path | dict[str, Any], output: str | Path | No
 
 
 def prepare(config: RunConfig, progress: Progress) -> Prepared:
-    """Load the galaxy and plan the run."""
+    """Load the galaxy, plan the run and compile it; what can be refused early is refused before the galaxy is read."""
     if config.galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, got none; e.g. galaxy: {reader: synthetic}")
+    check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
+    locate(config.ssp.library)
     with progress.step("load", "loading the galaxy"):
         galaxy, info = load(config)
     with progress.step("plan", "planning the run"):
         pipeline = Pipeline.from_config(config, galaxy, info=info)
-    return Prepared(config, galaxy, info, pipeline)
+    with progress.step("compile", "compiling"):
+        compiled = pipeline.lower(galaxy).compile()
+    need = memory_need(compiled, pipeline.mesh, expected_file_size(config))
+    return Prepared(config, galaxy, info, pipeline, compiled, need)
 
 
 def compute(config: RunConfig, path: Path, progress: Progress) -> Cube:
-    """Prepare, compile, compute and write one run; its times are left in `progress.timings`."""
-    check_writable(check_suffix(path), expected_file_size(config))
+    """Prepare, compute and write one run; its times are left in `progress.timings`."""
+    check_output(config, path)
     prepared = prepare(config, progress)
     pipeline = prepared.pipeline
-    with progress.step("compile", "compiling"):
-        arguments = pipeline.arguments(prepared.galaxy)
-        compiled = pipeline.lower(prepared.galaxy).compile()
-        check_memory(compiled, pipeline.mesh)
+    check_memory(prepared.need, pipeline.mesh)
     with progress.step("run", f"painting {prepared.info.n_stars} stars on {pipeline.mesh.size} device(s)"):
-        cube = pipeline.to_cube(*jax.block_until_ready(compiled(*arguments)))
+        arguments = pipeline.arguments(prepared.galaxy)
+        cube = pipeline.to_cube(*jax.block_until_ready(prepared.compiled(*arguments)))
     with progress.step("write", f"writing {path}"):
         cube.write(path)
     return cube
+
+
+def check_output(config: RunConfig, path: Path) -> None:
+    """Raise ConfigError or OSError where the cube could not be written at `path` after the run."""
+    check_writable(check_suffix(path), expected_file_size(config))
 
 
 def expected_file_size(config: RunConfig) -> int:
@@ -74,8 +85,7 @@ def expected_file_size(config: RunConfig) -> int:
 def check_lines(prepared: Prepared) -> list[str]:
     """What a run would do: sizes, memory, devices, notes."""
     pipeline, info = prepared.pipeline, prepared.info
-    plan, frame = pipeline.plan, pipeline.frame
-    compiled = pipeline.lower(prepared.galaxy).compile()
+    plan, frame, need = pipeline.plan, pipeline.frame, prepared.need
     meta = frame.meta
     painted = (plan.n_y + 2 * plan.margin, plan.n_x + 2 * plan.margin)
     lines = [
@@ -89,7 +99,8 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"velocities  up to {float(pipeline.tables.velocity_limit):g} km/s",
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
         f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}",
-        f"memory      {format_bytes(needed_memory(compiled))} per device; available {format_bytes(available_memory())}",
+        f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
+        f"available {format_bytes(available_memory())}",
         f"file        {format_bytes(expected_file_size(prepared.config))}",
     ]
     return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]

@@ -42,7 +42,7 @@ def _size_line(cube: Cube) -> str:
     n_y, n_x, n_wave = np.shape(cube.flux)
     edges = np.asarray(cube.wave_edges)
     return (
-        f"{n_x} x {n_y} spaxels of {cube.pixel_scale:g} arcsec, {n_wave} bins "
+        f"{n_x} x {n_y} spaxels of {cube.pixel_scale:g} arcsec, {n_wave} bin{'s' if n_wave > 1 else ''} "
         f"from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({cube.medium}, {cube.sampling})"
     )
 
@@ -84,6 +84,8 @@ def _noise_line(cube: Cube) -> str:
         return "No noise: the file holds no variance (set noise.signal_to_noise to add both)"
     target, definition = cube.meta.get("signal_to_noise"), cube.meta.get("signal_to_noise_definition")
     words = f"S/N {target:g}" if isinstance(target, int | float) else "in STAT"
+    if not np.any(cube.variance):
+        return f"Noise: {words} was asked for, but none was added: there is no light for it to refer to (STAT is 0)"
     return f"Noise: {words}" + (f" ({definition})" if definition else "")
 
 

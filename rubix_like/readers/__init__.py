@@ -75,14 +75,20 @@ def fill_initial_mass(galaxy: Galaxy, info: GalaxyInfo, library: SSPLibrary) -> 
     """
     if library.surviving_fraction is None:
         text = f"taken equal to the current mass ({library.name} has no surviving fractions)"
-        return galaxy, dataclasses.replace(info, initial_mass=text)
+        return galaxy, _with_origin(info, text)
     stars = galaxy.stars
     fraction = surviving_fraction(library, np.asarray(stars.log_age), np.asarray(stars.metallicity))
     birth = np.asarray(stars.initial_mass, dtype=np.float64) / fraction
     leaf = jnp.asarray(birth, dtype=jax.dtypes.canonicalize_dtype(float))
     text = f"current mass over the surviving fraction of {library.name}"
     stars = dataclasses.replace(stars, initial_mass=leaf)
-    return Galaxy(stars=stars, gas=galaxy.gas), dataclasses.replace(info, initial_mass=text)
+    return Galaxy(stars=stars, gas=galaxy.gas), _with_origin(info, text)
+
+
+def _with_origin(info: GalaxyInfo, text: str) -> GalaxyInfo:
+    """The info with the origin of the birth masses, also as a note for the run's summary."""
+    note = f"the file has no birth masses: {text}"
+    return dataclasses.replace(info, initial_mass=text, notes=(*info.notes, note))
 
 
 def surviving_fraction(

@@ -8,13 +8,14 @@ on reading.
 """
 
 import hashlib
-import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+
+from rubix_like.atomic import replacing
 
 FORMAT = "rubix_like ssp"
 FORMAT_VERSION = 1
@@ -79,15 +80,9 @@ def write_table(table: SSPTable, path: Path, compression: int = 4) -> None:
     full. Raises OSError when the folder cannot be written or the disk is full.
     """
     image = _file_image(table, compression)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replacing(path) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_bytes(image)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise OSError(f"cannot write {path} ({len(image) / 1e6:.1f} MB): {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _file_image(table: SSPTable, compression: int) -> bytes:

@@ -1,0 +1,91 @@
+"""Small galaxies, instruments and libraries for the physics tests."""
+
+import jax.numpy as jnp
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
+from rubix_like.ssp.hdf5 import SSPTable, write_table
+
+INSTRUMENT = {
+    "name": "muse",
+    "pixel_scale": 0.2,
+    "fov": 1.0,
+    "wavelength": {"start": 5000.0, "stop": 5100.0, "step": 1.25},
+    "psf": None,
+    "lsf": None,
+}
+
+
+def configuration(*, instrument=None, observation=None, engine=None, **sections):
+    """A run on arrays in float64 at redshift 0.05 with a small MUSE; sections are changed key by key."""
+    return load_config(
+        {
+            "observation": {"redshift": 0.05, "align": "none", **(observation or {})},
+            "instrument": {**INSTRUMENT, **(instrument or {})},
+            "engine": {"method": "direct", "precision": "float64", **(engine or {})},
+            **sections,
+        }
+    )
+
+
+def observe(config, galaxy, n_devices=1, **arguments):
+    """The cube of a galaxy, planned from it."""
+    return Pipeline.from_config(config, galaxy, mesh=make_mesh(n_devices))(galaxy, **arguments)
+
+
+def galaxy_of(position=((0, 0, 0),), velocity=0.0, initial_mass=1e10, log_age=9.0, metallicity=0.02):
+    """Stars at `position` (N, 3) kpc; everything else is broadcast to them (a number for `velocity` is v_z)."""
+    position = np.asarray(position, dtype=np.float64)
+    n = len(position)
+    velocity = np.asarray(velocity, dtype=np.float64)
+    if velocity.ndim < 2:
+        velocity = np.stack([np.zeros(n), np.zeros(n), np.broadcast_to(velocity, n)], axis=1)
+    scalars = (np.broadcast_to(np.float64(x), n) for x in (initial_mass, log_age, metallicity))
+    return Galaxy(stars=Stars(*(jnp.asarray(x) for x in (position, velocity, *scalars))))
+
+
+def turned(galaxy, rotation):
+    """The galaxy with positions and velocities rotated."""
+    stars = vars(galaxy.stars)
+    vectors = {name: jnp.asarray(np.asarray(stars[name]) @ rotation.T) for name in ("position", "velocity")}
+    return Galaxy(stars=Stars(**{**stars, **vectors}))
+
+
+def ring_disc(radii=(0.5, 1.0, 1.5, 2.0, 2.5, 3.0), per_ring=64, speed=200.0, height=0.01):
+    """Rings in the x-y plane (kpc) that turn about +z, in two sheets, the same after a turn of 360/64 deg."""
+    angle = 2 * np.pi * np.arange(per_ring) / per_ring
+    around = np.stack([np.cos(angle), np.sin(angle), np.zeros(per_ring)], axis=1)
+    along = np.stack([-np.sin(angle), np.cos(angle), np.zeros(per_ring)], axis=1)
+    sheets = [radius * around + [0, 0, z] for radius in radii for z in (-height, height)]
+    return galaxy_of(np.concatenate(sheets), np.tile(speed * along, (len(sheets), 1)), initial_mass=1e6)
+
+
+def random_rotation(seed):
+    return Rotation.random(random_state=seed).as_matrix()
+
+
+def write_library(path, rest_wavelength, spectrum, fwhm=1e-3, medium="vacuum"):
+    """An SSP file with the same spectrum (Lsun/A/Msun) at two ages and two metallicities; returns ssp settings."""
+    rest_wavelength = np.asarray(rest_wavelength, dtype=np.float64)
+    table = SSPTable(
+        name="test",
+        medium=medium,
+        imf="none",
+        solar_metallicity=0.02,
+        citation="none",
+        licence="none",
+        source="a test",
+        spectra=np.broadcast_to(np.float32(spectrum), (2, 2, rest_wavelength.size)),
+        log_age=np.array([6.0, 10.0]),
+        metallicity=np.array([0.001, 0.05]),
+        rest_wavelength=rest_wavelength,
+        fwhm=np.broadcast_to(np.float64(fwhm), rest_wavelength.shape),
+    )
+    write_table(table, path)
+    return {"library": str(path)}
+
+
+def gaussian(wavelength, centre, sigma):
+    """A line of unit integral."""
+    return np.exp(-0.5 * ((wavelength - centre) / sigma) ** 2) / (sigma * np.sqrt(2 * np.pi))

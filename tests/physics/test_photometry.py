@@ -1,0 +1,71 @@
+"""Absolute flux: the SDSS r magnitude of a known population at 10 pc x 1e6, against the raw library file."""
+
+import h5py
+import independent
+import numpy as np
+import pytest
+from astropy import units
+from observing import configuration, galaxy_of, observe
+from speclite import filters
+
+from rubix_like.resources import resource
+
+MEDIA = ["vacuum", "air"]
+
+
+def cube_magnitude(medium):
+    """1e10 Msun, 1 Gyr, Z = 0.02 at 10 Mpc and redshift 0, as speclite sees the cube's only lit spectrum."""
+    config = configuration(
+        observation={"redshift": 0.0, "distance": "10 Mpc"},
+        instrument={"wavelength": {"start": 5000.0, "stop": 7500.0, "step": 1.25, "medium": medium}},
+    )
+    cube = observe(config, galaxy_of())
+    spectrum, wavelength = np.asarray(cube.flux).sum(axis=(0, 1)), np.asarray(cube.wavelength)
+    assert cube.medium == medium
+    if medium == "air":
+        vacuum = independent.air_to_vacuum(wavelength)
+        stretch = np.diff([independent.air_to_vacuum(wavelength + step) for step in (-0.01, 0.01)], axis=0)[0] / 0.02
+        spectrum, wavelength = spectrum / stretch, vacuum
+    flux = spectrum * 1e-20 * units.erg / (units.s * units.cm**2 * units.AA)
+    return float(filters.load_filter("sdss2010-r").get_ab_magnitude(flux, wavelength * units.AA))
+
+
+def file_magnitude():
+    """-2.5 log10 of int(F_lambda R lambda dlambda) / int(3631 Jy c / lambda^2 R lambda dlambda), from the file."""
+    band = filters.load_filter("sdss2010-r")
+    with h5py.File(resource("data", "popstar")) as file:
+        age = int(np.argmin(np.abs(file["log_age"][:] - 9.0)))
+        metal = int(np.argmin(np.abs(file["metallicity"][:] - 0.02)))
+        assert file["log_age"][age] == 9.0
+        assert file["metallicity"][metal] == 0.02
+        nodes, luminosity = file["rest_wavelength"][:], file["spectra"][metal, age].astype(np.float64)
+    wavelength = np.linspace(band.wavelength[0], band.wavelength[-1], 200001)
+    response = np.interp(wavelength, band.wavelength, band.response)
+    flux = np.interp(wavelength, nodes, luminosity) * 1e10 * independent.flux_of_one_lsun(10.0) * 1e-20
+    zero = (3631 * units.Jy).to_value(units.erg / units.s / units.cm**2 / units.Hz) * 2.99792458e18 / wavelength**2
+    integral = [np.trapezoid(f * response * wavelength, wavelength) for f in (flux, zero)]
+    return -2.5 * np.log10(integral[0] / integral[1])
+
+
+@pytest.mark.parametrize("medium", MEDIA)
+def test_r_magnitude_is_that_of_the_library_file(medium):
+    assert cube_magnitude(medium) == pytest.approx(file_magnitude(), abs=0.005)
+
+
+def test_light_of_1e10_solar_masses():
+    """Birth mass to light of 0.5-1.0 in r at 1 Gyr (the Sun: 4.65), at distance modulus 30."""
+    absolute = cube_magnitude("vacuum") - 30.0
+    assert 0.5 < 1e10 / 10 ** (-0.4 * (absolute - 4.65)) < 1.0
+
+
+def test_air_and_vacuum_cubes_have_the_same_magnitude():
+    """To 2e-5 mag; air taken for vacuum, in wavelength or in flux density, would be 3e-4 off."""
+    assert cube_magnitude("air") == pytest.approx(cube_magnitude("vacuum"), abs=2e-5)
+
+
+def test_flux_falls_with_the_square_of_the_distance():
+    near, far = (
+        observe(configuration(observation={"redshift": 0.0, "distance": distance}), galaxy_of()).flux
+        for distance in (10.0, 30.0)
+    )
+    np.testing.assert_allclose(np.asarray(far), np.asarray(near) / 9, rtol=1e-12)

@@ -1,0 +1,183 @@
+"""The detector's response: Doppler shift, line spread, exact bins; flux and widths are what they should be."""
+
+import independent
+import numpy as np
+import pytest
+from observing import configuration, galaxy_of, gaussian, observe, write_library
+from scipy.special import ndtr
+
+LINE = 5000.0
+STEP = 1.0
+MASS = 1e10
+
+
+def detector(start=4900.0, stop=5100.0, step=STEP, lsf=None, **more):
+    return {"wavelength": {"start": start, "stop": stop, "step": step, "medium": "vacuum", **more}, "lsf": lsf}
+
+
+def line_library(path, centre=LINE, sigma=0.05, **more):
+    """A line of 1 Lsun/Msun on nothing; nodes sigma / 5 apart at the line."""
+    near = np.arange(-8 * sigma, 8 * sigma, sigma / 5)
+    wavelength = np.concatenate([[3000.0, centre - 100.0], centre + near, [centre + 100.0, 8000.0]])
+    return write_library(path, wavelength, gaussian(wavelength, centre, sigma), **more)
+
+
+def spectrum_of(ssp, instrument, velocity=0.0, redshift=0.0):
+    """(wavelength, widths, flux) of one star of `MASS` at 10 Mpc in units of its own light per Lsun/Msun; the cube."""
+    observation = {"redshift": redshift, "distance": 10.0}
+    cube = observe(configuration(ssp=ssp, observation=observation, instrument=instrument), galaxy_of(velocity=velocity))
+    flux = np.asarray(cube.flux).sum(axis=(0, 1)) / (MASS * independent.flux_of_one_lsun(10.0))
+    return np.asarray(cube.wavelength), np.diff(cube.wave_edges), flux, cube
+
+
+def centroid(wavelength, weights):
+    return np.sum(wavelength * weights) / np.sum(weights)
+
+
+@pytest.mark.parametrize("lsf", [None, {"fwhm": 2.5}])
+@pytest.mark.parametrize("redshift", [0.0, 0.02])
+def test_ln_lambda_of_a_line_moves_by_v_over_c(tmp_path, redshift, lsf):
+    """To 0.03 km/s, from -850 to 310 km/s and at any place within a bin."""
+    ssp = line_library(tmp_path / "line.h5", sigma=1.5)
+    instrument = detector(4900.0 * (1 + redshift), 5100.0 * (1 + redshift), 1.0, lsf)
+    moved = []
+    velocities = [0.0, 13.0, 310.0, -850.0]
+    for velocity in velocities:
+        wavelength, width, flux, _ = spectrum_of(ssp, instrument, velocity, redshift)
+        moved.append(np.log(centroid(wavelength, flux * width)) * independent.C_KMS)
+    np.testing.assert_allclose(np.array(moved) - moved[0], velocities, rtol=0, atol=0.03)
+    assert moved[0] == pytest.approx(np.log(LINE * (1 + redshift)) * independent.C_KMS, abs=0.03)
+
+
+@pytest.mark.parametrize("lsf", [None, {"fwhm": 2.5}])
+def test_light_over_a_wide_detector_does_not_depend_on_velocity(tmp_path, lsf):
+    ssp = line_library(tmp_path / "line.h5", sigma=1.5)
+    for velocity in (-800.0, 0.0, 77.7):
+        _, width, flux, _ = spectrum_of(ssp, detector(lsf=lsf), velocity)
+        assert np.sum(flux * width) == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.parametrize(("medium", "sampling", "step"), [("air", "linear", 1.25), ("vacuum", "log", 1e-4)])
+def test_bins_hold_all_light_of_a_rough_spectrum(tmp_path, medium, sampling, step):
+    """Bins wider and narrower than the nodes: what lies between the outer edges is there, to rounding."""
+    generator = np.random.default_rng(5)
+    wavelength = np.cumsum(generator.uniform(0.2, 4.0, size=1500)) + 3800.0
+    spectrum = np.float32(generator.uniform(0.0, 1.0, size=1500)).astype(np.float64)
+    ssp = write_library(tmp_path / "rough.h5", wavelength, spectrum)
+    start, stop = 4600.0, 6000.0
+    instrument = detector(start, stop, step, medium=medium, sampling=sampling)
+    _, width, flux, cube = spectrum_of(ssp, instrument, velocity=200.0, redshift=0.03)
+    ends = np.asarray(cube.wave_edges)[[0, -1]]
+    ends = independent.air_to_vacuum(ends) if medium == "air" else ends
+    rest = ends / 1.03 / np.exp(200.0 / independent.C_KMS)
+    grid = np.unique(np.concatenate([rest, wavelength[(wavelength > rest[0]) & (wavelength < rest[1])]]))
+    expected = np.trapezoid(np.interp(grid, wavelength, spectrum), grid)
+    assert np.sum(flux * width) == pytest.approx(expected, rel=1e-11)
+
+
+PIXEL_VARIANCE = STEP**2 / 12
+PHASES = (np.arange(20) + 0.5) / 20 - 0.5
+"""Places of a line within a bin; more of them than the parts that the engine may cut a bin into."""
+
+
+def lines_over_phases(path, lsf, sigma=0.02, fwhm=1e-3, redshift=0.0):
+    """Lines at all places within a bin, 44 A apart: for each the bins' edges from it, and the light in them."""
+    centres = LINE + 44 * np.arange(len(PHASES)) + STEP * PHASES
+    rest = centres / (1 + redshift)
+    near = np.arange(-8 * sigma, 8 * sigma, sigma / 5)
+    wavelength = np.sort(np.concatenate([[3000.0], (rest[:, None] + near).ravel(), rest + 10.0, rest - 10.0, [8000.0]]))
+    lines = sum(gaussian(wavelength, centre, sigma) for centre in rest)
+    ssp = write_library(path / "lines.h5", wavelength, lines, fwhm=fwhm)
+    instrument = detector(LINE - 44, LINE + 44 * len(PHASES), lsf=lsf)
+    wavelength, width, flux, cube = spectrum_of(ssp, instrument, redshift=redshift)
+    for centre in centres:
+        own = np.flatnonzero(np.abs(wavelength - centre) < 22)
+        yield cube.wave_edges[own[0] : own[-1] + 2] - centre, (flux * width)[own]
+
+
+def variance_over_phases(*arguments):
+    """Mean of (bin centre - true wavelength)^2, by light, over all places within a bin (A^2)."""
+    found = []
+    for edges, light in lines_over_phases(*arguments):
+        assert light.sum() == pytest.approx(1.0, rel=1e-6)
+        found.append(np.sum(light * (0.5 * (edges[1:] + edges[:-1])) ** 2))
+    return np.mean(found)
+
+
+@pytest.mark.parametrize("sigma_bins", [0.2, 0.5, 2.0])
+def test_profile_of_a_line_is_its_own_and_the_kernels_gaussian(tmp_path, sigma_bins):
+    """A line of sigma 0.5 A: every bin holds the integral of the Gaussian of both widths, to 0.5 % of the peak."""
+    for edges, light in lines_over_phases(tmp_path, {"fwhm": sigma_bins * STEP * independent.FWHM}, 0.5):
+        expected = np.diff(ndtr(edges / np.hypot(0.5, sigma_bins * STEP)))
+        np.testing.assert_allclose(light, expected, rtol=0, atol=5e-3 * expected.max())
+
+
+@pytest.mark.parametrize("sigma_bins", [0.2, 0.3, 0.5, 1.0, 2.0, 3.0])
+def test_a_line_is_as_wide_as_the_lsf_and_the_bin_say(tmp_path, sigma_bins):
+    """Over all places within a bin, the variance is kernel^2 + step^2 / 12 (+ the line's own), FWHM to 1 %."""
+    variance = variance_over_phases(tmp_path, {"fwhm": sigma_bins * STEP * independent.FWHM})
+    assert np.sqrt(variance - PIXEL_VARIANCE - 0.02**2) == pytest.approx(sigma_bins * STEP, rel=0.01)
+
+
+def test_without_lsf_a_line_is_as_wide_as_the_bin(tmp_path):
+    assert variance_over_phases(tmp_path, None) == pytest.approx(PIXEL_VARIANCE + 0.02**2, rel=1e-3)
+
+
+@pytest.mark.parametrize("redshift", [0.0, 0.1])
+def test_the_librarys_own_width_is_part_of_the_lsf(tmp_path, redshift):
+    """Library 1.2 A (rest), instrument 3 A without its bin: the line ends up with 3 A at any redshift."""
+    variance = variance_over_phases(tmp_path, {"fwhm": 3.0}, 1.2 / independent.FWHM, 1.2, redshift)
+    assert np.sqrt(variance - PIXEL_VARIANCE) * independent.FWHM == pytest.approx(3.0, rel=0.01)
+
+
+def test_a_width_measured_on_bins_holds_the_bin(tmp_path):
+    variance = variance_over_phases(tmp_path, {"fwhm": 3.0, "includes_pixel": True})
+    assert np.sqrt(variance) * independent.FWHM == pytest.approx(3.0, rel=0.01)
+
+
+@pytest.mark.parametrize("shape", ["narrow to wide", "steep"])
+def test_lsf_of_varying_width_keeps_the_light(tmp_path, shape):
+    table = {
+        "narrow to wide": {"wavelength": [4900.0, 5100.0], "fwhm": [0.3, 6.0]},
+        "steep": {"wavelength": [4990.0, 5010.0], "fwhm": [1.0, 5.0]},
+    }[shape]
+    for centre in (4980.0, 5000.3, 5020.0):
+        ssp = line_library(tmp_path / "line.h5", centre)
+        _, width, flux, _ = spectrum_of(ssp, detector(lsf=table))
+        assert np.sum(flux * width) == pytest.approx(1.0, rel=1e-6)
+        assert flux.min() >= -1e-12
+
+
+def test_effective_lsf_is_the_instruments_where_the_library_is_finer(tmp_path):
+    table = {"wavelength": [4900.0, 5100.0], "fwhm": [2.0, 4.0]}
+    *_, cube = spectrum_of(line_library(tmp_path / "line.h5", fwhm=0.5), detector(lsf=table))
+    np.testing.assert_allclose(cube.lsf_fwhm, np.interp(cube.wavelength, [4900, 5100], [2.0, 4.0]), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("includes_pixel", "extra"), [(False, 0.0), (True, independent.FWHM**2 / 12)])
+def test_effective_lsf_where_the_library_is_coarser(tmp_path, includes_pixel, extra):
+    """Nothing can be sharpened: (1 + z) times the library's width, and the bin where the preset's width holds it."""
+    ssp = line_library(tmp_path / "line.h5", fwhm=6.0)
+    instrument = detector(5400.0, 5600.0, lsf={"fwhm": 2.5, "includes_pixel": includes_pixel})
+    *_, cube = spectrum_of(ssp, instrument, redshift=0.1)
+    np.testing.assert_allclose(cube.lsf_fwhm, np.sqrt((1.1 * 6.0) ** 2 + extra), rtol=1e-12)
+
+
+def test_bins_beyond_the_library_are_flagged_and_empty(tmp_path):
+    """A flat library from 4950 to 5050 A at rest: good bins hold its flux density, bins that miss light have bit 1."""
+    wavelength = np.arange(4950.0, 5051.0)
+    ssp = write_library(tmp_path / "short.h5", wavelength, np.ones_like(wavelength))
+    for velocity, lsf in ((0.0, None), (700.0, None), (0.0, {"fwhm": 3.0})):
+        centres, _, flux, cube = spectrum_of(ssp, detector(lsf=lsf), velocity)
+        bits = np.asarray(cube.mask)[0, 0] & 1
+        doppler = np.exp(velocity / independent.C_KMS)
+        np.testing.assert_allclose(flux[bits == 0], 1 / doppler, rtol=1e-9)
+        assert np.all(bits[(centres < 4949) | (centres > 5051)] == 1)
+        assert np.all(bits[(centres > 4980) & (centres < 5020)] == 0)
+        beyond = (centres / doppler < 4950 - 10) | (centres / doppler > 5050 + 10)
+        np.testing.assert_allclose(flux[beyond], 0.0, atol=1e-12)
+
+
+def test_a_detector_inside_the_library_has_no_flags(tmp_path):
+    *_, cube = spectrum_of(line_library(tmp_path / "line.h5"), detector())
+    assert not np.any(np.asarray(cube.mask))

@@ -1,0 +1,69 @@
+"""Sums in chunks against numpy, their gradients, and float32's digits."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.accumulate import accumulate, split
+
+
+class Points(eqx.Module):
+    value: Float[Array | ndarray, " particle"]
+    weight: Float[Array | ndarray, " particle"]
+
+
+def points(n, dtype="float64", value=None):
+    value = np.random.default_rng(n).normal(size=n) if value is None else np.full(n, value)
+    return Points(jnp.asarray(value, dtype), jnp.ones(n, dtype))
+
+
+def total(particles, chunk):
+    """Sum of squares and number of particles."""
+
+    def contribute(one):
+        return (one.weight * one.value**2).sum(), one.weight.sum()
+
+    zero = jnp.zeros((), particles.value.dtype)
+    return accumulate(contribute, lambda a, b: (a[0] + b[0], a[1] + b[1]), (zero, zero), particles, chunk)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 16, 17, 100, 1000, 4097])
+@pytest.mark.parametrize("chunk", [1, 3, 64, 10**6])
+def test_split_holds_all_particles_in_small_chunks(n, chunk):
+    groups, per_group, size = split(n, chunk)
+    assert size <= chunk
+    assert groups * per_group * size >= n
+    assert groups * per_group * (size - 1) < n
+    assert groups * per_group <= 1.5 * np.ceil(n / chunk) + 16
+    assert max(groups, per_group) <= max(16, np.sqrt(np.ceil(n / chunk)) + 1)
+
+
+@pytest.mark.parametrize("n", [1, 5, 64, 100, 203])
+@pytest.mark.parametrize("chunk", [1, 4, 7, 1000])
+def test_sum_and_count_whatever_the_chunk(n, chunk):
+    particles = points(n)
+    squares, count = jax.jit(total, static_argnums=1)(particles, chunk)
+    np.testing.assert_allclose(float(squares), (np.asarray(particles.value) ** 2).sum(), rtol=1e-13)
+    assert float(count) == n
+
+
+@pytest.mark.parametrize("chunk", [3, 7])
+def test_gradient_is_that_of_the_plain_sum(chunk):
+    particles = points(203)
+    gradient = jax.jit(jax.grad(lambda p: total(p, chunk)[0]))(particles)
+    np.testing.assert_allclose(np.asarray(gradient.value), 2 * np.asarray(particles.value), rtol=1e-13)
+
+
+def test_float32_keeps_its_digits():
+    """A million equal masses; in running order float32 loses more than 1e-4 of them."""
+    particles = points(1_000_000, "float32", value=np.sqrt(0.1))
+    exact = (np.asarray(particles.value, np.float64) ** 2).sum()
+    squares, count = jax.jit(total, static_argnums=1)(particles, 1)
+    assert abs(float(squares) / exact - 1) < 2e-5
+    assert float(count) == 1_000_000
+    running = np.cumsum(np.asarray(particles.value) ** 2, dtype=np.float32)[-1]
+    assert abs(running / exact - 1) > 1e-4

@@ -1,0 +1,347 @@
+"""Particles over devices: the same cube and gradient on any number of them, one sum, nothing captured, nothing moved."""
+
+import functools
+import logging
+import re
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, PartitionSpec
+
+from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh, shard
+from rubix_like.model import observe
+
+CHUNK = 4
+WHOLE = 1_000_000
+SIZES = {
+    "divisible by devices and chunk": 64,
+    "divisible by devices": 80,
+    "divisible by the chunk": 68,
+    "divisible by neither": 77,
+    "fewer than devices": 5,
+    "one": 1,
+}
+CUBE_TOLERANCE = {"float32": 5e-6, "float64": 1e-12}
+GRADIENT_TOLERANCE = {"float32": 1e-3, "float64": 1e-10}
+"""The flux's slope in velocity is a difference of neighbouring bins: it has 3 digits less than the flux."""
+
+QUICK = ("divisible by neither", "fewer than devices")
+FAST_COMPILER = {"xla_backend_optimization_level": 0}
+
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+
+
+def disc(n):
+    """A thick disc, tilted by 50 degrees, its particles sorted by position, partly outside the field."""
+    rng = np.random.default_rng(7)
+    position = rng.normal(size=(n, 3)) * [0.6, 0.5, 0.15]
+    velocity = 120 * np.stack([-position[:, 1], position[:, 0], 0 * position[:, 0]], axis=1)
+    velocity += 40 * rng.normal(size=(n, 3))
+    cosine, sine = np.cos(np.deg2rad(50)), np.sin(np.deg2rad(50))
+    tilt = np.array([[1, 0, 0], [0, cosine, -sine], [0, sine, cosine]])
+    position, velocity = position @ tilt.T, velocity @ tilt.T
+    order = np.argsort(position[:, 0])
+    return Galaxy(
+        stars=Stars(
+            position=position[order],
+            velocity=velocity[order],
+            initial_mass=rng.uniform(0.5, 2.0, n) * 1e6,
+            log_age=rng.uniform(8.0, 10.0, n),
+            metallicity=rng.uniform(0.004, 0.04, n),
+        )
+    )
+
+
+def config(precision="float64", chunk=CHUNK, **sections):
+    """Face-on, with PSF, LSF (wider than the library's) and noise; `cic` so that positions have gradients.
+
+    One star has no disc to align.
+    """
+    return load_config(
+        {
+            "observation": {"redshift": 0.05, "align": "stars", "inclination": 0, "position_angle": 0},
+            "instrument": {
+                "name": "muse",
+                "fov": "1.2 arcsec",
+                "psf": {"fwhm": "0.4 arcsec"},
+                "lsf": {"fwhm": "25 Angstrom"},
+                "wavelength": {"start": 4800, "stop": 4950, "step": "5 Angstrom"},
+            },
+            "engine": {"precision": precision, "chunk": chunk, "deposit": "cic"},
+            "noise": {"signal_to_noise": 30, "seed": 3},
+            **sections,
+        }
+    )
+
+
+@functools.cache
+def pipeline_for(n, n_devices, chunk=CHUNK, precision="float64"):
+    align = {"overrides": {"observation.align": "none"}} if n < 3 else {}
+    settings = load_config(config(precision, chunk), **align)
+    return Pipeline.from_config(settings, disc(n), mesh=make_mesh(n_devices))
+
+
+@functools.cache
+def cube_of(n, n_devices, chunk, precision="float64"):
+    return pipeline_for(n, n_devices, chunk, precision)(disc(n))
+
+
+def weighted_sum(flux):
+    """A scalar of a cube in which no two voxels count the same."""
+    return (flux * jnp.asarray(np.random.default_rng(1).normal(size=flux.shape), flux.dtype)).sum()
+
+
+@functools.cache
+def gradient_of(n, n_devices, chunk, precision="float64"):
+    """Gradients of a weighted sum of the cube with respect to stars and parameters."""
+    pipeline = pipeline_for(n, n_devices, chunk, precision)
+    gradient = jax.grad(lambda arguments: weighted_sum(pipeline(*arguments).flux))
+    arguments = (disc(n), pipeline.parameters)
+    return jax.tree.map(np.asarray, jax.jit(gradient, compiler_options=FAST_COMPILER)(arguments))
+
+
+def relative_difference(found, expected):
+    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    scale = np.nanmax(np.abs(expected))
+    assert scale > 0
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    return np.nanmax(np.abs(found - expected)) / scale
+
+
+def rows(*quick):
+    """All sizes in both precisions; those that are not `quick` run with --slow."""
+    every = [(size, precision) for size in SIZES for precision in CUBE_TOLERANCE]
+    return [pytest.param(*row, marks=() if row in quick else pytest.mark.slow) for row in every]
+
+
+@pytest.mark.parametrize(
+    ("size", "precision"),
+    rows(("divisible by neither", "float32"), ("divisible by neither", "float64"), ("fewer than devices", "float64")),
+)
+def test_cube_of_eight_devices_in_small_chunks_is_that_of_one_in_one(size, precision):
+    """Face-on alignment, PSF, LSF and noise on: flux, variance and mean velocity."""
+    tolerance = CUBE_TOLERANCE[precision]
+    found, expected = (cube_of(SIZES[size], *how, precision) for how in ((8, CHUNK), (1, WHOLE)))
+    assert found.flux.dtype == np.dtype(precision)
+    assert relative_difference(found.flux, expected.flux) < tolerance
+    assert relative_difference(found.variance, expected.variance) < 2 * tolerance
+    assert relative_difference(found.mean_v_los, expected.mean_v_los) < 20 * tolerance
+    for name, count in vars(expected.counters).items():
+        np.testing.assert_allclose(getattr(found.counters, name), count, rtol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize(("size", "precision"), rows(("divisible by neither", "float64")))
+def test_gradient_of_eight_devices_in_small_chunks_is_that_of_one_in_one(size, precision):
+    """With respect to every property of every star, inside the field and outside, and every parameter."""
+    tolerance = GRADIENT_TOLERANCE[precision]
+    found, expected = (gradient_of(SIZES[size], *how, precision) for how in ((8, CHUNK), (1, WHOLE)))
+    for leaf, leaf_1 in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert np.isfinite(leaf).all()
+        assert relative_difference(leaf, leaf_1) < tolerance
+        np.testing.assert_allclose((leaf * leaf_1).sum() / (leaf_1**2).sum(), 1.0, rtol=tolerance)
+
+
+def test_alignment_and_noise_are_at_work():
+    """What the comparison above is made of: a tilted disc, turned face-on, with noise."""
+    pipeline = pipeline_for(77, 8)
+    alignment = np.asarray(pipeline.tables.alignment)
+    np.testing.assert_allclose(abs(alignment[2] @ [0, -np.sin(np.deg2rad(50)), np.cos(np.deg2rad(50))]), 1, atol=0.02)
+    assert pipeline.tables.paint[0].painter.response.n_fine > 2 * pipeline.plan.n_wave
+    assert pipeline.plan.margin > 0
+    cube = cube_of(77, 8, CHUNK)
+    assert (np.asarray(cube.variance) > 0).all()
+    assert 0 < float(cube.counters.n_outside) < 77
+
+
+@pytest.mark.parametrize("n_devices", [3, pytest.param(5, marks=pytest.mark.slow)])
+def test_any_number_of_devices(n_devices):
+    found, expected = cube_of(77, n_devices, CHUNK), cube_of(77, 1, WHOLE)
+    assert relative_difference(found.flux, expected.flux) < CUBE_TOLERANCE["float64"]
+
+
+def test_the_callers_mesh():
+    """The last two devices, on a mesh made without us."""
+    devices = jax.devices()[-2:]
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,), devices=devices)
+    cube = Pipeline.from_config(config(), disc(77), mesh=mesh)(disc(77))
+    assert cube.flux.sharding.device_set == set(devices)
+    assert relative_difference(cube.flux, cube_of(77, 1, WHOLE).flux) < CUBE_TOLERANCE["float64"]
+
+
+def test_the_same_noise_on_any_number_of_devices():
+    """Noise is drawn once on the sum: the difference of two keys is the same, and sqrt(2) sigma wide."""
+    differences = []
+    for n_devices, chunk in ((1, WHOLE), (8, CHUNK)):
+        pipeline = pipeline_for(77, n_devices, chunk)
+        cubes = [pipeline(disc(77), key=jax.random.key(seed)) for seed in (10, 11)]
+        differences.append(np.asarray(cubes[0].flux - cubes[1].flux))
+        sigma = float(jnp.sqrt(cubes[0].variance[0, 0, 0]))
+    assert relative_difference(differences[1], differences[0]) < CUBE_TOLERANCE["float64"]
+    np.testing.assert_allclose(differences[0].std() / sigma, np.sqrt(2), rtol=0.05)
+
+
+def collectives(text):
+    """(kind, computation) of every collective of a compiled program; the outermost computation is called ENTRY."""
+    found, computation = [], ""
+    for line in text.splitlines():
+        header = re.match(r"(ENTRY )?%?([\w.\-]+) \(.*\{\s*$", line)
+        if header:
+            computation = "ENTRY" if header[1] else header[2]
+        found += [(kind, computation) for kind in COLLECTIVES if re.search(rf"= .*[ )}}]{kind}(-start)?\(", line)]
+    return found
+
+
+@pytest.mark.parametrize("size", [pytest.param(s, marks=() if s in QUICK else pytest.mark.slow) for s in SIZES])
+def test_one_sum_outside_any_loop(size):
+    """The same single all-reduce whatever the number of particles."""
+    text = pipeline_for(SIZES[size], 8).lower(disc(SIZES[size])).compile().as_text()
+    assert " while(" in text
+    assert collectives(text) == [("all-reduce", "ENTRY")]
+    assert "while/body" not in "".join(line for line in text.splitlines() if " all-reduce(" in line)
+
+
+def test_a_collective_in_a_loop_and_a_gather_would_be_seen():
+    mesh = make_mesh(8)
+
+    def looped(x):
+        return jax.lax.scan(lambda total, row: (total + jax.lax.psum(row, "data"), None), jnp.zeros(()), x)[0]
+
+    split = PartitionSpec("data")
+    f = jax.jit(jax.shard_map(looped, mesh=mesh, in_specs=split, out_specs=PartitionSpec()))
+    [(kind, computation)] = collectives(f.lower(jnp.ones(64)).compile().as_text())
+    assert kind == "all-reduce"
+    assert computation != "ENTRY"
+    sharding = jax.NamedSharding(mesh, split)
+    gathers = jax.jit(jnp.sort, in_shardings=sharding, out_shardings=jax.NamedSharding(mesh, PartitionSpec()))
+    assert any(kind == "all-gather" for kind, _ in collectives(gathers.lower(jnp.ones(64)).compile().as_text()))
+
+
+def constant_bytes(jaxpr):
+    """Bytes of all arrays that a traced function holds itself, inner functions included."""
+    inner = jaxpr.jaxpr if hasattr(jaxpr, "jaxpr") else jaxpr
+    total = sum(np.asarray(constant).nbytes for constant in getattr(jaxpr, "consts", ()))
+    for equation in inner.eqns:
+        total += sum(np.asarray(v.val).nbytes for v in equation.invars if np.ndim(getattr(v, "val", 0)) > 0)
+        for parameter in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns")):
+            if hasattr(parameter, "eqns"):
+                total += constant_bytes(parameter)
+    return total
+
+
+def test_nothing_big_is_captured():
+    traced = pipeline_for(77, 8).trace(disc(77)).jaxpr
+    assert constant_bytes(traced) < 1000
+
+
+def test_a_captured_table_would_be_seen():
+    """The same model with its tables in a closure holds all of them."""
+    pipeline = pipeline_for(77, 8)
+    tables, parameters, placed, key = pipeline.arguments(disc(77))
+    host = jax.tree.map(np.asarray, tables)
+
+    def captured(parameters, galaxy, key):
+        return observe(pipeline.plan, pipeline.mesh, host, parameters, galaxy, key)
+
+    found = constant_bytes(jax.jit(captured).trace(parameters, placed, key).jaxpr)
+    assert found >= tables.paint[0].painter.table.spectra.nbytes > 1000
+
+
+def compilations(caplog, function):
+    """How often the model was compiled while `function()` ran."""
+    caplog.clear()
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        function()
+    return sum("Finished XLA compilation of jit(observe)" in record.getMessage() for record in caplog.records)
+
+
+def test_what_shares_a_compilation(caplog):
+    """A galaxy of the same size class, other parameters, another key, another pipeline with the same plan."""
+    pipeline = Pipeline.from_config(config(chunk=5), disc(77), mesh=make_mesh(2))
+    parameters = eqx.tree_at(lambda p: p.observation.inclination, pipeline.parameters, jnp.asarray(33.0))
+    narrower = eqx.tree_at(lambda p: p.instrument.psf.fwhm, pipeline.parameters, jnp.asarray(0.3))
+    turned = load_config(config(chunk=5), {"observation.inclination": "20 deg", "observation.offset": [0.1, 0]})
+    assert compilations(caplog, lambda: pipeline(disc(77))) == 1
+    again = {
+        "the same galaxy": lambda: pipeline(disc(77)),
+        "a galaxy of the same size class": lambda: pipeline(disc(76)),
+        "a changed inclination": lambda: pipeline(disc(77), parameters),
+        "a changed PSF": lambda: pipeline(disc(77), narrower),
+        "another noise key": lambda: pipeline(disc(77), key=jax.random.key(9)),
+        "an equal plan": lambda: Pipeline.from_config(turned, disc(75), mesh=make_mesh(2))(disc(77)),
+    }
+    assert {what: compilations(caplog, call) for what, call in again.items()} == dict.fromkeys(again, 0)
+    assert compilations(caplog, lambda: pipeline(disc(200))) == 1
+
+
+@pytest.mark.parametrize("as_array", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
+def test_the_callers_objects_are_unchanged(as_array):
+    galaxy = jax.tree.map(as_array, disc(77))
+    parameters = pipeline_for(77, 8).parameters
+    leaves = jax.tree.leaves((galaxy, parameters))
+    before = [np.asarray(leaf).tobytes() for leaf in leaves]
+    pipeline = Pipeline.from_config(config(), galaxy, mesh=make_mesh(8))
+    pipeline(galaxy, parameters)
+    after = jax.tree.leaves((galaxy, parameters))
+    assert all(now is then for now, then in zip(after, leaves, strict=True))
+    assert [np.asarray(leaf).tobytes() for leaf in after] == before
+    assert galaxy.stars.weight is None
+
+
+def test_particles_are_split_and_results_stay_on_their_devices():
+    pipeline = pipeline_for(77, 8)
+    tables, parameters, placed, key = pipeline.arguments(disc(77))
+    assert placed.stars.position.sharding.spec == PartitionSpec("data", None)
+    assert {len(shard.data) for shard in placed.stars.position.addressable_shards} == {10}
+    for leaf in jax.tree.leaves((tables, parameters, key)):
+        assert leaf.sharding.is_fully_replicated
+        assert leaf.sharding.device_set == set(jax.devices())
+    cube = pipeline(disc(77))
+    for leaf in (cube.flux, cube.variance, *jax.tree.leaves(cube.counters)):
+        assert leaf.sharding.is_fully_replicated
+        assert leaf.sharding.device_set == set(jax.devices())
+
+
+def test_gradient_of_a_placed_galaxy():
+    """Padding has no gradient, and what it repeats (the last particle) gets none of it."""
+    pipeline, galaxy = pipeline_for(77, 8), disc(77)
+    placed = shard(galaxy, pipeline.mesh)
+    n_padded = len(placed.stars.initial_mass)
+    assert n_padded == 80
+
+    gradient = jax.grad(lambda galaxy: weighted_sum(pipeline(galaxy).flux))
+    of_placed = jax.jit(gradient, compiler_options=FAST_COMPILER)(placed).stars
+    expected = gradient_of(77, 1, WHOLE)[0].stars
+    for name in ("position", "velocity", "initial_mass", "log_age", "metallicity"):
+        found = getattr(of_placed, name)
+        assert found.sharding.device_set == set(jax.devices())
+        np.testing.assert_array_equal(np.asarray(found)[77:], 0.0)
+        assert relative_difference(np.asarray(found)[:77], getattr(expected, name)) < GRADIENT_TOLERANCE["float64"]
+    np.testing.assert_array_equal(np.asarray(of_placed.weight), 0.0)
+
+
+def test_a_pipeline_is_an_argument():
+    """jit and grad over the pipeline itself: the gradient of its parameters, as of the parameters argument."""
+    pipeline, galaxy = pipeline_for(77, 8), disc(77)
+
+    gradient = eqx.filter_grad(lambda pipeline, galaxy: weighted_sum(pipeline(galaxy).flux))
+    found = eqx.filter_jit(gradient, compiler_options=FAST_COMPILER)(pipeline, galaxy).parameters
+    expected = gradient_of(77, 1, WHOLE)[1]
+    for leaf, leaf_1 in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert relative_difference(leaf, leaf_1) < GRADIENT_TOLERANCE["float64"]
+
+
+@pytest.mark.slow
+def test_compile_time_is_reported(record_property):
+    """Seconds to compile on one device and on eight; NIFTy met a factor of ten."""
+    seconds = {}
+    for n_devices in (1, 8):
+        lowered = Pipeline.from_config(config(chunk=6), disc(77), mesh=make_mesh(n_devices)).lower(disc(77))
+        start = time.perf_counter()
+        lowered.compile()
+        seconds[n_devices] = time.perf_counter() - start
+    record_property("compile_seconds", seconds)
+    logging.getLogger("rubix_like").info("compile seconds by devices: %s", seconds)

@@ -1,0 +1,250 @@
+"""The documentation is true: its examples run, its configurations load, its commands parse, its links resolve."""
+
+import importlib.util
+import inspect
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rubix_like
+from rubix_like.cli import make_parser, read_overrides
+from rubix_like.config import RunConfig, load_config, load_pipeline
+from rubix_like.config.yaml_files import parse_yaml
+from rubix_like.instrument import load_instrument
+from rubix_like.resources import resource_names
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PAGES = tuple(sorted(["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in REPOSITORY.glob("docs/*.md"))]))
+
+_BLOCK = re.compile(
+    r"^(?:<!-- (?P<mark>[^\n]*?) -->\n)?(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.M | re.S
+)
+_FILE_NAME = re.compile(r"# ([\w-]+\.\w+)\n")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} (.+)$", re.M)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block; `mark` is the HTML comment in the line before it, `file_name` the comment in its first line."""
+
+    language: str
+    text: str
+    mark: str
+    line: int
+
+    @property
+    def file_name(self) -> str | None:
+        found = _FILE_NAME.match(self.text)
+        return found[1] if found else None
+
+    @property
+    def skipped(self) -> bool:
+        return self.mark.startswith("not run: ")
+
+
+def read_blocks(page: str, *languages: str) -> list[Block]:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    blocks = [
+        Block(m["language"], m["text"], m["mark"] or "", text.count("\n", 0, m.start("text")))
+        for m in _BLOCK.finditer(text)
+    ]
+    assert text.count("```") == 2 * len(blocks), f"{page}: a fence that is not a block"
+    return [block for block in blocks if block.language in languages]
+
+
+def pages_with(*languages: str) -> list[str]:
+    return [page for page in PAGES if read_blocks(page, *languages)]
+
+
+def commands(page: str) -> list[tuple[Block, list[str]]]:
+    """The words of every `rubix-like` command in the console and bash blocks of a page, redirections left out."""
+    found = []
+    for block in read_blocks(page, "console", "bash"):
+        for line in block.text.splitlines():
+            for part in line.removeprefix("$ ").split("&&"):
+                words = shlex.split(part.split(" > ")[0])
+                if words and words[0].rpartition("/")[2] == "rubix-like":
+                    found.append((block, words[1:]))
+    return found
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, with a cache of its own, from which Python imports."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def install_entry_points(toml: str, folder: Path) -> None:
+    """What pip would leave of a package with this `pyproject.toml`: its metadata, found on Python's path."""
+    project = tomllib.loads(toml)["project"]
+    place = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+    groups = [
+        "\n".join([f"[{group}]", *(f"{name} = {target}" for name, target in members.items())])
+        for group, members in project["entry-points"].items()
+    ]
+    (place / "entry_points.txt").write_text("\n\n".join(groups) + "\n")
+
+
+def prepare_files(page: str, folder: Path) -> None:
+    """The files that a page names in the first line of a block, and the entry points that it announces."""
+    for block in read_blocks(page, "toml"):
+        install_entry_points(block.text, folder)
+    for block in read_blocks(page, "python", "yaml"):
+        if block.file_name:
+            (folder / block.file_name).write_text(block.text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", pages_with("python"))
+def test_the_examples_run(page: str, desk: Path) -> None:
+    prepare_files(page, desk)
+    namespace: dict[str, Any] = {"__name__": "example"}
+    for block in read_blocks(page, "python"):
+        if block.skipped or block.file_name:
+            continue
+        source = "\n" * block.line + block.text  # so that a traceback names the line of the page
+        exec(compile(source, page, "exec"), namespace)
+
+
+def test_the_plug_ins_of_the_worked_example_are_listed(desk: Path) -> None:
+    prepare_files("docs/how-to-extend.md", desk)
+    from rubix_like.listing import reader_rows, stage_rows  # noqa: PLC0415
+
+    assert "Reads a text table of stars." in dict(reader_rows())["star-table"]
+    assert "young" in dict(stage_rows())
+
+
+def check_yaml(block: Block, folder: Path) -> None:
+    """Load a block as what its keys say it is: a run (missing sections from the quickstart), a pipeline, a preset."""
+    keys = set(parse_yaml(block.text, "block"))
+    path = folder / "block.yaml"
+    path.write_text(block.text, encoding="utf-8")
+    if keys <= set(RunConfig.model_fields):
+        quickstart = load_config("quickstart")
+        load_config({name: getattr(quickstart, name) for name in RunConfig.model_fields} | parse_yaml(block.text, ""))
+    elif "paint" in keys:
+        load_pipeline(str(path))
+    elif "pixel_scale" in keys:
+        load_instrument(str(path))
+    else:
+        pytest.fail(f"neither a run, a pipeline nor an instrument: {sorted(keys)}")
+
+
+@pytest.mark.parametrize("page", pages_with("yaml"))
+def test_the_configurations_load(page: str, desk: Path) -> None:
+    for block in read_blocks(page, "yaml"):
+        whole = {"observation", "instrument"} <= set(parse_yaml(block.text, page))
+        if whole:
+            load_config(parse_yaml(block.text, page))
+        check_yaml(block, desk)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
+def test_the_commands_parse(page: str, desk: Path) -> None:
+    for _, words in commands(page):
+        options = make_parser().parse_args(words)
+        if getattr(options, "config", None) in resource_names("configs"):
+            load_config(options.config, overrides=read_overrides(options.set))
+
+
+@pytest.mark.parametrize(
+    "words", [words for page in PAGES for block, words in commands(page) if block.mark == "run"], ids=" ".join
+)
+def test_the_marked_commands_run(words: list[str], desk: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        [sys.executable, "-m", "rubix_like.cli", *words], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as mkdocs (and GitHub) make it."""
+    words = re.sub(r"[^\w\s-]", "", heading.replace("`", "").lower()).strip()
+    return re.sub(r"[\s]+", "-", words)
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md"])
+def test_the_links_resolve(page: str) -> None:
+    path = REPOSITORY / page
+    text = _BLOCK.sub("", path.read_text(encoding="utf-8"))
+    for link in _LINK.findall(text):
+        if re.match(r"https?:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        assert target.exists(), f"{page}: no file for the link {link}"
+        if page.startswith("docs/"):
+            assert target.is_relative_to(REPOSITORY / "docs"), f"{page}: {link} is not part of the site"
+        if anchor:
+            headings = [slug(heading) for heading in _HEADING.findall(target.read_text(encoding="utf-8"))]
+            assert anchor in headings, f"{page}: no heading for the link {link}"
+
+
+def bare_signature(function: Callable[..., Any]) -> str:
+    """`(config, galaxy=None)`: without annotations, without self."""
+    parameters = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name != "self"
+    ]
+    return str(inspect.Signature(parameters))
+
+
+def api_headings() -> dict[str, str]:
+    """Dotted name -> signature (empty where the heading has none) of every entry of the API page."""
+    text = (REPOSITORY / "docs" / "api.md").read_text(encoding="utf-8")
+    return dict(re.findall(r"^### `([\w.]+)(\(.*\))?`$", text, re.M))
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    assert {name.partition(".")[0] for name in api_headings()} == set(rubix_like.__all__)
+
+
+@pytest.mark.parametrize(("name", "signature"), [(n, s) for n, s in api_headings().items() if s])
+def test_the_signatures_of_the_api_page_are_true(name: str, signature: str) -> None:
+    target: Any = rubix_like
+    for part in name.split("."):
+        target = getattr(target, part)
+    assert signature == bare_signature(target)
+
+
+def test_every_public_function_has_its_signature_on_the_api_page() -> None:
+    functions = {name for name in rubix_like.__all__ if inspect.isfunction(getattr(rubix_like, name))}
+    assert functions <= {name for name, signature in api_headings().items() if signature}
+
+
+def test_every_example_on_the_api_page_belongs_to_a_name() -> None:
+    entries = re.split(r"^### ", (REPOSITORY / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.M)[1:]
+    without = [entry.splitlines()[0] for entry in entries if "```python" not in entry]
+    assert not without
+
+
+def test_the_picture_is_small() -> None:
+    assert (REPOSITORY / "docs" / "quickstart.png").stat().st_size < 200_000
+
+
+@pytest.mark.slow
+def test_the_site_builds(tmp_path: Path) -> None:
+    if importlib.util.find_spec("mkdocs") is None:
+        assert not os.environ.get("CI"), "mkdocs is missing in CI: pip install -e '.[dev]'"
+        pytest.skip("mkdocs is not installed (pip install -e '.[docs]')")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "site" / "how-to-extend" / "index.html").is_file()

@@ -1,0 +1,72 @@
+"""The Gaussian on a grid: flux, sign and variance at every width."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from rubix_like.gaussian import ENCLOSED_SIGMAS, gaussian_weights, reach_of, split_variance
+
+WIDTHS = [0.01, 0.1, 0.3, 0.7, 0.999, 1.001, 1.5, 3.0, 8.0]
+
+
+def weights_of(sigma, reach=None):
+    reach = int(np.ceil(7 * max(sigma, 1.0))) if reach is None else reach
+    return np.asarray(gaussian_weights(jnp.asarray(sigma), reach)), np.arange(-reach, reach + 1)
+
+
+@pytest.mark.parametrize("sigma", WIDTHS)
+def test_sum_sign_mean_and_variance(sigma):
+    weights, offset = weights_of(sigma)
+    assert weights.min() >= 0
+    np.testing.assert_allclose(weights.sum(), 1.0, rtol=1e-14)
+    np.testing.assert_allclose(weights @ offset, 0.0, atol=1e-13)
+    np.testing.assert_allclose(weights @ offset**2, sigma**2, rtol=1e-7)
+
+
+@pytest.mark.parametrize("sigma", [1.5, 3.0, 8.0])
+def test_wide_ones_are_integrals_over_cells(sigma):
+    weights, offset = weights_of(sigma)
+    width = np.sqrt(sigma**2 - 1 / 12)
+    np.testing.assert_allclose(weights, norm.cdf((offset + 0.5) / width) - norm.cdf((offset - 0.5) / width), atol=1e-12)
+
+
+def test_narrow_ones_tend_to_the_identity():
+    weights, offset = weights_of(1e-4)
+    np.testing.assert_allclose(weights, offset == 0, atol=2e-8)
+
+
+def test_variance_is_split_without_a_step():
+    variance = np.array([0.0, 0.25, 1.0, 4.0])
+    share, width = split_variance(variance, np)
+    np.testing.assert_allclose(share, [0.0, 0.25, 1.0, 1.0])
+    np.testing.assert_allclose(share * (width**2 + 1 / 12), variance)
+
+
+def test_truncated_light_is_given_back():
+    weights, _ = weights_of(3.0, reach=2)
+    np.testing.assert_allclose(weights.sum(), 1.0)
+
+
+@pytest.mark.parametrize("sigma", [0.2, 0.8, 1.4, 3.0])
+def test_gradient_is_that_of_the_variance(sigma):
+    """d variance / d sigma = 2 sigma."""
+    offset = np.arange(-30, 31)
+    slope = jax.grad(lambda s: (gaussian_weights(s, 30) * offset**2.0).sum())(jnp.asarray(sigma))
+    np.testing.assert_allclose(float(slope), 2 * sigma, rtol=1e-5)
+
+
+def test_gradient_is_finite_at_no_width():
+    gradient = jax.jacobian(lambda s: gaussian_weights(s, 3))(jnp.asarray(0.0))
+    assert np.isfinite(np.asarray(gradient)).all()
+
+
+def test_reach_encloses_the_light():
+    """A circle of 3.72 sigma holds 1 - exp(-r^2/2) = 99.9 % of a circular Gaussian."""
+    np.testing.assert_allclose(1 - np.exp(-(ENCLOSED_SIGMAS**2) / 2), 0.999, atol=2e-5)
+    assert reach_of(0.0) == 0
+    assert reach_of(0.1) >= 2
+    for sigma in (1.0, 1.7, 4.0):
+        assert reach_of(sigma) >= ENCLOSED_SIGMAS * sigma
+        assert reach_of(sigma) < ENCLOSED_SIGMAS * sigma + 1

@@ -1,0 +1,96 @@
+"""Memory of compiled computations against sizes known by hand; nothing large is ever allocated."""
+
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.errors import JaxRuntimeError
+
+from rubix_like import ConfigError, make_mesh
+from rubix_like.memory import (
+    MemoryNeed,
+    available_memory,
+    check_cube_fits,
+    check_memory,
+    explained_exhaustion,
+    format_bytes,
+    memory_need,
+)
+
+
+def compiled(size):
+    """x -> x + 1 on `size` 4-byte numbers."""
+    return jax.jit(lambda x: x + np.float32(1)).lower(jax.ShapeDtypeStruct((size,), jnp.float32)).compile()
+
+
+def test_need_of_a_small_computation():
+    """Argument and result of 4 kB each; on two devices twice; or the result of each device and the file beside it."""
+    assert memory_need(compiled(1000), make_mesh(1), 0) == MemoryNeed(device=8000, host=8000)
+    assert memory_need(compiled(1000), make_mesh(2), 0) == MemoryNeed(device=8000, host=16000)
+    assert memory_need(compiled(1000), make_mesh(2), 10000) == MemoryNeed(device=8000, host=18000)
+
+
+def test_a_run_beyond_the_memory_is_refused():
+    need = memory_need(compiled(1 << 50), make_mesh(2), 0)
+    assert need == MemoryNeed(device=1 << 53, host=1 << 54)
+    with pytest.raises(ConfigError, match=r"memory: .* the run takes 18014\.4 TB; .*instrument\.fov.*devices\.data"):
+        check_memory(need, make_mesh(2))
+    with pytest.raises(ConfigError) as refused:
+        check_memory(need, make_mesh(1))
+    assert "devices.data" not in str(refused.value)
+    check_memory(memory_need(compiled(1000), make_mesh(1), 0), make_mesh(1))
+
+
+def test_bare_cube():
+    """3 numbers of 4 bytes for each of 1e8 x 1e8 x 10 voxels."""
+    with pytest.raises(ConfigError, match=r"100000000 x 100000000 spaxels x 10 bins takes at least 1200000\.0 TB"):
+        check_cube_fits(100_000_000, 100_000_000, 10)
+    check_cube_fits(10, 10, 10)
+
+
+def test_the_bare_cube_is_measured_against_what_is_available():
+    available = available_memory()
+    if available is None:
+        pytest.skip("this system does not tell its memory")
+    check_cube_fits(1, 1, available // 12 // 2)
+    with pytest.raises(ConfigError):
+        check_cube_fits(1, 1, available // 12 * 2)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/meminfo"), reason="not Linux")
+def test_available_memory_is_part_of_the_computer_s():
+    page = os.sysconf("SC_PAGE_SIZE")
+    available = available_memory()
+    assert available is not None
+    assert 0 < available <= page * os.sysconf("SC_PHYS_PAGES")
+    assert available > 0.3 * page * os.sysconf("SC_AVPHYS_PAGES")
+
+
+def test_exhaustion_in_numpy_and_in_xla_is_explained():
+    for allocate in (np.empty, lambda size: jnp.zeros(size).block_until_ready()):
+        with pytest.raises(MemoryError, match=r"memory: there is not enough .*fewer particles"), explained_exhaustion():
+            allocate(1 << 50)
+
+
+def test_other_errors_pass_unchanged():
+    with pytest.raises(JaxRuntimeError, match="INVALID_ARGUMENT"), explained_exhaustion():
+        raise JaxRuntimeError("INVALID_ARGUMENT: something else")
+    with pytest.raises(ValueError, match="plain"), explained_exhaustion():
+        raise ValueError("plain")
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (None, "unknown"),
+        (0, "0.0 kB"),
+        (2_300, "2.3 kB"),
+        (4_560_000, "4.6 MB"),
+        (7_890_000_000, "7.9 GB"),
+        (1_060_000_000_000, "1.1 TB"),
+    ],
+)
+def test_format(number, text):
+    assert format_bytes(number) == text

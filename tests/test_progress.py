@@ -1,0 +1,95 @@
+"""Progress in a log, on a terminal and in silence."""
+
+import io
+import re
+import threading
+import time
+
+import pytest
+
+from rubix_like import progress as module
+from rubix_like.progress import Progress, terminal_progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_log_has_a_line_at_the_start_and_one_at_the_end_of_a_step():
+    stream = io.StringIO()
+    progress = Progress(stream)
+    with progress.step("load", "loading the galaxy"):
+        assert stream.getvalue() == "loading the galaxy ...\n"
+        time.sleep(0.11)
+    first, second = stream.getvalue().splitlines()
+    assert first == "loading the galaxy ..."
+    assert re.fullmatch(r"loading the galaxy: 0\.\d s", second)
+    assert 0.1 < progress.timings["load"] < 5
+    assert second == f"loading the galaxy: {progress.timings['load']:.1f} s"
+
+
+def test_times_are_kept_in_the_order_of_the_steps():
+    progress = Progress()
+    for name in ("b", "a"):
+        with progress.step(name, "at work"):
+            pass
+    assert list(progress.timings) == ["b", "a"]
+
+
+def test_silence(capfd):
+    with Progress().step("load", "loading"):
+        pass
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_failing_step_has_no_end_and_no_time():
+    stream = io.StringIO()
+    progress = Progress(stream)
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="broken"), progress.step("load", "loading"):
+        raise ValueError("broken")
+    assert stream.getvalue() == "loading ...\n"
+    assert progress.timings == {}
+    assert threading.active_count() == before
+
+
+def test_long_steps_show_that_they_live(monkeypatch):
+    monkeypatch.setattr(module, "_HEARTBEAT_SECONDS", 0.05)
+    stream = io.StringIO()
+    with Progress(stream).step("run", "painting"):
+        time.sleep(0.3)
+    lines = stream.getvalue().splitlines()
+    beats = [line for line in lines if line.startswith("painting ... still at work after ")]
+    assert len(beats) >= 2
+    assert len(lines) == len(beats) + 2
+    time.sleep(0.15)
+    assert stream.getvalue().splitlines() == lines
+
+
+def test_a_terminal_shows_a_spinner_and_keeps_the_last_line():
+    stream = Terminal()
+    progress = Progress(stream)
+    with progress.step("load", "loading the galaxy"):
+        time.sleep(0.3)
+    text = stream.getvalue()
+    assert "loading the galaxy" in text
+    assert "loading the galaxy ..." not in text
+    assert text.endswith(f"loading the galaxy: {progress.timings['load']:.1f} s\n")
+
+
+def test_a_terminal_is_left_in_order_after_a_failure():
+    """The cursor that the spinner hides is shown again."""
+    stream = Terminal()
+    with pytest.raises(KeyboardInterrupt), Progress(stream).step("load", "loading"):
+        raise KeyboardInterrupt
+    hidden, shown = "\x1b[?25l", "\x1b[?25h"
+    assert stream.getvalue().rfind(shown) >= stream.getvalue().rfind(hidden)
+
+
+def test_the_command_s_progress_goes_to_standard_error(capsys):
+    with terminal_progress().step("load", "loading"):
+        pass
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.startswith("loading ...\nloading: ")

@@ -1,0 +1,137 @@
+"""A whole run from Python: what is written, what is refused and when, what `check` prints."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from astropy.cosmology import Planck18
+from astropy.io import fits
+
+from rubix_like import ConfigError, Cube, load_config, run
+from rubix_like.progress import Progress
+from rubix_like.run import check_lines, compute, expected_file_size, prepare
+
+INSTRUMENT = {"name": "muse", "fov": "2 arcsec", "wavelength": {"start": 4900, "stop": 5000}, "psf": None, "lsf": None}
+
+
+def settings(**sections):
+    return {
+        "galaxy": {"reader": "synthetic", "n_stars": 100},
+        "observation": {"redshift": 0.05, "inclination": "60 deg", "position_angle": "30 deg"},
+        "instrument": INSTRUMENT,
+        "devices": {"data": 1},
+        **sections,
+    }
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_returned_cube_is_the_written_one(folder):
+    cube = run(settings(), "mine.fits")
+    assert names(folder) == ["mine.fits"]
+    written = Cube.read("mine.fits")
+    np.testing.assert_array_equal(np.asarray(cube.flux, dtype=np.float32), written.flux)
+    np.testing.assert_array_equal(cube.mask, written.mask)
+    assert dict(cube.meta) == dict(written.meta)
+
+
+def test_configuration_in_every_form_goes_where_it_says(folder):
+    changed = {"output": {"path": "~/a.fits"}}
+    config = load_config(settings(**changed))
+    Path("run.yaml").write_text(config.to_yaml())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder))
+        cubes = [run(config)]
+        for form in (settings(output={"path": "b.fits"}), "run.yaml", Path("run.yaml")):
+            cubes.append(run(form, None if isinstance(form, dict) else Path("c.fits")))
+    assert names(folder) == ["a.fits", "b.fits", "c.fits", "run.yaml"]
+    for cube in cubes[1:]:
+        np.testing.assert_array_equal(cube.flux, cubes[0].flux)
+
+
+def test_times_of_all_steps(folder):
+    progress = Progress()
+    compute(load_config(settings()), Path("cube.fits"), progress)
+    assert list(progress.timings) == ["load", "plan", "compile", "run", "write"]
+    assert all(seconds > 0 for seconds in progress.timings.values())
+
+
+@pytest.mark.parametrize("noise", [None, {"signal_to_noise": 10}])
+def test_expected_size_is_that_of_the_file(folder, noise):
+    changed = settings(noise=noise, instrument={**INSTRUMENT, "fov": "10 arcsec"})
+    run(changed, "cube.fits")
+    size = Path("cube.fits").stat().st_size
+    assert size <= expected_file_size(load_config(changed)) < 1.15 * size
+
+
+def test_without_a_galaxy(folder):
+    with pytest.raises(ConfigError, match="galaxy: expected a section with a reader"):
+        run(settings(galaxy=None))
+    assert names(folder) == []
+
+
+ABSENT = {"reader": "illustris", "path": "absent.hdf5"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "words"),
+    [
+        ({"output": {"path": "absent/cube.fits"}}, FileNotFoundError, "the folder absent does not exist"),
+        ({"ssp": {"library": "popstarr"}}, ConfigError, "did you mean 'popstar'"),
+        ({"instrument": {**INSTRUMENT, "fov": "2e7 arcsec"}}, (ConfigError, OSError), "TB"),
+        ({}, FileNotFoundError, "no file 'absent.hdf5'"),
+    ],
+)
+def test_what_the_settings_alone_tell_is_refused_before_the_galaxy_is_read(folder, changed, error, words):
+    with pytest.raises(error, match=words):
+        run(settings(galaxy=ABSENT, **changed))
+    assert names(folder) == []
+
+
+def test_a_cube_beyond_all_memory_is_refused_before_the_galaxy_is_read(folder):
+    """Also where no file is to be written, as in `check`: 1e16 spaxels."""
+    config = load_config(settings(galaxy=ABSENT, instrument={**INSTRUMENT, "fov": "2e7 arcsec"}))
+    with pytest.raises(
+        ConfigError, match=r"memory: .* 100000000 x 100000000 spaxels x 81 bins .*instrument\.fov smaller"
+    ):
+        prepare(config, Progress())
+
+
+def test_an_interrupted_write_keeps_the_older_cube(folder, monkeypatch):
+    run(settings(), "cube.fits")
+    before = Path("cube.fits").read_bytes()
+
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fits.HDUList, "writeto", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(settings(noise={"signal_to_noise": 10}), "cube.fits")
+    assert names(folder) == ["cube.fits"]
+    assert Path("cube.fits").read_bytes() == before
+
+
+def test_check_lines_state_what_the_run_will_be(folder):
+    instrument = {**INSTRUMENT, "psf": {"fwhm": "1 arcsec"}, "wavelength": {"start": 1.6e6, "stop": 1.7e6, "step": 1e4}}
+    prepared = prepare(load_config(settings(instrument=instrument)), Progress())
+    lines = {line.split()[0]: line.split(maxsplit=1)[1] for line in check_lines(prepared)}
+    assert lines["galaxy"].startswith("synthetic: 100 stars, 0 gas particles")
+    assert lines["ssp"] == "popstar"
+    distance, scale = Planck18.luminosity_distance(0.05).value, Planck18.arcsec_per_kpc_proper(0.05).value
+    assert f"{distance:.6g} Mpc (redshift 0.05, Planck18); {scale:.4g} arcsec per kpc" in lines["distance"]
+    assert "10 x 10 spaxels of 0.2 arcsec, 11 bins of 1.6e+06-1.7e+06 Angstrom (air, linear)" in lines["cube"]
+    margin = (prepared.pipeline.plan.margin,) * 2
+    assert margin > (4, 4)  # 1 arcsec of FWHM is 5 spaxels
+    assert f"painted on {10 + 2 * margin[0]} x {10 + 2 * margin[1]}" in lines["cube"]
+    assert "1 x cpu" in lines["devices"]
+    assert "available" in lines["memory"]
+    assert "outside the SSP library" in lines["note"]
+    assert names(folder) == []

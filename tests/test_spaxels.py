@@ -1,0 +1,99 @@
+"""Where light lands: indices and weights against closed forms."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rubix_like.spaxels import CORNERS, SpaxelGrid, deposit_weights
+
+GENERATOR = np.random.default_rng(2)
+COORDINATE = GENERATOR.uniform(-3, 12, 400)
+
+
+def grid(deposit="nearest", n_y=4, n_x=6, scale=0.5):
+    return SpaxelGrid(np.asarray(scale), n_y, n_x, deposit)
+
+
+@pytest.mark.parametrize("deposit", CORNERS)
+def test_weights_sum_to_one_at_distinct_neighbours(deposit):
+    index, weight = (np.asarray(x) for x in deposit_weights(jnp.asarray(COORDINATE), deposit))
+    assert index.shape == weight.shape == (len(COORDINATE), CORNERS[deposit])
+    np.testing.assert_allclose(weight.sum(axis=1), 1.0, rtol=1e-14)
+    assert weight.min() >= 0
+    assert (np.diff(index, axis=1) == 1).all()
+    assert np.abs(index - COORDINATE[:, None]).max() <= 0.5 * CORNERS[deposit]
+
+
+@pytest.mark.parametrize("deposit", ["cic", "tsc"])
+def test_first_moment_is_the_position(deposit):
+    index, weight = (np.asarray(x) for x in deposit_weights(jnp.asarray(COORDINATE), deposit))
+    np.testing.assert_allclose((index * weight).sum(axis=1), COORDINATE, atol=1e-12)
+
+
+def test_second_moments():
+    """tsc spreads every particle by the same variance, 1/4; cic by d (1 - d)."""
+    for deposit, expected in (
+        ("tsc", np.full_like(COORDINATE, 0.25)),
+        ("cic", (COORDINATE % 1) * (1 - COORDINATE % 1)),
+    ):
+        index, weight = (np.asarray(x) for x in deposit_weights(jnp.asarray(COORDINATE), deposit))
+        np.testing.assert_allclose((weight * (index - COORDINATE[:, None]) ** 2).sum(axis=1), expected, atol=1e-12)
+
+
+def test_nearest_is_rounding():
+    index, _ = deposit_weights(jnp.asarray(COORDINATE), "nearest")
+    np.testing.assert_array_equal(np.asarray(index)[:, 0], np.round(COORDINATE))
+
+
+@pytest.mark.parametrize("deposit", CORNERS)
+def test_far_and_broken_coordinates_stay_outside(deposit):
+    far = jnp.asarray([[1e300, 0.0, 0.0], [-1e300, 0.0, 0.0], [0.0, jnp.inf, 0.0], [jnp.nan, 0.0, 0.0]])
+    index, weight = (np.asarray(x) for x in grid(deposit).weights(far))
+    np.testing.assert_array_equal(index[:3], grid(deposit).n_spaxel)
+    assert np.isfinite(weight[:3]).all()
+
+
+def test_unknown_deposit():
+    with pytest.raises(ValueError, match=r"expected one of nearest, cic, tsc, got 'ngp'"):
+        deposit_weights(jnp.zeros(1), "ngp")
+
+
+def test_east_is_at_small_columns_and_north_at_large_rows():
+    """column = (n_x - 1)/2 - x/scale, row = (n_y - 1)/2 + y/scale."""
+    position = jnp.asarray([[1.25, 0.75, 9.0], [-1.25, 0.75, -9.0], [1.25, -0.75, 0.0], [-1.25, -0.75, 0.0]])
+    index, _ = grid().weights(position)
+    rows, columns = np.divmod(np.asarray(index)[:, 0], 6)
+    np.testing.assert_array_equal(rows, [3, 3, 0, 0])
+    np.testing.assert_array_equal(columns, [0, 5, 0, 5])
+
+
+@pytest.mark.parametrize("deposit", CORNERS)
+def test_image_against_a_loop(deposit):
+    """Every corner of every particle, one by one, and what falls outside is not wrapped around."""
+    position = GENERATOR.uniform(-2.5, 2.5, (200, 3))
+    index, weight = (np.asarray(x) for x in grid(deposit).weights(jnp.asarray(position)))
+    image = np.zeros(4 * 6 + 1)
+    np.add.at(image, index, weight)
+    columns, column_weights = (np.asarray(x) for x in deposit_weights(jnp.asarray(2.5 - position[:, 0] / 0.5), deposit))
+    rows, row_weights = (np.asarray(x) for x in deposit_weights(jnp.asarray(1.5 + position[:, 1] / 0.5), deposit))
+    expected = np.zeros((4, 6))
+    for particle in range(len(position)):
+        for row, a in zip(rows[particle], row_weights[particle], strict=True):
+            for column, b in zip(columns[particle], column_weights[particle], strict=True):
+                if 0 <= row < 4 and 0 <= column < 6:
+                    expected[row, column] += a * b
+    np.testing.assert_allclose(image[:-1].reshape(4, 6), expected, atol=1e-12)
+    np.testing.assert_allclose(image.sum(), len(position))
+
+
+@pytest.mark.parametrize(("deposit", "expected"), [("nearest", 0.0), ("cic", 1.0), ("tsc", 1.0)])
+def test_gradient_of_the_position(deposit, expected):
+    """The mean column moves by one per spaxel; `nearest` has no gradient."""
+
+    def mean(coordinate):
+        index, weight = deposit_weights(coordinate, deposit)
+        return (index.astype(weight.dtype) * weight).sum()
+
+    slopes = np.asarray(jax.grad(mean)(jnp.asarray(COORDINATE)))
+    np.testing.assert_allclose(slopes, expected, atol=1e-12)
