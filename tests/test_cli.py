@@ -617,6 +617,7 @@ def test_overrides():
 def start(cache, *arguments, **options):
     """The command as a process of its own, for what only a process shows."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "RUBIX_LIKE_CACHE": str(cache)}
+    environment.pop("PYTHONUNBUFFERED", None)
     program = [sys.executable, "-m", "rubix_like.cli", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
     return subprocess.Popen(program, env=environment, **pipes)

@@ -1,0 +1,389 @@
+"""What every registered stage, component, reader and SSP layout must do; a newcomer is tested on arrival.
+
+No light is made or lost, gradients are finite, other numbers need no other compilation, shards are the whole.
+"""
+
+import equinox as eqx
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from astropy.io import fits
+from jax.sharding import PartitionSpec
+
+from rubix_like import ConfigError, Pipeline, Scene, load_config, load_ssp, make_mesh, shard, validate
+from rubix_like.lookup import TemplateTable
+from rubix_like.parameters import Parameters
+from rubix_like.planning import make_setup
+from rubix_like.readers import READERS, load
+from rubix_like.spaxels import CORNERS, SpaxelGrid
+from rubix_like.ssp import FORMATS, import_library
+from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES, PaintedCube
+from rubix_like.tables import as_dtype
+
+N_STARS = 48
+GENERATOR = np.random.default_rng(12)
+
+
+def run(**changes):
+    """Everything switched on: PSF, LSF, aperture, noise, an oblique view."""
+    return load_config(
+        {
+            "observation": {
+                "redshift": 0.05,
+                "distance": "220 Mpc",
+                "align": "none",
+                "inclination": 40,
+                "position_angle": 20,
+                "offset": [0.1, -0.1],
+                "velocity_offset": 50,
+            },
+            "instrument": {
+                "name": "muse",
+                "fov": "1.8 arcsec",
+                "aperture": {"shape": "circle"},
+                "psf": {"fwhm": "0.4 arcsec"},
+                "lsf": {"fwhm": "25 Angstrom"},
+                "wavelength": {"start": 4800, "stop": 4900, "step": "5 Angstrom"},
+            },
+            "engine": {"precision": "float64", "velocity_range": 1000},
+            "noise": {"signal_to_noise": 30},
+        },
+        changes,
+    )
+
+
+OTHER_NUMBERS = {
+    "observation.distance": 221,
+    "observation.inclination": 41,
+    "observation.position_angle": 21,
+    "observation.offset": [0.11, -0.11],
+    "observation.velocity_offset": 51,
+    "instrument.psf.fwhm": 0.401,
+    "instrument.lsf": {"fwhm": 25.1},
+    "noise.signal_to_noise": 31,
+}
+
+
+@pytest.fixture(scope="module")
+def setups():
+    """The same run twice, every continuous number a little different."""
+    library = load_ssp("popstar")
+    configs = (run(), run(**OTHER_NUMBERS))
+    return [(make_setup(config, library, None), Parameters.build(config, "float64")) for config in configs]
+
+
+def build(registry, name, setup):
+    return as_dtype(registry.find(name).build(setup, {}), "float64")
+
+
+def scene(n=N_STARS):
+    """Stars inside the field and outside, at the limits of ages and metallicities and beyond them."""
+    rng = np.random.default_rng(1)
+    columns = {
+        "position": rng.uniform(-1.5, 1.5, (n, 3)),
+        "velocity": rng.normal(size=(n, 3)) * 150,
+        "initial_mass": rng.uniform(1e5, 1e6, n),
+        "log_age": np.concatenate([[0.0, 10.3], rng.uniform(6.0, 10.0, n - 2)]),
+        "metallicity": np.concatenate([[0.02, 0.02, 0.0, 0.9], rng.uniform(1e-4, 0.04, n - 4)]),
+        "weight": np.ones(n),
+    }
+    return Scene(**{name: jnp.asarray(values) for name, values in columns.items()})
+
+
+def assert_finite(tree):
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
+    assert leaves
+    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in leaves)
+
+
+def assert_close(found, expected, tolerance=1e-12):
+    for leaf, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        scale = np.abs(np.asarray(other)).max()
+        np.testing.assert_allclose(np.asarray(leaf), np.asarray(other), atol=tolerance * scale, rtol=0)
+
+
+def weighted(tree):
+    """A scalar in which no two numbers count the same."""
+    rng = np.random.default_rng(3)
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
+    return sum((leaf * jnp.asarray(rng.normal(size=leaf.shape))).sum() for leaf in leaves)
+
+
+def over_devices(function, *, sharded, whole=()):
+    """`function(*whole, sharded)` on 8 devices, each with its part of `sharded`; results put together again."""
+    split, everywhere = PartitionSpec("data"), PartitionSpec()
+    specs = (*(everywhere for _ in whole), split)
+    mapped = jax.shard_map(function, mesh=make_mesh(8), in_specs=specs, out_specs=split)
+    return jax.jit(mapped)(*whole, sharded)
+
+
+REGISTRIES = {"scene": SCENE_STAGES, "paint": PAINT_STAGES, "cube": CUBE_STAGES}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, r in REGISTRIES.items() for name in r.names()])
+def test_every_stage_is_a_documented_module_that_refuses_unknown_options(kind, name, setups):
+    stage = REGISTRIES[kind].find(name)
+    assert issubclass(stage, eqx.Module)
+    assert stage.__doc__
+    with pytest.raises(ConfigError, match=f"stage '{name}' has no option 'no_such_option'"):
+        stage.build(setups[0][0], {"no_such_option": 1})
+
+
+@pytest.mark.parametrize("name", SCENE_STAGES.names())
+def test_every_scene_stage(name, setups):
+    (setup, parameters), (other_setup, other_parameters) = setups
+    stage, before, traces = build(SCENE_STAGES, name, setup), scene(), []
+
+    @jax.jit
+    def apply(stage, parameters, scene):
+        traces.append(1)
+        return stage(scene, parameters)
+
+    after = apply(stage, parameters, before)
+    assert jax.tree.structure(after) == jax.tree.structure(before)
+    assert_finite(after)
+    assert (after.initial_mass >= 0).all()
+    assert (after.initial_mass <= before.initial_mass * (1 + 1e-12)).all()
+    np.testing.assert_array_equal(np.asarray(after.weight), np.asarray(before.weight))
+    assert_finite(
+        jax.grad(lambda everything: weighted(apply(*everything)), allow_int=True)((stage, parameters, before))
+    )
+    traces.clear()
+    changed = apply(build(SCENE_STAGES, name, other_setup), other_parameters, before)
+    assert traces == []
+    assert np.abs(np.asarray(changed.position - after.position)).max() > 0
+    assert_close(over_devices(lambda scene: stage(scene, parameters), sharded=before), after)
+
+
+def painted(component, before, deposit="nearest", n=9, scale=0.2):
+    """Flux (spaxel, wave) and moments (spaxel, 2) of a scene."""
+    painter = component.painter
+    grid = SpaxelGrid(jnp.asarray(scale), n, n, deposit)
+    contribution = painter.contribution(before, *grid.weights(before.position))
+    return painter.project(painter.add(painter.empty(n * n), contribution))
+
+
+@pytest.mark.parametrize("name", PAINT_STAGES.names())
+def test_every_component_keeps_the_light(name, setups):
+    """However it is shared among spaxels, whatever their size; light outside is dropped; light follows mass."""
+    component, before = build(PAINT_STAGES, name, setups[0][0]), scene()
+    paint = eqx.filter_jit(painted)
+    small = eqx.tree_at(lambda s: s.position, before, before.position * 0.3)
+    totals = [np.asarray(paint(component, small, deposit)[0]).sum(axis=0) for deposit in CORNERS]
+    assert totals[0].min() > 0
+    assert_close(totals[1:], [totals[0]] * 2)
+    assert_close(np.asarray(paint(component, before, "nearest", 1, 100.0)[0])[0], totals[0])
+    heavier = eqx.tree_at(lambda s: s.initial_mass, small, small.initial_mass * 3)
+    assert_close(np.asarray(paint(component, heavier, "nearest")[0]).sum(axis=0), 3 * totals[0])
+    inside = (np.abs(np.asarray(before.position[:, :2])) < 0.9).all(axis=1)
+    assert 0 < inside.sum() < N_STARS
+    shining = eqx.tree_at(lambda s: s.initial_mass, before, jnp.where(inside, before.initial_mass, 0.0))
+    assert_close(paint(component, before), paint(component, shining))
+
+
+@pytest.mark.parametrize("name", PAINT_STAGES.names())
+def test_every_component_sums_over_particles(name, setups):
+    """Chunks and devices add up; the sums of light and of light times velocity belong together."""
+    component, before = build(PAINT_STAGES, name, setups[0][0]), scene()
+    whole = eqx.filter_jit(painted)(component, before)
+    summed = over_devices(
+        lambda component, scene: jax.tree.map(lambda leaf: leaf[None], painted(component, scene)),
+        whole=(component,),
+        sharded=before,
+    )
+    assert_close(jax.tree.map(lambda leaf: leaf.sum(axis=0), summed), whole)
+    moving = eqx.tree_at(lambda s: s.velocity, before, jnp.full_like(before.velocity, 70.0))
+    _, moments = eqx.filter_jit(painted)(component, moving)
+    assert_close(moments[:, 1], 70.0 * moments[:, 0])
+
+
+@pytest.mark.parametrize("name", PAINT_STAGES.names())
+def test_every_component_has_finite_gradients_and_one_compilation(name, setups):
+    (setup, _), (other_setup, _) = setups
+    traces = []
+
+    @eqx.filter_jit
+    def gradient(component, before):
+        traces.append(1)
+        return jax.grad(lambda scene: weighted(painted(component, scene, "cic")))(before)
+
+    found = gradient(build(PAINT_STAGES, name, setup), scene())
+    assert_finite(found)
+    assert np.abs(np.asarray(found.velocity[:, 2])).max() > 0
+    gradient(build(PAINT_STAGES, name, other_setup), scene())
+    assert traces == [1]
+
+
+def source(margin, n=9):
+    """A point source in the middle of a field with a margin, over a faint background."""
+    side, n_wave = n + 2 * margin, 21
+    image = jnp.zeros((side, side)).at[side // 2, side // 2].set(1e4)
+    spectrum = jnp.linspace(1.0, 2.0, n_wave)
+    moments = jnp.stack([image * 1.5, image * 150.0], axis=2)
+    return PaintedCube(flux=image[:, :, None] * spectrum[None, None, :], moments=moments)
+
+
+@pytest.mark.parametrize("name", CUBE_STAGES.names())
+def test_every_cube_stage(name, setups):
+    (setup, parameters), (other_setup, other_parameters) = setups
+    stage, traces = build(CUBE_STAGES, name, setup), []
+    before, key = source(stage.margin), jax.random.key(0)
+
+    @eqx.filter_jit
+    def apply(stage, parameters, cube):
+        traces.append(1)
+        return stage(cube, parameters, key)
+
+    after = apply(stage, parameters, before)
+    assert after.flux.shape == (9, 9, 21)
+    assert after.moments.shape == (9, 9, 2)
+    noise = 0.0 if after.variance is None else 6 * np.sqrt(np.asarray(after.variance).sum(axis=(0, 1)))
+    difference = np.abs(np.asarray(after.flux.sum(axis=(0, 1)) - before.flux.sum(axis=(0, 1))))
+    assert (difference <= 1e-10 * np.asarray(before.flux).sum(axis=(0, 1)) + noise).all()
+    assert_close(after.moments.sum(axis=(0, 1)), before.moments.sum(axis=(0, 1)))
+    bits = stage.quality()
+    assert bits is None or (bits.shape == (9, 9) and bits.dtype == np.int32)
+    gradient = eqx.filter_grad(lambda everything: weighted(apply(*everything)))((stage, parameters, before))
+    assert_finite(gradient)
+    traces.clear()
+    apply(build(CUBE_STAGES, name, other_setup), other_parameters, before)
+    assert traces == []
+    on_eight = jax.device_put(before, jax.NamedSharding(make_mesh(8), PartitionSpec()))
+    assert_close(apply(stage, parameters, on_eight), after)
+
+
+def test_cube_stages_without_their_section_do_nothing(setups):
+    library = load_ssp("popstar")
+    config = run(**{"instrument.psf": None, "instrument.aperture": None, "noise": None})
+    setup, parameters = make_setup(config, library, None), Parameters.build(config, "float64")
+    for name in CUBE_STAGES.names():
+        stage = build(CUBE_STAGES, name, setup)
+        assert stage.margin == 0
+        after = stage(source(0), parameters, None)
+        assert eqx.tree_equal(after, source(0)), name
+
+
+def cutout(folder):
+    """A cut-out of a snapshot at z = 0 as the TNG API makes it, without gas; the last particle is wind."""
+    n = N_STARS + 1
+    path = folder / "cutout.hdf5"
+    table = {
+        "Coordinates": 500.0 + GENERATOR.normal(size=(n, 3)),
+        "Velocities": GENERATOR.normal(size=(n, 3)) * 60,
+        "Masses": GENERATOR.uniform(1e-5, 2e-5, n),
+        "GFM_InitialMass": GENERATOR.uniform(2e-5, 4e-5, n),
+        "GFM_Metallicity": GENERATOR.uniform(0.001, 0.04, n),
+        "GFM_StellarFormationTime": np.append(GENERATOR.uniform(0.1, 0.99, N_STARS), -0.5),
+    }
+    header = {"BoxSize": 75000.0, "HubbleParam": 0.7, "Omega0": 0.3, "OmegaLambda": 0.7, "Redshift": 0.0, "Time": 1.0}
+    with h5py.File(path, "w") as file:
+        file.create_group("Header").attrs.update(header)
+        file.create_group("PartType4")
+        for name, values in table.items():
+            file[f"PartType4/{name}"] = values
+    return {"reader": "illustris", "path": str(path)}
+
+
+READER_EXAMPLES = {
+    "synthetic": lambda folder: {"reader": "synthetic", "n_stars": N_STARS, "n_gas": 5},
+    "illustris": cutout,
+}
+"""A section `galaxy:` that each reader can load, with N_STARS stars; give a new reader one."""
+
+
+@pytest.mark.parametrize("name", READERS.names())
+def test_every_reader(name, tmp_path):
+    assert name in READER_EXAMPLES, f"add an example of a galaxy that the reader '{name}' loads"
+    config = run(galaxy=READER_EXAMPLES[name](tmp_path), noise=None)
+    galaxy, info = load(config)
+    assert len(galaxy.stars.initial_mass) == info.n_stars == N_STARS
+    assert {leaf.dtype for leaf in jax.tree.leaves(galaxy)} == {np.dtype("float64")}
+    assert eqx.tree_equal(validate(galaxy, info.universe_age), galaxy)
+    assert info.name
+    assert info.reader == name
+    assert eqx.tree_equal(load(config)[0], galaxy)
+    placed = shard(galaxy, make_mesh(8)).stars
+    total = np.asarray(galaxy.stars.initial_mass).sum()
+    np.testing.assert_allclose(float((placed.initial_mass * placed.weight).sum()), total, rtol=1e-12)
+    results = []
+    for n_devices in (1, 8):
+        pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(n_devices), info=info)
+        slope = jax.value_and_grad(lambda galaxy, pipeline=pipeline: weighted(pipeline(galaxy).flux))
+        results.append(jax.jit(slope, compiler_options={"xla_backend_optimization_level": 0})(galaxy))
+    assert_finite(results)
+    assert_close(results[1], results[0], 1e-10)
+
+
+WAVELENGTH = np.concatenate([np.arange(2500.0, 9000.0, 4.0), [12000.0]])
+SPECTRA = 1.0 + GENERATOR.random((6, 2, len(WAVELENGTH)))
+"""(metal, age, rest), of order 1 Lsun/Angstrom/Msun."""
+
+
+def popstar_fits(path):
+    grid = fits.BinTableHDU.from_columns(
+        [fits.Column("wavelength", "D", "Angstrom", array=WAVELENGTH)], name="WAVELENGTH"
+    )
+    tables = [fits.PrimaryHDU(), grid]
+    for metallicity, rows in zip(("0.0001", "0.0004", "0.004", "0.008", "0.02", "0.05"), SPECTRA, strict=True):
+        columns = [
+            fits.Column(f"logage_yr_{a}_stellar", "D", array=r) for a, r in zip(("6.00", "9.18"), rows, strict=True)
+        ]
+        tables.append(fits.BinTableHDU.from_columns(columns, name=f"SED_Z_{metallicity}"))
+    fits.HDUList(tables).writeto(path)
+
+
+def bagpipes_fits(path):
+    tables = [fits.PrimaryHDU()]
+    solar = ("0.005", "0.020", "0.200", "0.400", "1.000", "2.500", "5.000")
+    for metallicity, rows in zip(solar, [*SPECTRA, SPECTRA[0]], strict=True):
+        tables.append(fits.ImageHDU(np.concatenate([rows[:1], rows]), name=f"ZMET_{metallicity}ZSOL"))
+    tables.append(fits.ImageHDU(np.ones((3, 8)), name="LIV_MSTAR_FRAC"))
+    tables.append(fits.ImageHDU(np.array([0.0, 1e6, 1.5e9]), name="STELLAR_AGE_YR"))
+    tables.append(fits.ImageHDU(WAVELENGTH, name="WAVELENGTHS_AA"))
+    fits.HDUList(tables).writeto(path)
+
+
+def rubix_hdf5(path):
+    with h5py.File(path, "w") as file:
+        file["age"] = np.array([0.0, 6.0, 9.18])
+        file["flux"] = np.concatenate([SPECTRA[:, :1], SPECTRA], axis=1)
+        file["metallicity"] = np.array([0.0001, 0.0004, 0.004, 0.008, 0.02, 0.05])
+        file["wavelength"] = WAVELENGTH
+
+
+def our_own(path):
+    rubix_hdf5(path.with_name("source.h5"))
+    import_library(path.with_name("source.h5"), "own").rename(path)
+
+
+FORMAT_EXAMPLES = {
+    "rubix-like": ("library.h5", our_own),
+    "popstar-fits": ("library.fits", popstar_fits),
+    "bagpipes-fits": ("library.fits", bagpipes_fits),
+    "rubix-hdf5": ("library.h5", rubix_hdf5),
+}
+"""A file of each layout that holds SPECTRA on WAVELENGTH; give a new layout one."""
+
+
+@pytest.mark.parametrize("name", FORMATS.names())
+def test_every_ssp_layout(name, tmp_path, monkeypatch):
+    """Only its own importer recognises a file; the energy of every spectrum survives; gradients are finite."""
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
+    assert name in FORMAT_EXAMPLES, f"add an example of a file in the layout '{name}'"
+    file_name, write = FORMAT_EXAMPLES[name]
+    path = tmp_path / file_name
+    write(path)
+    assert [other for other in FORMATS.names() if FORMATS.find(other).recognises(path)] == [name]
+    library = load_ssp(import_library(path, "imported"))
+    assert library.spectra.shape == SPECTRA.shape
+    energy = np.trapezoid(library.spectra, library.rest_wavelength, axis=-1)
+    np.testing.assert_allclose(energy, np.trapezoid(SPECTRA, WAVELENGTH, axis=-1), rtol=2e-6)
+    table = TemplateTable(library.spectra, library.log_age, np.log10(library.metallicity))
+
+    def light(log_age, metallicity):
+        return table.spectra_at(table.corners(log_age, metallicity)).sum()
+
+    edge_cases = jnp.asarray([0.0, 6.0, 8.0, 9.18, 10.3]), jnp.asarray([0.0, 1e-4, 0.01, 0.05, 1.0])
+    assert_finite(jax.grad(light, argnums=(0, 1))(*edge_cases))
