@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rubix_like.memory import format_bytes
+
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -32,8 +34,8 @@ def check_writable(path: str | Path, n_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < n_bytes:
         raise OSError(
-            f"cannot write {path}: about {_size(n_bytes)} are needed and {_size(free)} are free in {folder}; "
-            f"free some space or choose another disk"
+            f"cannot write {path}: about {format_bytes(n_bytes)} are needed and {format_bytes(free)} are free in "
+            f"{folder}; free some space or choose another disk"
         )
 
 
@@ -61,8 +63,8 @@ def _reason(folder: Path, error: OSError) -> str:
     code = _error_number(error)
     short_write = " requested and " in str(error)  # numpy's own words, without an error number
     if code in _NO_SPACE or short_write:
-        free = shutil.disk_usage(folder).free
-        return f"the disk or the quota is full ({_size(free)} free in {folder}); free some space or choose another disk"
+        free = format_bytes(shutil.disk_usage(folder).free)
+        return f"the disk or the quota is full ({free} free in {folder}); free some space or choose another disk"
     if code in _NOT_ALLOWED:
         return f"no permission to write in {folder}; choose another folder"
     if code in (errno.ENOENT, errno.ENOTDIR):
@@ -77,13 +79,3 @@ def _error_number(error: BaseException | None) -> int | None:
             return error.errno
         error = error.__cause__ or error.__context__
     return None
-
-
-def _size(n_bytes: int) -> str:
-    """A number of bytes in the unit that suits it."""
-    size = float(n_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"

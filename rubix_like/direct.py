@@ -37,14 +37,13 @@ class DirectPainter(AbstractPainter):
 
     The mean over each detector bin is exact; relativistic beaming (0.4 % at 300 km/s) is left out.
 
-    `flux_factor` is 1 Lsun / (4 pi D_L^2) in 1e-20 erg/s/cm2, `log_stretch` is ln(1 + z).
+    `flux_factor` is 1 Lsun / (4 pi D_L^2) in 1e-20 erg/s/cm2; the rebinner's edges are in the galaxy's rest frame.
     """
 
     table: TemplateTable
     rebinner: Rebinner
     response: Response
     flux_factor: Float[Array | ndarray, ""]
-    log_stretch: Float[Array | ndarray, ""]
 
     @classmethod
     def build(cls, setup: Setup) -> "DirectPainter":
@@ -56,10 +55,9 @@ class DirectPainter(AbstractPainter):
         window = rest_window(nodes, plan.fine_edges / stretch, setup.velocity_limit)
         return cls(
             table=TemplateTable(library.spectra[:, :, window], library.log_age, np.log10(library.metallicity)),
-            rebinner=Rebinner.build(nodes[window], plan.fine_edges),
+            rebinner=Rebinner.build(nodes[window], plan.fine_edges / stretch),
             response=plan.response,
             flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
-            log_stretch=np.asarray(np.log(stretch)),
         )
 
     def chunk(self, limit: int, n_corner: int) -> int:
@@ -77,7 +75,7 @@ class DirectPainter(AbstractPainter):
     ) -> DirectContribution:
         """Spectra of one chunk, Doppler-shifted and collected in fine bins, shared among their spaxels."""
         spectra = self.table.spectra_at(self.table.corners(scene.log_age, scene.metallicity))
-        light = self.rebinner.light(spectra, jnp.asarray(self.log_stretch) + scene.v_los / SPEED_OF_LIGHT)
+        light = self.rebinner.light(spectra, scene.v_los / SPEED_OF_LIGHT)
         light = light * (scene.initial_mass * self.flux_factor)[:, None]
         total = light.sum(axis=1)
         moments = jnp.stack([total, total * scene.v_los], axis=1)

@@ -76,10 +76,12 @@ def format_bytes(number: int | None) -> str:
     """`"1.2 GB"`; "unknown" for None."""
     if number is None:
         return "unknown"
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return f"{number / 1e3:.1f} kB"
+    if number > 1e18:
+        return "more than 1 EB"
+    size, units = float(number), ["B", "kB", "MB", "GB", "TB", "PB"]
+    while size >= 999.5 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.3g} {units[0]}"
 
 
 def _is_host(mesh: Mesh) -> bool:

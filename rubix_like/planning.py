@@ -132,8 +132,9 @@ def _velocity_limit(config: RunConfig, galaxy: Galaxy | None) -> float:
     fitting = [limit for limit in _VELOCITY_LADDER if limit >= needed]
     if not fitting:
         raise ValueError(
-            f"stars.velocity: expected speeds below {_VELOCITY_LADDER[-1] / 1.2:.0f} km/s, got {speed:.4g} km/s; "
-            f"check the unit (km/s), or give engine.velocity_range"
+            f"stars.velocity: expected speeds below {_VELOCITY_LADDER[-1] / 1.2:.0f} km/s, got "
+            f"{needed / 1.2:.4g} km/s (with observation.velocity_offset); check the unit (km/s), or give "
+            f"engine.velocity_range"
         )
     return fitting[0]
 

@@ -7,19 +7,23 @@ from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 _MAX_CELLS = 1 << 17
+_SMALLEST_BLOCK = 8
 
 
 class Rebinner(eqx.Module):
     """Takes spectra on a rest-frame grid to light in fine bins at any Doppler factor.
 
     With C the running integral of the piecewise linear S, the light in bin [e0, e1] of a source with Doppler factor D
-    is C(e1 / D) - C(e0 / D): exact, and zero where the grid ends. C is kept per block of nodes, so that the
-    difference of two neighbouring values loses no digits in float32. Which segment an edge falls into is read
-    from a table over ln lambda, `cells`, and corrected by at most `n_steps` nodes.
+    is C(e1 / D) - C(e0 / D): exact, and zero where the grid ends. No digits are lost in float32: wavelengths are kept
+    as a rounded value and the rest of it (`_low`), so that an edge is known by its distance from the node below; a bin
+    between two nodes is integrated there; and C is kept per small block of nodes. Which segment an edge falls into is
+    read from a table over ln lambda, `cells`, and corrected by at most `n_steps` nodes.
     """
 
     rest_wavelength: Float[Array | ndarray, " rest"]
+    rest_low: Float[Array | ndarray, " rest"]
     edges: Float[Array | ndarray, " fine_edge"]
+    edges_low: Float[Array | ndarray, " fine_edge"]
     log_edges: Float[Array | ndarray, " fine_edge"]
     cells: Int[Array | ndarray, " cell"]
     log_start: Float[Array | ndarray, ""]
@@ -29,7 +33,7 @@ class Rebinner(eqx.Module):
 
     @classmethod
     def build(cls, rest_wavelength: Float[ndarray, " rest"], edges: Float[ndarray, " fine_edge"]) -> "Rebinner":
-        """Tables for nodes in the rest frame and bin edges in the observed one (both vacuum Angstrom)."""
+        """Tables for nodes, and for bin edges as a source at D = 1 sees them (both vacuum Angstrom)."""
         log_nodes = np.log(rest_wavelength)
         span = log_nodes[-1] - log_nodes[0]
         n_cells = int(np.clip(np.ceil(span / np.diff(log_nodes).min()), 1, _MAX_CELLS))
@@ -37,9 +41,13 @@ class Rebinner(eqx.Module):
         slack = 1e-6  # float32 rounding of ln lambda
         below = np.clip(np.searchsorted(log_nodes, starts - slack, side="right") - 1, 0, len(log_nodes) - 2)
         above = np.clip(np.searchsorted(log_nodes, starts[1:] + slack, side="right") - 1, 0, len(log_nodes) - 2)
+        nodes, nodes_low = _in_two_parts(rest_wavelength)
+        rounded_edges, edges_low = _in_two_parts(edges)
         return cls(
-            rest_wavelength=rest_wavelength,
-            edges=edges,
+            rest_wavelength=nodes,
+            rest_low=nodes_low,
+            edges=rounded_edges,
+            edges_low=edges_low,
             log_edges=np.log(edges),
             cells=below[:-1].astype(np.int32),
             log_start=np.asarray(log_nodes[0]),
@@ -53,20 +61,24 @@ class Rebinner(eqx.Module):
     ) -> Float[Array, "particle fine"]:
         """Light of each particle in each fine bin: integral of S(lambda / D) / D, in units of S times Angstrom.
 
-        `log_doppler` is ln D = ln(1 + z) + v/c. Differentiable in both.
+        `log_doppler` is ln D relative to the edges: v/c where they are in the galaxy's rest frame. Differentiable in
+        both.
         """
-        nodes = jnp.asarray(self.rest_wavelength)
-        position = jnp.clip(jnp.asarray(self.edges)[None, :] * jnp.exp(-log_doppler)[:, None], nodes[0], nodes[-1])
-        segment = self._segments(position, log_doppler)
-        width = jnp.diff(nodes)
+        width = jnp.diff(jnp.asarray(self.rest_wavelength)) + jnp.diff(jnp.asarray(self.rest_low))
+        edges = (jnp.asarray(self.edges) + jnp.asarray(self.edges_low))[None, :]
+        shift = edges * jnp.expm1(-log_doppler)[:, None]
+        segment = self._segments(edges + shift, log_doppler)
+        step = self._distance(segment, shift, width[-1])
         partial, total = self._running(spectra, width)
         slope = jnp.diff(spectra, axis=1) / width[None, :]
-        step = position - nodes[segment]
         take = jnp.take_along_axis
-        running = take(partial, segment, 1) + step * (take(spectra, segment, 1) + 0.5 * step * take(slope, segment, 1))
+        value, slope = take(spectra, segment, 1), take(slope, segment, 1)
+        running = take(partial, segment, 1) + step * (value + 0.5 * step * slope)
+        first, last = step[:, :-1], step[:, 1:]
+        within = (last - first) * (value[:, :-1] + 0.5 * (first + last) * slope[:, :-1])
         block = segment // self.block
-        crossed = jnp.where(block[:, 1:] > block[:, :-1], take(total, block[:, :-1], 1), jnp.zeros_like(running[:, 1:]))
-        return running[:, 1:] - running[:, :-1] + crossed
+        crossed = jnp.where(block[:, 1:] > block[:, :-1], take(total, block[:, :-1], 1), jnp.zeros_like(within))
+        return jnp.where(segment[:, 1:] == segment[:, :-1], within, running[:, 1:] - running[:, :-1] + crossed)
 
     def _segments(
         self, position: Float[Array, "particle fine_edge"], log_doppler: Float[Array, " particle"]
@@ -81,6 +93,19 @@ class Rebinner(eqx.Module):
             segment = segment + beyond.astype(jnp.int32)
         return segment
 
+    def _distance(
+        self,
+        segment: Int[Array, "particle fine_edge"],
+        shift: Float[Array, "particle fine_edge"],
+        last: Float[Array, ""],
+    ) -> Float[Array, "particle fine_edge"]:
+        """Angstrom from the node below to each shifted edge, within the grid (`last`: width of its last segment)."""
+        coarse = jnp.asarray(self.edges)[None, :] - jnp.asarray(self.rest_wavelength)[segment]
+        fine = jnp.asarray(self.edges_low)[None, :] - jnp.asarray(self.rest_low)[segment]
+        step = coarse + (fine + shift)
+        step = jnp.where(segment == 0, jnp.maximum(step, jnp.zeros_like(step)), step)
+        return jnp.where(segment == len(self.rest_wavelength) - 2, jnp.minimum(step, last), step)
+
     def _running(
         self, spectra: Float[Array, "particle rest"], width: Float[Array, " segment"]
     ) -> tuple[Float[Array, "particle padded"], Float[Array, "particle block"]]:
@@ -93,8 +118,14 @@ class Rebinner(eqx.Module):
         return exclusive.reshape(areas.shape[0], -1), inclusive[:, :, -1]
 
 
+def _in_two_parts(wavelength: Float[ndarray, " node"]) -> tuple[Float[ndarray, " node"], Float[ndarray, " node"]]:
+    """The value that float32 can hold, and the rest."""
+    rounded = wavelength.astype(np.float32).astype(np.float64)
+    return rounded, wavelength - rounded
+
+
 def _block(log_nodes: Float[ndarray, " rest"], log_edges: Float[ndarray, " fine_edge"]) -> int:
     """Nodes per block: more than any bin can hold at any shift, so that a bin crosses at most one block border."""
     widest = np.diff(log_edges).max()
     most = int((np.searchsorted(log_nodes, log_nodes + widest, side="right") - np.arange(len(log_nodes))).max())
-    return max(32, most + 1)
+    return max(_SMALLEST_BLOCK, most + 1)

@@ -138,6 +138,8 @@ def files(folder):
         (["observation.inclination="], ["--set", "KEY=VALUE", "null"]),
         (["=3"], ["--set", "KEY=VALUE"]),
         (["instrument.wavelength.step=1e-9"], ["free", "TB"]),
+        (["instrument.pixel_scale=1e-300"], ["free", "more than 1 EB"]),
+        (["observation.velocity_offset=1e5"], ["velocity", "below 26667 km/s", "observation.velocity_offset"]),
     ],
 )
 def test_settings_that_cannot_be_used_end_in_one_message(command, tmp_path, settings, fragments):

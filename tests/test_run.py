@@ -86,7 +86,7 @@ ABSENT = {"reader": "illustris", "path": "absent.hdf5"}
     [
         ({"output": {"path": "absent/cube.fits"}}, FileNotFoundError, "the folder absent does not exist"),
         ({"ssp": {"library": "popstarr"}}, ConfigError, "did you mean 'popstar'"),
-        ({"instrument": {**INSTRUMENT, "fov": "2e7 arcsec"}}, (ConfigError, OSError), "TB"),
+        ({"instrument": {**INSTRUMENT, "fov": "2e7 arcsec"}}, (ConfigError, OSError), "more than 1 EB"),
         ({}, FileNotFoundError, "no file 'absent.hdf5'"),
     ],
 )
