@@ -4,7 +4,9 @@ import argparse
 import json
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -34,6 +36,8 @@ EXIT_BROKEN_PIPE = 141
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (0, or 2 with one message on standard error)."""
     options = make_parser().parse_args(arguments)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _terminate)
     logging.basicConfig(format="%(message)s", level=logging.ERROR)
     try:
         with explained_exhaustion():
@@ -51,6 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"rubix-like: {error}", file=sys.stderr)
         return EXIT_REFUSED
     return 0
+
+
+def _terminate(number: int, frame: object) -> None:  # noqa: ARG001
+    """On SIGTERM (a batch system's cancel) leave as on Ctrl-C: temporary files are removed on the way out."""
+    sys.exit(128 + number)
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -63,7 +63,7 @@ class AgeTable:
     age: Float[ndarray, " node"]
     slope: Float[ndarray, " node"]
 
-    def stellar_age(self, birth: Float[ndarray, " particle"]) -> Float[ndarray, " particle"]:
+    def stellar_age(self, birth: Float[ndarray, " particle"], place: str = "birth") -> Float[ndarray, " particle"]:
         """Ages in yr of stars born at the scale factors `birth`; 0 for births up to 1e-4 after the snapshot.
 
         Raises ValueError for a birth outside [0.001, a_snapshot + 1e-4], naming the first.
@@ -73,8 +73,8 @@ class AgeTable:
         if bad.any():
             first = int(np.argmax(bad))
             raise ValueError(
-                f"birth scale factors: expected {FIRST_SCALE_FACTOR} to {self.scale_factor:.6g} (the snapshot), got "
-                f"{birth[first]} at star {first} ({bad.sum()} of {birth.size}); is the Header of another snapshot?"
+                f"{place}: expected birth scale factors of {FIRST_SCALE_FACTOR} to {self.scale_factor:.6g} (the snapshot), "
+                f"got {birth[first]} at star {first} ({bad.sum()} of {birth.size}); is the Header of another snapshot?"
             )
         x = np.minimum(np.log(birth / self.scale_factor), 0.0)
         step = -self.log_ratio[0] / (self.log_ratio.size - 1)

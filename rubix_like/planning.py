@@ -6,7 +6,7 @@ import numpy as np
 
 from rubix_like.config import RunConfig, StageSettings, load_pipeline
 from rubix_like.constants import ARCSEC_PER_RADIAN, SPEED_OF_LIGHT
-from rubix_like.cosmology import find_cosmology, luminosity_distance
+from rubix_like.cosmology import find_cosmology, luminosity_distance, universe_age
 from rubix_like.detector import LineSpread
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy
@@ -69,7 +69,7 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
         n_wave=setup.instrument.bins.n_wave,
         chunk=config.engine.chunk,
     )
-    return Planned(plan, tables, setup, _notes(setup))
+    return Planned(plan, tables, setup, _notes(setup) + _age_notes(setup, galaxy))
 
 
 def make_setup(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> Setup:
@@ -155,6 +155,21 @@ def _covered(setup: Setup) -> np.ndarray:
             f"change the instrument, the redshift or the library"
         )
     return covered
+
+
+def _age_notes(setup: Setup, galaxy: Galaxy | None) -> tuple[str, ...]:
+    """Says so when stars are older than the Universe at the redshift where the galaxy is put."""
+    if galaxy is None:
+        return ()
+    observation = setup.config.observation
+    limit = np.log10(universe_age(find_cosmology(observation.cosmology), observation.redshift))
+    older = np.mean(np.asarray(galaxy.stars.log_age) > limit + 1e-3)
+    if older == 0:
+        return ()
+    return (
+        f"{older:.1%} of the stars are older than the Universe at redshift {observation.redshift:g} "
+        f"({10 ** (limit - 9):.3g} Gyr); they are observed as they are",
+    )
 
 
 def _notes(setup: Setup) -> tuple[str, ...]:

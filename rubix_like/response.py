@@ -17,10 +17,12 @@ from scipy.special import ndtr
 
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.detector import LineSpread, WavelengthBins
+from rubix_like.errors import ConfigError
 from rubix_like.gaussian import split_variance
 
 _MAX_SUB = 4
 _REACH_SIGMAS = 5.0
+_MAX_REACH = 64
 _SPAXELS_AT_ONCE = 8
 
 
@@ -73,6 +75,16 @@ def plan_response(bins: WavelengthBins, spread: LineSpread) -> ResponsePlan:
         narrowest = float(in_bins[in_bins > 0].min())
         n_sub = int(np.clip(np.ceil(2.0 / narrowest), 2, _MAX_SUB))
         reach = int(np.ceil(_REACH_SIGMAS * max(widest, 1.0 / n_sub)))
+    if reach > _MAX_REACH:
+        raise ConfigError(
+            f"instrument.lsf: expected a line spread of at most {_MAX_REACH / _REACH_SIGMAS:.0f} bins (sigma), got "
+            f"{widest:.4g} bins; use a larger instrument.wavelength.step or a narrower lsf"
+        )
+    if bins.at(np.array([-reach - 0.5]))[0] <= 0:
+        raise ConfigError(
+            f"instrument.wavelength.start: expected wavelengths above 0 also {reach} bins below the first one (light "
+            f"is spread from there), got a first bin at {bins.first:g} Angstrom; start later"
+        )
     n_fine = (bins.n_wave + 2 * reach) * n_sub
     index = np.arange(n_fine + 1) / n_sub - reach - 0.5
     fine_edges = bins.at(index)

@@ -36,7 +36,7 @@ class ObservationSettings(Settings):
 
     redshift: Annotated[Number, Field(ge=0)]
     """Cosmological redshift."""
-    distance: Annotated[Mpc, Field(gt=0)] | None = None
+    distance: Annotated[Mpc, Field(ge=1e-6, le=1e6)] | None = None
     """Luminosity distance in Mpc; null: from redshift and cosmology (so it is required at redshift 0)."""
     cosmology: str = "Planck18"
     """A cosmology of astropy, by name."""
@@ -89,7 +89,7 @@ class NoiseSettings(Settings):
     """Gaussian noise of a stated signal to noise."""
 
     signal_to_noise: Annotated[Number, Field(gt=0)]
-    seed: Annotated[Integer, Field(ge=0)] = 1
+    seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 1
 
 
 def _parse_devices(value: object) -> object:

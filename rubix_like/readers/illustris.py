@@ -18,9 +18,10 @@ from numpy import ndarray
 from rubix_like.centering import bulk_velocity, half_mass_radius, shrinking_sphere, unwrap
 from rubix_like.config.quantities import Number
 from rubix_like.config.settings import Settings
-from rubix_like.cosmology import AgeTable, age_table, snapshot_cosmology, universe_age
+from rubix_like.cosmology import age_table, snapshot_cosmology, universe_age
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas, Stars
 from rubix_like.readers.hdf5 import columns, header_number, header_text, names, open_snapshot
+from rubix_like.validation import require
 
 ADIABATIC_INDEX: float = 5 / 3
 
@@ -125,7 +126,9 @@ class IllustrisReader(Settings):
             simulation = header_text(file, "SimulationName")
         cosmology = snapshot_cosmology(h, omega_m, omega_l)
         ages = age_table(cosmology, scale_factor)
-        galaxy = Galaxy(stars=_stars(table, ages, frame, scale), gas=_gas(gas_table, frame, scale))
+        place = f"{self.path}: PartType4/GFM_StellarFormationTime"
+        stars = _stars(table, ages.stellar_age(table["GFM_StellarFormationTime"], place), frame, scale)
+        galaxy = Galaxy(stars=stars, gas=_gas(gas_table, frame, scale))
         redshift = 1 / scale_factor - 1
         center = frame.center if frame.box_size is None else frame.center % frame.box_size
         info = GalaxyInfo(
@@ -190,6 +193,8 @@ def _read_stars(file: h5py.File) -> tuple[Table, tuple[str, ...]]:
         raise ValueError(f"{place} is missing or empty; the file has {', '.join(file)}; choose a subhalo with stars")
     optional = {name: None for name in ("GFM_InitialMass",) if name in names(file, "PartType4")}
     table = columns(file, "PartType4", _STAR_WIDTHS | optional)
+    mass = table["Masses"]
+    require(mass >= 0, mass, f"{file.filename}: PartType4/Masses", "masses >= 0", "the file may be damaged")
     is_star = table["GFM_StellarFormationTime"] > 0
     n_wind = int(np.count_nonzero(~is_star))
     if not is_star.any():
@@ -212,9 +217,8 @@ def _read_gas(file: h5py.File) -> tuple[Table, tuple[str, ...]]:
     return (table if table["Masses"].size else {}), ()
 
 
-def _stars(table: Table, ages: AgeTable, frame: Frame, scale: SnapshotUnits) -> Stars:
+def _stars(table: Table, age: Float[ndarray, " particle"], frame: Frame, scale: SnapshotUnits) -> Stars:
     position, velocity = frame.apply(table, scale)
-    age = ages.stellar_age(table["GFM_StellarFormationTime"])
     mass = _leaf(table["Masses"] * scale.mass)
     return Stars(
         position=position,

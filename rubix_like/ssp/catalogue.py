@@ -100,7 +100,9 @@ def list_libraries() -> list[tuple[str, str]]:
         if entry.kind == "embedded":
             rows.append((name, "embedded"))
         else:
-            rows.append((name, "in the cache" if cached_path(name).is_file() else f"rubix-like ssp get {name}"))
+            rows.append(
+                (name, "in the cache" if cached_path(name).is_file() else f"to fetch: rubix-like ssp get {name}")
+            )
     return rows + [(name, "in the cache") for name in imported_names()]
 
 

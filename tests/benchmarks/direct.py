@@ -91,7 +91,9 @@ def main() -> None:
     parser.add_argument("--peer")
     parser.add_argument("--peer-script")
     options = parser.parse_args()
-    print("| particles | first call s | run s | gradient s | peak GB | RUBIX linear s | ratio | RUBIX cubic s | ratio |")
+    print(
+        "| particles | first call s | run s | gradient s | peak GB | RUBIX linear s | ratio | RUBIX cubic s | ratio |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     for size in options.sizes:
         row = ours(int(size), options.repeat, options.gradient)
