@@ -215,8 +215,8 @@ def test_unknown_and_unfetched_names(cache):
 def test_list_and_import(cache, table, tmp_path):
     assert list_libraries() == [
         ("popstar", "embedded"),
-        ("bc03-miles", "rubix-like ssp get bc03-miles"),
-        ("bc03-lr", "rubix-like ssp get bc03-lr"),
+        ("bc03-miles", "to fetch: rubix-like ssp get bc03-miles"),
+        ("bc03-lr", "to fetch: rubix-like ssp get bc03-lr"),
     ]
     path = tmp_path / "other.h5"
     write_table(table, path)

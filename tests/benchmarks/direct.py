@@ -3,9 +3,10 @@
     python tests/benchmarks/direct.py [--sizes 1e3 1e4 1e5] [--repeat 5] [--gradient]
         [--peer PYTHON_OF_AN_ENVIRONMENT_WITH_RUBIX --peer-script run_rubix.py]
 
-The same work for both: RUBIX's MUSE grid (25 x 25 spaxels, 3721 bins), the BC03 low-resolution library, an exponential
-disc at redshift 0.1, no PSF, LSF or noise on our side; times after block_until_ready, medians. RUBIX is timed by a script
-that prints one JSON line with `run_median_s` (its pipeline jitted once). Needs `rubix-like ssp get bc03-lr`.
+The same work for both: RUBIX's MUSE grid (25 x 25 spaxels, 3721 bins), the BC03 low-resolution library, an
+exponential disc at redshift 0.1, no PSF, LSF or noise on our side; times after block_until_ready, medians. RUBIX is
+timed by a script that prints one JSON line with `run_median_s` (its pipeline jitted once). Needs
+`rubix-like ssp get bc03-lr`.
 """
 
 import argparse
