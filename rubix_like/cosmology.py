@@ -74,7 +74,8 @@ class AgeTable:
             first = int(np.argmax(bad))
             raise ValueError(
                 f"{place}: expected birth scale factors of {FIRST_SCALE_FACTOR} to {self.scale_factor:.6g} (the "
-                f"snapshot), got {birth[first]} at star {first} ({bad.sum()} of {birth.size}); is the Header of another snapshot?"
+                f"snapshot), got {birth[first]} at star {first} ({bad.sum()} of {birth.size}); "
+                f"is the Header of another snapshot?"
             )
         x = np.minimum(np.log(birth / self.scale_factor), 0.0)
         step = -self.log_ratio[0] / (self.log_ratio.size - 1)

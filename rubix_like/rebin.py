@@ -83,7 +83,7 @@ class Rebinner(eqx.Module):
     def _segments(
         self, position: Float[Array, "particle fine_edge"], log_doppler: Float[Array, " particle"]
     ) -> Int[Array, "particle fine_edge"]:
-        nodes, cells = jnp.asarray(self.rest_wavelength), jnp.asarray(self.cells)
+        nodes, cells = jnp.asarray(self.rest_wavelength) + jnp.asarray(self.rest_low), jnp.asarray(self.cells)
         log_position = jnp.asarray(self.log_edges)[None, :] - log_doppler[:, None]
         cell = jnp.clip((log_position - self.log_start) * self.cells_per_log, 0, len(self.cells) - 1)
         segment = cells[cell.astype(jnp.int32)]
