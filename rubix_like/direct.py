@@ -1,9 +1,12 @@
 """Method `direct`: the spectrum of every particle, summed, at a cost of particles x wavelengths; it defines correct."""
 
+import functools
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
@@ -15,6 +18,7 @@ from rubix_like.scene import Scene
 from rubix_like.setup import Setup
 
 _CHUNK_VALUES = 1 << 19
+_CHUNK_ROWS = 256
 
 
 class DirectPartial(eqx.Module):
@@ -25,7 +29,7 @@ class DirectPartial(eqx.Module):
 
 
 class DirectContribution(eqx.Module):
-    """What one chunk adds: for every corner of every particle, its spaxel and what goes there."""
+    """What one chunk adds: rows, each with the spaxel that it goes to."""
 
     index: Int[Array, " corner"]
     light: Float[Array, "corner fine"]
@@ -61,8 +65,9 @@ class DirectPainter(AbstractPainter):
         )
 
     def chunk(self, limit: int, n_corner: int) -> int:
-        """Particles per chunk: `limit`, or fewer where their spectra would not stay in the processor's cache."""
-        return int(np.clip(_CHUNK_VALUES // (self.response.n_fine * n_corner), 1, limit))
+        """Particles per chunk: `limit`, or fewer: spectra stay in the processor's cache, float32 sums stay short."""
+        rows = min(_CHUNK_VALUES // self.response.n_fine, _CHUNK_ROWS)
+        return int(np.clip(rows // n_corner, 1, limit))
 
     def empty(self, n_spaxel: int) -> DirectPartial:
         """No light, in the dtype of the tables."""
@@ -80,10 +85,12 @@ class DirectPainter(AbstractPainter):
         total = light.sum(axis=1)
         moments = jnp.stack([total, total * scene.v_los], axis=1)
         shared = weight[:, :, None]
+        target, owner = merge_rows(index.reshape(-1))
+        merge = functools.partial(jnp.matmul, owner.astype(light.dtype), precision=lax.Precision.HIGHEST)
         return DirectContribution(
-            index=index.reshape(-1),
-            light=(shared * light[:, None, :]).reshape(index.size, -1),
-            moments=(shared * moments[:, None, :]).reshape(index.size, 2),
+            index=target,
+            light=merge((shared * light[:, None, :]).reshape(index.size, -1)),
+            moments=merge((shared * moments[:, None, :]).reshape(index.size, 2)),
         )
 
     def add(self, partial: DirectPartial, contribution: DirectContribution) -> DirectPartial:
@@ -97,6 +104,18 @@ class DirectPainter(AbstractPainter):
     def project(self, partial: DirectPartial) -> tuple[Float[Array, "spaxel wave"], Float[Array, "spaxel 2"]]:
         """Line spread and detector bins, once, on the summed light."""
         return self.response.apply(partial.light), partial.moments
+
+
+def merge_rows(index: Int[Array, " corner"]) -> tuple[Int[Array, " corner"], Bool[Array, "corner corner"]]:
+    """How rows for the same spaxel become one, so that a crowded spaxel is added to once per chunk (`accumulate`).
+
+    Returns the spaxel of each merged row (out of any range for all but the first of a spaxel) and which rows (second
+    axis) it is the sum of.
+    """
+    number = jnp.arange(len(index))
+    first = jnp.argmax(index[:, None] == index[None, :], axis=1)
+    target = jnp.where(first == number, index, jnp.iinfo(index.dtype).max)
+    return target, number[:, None] == first[None, :]
 
 
 def rest_window(

@@ -29,7 +29,7 @@ ORIGIN: str = "rubix_like"
 
 FLUX_UNIT: str = "10**-20 erg s-1 cm-2 Angstrom-1"
 VARIANCE_UNIT: str = "10**-40 erg2 s-2 cm-4 Angstrom-2"
-SUFFIXES: tuple[str, ...] = (".fits", ".fit", ".fits.gz")
+SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz")
 
 META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("OBJECT", "object", "name of the galaxy"),
@@ -91,7 +91,7 @@ def write_cube(cube: Cube, path: str | Path) -> Path:
 
 
 def check_suffix(path: str | Path) -> Path:
-    """`path` with ~ expanded; raises ConfigError unless it ends in .fits, .fit or .fits.gz."""
+    """`path` with ~ expanded; raises ConfigError unless it ends in .fits or .fits.gz."""
     path = Path(path).expanduser()
     if not path.name.lower().endswith(SUFFIXES):
         raise ConfigError(

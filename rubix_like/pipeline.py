@@ -23,7 +23,7 @@ from rubix_like.model import compiled_observe
 from rubix_like.parameters import Parameters
 from rubix_like.planning import Planned, plan_run
 from rubix_like.provenance import describe_run
-from rubix_like.sharding import make_mesh, particle_shardings, replicated, shard
+from rubix_like.sharding import check_mesh, make_mesh, particle_shardings, replicated, shard
 from rubix_like.ssp import load_ssp
 from rubix_like.stages.base import PaintedCube
 from rubix_like.tables import Plan, Tables, as_dtype
@@ -85,7 +85,11 @@ class Pipeline(eqx.Module):
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
         planned = plan_run(config, load_ssp(config), galaxy)
-        mesh = make_mesh(None if config.devices.data == "all" else config.devices.data) if mesh is None else mesh
+        mesh = (
+            make_mesh(None if config.devices.data == "all" else config.devices.data)
+            if mesh is None
+            else check_mesh(mesh)
+        )
         dtype = planned.plan.dtype
         key = None if config.noise is None else jax.random.key(config.noise.seed)
         return cls(

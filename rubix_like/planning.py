@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rubix_like.config import RunConfig, StageSettings, load_pipeline
-from rubix_like.constants import ARCSEC_PER_RADIAN, SPEED_OF_LIGHT
+from rubix_like.constants import ARCSEC_PER_RADIAN, FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.cosmology import find_cosmology, luminosity_distance, universe_age
 from rubix_like.detector import LineSpread
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy
+from rubix_like.gaussian import ENCLOSED_SIGMAS
 from rubix_like.geometry import alignment_rotation
 from rubix_like.instrument import Instrument
 from rubix_like.methods import resolve_method
@@ -117,8 +118,10 @@ def _alignment(config: RunConfig, galaxy: Galaxy | None) -> np.ndarray | None:
             "galaxy to Pipeline.from_config, or set 'align: none'"
         )
     stars = galaxy.stars
-    mass = stars.initial_mass if stars.mass is None else stars.mass
-    return alignment_rotation(np.asarray(stars.position), np.asarray(stars.velocity), np.asarray(mass))
+    mass = np.asarray(stars.initial_mass if stars.mass is None else stars.mass)
+    if stars.weight is not None:  # padding of a placed galaxy has none
+        mass = mass * np.asarray(stars.weight)
+    return alignment_rotation(np.asarray(stars.position), np.asarray(stars.velocity), mass)
 
 
 def _velocity_limit(config: RunConfig, galaxy: Galaxy | None) -> float:
@@ -140,13 +143,14 @@ def _velocity_limit(config: RunConfig, galaxy: Galaxy | None) -> float:
 
 
 def _covered(setup: Setup) -> np.ndarray:
-    """Which detector bins lie inside the library for every velocity up to the limit."""
+    """Which detector bins see only the library, line spread included, for every velocity up to the limit."""
     stretch = 1.0 + setup.config.observation.redshift
     margin = np.exp(setup.velocity_limit / SPEED_OF_LIGHT)
     bins = setup.instrument.bins
-    rest = bins.to_vacuum(bins.edges) / stretch
+    reach = ENCLOSED_SIGMAS * setup.spread.widths(bins.wavelength)[0] / FWHM_PER_SIGMA
+    low, high = (bins.to_vacuum(edge) / stretch for edge in (bins.edges[:-1] - reach, bins.edges[1:] + reach))
     first, last = setup.library.rest_wavelength[[0, -1]]
-    covered = (rest[:-1] / margin >= first) & (rest[1:] * margin <= last)
+    covered = (low / margin >= first) & (high * margin <= last)
     if not covered.any():
         raise ConfigError(
             f"instrument.wavelength: expected the detector to see the SSP library '{setup.library.name}' "
@@ -163,7 +167,7 @@ def _age_notes(setup: Setup, galaxy: Galaxy | None) -> tuple[str, ...]:
         return ()
     observation = setup.config.observation
     limit = np.log10(universe_age(find_cosmology(observation.cosmology), observation.redshift))
-    older = np.mean(np.asarray(galaxy.stars.log_age) > limit + 1e-3)
+    older = np.average(np.asarray(galaxy.stars.log_age) > limit + 1e-3, weights=galaxy.stars.weight)
     if older == 0:
         return ()
     return (

@@ -38,7 +38,7 @@ class Rebinner(eqx.Module):
         span = log_nodes[-1] - log_nodes[0]
         n_cells = int(np.clip(np.ceil(span / np.diff(log_nodes).min()), 1, _MAX_CELLS))
         starts = log_nodes[0] + span * np.arange(n_cells + 1) / n_cells
-        slack = 1e-6  # float32 rounding of ln lambda
+        slack = 2e-6  # float32 rounding of ln lambda
         below = np.clip(np.searchsorted(log_nodes, starts - slack, side="right") - 1, 0, len(log_nodes) - 2)
         above = np.clip(np.searchsorted(log_nodes, starts[1:] + slack, side="right") - 1, 0, len(log_nodes) - 2)
         nodes, nodes_low = _in_two_parts(rest_wavelength)

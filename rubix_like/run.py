@@ -18,6 +18,8 @@ from rubix_like.progress import Progress
 from rubix_like.readers import load
 from rubix_like.ssp.catalogue import locate
 
+_BYTES_OF_MASK = 4
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -53,7 +55,9 @@ def prepare(config: RunConfig, progress: Progress) -> Prepared:
         pipeline = Pipeline.from_config(config, galaxy, info=info)
     with progress.step("compile", "compiling"):
         compiled = pipeline.lower(galaxy).compile()
-    need = memory_need(compiled, pipeline.mesh, expected_file_size(config))
+    n_x, n_y = config.instrument.n_spaxel_xy
+    mask = _BYTES_OF_MASK * n_x * n_y * config.instrument.wavelength.n_wave
+    need = memory_need(compiled, pipeline.mesh, mask + expected_file_size(config))
     return Prepared(config, galaxy, info, pipeline, compiled, need)
 
 

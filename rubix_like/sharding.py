@@ -29,6 +29,15 @@ def make_mesh(n_devices: int | None = None) -> Mesh:
     return jax.make_mesh((count,), (DATA_AXIS,), axis_types=(AxisType.Auto,), devices=devices[:count])
 
 
+def check_mesh(mesh: Mesh) -> Mesh:
+    """The mesh; raises ConfigError unless its one axis is "data"."""
+    if mesh.axis_names != (DATA_AXIS,):
+        raise ConfigError(
+            f"mesh: expected one axis named '{DATA_AXIS}', got {mesh.axis_names}; make it with rubix_like.make_mesh(n)"
+        )
+    return mesh
+
+
 def particle_shardings(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
     """The spec tree: a Galaxy that holds, for every array of `galaxy`, its NamedSharding (particles along "data")."""
 
@@ -75,6 +84,8 @@ def pad_particles(particles: Any, size: int) -> Any:
 def _place(particles: Any, n_devices: int) -> Any:
     """One kind of particles with a weight, padded to its size class."""
     n_particles = len(particles.position)
+    if n_particles == 0:
+        raise ValueError("galaxy.stars: expected at least one star, got none")
     if particles.weight is None:
         weight = jnp.ones_like(particles.position[:, 0])
         particles = eqx.tree_at(lambda p: p.weight, particles, weight, is_leaf=lambda leaf: leaf is None)
@@ -86,6 +97,7 @@ def shard(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
 
     The caller's galaxy is not changed. Works on concrete arrays and inside jit, grad and vmap.
     """
-    gas = None if galaxy.gas is None else _place(galaxy.gas, mesh.size)
+    has_gas = galaxy.gas is not None and len(galaxy.gas.position) > 0
+    gas = _place(galaxy.gas, mesh.size) if has_gas else None
     placed = Galaxy(stars=_place(galaxy.stars, mesh.size), gas=gas)
     return jax.device_put(placed, particle_shardings(placed, mesh))

@@ -8,7 +8,7 @@ import numpy as np
 
 from rubix_like.cube import OUTSIDE_APERTURE, OUTSIDE_SSP, Counters, Cube, white_light
 
-_SENTENCES: tuple[tuple[str, str | None, str], ...] = (
+_SENTENCES: tuple[tuple[str, str, str], ...] = (
     ("n_outside", "mass_outside", "outside the field: not in the cube"),
     ("n_clamped_age", "mass_clamped_age", "younger or older than the SSP library: its nearest age was taken"),
     (
@@ -16,8 +16,6 @@ _SENTENCES: tuple[tuple[str, str | None, str], ...] = (
         "mass_clamped_metallicity",
         "poorer or richer in metals than the SSP library: its nearest metallicity was taken",
     ),
-    ("n_beyond_velocity", None, "beyond the velocity range: not in the cube; widen engine.velocity_range"),
-    ("n_not_finite", None, "with a value that is not finite: not in the cube"),
 )
 """Counter, its mass, and the words for it."""
 
@@ -72,10 +70,8 @@ def _counter_lines(counters: Counters) -> list[str]:
         count = int(getattr(counters, name))
         if not count:
             continue
-        share = ""
-        if mass_name is not None and mass_total > 0:
-            share = f" ({100 * float(getattr(counters, mass_name)) / mass_total:.3g} % of the mass)"
-        lines.append(f"{count} of {total} stars{share} are {words}")
+        share = 100 * float(getattr(counters, mass_name)) / mass_total if mass_total > 0 else 0.0
+        lines.append(f"{count} of {total} stars ({share:.3g} % of the mass) are {words}")
     return lines
 
 

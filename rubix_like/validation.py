@@ -29,7 +29,8 @@ def validate(galaxy: Galaxy, universe_age: float | None = None) -> Galaxy:
     Checked: at least one star; shapes; all values finite; masses, densities, temperatures and lengths >= 0; a positive
     sum of birth masses; log_age in [0, 10.3] and not above log10(`universe_age` / yr) + 1e-3; mass fractions in
     [-1e-12, 1]. Raises ValueError with the field, the number of bad values, the first of them and the remedy.
-    The input is unchanged; only concrete arrays can be checked, so call it outside jit.
+    Gas without particles becomes None. The input is unchanged; only concrete arrays can be checked: call it outside
+    jit.
     """
     stars = galaxy.stars
     if np.shape(stars.position)[:1] == (0,):
@@ -39,7 +40,7 @@ def validate(galaxy: Galaxy, universe_age: float | None = None) -> Galaxy:
     _check_ages(np.asarray(stars.log_age), universe_age)
     if not np.sum(np.asarray(stars.initial_mass), dtype=np.float64) > 0:
         raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
-    if galaxy.gas is None:
+    if galaxy.gas is None or np.shape(galaxy.gas.position)[:1] == (0,):
         return Galaxy(stars=_without_negative_fractions(stars))
     Gas(**vars(galaxy.gas))
     _check_fields("gas", vars(galaxy.gas))

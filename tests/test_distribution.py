@@ -336,4 +336,4 @@ def test_compile_time_is_reported(record_property):
         lowered.compile()
         seconds[n_devices] = time.perf_counter() - start
     record_property("compile_seconds", seconds)
-    logging.getLogger("rubix_like").info("compile seconds by devices: %s", seconds)
+    print(f"seconds to compile, by devices: {seconds}")

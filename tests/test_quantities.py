@@ -24,10 +24,10 @@ from rubix_like.config.quantities import (
     parse_number,
     parse_quantity,
 )
-from rubix_like.config.settings import Settings
+from rubix_like.config.settings import AbstractSettings
 
 
-class Sample(Settings):
+class Sample(AbstractSettings):
     angle: Annotated[Arcsec, Field(gt=0)] = 1.0
     pair: tuple[Arcsec, Arcsec] = (0.0, 0.0)
     rotation: Degree = 0.0

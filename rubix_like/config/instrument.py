@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, parse_quantity
-from rubix_like.config.settings import Settings
+from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import find_file, read_section
 from rubix_like.errors import ConfigError
 from rubix_like.resources import resource_names
@@ -58,7 +58,7 @@ Sides = Annotated[tuple[Arcsec, Arcsec], BeforeValidator(_both_sides), _one_or_m
 Widths = Annotated[tuple[PositiveAngstrom, ...], BeforeValidator(_as_tuple), _one_or_many({"minItems": 1})]
 
 
-class PSFSettings(Settings):
+class PSFSettings(AbstractSettings):
     """Point spread function, the same at all wavelengths."""
 
     model_config = _require_only()
@@ -68,7 +68,7 @@ class PSFSettings(Settings):
     """Full width at half maximum in arcsec."""
 
 
-class ApertureSettings(Settings):
+class ApertureSettings(AbstractSettings):
     """Part of the field that sees the sky; spaxels outside are masked, after the PSF."""
 
     shape: Literal["rectangle", "circle", "hexagon"]
@@ -76,7 +76,7 @@ class ApertureSettings(Settings):
     """Side of the rectangle, diameter of the circle, corner to corner of the hexagon in arcsec; null: the field."""
 
 
-class WavelengthSettings(Settings):
+class WavelengthSettings(AbstractSettings):
     """The detector's spectral bins, by the centres of the first and the last."""
 
     model_config = _require_only()
@@ -115,7 +115,7 @@ class WavelengthSettings(Settings):
         return _whole(span / self.step) + 1
 
 
-class LSFSettings(Settings):
+class LSFSettings(AbstractSettings):
     """Width of the line spread function (Gaussian), stated in one of four ways.
 
     `polynomial` (FWHM in Angstrom, coefficients of ascending powers of the wavelength in Angstrom), one `fwhm`, or a
@@ -148,7 +148,7 @@ class LSFSettings(Settings):
         return self
 
 
-class InstrumentSettings(Settings):
+class InstrumentSettings(AbstractSettings):
     """An integral-field spectrograph: `name` is a preset (or the path of a .yaml file), other keys override it.
 
     `wavelength` and `psf` are merged with the preset's key by key, every other key replaces the preset's value;

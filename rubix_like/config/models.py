@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
-from astropy import cosmology as astropy_cosmology
 from pydantic import (
     BeforeValidator,
     Field,
@@ -18,20 +17,21 @@ from pydantic_core import CoreSchema
 from rubix_like.config.instrument import InstrumentSettings
 from rubix_like.config.pipeline import load_pipeline
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
-from rubix_like.config.settings import Settings
+from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import format_yaml
+from rubix_like.cosmology import find_cosmology
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 
 
-class SSPSettings(Settings):
+class SSPSettings(AbstractSettings):
     """The library of simple stellar populations."""
 
     library: str = "popstar"
     """A name from `rubix-like ssp list`, or the path of a converted library."""
 
 
-class ObservationSettings(Settings):
+class ObservationSettings(AbstractSettings):
     """Where the galaxy is, how it is oriented and where the field points."""
 
     redshift: Annotated[Number, Field(ge=0)]
@@ -58,8 +58,7 @@ class ObservationSettings(Settings):
     @field_validator("cosmology")
     @classmethod
     def _check_cosmology(cls, value: str) -> str:
-        if value not in astropy_cosmology.available:
-            raise ValueError(f"unknown cosmology '{value}'{suggest(value, astropy_cosmology.available)}")
+        find_cosmology(value)
         return value
 
     @model_validator(mode="after")
@@ -69,10 +68,10 @@ class ObservationSettings(Settings):
         return self
 
 
-class EngineSettings(Settings):
+class EngineSettings(AbstractSettings):
     """How the cube is computed."""
 
-    method: Literal["auto", "direct"] = "auto"
+    method: str = "auto"
     """'direct': every particle's spectrum is summed; 'auto': the program chooses."""
     tolerance: Annotated[Number, Field(gt=0, lt=1)] = 1e-3
     """Largest error of an approximate method, relative to a spectrum's mean."""
@@ -84,8 +83,18 @@ class EngineSettings(Settings):
     velocity_range: Annotated[Kms, Field(gt=0)] | None = None
     """Half width of the velocity grid in km/s; null: from the galaxy."""
 
+    @field_validator("method")
+    @classmethod
+    def _check_method(cls, value: str) -> str:
+        from rubix_like.methods import METHODS  # noqa: PLC0415  (painters are built from settings)
 
-class NoiseSettings(Settings):
+        known = ("auto", *METHODS.names())
+        if value not in known:
+            raise ValueError(f"expected one of {', '.join(known)}, got '{value}'")
+        return value
+
+
+class NoiseSettings(AbstractSettings):
     """Gaussian noise of a stated signal to noise."""
 
     signal_to_noise: Annotated[Number, Field(gt=0)]
@@ -104,14 +113,14 @@ def _parse_devices(value: object) -> object:
     return number
 
 
-class DevicesSettings(Settings):
+class DevicesSettings(AbstractSettings):
     """The mesh of devices."""
 
     data: Annotated[Literal["all"] | int, BeforeValidator(_parse_devices)] = "all"
     """Devices over which the particles are spread."""
 
 
-class OutputSettings(Settings):
+class OutputSettings(AbstractSettings):
     """What is written."""
 
     path: Path = Path("cube.fits")
@@ -120,7 +129,7 @@ class OutputSettings(Settings):
     @field_validator("path")
     @classmethod
     def _check_suffix(cls, value: Path) -> Path:
-        if not value.name.endswith((".fits", ".fits.gz")):
+        if not value.name.lower().endswith((".fits", ".fits.gz")):
             raise ValueError(f"expected a path that ends in .fits or .fits.gz, got '{value}'")
         return value
 
@@ -164,7 +173,7 @@ class _AnyReader:
         return {"anyOf": [*named, {"type": "null"}]}
 
 
-class RunConfig(Settings):
+class RunConfig(AbstractSettings):
     """A whole run: what is observed, with which instrument, through which pipeline, and where the cube goes."""
 
     galaxy: Annotated[InstanceOf[Reader] | None, BeforeValidator(_parse_reader), _AnyReader()] = None

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, ValidationError
 
 from rubix_like.config.messages import explain
-from rubix_like.config.settings import Settings
+from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import find_file, read_section
 from rubix_like.errors import ConfigError
 
 
-class StageSettings(Settings):
+class StageSettings(AbstractSettings):
     """One stage: its registered name and its options."""
 
     name: str
@@ -36,7 +36,7 @@ def _parse_stage(entry: object) -> object:
 Stages = tuple[Annotated[StageSettings, BeforeValidator(_parse_stage)], ...]
 
 
-class PipelineSettings(Settings):
+class PipelineSettings(AbstractSettings):
     """A pipeline: stages on the scene, components that are painted, stages on the cube, each in order."""
 
     name: str

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict
 
 
-class Settings(BaseModel):
+class AbstractSettings(BaseModel):
     """A section: immutable once checked, with no keys but its own. Settings only describe; other modules build."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)

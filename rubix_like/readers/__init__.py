@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from rubix_like.config import RunConfig, load_config
+from rubix_like.config.models import Reader
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.registry import Registry
@@ -18,14 +19,6 @@ from rubix_like.ssp.library import SSPLibrary, load_ssp
 from rubix_like.validation import validate
 
 ConfigSource = str | Path | Mapping[str, Any] | RunConfig
-
-
-class Reader(Protocol):
-    """What every reader offers beside its settings."""
-
-    def load(self) -> tuple[Galaxy, GalaxyInfo]:
-        """Read or make the galaxy, in the units of Galaxy."""
-        ...
 
 
 READERS = Registry(

@@ -17,7 +17,7 @@ from numpy import ndarray
 
 from rubix_like.centering import bulk_velocity, half_mass_radius, shrinking_sphere, unwrap
 from rubix_like.config.quantities import Number
-from rubix_like.config.settings import Settings
+from rubix_like.config.settings import AbstractSettings
 from rubix_like.cosmology import age_table, snapshot_cosmology, universe_age
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas, Stars
 from rubix_like.readers.hdf5 import columns, header_number, header_text, names, open_snapshot
@@ -102,7 +102,7 @@ class Frame:
         return _leaf(position), _leaf((table["Velocities"] - self.velocity) * scale.velocity)
 
 
-class IllustrisReader(Settings):
+class IllustrisReader(AbstractSettings):
     """Reader of one Illustris or IllustrisTNG cut-out (HDF5 with PartType4 and, where there is gas, PartType0).
 
     `center` is in the file's own ckpc/h, as SubhaloPos of the catalogue; null finds it by the shrinking sphere. Wind

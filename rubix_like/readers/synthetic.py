@@ -6,7 +6,7 @@ import jax
 from pydantic import Field
 
 from rubix_like.config.quantities import Integer, InUnit, Kms, Kpc, Msun, Number
-from rubix_like.config.settings import Settings
+from rubix_like.config.settings import AbstractSettings
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.synthetic import BULGE_SHARE, DEFAULTS, SMALLEST_LOG_AGE, SyntheticGalaxy, draw_base
 from rubix_like.validation import LARGEST_LOG_AGE
@@ -19,7 +19,7 @@ Scatter = Annotated[float, InUnit("dex"), Field(ge=0)]
 Gradient = Annotated[float, InUnit("dex / kpc")]
 
 
-class SyntheticReader(Settings):
+class SyntheticReader(AbstractSettings):
     """A disc galaxy with bulge and gas made on the spot (`rubix_like.synthetic.SyntheticGalaxy`), seeded."""
 
     reader: Literal["synthetic"] = "synthetic"

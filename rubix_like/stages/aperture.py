@@ -16,7 +16,7 @@ from rubix_like.stages.base import AbstractCubeStage, PaintedCube, refuse_option
 
 
 class Aperture(AbstractCubeStage):
-    """Spaxels whose centre lies outside `instrument.aperture` hold no flux and are flagged."""
+    """Spaxels whose centre lies outside `instrument.aperture` hold no light (noise comes after) and are flagged."""
 
     inside: Bool[Array | ndarray, "y x"]
     margin: int = eqx.field(static=True, default=0)

@@ -54,7 +54,7 @@ def test_light_over_a_wide_detector_does_not_depend_on_velocity(tmp_path, lsf):
     ssp = line_library(tmp_path / "line.h5", sigma=1.5)
     for velocity in (-800.0, 0.0, 77.7):
         _, width, flux, _ = spectrum_of(ssp, detector(lsf=lsf), velocity)
-        assert np.sum(flux * width) == pytest.approx(1.0, rel=1e-6)
+        assert np.sum(flux * width) == pytest.approx(1.0, rel=1e-7)
 
 
 @pytest.mark.parametrize(("medium", "sampling", "step"), [("air", "linear", 1.25), ("vacuum", "log", 1e-4)])
@@ -99,7 +99,7 @@ def variance_over_phases(*arguments):
     """Mean of (bin centre - true wavelength)^2, by light, over all places within a bin (A^2)."""
     found = []
     for edges, light in lines_over_phases(*arguments):
-        assert light.sum() == pytest.approx(1.0, rel=1e-6)
+        assert light.sum() == pytest.approx(1.0, rel=1e-7)
         found.append(np.sum(light * (0.5 * (edges[1:] + edges[:-1])) ** 2))
     return np.mean(found)
 
@@ -144,7 +144,7 @@ def test_lsf_of_varying_width_keeps_the_light(tmp_path, shape):
     for centre in (4980.0, 5000.3, 5020.0):
         ssp = line_library(tmp_path / "line.h5", centre)
         _, width, flux, _ = spectrum_of(ssp, detector(lsf=table))
-        assert np.sum(flux * width) == pytest.approx(1.0, rel=1e-6)
+        assert np.sum(flux * width) == pytest.approx(1.0, rel=1e-7)
         assert flux.min() >= -1e-12
 
 
