@@ -11,8 +11,6 @@ PACKAGE = Path(__file__).resolve().parent.parent / "rubix_like"
 MODULES = {str(path.relative_to(PACKAGE)): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
 TREES = {name: ast.parse(text) for name, text in MODULES.items()}
 
-"""The pydantic model that only sets the options (frozen, no other keys) of every section."""
-
 
 def nodes(kind):
     return [(name, node) for name, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, kind)]
