@@ -1,6 +1,7 @@
 """A pipeline: everything planned once from a configuration, then a function from a galaxy to a cube."""
 
 import functools
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,8 @@ def check_counters(counters: Counters, velocity_limit: Float[Array | ndarray, ""
     if isinstance(counters.n_not_finite, Tracer):
         return
     broken, fast, total = (int(n) for n in (counters.n_not_finite, counters.n_beyond_velocity, counters.n_particles))
+    if int(counters.n_outside) == total:
+        logging.getLogger("rubix_like").warning("all %d stars are outside the field: the cube is empty", total)
     if broken:
         raise ValueError(
             f"galaxy: expected finite positions, velocities, masses, ages and metallicities, got {broken} of {total} "

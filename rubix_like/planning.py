@@ -93,7 +93,12 @@ def make_setup(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) ->
 
 
 def _build(registry: Registry, stage: StageSettings, setup: Setup):
-    return registry.find(stage.name).build(setup, dict(stage.options))
+    try:
+        return registry.find(stage.name).build(setup, dict(stage.options))
+    except TypeError as error:
+        raise ConfigError(
+            f"pipeline: stage '{stage.name}' cannot be built from {dict(stage.options)}: {error}"
+        ) from error
 
 
 def _margin(stages: tuple[AbstractCubeStage, ...], settings: tuple[StageSettings, ...]) -> int:
@@ -167,11 +172,13 @@ def _age_notes(setup: Setup, galaxy: Galaxy | None) -> tuple[str, ...]:
         return ()
     observation = setup.config.observation
     limit = np.log10(universe_age(find_cosmology(observation.cosmology), observation.redshift))
-    older = np.average(np.asarray(galaxy.stars.log_age) > limit + 1e-3, weights=galaxy.stars.weight)
-    if older == 0:
+    older = np.asarray(galaxy.stars.log_age) > limit + 1e-3
+    if galaxy.stars.weight is not None:
+        older &= np.asarray(galaxy.stars.weight) > 0
+    if not older.any():
         return ()
     return (
-        f"{older:.1%} of the stars are older than the Universe at redshift {observation.redshift:g} "
+        f"{older.sum()} stars are older than the Universe at redshift {observation.redshift:g} "
         f"({10 ** (limit - 9):.3g} Gyr); they are observed as they are",
     )
 

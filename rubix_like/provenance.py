@@ -22,7 +22,7 @@ def describe_run(setup: Setup, plan: Plan, info: GalaxyInfo | None, notes: tuple
     entries: dict[str, str | int | float | bool | None] = {
         "object": "" if info is None else info.name,
         "telescope": instrument.telescope,
-        "instrument": instrument.name,
+        "instrument": Path(instrument.name).stem,
         "ra": observation.ra,
         "dec": observation.dec,
         "redshift": observation.redshift,

@@ -6,7 +6,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
 
@@ -51,6 +50,7 @@ def as_dtype(tree: Any, dtype: str) -> Any:
     """The pytree with every float array in `dtype`; other arrays as they are."""
 
     def convert(leaf: Any) -> Any:
-        return jnp.asarray(leaf, dtype) if np.issubdtype(leaf.dtype, np.floating) else jnp.asarray(leaf)
+        floating = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+        return jnp.asarray(leaf, dtype) if floating else jnp.asarray(leaf)
 
     return jax.tree.map(convert, tree)

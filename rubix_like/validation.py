@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import jax
 import numpy as np
+from astropy.units import Quantity
 
 from rubix_like.galaxy import Galaxy, Gas, Stars
 
@@ -64,7 +66,13 @@ def _check_fields(kind: str, fields: Mapping[str, Any]) -> None:
     for name, leaf in fields.items():
         if leaf is None:
             continue
-        values, place = np.asarray(leaf), f"{kind}.{name}"
+        place = f"{kind}.{name}"
+        if isinstance(leaf, Quantity) or not isinstance(leaf, np.ndarray | jax.Array):
+            raise ValueError(
+                f"{place}: expected a plain array in the unit of rubix_like (docs/units-and-names.md), got "
+                f"{type(leaf).__name__}; write e.g. np.asarray(values), or quantity.to_value('kpc')"
+            )
+        values = np.asarray(leaf)
         require(np.isfinite(values), values, place, "finite values", "leave these particles out or repair the file")
         if name in _NOT_NEGATIVE:
             require(values >= 0, values, place, "values >= 0", "leave these particles out or repair the file")
