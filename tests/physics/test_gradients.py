@@ -201,6 +201,7 @@ def test_padding_and_sharding_do_not_change_the_gradient(galaxy, gradient):
         np.testing.assert_allclose(np.asarray(own), np.asarray(expected), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_fewer_stars_than_devices_have_the_same_gradient(galaxy, gradient):
     """3 stars on 8 devices: light is a sum over stars, so a star's gradient does not depend on the others."""
     few = Galaxy(stars=Stars(**{n: None if v is None else v[:3] for n, v in vars(galaxy.stars).items()}))

@@ -114,7 +114,10 @@ def test_profile_of_a_line_is_its_own_and_the_kernels_gaussian(tmp_path, sigma_b
         np.testing.assert_allclose(light, expected, rtol=0, atol=5e-3 * expected.max())
 
 
-@pytest.mark.parametrize("sigma_bins", [0.2, 0.3, 0.5, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize(
+    "sigma_bins",
+    [0.2, pytest.param(0.3, marks=pytest.mark.slow), 0.5, 1.0, pytest.param(2.0, marks=pytest.mark.slow), 3.0],
+)
 def test_a_line_is_as_wide_as_the_lsf_and_the_bin_say(tmp_path, sigma_bins):
     """Over all places within a bin, the variance is kernel^2 + step^2 / 12 (+ the line's own), FWHM to 1 %."""
     variance = variance_over_phases(tmp_path, {"fwhm": sigma_bins * STEP * independent.FWHM})
