@@ -1,6 +1,6 @@
 """What the host works out before a run: sizes, tables, stages, and what the user should know of them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -80,16 +80,17 @@ def make_setup(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) ->
     distance = observation.distance
     if distance is None:
         distance = luminosity_distance(find_cosmology(observation.cosmology), observation.redshift)
-    setup = Setup(
+    spread = LineSpread(instrument.bins, library, observation.redshift, instrument.lsf)
+    velocity_limit = _velocity_limit(config, galaxy)
+    return Setup(
         config=config,
         library=library,
         instrument=instrument,
-        spread=LineSpread(instrument.bins, library, observation.redshift, instrument.lsf),
-        velocity_limit=_velocity_limit(config, galaxy),
+        spread=spread,
+        velocity_limit=velocity_limit,
         luminosity_distance=distance,
-        covered=np.ones(instrument.bins.n_wave, dtype=bool),
+        covered=_covered(spread, velocity_limit),
     )
-    return replace(setup, covered=_covered(setup))
 
 
 def _build(registry: Registry, stage: StageSettings, setup: Setup):
@@ -147,20 +148,20 @@ def _velocity_limit(config: RunConfig, galaxy: Galaxy | None) -> float:
     return fitting[0]
 
 
-def _covered(setup: Setup) -> np.ndarray:
+def _covered(spread: LineSpread, velocity_limit: float) -> np.ndarray:
     """Which detector bins see only the library, line spread included, for every velocity up to the limit."""
-    stretch = 1.0 + setup.config.observation.redshift
-    margin = np.exp(setup.velocity_limit / SPEED_OF_LIGHT)
-    bins = setup.instrument.bins
-    reach = ENCLOSED_SIGMAS * setup.spread.widths(bins.wavelength)[0] / FWHM_PER_SIGMA
+    stretch = 1.0 + spread.redshift
+    margin = np.exp(velocity_limit / SPEED_OF_LIGHT)
+    bins, library = spread.bins, spread.library
+    reach = ENCLOSED_SIGMAS * spread.widths(bins.wavelength)[0] / FWHM_PER_SIGMA
     low, high = (bins.to_vacuum(edge) / stretch for edge in (bins.edges[:-1] - reach, bins.edges[1:] + reach))
-    first, last = setup.library.rest_wavelength[[0, -1]]
+    first, last = library.rest_wavelength[[0, -1]]
     covered = (low / margin >= first) & (high * margin <= last)
     if not covered.any():
         raise ConfigError(
-            f"instrument.wavelength: expected the detector to see the SSP library '{setup.library.name}' "
+            f"instrument.wavelength: expected the detector to see the SSP library '{library.name}' "
             f"({first:.5g}-{last:.5g} Angstrom, at this redshift {first * stretch:.5g}-{last * stretch:.5g}) at "
-            f"velocities up to {setup.velocity_limit:g} km/s, got {bins.edges[0]:.5g}-{bins.edges[-1]:.5g} Angstrom; "
+            f"velocities up to {velocity_limit:g} km/s, got {bins.edges[0]:.5g}-{bins.edges[-1]:.5g} Angstrom; "
             f"change the instrument, the redshift or the library"
         )
     return covered

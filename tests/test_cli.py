@@ -625,7 +625,11 @@ def start(cache, *arguments, **options):
     return subprocess.Popen(program, env=environment, **pipes)
 
 
-def test_interruption_while_the_cube_is_written(cache, tmp_path):
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [(signal.SIGINT, 130, "rubix-like: interrupted; nothing was left half-written\n"), (signal.SIGTERM, 143, "")],
+)
+def test_interruption_while_the_cube_is_written(cache, tmp_path, number, code, said):
     (tmp_path / "cube.fits.gz").write_text("older")
     wide = ("--set", INSTRUMENT, "instrument.fov=20 arcsec", "instrument.wavelength.stop=5500", "galaxy.n_stars=100")
     process = start(cache, "run", "quickstart", "--output", tmp_path / "cube.fits.gz", *wide)
@@ -633,11 +637,11 @@ def test_interruption_while_the_cube_is_written(cache, tmp_path):
     while len(files(tmp_path)) == 1 and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.01)
     assert len(files(tmp_path)) == 2  # the temporary file
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     output, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert output == ""
-    assert errors.endswith("rubix-like: interrupted; nothing was left half-written\n")
+    assert errors.endswith(said)
     assert "Traceback" not in errors
     assert files(tmp_path) == ["cube.fits.gz"]
     assert (tmp_path / "cube.fits.gz").read_text() == "older"

@@ -21,6 +21,7 @@ from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.cosmology import find_cosmology
 from rubix_like.errors import ConfigError, suggest
+from rubix_like.fits import SUFFIXES
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 
 
@@ -129,7 +130,7 @@ class OutputSettings(AbstractSettings):
     @field_validator("path")
     @classmethod
     def _check_suffix(cls, value: Path) -> Path:
-        if not value.name.lower().endswith((".fits", ".fits.gz")):
+        if not value.name.lower().endswith(SUFFIXES):
             raise ValueError(f"expected a path that ends in .fits or .fits.gz, got '{value}'")
         return value
 
