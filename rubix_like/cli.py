@@ -1,4 +1,4 @@
-"""The command `rubix-like`: run, check, list, schema, ssp."""
+"""The command `rubix-like`: run, check, list, schema, ssp, cache."""
 
 import argparse
 import json
@@ -13,10 +13,11 @@ from pathlib import Path
 import jax
 
 from rubix_like.atomic import check_writable
+from rubix_like.cache import COMPILED_LIMIT_BYTES, cache_lines, clear_cache, compiled_folder
 from rubix_like.config import RunConfig, json_schema, load_config
 from rubix_like.errors import ConfigError
 from rubix_like.listing import config_rows, instrument_rows, pipeline_rows, reader_rows, stage_rows
-from rubix_like.memory import check_memory, explained_exhaustion
+from rubix_like.memory import check_memory, explained_exhaustion, format_bytes
 from rubix_like.progress import terminal_progress
 from rubix_like.quicklook import require_matplotlib, save_quicklook
 from rubix_like.resources import cache_directory
@@ -78,6 +79,10 @@ def make_parser() -> argparse.ArgumentParser:
     listing.add_argument("kind", choices=tuple(_LISTS))
     _add(commands, "schema", _schema, "print the JSON schema of a configuration, for editors")
     _add_ssp(commands)
+    cache = commands.add_parser("cache", help="what is kept to make later runs start sooner: info, clear")
+    actions = cache.add_subparsers(required=True, metavar="ACTION")
+    _add(actions, "info", _cache_info, "print what is kept, where, and how much room it takes")
+    _add(actions, "clear", _cache_clear, "remove it (not the SSP libraries); it is made again when needed")
     return parser
 
 
@@ -136,13 +141,14 @@ def _load(options: argparse.Namespace) -> RunConfig:
 def _set_up_jax(precision: str) -> None:
     """64-bit numbers where asked for, and a cache of compiled programs that outlives the command."""
     jax.config.update("jax_enable_x64", precision == "float64")
-    folder = cache_directory() / "compiled"
+    folder = compiled_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return  # no cache: every command compiles anew
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_compilation_cache_max_size", COMPILED_LIMIT_BYTES)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -217,6 +223,16 @@ def _ssp_get(options: argparse.Namespace) -> None:
 def _ssp_import(options: argparse.Namespace) -> None:
     path = import_library(options.file, options.name)
     print(f"Library {path.stem} is in {path}; use it with ssp: {{library: {path.stem}}}")
+
+
+def _cache_info(options: argparse.Namespace) -> None:  # noqa: ARG001
+    for line in cache_lines():
+        print(line)
+
+
+def _cache_clear(options: argparse.Namespace) -> None:  # noqa: ARG001
+    n_files, n_bytes = clear_cache()
+    print(f"Removed {n_files} file{'' if n_files == 1 else 's'} ({format_bytes(n_bytes)}) from {cache_directory()}")
 
 
 def _say(sentence: str) -> None:

@@ -1,12 +1,13 @@
 """How many particles were outside, clamped, too fast or broken: sums over particles that ride along with the cube."""
 
+from collections.abc import Mapping
+
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.cube import Counters
-from rubix_like.lookup import TemplateTable
 from rubix_like.scene import Scene
 
 Scalar = Float[Array | ndarray, ""]
@@ -14,17 +15,22 @@ Scalar = Float[Array | ndarray, ""]
 
 def count(
     scene: Scene,
-    table: TemplateTable,
+    outside_templates: Mapping[str, Bool[Array, " particle"]],
     half_field: tuple[Scalar, Scalar],
     velocity_limit: Scalar,
 ) -> Counters:
-    """Counts (padding left out) and birth masses in Msun; `half_field`: half the field's (width, height), arcsec."""
+    """Counts (padding left out) and birth masses in Msun.
+
+    `outside_templates`: by name of a templates' axis, which particles lie beyond it; `half_field`: half the field's
+    (width, height) in arcsec.
+    """
     scene = lax.stop_gradient(scene)
     values = (scene.position[:, 0], scene.position[:, 1], scene.v_los)
     values += (scene.initial_mass, scene.log_age, scene.metallicity)
     finite = jnp.stack([jnp.isfinite(value) for value in values]).all(axis=0)
     outside = (jnp.abs(scene.position[:, 0]) > half_field[0]) | (jnp.abs(scene.position[:, 1]) > half_field[1])
-    age, metallicity = table.outside_age(scene.log_age), table.outside_metallicity(scene.metallicity)
+    nowhere = jnp.zeros_like(finite)
+    age, metallicity = (outside_templates.get(name, nowhere) for name in ("age", "metallicity"))
 
     def number(which: Bool[Array, " particle"]) -> Float[Array, ""]:
         return jnp.sum(scene.weight * which.astype(scene.weight.dtype))

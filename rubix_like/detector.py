@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float, Num
+from jaxtyping import Bool, Float, Num
 from numpy import ndarray
 
 from rubix_like import air
 from rubix_like.config import LSFSettings, WavelengthSettings
-from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
+from rubix_like.gaussian import ENCLOSED_SIGMAS
 from rubix_like.ssp import SSPLibrary
 
 Medium = Literal["air", "vacuum"]
@@ -90,3 +91,11 @@ class LineSpread:
         instrument = instrument_fwhm(self.settings, wavelength)
         kernel2 = np.maximum(instrument**2 - ssp**2 - pixel2, 0.0)
         return np.sqrt(kernel2), np.sqrt(kernel2 + ssp**2 + pixel2), instrument
+
+    def covered(self, slowest: float, fastest: float) -> Bool[ndarray, " wave"]:
+        """Which detector bins see only the library, line spread included, at all velocities between two (km/s)."""
+        bins, stretch = self.bins, 1.0 + self.redshift
+        reach = ENCLOSED_SIGMAS * self.widths(bins.wavelength)[0] / FWHM_PER_SIGMA
+        low, high = (bins.to_vacuum(edge) / stretch for edge in (bins.edges[:-1] - reach, bins.edges[1:] + reach))
+        first, last = self.library.rest_wavelength[[0, -1]]
+        return (low / np.exp(fastest / SPEED_OF_LIGHT) >= first) & (high / np.exp(slowest / SPEED_OF_LIGHT) <= last)

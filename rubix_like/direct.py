@@ -1,21 +1,26 @@
 """Method `direct`: the spectrum of every particle, summed, at a cost of particles x wavelengths; it defines correct."""
 
 import functools
+from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
+from rubix_like.accumulate import accumulate
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
-from rubix_like.lookup import TemplateTable
-from rubix_like.painter import AbstractPainter
+from rubix_like.cube import Counters
+from rubix_like.lookup import TemplateAxes, TemplateTable
+from rubix_like.painter import AbstractPainter, Look, View, no_counts
 from rubix_like.rebin import Rebinner
 from rubix_like.response import Response, plan_response
-from rubix_like.scene import Scene
 from rubix_like.setup import Setup
+from rubix_like.sharding import varying
+from rubix_like.spaxels import SpaxelGrid
 
 _CHUNK_VALUES = 1 << 19
 _CHUNK_ROWS = 256
@@ -48,62 +53,80 @@ class DirectPainter(AbstractPainter):
     rebinner: Rebinner
     response: Response
     flux_factor: Float[Array | ndarray, ""]
+    velocity_limit: Float[Array | ndarray, ""]
+
+    @property
+    def axes(self) -> TemplateAxes:
+        """The axes of the templates."""
+        return self.table.axes
 
     @classmethod
-    def build(cls, setup: Setup) -> "DirectPainter":
-        """Tables on the rest-frame window that the detector can see at up to `setup.velocity_limit`."""
+    def build(
+        cls, templates: Float[ndarray, "template rest"], axes: TemplateAxes, setup: Setup, velocity_limit: float
+    ) -> "DirectPainter":
+        """Tables on the rest-frame window that the detector can see at up to `velocity_limit` km/s."""
         plan = plan_response(setup.instrument.bins, setup.spread)
         stretch = 1.0 + setup.config.observation.redshift
-        library = setup.library
-        nodes = np.asarray(library.rest_wavelength)
-        window = rest_window(nodes, plan.fine_edges / stretch, setup.velocity_limit)
+        nodes = np.asarray(setup.library.rest_wavelength)
+        window = rest_window(nodes, plan.fine_edges / stretch, velocity_limit)
         return cls(
-            table=TemplateTable(library.spectra[:, :, window], library.log_age, np.log10(library.metallicity)),
+            table=TemplateTable(templates[:, window], axes),
             rebinner=Rebinner.build(nodes[window], plan.fine_edges / stretch),
             response=plan.response,
             flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
+            velocity_limit=np.asarray(velocity_limit),
         )
 
-    def chunk(self, limit: int, n_corner: int) -> int:
-        """Particles per chunk: `limit`, or fewer: spectra stay in the processor's cache, float32 sums stay short."""
-        rows = min(_CHUNK_VALUES // self.response.n_fine, _CHUNK_ROWS)
-        return int(np.clip(rows // n_corner, 1, limit))
+    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[DirectPartial, Counters]:
+        """Spectra of all particles, added to their spaxels in fine bins."""
+        dtype, n_fine = self.table.spectra.dtype, self.response.n_fine
+        empty = DirectPartial(jnp.zeros((grid.n_spaxel, n_fine), dtype), jnp.zeros((grid.n_spaxel, 2), dtype))
 
-    def empty(self, n_spaxel: int) -> DirectPartial:
-        """No light, in the dtype of the tables."""
-        dtype = self.table.spectra.dtype
-        n_fine = self.response.n_fine
-        return DirectPartial(jnp.zeros((n_spaxel, n_fine), dtype), jnp.zeros((n_spaxel, 2), dtype))
+        def contribute(own: Any) -> tuple[DirectContribution, Counters]:
+            view, counters = look(own)
+            return self.contribution(view), counters
 
-    def contribution(
-        self, scene: Scene, index: Int[Array, "particle corner"], weight: Float[Array, "particle corner"]
-    ) -> DirectContribution:
+        def add(total: tuple[DirectPartial, Counters], one: tuple[DirectContribution, Counters]) -> tuple:
+            light = total[0].light.at[one[0].index].add(one[0].light, mode="drop")
+            moments = total[0].moments.at[one[0].index].add(one[0].moments, mode="drop")
+            return DirectPartial(light, moments), jax.tree.map(jnp.add, total[1], one[1])
+
+        start = varying((empty, no_counts(dtype)))
+        return accumulate(contribute, add, start, particles, self._chunk(chunk, grid.n_corner))
+
+    def contribution(self, view: View) -> DirectContribution:
         """Spectra of one chunk, Doppler-shifted and collected in fine bins, shared among their spaxels."""
-        spectra = self.table.spectra_at(self.table.corners(scene.log_age, scene.metallicity))
-        light = self.rebinner.light(spectra, scene.v_los / SPEED_OF_LIGHT)
-        light = light * (scene.initial_mass * self.flux_factor)[:, None]
+        spectra = self.table.spectra_at(self.axes.corners(view.coordinates))
+        light = self.rebinner.light(spectra, view.v_los / SPEED_OF_LIGHT)
+        light = light * (view.amount * self.flux_factor)[:, None]
         total = light.sum(axis=1)
-        moments = jnp.stack([total, total * scene.v_los], axis=1)
-        shared = weight[:, :, None]
-        target, owner = merge_rows(index.reshape(-1))
+        moments = jnp.stack([total, total * view.v_los], axis=1)
+        shared = view.share[:, :, None]
+        target, owner = merge_rows(view.spaxel.reshape(-1))
         merge = functools.partial(jnp.matmul, owner.astype(light.dtype), precision=lax.Precision.HIGHEST)
         return DirectContribution(
             index=target,
-            light=merge((shared * light[:, None, :]).reshape(index.size, -1)),
-            moments=merge((shared * moments[:, None, :]).reshape(index.size, 2)),
-        )
-
-    def add(self, partial: DirectPartial, contribution: DirectContribution) -> DirectPartial:
-        """Adds rows to spaxels; rows outside the grid are dropped."""
-        index = contribution.index
-        return DirectPartial(
-            light=partial.light.at[index].add(contribution.light, mode="drop"),
-            moments=partial.moments.at[index].add(contribution.moments, mode="drop"),
+            light=merge((shared * light[:, None, :]).reshape(target.size, -1)),
+            moments=merge((shared * moments[:, None, :]).reshape(target.size, 2)),
         )
 
     def project(self, partial: DirectPartial) -> tuple[Float[Array, "spaxel wave"], Float[Array, "spaxel 2"]]:
         """Line spread and detector bins, once, on the summed light."""
         return self.response.apply(partial.light), partial.moments
+
+    def report(self) -> dict[str, int | float]:
+        """Nothing: it is exact."""
+        return {}
+
+    def _chunk(self, limit: int, n_corner: int) -> int:
+        """Particles per chunk: `limit`, or fewer: spectra stay in the processor's cache, float32 sums stay short."""
+        rows = min(_CHUNK_VALUES // self.response.n_fine, _CHUNK_ROWS)
+        return int(np.clip(rows // n_corner, 1, limit))
+
+
+def build_direct_painter(templates: Float[ndarray, "template rest"], axes: TemplateAxes, setup: Setup) -> DirectPainter:
+    """The painter of all particles, at up to the setup's velocity limit."""
+    return DirectPainter.build(templates, axes, setup, setup.velocity_limit)
 
 
 def merge_rows(index: Int[Array, " corner"]) -> tuple[Int[Array, " corner"], Bool[Array, "corner corner"]]:

@@ -1,61 +1,89 @@
-"""Look-up of a star's spectrum in the table of simple stellar populations."""
+"""Look-up of a particle's place in a table of templates (simple stellar populations) with named axes."""
+
+import functools
+import itertools
+import operator
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
+from numpy import ndarray
+
+_SLACK = 1e-6
+"""How far beyond the last node (in the axis's unit, dex for stars) a coordinate is still taken for the node."""
 
 
 class Corners(eqx.Module):
-    """The four templates around each particle: lower indices and the fraction of the way to the next node."""
+    """The templates around each particle: flat indices and weights (>= 0, sum 1) of a multilinear interpolation."""
 
-    metal: Int[Array, " particle"]
-    age: Int[Array, " particle"]
-    metal_fraction: Float[Array, " particle"]
-    age_fraction: Float[Array, " particle"]
+    index: Int[Array, "particle corner"]
+    weight: Float[Array, "particle corner"]
+
+
+class TemplateAxes(eqx.Module):
+    """The named axes of a table of templates, slowest first; its templates are numbered as in a flattened table.
+
+    For stars: "metallicity" (log10 of the metal mass fraction) and "age" (log10 yr).
+    """
+
+    nodes: tuple[Float[Array | ndarray, "_"], ...]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def n_template(self) -> int:
+        """Number of templates."""
+        return int(np.prod([len(nodes) for nodes in self.nodes]))
+
+    @property
+    def n_corner(self) -> int:
+        """Templates around each particle."""
+        return 2 ** len(self.nodes)
+
+    def corners(self, coordinates: tuple[Float[Array, " particle"], ...]) -> Corners:
+        """Multilinear position on the axes, limited to their edges (zero gradient beyond them)."""
+        sides = [self._sides(axis, coordinate) for axis, coordinate in enumerate(coordinates)]
+        index, weight = [], []
+        for corner in itertools.product((0, 1), repeat=len(sides)):
+            chosen = [(indices[side], weights[side]) for side, (indices, weights) in zip(corner, sides, strict=True)]
+            index.append(functools.reduce(operator.add, [own for own, _ in chosen]))
+            weight.append(functools.reduce(operator.mul, [own for _, own in chosen]))
+        return Corners(index=jnp.stack(index, axis=1), weight=jnp.stack(weight, axis=1))
+
+    def outside(self, name: str, coordinates: tuple[Float[Array, " particle"], ...]) -> Bool[Array, " particle"]:
+        """Which particles lie beyond the axis `name` (by more than rounding) and are taken at its edge."""
+        axis = self.names.index(name)
+        nodes, value = jnp.asarray(self.nodes[axis]), coordinates[axis]
+        return (value < nodes[0] - _SLACK) | (value > nodes[-1] + _SLACK)
+
+    def _sides(self, axis: int, coordinate: Float[Array, " particle"]) -> tuple[tuple, tuple]:
+        """((lower, upper) index times the axis's stride, (lower, upper) weight)."""
+        nodes = jnp.asarray(self.nodes[axis])
+        stride = int(np.prod([len(later) for later in self.nodes[axis + 1 :]]))
+        lower, fraction = bracket(coordinate, nodes)
+        upper = jnp.minimum(lower + 1, len(nodes) - 1)
+        return (lower * stride, upper * stride), (1 - fraction, fraction)
 
 
 class TemplateTable(eqx.Module):
-    """SSP spectra on a rest-frame window, with the axes that they are looked up on.
+    """Spectra on a rest-frame window with the axes that they are looked up on.
 
-    `spectra` (metal, age, rest) in Lsun per vacuum Angstrom per initial Msun; `log_age` log10 yr; `log_metallicity`
-    log10 of the metal mass fraction.
+    `spectra` (template, rest) in Lsun per vacuum Angstrom per initial Msun, in the order of `axes`.
     """
 
-    spectra: Float[Array | np.ndarray, "metal age rest"]
-    log_age: Float[Array | np.ndarray, " age"]
-    log_metallicity: Float[Array | np.ndarray, " metal"]
-
-    def corners(self, log_age: Float[Array, " particle"], metallicity: Float[Array, " particle"]) -> Corners:
-        """Bilinear position in (log10 age, log10 Z), limited to the table's edges (zero gradient beyond them)."""
-        age, age_fraction = bracket(log_age, jnp.asarray(self.log_age))
-        lowest = 10.0 ** (self.log_metallicity[0] - 1.0)  # keeps the logarithm and its gradient finite at Z = 0
-        metal, metal_fraction = bracket(jnp.log10(jnp.maximum(metallicity, lowest)), jnp.asarray(self.log_metallicity))
-        return Corners(metal=metal, age=age, metal_fraction=metal_fraction, age_fraction=age_fraction)
+    spectra: Float[Array | ndarray, "template rest"]
+    axes: TemplateAxes
 
     def spectra_at(self, corners: Corners) -> Float[Array, "particle rest"]:
-        """Spectra per initial Msun, bilinear between the four templates of each particle."""
-        m, a = corners.metal, corners.age
-        young = self._between_metals(m, a, corners.metal_fraction)
-        old = self._between_metals(m, jnp.minimum(a + 1, len(self.log_age) - 1), corners.metal_fraction)
-        fraction = corners.age_fraction[:, None]
-        return (1 - fraction) * young + fraction * old
+        """Spectra between the templates around each particle."""
+        return weighted_rows(jnp.asarray(self.spectra), corners)
 
-    def _between_metals(self, metal: Array, age: Array, fraction: Array) -> Float[Array, "particle rest"]:
-        spectra = jnp.asarray(self.spectra)
-        next_metal = jnp.minimum(metal + 1, len(self.log_metallicity) - 1)
-        return (1 - fraction[:, None]) * spectra[metal, age] + fraction[:, None] * spectra[next_metal, age]
 
-    def outside_age(self, log_age: Float[Array, " particle"]) -> Bool[Array, " particle"]:
-        """Which ages lie outside the table and are taken at its edge."""
-        return (log_age < self.log_age[0]) | (log_age > self.log_age[-1])
-
-    def outside_metallicity(self, metallicity: Float[Array, " particle"]) -> Bool[Array, " particle"]:
-        """Which metallicities lie outside the table (by more than rounding) and are taken at its edge."""
-        slack = 1e-6
-        low, high = 10.0 ** self.log_metallicity[0], 10.0 ** self.log_metallicity[-1]
-        return (metallicity < low * (1 - slack)) | (metallicity > high * (1 + slack))
+def weighted_rows(rows: Float[Array, "template column"], corners: Corners) -> Float[Array, "particle column"]:
+    """The rows of a table over templates, interpolated for each particle."""
+    terms = [rows[corners.index[:, k]] * corners.weight[:, k, None] for k in range(corners.index.shape[1])]
+    return sum(terms[1:], start=terms[0])
 
 
 def bracket(
@@ -65,6 +93,7 @@ def bracket(
     if len(nodes) == 1:
         return jnp.zeros(value.shape, jnp.int32), jnp.zeros_like(value)
     limited = jnp.clip(value, nodes[0], nodes[-1])
-    index = jnp.clip(jnp.searchsorted(nodes, lax.stop_gradient(limited), side="right") - 1, 0, len(nodes) - 2)
+    index = jnp.searchsorted(nodes, lax.stop_gradient(limited), side="right").astype(jnp.int32) - 1
+    index = jnp.clip(index, 0, len(nodes) - 2)
     low = nodes[index]
     return index, (limited - low) / (nodes[index + 1] - low)

@@ -11,13 +11,12 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import PRNGKeyArray
 
-from rubix_like.accumulate import accumulate
 from rubix_like.counters import count
 from rubix_like.cube import Counters
 from rubix_like.galaxy import Galaxy
+from rubix_like.painter import View
 from rubix_like.parameters import Parameters
 from rubix_like.sharding import DATA_AXIS, replicated
-from rubix_like.spaxels import CORNERS
 from rubix_like.stages.base import AbstractComponent, PaintedCube, split_keys
 from rubix_like.tables import Plan, Tables
 
@@ -45,21 +44,17 @@ def _paint_component(
     scale = tables.grid.pixel_scale
     half_field = (0.5 * plan.n_x * scale, 0.5 * plan.n_y * scale)
 
-    def contribute(chunk: Any) -> tuple[Any, Counters]:
+    def look(chunk: Any) -> tuple[View, Counters]:
         scene = component.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
         for stage in tables.scene:
             scene = stage(scene, parameters)
-        index, weight = tables.grid.weights(scene.position)
-        counters = count(scene, painter.table, half_field, tables.velocity_limit)
-        return painter.contribution(scene, index, weight), counters
+        coordinates = component.coordinates(scene)
+        outside = {name: painter.axes.outside(name, coordinates) for name in painter.axes.names}
+        spaxel, share = tables.grid.weights(scene.position)
+        view = View(scene.initial_mass, coordinates, scene.v_los, spaxel, share)
+        return view, count(scene, outside, half_field, painter.velocity_limit)
 
-    def add(total: tuple[Any, Counters], one: tuple[Any, Counters]) -> tuple[Any, Counters]:
-        return painter.add(total[0], one[0]), jax.tree.map(jnp.add, total[1], one[1])
-
-    zero = jnp.zeros((), plan.dtype)
-    empty = (painter.empty(tables.grid.n_spaxel), jax.tree.map(lambda _: zero, Counters()))
-    empty = jax.tree.map(lambda leaf: lax.pcast(leaf, DATA_AXIS, to="varying"), empty)
-    return accumulate(contribute, add, empty, particles, painter.chunk(plan.chunk, CORNERS[plan.deposit] ** 2))
+    return painter.paint(look, particles, tables.grid, plan.chunk)
 
 
 def finish(

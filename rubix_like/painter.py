@@ -1,50 +1,65 @@
 """What a painter does: particles in, a partial cube out that devices can add up, a cube in the end."""
 
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
+from numpy import ndarray
 
-from rubix_like.lookup import TemplateTable
-from rubix_like.scene import Scene
-from rubix_like.setup import Setup
+from rubix_like.cube import Counters
+from rubix_like.lookup import TemplateAxes
+from rubix_like.spaxels import SpaxelGrid
+
+
+class View(eqx.Module):
+    """What a painter sees of a chunk of particles.
+
+    | field | shape | |
+    |---|---|---|
+    | amount | (particle,) | how much of a template each one shines (stars: Msun at birth); 0 for padding |
+    | coordinates | one (particle,) per axis of the templates | where between the templates it lies |
+    | v_los | (particle,) | km/s, + = receding |
+    | spaxel, share | (particle, corner) | flat spaxel indices (n_spaxel = outside) and weights that sum to 1 |
+    """
+
+    amount: Float[Array, " particle"]
+    coordinates: tuple[Float[Array, " particle"], ...]
+    v_los: Float[Array, " particle"]
+    spaxel: Int[Array, "particle corner"]
+    share: Float[Array, "particle corner"]
+
+
+Look = Callable[[Any], tuple[View, Counters]]
+"""From a chunk of a component's particles to what a painter sees of them, and their counters."""
 
 
 class AbstractPainter(eqx.Module):
-    """One way to turn stars into light in spaxels and detector bins (`direct`; `basis` follows).
+    """One way to turn particles into light in spaxels and detector bins: `direct` or `basis`.
 
-    A *partial* is a pytree of arrays that is linear in the particles' light: chunks and devices are added up, then
-    `project` makes the cube. `contribution` sees one chunk of particles and is recomputed in the backward pass;
-    `add` must be linear in the partial and the contribution, so that no partial is kept for it. `table` is what ages
-    and metallicities are looked up in.
+    A *partial* is a pytree of arrays that is linear in the particles' light: devices are added up, then `project` makes
+    the cube. `axes` is what particles are looked up on, `velocity_limit` the largest |v_los| (km/s) that it can paint.
     """
 
-    table: eqx.AbstractVar[TemplateTable]
-
-    @classmethod
-    @abstractmethod
-    def build(cls, setup: Setup) -> "AbstractPainter":
-        """The painter for one run."""
+    axes: eqx.AbstractVar[TemplateAxes]
+    velocity_limit: eqx.AbstractVar[Float[Array | ndarray, ""]]
 
     @abstractmethod
-    def chunk(self, limit: int, n_corner: int) -> int:
-        """Particles per chunk, at most `limit`, when each touches `n_corner` spaxels."""
-
-    @abstractmethod
-    def empty(self, n_spaxel: int) -> Any:
-        """A partial without light."""
-
-    @abstractmethod
-    def contribution(
-        self, scene: Scene, index: Int[Array, "particle corner"], weight: Float[Array, "particle corner"]
-    ) -> Any:
-        """What one chunk of particles adds, given its spaxels and weights (index n_spaxel = outside)."""
-
-    @abstractmethod
-    def add(self, partial: Any, contribution: Any) -> Any:
-        """The partial with one chunk's contribution."""
+    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Any, Counters]:
+        """The partial, and the counters, of all particles at hand, at most `chunk` of them at a time."""
 
     @abstractmethod
     def project(self, partial: Any) -> tuple[Float[Array, "spaxel wave"], Float[Array, "spaxel 2"]]:
         """Flux density per detector bin (1e-20 erg/s/cm2/Angstrom), and the sums of light and of light times v_los."""
+
+    @abstractmethod
+    def report(self) -> Mapping[str, int | float]:
+        """What is known of its sizes and accuracy on the host, for headers and summaries; empty where it is exact."""
+
+
+def no_counts(dtype: Any) -> Counters:
+    """Counters at zero, all of one dtype, to be added to."""
+    zero = jnp.zeros((), dtype)
+    return Counters(*(zero for _ in range(10)))

@@ -107,6 +107,11 @@ class Pipeline(eqx.Module):
         """Sentences for the user on what was planned, e.g. that the SSP library is coarser than the instrument."""
         return self.frame.notes
 
+    @property
+    def velocity_limit(self) -> Float[Array | ndarray, ""]:
+        """Largest |v_los| in km/s that every component can paint."""
+        return functools.reduce(jnp.minimum, [component.painter.velocity_limit for component in self.tables.paint])
+
     def __call__(
         self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
     ) -> Cube:
@@ -140,7 +145,7 @@ class Pipeline(eqx.Module):
 
     def to_cube(self, painted: PaintedCube, counters: Counters) -> Cube:
         """The public cube from what the compiled function returns, after a look at the counters."""
-        check_counters(counters, self.tables.velocity_limit)
+        check_counters(counters, self.velocity_limit)
         frame = self.frame
         light, light_velocity = painted.moments[:, :, 0], painted.moments[:, :, 1]
         empty = light <= 0
@@ -173,6 +178,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
     spaxel_bits = functools.reduce(
         np.bitwise_or, [b for b in bits if b is not None], np.zeros(setup.instrument.inside.shape, dtype=np.int32)
     )
+    reports = [component.painter.report() for component in planned.tables.paint]
     return Frame(
         wavelength=bins.wavelength,
         wave_edges=bins.edges,
@@ -182,7 +188,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
         medium=bins.medium,
         sampling=bins.sampling,
         pixel_scale=float(setup.instrument.pixel_scale),
-        meta=describe_run(setup, planned.plan, info, planned.notes),
+        meta=describe_run(setup, planned.plan, info, reports, planned.notes),
         notes=planned.notes,
     )
 

@@ -5,18 +5,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from rubix_like.config import RunConfig, StageSettings, load_pipeline
-from rubix_like.constants import ARCSEC_PER_RADIAN, FWHM_PER_SIGMA, SPEED_OF_LIGHT
+from rubix_like.constants import ARCSEC_PER_RADIAN
 from rubix_like.cosmology import find_cosmology, luminosity_distance, universe_age
+from rubix_like.cost import Work, basis_seconds, direct_seconds
 from rubix_like.detector import LineSpread
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy
-from rubix_like.gaussian import ENCLOSED_SIGMAS
 from rubix_like.geometry import alignment_rotation
 from rubix_like.instrument import Instrument
-from rubix_like.methods import resolve_method
+from rubix_like.motion import Motion, plan_motion
 from rubix_like.registry import Registry
+from rubix_like.response import n_fine_bins
 from rubix_like.setup import Setup
-from rubix_like.spaxels import SpaxelGrid
+from rubix_like.spaxels import CORNERS, SpaxelGrid
 from rubix_like.ssp import SSPLibrary
 from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES, AbstractCubeStage
 from rubix_like.tables import Plan, Tables
@@ -54,14 +55,13 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
     tables = Tables(
         alignment=_alignment(config, galaxy),
         arcsec_per_kpc=np.asarray(ARCSEC_PER_RADIAN / (1e3 * angular_distance)),
-        velocity_limit=np.asarray(setup.velocity_limit),
         grid=SpaxelGrid(setup.instrument.pixel_scale, n_y, n_x, config.engine.deposit),
         scene=scene,
         paint=paint,
         cube=cube,
     )
     plan = Plan(
-        method=resolve_method(config.engine.method),
+        method=setup.method,
         deposit=config.engine.deposit,
         dtype=config.engine.precision,
         n_y=setup.instrument.n_y,
@@ -70,7 +70,7 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
         n_wave=setup.instrument.bins.n_wave,
         chunk=config.engine.chunk,
     )
-    return Planned(plan, tables, setup, _notes(setup) + _age_notes(setup, galaxy))
+    return Planned(plan, tables, setup, (*_notes(setup), *_age_notes(setup, galaxy)))
 
 
 def make_setup(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> Setup:
@@ -82,11 +82,14 @@ def make_setup(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) ->
         distance = luminosity_distance(find_cosmology(observation.cosmology), observation.redshift)
     spread = LineSpread(instrument.bins, library, observation.redshift, instrument.lsf)
     velocity_limit = _velocity_limit(config, galaxy)
+    method, motion = _method_and_motion(config, library, instrument, galaxy, spread)
     return Setup(
         config=config,
         library=library,
         instrument=instrument,
         spread=spread,
+        method=method,
+        motion=motion,
         velocity_limit=velocity_limit,
         luminosity_distance=distance,
         covered=_covered(spread, velocity_limit),
@@ -136,8 +139,8 @@ def _velocity_limit(config: RunConfig, galaxy: Galaxy | None) -> float:
         return config.engine.velocity_range
     if galaxy is None:
         return _DEFAULT_VELOCITY_LIMIT
-    speed = np.linalg.norm(np.asarray(galaxy.stars.velocity, dtype=np.float64), axis=1).max()
-    needed = 1.2 * (float(speed) + abs(config.observation.velocity_offset))
+    needed = 1.2 * float(np.linalg.norm(np.asarray(galaxy.stars.velocity, dtype=np.float64), axis=1).max())
+    needed += 1.2 * abs(config.observation.velocity_offset)
     fitting = [limit for limit in _VELOCITY_LADDER if limit >= needed]
     if not fitting:
         raise ValueError(
@@ -150,14 +153,11 @@ def _velocity_limit(config: RunConfig, galaxy: Galaxy | None) -> float:
 
 def _covered(spread: LineSpread, velocity_limit: float) -> np.ndarray:
     """Which detector bins see only the library, line spread included, for every velocity up to the limit."""
-    stretch = 1.0 + spread.redshift
-    margin = np.exp(velocity_limit / SPEED_OF_LIGHT)
-    bins, library = spread.bins, spread.library
-    reach = ENCLOSED_SIGMAS * spread.widths(bins.wavelength)[0] / FWHM_PER_SIGMA
-    low, high = (bins.to_vacuum(edge) / stretch for edge in (bins.edges[:-1] - reach, bins.edges[1:] + reach))
-    first, last = library.rest_wavelength[[0, -1]]
-    covered = (low / margin >= first) & (high * margin <= last)
+    covered = spread.covered(-velocity_limit, velocity_limit)
     if not covered.any():
+        bins, library = spread.bins, spread.library
+        first, last = library.rest_wavelength[[0, -1]]
+        stretch = 1.0 + spread.redshift
         raise ConfigError(
             f"instrument.wavelength: expected the detector to see the SSP library '{library.name}' "
             f"({first:.5g}-{last:.5g} Angstrom, at this redshift {first * stretch:.5g}-{last * stretch:.5g}) at "
@@ -165,6 +165,39 @@ def _covered(spread: LineSpread, velocity_limit: float) -> np.ndarray:
             f"change the instrument, the redshift or the library"
         )
     return covered
+
+
+def _method_and_motion(
+    config: RunConfig, library: SSPLibrary, instrument: Instrument, galaxy: Galaxy | None, spread: LineSpread
+) -> tuple[str, Motion]:
+    """The method, `auto` decided, and the span of the velocity nodes of `basis`.
+
+    `auto` is the cheaper of the two by `cost`; `direct` where nothing says how fast the stars are.
+    """
+    method, limit = config.engine.method, config.engine.velocity_range
+    unknown = galaxy is None and limit is None
+    if method == "basis" and unknown:
+        raise ConfigError(
+            "engine.velocity_range: expected the largest |v_los| for method 'basis' in a pipeline that is built "
+            "without a galaxy, got null; give it (e.g. 1000 km/s) or pass the galaxy to Pipeline.from_config"
+        )
+    if method == "direct" or unknown:
+        return "direct", Motion(0.0, 0)
+    work = Work(
+        n_particle=0 if galaxy is None else len(galaxy.stars.initial_mass),
+        n_corner=CORNERS[config.engine.deposit] ** 2,
+        n_spaxel=instrument.n_y * instrument.n_x,
+        n_template=len(library.log_age) * len(library.metallicity),
+        n_wave=instrument.bins.n_wave,
+        n_fine=n_fine_bins(instrument.bins, spread),
+    )
+    motion = Motion(limit or 0.0, 0)
+    if galaxy is not None and limit is None:
+        motion = plan_motion(config, galaxy, library, work)
+    if method != "auto":
+        return method, motion
+    cheaper = galaxy is not None and direct_seconds(work) < basis_seconds(work, motion.limit, motion.capacity)
+    return ("direct" if cheaper else "basis"), motion
 
 
 def _age_notes(setup: Setup, galaxy: Galaxy | None) -> tuple[str, ...]:
@@ -185,7 +218,7 @@ def _age_notes(setup: Setup, galaxy: Galaxy | None) -> tuple[str, ...]:
 
 
 def _notes(setup: Setup) -> tuple[str, ...]:
-    notes = []
+    notes = [setup.motion.note] if setup.method == "basis" and setup.motion.note else []
     library, wavelength = setup.library, setup.instrument.bins.wavelength
     _, effective, instrument = setup.spread.widths(wavelength)
     ssp_wider = setup.instrument.lsf is not None and effective > instrument * (1 + 1e-6)

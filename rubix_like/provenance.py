@@ -2,6 +2,7 @@
 
 import platform
 import subprocess
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,8 +16,17 @@ from rubix_like.version import __version__
 _PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "astropy")
 
 
-def describe_run(setup: Setup, plan: Plan, info: GalaxyInfo | None, notes: tuple[str, ...]) -> Meta:
-    """Settings, versions and the galaxy's origin under the names of `fits.META_CARDS`; `config` is the whole YAML."""
+def describe_run(
+    setup: Setup,
+    plan: Plan,
+    info: GalaxyInfo | None,
+    reports: Sequence[Mapping[str, int | float]],
+    notes: tuple[str, ...],
+) -> Meta:
+    """Settings, versions and the galaxy's origin under the names of `fits.META_CARDS`; `config` is the whole YAML.
+
+    `reports`: what the painters know of their accuracy.
+    """
     config = setup.config
     observation, instrument = config.observation, config.instrument
     entries: dict[str, str | int | float | bool | None] = {
@@ -38,6 +48,8 @@ def describe_run(setup: Setup, plan: Plan, info: GalaxyInfo | None, notes: tuple
         "precision": plan.dtype,
         "git_revision": git_revision(),
     }
+    for report in reports:
+        entries |= {"tolerance": config.engine.tolerance, **report} if report else {}
     if config.noise is not None:
         entries |= {
             "signal_to_noise": config.noise.signal_to_noise,

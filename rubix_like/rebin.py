@@ -1,6 +1,7 @@
 """Exact integrals of a Doppler-shifted, piecewise linear spectrum over detector bins."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -64,27 +65,30 @@ class Rebinner(eqx.Module):
         `log_doppler` is ln D relative to the edges: v/c where they are in the galaxy's rest frame. Differentiable in
         both.
         """
+        return jax.vmap(self.light_of_one)(spectra, log_doppler)
+
+    def light_of_one(self, spectrum: Float[Array, " rest"], log_doppler: Float[Array, ""]) -> Float[Array, " fine"]:
+        """`light` of one particle; over many spectra with one `log_doppler` the edges are found once."""
         width = jnp.diff(jnp.asarray(self.rest_wavelength)) + jnp.diff(jnp.asarray(self.rest_low))
-        edges = (jnp.asarray(self.edges) + jnp.asarray(self.edges_low))[None, :]
-        shift = edges * jnp.expm1(-log_doppler)[:, None]
+        edges = jnp.asarray(self.edges) + jnp.asarray(self.edges_low)
+        shift = edges * jnp.expm1(-log_doppler)
         segment = self._segments(edges + shift, log_doppler)
         step = self._distance(segment, shift, width[-1])
-        partial, total = self._running(spectra, width)
-        slope = jnp.diff(spectra, axis=1) / width[None, :]
-        take = jnp.take_along_axis
-        value, slope = take(spectra, segment, 1), take(slope, segment, 1)
-        running = take(partial, segment, 1) + step * (value + 0.5 * step * slope)
-        first, last = step[:, :-1], step[:, 1:]
-        within = (last - first) * (value[:, :-1] + 0.5 * (first + last) * slope[:, :-1])
+        partial, total = self._running(spectrum, width)
+        slope = (jnp.diff(spectrum) / width)[segment]
+        value = spectrum[segment]
+        running = partial[segment] + step * (value + 0.5 * step * slope)
+        first, last = step[:-1], step[1:]
+        within = (last - first) * (value[:-1] + 0.5 * (first + last) * slope[:-1])
         block = segment // self.block
-        crossed = jnp.where(block[:, 1:] > block[:, :-1], take(total, block[:, :-1], 1), jnp.zeros_like(within))
-        return jnp.where(segment[:, 1:] == segment[:, :-1], within, running[:, 1:] - running[:, :-1] + crossed)
+        crossed = jnp.where(block[1:] > block[:-1], total[block[:-1]], jnp.zeros_like(within))
+        return jnp.where(segment[1:] == segment[:-1], within, running[1:] - running[:-1] + crossed)
 
     def _segments(
-        self, position: Float[Array, "particle fine_edge"], log_doppler: Float[Array, " particle"]
-    ) -> Int[Array, "particle fine_edge"]:
+        self, position: Float[Array, " fine_edge"], log_doppler: Float[Array, ""]
+    ) -> Int[Array, " fine_edge"]:
         nodes, cells = jnp.asarray(self.rest_wavelength) + jnp.asarray(self.rest_low), jnp.asarray(self.cells)
-        log_position = jnp.asarray(self.log_edges)[None, :] - log_doppler[:, None]
+        log_position = jnp.asarray(self.log_edges) - log_doppler
         cell = jnp.clip((log_position - self.log_start) * self.cells_per_log, 0, len(self.cells) - 1)
         segment = cells[cell.astype(jnp.int32)]
         last = len(self.rest_wavelength) - 2
@@ -94,28 +98,25 @@ class Rebinner(eqx.Module):
         return segment
 
     def _distance(
-        self,
-        segment: Int[Array, "particle fine_edge"],
-        shift: Float[Array, "particle fine_edge"],
-        last: Float[Array, ""],
-    ) -> Float[Array, "particle fine_edge"]:
+        self, segment: Int[Array, " fine_edge"], shift: Float[Array, " fine_edge"], last: Float[Array, ""]
+    ) -> Float[Array, " fine_edge"]:
         """Angstrom from the node below to each shifted edge, within the grid (`last`: width of its last segment)."""
-        coarse = jnp.asarray(self.edges)[None, :] - jnp.asarray(self.rest_wavelength)[segment]
-        fine = jnp.asarray(self.edges_low)[None, :] - jnp.asarray(self.rest_low)[segment]
+        coarse = jnp.asarray(self.edges) - jnp.asarray(self.rest_wavelength)[segment]
+        fine = jnp.asarray(self.edges_low) - jnp.asarray(self.rest_low)[segment]
         step = coarse + (fine + shift)
         step = jnp.where(segment == 0, jnp.maximum(step, jnp.zeros_like(step)), step)
         return jnp.where(segment == len(self.rest_wavelength) - 2, jnp.minimum(step, last), step)
 
     def _running(
-        self, spectra: Float[Array, "particle rest"], width: Float[Array, " segment"]
-    ) -> tuple[Float[Array, "particle padded"], Float[Array, "particle block"]]:
+        self, spectrum: Float[Array, " rest"], width: Float[Array, " segment"]
+    ) -> tuple[Float[Array, " padded"], Float[Array, " block"]]:
         """Running integral up to each node within its block of segments, and the integral over each block."""
-        areas = 0.5 * (spectra[:, 1:] + spectra[:, :-1]) * width[None, :]
-        n_blocks = -(-areas.shape[1] // self.block)
-        areas = jnp.pad(areas, ((0, 0), (0, n_blocks * self.block - areas.shape[1])))
-        inclusive = jnp.cumsum(areas.reshape(areas.shape[0], n_blocks, self.block), axis=2)
-        exclusive = jnp.pad(inclusive[:, :, :-1], ((0, 0), (0, 0), (1, 0)))
-        return exclusive.reshape(areas.shape[0], -1), inclusive[:, :, -1]
+        areas = 0.5 * (spectrum[1:] + spectrum[:-1]) * width
+        n_blocks = -(-len(areas) // self.block)
+        areas = jnp.pad(areas, (0, n_blocks * self.block - len(areas)))
+        inclusive = jnp.cumsum(areas.reshape(n_blocks, self.block), axis=1)
+        exclusive = jnp.pad(inclusive[:, :-1], ((0, 0), (1, 0)))
+        return exclusive.reshape(-1), inclusive[:, -1]
 
 
 def _in_two_parts(wavelength: Float[ndarray, " node"]) -> tuple[Float[ndarray, " node"], Float[ndarray, " node"]]:

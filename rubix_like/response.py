@@ -5,15 +5,17 @@ The line spread and the collection in detector bins are then one linear map, the
 on the summed cube. Without an LSF the fine bins are the detector's.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jax import lax
 from jaxtyping import Array, Float
 from numpy import ndarray
-from scipy.special import ndtr
 
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.detector import LineSpread, WavelengthBins
@@ -55,26 +57,66 @@ class Response(eqx.Module):
         return sum(terms[1:], start=terms[0])
 
 
-@dataclass(frozen=True)
-class ResponsePlan:
-    """What the host works out for a detector: the response and the vacuum edges of its fine bins (Angstrom)."""
+class SpreadGeometry(eqx.Module):
+    """Where the light of each fine bin may go: what `spread_matrix` needs beside the width of the line spread.
+
+    `borders[b, r, q]` is the edge below detector bin q of the 2 reach + 1 that fine bin (b, r) can reach, and the last
+    one's edge above, in fine bins from its own centre; `cell` and `bin_width` are in Angstrom of the medium.
+    """
+
+    borders: Float[Array | ndarray, "extended part border"]
+    cell: Float[Array | ndarray, "extended part"]
+    bin_width: Float[Array | ndarray, " wave"]
+
+
+class ResponsePlan(NamedTuple):
+    """What the host works out for a detector: the response, and what it was made of.
+
+    `fine_edges` are vacuum Angstrom; `kernel` is the FWHM of the line spread of light in each fine bin (Angstrom of the
+    medium): `response.matrix` is `spread_matrix(kernel, geometry)`.
+    """
 
     response: Response
     fine_edges: Float[ndarray, " fine_edge"]
+    kernel: Float[ndarray, "extended part"]
+    geometry: SpreadGeometry
 
 
 def plan_response(bins: WavelengthBins, spread: LineSpread) -> ResponsePlan:
     """Fine bins of half a kernel sigma, but not below 1/4 of a bin, and the map from them."""
+    n_sub, reach = _fineness(bins, spread)
+    n_fine = (bins.n_wave + 2 * reach) * n_sub
+    fine_edges = bins.at(np.arange(n_fine + 1) / n_sub - reach - 0.5)
+    shape = (bins.n_wave + 2 * reach, n_sub)
+    centre = (0.5 * (fine_edges[1:] + fine_edges[:-1])).reshape(shape)
+    cell = np.diff(fine_edges).reshape(shape)
+    edges = bins.at(np.arange(-2 * reach, bins.n_wave + 2 * reach + 1) - 0.5)
+    within = np.arange(2 * reach + 2)[None, None, :] + np.arange(shape[0])[:, None, None]
+    geometry = SpreadGeometry(
+        borders=(edges[within] - centre[:, :, None]) / cell[:, :, None], cell=cell, bin_width=np.diff(bins.edges)
+    )
+    kernel, _, _ = spread.widths(centre.reshape(-1))
+    kernel = kernel.reshape(shape)
+    response = Response(spread_matrix(kernel, geometry, np, scipy.special.ndtr))
+    return ResponsePlan(response, bins.to_vacuum(fine_edges), kernel, geometry)
+
+
+def n_fine_bins(bins: WavelengthBins, spread: LineSpread) -> int:
+    """Number of fine bins of a planned response."""
+    n_sub, reach = _fineness(bins, spread)
+    return (bins.n_wave + 2 * reach) * n_sub
+
+
+def _fineness(bins: WavelengthBins, spread: LineSpread) -> tuple[int, int]:
+    """(fine bins per bin, bins that light can reach on each side); raises ConfigError for a line spread too wide."""
     kernel, _, _ = spread.widths(bins.wavelength)
-    width = np.diff(bins.edges)
-    in_bins = kernel / FWHM_PER_SIGMA / width
+    in_bins = kernel / FWHM_PER_SIGMA / np.diff(bins.edges)
     widest = float(in_bins.max())
     if widest == 0:
-        n_sub, reach = 1, 0
-    else:
-        narrowest = float(in_bins[in_bins > 0].min())
-        n_sub = int(np.clip(np.ceil(2.0 / narrowest), 2, _MAX_SUB))
-        reach = int(np.ceil(_REACH_SIGMAS * max(widest, 1.0 / n_sub)))
+        return 1, 0
+    narrowest = float(in_bins[in_bins > 0].min())
+    n_sub = int(np.clip(np.ceil(2.0 / narrowest), 2, _MAX_SUB))
+    reach = int(np.ceil(_REACH_SIGMAS * max(widest, 1.0 / n_sub)))
     if reach > _MAX_REACH:
         raise ConfigError(
             f"instrument.lsf: expected a line spread of at most {_MAX_REACH / _REACH_SIGMAS:.0f} bins (sigma), got "
@@ -85,33 +127,28 @@ def plan_response(bins: WavelengthBins, spread: LineSpread) -> ResponsePlan:
             f"instrument.wavelength.start: expected wavelengths above 0 also {reach} bins below the first one (light "
             f"is spread from there), got a first bin at {bins.first:g} Angstrom; start later"
         )
-    n_fine = (bins.n_wave + 2 * reach) * n_sub
-    index = np.arange(n_fine + 1) / n_sub - reach - 0.5
-    fine_edges = bins.at(index)
-    matrix = _matrix(bins, spread, fine_edges, n_sub, reach)
-    return ResponsePlan(Response(matrix), bins.to_vacuum(fine_edges))
+    return n_sub, reach
 
 
-def _matrix(
-    bins: WavelengthBins, spread: LineSpread, fine_edges: Float[ndarray, " fine_edge"], n_sub: int, reach: int
-) -> Float[ndarray, "block part wave"]:
-    """Share of each fine bin's light that each detector bin collects, over the detector bin's width."""
-    centre = 0.5 * (fine_edges[1:] + fine_edges[:-1])
-    cell = np.diff(fine_edges)
-    kernel, _, _ = spread.widths(centre)
-    share, width = split_variance((kernel / FWHM_PER_SIGMA / cell) ** 2, np)
-    blocks = 2 * reach + 1
-    # collecting[b, q] and so on: detector bin b - reach + q' that fine bin (b, r) shines into, b over extended bins
-    edges = bins.at(np.arange(-2 * reach, bins.n_wave + 2 * reach + 1) - 0.5)
-    shape = (bins.n_wave + 2 * reach, n_sub)
-    centre, scale, share = (x.reshape(shape) for x in (centre, width * cell, share))
-    offsets = np.arange(blocks + 1)[None, None, :] + np.arange(shape[0])[:, None, None]
-    cumulative = ndtr((edges[offsets] - centre[:, :, None]) / scale[:, :, None])
-    spread_light = np.diff(cumulative, axis=-1)
-    spread_light /= spread_light.sum(axis=-1, keepdims=True)
-    collected = share[:, :, None] * spread_light
-    collected[:, :, reach] += 1.0 - share
+def spread_matrix(
+    kernel: Float[Array | ndarray, "extended part"],
+    geometry: SpreadGeometry,
+    namespace: Any = jnp,
+    cumulative: Callable[[Any], Any] = jax.scipy.special.ndtr,
+) -> Float[Array | ndarray, "block part wave"]:
+    """Share of each fine bin's light that each detector bin collects, over the detector bin's width (1/Angstrom).
+
+    Differentiable in `kernel` (FWHM in Angstrom of the medium, per fine bin). The same formula serves the host in
+    64 bits: pass numpy and scipy's cumulative normal distribution.
+    """
+    blocks = geometry.borders.shape[2] - 1
+    reach, n_wave = (blocks - 1) // 2, len(geometry.bin_width)
+    share, width = split_variance((kernel / FWHM_PER_SIGMA / geometry.cell) ** 2, namespace)
+    spread_light = namespace.diff(cumulative(geometry.borders / width[:, :, None]), axis=-1)
+    spread_light = spread_light / spread_light.sum(axis=-1, keepdims=True)
+    stays = (np.arange(blocks) == reach).astype(kernel.dtype)[None, None, :]
+    collected = share[:, :, None] * spread_light + (1.0 - share)[:, :, None] * stays
     # matrix[q, r, l] gathers extended bin l + q (detector bin l - reach + q), which reaches l at offset 2 reach - q
-    bin_index = np.arange(bins.n_wave)[:, None] + np.arange(blocks)[None, :]
+    bin_index = np.arange(n_wave)[:, None] + np.arange(blocks)[None, :]
     gathered = collected[bin_index, :, (blocks - 1 - np.arange(blocks))[None, :]]
-    return np.moveaxis(gathered, 0, 2) / np.diff(bins.edges)
+    return namespace.moveaxis(gathered, 0, 2) / geometry.bin_width[None, None, :]

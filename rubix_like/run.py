@@ -17,6 +17,7 @@ from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress
 from rubix_like.readers import load
 from rubix_like.ssp.catalogue import locate
+from rubix_like.summary import accuracy_lines
 
 _BYTES_OF_MASK = 4
 
@@ -100,8 +101,9 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"cube        {plan.n_y} x {plan.n_x} spaxels of {frame.pixel_scale:g} arcsec, {plan.n_wave} bins of "
         f"{frame.wavelength[0]:.6g}-{frame.wavelength[-1]:.6g} Angstrom ({frame.medium}, {frame.sampling}); "
         f"painted on {painted[0]} x {painted[1]}",
-        f"velocities  up to {float(pipeline.tables.velocity_limit):g} km/s",
+        f"velocities  up to {float(pipeline.velocity_limit):g} km/s",
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
+        *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
         f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}",
         f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
         f"available {format_bytes(available_memory())}",

@@ -7,6 +7,7 @@ import numpy as np
 from rubix_like.config import RunConfig
 from rubix_like.detector import LineSpread
 from rubix_like.instrument import Instrument
+from rubix_like.motion import Motion
 from rubix_like.ssp import SSPLibrary
 
 
@@ -14,14 +15,17 @@ from rubix_like.ssp import SSPLibrary
 class Setup:
     """What a stage may look at when it is built (host only).
 
-    `velocity_limit`: largest |v_los| in km/s that the tables must hold;
-    `luminosity_distance` in Mpc; `covered` (wave,): which detector bins the SSP library reaches.
+    `method`: the painter's, never "auto"; `motion`: what the velocity nodes of `basis` span; `velocity_limit`: largest
+    |v_los| in km/s that a single particle's spectrum must be right for; `luminosity_distance` in Mpc; `covered`
+    (wave,): which detector bins the SSP library reaches.
     """
 
     config: RunConfig
     library: SSPLibrary
     instrument: Instrument
     spread: LineSpread
+    method: str
+    motion: Motion
     velocity_limit: float
     luminosity_distance: float
     covered: np.ndarray

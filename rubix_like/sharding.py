@@ -52,6 +52,11 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
+def varying(tree: Any) -> Any:
+    """Arrays that are the same on all devices, as the start of a sum that differs from one to the next."""
+    return jax.tree.map(lambda leaf: lax.pcast(leaf, DATA_AXIS, to="varying"), tree)
+
+
 def size_class(n_particles: int, n_devices: int) -> int:
     """The smallest size of the ladder that holds `n_particles`, a multiple of `n_devices`.
 

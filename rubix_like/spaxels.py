@@ -26,6 +26,11 @@ class SpaxelGrid(eqx.Module):
         """Number of spaxels; also the index that stands for 'outside'."""
         return self.n_y * self.n_x
 
+    @property
+    def n_corner(self) -> int:
+        """Spaxels that a particle touches."""
+        return CORNERS[self.deposit] ** 2
+
     def weights(
         self, position: Float[Array, "particle 3"]
     ) -> tuple[Int[Array, "particle corner"], Float[Array, "particle corner"]]:

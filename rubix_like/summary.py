@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,8 @@ def summary_lines(cube: Cube, path: str | Path, timings: Mapping[str, float]) ->
     are not zero; masses are shares of the stars' birth mass.
     """
     path = Path(path)
-    lines = [f"Cube written to {path}", _size_line(cube), _flux_line(cube), *_mask_lines(cube)]
+    lines = [f"Cube written to {path}", _size_line(cube), _flux_line(cube), *accuracy_lines(cube.meta)]
+    lines.extend(_mask_lines(cube))
     if cube.counters is not None:
         lines.extend(_counter_lines(cube.counters))
     lines.append(_noise_line(cube))
@@ -49,6 +51,17 @@ def _flux_line(cube: Cube) -> str:
     total = float(white_light(cube).sum()) * 1e-20
     peak = float(np.max(np.asarray(cube.flux), where=np.asarray(cube.mask) == 0, initial=0.0)) * 1e-20
     return f"Total flux {total:.4g} erg/s/cm2, brightest voxel {peak:.4g} erg/s/cm2/Angstrom"
+
+
+def accuracy_lines(meta: Mapping[str, Any]) -> list[str]:
+    """The accuracy of method `basis`, in words; nothing for `direct`."""
+    if "basis_rank" not in meta:
+        return []
+    return [
+        f"Accuracy: {meta['basis_rank']} basis spectra, {meta['basis_velocity_nodes']} velocity nodes of "
+        f"{meta['basis_velocity_step']:.3g} km/s: rms error of any spectrum at most {meta['basis_spectrum_error']:.1e} "
+        f"of its mean (tolerance {meta['tolerance']:g}), {meta['basis_local_error']:.1e} in any one bin"
+    ]
 
 
 def _mask_lines(cube: Cube) -> list[str]:

@@ -33,13 +33,11 @@ class Plan:
 class Tables(eqx.Module):
     """Arrays that no particle changes: arguments of the compiled function, never constants in it.
 
-    `alignment`: rotation to the body axes (None: the axes of the arrays); `velocity_limit`: largest |v_los| in km/s
-    that the tables hold; the stages hold their own tables.
+    `alignment`: rotation to the body axes (None: the axes of the arrays); the stages hold their own tables.
     """
 
     alignment: Float[Array | ndarray, "3 3"] | None
     arcsec_per_kpc: Float[Array | ndarray, ""]
-    velocity_limit: Float[Array | ndarray, ""]
     grid: SpaxelGrid
     scene: tuple[AbstractSceneStage, ...]
     paint: tuple[AbstractComponent, ...]

@@ -127,7 +127,7 @@ def test_numeric_text_is_a_number():
         ({"observation.dec": -91}, ["observation.dec: expected a number >= -90, got -91"]),
         ({"observation.align": "star"}, ["expected one of stars, none, got 'star'; did you mean 'stars'?"]),
         ({"observation": None}, ["observation: expected a section", "got null"]),
-        ({"engine.method": "basis"}, ["engine.method: expected one of auto, direct, got 'basis'"]),
+        ({"engine.method": "bases"}, ["engine.method: expected one of auto, basis, direct, got 'bases'"]),
         ({"engine.deposit": "csi"}, ["expected one of nearest, cic, tsc, got 'csi'; did you mean 'cic'?"]),
         ({"engine.precision": "float16"}, ["expected one of float32, float64"]),
         ({"engine.chunk": 0}, ["engine.chunk: expected a number >= 1, got 0"]),

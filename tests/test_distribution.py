@@ -1,4 +1,7 @@
-"""Particles over devices: the same cube and gradient on any number of them, one sum, nothing captured or moved."""
+"""Particles over devices: the same cube and gradient on any number of them, one sum, nothing captured or moved.
+
+By both methods; what takes longer by `basis` runs with --slow.
+"""
 
 import functools
 import logging
@@ -30,6 +33,8 @@ GRADIENT_TOLERANCE = {"float32": 1e-3, "float64": 1e-10}
 """The flux's slope in velocity is a difference of neighbouring bins: it has 3 digits less than the flux."""
 
 QUICK = ("divisible by neither", "fewer than devices")
+METHODS = ("direct", "basis")
+DIRECT_IS_QUICK = ("direct", pytest.param("basis", marks=pytest.mark.slow))
 FAST_COMPILER = {"xla_backend_optimization_level": 0}
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
@@ -56,7 +61,16 @@ def disc(n):
     )
 
 
-def config(precision="float64", chunk=CHUNK, **sections):
+def disc_with_fast_stars():
+    """Three of 200 stars at 2500 km/s; the 64 fastest hold next to no light, so `basis` paints them one by one."""
+    stars = disc(200).stars
+    velocity, mass = stars.velocity.copy(), stars.initial_mass.copy()
+    velocity[[3, 90, 199]] = np.array([[1500.0, 0.0, 2000.0], [0.0, 1500.0, -2000.0], [2500.0, 0.0, 0.0]])
+    mass[np.argsort(np.linalg.norm(velocity, axis=1))[-64:]] *= 1e-4
+    return Galaxy(stars=eqx.tree_at(lambda s: (s.velocity, s.initial_mass), stars, (velocity, mass)))
+
+
+def config(method="direct", precision="float64", chunk=CHUNK):
     """Face-on, with PSF, LSF (wider than the library's) and noise; `cic` so that positions have gradients.
 
     One star has no disc to align.
@@ -71,23 +85,22 @@ def config(precision="float64", chunk=CHUNK, **sections):
                 "lsf": {"fwhm": "25 Angstrom"},
                 "wavelength": {"start": 4800, "stop": 4950, "step": "5 Angstrom"},
             },
-            "engine": {"precision": precision, "chunk": chunk, "deposit": "cic"},
+            "engine": {"method": method, "precision": precision, "chunk": chunk, "deposit": "cic"},
             "noise": {"signal_to_noise": 30, "seed": 3},
-            **sections,
         }
     )
 
 
 @functools.cache
-def pipeline_for(n, n_devices, chunk=CHUNK, precision="float64"):
+def pipeline_for(method, n, n_devices, chunk=CHUNK, precision="float64"):
     align = {"overrides": {"observation.align": "none"}} if n < 3 else {}
-    settings = load_config(config(precision, chunk), **align)
+    settings = load_config(config(method, precision, chunk), **align)
     return Pipeline.from_config(settings, disc(n), mesh=make_mesh(n_devices))
 
 
 @functools.cache
-def cube_of(n, n_devices, chunk, precision="float64"):
-    return pipeline_for(n, n_devices, chunk, precision)(disc(n))
+def cube_of(method, n, n_devices, chunk, precision="float64"):
+    return pipeline_for(method, n, n_devices, chunk, precision)(disc(n))
 
 
 def weighted_sum(flux):
@@ -96,9 +109,9 @@ def weighted_sum(flux):
 
 
 @functools.cache
-def gradient_of(n, n_devices, chunk, precision="float64"):
+def gradient_of(method, n, n_devices, chunk, precision="float64"):
     """Gradients of a weighted sum of the cube with respect to stars and parameters."""
-    pipeline = pipeline_for(n, n_devices, chunk, precision)
+    pipeline = pipeline_for(method, n, n_devices, chunk, precision)
     gradient = jax.grad(lambda arguments: weighted_sum(pipeline(*arguments).flux))
     arguments = (disc(n), pipeline.parameters)
     return jax.tree.map(np.asarray, jax.jit(gradient, compiler_options=FAST_COMPILER)(arguments))
@@ -113,71 +126,134 @@ def relative_difference(found, expected):
 
 
 def rows(*quick):
-    """All sizes in both precisions; those that are not `quick` run with --slow."""
-    every = [(size, precision) for size in SIZES for precision in CUBE_TOLERANCE]
+    """All sizes in both precisions by both methods; those that are not `quick` run with --slow."""
+    every = [(method, size, precision) for method in METHODS for size in SIZES for precision in CUBE_TOLERANCE]
+    assert set(quick) <= set(every)
     return [pytest.param(*row, marks=() if row in quick else pytest.mark.slow) for row in every]
 
 
 @pytest.mark.parametrize(
-    ("size", "precision"),
-    rows(("divisible by neither", "float32"), ("divisible by neither", "float64"), ("fewer than devices", "float64")),
+    ("method", "size", "precision"),
+    rows(
+        ("direct", "divisible by neither", "float32"),
+        ("direct", "divisible by neither", "float64"),
+        ("direct", "fewer than devices", "float64"),
+        ("basis", "divisible by neither", "float64"),
+    ),
 )
-def test_cube_of_eight_devices_in_small_chunks_is_that_of_one_in_one(size, precision):
+def test_cube_of_eight_devices_in_small_chunks_is_that_of_one_in_one(method, size, precision):
     """Face-on alignment, PSF, LSF and noise on: flux, variance and mean velocity."""
     tolerance = CUBE_TOLERANCE[precision]
-    found, expected = (cube_of(SIZES[size], *how, precision) for how in ((8, CHUNK), (1, WHOLE)))
+    found, expected = (cube_of(method, SIZES[size], *how, precision) for how in ((8, CHUNK), (1, WHOLE)))
+    assert_same_cube(found, expected, tolerance)
     assert found.flux.dtype == np.dtype(precision)
-    assert relative_difference(found.flux, expected.flux) < tolerance
-    assert relative_difference(found.variance, expected.variance) < 2 * tolerance
-    assert relative_difference(found.mean_v_los, expected.mean_v_los) < 20 * tolerance
+
+
+def assert_same_cube(found, expected, tolerance):
+    for name, times in (("flux", 1), ("variance", 2), ("mean_v_los", 20)):
+        assert relative_difference(getattr(found, name), getattr(expected, name)) < times * tolerance, name
     for name, count in vars(expected.counters).items():
         np.testing.assert_allclose(getattr(found.counters, name), count, rtol=tolerance, err_msg=name)
 
 
-@pytest.mark.parametrize(("size", "precision"), rows(("divisible by neither", "float64")))
-def test_gradient_of_eight_devices_in_small_chunks_is_that_of_one_in_one(size, precision):
+@pytest.mark.parametrize(
+    ("method", "size", "precision"),
+    rows(("direct", "divisible by neither", "float64"), ("basis", "divisible by neither", "float64")),
+)
+def test_gradient_of_eight_devices_in_small_chunks_is_that_of_one_in_one(method, size, precision):
     """With respect to every property of every star, inside the field and outside, and every parameter."""
-    tolerance = GRADIENT_TOLERANCE[precision]
-    found, expected = (gradient_of(SIZES[size], *how, precision) for how in ((8, CHUNK), (1, WHOLE)))
+    found, expected = (gradient_of(method, SIZES[size], *how, precision) for how in ((8, CHUNK), (1, WHOLE)))
+    assert_same_gradient(found, expected, GRADIENT_TOLERANCE[precision])
+
+
+def assert_same_gradient(found, expected, tolerance):
     for leaf, leaf_1 in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert np.isfinite(leaf).all()
         assert relative_difference(leaf, leaf_1) < tolerance
         np.testing.assert_allclose((leaf * leaf_1).sum() / (leaf_1**2).sum(), 1.0, rtol=tolerance)
 
 
-def test_alignment_and_noise_are_at_work():
+@functools.cache
+def pipeline_with_fast_stars(method, n_devices, chunk, precision="float64"):
+    return Pipeline.from_config(config(method, precision, chunk), disc_with_fast_stars(), mesh=make_mesh(n_devices))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", CUBE_TOLERANCE)
+def test_stars_too_fast_for_the_velocity_nodes(precision):
+    """What `basis` paints one by one: the same cube on eight devices as on one, in the same single sum."""
+    galaxy = disc_with_fast_stars()
+    split, whole = (pipeline_with_fast_stars("basis", *how, precision) for how in ((8, CHUNK), (1, WHOLE)))
+    painter = whole.tables.paint[0].painter
+    assert painter.capacity == 64
+    speed = np.linalg.norm(galaxy.stars.velocity, axis=1)
+    assert 3 <= (speed > float(painter.nodes.limit)).sum() <= 64
+    found, expected = split(galaxy), whole(galaxy)
+    assert_same_cube(found, expected, CUBE_TOLERANCE[precision])
+    assert float(found.counters.n_beyond_velocity) == 0
+    assert_one_sum_outside_any_loop(split.lower(galaxy).compile().as_text())
+    assert constant_bytes(split.trace(galaxy).jaxpr) < 1000
+
+
+@pytest.mark.slow
+def test_gradient_of_stars_too_fast_for_the_velocity_nodes():
+    """The same on eight devices as on one; what such a star adds to the light is what it adds by `direct`."""
+    galaxy, gradients = disc_with_fast_stars(), []
+    fast = np.linalg.norm(galaxy.stars.velocity, axis=1) > 2000
+    assert fast.sum() == 3
+    for method, n_devices, chunk in (("basis", 8, CHUNK), ("basis", 1, WHOLE), ("direct", 1, WHOLE)):
+        pipeline = pipeline_with_fast_stars(method, n_devices, chunk)
+        gradient = jax.grad(lambda own, pipeline=pipeline: weighted_sum(pipeline(own).flux))
+        gradients.append(jax.tree.map(np.asarray, jax.jit(gradient, compiler_options=FAST_COMPILER)(galaxy)))
+    assert_same_gradient(*gradients[:2], GRADIENT_TOLERANCE["float64"])
+    for name in ("initial_mass", "log_age", "velocity"):
+        found, expected = (getattr(gradient.stars, name)[fast] for gradient in gradients[1:])
+        assert relative_difference(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_alignment_and_noise_are_at_work(method):
     """What the comparison above is made of: a tilted disc, turned face-on, with noise."""
-    pipeline = pipeline_for(77, 8)
+    pipeline = pipeline_for(method, 77, 8)
+    assert pipeline.plan.method == method
     alignment = np.asarray(pipeline.tables.alignment)
     np.testing.assert_allclose(abs(alignment[2] @ [0, -np.sin(np.deg2rad(50)), np.cos(np.deg2rad(50))]), 1, atol=0.02)
-    assert pipeline.tables.paint[0].painter.response.n_fine > 2 * pipeline.plan.n_wave
+    painter = pipeline.tables.paint[0].painter
+    if method == "direct":
+        assert painter.response.n_fine > 2 * pipeline.plan.n_wave
+    else:
+        assert painter.nodes.n_node > 4
+        assert 1 < painter.rank < painter.axes.n_template
     assert pipeline.plan.margin > 0
-    cube = cube_of(77, 8, CHUNK)
+    cube = cube_of(method, 77, 8, CHUNK)
     assert (np.asarray(cube.variance) > 0).all()
     assert 0 < float(cube.counters.n_outside) < 77
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_devices", [2, 5, 7])
-def test_any_number_of_devices(n_devices):
-    found, expected = cube_of(77, n_devices, CHUNK), cube_of(77, 1, WHOLE)
+@pytest.mark.parametrize("method", METHODS)
+def test_any_number_of_devices(method, n_devices):
+    found, expected = cube_of(method, 77, n_devices, CHUNK), cube_of(method, 77, 1, WHOLE)
     assert relative_difference(found.flux, expected.flux) < CUBE_TOLERANCE["float64"]
 
 
-def test_the_callers_mesh_of_three_devices():
+@pytest.mark.parametrize("method", DIRECT_IS_QUICK)
+def test_the_callers_mesh_of_three_devices(method):
     """The last three devices (not a power of two), on a mesh made without us."""
     devices = jax.devices()[-3:]
     mesh = jax.make_mesh((3,), ("data",), axis_types=(AxisType.Auto,), devices=devices)
-    cube = Pipeline.from_config(config(), disc(77), mesh=mesh)(disc(77))
+    cube = Pipeline.from_config(config(method), disc(77), mesh=mesh)(disc(77))
     assert cube.flux.sharding.device_set == set(devices)
-    assert relative_difference(cube.flux, cube_of(77, 1, WHOLE).flux) < CUBE_TOLERANCE["float64"]
+    assert relative_difference(cube.flux, cube_of(method, 77, 1, WHOLE).flux) < CUBE_TOLERANCE["float64"]
 
 
-def test_the_same_noise_on_any_number_of_devices():
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_noise_on_any_number_of_devices(method):
     """Noise is drawn once on the sum: the difference of two keys is the same, and sqrt(2) sigma wide."""
     differences = []
     for n_devices, chunk in ((1, WHOLE), (8, CHUNK)):
-        pipeline = pipeline_for(77, n_devices, chunk)
+        pipeline = pipeline_for(method, 77, n_devices, chunk)
         cubes = [pipeline(disc(77), key=jax.random.key(seed)) for seed in (10, 11)]
         differences.append(np.asarray(cubes[0].flux - cubes[1].flux))
         sigma = float(jnp.sqrt(cubes[0].variance[0, 0, 0]))
@@ -196,13 +272,27 @@ def collectives(text):
     return found
 
 
-@pytest.mark.parametrize("size", [pytest.param(s, marks=() if s in QUICK else pytest.mark.slow) for s in SIZES])
-def test_one_sum_outside_any_loop(size):
-    """The same single all-reduce whatever the number of particles."""
-    text = pipeline_for(SIZES[size], 8).lower(disc(SIZES[size])).compile().as_text()
+def assert_one_sum_outside_any_loop(text):
     assert " while(" in text
     assert collectives(text) == [("all-reduce", "ENTRY")]
     assert "while/body" not in "".join(line for line in text.splitlines() if " all-reduce(" in line)
+
+
+ONE_SUM_QUICK = (*(("direct", size) for size in QUICK), ("basis", "divisible by neither"))
+
+
+@pytest.mark.parametrize(
+    ("method", "size"),
+    [
+        pytest.param(method, size, marks=() if (method, size) in ONE_SUM_QUICK else pytest.mark.slow)
+        for method in METHODS
+        for size in SIZES
+    ],
+)
+def test_one_sum_outside_any_loop(method, size):
+    """The same single all-reduce whatever the number of particles."""
+    text = pipeline_for(method, SIZES[size], 8).lower(disc(SIZES[size])).compile().as_text()
+    assert_one_sum_outside_any_loop(text)
 
 
 def test_a_collective_in_a_loop_and_a_gather_would_be_seen():
@@ -233,14 +323,16 @@ def constant_bytes(jaxpr):
     return total
 
 
-def test_nothing_big_is_captured():
-    traced = pipeline_for(77, 8).trace(disc(77)).jaxpr
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_big_is_captured(method):
+    traced = pipeline_for(method, 77, 8).trace(disc(77)).jaxpr
     assert constant_bytes(traced) < 1000
 
 
-def test_a_captured_table_would_be_seen():
+@pytest.mark.parametrize("method", METHODS)
+def test_a_captured_table_would_be_seen(method):
     """The same model with its tables in a closure holds all of them."""
-    pipeline = pipeline_for(77, 8)
+    pipeline = pipeline_for(method, 77, 8)
     tables, parameters, placed, key = pipeline.arguments(disc(77))
     host = jax.tree.map(np.asarray, tables)
 
@@ -248,7 +340,9 @@ def test_a_captured_table_would_be_seen():
         return observe(pipeline.plan, pipeline.mesh, host, parameters, galaxy, key)
 
     found = constant_bytes(jax.jit(captured).trace(parameters, placed, key).jaxpr)
-    assert found >= tables.paint[0].painter.table.spectra.nbytes > 1000
+    painter = tables.paint[0].painter
+    biggest = painter.table.spectra if method == "direct" else painter.matrix
+    assert found >= biggest.nbytes > 1000
 
 
 def compilations(caplog, function):
@@ -259,12 +353,14 @@ def compilations(caplog, function):
     return sum("Finished XLA compilation of jit(observe)" in record.getMessage() for record in caplog.records)
 
 
-def test_what_shares_a_compilation(caplog):
+@pytest.mark.parametrize("method", METHODS)
+def test_what_shares_a_compilation(method, caplog):
     """A galaxy of the same size class, other parameters, another key, another pipeline with the same plan."""
-    pipeline = Pipeline.from_config(config(chunk=5), disc(77), mesh=make_mesh(2))
+    own = config(method, chunk=5)
+    pipeline = Pipeline.from_config(own, disc(77), mesh=make_mesh(2))
     parameters = eqx.tree_at(lambda p: p.observation.inclination, pipeline.parameters, jnp.asarray(33.0))
     narrower = eqx.tree_at(lambda p: p.instrument.psf.fwhm, pipeline.parameters, jnp.asarray(0.3))
-    turned = load_config(config(chunk=5), {"observation.inclination": "20 deg", "observation.offset": [0.1, 0]})
+    turned = load_config(own, {"observation.inclination": "20 deg", "observation.offset": [0.1, 0]})
     assert compilations(caplog, lambda: pipeline(disc(77))) == 1
     again = {
         "the same galaxy": lambda: pipeline(disc(77)),
@@ -278,12 +374,13 @@ def test_what_shares_a_compilation(caplog):
 
 
 @pytest.mark.parametrize("as_array", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
-def test_the_callers_objects_are_unchanged(as_array):
+@pytest.mark.parametrize("method", METHODS)
+def test_the_callers_objects_are_unchanged(method, as_array):
     galaxy = jax.tree.map(as_array, disc(77))
-    parameters = pipeline_for(77, 8).parameters
+    parameters = pipeline_for(method, 77, 8).parameters
     leaves = jax.tree.leaves((galaxy, parameters))
     before = [np.asarray(leaf).tobytes() for leaf in leaves]
-    pipeline = Pipeline.from_config(config(), galaxy, mesh=make_mesh(8))
+    pipeline = Pipeline.from_config(config(method), galaxy, mesh=make_mesh(8))
     pipeline(galaxy, parameters)
     after = jax.tree.leaves((galaxy, parameters))
     assert all(now is then for now, then in zip(after, leaves, strict=True))
@@ -291,8 +388,9 @@ def test_the_callers_objects_are_unchanged(as_array):
     assert galaxy.stars.weight is None
 
 
-def test_particles_are_split_and_results_stay_on_their_devices():
-    pipeline = pipeline_for(77, 8)
+@pytest.mark.parametrize("method", METHODS)
+def test_particles_are_split_and_results_stay_on_their_devices(method):
+    pipeline = pipeline_for(method, 77, 8)
     tables, parameters, placed, key = pipeline.arguments(disc(77))
     assert placed.stars.position.sharding.spec == PartitionSpec("data", None)
     assert {len(shard.data) for shard in placed.stars.position.addressable_shards} == {10}
@@ -305,17 +403,18 @@ def test_particles_are_split_and_results_stay_on_their_devices():
         assert leaf.sharding.device_set == set(jax.devices())
 
 
-def test_gradient_of_a_pipeline_and_a_placed_galaxy():
+@pytest.mark.parametrize("method", DIRECT_IS_QUICK)
+def test_gradient_of_a_pipeline_and_a_placed_galaxy(method):
     """jit and grad over the pipeline itself, a pytree, and over particles that already lie on the mesh.
 
     Padding has no gradient, and what it repeats (the last particle) gets none of it.
     """
-    pipeline = pipeline_for(77, 8)
+    pipeline = pipeline_for(method, 77, 8)
     placed = shard(disc(77), pipeline.mesh)
     assert len(placed.stars.initial_mass) == 80
     gradient = eqx.filter_grad(lambda both: weighted_sum(both[0](both[1]).flux))
     of_pipeline, of_placed = eqx.filter_jit(gradient, compiler_options=FAST_COMPILER)((pipeline, placed))
-    expected, of_parameters = gradient_of(77, 1, WHOLE)
+    expected, of_parameters = gradient_of(method, 77, 1, WHOLE)
     for leaf, leaf_1 in zip(jax.tree.leaves(of_pipeline.parameters), jax.tree.leaves(of_parameters), strict=True):
         assert relative_difference(leaf, leaf_1) < GRADIENT_TOLERANCE["float64"]
     for name in ("position", "velocity", "initial_mass", "log_age", "metallicity"):
@@ -327,11 +426,12 @@ def test_gradient_of_a_pipeline_and_a_placed_galaxy():
 
 
 @pytest.mark.slow
-def test_compile_time_is_reported(record_property):
+@pytest.mark.parametrize("method", METHODS)
+def test_compile_time_is_reported(method, record_property):
     """Seconds to compile on one device and on eight; NIFTy met a factor of ten."""
     seconds = {}
     for n_devices in (1, 8):
-        lowered = Pipeline.from_config(config(chunk=6), disc(77), mesh=make_mesh(n_devices)).lower(disc(77))
+        lowered = Pipeline.from_config(config(method, chunk=6), disc(77), mesh=make_mesh(n_devices)).lower(disc(77))
         start = time.perf_counter()
         lowered.compile()
         seconds[n_devices] = time.perf_counter() - start

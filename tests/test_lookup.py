@@ -1,81 +1,114 @@
-"""Look-up in (log age, log Z) against scipy's bilinear interpolation."""
+"""Look-up in (log Z, log age) against scipy's bilinear interpolation, and the coordinates that stars have there."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.interpolate import RegularGridInterpolator
 
-from rubix_like.lookup import TemplateTable, bracket
+from rubix_like import Scene, load_config, load_ssp
+from rubix_like.lookup import TemplateAxes, TemplateTable, bracket
+from rubix_like.planning import make_setup
+from rubix_like.stages import PAINT_STAGES
 
 GENERATOR = np.random.default_rng(8)
 LOG_AGE = np.array([6.0, 6.5, 8.0, 9.3, 10.1])
-METALLICITY = np.array([1e-4, 4e-3, 0.02, 0.05])
+LOG_Z = np.log10([1e-4, 4e-3, 0.02, 0.05])
 SPECTRA = GENERATOR.random((4, 5, 7))
-TABLE = TemplateTable(SPECTRA, LOG_AGE, np.log10(METALLICITY))
+AXES = TemplateAxes((LOG_Z, LOG_AGE), ("metallicity", "age"))
+TABLE = TemplateTable(SPECTRA.reshape(20, 7), AXES)
 
 
-def spectra_at(log_age, metallicity, table=TABLE):
-    return table.spectra_at(table.corners(jnp.asarray(log_age), jnp.asarray(metallicity)))
+@jax.jit
+def look_up(table, coordinates):
+    return table.spectra_at(table.axes.corners(coordinates))
 
 
-def test_bilinear_in_log_age_and_log_metallicity():
-    log_age, log_z = GENERATOR.uniform(6.0, 10.1, 300), GENERATOR.uniform(-4.0, np.log10(0.05), 300)
-    expected = RegularGridInterpolator((np.log10(METALLICITY), LOG_AGE), SPECTRA)(np.stack([log_z, log_age], axis=1))
-    np.testing.assert_allclose(np.asarray(spectra_at(log_age, 10**log_z)), expected, rtol=1e-12)
+def spectra_at(*coordinates, table=TABLE):
+    return look_up(table, tuple(jnp.asarray(own) for own in coordinates))
+
+
+def outside(name, log_z, log_age, axes=AXES):
+    return np.asarray(axes.outside(name, (jnp.asarray(log_z), jnp.asarray(log_age))))
+
+
+def test_bilinear():
+    log_z, log_age = GENERATOR.uniform(LOG_Z[0], LOG_Z[-1], 300), GENERATOR.uniform(6.0, 10.1, 300)
+    expected = RegularGridInterpolator((LOG_Z, LOG_AGE), SPECTRA)(np.stack([log_z, log_age], axis=1))
+    np.testing.assert_allclose(np.asarray(spectra_at(log_z, log_age)), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [(6,), (3, 1), (2, 3, 4)])
+def test_any_number_of_axes_and_nodes(sizes):
+    """One axis, one of a single node, three."""
+    nodes = [np.cumsum(GENERATOR.uniform(0.1, 1.0, size)) for size in sizes]
+    names = ("first", "second", "third")[: len(sizes)]
+    values, axes = GENERATOR.random((*sizes, 2)), TemplateAxes(tuple(nodes), names)
+    assert (axes.n_template, axes.n_corner) == (np.prod(sizes), 2 ** len(sizes))
+    where = [GENERATOR.uniform(own[0], own[-1], 50) for own in nodes]
+    several = [axis for axis, size in enumerate(sizes) if size > 1]
+    function = RegularGridInterpolator([nodes[axis] for axis in several], values.reshape(*np.array(sizes)[several], 2))
+    expected = function(np.stack([where[axis] for axis in several], axis=1))
+    found = spectra_at(*where, table=TemplateTable(values.reshape(-1, 2), axes))
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12)
+
+
+def test_weights_are_shares():
+    log_z, log_age = GENERATOR.uniform(-6.0, 0.0, 300), GENERATOR.uniform(0.0, 12.0, 300)
+    corners = eqx.filter_jit(AXES.corners)((jnp.asarray(log_z), jnp.asarray(log_age)))
+    assert (AXES.n_template, AXES.n_corner) == (20, 4)
+    assert corners.index.shape == corners.weight.shape == (300, 4)
+    assert np.asarray(corners.weight).min() >= 0
+    np.testing.assert_allclose(np.asarray(corners.weight).sum(axis=1), 1.0, rtol=1e-14)
+    assert 0 <= np.asarray(corners.index).min() <= np.asarray(corners.index).max() < 20
 
 
 def test_nodes_are_exact():
     metal, age = np.meshgrid(np.arange(4), np.arange(5), indexing="ij")
-    found = spectra_at(LOG_AGE[age.ravel()], METALLICITY[metal.ravel()])
+    found = spectra_at(LOG_Z[metal.ravel()], LOG_AGE[age.ravel()])
     np.testing.assert_allclose(np.asarray(found), SPECTRA.reshape(20, 7), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("log_age", "metallicity", "corner"),
-    [(0.0, 1e-9, (0, 0)), (3.0, 0.9, (3, 0)), (10.3, 1e-9, (0, 4)), (10.3, 0.9, (3, 4)), (0.0, 0.0, (0, 0))],
+    ("log_z", "log_age", "corner"),
+    [(-9.0, 0.0, (0, 0)), (-0.05, 3.0, (3, 0)), (-9.0, 10.3, (0, 4)), (-0.05, 10.3, (3, 4)), (-300.0, 0.0, (0, 0))],
 )
-def test_beyond_the_table_its_edge_is_taken(log_age, metallicity, corner):
-    np.testing.assert_allclose(np.asarray(spectra_at([log_age], [metallicity]))[0], SPECTRA[corner], rtol=1e-12)
+def test_beyond_the_table_its_edge_is_taken(log_z, log_age, corner):
+    np.testing.assert_allclose(np.asarray(spectra_at([log_z], [log_age]))[0], SPECTRA[corner], rtol=1e-12)
 
 
 def test_what_is_counted_as_outside():
-    np.testing.assert_array_equal(
-        np.asarray(TABLE.outside_age(jnp.asarray([5.9, 6.0, 8.0, 10.1, 10.11]))), [True, False, False, False, True]
-    )
-    np.testing.assert_array_equal(
-        np.asarray(TABLE.outside_metallicity(jnp.asarray([0.0, 9e-5, 1e-4, 0.02, 0.05, 0.0501]))),
-        [True, True, False, False, False, True],
-    )
-
-
-def test_the_edges_of_the_table_are_inside_in_float32():
-    """log10 and back must not push a star at the last node out."""
-    table = jax.tree.map(lambda leaf: jnp.asarray(leaf, "float32"), TABLE)
-    assert not np.asarray(table.outside_metallicity(jnp.asarray(METALLICITY, "float32"))).any()
-    assert not np.asarray(table.outside_age(jnp.asarray(LOG_AGE, "float32"))).any()
+    """Each axis by itself, whatever the other says; up to 1e-6 dex beyond the last node is rounding."""
+    log_age = [5.9, 6.0, 8.0, 10.1, 10.11, 6.0 - 9e-7, 6.0 - 1.1e-6, 10.1 + 9e-7, 10.1 + 1.1e-6]
+    expected = [True, False, False, False, True, False, True, False, True]
+    for log_z in (-9.0, -2.0, 0.0):
+        np.testing.assert_array_equal(outside("age", np.full(9, log_z), log_age), expected)
+    log_z = np.log10([1e-12, 9e-5, 1e-4, 0.02, 0.05, 0.0501])
+    log_z = [*log_z, LOG_Z[0] - 9e-7, LOG_Z[0] - 1.1e-6, LOG_Z[-1] + 9e-7, LOG_Z[-1] + 1.1e-6]
+    expected = [True, True, False, False, False, True, False, True, False, True]
+    for log_age in (0.0, 8.0, 11.0):
+        np.testing.assert_array_equal(outside("metallicity", log_z, np.full(10, log_age)), expected)
 
 
 def test_gradient_is_the_slope_between_templates():
-    log_age, metallicity = 8.7, 0.01
+    log_age, log_z = 8.7, -2.0
 
-    def total(age, z):
-        return spectra_at(age[None], z[None]).sum()
+    def total(z, age):
+        return spectra_at(z[None], age[None]).sum()
 
-    by_age, by_z = jax.grad(total, argnums=(0, 1))(jnp.asarray(log_age), jnp.asarray(metallicity))
-    t = (np.log10(metallicity) - np.log10(4e-3)) / np.log10(0.02 / 4e-3)
-    s = (log_age - 8.0) / 1.3
+    by_z, by_age = jax.jit(jax.grad(total, argnums=(0, 1)))(jnp.asarray(log_z), jnp.asarray(log_age))
+    t, s = (log_z - LOG_Z[1]) / (LOG_Z[2] - LOG_Z[1]), (log_age - 8.0) / 1.3
     light = SPECTRA.sum(axis=-1)
     expected_age = ((1 - t) * (light[1, 3] - light[1, 2]) + t * (light[2, 3] - light[2, 2])) / 1.3
-    slope = ((1 - s) * (light[2, 2] - light[1, 2]) + s * (light[2, 3] - light[1, 3])) / np.log10(0.02 / 4e-3)
+    slope = (1 - s) * (light[2, 2] - light[1, 2]) + s * (light[2, 3] - light[1, 3])
     np.testing.assert_allclose(float(by_age), expected_age, rtol=1e-10)
-    np.testing.assert_allclose(float(by_z), slope / (metallicity * np.log(10)), rtol=1e-10)
+    np.testing.assert_allclose(float(by_z), slope / (LOG_Z[2] - LOG_Z[1]), rtol=1e-10)
 
 
 def test_gradient_beyond_the_table_is_zero_and_finite():
-    gradient = jax.grad(lambda age, z: spectra_at(age, z).sum(), argnums=(0, 1))(
-        jnp.asarray([0.0, 10.3, 5.0]), jnp.asarray([0.0, 0.9, 1e-9])
-    )
+    slope = jax.jit(jax.grad(lambda z, age: spectra_at(z, age).sum(), argnums=(0, 1)))
+    gradient = slope(jnp.asarray([-12.0, -0.05, -9.0]), jnp.asarray([0.0, 10.3, 5.0]))
     np.testing.assert_array_equal(np.asarray(gradient), 0.0)
 
 
@@ -83,3 +116,73 @@ def test_bracket():
     index, fraction = bracket(jnp.asarray([-1.0, 0.0, 1.0, 2.5, 4.0, 9.0]), jnp.asarray([0.0, 1.0, 4.0]))
     np.testing.assert_array_equal(np.asarray(index), [0, 0, 1, 1, 1, 1])
     np.testing.assert_allclose(np.asarray(fraction), [0.0, 0.0, 0.0, 0.5, 1.0, 1.0])
+
+
+# ---------------------------------------------------------------- the coordinates of stars
+
+
+@pytest.fixture(scope="module")
+def stars():
+    config = load_config(
+        {
+            "observation": {"redshift": 0, "distance": "10 Mpc", "align": "none"},
+            "instrument": {"name": "muse", "fov": "1 arcsec", "wavelength": {"start": 5000, "stop": 5020}},
+            "engine": {"method": "direct", "precision": "float64"},
+        }
+    )
+    return PAINT_STAGES.find("stars").build(make_setup(config, load_ssp("popstar"), None), {})
+
+
+def scene(metallicity, log_age, dtype="float64"):
+    n = len(metallicity)
+    return Scene(
+        position=jnp.zeros((n, 3), dtype),
+        velocity=jnp.zeros((n, 3), dtype),
+        initial_mass=jnp.ones(n, dtype),
+        log_age=jnp.asarray(log_age, dtype),
+        metallicity=jnp.asarray(metallicity, dtype),
+        weight=jnp.ones(n, dtype),
+    )
+
+
+def test_stars_lie_at_their_log_metallicity_and_log_age(stars):
+    assert stars.painter.axes.names == ("metallicity", "age")
+    found = stars.coordinates(scene([1e-4, 0.02, 0.05], [6.0, 8.0, 10.0]))
+    np.testing.assert_allclose(np.asarray(found), [np.log10([1e-4, 0.02, 0.05]), [6.0, 8.0, 10.0]], rtol=1e-14)
+
+
+def test_the_edges_of_the_library_are_inside_in_float32(stars):
+    """log10 and back must not push a star at the last node out, nor float32."""
+    library = load_ssp("popstar")
+    metal, age = (x.ravel() for x in np.meshgrid(library.metallicity, library.log_age))
+    axes = jax.tree.map(lambda leaf: jnp.asarray(leaf, "float32"), stars.painter.axes)
+    coordinates = stars.coordinates(scene(metal, age, "float32"))
+    assert not any(np.asarray(axes.outside(name, coordinates)).any() for name in axes.names)
+    beyond = stars.coordinates(scene(metal * 1.001, age + 1e-3, "float32"))
+    counted = [np.asarray(axes.outside(name, beyond)).sum() for name in axes.names]
+    assert counted == [len(library.log_age), len(library.metallicity)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_stars_without_metals_are_outside_with_finite_spectra_and_gradients(stars, dtype):
+    """log10 of Z = 0 and its slope are finite; the star shines like the library's lowest Z, and its Z has no slope."""
+    table = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), stars.painter.table)
+
+    @jax.jit
+    def light(metallicity, log_age):
+        return spectra_at(*stars.coordinates(scene(metallicity, log_age, dtype)), table=table).sum()
+
+    lowest = load_ssp("popstar").metallicity[0]
+    coordinates = stars.coordinates(scene([0.0, lowest], [8.0, 8.0], dtype))
+    assert np.isfinite(np.asarray(coordinates)).all()
+    np.testing.assert_array_equal(np.asarray(table.axes.outside("metallicity", coordinates)), [True, False])
+    where = jnp.asarray([0.0], dtype), jnp.asarray([8.03], dtype)
+    np.testing.assert_allclose(light(*where), light(jnp.asarray([lowest], dtype), where[1]), rtol=1e-6)
+    slopes = jax.jit(jax.grad(light, argnums=(0, 1)))
+    by_metallicity, by_age = slopes(*where)
+    assert float(by_metallicity[0]) == 0
+    assert np.isfinite(float(by_age[0]))
+    assert float(by_age[0]) != 0
+    inside = float(slopes(jnp.asarray([0.01], dtype), where[1])[0][0])
+    assert np.isfinite(inside)
+    assert inside != 0

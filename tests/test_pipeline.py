@@ -123,10 +123,14 @@ def test_alignment_needs_a_galaxy():
         Pipeline.from_config("quickstart")
 
 
-def test_without_a_galaxy(pipeline):
-    """Built from settings alone, for galaxies to come."""
-    built = Pipeline.from_config(settings(engine={"precision": "float64", "velocity_range": 1000}))
-    np.testing.assert_allclose(np.asarray(built(stars()).flux), np.asarray(pipeline(stars()).flux), rtol=1e-12)
+@pytest.mark.parametrize("method", ["direct", "basis"])
+def test_without_a_galaxy(method):
+    """Built from settings alone, for galaxies to come: the same as with the galaxy."""
+    engine = {"method": method, "precision": "float64", "velocity_range": 1000}
+    without, built = (Pipeline.from_config(settings(engine=engine), galaxy) for galaxy in (None, stars()))
+    assert without.plan == built.plan
+    assert eqx.tree_equal(without.tables, built.tables)
+    np.testing.assert_array_equal(np.asarray(without(stars()).flux), np.asarray(built(stars()).flux))
 
 
 @pytest.mark.parametrize("field", ["position", "velocity", "initial_mass", "log_age", "metallicity"])

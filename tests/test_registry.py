@@ -1,12 +1,17 @@
 """Plug-ins: built-in members by name, members of other distributions by entry point."""
 
 import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from rubix_like import load_config, load_ssp
 from rubix_like.errors import ConfigError
-from rubix_like.methods import METHODS, find_painter, resolve_method
+from rubix_like.lookup import TemplateAxes
+from rubix_like.methods import METHODS, build_painter
 from rubix_like.painter import AbstractPainter
+from rubix_like.planning import make_setup
 from rubix_like.readers import READERS
 from rubix_like.registry import Registry
 from rubix_like.ssp import FORMATS
@@ -66,9 +71,35 @@ def test_groups_and_kinds_differ():
     assert len({registry.group for registry in ALL}) == len({registry.kind for registry in ALL}) == len(ALL)
 
 
-def test_methods():
-    assert resolve_method("auto") in METHODS.names()
-    assert issubclass(find_painter("auto"), AbstractPainter)
-    assert find_painter("auto") is find_painter(resolve_method("auto"))
+def setup_for(method):
+    """A field of one spaxel, 21 bins."""
+    wavelength = {"start": 5000, "stop": 5100, "step": 5}
+    config = load_config(
+        {
+            "observation": {"redshift": 0, "distance": "10 Mpc", "align": "none"},
+            "instrument": {"name": "muse", "fov": "0.2 arcsec", "psf": None, "wavelength": wavelength},
+            "engine": {"method": method, "velocity_range": 500},
+        }
+    )
+    return make_setup(config, load_ssp("popstar"), None)
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_method_builds_a_painter_of_the_templates_it_is_given(name):
+    """Two templates on the library's wavelengths, on axes of any names; as fast as the setup says."""
+    setup = setup_for(name)
+    axes = TemplateAxes((np.array([0.0]), np.array([1.0, 2.0])), ("one", "other"))
+    templates = np.asarray(setup.library.spectra)[2, [30, 60]]
+    painter = build_painter(templates, axes, setup)
+    assert setup.method == name
+    assert isinstance(painter, AbstractPainter)
+    assert painter.axes.names == ("one", "other")
+    assert painter.axes.n_template == 2
+    np.testing.assert_allclose(float(painter.velocity_limit), 500.0, rtol=1e-6)
+
+
+def test_an_unknown_method_is_refused():
+    setup = setup_for("direct")
+    templates, axes = np.ones((1, len(setup.library.rest_wavelength))), TemplateAxes((np.zeros(1),), ("one",))
     with pytest.raises(ConfigError, match="unknown method 'dirct'; did you mean 'direct'"):
-        find_painter("dirct")
+        build_painter(templates, axes, replace(setup, method="dirct"))

@@ -1,7 +1,10 @@
 """What every registered stage, component, reader and SSP layout must do; a newcomer is tested on arrival.
 
 No light is made or lost, gradients are finite, other numbers need no other compilation, shards are the whole.
+Components are painted by every method.
 """
+
+import functools
 
 import equinox as eqx
 import h5py
@@ -12,15 +15,16 @@ import pytest
 from astropy.io import fits
 from jax.sharding import PartitionSpec
 
-from rubix_like import ConfigError, Pipeline, Scene, load_config, load_ssp, make_mesh, shard, validate
-from rubix_like.lookup import TemplateTable
+from rubix_like import ConfigError, Galaxy, Pipeline, Scene, Stars, load_config, load_ssp, make_mesh, shard, validate
+from rubix_like.methods import METHODS
+from rubix_like.model import observe
 from rubix_like.parameters import Parameters
 from rubix_like.planning import make_setup
 from rubix_like.readers import READERS, load
 from rubix_like.spaxels import CORNERS, SpaxelGrid
 from rubix_like.ssp import FORMATS, import_library
 from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES, PaintedCube
-from rubix_like.tables import as_dtype
+from rubix_like.tables import Plan, Tables, as_dtype
 
 N_STARS = 48
 GENERATOR = np.random.default_rng(12)
@@ -47,7 +51,7 @@ def run(**changes):
                 "lsf": {"fwhm": "25 Angstrom"},
                 "wavelength": {"start": 4800, "stop": 4900, "step": "5 Angstrom"},
             },
-            "engine": {"precision": "float64", "velocity_range": 1000},
+            "engine": {"method": "direct", "precision": "float64", "velocity_range": 1000},
             "noise": {"signal_to_noise": 30},
         },
         changes,
@@ -66,12 +70,18 @@ OTHER_NUMBERS = {
 }
 
 
+@functools.cache
+def setups_for(method):
+    """The same run twice, every continuous number a little different: (setup, parameters) of both."""
+    library = load_ssp("popstar")
+    configs = [run(**{"engine.method": method, **numbers}) for numbers in ({}, OTHER_NUMBERS)]
+    return [(make_setup(config, library, None), Parameters.build(config, "float64")) for config in configs]
+
+
 @pytest.fixture(scope="module")
 def setups():
-    """The same run twice, every continuous number a little different."""
-    library = load_ssp("popstar")
-    configs = (run(), run(**OTHER_NUMBERS))
-    return [(make_setup(config, library, None), Parameters.build(config, "float64")) for config in configs]
+    """For stages that do not depend on the method."""
+    return setups_for("direct")
 
 
 def build(registry, name, setup):
@@ -111,12 +121,10 @@ def weighted(tree):
     return sum((leaf * jnp.asarray(rng.normal(size=leaf.shape))).sum() for leaf in leaves)
 
 
-def over_devices(function, *, sharded, whole=()):
-    """`function(*whole, sharded)` on 8 devices, each with its part of `sharded`; results put together again."""
-    split, everywhere = PartitionSpec("data"), PartitionSpec()
-    specs = (*(everywhere for _ in whole), split)
-    mapped = jax.shard_map(function, mesh=make_mesh(8), in_specs=specs, out_specs=split)
-    return jax.jit(mapped)(*whole, sharded)
+def over_devices(function, sharded):
+    """`function(sharded)` on 8 devices, each with its part of `sharded`; results put together again."""
+    split = PartitionSpec("data")
+    return jax.jit(jax.shard_map(function, mesh=make_mesh(8), in_specs=split, out_specs=split))(sharded)
 
 
 REGISTRIES = {"scene": SCENE_STAGES, "paint": PAINT_STAGES, "cube": CUBE_STAGES}
@@ -154,22 +162,32 @@ def test_every_scene_stage(name, setups):
     changed = apply(build(SCENE_STAGES, name, other_setup), other_parameters, before)
     assert traces == []
     assert np.abs(np.asarray(changed.position - after.position)).max() > 0
-    assert_close(over_devices(lambda scene: stage(scene, parameters), sharded=before), after)
+    assert_close(over_devices(lambda scene: stage(scene, parameters), before), after)
 
 
-def painted(component, before, deposit="nearest", n=9, scale=0.2):
-    """Flux (spaxel, wave) and moments (spaxel, 2) of a scene."""
-    painter = component.painter
+def painted(component, before, deposit="nearest", n=9, scale=0.2, n_devices=1, chunk=N_STARS):
+    """Flux (spaxel, wave) and moments (spaxel, 2) of a scene, in a model of this component and no other stage."""
+    plan = Plan(method="", deposit=deposit, dtype="float64", n_y=n, n_x=n, margin=0, n_wave=21, chunk=chunk)
     grid = SpaxelGrid(jnp.asarray(scale), n, n, deposit)
-    contribution = painter.contribution(before, *grid.weights(before.position))
-    return painter.project(painter.add(painter.empty(n * n), contribution))
+    tables = Tables(alignment=None, arcsec_per_kpc=jnp.asarray(1.0), grid=grid, scene=(), paint=(component,), cube=())
+    galaxy = Galaxy(stars=Stars(**vars(before)))
+    cube, _ = observe(plan, make_mesh(n_devices), tables, Parameters.build(run(), "float64"), galaxy, None)
+    return cube.flux.reshape(n * n, -1), cube.moments.reshape(n * n, 2)
 
 
-@pytest.mark.parametrize("name", PAINT_STAGES.names())
-def test_every_component_keeps_the_light(name, setups):
+paint = eqx.filter_jit(painted, compiler_options={"xla_backend_optimization_level": 0})
+
+COMPONENTS = [(name, method) for name in PAINT_STAGES.names() for method in METHODS.names()]
+
+
+def component_for(name, method, which=0):
+    return build(PAINT_STAGES, name, setups_for(method)[which][0])
+
+
+@pytest.mark.parametrize(("name", "method"), COMPONENTS)
+def test_every_component_keeps_the_light(name, method):
     """However it is shared among spaxels, whatever their size; light outside is dropped; light follows mass."""
-    component, before = build(PAINT_STAGES, name, setups[0][0]), scene()
-    paint = eqx.filter_jit(painted)
+    component, before = component_for(name, method), scene()
     small = eqx.tree_at(lambda s: s.position, before, before.position * 0.3)
     totals = [np.asarray(paint(component, small, deposit)[0]).sum(axis=0) for deposit in CORNERS]
     assert totals[0].min() > 0
@@ -183,25 +201,40 @@ def test_every_component_keeps_the_light(name, setups):
     assert_close(paint(component, before), paint(component, shining))
 
 
-@pytest.mark.parametrize("name", PAINT_STAGES.names())
-def test_every_component_sums_over_particles(name, setups):
+@pytest.mark.parametrize(("name", "method"), COMPONENTS)
+def test_every_component_sums_over_particles(name, method):
     """Chunks and devices add up; the sums of light and of light times velocity belong together."""
-    component, before = build(PAINT_STAGES, name, setups[0][0]), scene()
-    whole = eqx.filter_jit(painted)(component, before)
-    summed = over_devices(
-        lambda component, scene: jax.tree.map(lambda leaf: leaf[None], painted(component, scene)),
-        whole=(component,),
-        sharded=before,
-    )
-    assert_close(jax.tree.map(lambda leaf: leaf.sum(axis=0), summed), whole)
+    component, before = component_for(name, method), scene()
+    whole = paint(component, before)
+    assert_close(paint(component, before, n_devices=8, chunk=2), whole)
     moving = eqx.tree_at(lambda s: s.velocity, before, jnp.full_like(before.velocity, 70.0))
-    _, moments = eqx.filter_jit(painted)(component, moving)
+    _, moments = paint(component, moving)
     assert_close(moments[:, 1], 70.0 * moments[:, 0])
 
 
 @pytest.mark.parametrize("name", PAINT_STAGES.names())
-def test_every_component_has_finite_gradients_and_one_compilation(name, setups):
-    (setup, _), (other_setup, _) = setups
+@pytest.mark.parametrize("method", [method for method in METHODS.names() if method != "direct"])
+def test_every_component_looks_the_same_by_every_method(name, method):
+    """Every spaxel's spectrum within the tolerance of its mean (rms), without a line spread; its light and velocity."""
+    fine = {"instrument.lsf": None, "instrument.wavelength.step": "2.5 Angstrom"}
+    cubes, before = {}, scene()
+    before = eqx.tree_at(lambda s: s.position, before, before.position * 0.5)
+    for own in (method, "direct"):
+        setup = make_setup(run(**{"engine.method": own, **fine}), load_ssp("popstar"), None)
+        cubes[own] = paint(build(PAINT_STAGES, name, setup), before, "cic")
+    lit = np.asarray(cubes["direct"][0]).max(axis=1) > 0
+    assert 30 < lit.sum() < 81
+    assert (np.asarray(cubes[method][0])[~lit] == 0).all()
+    found, expected = (np.asarray(flux)[lit] for flux, _ in cubes.values())
+    error = np.sqrt(((found - expected) ** 2).mean(axis=1)) / expected.mean(axis=1)
+    assert 0 < error.max() < setup.config.engine.tolerance
+    np.testing.assert_allclose(found.sum(axis=1), expected.sum(axis=1), rtol=1e-4)
+    velocity, expected_velocity = (np.asarray(moments[lit, 1] / moments[lit, 0]) for _, moments in cubes.values())
+    np.testing.assert_allclose(velocity, expected_velocity, atol=1.0)
+
+
+@pytest.mark.parametrize(("name", "method"), COMPONENTS)
+def test_every_component_has_finite_gradients_and_one_compilation(name, method):
     traces = []
 
     @eqx.filter_jit
@@ -209,10 +242,10 @@ def test_every_component_has_finite_gradients_and_one_compilation(name, setups):
         traces.append(1)
         return jax.grad(lambda scene: weighted(painted(component, scene, "cic")))(before)
 
-    found = gradient(build(PAINT_STAGES, name, setup), scene())
+    found = gradient(component_for(name, method), scene())
     assert_finite(found)
     assert np.abs(np.asarray(found.velocity[:, 2])).max() > 0
-    gradient(build(PAINT_STAGES, name, other_setup), scene())
+    gradient(component_for(name, method, 1), scene())
     assert traces == [1]
 
 
@@ -380,10 +413,15 @@ def test_every_ssp_layout(name, tmp_path, monkeypatch):
     assert library.spectra.shape == SPECTRA.shape
     energy = np.trapezoid(library.spectra, library.rest_wavelength, axis=-1)
     np.testing.assert_allclose(energy, np.trapezoid(SPECTRA, WAVELENGTH, axis=-1), rtol=2e-6)
-    table = TemplateTable(library.spectra, library.log_age, np.log10(library.metallicity))
+    stars = build(PAINT_STAGES, "stars", make_setup(run(), library, None))
+    table = stars.painter.table
 
-    def light(log_age, metallicity):
-        return table.spectra_at(table.corners(log_age, metallicity)).sum()
+    @jax.jit
+    def light(scene):
+        return table.spectra_at(table.axes.corners(stars.coordinates(scene))).sum()
 
-    edge_cases = jnp.asarray([0.0, 6.0, 8.0, 9.18, 10.3]), jnp.asarray([0.0, 1e-4, 0.01, 0.05, 1.0])
-    assert_finite(jax.grad(light, argnums=(0, 1))(*edge_cases))
+    before, log_age, metallicity = scene(5), [0.0, 6.0, 8.0, 9.18, 10.3], [0.0, 1e-4, 0.01, 0.05, 1.0]
+    edge_cases = eqx.tree_at(
+        lambda s: (s.log_age, s.metallicity), before, (jnp.asarray(log_age), jnp.asarray(metallicity))
+    )
+    assert_finite(jax.grad(light)(edge_cases))

@@ -73,16 +73,16 @@ class EngineSettings(AbstractSettings):
     """How the cube is computed."""
 
     method: str = "auto"
-    """'direct': every particle's spectrum is summed; 'auto': the program chooses."""
+    """'basis': fast, within `tolerance`; 'direct': every particle's spectrum is summed; 'auto': the faster one."""
     tolerance: Annotated[Number, Field(gt=0, lt=1)] = 1e-3
-    """Largest error of an approximate method, relative to a spectrum's mean."""
+    """Of method basis: largest rms error of a spectrum relative to its mean."""
     deposit: Literal["nearest", "cic", "tsc"] = "nearest"
     """How a particle is shared among spaxels: 1, 4 or 9 of them. Only cic and tsc have gradients of positions."""
     chunk: Annotated[Integer, Field(ge=1)] = 8192
     """Particles computed at once on one device."""
     precision: Literal["float32", "float64"] = "float32"
     velocity_range: Annotated[Kms, Field(gt=0)] | None = None
-    """Half width of the velocity grid in km/s; null: from the galaxy."""
+    """Largest |v_los| to be prepared for in km/s; null: from the galaxy."""
 
     @field_validator("method")
     @classmethod

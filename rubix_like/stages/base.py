@@ -42,10 +42,10 @@ class AbstractSceneStage(eqx.Module):
 
 
 class AbstractComponent(eqx.Module):
-    """A kind of particles and how their light is painted (stars; gas lines, dust later).
+    """A kind of particles, the templates that they shine as, and the painter of their light (stars; gas lines later).
 
-    Its particles become a scene, and its painter turns chunks of the scene into a partial: a pytree of sums over
-    particles, added up over devices by one psum.
+    Its particles become a scene; `coordinates` says where between the templates they lie; its painter sums their light
+    into a partial, which one psum adds up over devices.
     """
 
     painter: eqx.AbstractVar[AbstractPainter]
@@ -67,6 +67,10 @@ class AbstractComponent(eqx.Module):
         arcsec_per_kpc: Float[Array | np.ndarray, ""],
     ) -> Scene:
         """These particles in the observer's frame, before the scene stages."""
+
+    @abstractmethod
+    def coordinates(self, scene: Scene) -> tuple[Float[Array, " particle"], ...]:
+        """Their coordinates on the axes of the painter's templates, in that order."""
 
 
 class AbstractCubeStage(eqx.Module):

@@ -3,15 +3,21 @@
 from collections.abc import Mapping
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.galaxy import Galaxy, Stars
-from rubix_like.methods import find_painter
+from rubix_like.lookup import TemplateAxes
+from rubix_like.methods import build_painter
 from rubix_like.painter import AbstractPainter
 from rubix_like.scene import Scene, to_scene
 from rubix_like.setup import Setup
 from rubix_like.stages.base import AbstractComponent, refuse_options
+
+_LOWEST_METALLICITY = 1e-12
+"""Keeps the logarithm and its gradient finite at Z = 0; far below any library."""
 
 
 class StarsComponent(AbstractComponent):
@@ -23,7 +29,10 @@ class StarsComponent(AbstractComponent):
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "StarsComponent":
         """With the painter that `engine.method` names; no options."""
         refuse_options("stars", options)
-        return cls(find_painter(setup.config.engine.method).build(setup))
+        library = setup.library
+        axes = TemplateAxes((np.log10(library.metallicity), library.log_age), ("metallicity", "age"))
+        templates = np.asarray(library.spectra).reshape(axes.n_template, -1)
+        return cls(build_painter(templates, axes, setup))
 
     def particles(self, galaxy: Galaxy) -> Stars:
         """The stars."""
@@ -37,3 +46,7 @@ class StarsComponent(AbstractComponent):
     ) -> Scene:
         """Stars on the body axes, in arcsec."""
         return to_scene(particles, alignment, arcsec_per_kpc)
+
+    def coordinates(self, scene: Scene) -> tuple[Float[Array, " particle"], ...]:
+        """(log10 metallicity, log10 age)."""
+        return jnp.log10(jnp.maximum(scene.metallicity, _LOWEST_METALLICITY)), scene.log_age

@@ -1,0 +1,158 @@
+"""Method `basis`: the same sum at a cost per particle that does not depend on the wavelengths, to a stated accuracy."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+from numpy import ndarray
+
+from rubix_like.accuracy import Accuracy
+from rubix_like.cost import coefficient_seconds, template_seconds
+from rubix_like.cube import Counters
+from rubix_like.direct import DirectPainter, DirectPartial
+from rubix_like.histogram import Spaxels, VelocityNodes, coefficient_histogram, template_histogram
+from rubix_like.lookup import TemplateAxes
+from rubix_like.painter import AbstractPainter, Look
+from rubix_like.spaxels import SpaxelGrid
+
+_LEAST_ROOM = 1 << 29
+"""Bytes for a histogram, or as many as the cube takes."""
+
+_CHUNK_DEPOSITS = 1 << 17
+
+
+class BasisPartial(eqx.Module):
+    """Coefficients per spaxel, (velocity, rank) in one axis, or flux density where that takes less room; moments as for
+    `project`; the outliers' light."""
+
+    painted: Float[Array, "spaxel part"]
+    moments: Float[Array, "spaxel 2"]
+    outliers: DirectPartial | None
+
+
+class BasisPainter(AbstractPainter):
+    """F_p(lambda) = sum over nodes j, basis spectra r of H[p, j, r] M[j, r](lambda).
+
+    H[p, j, r] = sum over templates k of A[p, j, k] C[k, r], where A[p, j, k] = sum_i m_i w_j(v_i) b_k(t_i, Z_i) is how
+    much of template k moves at node j in spaxel p, C the templates' coefficients on the basis and M the basis spectra
+    at each node through the detector (`projection.projection_matrix`). Only A sees particles, or, where that is
+    cheaper, H itself, from the particles' own coefficients (`histogram`).
+
+    `moment_matrix` takes H to the sums of light on the detector and of light times v_los. Stars faster than the nodes,
+    at most `capacity` of them on each device, are painted by `outliers`.
+    """
+
+    axes: TemplateAxes
+    coefficients: Float[Array | ndarray, "template rank"]
+    matrix: Float[Array | ndarray, "velocity_rank wave"]
+    nodes: VelocityNodes
+    moment_matrix: Float[Array | ndarray, "velocity_rank 2"]
+    velocity_limit: Float[Array | ndarray, ""]
+    accuracy: Accuracy
+    outliers: DirectPainter | None
+    capacity: int = eqx.field(static=True)
+
+    @property
+    def rank(self) -> int:
+        """Number of basis spectra."""
+        return self.coefficients.shape[1]
+
+    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[BasisPartial, Counters]:
+        """The histogram of all particles, reduced to coefficients block by block of spaxels, and the outliers."""
+        outliers, overflow = None, jnp.zeros((), self.matrix.dtype)
+        if self.outliers is not None:
+            fast, overflow = self._outliers(look, particles)
+            outliers, _ = self.outliers.paint(look, fast, grid, chunk)  # they are in the counters already
+        painted, moments, counters = self._blocks(look, particles, grid, chunk)
+        counters = eqx.tree_at(lambda c: c.n_beyond_velocity, counters, counters.n_beyond_velocity + overflow)
+        return BasisPartial(painted, moments, outliers), counters
+
+    def project(self, partial: BasisPartial) -> tuple[Float[Array, "spaxel wave"], Float[Array, "spaxel 2"]]:
+        """All spaxels through the detector in one matrix product, and the outliers' light."""
+        flux = partial.painted if self._projects_early else self._seen(partial.painted)
+        if self.outliers is None or partial.outliers is None:
+            return flux, partial.moments
+        light, moments = self.outliers.project(partial.outliers)
+        return flux + light, partial.moments + moments
+
+    def report(self) -> dict[str, int | float]:
+        """Sizes and errors (relative to a spectrum's mean)."""
+        errors = {field.name: float(getattr(self.accuracy, field.name)) for field in dataclasses.fields(Accuracy)}
+        return {
+            "basis_rank": self.rank,
+            "basis_velocity_nodes": self.nodes.n_node,
+            "basis_velocity_step": float(self.nodes.step),
+            "basis_outliers": self.capacity,
+            "basis_spectrum_error": self.accuracy.spectrum_error,
+            **{f"basis_{name}": value for name, value in errors.items()},
+        }
+
+    @property
+    def _projects_early(self) -> bool:
+        """Whether a spaxel's spectrum takes less room than its coefficients."""
+        return self.matrix.shape[0] > self.matrix.shape[1]
+
+    def _seen(self, coefficients: Float[Array, "spaxel coefficient"]) -> Float[Array, "spaxel wave"]:
+        return jnp.matmul(coefficients, self.matrix, precision=lax.Precision.HIGHEST)
+
+    def _blocks(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Array, Array, Counters]:
+        """(painted, moments, counters) of the whole grid, as many spaxels at a time as a histogram has room for."""
+        by_template = self._by_template(len(particles.weight), grid)
+        columns = self.axes.n_template if by_template else self.rank
+        room = max(_LEAST_ROOM, 4 * grid.n_spaxel * self.matrix.shape[1])
+        n_blocks = -(-8 * grid.n_spaxel * self.nodes.n_node * columns // room)
+        size = -(-grid.n_spaxel // n_blocks)
+        deposits = grid.n_corner * 4 * (self.axes.n_corner if by_template else self.rank)
+        chunk = max(1, min(chunk, _CHUNK_DEPOSITS // deposits))
+        reduced = self._of_templates if by_template else self._of_coefficients
+
+        def block(first: Int[Array, ""] | int) -> tuple[Array, Array, Counters]:
+            coefficients, counters = reduced(look, particles, (first, size), chunk)
+            flat = coefficients.reshape(size, -1)
+            moments = jnp.matmul(flat, self.moment_matrix, precision=lax.Precision.HIGHEST)
+            return (self._seen(flat) if self._projects_early else flat), moments, counters
+
+        if n_blocks == 1:
+            return block(0)
+        starts = size * jnp.arange(n_blocks, dtype=jnp.int32)
+        painted, moments, counters = lax.map(jax.checkpoint(block), starts)
+        painted, moments = (x.reshape(n_blocks * size, -1)[: grid.n_spaxel] for x in (painted, moments))
+        return painted, moments, jax.tree.map(lambda leaf: leaf[0], counters)
+
+    def _by_template(self, n_particle: int, grid: SpaxelGrid) -> bool:
+        """Whether it is cheaper to sum per template, and to reduce all templates of all spaxels afterwards."""
+        n_cell = grid.n_spaxel * self.nodes.n_node
+        deposits = n_particle * grid.n_corner
+        per_template = template_seconds(deposits * self.axes.n_corner, n_cell, self.axes.n_template, self.rank)
+        return per_template < coefficient_seconds(deposits, n_cell, self.rank)
+
+    def _of_templates(
+        self, look: Look, particles: Any, spaxels: Spaxels, chunk: int
+    ) -> tuple[Float[Array, "spaxel velocity rank"], Counters]:
+        amounts, counters = template_histogram(look, particles, self.axes, self.nodes, spaxels, chunk)
+        n_template, n_spaxel, n_node = amounts.shape
+        coefficients, exact = jnp.asarray(self.coefficients), lax.Precision.HIGHEST
+        ranked = jnp.matmul(coefficients.T, amounts.reshape(n_template, -1), precision=exact)
+        return jnp.moveaxis(ranked.reshape(self.rank, n_spaxel, n_node), 0, 2), counters
+
+    def _of_coefficients(
+        self, look: Look, particles: Any, spaxels: Spaxels, chunk: int
+    ) -> tuple[Float[Array, "spaxel velocity rank"], Counters]:
+        coefficients = jnp.asarray(self.coefficients)
+        return coefficient_histogram(look, particles, self.axes, self.nodes, spaxels, chunk, coefficients)
+
+    def _outliers(self, look: Look, particles: Any) -> tuple[Any, Float[Array, ""]]:
+        """The particles beyond the nodes, in `capacity` places, and how many there is no place for."""
+        view, _ = look(particles)
+        shining = lax.stop_gradient(particles.weight) > 0
+        fast = shining & (jnp.abs(lax.stop_gradient(view.v_los)) > self.nodes.limit)
+        place = jnp.nonzero(fast, size=self.capacity, fill_value=0)[0].astype(jnp.int32)
+        number = fast.sum(dtype=jnp.int32)
+        used = (jnp.arange(self.capacity, dtype=jnp.int32) < number).astype(view.amount.dtype)
+        chosen = jax.tree.map(lambda leaf: leaf[place], particles)
+        chosen = eqx.tree_at(lambda p: p.weight, chosen, lax.stop_gradient(chosen.weight) * used)
+        return chosen, jnp.maximum(number - self.capacity, 0).astype(view.amount.dtype)

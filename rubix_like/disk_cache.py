@@ -1,0 +1,116 @@
+"""Arrays that took long to work out, kept on disk under the hash of what they were made from.
+
+Nothing depends on it: a file that is missing or damaged is made again, a folder that cannot be written is left alone.
+"""
+
+import hashlib
+import logging
+import os
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from rubix_like.atomic import replacing
+from rubix_like.resources import cache_directory
+
+LIMIT_BYTES: int = 2_000_000_000
+"""The least recently used files are removed so that no more than this is kept."""
+
+_LAYOUT = "1"
+"""Part of every key: to be raised when what is stored, or how it is worked out, changes."""
+
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+
+_LOG = logging.getLogger("rubix_like")
+
+
+def key_of(*parts: Any) -> str:
+    """The hash of arrays (values, shapes and types) and of anything else by its text."""
+    digest = hashlib.blake2b(_LAYOUT.encode(), digest_size=20)
+    for part in parts:
+        if isinstance(part, ndarray):
+            digest.update(f"{part.shape} {part.dtype.str};".encode())
+            digest.update(np.ascontiguousarray(part).view(np.uint8).data)
+        else:
+            digest.update(f"{part!r};".encode())
+    return digest.hexdigest()
+
+
+def remembered(
+    kind: str, key: str, names: Sequence[str], make: Callable[[], Mapping[str, ndarray]]
+) -> Mapping[str, ndarray]:
+    """The arrays called `names` stored under `key`, or else those that `make` gives, which are then stored."""
+    path = folder() / f"{kind}-{key}.npz"
+    found = _load(path, names)
+    if found is not None:
+        return found
+    made = make()
+    _store(path, made)
+    return made
+
+
+def folder() -> Path:
+    """Where the files are."""
+    return cache_directory() / "engine"
+
+
+def stored() -> list[tuple[Path, int, float]]:
+    """(path, bytes, time of last use) of every file, the least recently used first."""
+    found = []
+    for path in folder().glob("*.npz"):
+        try:
+            status = path.stat()
+        except OSError:  # removed by another process
+            continue
+        found.append((path, status.st_size, status.st_mtime))
+    return sorted(found, key=lambda entry: entry[2])
+
+
+def clear() -> tuple[int, int]:
+    """Removes all files; returns their number and bytes."""
+    entries = stored()
+    for path, _, _ in entries:
+        path.unlink(missing_ok=True)
+    return len(entries), sum(size for _, size, _ in entries)
+
+
+def _load(path: Path, names: Sequence[str]) -> dict[str, ndarray] | None:
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in names}
+    except _UNREADABLE as error:
+        _LOG.warning("the cached file %s is damaged (%s): it is made again", path, error)
+        return None
+    try:
+        os.utime(path)
+    except OSError:
+        _LOG.info("the time of last use of %s could not be set", path)
+    return arrays
+
+
+def _store(path: Path, arrays: Mapping[str, ndarray]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary, temporary.open("wb") as stream:
+            np.savez(stream, allow_pickle=False, **dict(arrays))
+        _evict(path)
+    except OSError as error:
+        _LOG.info("not kept for later runs: %s", error)
+
+
+def _evict(newest: Path) -> None:
+    """Removes the least recently used files, never the newest, until what is left is within the limit."""
+    entries = stored()
+    excess = sum(size for _, size, _ in entries) - LIMIT_BYTES
+    for path, size, _ in entries:
+        if excess <= 0:
+            return
+        if path != newest:
+            path.unlink(missing_ok=True)
+            excess -= size

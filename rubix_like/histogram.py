@@ -1,0 +1,163 @@
+"""How much of which template moves how fast in which spaxel: the sums over particles that `basis` needs."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+from numpy import ndarray
+
+from rubix_like import bspline
+from rubix_like.accumulate import accumulate
+from rubix_like.cube import Counters
+from rubix_like.lookup import TemplateAxes, weighted_rows
+from rubix_like.painter import Look, View, no_counts
+from rubix_like.sharding import varying
+
+Spaxels = tuple[Int[Array, ""] | int, int]
+"""The first of some spaxels (flat index), and their number."""
+
+
+class VelocityNodes(eqx.Module):
+    """Velocity nodes at whole multiples of `step` (km/s), symmetric about 0; `n_node` is odd.
+
+    Positions from 1 to n_node - 2 on them, so velocities up to `limit`, are within the splines' support.
+    """
+
+    step: Float[Array | ndarray, ""]
+    n_node: int = eqx.field(static=True)
+
+    @property
+    def velocity(self) -> Float[Array, " velocity"]:
+        """km/s at each node."""
+        step = jnp.asarray(self.step)
+        return (jnp.arange(self.n_node) - self.n_node // 2).astype(step.dtype) * step
+
+    @property
+    def limit(self) -> Float[Array, ""]:
+        """Largest |v_los| in km/s that has all its nodes."""
+        return jnp.asarray(self.step) * (self.n_node // 2 - 1)
+
+
+class Deposit(eqx.Module):
+    """What one chunk adds: amounts, and the flat cells (or first rows) that they go to."""
+
+    cell: Int[Array, " part"]
+    amount: Float[Array, " part"] | Float[Array, "part 4 rank"]
+
+
+def template_histogram(
+    look: Look,
+    particles: Any,
+    axes: TemplateAxes,
+    nodes: VelocityNodes,
+    spaxels: Spaxels,
+    chunk: int,
+) -> tuple[Float[Array, "template spaxel velocity"], Counters]:
+    """Amounts per template, spaxel and velocity node, of the `spaxels` = (first, number) on the grid.
+
+    Every particle is shared among the spaxels of its deposit, four velocity nodes (cubic B-spline) and the templates
+    around it; the shares are >= 0 and sum to its amount. Velocities beyond `nodes.limit` are left out. The sums are
+    kept in 64 bits whatever the particles' precision: 1e7 equal masses in one cell lose nothing, and the order of the
+    particles, their chunks and devices do not matter. Differentiable; the backward pass gathers what was scattered, so
+    it costs about the same.
+    """
+    n_row = spaxels[1] * nodes.n_node
+
+    def deposit(view: View) -> Deposit:
+        row, share = _rows(view, nodes, spaxels)
+        corners, node_weight = axes.corners(view.coordinates), bspline.deposit(_position(view, nodes), nodes.n_node)[1]
+        pairs = list(itertools.product(range(axes.n_corner), range(bspline.SUPPORT)))
+        place = jnp.stack([corners.index[:, corner] * n_row + offset for corner, offset in pairs], axis=1)
+        weight = jnp.stack([corners.weight[:, corner] * node_weight[:, offset] for corner, offset in pairs], axis=1)
+        cell = row[:, :, None] + place[:, None, :]
+        return Deposit(cell.reshape(-1), (share[:, :, None] * weight[:, None, :]).reshape(-1))
+
+    def add(total: Array, one: Deposit) -> Array:
+        return total.at[one.cell].add(one.amount.astype(total.dtype), mode="promise_in_bounds")
+
+    cells, counters = _summed(look, particles, deposit, add, (axes.n_template * n_row,), nodes, chunk)
+    return cells.reshape(axes.n_template, spaxels[1], nodes.n_node), counters
+
+
+def coefficient_histogram(
+    look: Look,
+    particles: Any,
+    axes: TemplateAxes,
+    nodes: VelocityNodes,
+    spaxels: Spaxels,
+    chunk: int,
+    coefficients: Float[Array, "template rank"],
+) -> tuple[Float[Array, "spaxel velocity rank"], Counters]:
+    """`coefficients` summed over the particles, per spaxel and velocity node.
+
+    The same as the product of `template_histogram` with them, without an array that holds every template for every
+    spaxel: for few particles, or many spaxels.
+    """
+    n_row = spaxels[1] * nodes.n_node
+    rank = coefficients.shape[1]
+
+    def deposit(view: View) -> Deposit:
+        row, share = _rows(view, nodes, spaxels)
+        own = weighted_rows(coefficients, axes.corners(view.coordinates))
+        _, node_weight = bspline.deposit(_position(view, nodes), nodes.n_node)
+        amount = share[:, :, None, None] * (node_weight[:, :, None] * own[:, None, :])[:, None, :, :]
+        return Deposit(row.reshape(-1), amount.reshape(-1, bspline.SUPPORT, rank))
+
+    def add(total: Array, one: Deposit) -> Array:
+        return lax.scatter_add(
+            total,
+            one.cell[:, None],
+            one.amount.astype(total.dtype),
+            lax.ScatterDimensionNumbers((1, 2), (), (0,)),
+            mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
+        )
+
+    rows, counters = _summed(look, particles, deposit, add, (n_row, rank), nodes, chunk)
+    return rows.reshape(spaxels[1], nodes.n_node, rank), counters
+
+
+def _summed(
+    look: Look,
+    particles: Any,
+    deposit: Callable[[View], Deposit],
+    add: Callable[[Array, Deposit], Array],
+    shape: tuple[int, ...],
+    nodes: VelocityNodes,
+    chunk: int,
+) -> tuple[Array, Counters]:
+    """The deposits of all particles and their counters, summed in 64 bits and returned in the nodes' precision."""
+
+    def contribute(own: Any) -> tuple[Deposit, Counters]:
+        view, counters = look(own)
+        return deposit(view), counters
+
+    def add_both(total: tuple[Array, Counters], one: tuple[Deposit, Counters]) -> tuple[Array, Counters]:
+        return add(total[0], one[0]), jax.tree.map(lambda a, b: a + b.astype(a.dtype), total[1], one[1])
+
+    dtype = jnp.result_type(nodes.step)
+    with jax.enable_x64(True):
+        start = varying((jnp.zeros(shape, jnp.float64), no_counts(jnp.float64)))
+        sums = accumulate(contribute, add_both, start, particles, chunk, two_levels=False)
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), sums)
+
+
+def _position(view: View, nodes: VelocityNodes) -> Float[Array, " particle"]:
+    """Line-of-sight velocities in steps from the first node."""
+    return view.v_los / nodes.step + nodes.n_node // 2
+
+
+def _rows(
+    view: View, nodes: VelocityNodes, spaxels: Spaxels
+) -> tuple[Int[Array, "particle corner"], Float[Array, "particle corner"]]:
+    """First (spaxel, node) row that each share of a particle touches, and its amount there (0 where it is not seen)."""
+    first, n_spaxel = spaxels
+    seen = (view.spaxel >= first) & (view.spaxel < first + n_spaxel)
+    seen = seen & (jnp.abs(view.v_los) <= nodes.limit)[:, None]
+    node, _ = bspline.deposit(_position(view, nodes), nodes.n_node)
+    row = jnp.where(seen, view.spaxel - first, jnp.zeros_like(view.spaxel)) * nodes.n_node + node[:, None]
+    return row, jnp.where(seen, view.share * view.amount[:, None], jnp.zeros_like(view.share))

@@ -1,0 +1,405 @@
+"""Time and memory of the engine: against particles, bins, spaxels and tolerance, against `direct`, RUBIX and a bound.
+
+    python tests/benchmarks/engine.py                          # all tables, as Markdown, and the figure
+    python tests/benchmarks/engine.py --tables particles bound --sizes 1e4 1e5 --repeat 3
+    python tests/benchmarks/engine.py --tables peer --peer PYTHON_WITH_RUBIX --peer-script run_rubix.py --sizes 1e6
+
+Every row runs in a process of its own (so that its peak memory is its own) and prints one JSON line; times are after
+block_until_ready, medians. The same work for RUBIX: its MUSE grid (25 x 25 spaxels, 3721 bins, given below), the BC03
+low-resolution library in both, an exponential disc at redshift 0.1, no PSF, LSF or noise on our side; its own script
+prints one JSON line with `run_median_s` (its pipeline jitted once); ours and its runs alternate. Needs `rubix-like ssp
+get bc03-lr` and `bc03-miles`, and matplotlib for the figure.
+"""
+
+import argparse
+import copy
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+CONFIG = {
+    "ssp": {"library": "bc03-lr"},
+    "observation": {"redshift": 0.1, "align": "none"},
+    "instrument": {
+        "name": "muse",
+        "pixel_scale": 0.2,
+        "fov": 5.0,
+        "wavelength": {"start": 4700.15, "stop": 9350.15, "step": 1.25},
+        "psf": None,
+        "lsf": None,
+    },
+    "engine": {"method": "basis"},
+}
+"""RUBIX's MUSE grid: 25 x 25 spaxels of 0.2 arcsec, 3721 bins of 1.25 Angstrom."""
+
+LIBRARIES = ("bc03-lr", "bc03-miles")
+
+
+def disc(n_stars: int) -> Any:
+    """An exponential disc with flat ages and log-flat metallicities, inclined by 60 degrees."""
+    import jax.numpy as jnp  # noqa: PLC0415  (the parent process needs no JAX)
+    import numpy as np  # noqa: PLC0415
+
+    from rubix_like import Galaxy, Stars  # noqa: PLC0415
+
+    rng = np.random.default_rng(42)
+    radius, angle = rng.gamma(2.0, 3.0, n_stars), rng.uniform(0, 2 * np.pi, n_stars)
+    position = np.stack([radius * np.cos(angle), radius * np.sin(angle), rng.laplace(0.0, 0.3, n_stars)], axis=1)
+    speed = 200.0 * np.tanh(radius)
+    velocity = np.stack([-speed * np.sin(angle), speed * np.cos(angle), np.zeros(n_stars)], axis=1)
+    velocity += rng.normal(0, 30.0, (n_stars, 3))
+    cosine, sine = 0.5, np.sqrt(0.75)
+    turn = np.array([[1, 0, 0], [0, cosine, -sine], [0, sine, cosine]])
+    stars = Stars(
+        position=jnp.asarray(position @ turn.T, jnp.float32),
+        velocity=jnp.asarray(velocity @ turn.T, jnp.float32),
+        initial_mass=jnp.full(n_stars, 1e10 / n_stars, jnp.float32),
+        log_age=jnp.asarray(np.log10(rng.uniform(1e9, 1e10, n_stars)), jnp.float32),
+        metallicity=jnp.asarray(10 ** rng.uniform(-3, np.log10(0.04), n_stars), jnp.float32),
+    )
+    return Galaxy(stars=stars)
+
+
+def timed(function: Any, repeat: int) -> tuple[float, float]:
+    """(first call, median of `repeat` further calls) in seconds."""
+    import jax  # noqa: PLC0415
+
+    times = []
+    for _ in range(repeat + 1):
+        start = time.perf_counter()
+        jax.block_until_ready(function())
+        times.append(time.perf_counter() - start)
+    return times[0], statistics.median(times[1:])
+
+
+def peak_gb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def measure(row: dict[str, Any]) -> dict[str, Any]:
+    """One row in this process: plan, first call, run, its parts, gradient, peak memory."""
+    import jax  # noqa: PLC0415
+    import jax.numpy as jnp  # noqa: PLC0415
+
+    from rubix_like import Pipeline, load_config  # noqa: PLC0415
+
+    config = copy.deepcopy(CONFIG)
+    for dotted, value in row["set"].items():
+        section, key = dotted.split(".")
+        config[section][key] = value
+    galaxy, repeat = disc(int(row["size"])), row["repeat"]
+    start = time.perf_counter()
+    pipeline = Pipeline.from_config(load_config(config), galaxy)
+    found: dict[str, Any] = {"plan": time.perf_counter() - start}
+    found["first"], found["run"] = timed(lambda: pipeline(galaxy).flux, repeat)
+    found |= {key: pipeline.frame.meta[key] for key in pipeline.frame.meta if key.startswith("basis_")}
+    if row.get("parts"):
+        found |= parts(pipeline, galaxy, repeat)
+    found["peak_gb"] = peak_gb()
+    if row.get("gradient"):
+        loss = jax.jit(jax.value_and_grad(lambda galaxy: jnp.sum(pipeline(galaxy).flux ** 2)))
+        found["gradient"] = timed(lambda: loss(galaxy), repeat)[1]
+        found["gradient_peak_gb"] = peak_gb()
+    return found | {"device": jax.devices()[0].device_kind, "n_wave": pipeline.plan.n_wave}
+
+
+def parts(pipeline: Any, galaxy: Any, repeat: int) -> dict[str, float]:
+    """Seconds to paint (the part that sees particles) and to project, and the bound on both."""
+    import functools  # noqa: PLC0415
+
+    import jax  # noqa: PLC0415
+    from jax.sharding import PartitionSpec  # noqa: PLC0415
+
+    from rubix_like.model import finish, paint  # noqa: PLC0415
+
+    whole, split = PartitionSpec(), PartitionSpec("data")
+    tables, parameters, placed, _ = pipeline.arguments(galaxy)
+    painting = jax.jit(
+        jax.shard_map(
+            lambda tables, parameters, stars: jax.lax.psum(paint(pipeline.plan, tables, parameters, (stars,)), "data"),
+            mesh=pipeline.mesh,
+            in_specs=(whole, whole, split),
+            out_specs=whole,
+        )
+    )
+    partial = jax.block_until_ready(painting(tables, parameters, placed.stars))
+    finishing = jax.jit(functools.partial(finish, pipeline.plan, key=None))
+    found = {
+        "paint": timed(lambda: painting(tables, parameters, placed.stars), repeat)[1],
+        "project": timed(lambda: finishing(tables, parameters, partial), repeat)[1],
+    }
+    painter = tables.paint[0].painter
+    if pipeline.plan.method == "basis":
+        sizes = (tables.grid.n_spaxel, painter.nodes.n_node, painter.rank, painter.axes.n_template)
+        found |= bound(*sizes, pipeline.plan.n_wave, len(galaxy.stars.initial_mass), repeat)
+    return found
+
+
+def bound(
+    n_spaxel: int, n_node: int, rank: int, n_template: int, n_wave: int, n_stars: int, repeat: int
+) -> dict[str, float]:
+    """numpy's float32 matrix products of the same shapes, and the scatter of 16 numbers per star and nothing else."""
+    import jax  # noqa: PLC0415
+    import jax.numpy as jnp  # noqa: PLC0415
+    import numpy as np  # noqa: PLC0415
+
+    rng = np.random.default_rng(1)
+    left = rng.random((rank, n_template), dtype=np.float32), rng.random((n_spaxel, n_node * rank), dtype=np.float32)
+    right = (
+        rng.random((n_template, n_spaxel * n_node), dtype=np.float32),
+        rng.random((n_node * rank, n_wave), dtype=np.float32),
+    )
+    products = sum(timed(lambda a=a, b=b: np.matmul(a, b), repeat)[1] for a, b in zip(left, right, strict=True))
+    chunk = 8192
+    n_chunk = max(1, n_stars // chunk)
+    n_cell = n_spaxel * n_node * n_template
+    corner = rng.integers(0, n_template - 221, (n_chunk, chunk, 1, 1)) + np.array([0, 1, 220, 221])[:, None]
+    place = rng.integers(0, n_spaxel * n_node - 4, (n_chunk, chunk, 1, 1)) + np.arange(4)
+    cell = jnp.asarray((corner * (n_spaxel * n_node) + place).reshape(n_chunk, -1).astype(np.int32))
+
+    def scatter(cell: Any) -> Any:
+        with jax.enable_x64(True):
+            start = jnp.zeros(n_cell, jnp.float64)
+            ones = jnp.ones(16 * chunk, jnp.float64)
+            return jax.lax.scan(
+                lambda sums, own: (sums.at[own].add(ones, mode="promise_in_bounds"), None), start, cell
+            )[0].astype(jnp.float32)
+
+    compiled = jax.jit(scatter)
+    scattered = timed(lambda: compiled(cell), repeat)[1] * n_stars / (n_chunk * chunk)
+    return {"bound_products": products, "bound_scatter": scattered}
+
+
+def run_row(size: float, repeat: int, **row: Any) -> dict[str, Any]:
+    """`measure` in a process of its own; the reason where it failed."""
+    request = {"size": size, "repeat": repeat, "set": {}, **row}
+    done = subprocess.run(
+        [sys.executable, __file__, "--row", json.dumps(request)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        return {"failed": (done.stderr.splitlines() or ["killed"])[-1]}
+    return request | json.loads(done.stdout.splitlines()[-1])
+
+
+def peer(options: argparse.Namespace, size: float, method: str) -> dict[str, Any]:
+    command = [options.peer, options.peer_script, str(int(size)), "MUSE", "1", "--method", method]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def show(title: str, columns: list[str], rows: list[list[Any]]) -> None:
+    """A Markdown table."""
+    print(f"\n### {title}\n\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    for row in rows:
+        print(
+            "| " + " | ".join("-" if v is None else f"{v:.3g}" if isinstance(v, float) else str(v) for v in row) + " |"
+        )
+    sys.stdout.flush()
+
+
+def table_particles(options: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    for library in LIBRARIES:
+        for size in options.sizes:
+            basis = run_row(size, options.repeat, gradient=size <= 1e6, set={"ssp.library": library})
+            direct = {}
+            if size <= options.direct_up_to:
+                changed = {"ssp.library": library, "engine.method": "direct"}
+                direct = run_row(size, options.repeat, gradient=size <= 1e4, set=changed)
+            rows.append({"library": library, "n_stars": size, "basis": basis, "direct": direct})
+    columns = [
+        "library",
+        "particles",
+        "rank",
+        "nodes",
+        "plan s",
+        "first call s",
+        "run s",
+        "value and gradient s",
+        "/ run",
+    ]
+    columns += ["peak GB", "with gradient", "direct s", "its gradient s", "direct / basis"]
+    table = []
+    for row in rows:
+        b, d = row["basis"], row["direct"]
+        ratio = b["gradient"] / b["run"] if "gradient" in b else None
+        cells = [row["library"], f"{row['n_stars']:.0e}"]
+        cells += [b.get(k) for k in ("basis_rank", "basis_velocity_nodes", "plan", "first", "run", "gradient")]
+        cells += [ratio, b.get("peak_gb"), b.get("gradient_peak_gb"), d.get("run"), d.get("gradient")]
+        table.append([*cells, d["run"] / b["run"] if "run" in d else None])
+    show("Particles (25 x 25 x 3721)", columns, table)
+    return rows
+
+
+def table_bound(options: argparse.Namespace) -> list[dict[str, Any]]:
+    sizes = [size for size in options.sizes if size >= 1e5]
+    rows = [
+        run_row(size, options.repeat, parts=True, set={"ssp.library": library})
+        for library in LIBRARIES
+        for size in sizes
+    ]
+    table = []
+    for row in rows:
+        best = row["bound_products"] + row["bound_scatter"]
+        cells = [row["set"]["ssp.library"], f"{row['size']:.0e}", row["paint"], row["project"], row["run"]]
+        table.append([*cells, row["bound_products"], row["bound_scatter"], best, best / row["run"]])
+    columns = [
+        "library",
+        "particles",
+        "paint s",
+        "project s",
+        "run s",
+        "sgemm s",
+        "scatter s",
+        "bound s",
+        "bound / run",
+    ]
+    show("Against the bound: numpy's sgemm of the same shapes and the bare scatter", columns, table)
+    return rows
+
+
+def table_wavelengths(options: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    for n_wave in (500, 1000, 2000, 4000, 8000):
+        wavelength = {"start": 4700.15, "stop": 4700.15 + 4650.0, "step": 4650.0 / (n_wave - 1)}
+        changed = {"ssp.library": "bc03-miles", "instrument.wavelength": wavelength}
+        rows.append(run_row(1e6, options.repeat, parts=True, set=changed))
+    keys = ("n_wave", "basis_rank", "basis_velocity_nodes", "paint", "project", "run", "peak_gb")
+    columns = ["bins", "rank", "nodes", "paint s", "project s", "run s", "peak GB"]
+    show(
+        "Wavelengths (1e6 particles, bc03-miles, the same range)", columns, [[row.get(k) for k in keys] for row in rows]
+    )
+    return rows
+
+
+def table_spaxels(options: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    for side in (10, 25, 50, 100, 300):
+        rows.append(run_row(1e6, min(options.repeat, 3), parts=side <= 100, set={"instrument.fov": 0.2 * side}))
+        rows[-1]["side"] = side
+    keys = ("basis_rank", "basis_velocity_nodes", "paint", "project", "run", "peak_gb")
+    table = [[f"{row['side']} x {row['side']}", *(row.get(k) for k in keys)] for row in rows]
+    show(
+        "Spaxels (1e6 particles, bc03-lr, 3721 bins)",
+        ["spaxels", "rank", "nodes", "paint s", "project s", "run s", "peak GB"],
+        table,
+    )
+    return rows
+
+
+def table_tolerance(options: argparse.Namespace) -> list[dict[str, Any]]:
+    rows = []
+    for tolerance in (1e-2, 3e-3, 1e-3, 3e-4, 1e-4):
+        changed = {"ssp.library": "bc03-miles", "engine.tolerance": tolerance}
+        rows.append(run_row(1e6, options.repeat, parts=True, set=changed) | {"tolerance": tolerance})
+    keys = ("tolerance", "basis_rank", "basis_velocity_nodes", "basis_velocity_step", "basis_spectrum_error")
+    keys += ("basis_local_error", "paint", "project", "run")
+    columns = [
+        "tolerance",
+        "rank",
+        "nodes",
+        "step km/s",
+        "error of a spectrum",
+        "of one bin",
+        "paint s",
+        "project s",
+        "run s",
+    ]
+    show("Tolerance, rank (1e6 particles, bc03-miles)", columns, [[row.get(k) for k in keys] for row in rows])
+    return rows
+
+
+def table_peer(options: argparse.Namespace) -> list[dict[str, Any]]:
+    if options.peer is None:
+        return []
+    rows = []
+    for size in options.peer_sizes:
+        pairs: dict[str, list[tuple[float, float, float]]] = {"linear": [], "cubic": []}
+        for _ in range(options.pairs):
+            for method, own in pairs.items():
+                mine, theirs = run_row(size, 1)["run"], peer(options, size, method)
+                own.append((mine, theirs["run_median_s"], theirs["peak_rss_gb"]))
+                print(json.dumps({"size": size, "method": method, "pair": own[-1]}), file=sys.stderr, flush=True)
+        for method, own in pairs.items():
+            mine, theirs, memory = (statistics.median(column) for column in zip(*own, strict=True))
+            ratio = statistics.median(theirs / mine for mine, theirs, _ in own)
+            rows.append({"n_stars": size, "method": method, "ours": mine, "peer": theirs, "gb": memory, "ratio": ratio})
+    columns = ["particles", "RUBIX interpolation", "rubix_like s", "RUBIX s", "RUBIX peak GB", "ratio"]
+    table = [[f"{r['n_stars']:.0e}", r["method"], r["ours"], r["peer"], r["gb"], r["ratio"]] for r in rows]
+    show(f"RUBIX 0.0.5 (medians of {options.pairs} pairs, bc03-lr in both, 25 x 25 x 3721)", columns, table)
+    return rows
+
+
+TABLES = {
+    "particles": table_particles,
+    "bound": table_bound,
+    "wavelengths": table_wavelengths,
+    "spaxels": table_spaxels,
+    "tolerance": table_tolerance,
+    "peer": table_peer,
+}
+
+
+def draw(found: dict[str, list[dict[str, Any]]], path: Path) -> None:
+    """Time against particles for both methods and RUBIX, and against bins and spaxels."""
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    by_stars, by_bins, by_spaxels = figure.subplots(1, 3)
+    for library, mark in zip(LIBRARIES, "os", strict=True):
+        rows = [row for row in found.get("particles", []) if row["library"] == library]
+        for method, line in (("basis", "-"), ("direct", ":")):
+            points = [(row["n_stars"], row[method]["run"]) for row in rows if "run" in row[method]]
+            if points:
+                by_stars.plot(*zip(*points, strict=True), mark + line, label=f"{method}, {library}")
+    for method in ("linear", "cubic"):
+        points = [(row["n_stars"], row["peer"]) for row in found.get("peer", []) if row["method"] == method]
+        if points:
+            by_stars.plot(*zip(*points, strict=True), "^--", label=f"RUBIX 0.0.5, {method}")
+    for axis, name, x in ((by_bins, "wavelengths", "n_wave"), (by_spaxels, "spaxels", "side")):
+        for key in ("paint", "project", "run"):
+            points = [(row[x] ** (2 if x == "side" else 1), row[key]) for row in found.get(name, []) if key in row]
+            if points:
+                axis.plot(*zip(*points, strict=True), "o-", label=key)
+    for axis, label in ((by_stars, "particles"), (by_bins, "bins"), (by_spaxels, "spaxels")):
+        axis.set(xscale="log", yscale="log", xlabel=label, ylabel="seconds")
+        axis.grid(alpha=0.3)
+        if axis.lines:
+            axis.legend(fontsize=7)
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", nargs="+", choices=tuple(TABLES), default=list(TABLES))
+    parser.add_argument("--sizes", nargs="+", type=float, default=[1e3, 1e4, 1e5, 1e6, 1e7])
+    parser.add_argument("--peer-sizes", nargs="+", type=float, default=[1e4, 1e5, 1e6])
+    parser.add_argument("--direct-up-to", type=float, default=1e4)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--peer", help="python of an environment with RUBIX")
+    parser.add_argument("--peer-script", help="script that times RUBIX")
+    parser.add_argument(
+        "--results", type=Path, default=Path("benchmarks.json"), help="all figures; merged with what is there"
+    )
+    parser.add_argument("--figure", type=Path, help="picture to draw from the results, e.g. docs/benchmarks.svg")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.row is not None:
+        print(json.dumps(measure(json.loads(options.row))))
+        return
+    found = json.loads(options.results.read_text()) if options.results.exists() else {}
+    for name in options.tables:
+        found[name] = TABLES[name](options) or found.get(name, [])
+        options.results.write_text(json.dumps(found))
+    if options.figure is not None:
+        draw(found, options.figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,354 @@
+"""Method `basis` against sums over particles in float64: the stated accuracy, at its limits and beyond them."""
+
+import functools
+import subprocess
+import sys
+
+import equinox as eqx
+import independent
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from observing import configuration, galaxy_of, gaussian, observe, write_library
+from test_independent_sum import (
+    ILLUSTRIS_1,
+    ILLUSTRIS_2,
+    LINEAR_AIR,
+    TNG,
+    require_library,
+    sum_of_stars,
+)
+from test_independent_sum import configuration as real_galaxy
+
+from rubix_like import Pipeline, load_config, load_galaxy, load_ssp, make_mesh
+from rubix_like import basis as basis_module
+
+REDSHIFT = 0.05
+N_X, N_Y, SPAXEL = 40, 25, 2.0
+TARGETS = {1e-3: (4e-4, 1.2e-3), 1e-4: (5e-5, 2e-4)}
+"""Tolerance: largest median, and largest of all, of the rms error of a spectrum relative to its mean."""
+
+MUSE = {"start": 4750.0, "stop": 9350.0, "step": 1.25}
+NARROW = {"start": 5000.0, "stop": 5400.0, "step": 1.25}
+
+
+def one_star_per_spaxel(library, n=N_X * N_Y, sigma=150.0, seed=5):
+    """Stars over the whole library, each alone in its spaxel."""
+    rng = np.random.default_rng(seed)
+    arcsec = SPAXEL / independent.arcsec_per_kpc(REDSHIFT, independent.luminosity_distance(REDSHIFT))
+    column, row = np.arange(n) % N_X, np.arange(n) // N_X
+    position = np.stack([((N_X - 1) / 2 - column) * arcsec, (row - (N_Y - 1) / 2) * arcsec, np.zeros(n)], axis=1)
+    return galaxy_of(
+        position,
+        rng.normal(0, sigma, n),
+        initial_mass=rng.uniform(0.5, 2, n) * 1e6,
+        log_age=rng.uniform(library.log_age[0], library.log_age[-1], n),
+        metallicity=10 ** rng.uniform(*np.log10(library.metallicity[[0, -1]]), n),
+    )
+
+
+def grid_of_spaxels(wavelength, **instrument):
+    return {"pixel_scale": SPAXEL, "fov": [SPAXEL * N_X, SPAXEL * N_Y], "wavelength": wavelength, **instrument}
+
+
+def true_spectra(library, stars, edges):
+    """(star, wave): exact integrals over bins in air, in 1e-20 erg/s/cm2/Angstrom."""
+    table = independent.SpectrumTable(library.spectra, library.log_age, library.metallicity, library.rest_wavelength)
+    vacuum = independent.air_to_vacuum(edges)
+    factor = independent.flux_of_one_lsun(independent.luminosity_distance(REDSHIFT))
+    particles = independent.Particles.of(stars)
+    spectra = []
+    for star in range(len(particles.mass)):
+        doppler = (1 + REDSHIFT) * np.exp(particles.velocity[star, 2] / independent.C_KMS)
+        light = table.bin_light(table.spectrum(particles.log_age[star], particles.metallicity[star]), vacuum, doppler)
+        spectra.append(particles.mass[star] * factor * light)
+    return np.stack(spectra) / np.diff(edges)
+
+
+def errors(found, expected):
+    """rms error of each spectrum relative to its mean."""
+    return np.sqrt(((found - expected) ** 2).mean(axis=1)) / expected.mean(axis=1)
+
+
+CASES = [("popstar", 1e-3, "float32"), ("popstar", 1e-4, "float64")]
+SLOW_CASES = [(name, tolerance, "float32") for name in ("bc03-lr", "bc03-miles") for tolerance in TARGETS]
+
+
+@pytest.mark.parametrize(
+    ("name", "tolerance", "precision"), [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW_CASES)]
+)
+def test_a_thousand_spectra_are_within_the_stated_accuracy(name, tolerance, precision):
+    """Random stars over the whole library and MUSE's whole range, against exact sums in float64."""
+    if name != "popstar":
+        require_library(name)
+    library = load_ssp(name)
+    galaxy = one_star_per_spaxel(library)
+    engine = {"method": "basis", "tolerance": tolerance, "precision": precision}
+    cube = observe(configuration(instrument=grid_of_spaxels(MUSE), engine=engine, ssp={"library": name}), galaxy)
+    assert cube.flux.dtype == np.dtype(precision)
+    expected = true_spectra(library, galaxy.stars, np.asarray(cube.wave_edges))
+    found = np.asarray(cube.flux, dtype=np.float64).reshape(expected.shape)
+    error = errors(found, expected)
+    assert np.median(error) <= TARGETS[tolerance][0]
+    assert error.max() <= TARGETS[tolerance][1]
+    assert error.max() <= 1.01 * cube.meta["basis_spectrum_error"]
+    assert (np.abs(found - expected) / expected.mean(axis=1, keepdims=True)).max() <= 2 * cube.meta["basis_local_error"]
+    assert (found.min(axis=1) >= -tolerance * expected.mean(axis=1)).all()
+    total = found.sum(axis=1) / expected.sum(axis=1) - 1
+    assert np.abs(total).max() <= 2 * cube.meta["basis_flux_error"] + 1e-5
+    np.testing.assert_allclose(
+        np.asarray(cube.mean_v_los).reshape(-1), np.asarray(galaxy.stars.velocity)[:, 2], atol=0.01
+    )
+
+
+@pytest.mark.parametrize(
+    "instrument",
+    [
+        {"name": "manga", "aperture": None, "psf": None},
+        {"name": "muse", "lsf": {"fwhm": 30.0}, "psf": None},
+    ],
+    ids=["log bins, LSF", "broad LSF"],
+)
+def test_with_a_line_spread_it_is_direct_within_the_tolerance(instrument):
+    galaxy = one_star_per_spaxel(load_ssp("popstar"), n=200)
+    cubes = {}
+    for method in ("direct", "basis"):
+        settings = {"pixel_scale": SPAXEL, "fov": [SPAXEL * N_X, SPAXEL * N_Y], **instrument}
+        config = {
+            "observation": {"redshift": REDSHIFT, "align": "none"},
+            "instrument": settings,
+            "engine": {"method": method, "precision": "float64"},
+        }
+        cubes[method] = observe(load_config(config), galaxy)
+    found, expected = (np.asarray(cubes[m].flux).reshape(N_X * N_Y, -1)[:200] for m in ("basis", "direct"))
+    good = np.asarray(cubes["basis"].mask)[0, 0] == 0
+    assert expected.mean() > 0
+    assert errors(found[:, good], expected[:, good]).max() <= 1.2e-3
+
+
+def crowd(n, seed=2, sigma=150.0):
+    rng = np.random.default_rng(seed)
+    return galaxy_of(
+        rng.normal(0, 0.5, (n, 3)),
+        rng.normal(0, sigma, (n, 3)),
+        initial_mass=rng.uniform(0.5, 2, n) * 1e6,
+        log_age=rng.uniform(6.0, 10.2, n),
+        metallicity=10 ** rng.uniform(-3.5, -1.4, n),
+    )
+
+
+def with_fast_stars(galaxy, speed, n):
+    """The first `n` stars, old and so faint, at +-speed."""
+    velocity = galaxy.stars.velocity.at[:n, 2].set(speed * jnp.asarray((-1.0) ** np.arange(n)))
+    log_age = galaxy.stars.log_age.at[:n].set(10.1)
+    return eqx.tree_at(lambda g: (g.stars.velocity, g.stars.log_age), galaxy, (velocity, log_age))
+
+
+def compare(found, expected, share=1.2e-3):
+    """Spectra of all spaxels with light within `share` of their mean."""
+    found, expected = (np.asarray(cube.flux, np.float64).reshape(-1, cube.flux.shape[2]) for cube in (found, expected))
+    lit = expected.sum(axis=1) > 0
+    assert lit.any()
+    assert errors(found[lit], expected[lit]).max() <= share
+    np.testing.assert_allclose(found[~lit], 0, atol=1e-6 * expected.max())
+
+
+@pytest.mark.parametrize("n_devices", [1, 3])
+def test_outliers_are_painted_one_by_one(n_devices):
+    """Five stars at 1990 km/s among many of 150 km/s: neither lost nor allowed to multiply the velocity nodes."""
+    galaxy = with_fast_stars(crowd(4000), 1990.0, 5)
+    settings = {"instrument": {"wavelength": NARROW}}
+    config = configuration(engine={"method": "basis"}, **settings)
+    pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(n_devices))
+    painter = pipeline.tables.paint[0].painter
+    assert painter.capacity >= 5
+    assert float(painter.nodes.limit) < 1200.0
+    cube = pipeline(galaxy)
+    assert int(cube.counters.n_beyond_velocity) == 0
+    compare(cube, observe(configuration(**settings), galaxy))
+    only_fast = eqx.tree_at(lambda g: g.stars.initial_mass, galaxy, galaxy.stars.initial_mass.at[5:].set(0.0))
+    exact = observe(configuration(**settings), only_fast)
+    np.testing.assert_allclose(pipeline(only_fast).flux, exact.flux, rtol=1e-9, atol=1e-9 * exact.flux.max())
+    with pytest.raises(ValueError, match=r"velocity_range|galaxy"):
+        pipeline(with_fast_stars(galaxy, 1990.0, 600))
+
+
+def test_velocities_beyond_the_grid_are_refused():
+    config = configuration(engine={"method": "basis", "velocity_range": 300.0})
+    pipeline = Pipeline.from_config(config)
+    pipeline(galaxy_of(velocity=[[0, 0, 299.9], [0, 0, -299.9]], position=np.zeros((2, 3))))
+    with pytest.raises(ValueError, match="within 300 km/s"):
+        pipeline(galaxy_of(velocity=301.0))
+
+
+@pytest.mark.parametrize("velocity", [-300.0, 300.0, 0.0])
+def test_the_limits_of_the_velocity_grid_are_as_accurate(velocity):
+    galaxy = galaxy_of(velocity=velocity, log_age=7.2)
+    settings = {"instrument": {"wavelength": MUSE}}
+    found = observe(configuration(engine={"method": "basis", "velocity_range": 300.0}, **settings), galaxy)
+    compare(found, observe(configuration(**settings), galaxy))
+
+
+def test_the_end_of_the_library(tmp_path):
+    """Where the library ends inside the detector, unflagged bins are right and flagged ones are not negative."""
+    rest = np.arange(4000.0, 5001.0, 1.0)
+    ssp = write_library(tmp_path / "short.h5", rest, 1 + 0.5 * np.sin(rest / 7) + 50 * gaussian(rest, 4900.0, 3.0))
+    galaxy = crowd(300)
+    settings = {"instrument": {"wavelength": {"start": 5000.0, "stop": 5400.0, "step": 1.25}}, "ssp": ssp}
+    found, expected = (observe(configuration(engine={"method": m}, **settings), galaxy) for m in ("basis", "direct"))
+    good = np.asarray(found.mask)[0, 0] == 0
+    assert 0.3 < good.mean() < 0.9
+    flux, exact = (np.asarray(cube.flux).reshape(25, -1) for cube in (found, expected))
+    lit = exact.sum(axis=1) > 0
+    assert errors(flux[lit][:, good], exact[lit][:, good]).max() <= 1.2e-3
+    assert (flux[lit].min(axis=1) >= -1e-3 * exact[lit].mean(axis=1)).all()
+
+
+def test_a_library_of_few_templates_is_taken_whole(tmp_path):
+    """No more basis spectra than templates; then only the velocity nodes err."""
+    rest = np.arange(4000.0, 6000.0, 1.0)
+    ssp = write_library(tmp_path / "few.h5", rest, 1 + 0.3 * np.sin(rest / 40))
+    settings = {"instrument": {"wavelength": NARROW}, "ssp": ssp}
+    found = observe(configuration(engine={"method": "basis", "tolerance": 1e-5}, **settings), crowd(300))
+    assert 1 <= found.meta["basis_rank"] <= 4
+    assert found.meta["basis_residual"] < 1e-9
+    compare(found, observe(configuration(**settings), crowd(300)), 1e-5)
+
+
+@pytest.mark.parametrize("deposit", ["nearest", "tsc"])
+def test_blocks_of_spaxels_make_the_same_cube(deposit, monkeypatch):
+    """A field that does not fit into memory at once; more coefficients than bins, and fewer."""
+    galaxy = crowd(2000)
+    for wavelength in ({**NARROW, "step": 20.0}, NARROW):
+        config = configuration(instrument={"wavelength": wavelength}, engine={"method": "basis", "deposit": deposit})
+        whole = observe(config, galaxy)
+        with monkeypatch.context() as patch:
+            patch.setattr(basis_module, "_LEAST_ROOM", 1)
+            patch.setattr(basis_module.BasisPainter, "_by_template", lambda *_: True)
+            jax.clear_caches()
+            from rubix_like.model import compiled_observe  # noqa: PLC0415
+
+            compiled_observe.cache_clear()
+            blocks = observe(config, galaxy)
+            compiled_observe.cache_clear()
+        np.testing.assert_allclose(blocks.flux, whole.flux, rtol=1e-10, atol=1e-12 * whole.flux.max())
+        np.testing.assert_allclose(blocks.mean_v_los, whole.mean_v_los, rtol=1e-9, atol=1e-9)
+        assert int(blocks.counters.n_particles) == 2000
+
+
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        (ILLUSTRIS_1, "popstar"),
+        pytest.param(ILLUSTRIS_2, "bc03-miles", marks=pytest.mark.slow),
+        pytest.param(TNG, "popstar", marks=pytest.mark.slow),
+    ],
+)
+def test_real_galaxies(real_data, name, library):
+    """Every spaxel of a real galaxy against the sum over its stars in numpy."""
+    if library != "popstar":
+        require_library(library)
+    wavelength = {**LINEAR_AIR, "stop": 5500.0}
+    config = load_config(
+        real_galaxy(real_data, name, wavelength, library=library), overrides={"engine.method": "basis"}
+    )
+    galaxy = load_galaxy(config)
+    expected = sum_of_stars(independent.Particles.of(galaxy.stars), library, name, wavelength)
+    cube = observe(config, galaxy)
+    assert cube.meta["basis_spectrum_error"] <= 1.2e-3
+    compare(cube, expected)
+    lit = expected.flux.sum(axis=2) > 0
+    np.testing.assert_allclose(np.asarray(cube.mean_v_los)[lit], expected.mean_v_los[lit], atol=1.0)
+
+
+FIELDS = ("position", "velocity", "initial_mass", "log_age", "metallicity")
+
+
+@functools.cache
+def gradient_by(method, tolerance=1e-3):
+    """Of a score of the cube (relative flux squared, as a fit has) with respect to stars and parameters."""
+    galaxy = crowd(40)
+    config = configuration(
+        observation={"inclination": 40.0, "position_angle": 25.0},
+        instrument={"wavelength": {**NARROW, "step": 5.0}, "psf": {"fwhm": 0.4}, "lsf": {"fwhm": 12.0}, "fov": 2.0},
+        engine={"method": method, "deposit": "tsc", "tolerance": tolerance, "velocity_range": 800.0},
+    )
+    pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(1))
+
+    def score(galaxy, parameters):
+        flux = pipeline(galaxy, parameters).flux
+        weights = np.random.default_rng(3).uniform(size=flux.shape[:2])[:, :, None]
+        return jnp.sum(weights * (flux / 1e3) ** 2)
+
+    return pipeline, galaxy, score, jax.jit(jax.grad(score, argnums=(0, 1)))(galaxy, pipeline.parameters)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_gradients_are_finite_differences(field):
+    pipeline, galaxy, score, (own, _) = gradient_by("basis")
+    value, own = getattr(galaxy.stars, field), np.asarray(getattr(own.stars, field))
+    step = {"position": 1e-5, "velocity": 1e-2, "initial_mass": 1e3, "log_age": 1e-6, "metallicity": 1e-8}[field]
+    for star in range(0, 40, 13):
+        index = (star, star % 3) if value.ndim == 2 else (star,)
+
+        def at(sign, index=index):
+            moved = eqx.tree_at(lambda g: getattr(g.stars, field), galaxy, value.at[index].add(sign * step))
+            return float(score(moved, pipeline.parameters))
+
+        expected = (at(1) - at(-1)) / (2 * step)
+        assert own[index] == pytest.approx(expected, rel=1e-4, abs=1e-6 * np.abs(own).max())
+
+
+def test_gradients_are_those_of_direct():
+    """Plain autodiff of the direct sum in float64; they converge with the tolerance."""
+    expected = gradient_by("direct")[3]
+    worst = {}
+    for tolerance in (1e-3, 1e-5):
+        pairs = zip(jax.tree.leaves(gradient_by("basis", tolerance)[3]), jax.tree.leaves(expected), strict=True)
+        worst[tolerance] = [float(jnp.abs(a - b).max() / jnp.abs(b).max()) for a, b in pairs]
+    assert max(worst[1e-3]) < 1e-2, worst
+    assert max(worst[1e-5]) < 1e-4, worst
+
+
+WITHOUT_X64 = """
+import jax, jax.numpy as jnp, numpy as np, sys
+sys.path.insert(0, {folder!r})
+from observing import galaxy_of
+from rubix_like import Pipeline, load_config
+assert not jax.config.read("jax_enable_x64")
+n = {n}
+rng = np.random.default_rng(1)
+position = np.where(np.arange(n)[:, None] % 2 == 0, 0.0, rng.normal(0, 1.5, (n, 3)))
+galaxy = galaxy_of(position, 40.0, initial_mass=1.1e4)
+config = load_config({{"observation": {{"redshift": 0.05, "align": "none"}}, "instrument": {{"name": "muse",
+    "pixel_scale": 1.0, "fov": 9.0, "wavelength": {{"start": 5000.0, "stop": 5100.0, "step": 1.25}}, "psf": None,
+    "lsf": None}}, "engine": {{"method": "basis"}}}})
+pipeline = Pipeline.from_config(config, galaxy)
+cube = pipeline(galaxy)
+assert cube.flux.dtype == jnp.float32
+alone = pipeline(galaxy_of(np.zeros((1, 3)), 40.0, initial_mass=1.1e4))
+one = np.asarray(alone.flux, np.float64).sum(axis=(0, 1))
+inside = n - int(cube.counters.n_outside)
+flux = np.asarray(cube.flux, np.float64)
+ratio = flux[4, 4] / one
+print(abs(flux.sum(axis=(0, 1)) / (one * inside) - 1).max(), abs(ratio / round(ratio.mean()) - 1).max())
+gradient = jax.jit(jax.grad(lambda g: pipeline(g).flux.sum()))(galaxy)
+mass = np.asarray(gradient.stars.initial_mass, np.float64)
+print(abs(mass[::2] / (one.sum() / 1.1e4) - 1).max(), gradient.stars.velocity.dtype)
+"""
+
+
+@pytest.mark.parametrize("n", [100_000, pytest.param(10_000_000, marks=pytest.mark.slow)])
+def test_equal_stars_in_float32_without_64_bit_mode_lose_nothing(n):
+    """Half of them in one spaxel, all in one cell of the histogram; JAX as users have it."""
+    folder = str(__file__).rsplit("/", 1)[0]
+    script = WITHOUT_X64.format(folder=folder, n=n)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    cube_line, gradient_line = done.stdout.splitlines()
+    total, crowded = (float(word) for word in cube_line.split())
+    assert total < 1e-5
+    assert crowded < 1e-5
+    assert float(gradient_line.split()[0]) < 1e-5
+    assert gradient_line.split()[1] == "float32"
