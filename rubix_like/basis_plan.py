@@ -67,7 +67,7 @@ def build_basis_painter(templates: Float[ndarray, "template rest"], axes: Templa
     )
     outliers = None
     if setup.motion.capacity:
-        outliers = DirectPainter.build(templates, axes, setup, setup.velocity_limit)
+        outliers = DirectPainter.build(templates, axes, setup, responds_early=True)
     return BasisPainter(
         axes=axes,
         coefficients=plan["coefficients"],

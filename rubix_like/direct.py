@@ -14,7 +14,7 @@ from numpy import ndarray
 from rubix_like.accumulate import accumulate
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube import Counters
-from rubix_like.lookup import TemplateAxes, TemplateTable
+from rubix_like.lookup import TemplateAxes, weighted_rows
 from rubix_like.painter import AbstractPainter, Look, View, no_counts
 from rubix_like.rebin import Rebinner
 from rubix_like.response import Response, plan_response
@@ -27,9 +27,10 @@ _CHUNK_ROWS = 256
 
 
 class DirectPartial(eqx.Module):
-    """Light in fine bins (1e-20 erg/s/cm2), and the sums of light and of light x v_los, per spaxel."""
+    """Light in fine bins (1e-20 erg/s/cm2; after an early response, flux density in detector bins), and the sums of
+    light and of light x v_los, per spaxel."""
 
-    light: Float[Array, "spaxel fine"]
+    light: Float[Array, "spaxel bin"]
     moments: Float[Array, "spaxel 2"]
 
 
@@ -37,7 +38,7 @@ class DirectContribution(eqx.Module):
     """What one chunk adds: rows, each with the spaxel that it goes to."""
 
     index: Int[Array, " corner"]
-    light: Float[Array, "corner fine"]
+    light: Float[Array, "corner bin"]
     moments: Float[Array, "corner 2"]
 
 
@@ -46,41 +47,44 @@ class DirectPainter(AbstractPainter):
 
     The mean over each detector bin is exact; relativistic beaming (0.4 % at 300 km/s) is left out.
 
-    `flux_factor` is 1 Lsun / (4 pi D_L^2) in 1e-20 erg/s/cm2; the rebinner's edges are in the galaxy's rest frame.
+    `spectra` are the templates on a rest-frame window, in Lsun per vacuum Angstrom per unit of amount; the rebinner's
+    edges are in the galaxy's rest frame; `flux_factor` is 1 Lsun / (4 pi D_L^2) in 1e-20 erg/s/cm2. Line spread and
+    detector bins act once on the sum or, where it `responds_early` (few particles in a field that is large), on each
+    chunk, so that the sums have fewer bins.
     """
 
-    table: TemplateTable
+    axes: TemplateAxes
+    spectra: Float[Array | ndarray, "template rest"]
     rebinner: Rebinner
     response: Response
     flux_factor: Float[Array | ndarray, ""]
     velocity_limit: Float[Array | ndarray, ""]
-
-    @property
-    def axes(self) -> TemplateAxes:
-        """The axes of the templates."""
-        return self.table.axes
+    responds_early: bool = eqx.field(static=True)
 
     @classmethod
     def build(
-        cls, templates: Float[ndarray, "template rest"], axes: TemplateAxes, setup: Setup, velocity_limit: float
+        cls, templates: Float[ndarray, "template rest"], axes: TemplateAxes, setup: Setup, responds_early: bool = False
     ) -> "DirectPainter":
-        """Tables on the rest-frame window that the detector can see at up to `velocity_limit` km/s."""
+        """Tables on the rest-frame window that the detector can see at up to the setup's velocity limit."""
         plan = plan_response(setup.instrument.bins, setup.spread)
         stretch = 1.0 + setup.config.observation.redshift
         nodes = np.asarray(setup.library.rest_wavelength)
-        window = rest_window(nodes, plan.fine_edges / stretch, velocity_limit)
+        window = rest_window(nodes, plan.fine_edges / stretch, setup.velocity_limit)
         return cls(
-            table=TemplateTable(templates[:, window], axes),
+            axes=axes,
+            spectra=templates[:, window],
             rebinner=Rebinner.build(nodes[window], plan.fine_edges / stretch),
             response=plan.response,
             flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
-            velocity_limit=np.asarray(velocity_limit),
+            velocity_limit=np.asarray(setup.velocity_limit),
+            responds_early=responds_early,
         )
 
     def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[DirectPartial, Counters]:
-        """Spectra of all particles, added to their spaxels in fine bins."""
-        dtype, n_fine = self.table.spectra.dtype, self.response.n_fine
-        empty = DirectPartial(jnp.zeros((grid.n_spaxel, n_fine), dtype), jnp.zeros((grid.n_spaxel, 2), dtype))
+        """Spectra of all particles, added to their spaxels."""
+        dtype = self.spectra.dtype
+        n_bin = self.response.matrix.shape[2] if self.responds_early else self.response.n_fine
+        empty = DirectPartial(jnp.zeros((grid.n_spaxel, n_bin), dtype), jnp.zeros((grid.n_spaxel, 2), dtype))
 
         def contribute(own: Any) -> tuple[DirectContribution, Counters]:
             view, counters = look(own)
@@ -95,12 +99,13 @@ class DirectPainter(AbstractPainter):
         return accumulate(contribute, add, start, particles, self._chunk(chunk, grid.n_corner))
 
     def contribution(self, view: View) -> DirectContribution:
-        """Spectra of one chunk, Doppler-shifted and collected in fine bins, shared among their spaxels."""
-        spectra = self.table.spectra_at(self.axes.corners(view.coordinates))
+        """Spectra of one chunk, Doppler-shifted and collected in bins, shared among their spaxels."""
+        spectra = weighted_rows(jnp.asarray(self.spectra), self.axes.corners(view.coordinates))
         light = self.rebinner.light(spectra, view.v_los / SPEED_OF_LIGHT)
         light = light * (view.amount * self.flux_factor)[:, None]
         total = light.sum(axis=1)
         moments = jnp.stack([total, total * view.v_los], axis=1)
+        light = self.response.apply(light) if self.responds_early else light
         shared = view.share[:, :, None]
         target, owner = merge_rows(view.spaxel.reshape(-1))
         merge = functools.partial(jnp.matmul, owner.astype(light.dtype), precision=lax.Precision.HIGHEST)
@@ -112,7 +117,7 @@ class DirectPainter(AbstractPainter):
 
     def project(self, partial: DirectPartial) -> tuple[Float[Array, "spaxel wave"], Float[Array, "spaxel 2"]]:
         """Line spread and detector bins, once, on the summed light."""
-        return self.response.apply(partial.light), partial.moments
+        return partial.light if self.responds_early else self.response.apply(partial.light), partial.moments
 
     def report(self) -> dict[str, int | float]:
         """Nothing: it is exact."""
@@ -122,11 +127,6 @@ class DirectPainter(AbstractPainter):
         """Particles per chunk: `limit`, or fewer: spectra stay in the processor's cache, float32 sums stay short."""
         rows = min(_CHUNK_VALUES // self.response.n_fine, _CHUNK_ROWS)
         return int(np.clip(rows // n_corner, 1, limit))
-
-
-def build_direct_painter(templates: Float[ndarray, "template rest"], axes: TemplateAxes, setup: Setup) -> DirectPainter:
-    """The painter of all particles, at up to the setup's velocity limit."""
-    return DirectPainter.build(templates, axes, setup, setup.velocity_limit)
 
 
 def merge_rows(index: Int[Array, " corner"]) -> tuple[Int[Array, " corner"], Bool[Array, "corner corner"]]:

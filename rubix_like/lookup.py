@@ -66,20 +66,6 @@ class TemplateAxes(eqx.Module):
         return (lower * stride, upper * stride), (1 - fraction, fraction)
 
 
-class TemplateTable(eqx.Module):
-    """Spectra on a rest-frame window with the axes that they are looked up on.
-
-    `spectra` (template, rest) in Lsun per vacuum Angstrom per initial Msun, in the order of `axes`.
-    """
-
-    spectra: Float[Array | ndarray, "template rest"]
-    axes: TemplateAxes
-
-    def spectra_at(self, corners: Corners) -> Float[Array, "particle rest"]:
-        """Spectra between the templates around each particle."""
-        return weighted_rows(jnp.asarray(self.spectra), corners)
-
-
 def weighted_rows(rows: Float[Array, "template column"], corners: Corners) -> Float[Array, "particle column"]:
     """The rows of a table over templates, interpolated for each particle."""
     terms = [rows[corners.index[:, k]] * corners.weight[:, k, None] for k in range(corners.index.shape[1])]

@@ -11,7 +11,7 @@ from rubix_like.setup import Setup
 METHODS = Registry(
     "method",
     "rubix_like.methods",
-    {"basis": "rubix_like.basis_plan:build_basis_painter", "direct": "rubix_like.direct:build_direct_painter"},
+    {"basis": "rubix_like.basis_plan:build_basis_painter", "direct": "rubix_like.direct:DirectPainter.build"},
 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from rubix_like.config import NoiseSettings
 from rubix_like.cube import Meta
 from rubix_like.galaxy import GalaxyInfo
 from rubix_like.setup import Setup
@@ -13,15 +14,14 @@ from rubix_like.stages.noise import DEFINITION
 from rubix_like.tables import Plan
 from rubix_like.version import __version__
 
+Report = Mapping[str, int | float]
+"""What a painter knows of its sizes and accuracy."""
+
 _PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "astropy")
 
 
 def describe_run(
-    setup: Setup,
-    plan: Plan,
-    info: GalaxyInfo | None,
-    reports: Sequence[Mapping[str, int | float]],
-    notes: tuple[str, ...],
+    setup: Setup, plan: Plan, info: GalaxyInfo | None, reports: Sequence[Report], notes: tuple[str, ...]
 ) -> Meta:
     """Settings, versions and the galaxy's origin under the names of `fits.META_CARDS`; `config` is the whole YAML.
 
@@ -48,14 +48,8 @@ def describe_run(
         "precision": plan.dtype,
         "git_revision": git_revision(),
     }
-    for report in reports:
-        entries |= {"tolerance": config.engine.tolerance, **report} if report else {}
-    if config.noise is not None:
-        entries |= {
-            "signal_to_noise": config.noise.signal_to_noise,
-            "signal_to_noise_definition": DEFINITION,
-            "noise_seed": config.noise.seed,
-        }
+    known = {name: value for report in reports for name, value in report.items()}
+    entries |= ({"tolerance": config.engine.tolerance} if known else {}) | known | _noise_entries(config.noise)
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes
@@ -63,6 +57,16 @@ def describe_run(
     entries |= {f"version_{package}": version(package) for package in _PACKAGES}
     entries |= {"version_rubix_like": __version__, "version_python": platform.python_version()}
     return Meta({**entries, "config": config.to_yaml()})
+
+
+def _noise_entries(noise: NoiseSettings | None) -> dict[str, str | int | float]:
+    if noise is None:
+        return {}
+    return {
+        "signal_to_noise": noise.signal_to_noise,
+        "signal_to_noise_definition": DEFINITION,
+        "noise_seed": noise.seed,
+    }
 
 
 def _galaxy_entries(info: GalaxyInfo) -> dict[str, str | int | float | None]:

@@ -1,6 +1,7 @@
 """Registries of plug-ins: built-in members by import path, members from outside by entry point."""
 
 import importlib
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -29,7 +30,7 @@ class Registry:
         """The member called `name`; raises ConfigError with the nearest known name if there is none."""
         if name in self.builtin:
             module, attribute = self.builtin[name].split(":")
-            return getattr(importlib.import_module(module), attribute)
+            return operator.attrgetter(attribute)(importlib.import_module(module))
         plugins = self._plugins()
         if name not in plugins:
             raise ConfigError(f"unknown {self.kind} '{name}'{suggest(name, self.names())}")

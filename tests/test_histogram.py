@@ -25,6 +25,7 @@ N_Y, N_X, SCALE, STEP, N_NODE = 3, 5, 0.4, 50.0, 9
 N_SPAXEL, LIMIT, N_POINT = N_Y * N_X, 150.0, 300
 COEFFICIENTS = np.random.default_rng(1).normal(size=(AXES.n_template, 3))
 FIELDS = ("x", "y", "velocity", "mass", "log_z", "log_age")
+EITHER = [False, pytest.param(True, marks=pytest.mark.slow)]
 _ELEMENT = BSpline.basis_element(np.arange(-2.0, 3.0), extrapolate=False)
 
 Numbers = Float[Array | ndarray, " particle"]
@@ -173,7 +174,7 @@ def test_amount_velocity_age_and_metallicity_are_kept(deposit):
     np.testing.assert_allclose(table.sum(axis=0) @ AXES.nodes[1], mass @ particles.log_age, rtol=1e-12)
 
 
-@pytest.mark.parametrize("ranked", [False, True])
+@pytest.mark.parametrize("ranked", EITHER)
 def test_blocks_of_spaxels_are_the_whole_cut(ranked):
     """Also a last block that reaches beyond the grid."""
     particles, axis = as_device_arrays(points(seed=2)), 0 if ranked else 1
@@ -184,7 +185,7 @@ def test_blocks_of_spaxels_are_the_whole_cut(ranked):
     assert [float(counters.n_particles) for _, counters in blocks] == [N_POINT] * 4
 
 
-@pytest.mark.parametrize("ranked", [False, True])
+@pytest.mark.parametrize("ranked", EITHER)
 def test_order_chunk_and_devices_do_not_matter(ranked):
     """In float32, to the last bits: the sums are kept in 64 bits, but for that over devices."""
     particles = points(2400, seed=3)
@@ -215,7 +216,9 @@ def test_padding_adds_nothing(ranked):
 N_EQUAL = 500_000
 
 
-@pytest.mark.parametrize(("ranked", "x64"), [(False, True), (False, False), (True, False)])
+@pytest.mark.parametrize(
+    ("ranked", "x64"), [(False, False), (True, False), pytest.param(False, True, marks=pytest.mark.slow)]
+)
 def test_equal_masses_in_one_cell_lose_nothing_in_float32(ranked, x64):
     """Half a million masses of 0.1 in the same cells, with 64-bit numbers off, too, as on the command line."""
     one = {"x": 0.0, "y": 0.0, "velocity": 13.0, "mass": 0.1, "log_z": -2.3, "log_age": 8.1}
@@ -265,7 +268,7 @@ def test_gradients_are_those_of_the_loop(ranked):
         np.testing.assert_allclose(np.asarray(getattr(found, name))[:n], expected, atol=1e-7 * scale, err_msg=name)
 
 
-@pytest.mark.parametrize("ranked", [False, True])
+@pytest.mark.parametrize("ranked", EITHER)
 def test_gradient_with_64_bit_numbers_off(ranked):
     """float32 in and out, close to that of float64, and zero for what is left out."""
     particles, weight = points(seed=9), random_weight(ranked)

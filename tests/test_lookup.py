@@ -8,7 +8,7 @@ import pytest
 from scipy.interpolate import RegularGridInterpolator
 
 from rubix_like import Scene, load_config, load_ssp
-from rubix_like.lookup import TemplateAxes, TemplateTable, bracket
+from rubix_like.lookup import TemplateAxes, bracket, weighted_rows
 from rubix_like.planning import make_setup
 from rubix_like.stages import PAINT_STAGES
 
@@ -17,12 +17,13 @@ LOG_AGE = np.array([6.0, 6.5, 8.0, 9.3, 10.1])
 LOG_Z = np.log10([1e-4, 4e-3, 0.02, 0.05])
 SPECTRA = GENERATOR.random((4, 5, 7))
 AXES = TemplateAxes((LOG_Z, LOG_AGE), ("metallicity", "age"))
-TABLE = TemplateTable(SPECTRA.reshape(20, 7), AXES)
+TABLE = SPECTRA.reshape(20, 7), AXES
 
 
 @jax.jit
 def look_up(table, coordinates):
-    return table.spectra_at(table.axes.corners(coordinates))
+    rows, axes = table
+    return weighted_rows(jnp.asarray(rows), axes.corners(coordinates))
 
 
 def spectra_at(*coordinates, table=TABLE):
@@ -50,7 +51,7 @@ def test_any_number_of_axes_and_nodes(sizes):
     several = [axis for axis, size in enumerate(sizes) if size > 1]
     function = RegularGridInterpolator([nodes[axis] for axis in several], values.reshape(*np.array(sizes)[several], 2))
     expected = function(np.stack([where[axis] for axis in several], axis=1))
-    found = spectra_at(*where, table=TemplateTable(values.reshape(-1, 2), axes))
+    found = spectra_at(*where, table=(values.reshape(-1, 2), axes))
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12)
 
 
@@ -166,7 +167,8 @@ def test_the_edges_of_the_library_are_inside_in_float32(stars):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_stars_without_metals_are_outside_with_finite_spectra_and_gradients(stars, dtype):
     """log10 of Z = 0 and its slope are finite; the star shines like the library's lowest Z, and its Z has no slope."""
-    table = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), stars.painter.table)
+    painter = stars.painter
+    table = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), (painter.spectra, painter.axes))
 
     @jax.jit
     def light(metallicity, log_age):
@@ -175,7 +177,7 @@ def test_stars_without_metals_are_outside_with_finite_spectra_and_gradients(star
     lowest = load_ssp("popstar").metallicity[0]
     coordinates = stars.coordinates(scene([0.0, lowest], [8.0, 8.0], dtype))
     assert np.isfinite(np.asarray(coordinates)).all()
-    np.testing.assert_array_equal(np.asarray(table.axes.outside("metallicity", coordinates)), [True, False])
+    np.testing.assert_array_equal(np.asarray(table[1].outside("metallicity", coordinates)), [True, False])
     where = jnp.asarray([0.0], dtype), jnp.asarray([8.03], dtype)
     np.testing.assert_allclose(light(*where), light(jnp.asarray([lowest], dtype), where[1]), rtol=1e-6)
     slopes = jax.jit(jax.grad(light, argnums=(0, 1)))

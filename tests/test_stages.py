@@ -16,6 +16,7 @@ from astropy.io import fits
 from jax.sharding import PartitionSpec
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Scene, Stars, load_config, load_ssp, make_mesh, shard, validate
+from rubix_like.lookup import weighted_rows
 from rubix_like.methods import METHODS
 from rubix_like.model import observe
 from rubix_like.parameters import Parameters
@@ -414,11 +415,11 @@ def test_every_ssp_layout(name, tmp_path, monkeypatch):
     energy = np.trapezoid(library.spectra, library.rest_wavelength, axis=-1)
     np.testing.assert_allclose(energy, np.trapezoid(SPECTRA, WAVELENGTH, axis=-1), rtol=2e-6)
     stars = build(PAINT_STAGES, "stars", make_setup(run(), library, None))
-    table = stars.painter.table
+    painter = stars.painter
 
     @jax.jit
     def light(scene):
-        return table.spectra_at(table.axes.corners(stars.coordinates(scene))).sum()
+        return weighted_rows(jnp.asarray(painter.spectra), painter.axes.corners(stars.coordinates(scene))).sum()
 
     before, log_age, metallicity = scene(5), [0.0, 6.0, 8.0, 9.18, 10.3], [0.0, 1e-4, 0.01, 0.05, 1.0]
     edge_cases = eqx.tree_at(
