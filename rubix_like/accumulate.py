@@ -13,17 +13,12 @@ from rubix_like.sharding import pad_particles
 _SMALL = 16
 
 
-def split(n_particles: int, chunk: int) -> tuple[int, int, int]:
+def split(n_particles: int, chunk: int, two_levels: bool = True) -> tuple[int, int, int]:
     """(groups, chunks per group, particles per chunk), nearly equal, with at most `chunk` particles per chunk."""
     n_chunks = max(1, -(-n_particles // chunk))
-    per_group = n_chunks if n_chunks <= _SMALL else math.isqrt(n_chunks - 1) + 1
+    per_group = math.isqrt(n_chunks - 1) + 1 if two_levels and n_chunks > _SMALL else n_chunks
     groups = -(-n_chunks // per_group)
     return groups, per_group, -(-n_particles // (groups * per_group))
-
-
-def _one_level(n_particles: int, chunk: int) -> tuple[int, int, int]:
-    n_chunks = max(1, -(-n_particles // chunk))
-    return 1, n_chunks, -(-n_particles // n_chunks)
 
 
 def accumulate(
@@ -37,17 +32,17 @@ def accumulate(
     """add(... add(empty, contribute(chunk 1)) ...), summed per group of about sqrt(n) chunks first.
 
     In running order, float32 loses 1e-4 of the total of 1e7 equal masses and 4e-3 in a crowded spaxel; sums in 64 bits
-    need no groups (`two_levels` False). `contribute` is recomputed in the backward pass, so the memory of a gradient
-    does not grow as particles x wavelengths.
+    need no groups (`two_levels` False). Both are recomputed in the backward pass, and `add` must be linear, so that no
+    sum is kept for it: nothing is kept per particle but the particles.
     """
     n_particles = len(jax.tree.leaves(particles)[0])
-    groups, per_group, size = split(n_particles, chunk) if two_levels else _one_level(n_particles, chunk)
+    groups, per_group, size = split(n_particles, chunk, two_levels)
     padded = pad_particles(particles, groups * per_group * size)
     chunks = jax.tree.map(lambda leaf: leaf.reshape(groups, per_group, size, *leaf.shape[1:]), padded)
-    contribute = jax.checkpoint(contribute)
+    add_one = jax.checkpoint(lambda partial, one: add(partial, contribute(one)))
 
     def add_chunk(partial: Any, one: Any) -> tuple[Any, None]:
-        return add(partial, contribute(one)), None
+        return add_one(partial, one), None
 
     def add_group(total: Any, group: Any) -> tuple[Any, None]:
         partial, _ = lax.scan(add_chunk, empty, group)

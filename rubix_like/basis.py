@@ -68,7 +68,7 @@ class BasisPainter(AbstractPainter):
             fast, overflow = self._outliers(look, particles)
             outliers, _ = self.outliers.paint(look, fast, grid, chunk)  # they are in the counters already
         painted, moments, counters = self._blocks(look, particles, grid, chunk)
-        counters = eqx.tree_at(lambda c: c.n_beyond_velocity, counters, counters.n_beyond_velocity + overflow)
+        counters = eqx.tree_at(lambda c: c.n_overflow, counters, counters.n_overflow + overflow)
         return BasisPartial(painted, moments, outliers), counters
 
     def project(self, partial: BasisPartial) -> tuple[Float[Array, "spaxel wave"], Float[Array, "spaxel 2"]]:
@@ -102,9 +102,7 @@ class BasisPainter(AbstractPainter):
     def _blocks(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Array, Array, Counters]:
         """(painted, moments, counters) of the whole grid, as many spaxels at a time as a histogram has room for."""
         by_template = self._by_template(len(particles.weight), grid)
-        columns = self.axes.n_template if by_template else self.rank
-        room = max(_LEAST_ROOM, 4 * grid.n_spaxel * self.matrix.shape[1])
-        n_blocks = -(-8 * grid.n_spaxel * self.nodes.n_node * columns // room)
+        n_blocks = self._n_blocks(self.axes.n_template if by_template else self.rank, grid)
         size = -(-grid.n_spaxel // n_blocks)
         deposits = grid.n_corner * 4 * (self.axes.n_corner if by_template else self.rank)
         chunk = max(1, min(chunk, _CHUNK_DEPOSITS // deposits))
@@ -125,10 +123,16 @@ class BasisPainter(AbstractPainter):
 
     def _by_template(self, n_particle: int, grid: SpaxelGrid) -> bool:
         """Whether it is cheaper to sum per template, and to reduce all templates of all spaxels afterwards."""
-        n_cell = grid.n_spaxel * self.nodes.n_node
-        deposits = n_particle * grid.n_corner
-        per_template = template_seconds(deposits * self.axes.n_corner, n_cell, self.axes.n_template, self.rank)
-        return per_template < coefficient_seconds(deposits, n_cell, self.rank)
+        n_cell, n_template = grid.n_spaxel * self.nodes.n_node, self.axes.n_template
+        shares = n_particle * grid.n_corner
+        deposits = shares * self.axes.n_corner * self._n_blocks(n_template, grid)
+        rows = shares * self._n_blocks(self.rank, grid)
+        return template_seconds(deposits, n_cell, n_template, self.rank) < coefficient_seconds(rows, n_cell, self.rank)
+
+    def _n_blocks(self, columns: int, grid: SpaxelGrid) -> int:
+        """Blocks of spaxels such that a histogram of so many columns has room, and 32 bits for its cells."""
+        room = min(max(_LEAST_ROOM, 4 * grid.n_spaxel * self.matrix.shape[1]), 8 * (2**31 - 1))
+        return -(-8 * grid.n_spaxel * self.nodes.n_node * columns // room)
 
     def _of_templates(
         self, look: Look, particles: Any, spaxels: Spaxels, chunk: int

@@ -16,6 +16,7 @@ from rubix_like.direct import DirectPainter, rest_window
 from rubix_like.disk_cache import key_of, remembered
 from rubix_like.histogram import VelocityNodes
 from rubix_like.lookup import TemplateAxes
+from rubix_like.motion import LARGEST_STEP
 from rubix_like.projection import Detection, detect_compiled, projection_matrix_compiled
 from rubix_like.response import plan_response
 from rubix_like.setup import Setup
@@ -26,7 +27,7 @@ _VELOCITY_SHARE = 0.6
 """Of the tolerance, what interpolation between velocity nodes may err by; sqrt(1 + 0.6^2) = 1.17 in all."""
 
 _LEAST_WINDOW = 1200.0
-_STEPS = (2.0, 200.0)
+_STEPS = (2.0, LARGEST_STEP)
 """Smallest and largest step of the velocity nodes (km/s); 5.5 of the largest lie within the least window."""
 
 _N_SIDE = 6
@@ -56,7 +57,7 @@ def build_basis_painter(templates: Float[ndarray, "template rest"], axes: Templa
     window = _window(templates, setup)
     tolerance = setup.config.engine.tolerance
     content = key_of(window.templates, window.rest_wavelength, *map(np.asarray, jax.tree.leaves(window.detection)))
-    key = key_of(content, window.limit, tolerance)
+    key = key_of(content, window.limit, tolerance, setup.covered)
     plan = remembered("basis", key, _PLAN, lambda: _plan(window, setup, tolerance))
     nodes = plan_nodes(setup.motion.limit, float(plan["step"]))
     smooth = setup.spread.covered(-_reach(nodes), _reach(nodes))
@@ -74,7 +75,7 @@ def build_basis_painter(templates: Float[ndarray, "template rest"], axes: Templa
         matrix=kept["matrix"],
         nodes=nodes,
         moment_matrix=_moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges)),
-        velocity_limit=np.asarray(setup.velocity_limit if setup.motion.capacity else float(nodes.limit)),
+        velocity_limit=np.asarray(setup.velocity_limit if setup.motion.capacity else setup.motion.limit),
         accuracy=Accuracy(**{name: plan[name] for name in _ERRORS}),
         outliers=outliers,
         capacity=setup.motion.capacity,
@@ -82,9 +83,9 @@ def build_basis_painter(templates: Float[ndarray, "template rest"], axes: Templa
 
 
 def plan_nodes(limit: float, step: float) -> VelocityNodes:
-    """The fewest nodes at most `step` km/s apart with all of +-`limit` in their support."""
-    n_side = max(1, int(np.ceil(limit / step - 1e-9)))
-    return VelocityNodes(step=np.asarray(limit / n_side), n_node=2 * (n_side + 1) + 1)
+    """The fewest nodes at most `step` km/s apart with all of +-`limit`, and what rounds to it, in their support."""
+    n_side = max(1, int(np.ceil(limit / step - 1e-5)))
+    return VelocityNodes(step=np.asarray(limit * (1 + 1e-6) / n_side), n_node=2 * (n_side + 1) + 1)
 
 
 def _moment_matrix(
@@ -96,9 +97,13 @@ def _moment_matrix(
     """
     light = (matrix.astype(np.float64) @ bin_width).reshape(nodes.n_node, -1)
     prefilter = bspline.prefilter(nodes.n_node)
-    velocity = (np.arange(nodes.n_node) - nodes.n_node // 2) * float(nodes.step)
-    moment = prefilter @ (velocity[:, None] * np.linalg.solve(prefilter, light))
+    moment = prefilter @ (_velocity(nodes)[:, None] * np.linalg.solve(prefilter, light))
     return np.stack([light.reshape(-1), moment.reshape(-1)], axis=1)
+
+
+def _velocity(nodes: VelocityNodes) -> Float[ndarray, " velocity"]:
+    """km/s at each node, in 64 bits."""
+    return (np.arange(nodes.n_node) - nodes.n_node // 2) * float(nodes.step)
 
 
 def _reach(nodes: VelocityNodes) -> float:
@@ -123,9 +128,9 @@ def _plan(window: Window, setup: Setup, tolerance: float) -> dict[str, ndarray]:
     seen = [spectra[:, bins] for spectra, bins in zip(_seen(window, window.templates, ends), covered, strict=True)]
     both = np.concatenate(seen, axis=1)
     basis = find_basis(window.templates, window.rest_wavelength, both, tolerance)
-    rough = window.templates[_roughest(both)]
+    rough = window.templates[_roughest(seen)]
     step, error = _velocity_step(lambda step: _velocity_error(window, rough, setup, step), _VELOCITY_SHARE * tolerance)
-    errors = {name: np.asarray(getattr(basis, name)) for name in ("residual", "local_error", "flux_error")}
+    errors = {name: np.asarray(getattr(basis, name)) for name in ("residual", "local_error", "flux_error", "lowest")}
     return {
         "spectra": basis.spectra,
         "coefficients": basis.coefficients,
@@ -173,13 +178,15 @@ def _velocity_error(window: Window, templates: Float[ndarray, "template rest"], 
     return float((np.sqrt(((splined - truth) ** 2).mean(axis=1)) / level).max())
 
 
-def _roughest(seen: Float[ndarray, "template bin"]) -> ndarray:
-    """Templates with the most structure from bin to bin, at two scales, relative to their mean."""
-    level = np.maximum(seen.mean(axis=1), np.finfo(float).tiny)
-    fine, coarse = (
-        np.argsort((np.diff(seen[:, ::stride], n=2, axis=1) ** 2).sum(axis=1) / level**2)[::-1] for stride in (1, 4)
-    )
-    order = np.stack([fine, coarse], axis=1).reshape(-1)
+def _roughest(seen: list[ndarray]) -> ndarray:
+    """Templates (rows of each array, all seen at one velocity) with the most structure from bin to bin, at two scales,
+    relative to their mean."""
+    level = np.maximum(sum(spectra.sum(axis=1) for spectra in seen), np.finfo(float).tiny)
+    orders = []
+    for stride in (1, 4):
+        score = sum((np.diff(spectra[:, ::stride], n=2, axis=1) ** 2).sum(axis=1) for spectra in seen) / level**2
+        orders.append(np.argsort(score)[::-1])
+    order = np.stack(orders, axis=1).reshape(-1)
     _, first = np.unique(order, return_index=True)
     return order[np.sort(first)][:_N_ROUGH]
 
@@ -192,7 +199,7 @@ def _matrix(
     distance: float,
     dtype: str,
 ) -> Float[ndarray, "velocity_rank wave"]:
-    velocity = (np.arange(nodes.n_node) - nodes.n_node // 2) * float(nodes.step)
+    velocity = _velocity(nodes)
     with jax.enable_x64(True):
         arguments = (window.detection, spectra, velocity, bspline.prefilter(nodes.n_node), smooth, np.asarray(distance))
         matrix = np.asarray(projection_matrix_compiled(*as_dtype(arguments, "float64")))

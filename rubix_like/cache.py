@@ -17,10 +17,11 @@ def compiled_folder() -> Path:
 
 def cache_lines() -> list[str]:
     """What `rubix-like cache info` prints: folder, and number, size and limit of the files of each kind."""
+    engine = [size for _, size, _ in disk_cache.stored()]
     kinds = (
-        ("engine", "basis spectra and projection matrices", _engine_sizes(), disk_cache.LIMIT_BYTES),
-        ("compiled", "compiled programs", _sizes(compiled_folder()), COMPILED_LIMIT_BYTES),
-        ("ssp", "SSP libraries (kept by `cache clear`)", _sizes(cache_directory() / "ssp"), None),
+        ("engine", "basis spectra and projection matrices", engine, disk_cache.LIMIT_BYTES),
+        ("compiled", "compiled programs", _sizes(_compiled_files()), COMPILED_LIMIT_BYTES),
+        ("ssp", "SSP libraries (kept by `cache clear`)", _sizes(list((cache_directory() / "ssp").glob("*.h5"))), None),
     )
     lines = [f"folder      {cache_directory()}"]
     for name, text, sizes, limit in kinds:
@@ -32,19 +33,24 @@ def cache_lines() -> list[str]:
 def clear_cache() -> tuple[int, int]:
     """Removes what can be made again without a network; returns the number of files and bytes."""
     n_files, n_bytes = disk_cache.clear()
-    compiled = _sizes(compiled_folder())
-    for path in _files(compiled_folder()):
+    compiled = _compiled_files()
+    sizes = _sizes(compiled)
+    for path in compiled:
         path.unlink(missing_ok=True)
-    return n_files + len(compiled), n_bytes + sum(compiled)
+    return n_files + len(sizes), n_bytes + sum(sizes)
 
 
-def _engine_sizes() -> list[int]:
-    return [size for _, size, _ in disk_cache.stored()]
+def _compiled_files() -> list[Path]:
+    """The programs; JAX's lock and the times of last use beside them are left alone."""
+    return list(compiled_folder().glob("*-cache"))
 
 
-def _sizes(folder: Path) -> list[int]:
-    return [path.stat().st_size for path in _files(folder)]
-
-
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.glob("*") if path.is_file()]
+def _sizes(paths: list[Path]) -> list[int]:
+    """Bytes of the files that are still there."""
+    sizes = []
+    for path in paths:
+        try:
+            sizes.append(path.stat().st_size)
+        except OSError:  # removed by another process
+            continue
+    return sizes

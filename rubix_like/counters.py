@@ -45,6 +45,7 @@ def count(
         n_clamped_age=number(age),
         n_clamped_metallicity=number(metallicity),
         n_beyond_velocity=number(jnp.abs(scene.v_los) > velocity_limit),
+        n_overflow=number(nowhere),
         n_not_finite=number(~finite),
         mass_total=mass(everything),
         mass_outside=mass(outside),

@@ -77,7 +77,8 @@ class Counters(eqx.Module):
     """How many stars, and how much birth mass (Msun), a run could not treat in full (scalar arrays).
 
     `n_outside`: outside the field. `n_clamped_age`, `n_clamped_metallicity`: beyond the SSP library, taken at its
-    limit. `n_beyond_velocity`: beyond the planned velocity range. `n_not_finite`: with a value that is not finite.
+    limit. `n_beyond_velocity`: beyond the planned velocity range. `n_overflow`: fast stars that method `basis` had
+    no room for. `n_not_finite`: with a value that is not finite.
     """
 
     n_particles: Scalar = eqx.field(default=0, converter=jnp.asarray)
@@ -89,6 +90,7 @@ class Counters(eqx.Module):
     mass_clamped_metallicity: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
     mass_total: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
     n_beyond_velocity: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    n_overflow: Scalar = eqx.field(default=0, converter=jnp.asarray)
     n_not_finite: Scalar = eqx.field(default=0, converter=jnp.asarray)
 
 

@@ -103,7 +103,7 @@ class DirectPainter(AbstractPainter):
         spectra = weighted_rows(jnp.asarray(self.spectra), self.axes.corners(view.coordinates))
         light = self.rebinner.light(spectra, view.v_los / SPEED_OF_LIGHT)
         light = light * (view.amount * self.flux_factor)[:, None]
-        total = light.sum(axis=1)
+        total = self._on_detector(light).sum(axis=1)
         moments = jnp.stack([total, total * view.v_los], axis=1)
         light = self.response.apply(light) if self.responds_early else light
         shared = view.share[:, :, None]
@@ -122,6 +122,12 @@ class DirectPainter(AbstractPainter):
     def report(self) -> dict[str, int | float]:
         """Nothing: it is exact."""
         return {}
+
+    def _on_detector(self, light: Float[Array, "particle fine"]) -> Float[Array, "particle inner"]:
+        """Without the fine bins beyond the detector's ends, from which light is only spread onto it."""
+        block, part, n_wave = self.response.matrix.shape
+        beyond = (block - 1) // 2 * part
+        return light[:, beyond : beyond + n_wave * part]
 
     def _chunk(self, limit: int, n_corner: int) -> int:
         """Particles per chunk: `limit`, or fewer: spectra stay in the processor's cache, float32 sums stay short."""

@@ -16,21 +16,22 @@ from numpy import ndarray
 
 from rubix_like.atomic import replacing
 from rubix_like.resources import cache_directory
+from rubix_like.version import __version__
 
 LIMIT_BYTES: int = 2_000_000_000
 """The least recently used files are removed so that no more than this is kept."""
 
-_LAYOUT = "1"
-"""Part of every key: to be raised when what is stored, or how it is worked out, changes."""
+_LAYOUT = "2"
+"""Part of every key, with the version: to be raised when what is stored, or how it is worked out, changes."""
 
-_UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile)
 
 _LOG = logging.getLogger("rubix_like")
 
 
 def key_of(*parts: Any) -> str:
     """The hash of arrays (values, shapes and types) and of anything else by its text."""
-    digest = hashlib.blake2b(_LAYOUT.encode(), digest_size=20)
+    digest = hashlib.blake2b(f"{_LAYOUT} {__version__};".encode(), digest_size=20)
     for part in parts:
         if isinstance(part, ndarray):
             digest.update(f"{part.shape} {part.dtype.str};".encode())

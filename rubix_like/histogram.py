@@ -32,12 +32,6 @@ class VelocityNodes(eqx.Module):
     n_node: int = eqx.field(static=True)
 
     @property
-    def velocity(self) -> Float[Array, " velocity"]:
-        """km/s at each node."""
-        step = jnp.asarray(self.step)
-        return (jnp.arange(self.n_node) - self.n_node // 2).astype(step.dtype) * step
-
-    @property
     def limit(self) -> Float[Array, ""]:
         """Largest |v_los| in km/s that has all its nodes."""
         return jnp.asarray(self.step) * (self.n_node // 2 - 1)
@@ -69,8 +63,8 @@ def template_histogram(
     n_row = spaxels[1] * nodes.n_node
 
     def deposit(view: View) -> Deposit:
-        row, share = _rows(view, nodes, spaxels)
-        corners, node_weight = axes.corners(view.coordinates), bspline.deposit(_position(view, nodes), nodes.n_node)[1]
+        row, share, node_weight = _rows(view, nodes, spaxels)
+        corners = axes.corners(view.coordinates)
         pairs = list(itertools.product(range(axes.n_corner), range(bspline.SUPPORT)))
         place = jnp.stack([corners.index[:, corner] * n_row + offset for corner, offset in pairs], axis=1)
         weight = jnp.stack([corners.weight[:, corner] * node_weight[:, offset] for corner, offset in pairs], axis=1)
@@ -102,9 +96,8 @@ def coefficient_histogram(
     rank = coefficients.shape[1]
 
     def deposit(view: View) -> Deposit:
-        row, share = _rows(view, nodes, spaxels)
+        row, share, node_weight = _rows(view, nodes, spaxels)
         own = weighted_rows(coefficients, axes.corners(view.coordinates))
-        _, node_weight = bspline.deposit(_position(view, nodes), nodes.n_node)
         amount = share[:, :, None, None] * (node_weight[:, :, None] * own[:, None, :])[:, None, :, :]
         return Deposit(row.reshape(-1), amount.reshape(-1, bspline.SUPPORT, rank))
 
@@ -146,18 +139,18 @@ def _summed(
         return jax.tree.map(lambda leaf: leaf.astype(dtype), sums)
 
 
-def _position(view: View, nodes: VelocityNodes) -> Float[Array, " particle"]:
-    """Line-of-sight velocities in steps from the first node."""
-    return view.v_los / nodes.step + nodes.n_node // 2
-
-
 def _rows(
     view: View, nodes: VelocityNodes, spaxels: Spaxels
-) -> tuple[Int[Array, "particle corner"], Float[Array, "particle corner"]]:
-    """First (spaxel, node) row that each share of a particle touches, and its amount there (0 where it is not seen)."""
+) -> tuple[Int[Array, "particle corner"], Float[Array, "particle corner"], Float[Array, "particle 4"]]:
+    """First (spaxel, node) row that each share of a particle touches, its amount there, and the nodes' weights.
+
+    The amount is 0 where the share is outside, or the particle too fast (or not finite).
+    """
     first, n_spaxel = spaxels
-    seen = (view.spaxel >= first) & (view.spaxel < first + n_spaxel)
-    seen = seen & (jnp.abs(view.v_los) <= nodes.limit)[:, None]
-    node, _ = bspline.deposit(_position(view, nodes), nodes.n_node)
+    slow = jnp.abs(view.v_los) <= nodes.limit
+    seen = (view.spaxel >= first) & (view.spaxel < first + n_spaxel) & slow[:, None]
+    v_los = jnp.where(slow, view.v_los, jnp.zeros_like(view.v_los))
+    node, node_weight = bspline.deposit(v_los / nodes.step + nodes.n_node // 2, nodes.n_node)
     row = jnp.where(seen, view.spaxel - first, jnp.zeros_like(view.spaxel)) * nodes.n_node + node[:, None]
-    return row, jnp.where(seen, view.share * view.amount[:, None], jnp.zeros_like(view.share))
+    share = jnp.where(seen, view.share * view.amount[:, None], jnp.zeros_like(view.share))
+    return row, share, node_weight

@@ -8,8 +8,8 @@ from numpy import ndarray
 
 from rubix_like.config import RunConfig
 from rubix_like.cost import Work, basis_seconds
+from rubix_like.detector import LineSpread
 from rubix_like.galaxy import Galaxy
-from rubix_like.ssp import SSPLibrary
 
 OUTLIER_LIGHT: float = 0.01
 """Stars with more than this share of the light are never left to the outliers' way."""
@@ -18,7 +18,10 @@ _CAPACITIES = (0, *(2**power for power in range(13)))
 _WORTH = 0.8
 """Outliers are treated apart where that costs less than this share of the nodes for all."""
 
-_LADDER = 50.0 * 2.0 ** (np.arange(41) / 4)
+_LADDER = 50.0 * 2.0 ** (np.arange(38) / 4)
+
+LARGEST_STEP: float = 200.0
+"""Largest distance between velocity nodes in km/s: how far beyond the limit they may reach."""
 
 
 class Motion(NamedTuple):
@@ -42,14 +45,14 @@ def speeds(config: RunConfig, galaxy: Galaxy) -> Float[ndarray, " particle"]:
     return speed if weight is None else speed * np.asarray(weight)
 
 
-def plan_motion(config: RunConfig, galaxy: Galaxy, library: SSPLibrary, work: Work) -> Motion:
+def plan_motion(config: RunConfig, galaxy: Galaxy, spread: LineSpread, work: Work) -> Motion:
     """The cheapest span of the nodes, with a few fast stars left out of it, from a ladder of limits 19 % apart.
 
     One star at 2000 km/s must not double the nodes; but stars with more than 1 % of the light are not outliers.
     """
     speed = speeds(config, galaxy)
     order = np.argsort(speed)[::-1][: _CAPACITIES[-1] + 1]
-    light = _light(galaxy, library)
+    light = _light(galaxy, spread)
     shares = np.concatenate([[0.0], np.cumsum(light[order])]) / max(light.sum(), np.finfo(float).tiny)
     found = [
         (basis_seconds(work, limit, capacity), capacity, limit, shares[capacity])
@@ -76,21 +79,20 @@ def _best(ways: list[tuple[float, int, float, float]]) -> tuple[float, int, floa
 
 def _rung(speed: float) -> float:
     """The next limit of the ladder, with 5 % and 10 km/s to spare."""
-    needed = 1.05 * speed + 10.0
-    if needed > _LADDER[-1]:
-        raise ValueError(
-            f"stars.velocity: expected speeds below {_LADDER[-1] / 1.05:.0f} km/s, got {speed:.4g} km/s; check the "
-            f"unit (km/s), or give engine.velocity_range"
-        )
-    return float(_LADDER[np.searchsorted(_LADDER, needed)])
+    return float(_LADDER[np.searchsorted(_LADDER, 1.05 * speed + 10.0)])
 
 
-def _light(galaxy: Galaxy, library: SSPLibrary) -> Float[ndarray, " particle"]:
-    """Roughly how bright each star is: its mass times the mean of the template below it in age and metallicity."""
-    stars = galaxy.stars
+def _light(galaxy: Galaxy, spread: LineSpread) -> Float[ndarray, " particle"]:
+    """Roughly how bright each star is on the detector: its mass times the mean of the template below it in age and
+    metallicity."""
+    stars, library = galaxy.stars, spread.library
+    first, last = spread.bins.to_vacuum(spread.bins.edges[[0, -1]]) / (1 + spread.redshift)
+    rest = np.asarray(library.rest_wavelength)
+    window = slice(max(int(np.searchsorted(rest, first)) - 1, 0), int(np.searchsorted(rest, last)) + 1)
     age, metal = (
         np.clip(np.searchsorted(nodes, np.asarray(values), side="right") - 1, 0, len(nodes) - 1)
         for nodes, values in ((library.log_age, stars.log_age), (library.metallicity, stars.metallicity))
     )
-    light = np.asarray(library.spectra).mean(axis=2)[metal, age] * np.asarray(stars.initial_mass, dtype=np.float64)
+    brightness = np.asarray(library.spectra)[:, :, window].mean(axis=2)
+    light = brightness[metal, age] * np.asarray(stars.initial_mass, dtype=np.float64)
     return light if stars.weight is None else light * np.asarray(stars.weight)

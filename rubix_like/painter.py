@@ -1,5 +1,6 @@
 """What a painter does: particles in, a partial cube out that devices can add up, a cube in the end."""
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -62,4 +63,4 @@ class AbstractPainter(eqx.Module):
 def no_counts(dtype: Any) -> Counters:
     """Counters at zero, all of one dtype, to be added to."""
     zero = jnp.zeros((), dtype)
-    return Counters(*(zero for _ in range(10)))
+    return Counters(**{field.name: zero for field in dataclasses.fields(Counters)})

@@ -205,6 +205,12 @@ def check_counters(counters: Counters, velocity_limit: Float[Array | ndarray, ""
             f"galaxy: expected finite positions, velocities, masses, ages and metallicities, got {broken} of {total} "
             f"stars with others; rubix_like.validate(galaxy) names them"
         )
+    if int(counters.n_overflow):
+        raise ValueError(
+            f"galaxy: expected few stars faster than the velocity nodes of method 'basis' (as planned), got "
+            f"{int(counters.n_overflow)} of {total} stars more; build the pipeline from this galaxy, or raise "
+            f"engine.velocity_range"
+        )
     if fast:
         raise ValueError(
             f"galaxy: expected line-of-sight velocities within {float(velocity_limit):.0f} km/s (as planned), got "

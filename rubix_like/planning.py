@@ -5,21 +5,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from rubix_like.config import RunConfig, StageSettings, load_pipeline
-from rubix_like.constants import ARCSEC_PER_RADIAN
+from rubix_like.constants import ARCSEC_PER_RADIAN, FWHM_PER_SIGMA
 from rubix_like.cosmology import find_cosmology, luminosity_distance, universe_age
 from rubix_like.cost import Work, basis_seconds, direct_seconds
 from rubix_like.detector import LineSpread
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy
+from rubix_like.gaussian import reach_of
 from rubix_like.geometry import alignment_rotation
 from rubix_like.instrument import Instrument
-from rubix_like.motion import Motion, plan_motion
+from rubix_like.motion import LARGEST_STEP, Motion, plan_motion
 from rubix_like.registry import Registry
 from rubix_like.response import n_fine_bins
 from rubix_like.setup import Setup
 from rubix_like.spaxels import CORNERS, SpaxelGrid
 from rubix_like.ssp import SSPLibrary
-from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES, AbstractCubeStage
+from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES, AbstractComponent, AbstractCubeStage
 from rubix_like.tables import Plan, Tables
 
 _DEFAULT_VELOCITY_LIMIT = 4000.0
@@ -70,7 +71,18 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
         n_wave=setup.instrument.bins.n_wave,
         chunk=config.engine.chunk,
     )
-    return Planned(plan, tables, setup, (*_notes(setup), *_age_notes(setup, galaxy)))
+    return Planned(plan, tables, setup, (*_notes(setup), *_accuracy_notes(paint, config), *_age_notes(setup, galaxy)))
+
+
+def _accuracy_notes(components: tuple[AbstractComponent, ...], config: RunConfig) -> list[str]:
+    """Says so where the error of a spectrum is more than the tolerance allows for."""
+    errors = [component.painter.report().get("basis_spectrum_error", 0.0) for component in components]
+    return [
+        f"method basis reaches an rms error of {error:.1e} instead of engine.tolerance, {config.engine.tolerance:g}; "
+        f"use method direct where that is too much"
+        for error in errors
+        if error > 1.2 * config.engine.tolerance
+    ]
 
 
 def make_setup(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> Setup:
@@ -92,7 +104,7 @@ def make_setup(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) ->
         motion=motion,
         velocity_limit=velocity_limit,
         luminosity_distance=distance,
-        covered=_covered(spread, velocity_limit),
+        covered=_covered(spread, max(velocity_limit, motion.limit + LARGEST_STEP)),
     )
 
 
@@ -181,19 +193,21 @@ def _method_and_motion(
             "engine.velocity_range: expected the largest |v_los| for method 'basis' in a pipeline that is built "
             "without a galaxy, got null; give it (e.g. 1000 km/s) or pass the galaxy to Pipeline.from_config"
         )
-    if method == "direct" or unknown:
+    if method == "direct" or (method == "auto" and unknown):
         return "direct", Motion(0.0, 0)
+    fwhm = 0.0 if instrument.psf_fwhm is None else float(instrument.psf_fwhm / instrument.pixel_scale)
+    margin = reach_of(fwhm / FWHM_PER_SIGMA)
     work = Work(
         n_particle=0 if galaxy is None else len(galaxy.stars.initial_mass),
         n_corner=CORNERS[config.engine.deposit] ** 2,
-        n_spaxel=instrument.n_y * instrument.n_x,
+        n_spaxel=(instrument.n_y + 2 * margin) * (instrument.n_x + 2 * margin),
         n_template=len(library.log_age) * len(library.metallicity),
         n_wave=instrument.bins.n_wave,
         n_fine=n_fine_bins(instrument.bins, spread),
     )
     motion = Motion(limit or 0.0, 0)
     if galaxy is not None and limit is None:
-        motion = plan_motion(config, galaxy, library, work)
+        motion = plan_motion(config, galaxy, spread, work)
     if method != "auto":
         return method, motion
     cheaper = galaxy is not None and direct_seconds(work) < basis_seconds(work, motion.limit, motion.capacity)

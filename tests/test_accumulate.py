@@ -21,14 +21,15 @@ def points(n, dtype="float64", value=None):
     return Points(jnp.asarray(value, dtype), jnp.ones(n, dtype))
 
 
-def total(particles, chunk):
+def total(particles, chunk, two_levels=True):
     """Sum of squares and number of particles."""
 
     def contribute(one):
         return (one.weight * one.value**2).sum(), one.weight.sum()
 
     zero = jnp.zeros((), particles.value.dtype)
-    return accumulate(contribute, lambda a, b: (a[0] + b[0], a[1] + b[1]), (zero, zero), particles, chunk)
+    start = (zero, zero)
+    return accumulate(contribute, lambda a, b: (a[0] + b[0], a[1] + b[1]), start, particles, chunk, two_levels)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 16, 17, 100, 1000, 4097])
@@ -42,19 +43,30 @@ def test_split_holds_all_particles_in_small_chunks(n, chunk):
     assert max(groups, per_group) <= max(16, np.sqrt(np.ceil(n / chunk)) + 1)
 
 
+@pytest.mark.parametrize("chunk", [1, 3, 64])
+def test_split_in_one_level(chunk):
+    """One group, and no chunk without particles."""
+    groups, n_chunks, size = split(1000, chunk, two_levels=False)
+    assert (groups, n_chunks) == (1, np.ceil(1000 / chunk))
+    assert (n_chunks - 1) * size < 1000 <= n_chunks * size
+    assert size <= chunk
+
+
 @pytest.mark.parametrize("n", [1, 5, 64, 100, 203])
 @pytest.mark.parametrize("chunk", [1, 4, 7, 1000])
-def test_sum_and_count_whatever_the_chunk(n, chunk):
+@pytest.mark.parametrize("two_levels", [True, False])
+def test_sum_and_count_whatever_the_chunk(n, chunk, two_levels):
     particles = points(n)
-    squares, count = jax.jit(total, static_argnums=1)(particles, chunk)
+    squares, count = jax.jit(total, static_argnums=(1, 2))(particles, chunk, two_levels)
     np.testing.assert_allclose(float(squares), (np.asarray(particles.value) ** 2).sum(), rtol=1e-13)
     assert float(count) == n
 
 
 @pytest.mark.parametrize("chunk", [3, 7])
-def test_gradient_is_that_of_the_plain_sum(chunk):
+@pytest.mark.parametrize("two_levels", [True, False])
+def test_gradient_is_that_of_the_plain_sum(chunk, two_levels):
     particles = points(203)
-    gradient = jax.jit(jax.grad(lambda p: total(p, chunk)[0]))(particles)
+    gradient = jax.jit(jax.grad(lambda p: total(p, chunk, two_levels)[0]))(particles)
     np.testing.assert_allclose(np.asarray(gradient.value), 2 * np.asarray(particles.value), rtol=1e-13)
 
 

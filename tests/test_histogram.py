@@ -139,12 +139,6 @@ def test_coefficients_against_a_loop_and_the_templates():
     assert float(counters.n_particles) == N_POINT
 
 
-def test_nodes_are_symmetric_and_hold_the_limit():
-    nodes = VelocityNodes(np.asarray(STEP), N_NODE)
-    np.testing.assert_array_equal(np.asarray(nodes.velocity), [-200, -150, -100, -50, 0, 50, 100, 150, 200])
-    assert float(nodes.limit) == LIMIT
-
-
 @pytest.mark.parametrize("ranked", [False, True])
 def test_beyond_the_limit_nothing_is_left_and_at_it_all(ranked):
     """The velocity limit itself still has its four nodes; one number further a particle is gone, not moved."""

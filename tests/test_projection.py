@@ -142,7 +142,7 @@ def flux_of_one_lsun(distance):
     return flux.to_value(1e-20 * units.erg / units.s / units.cm**2)
 
 
-@pytest.mark.parametrize("fwhm", [None, 4.0])
+@pytest.mark.parametrize("fwhm", [pytest.param(None, marks=pytest.mark.slow), 4.0])
 def test_deposits_on_the_matrix_are_the_spectra_between_the_nodes(fwhm):
     """At the nodes exactly; between them the error falls as the fourth power of the step."""
     detection = detection_of(bins_of(), fwhm)

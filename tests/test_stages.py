@@ -210,7 +210,7 @@ def test_every_component_sums_over_particles(name, method):
     assert_close(paint(component, before, n_devices=8, chunk=2), whole)
     moving = eqx.tree_at(lambda s: s.velocity, before, jnp.full_like(before.velocity, 70.0))
     _, moments = paint(component, moving)
-    assert_close(moments[:, 1], 70.0 * moments[:, 0])
+    assert_close(moments[:, 1], 70.0 * moments[:, 0], 1e-12 if method == "direct" else 1e-5)
 
 
 @pytest.mark.parametrize("name", PAINT_STAGES.names())
