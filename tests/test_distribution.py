@@ -181,7 +181,10 @@ def pipeline_with_fast_stars(method, n_devices, chunk, precision="float64"):
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", CUBE_TOLERANCE)
 def test_stars_too_fast_for_the_velocity_nodes(precision):
-    """What `basis` paints one by one: the same cube on eight devices as on one, in the same single sum."""
+    """What `basis` paints one by one: the same cube on eight devices as on one, in the same single sum.
+
+    Each device has 64 places for them; more on one device are refused.
+    """
     galaxy = disc_with_fast_stars()
     split, whole = (pipeline_with_fast_stars("basis", *how, precision) for how in ((8, CHUNK), (1, WHOLE)))
     painter = whole.tables.paint[0].painter
@@ -190,7 +193,15 @@ def test_stars_too_fast_for_the_velocity_nodes(precision):
     assert 3 <= (speed > float(painter.nodes.limit)).sum() <= 64
     found, expected = split(galaxy), whole(galaxy)
     assert_same_cube(found, expected, CUBE_TOLERANCE[precision])
-    assert float(found.counters.n_beyond_velocity) == 0
+    assert float(found.counters.n_beyond_velocity) == float(found.counters.n_overflow) == 0
+    faster = galaxy.stars.velocity.copy()
+    faster[:100] = [0.0, 0.0, 2000.0]
+    crowd = eqx.tree_at(lambda g: g.stars.velocity, galaxy, faster)
+    n_fast = (np.abs(faster @ np.asarray(whole.tables.alignment)[2]) > float(painter.nodes.limit)).sum()
+    assert n_fast > 64
+    with pytest.raises(ValueError, match=rf"{n_fast - 64} of 200 stars more"):
+        whole(crowd)
+    assert float(split(crowd).counters.n_overflow) == 0
     assert_one_sum_outside_any_loop(split.lower(galaxy).compile().as_text())
     assert constant_bytes(split.trace(galaxy).jaxpr) < 1000
 

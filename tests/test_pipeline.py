@@ -185,6 +185,7 @@ def test_counters_against_numpy(counted):
         "n_clamped_age": age.sum(),
         "n_clamped_metallicity": metallicity.sum(),
         "n_beyond_velocity": 0,
+        "n_overflow": 0,
         "n_not_finite": 0,
         "mass_total": masses.sum(),
         "mass_outside": masses[outside].sum(),

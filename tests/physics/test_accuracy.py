@@ -216,7 +216,7 @@ def test_a_library_of_few_templates_is_taken_whole(tmp_path):
     compare(found, observe(configuration(**settings), crowd(300)), 1e-5)
 
 
-@pytest.mark.parametrize("deposit", ["nearest", "tsc"])
+@pytest.mark.parametrize("deposit", ["nearest", pytest.param("tsc", marks=pytest.mark.slow)])
 def test_blocks_of_spaxels_make_the_same_cube(deposit, monkeypatch):
     """A field that does not fit into memory at once; more coefficients than bins, and fewer."""
     galaxy = crowd(2000)
