@@ -12,6 +12,7 @@ from numpy import ndarray
 from rubix_like import bspline
 from rubix_like.accuracy import Accuracy
 from rubix_like.basis import BasisPainter
+from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.direct import DirectPainter, rest_window
 from rubix_like.disk_cache import key_of, remembered
 from rubix_like.histogram import VelocityNodes
@@ -121,13 +122,14 @@ def _window(templates: Float[ndarray, "template rest"], setup: Setup) -> Window:
 
 def _plan(window: Window, setup: Setup, tolerance: float) -> dict[str, ndarray]:
     """Basis and velocity step of a window."""
-    ends = np.array([-window.limit, window.limit])
-    covered = [setup.spread.covered(v, v) for v in ends]
+    velocity = _views(window.limit, setup.instrument.bins.edges)
+    covered = [setup.spread.covered(v, v) for v in velocity]
     if not any(bins.any() for bins in covered):
-        ends, covered = np.zeros(2), [setup.covered] * 2
-    seen = [spectra[:, bins] for spectra, bins in zip(_seen(window, window.templates, ends), covered, strict=True)]
-    both = np.concatenate(seen, axis=1)
-    basis = find_basis(window.templates, window.rest_wavelength, both, tolerance)
+        velocity, covered = np.zeros(1), [setup.covered]
+    seen = [spectra[:, bins] for spectra, bins in zip(_seen(window, window.templates, velocity), covered, strict=True)]
+    seen = [spectra for spectra in seen if spectra.shape[1]]
+    n_bin = tuple(spectra.shape[1] for spectra in seen)
+    basis = find_basis(window.templates, window.rest_wavelength, np.concatenate(seen, axis=1), tolerance, n_bin)
     rough = window.templates[_roughest(seen)]
     step, error = _velocity_step(lambda step: _velocity_error(window, rough, setup, step), _VELOCITY_SHARE * tolerance)
     errors = {name: np.asarray(getattr(basis, name)) for name in ("residual", "local_error", "flux_error", "lowest")}
@@ -138,6 +140,13 @@ def _plan(window: Window, setup: Setup, tolerance: float) -> dict[str, ndarray]:
         "velocity_error": np.asarray(error),
         **errors,
     }
+
+
+def _views(limit: float, edges: Float[ndarray, " edge"]) -> Float[ndarray, " velocity"]:
+    """Velocities from -limit to limit at which the detector's views cover the window: no further apart than it is
+    wide."""
+    width = SPEED_OF_LIGHT * np.log(edges[-1] / edges[0])
+    return np.linspace(-limit, limit, max(2, int(np.ceil(2 * limit / width)) + 1))
 
 
 def _seen(

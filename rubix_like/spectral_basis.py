@@ -1,5 +1,6 @@
 """A few basis spectra that stand for all templates of a library, to a stated accuracy."""
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,15 @@ _RANK_STEP = 8
 
 _NOTHING = 1e-7
 """Singular values below this share of the largest are rounding (they come from a matrix of squares)."""
+
+
+class Errors(NamedTuple):
+    """As in `SpectralBasis`."""
+
+    residual: float
+    local_error: float
+    flux_error: float
+    lowest: float
 
 
 class SpectralBasis(NamedTuple):
@@ -38,6 +48,7 @@ def find_basis(
     rest_wavelength: Float[ndarray, " rest"],
     seen: Float[ndarray, "template bin"],
     tolerance: float,
+    n_bin: tuple[int, ...] | None = None,
 ) -> SpectralBasis:
     """The smallest basis whose error on the detector is within `tolerance` for every template.
 
@@ -45,8 +56,10 @@ def find_basis(
     has no integral, is decomposed by singular values. Errors are those of `seen`, the templates as the detector sees
     them (line spread and bins included), so that detail which it cannot resolve takes no vectors. The rank is the
     smallest (a multiple of 8) with an rms error <= tolerance and no flux below -tolerance, relative to each template's
-    mean; at most as many as there are templates, which is exact.
+    mean; at most as many as there are templates, which is exact. `seen` may hold several views side by side, of `n_bin`
+    bins each: every one has to be within the tolerance of its own mean.
     """
+    views = (seen.shape[1],) if n_bin is None else n_bin
     mean = _window_mean(templates, rest_wavelength)
     lit = mean > 0
     shape = np.divide(templates, mean[:, None], out=np.zeros_like(templates), where=lit[:, None])
@@ -56,19 +69,18 @@ def find_basis(
     scale = np.where(lit & (level > 0), 1.0 / np.where(level > 0, level, 1.0), 0.0)[:, None]
     rest, seen_rest = scale * (shape - center), scale * (seen_shape - seen_center)
     vectors, values = _principal(seen_rest)
-    rank = _rank(vectors * values, seen_rest, scale * seen_center, tolerance)
+    rank, errors = _rank(vectors * values, seen_rest, scale * seen_center, views, tolerance)
     chosen = vectors[:, :rank]
     basis = (chosen.T @ rest) / values[:rank, None]
     scores = chosen * values[:rank]
-    error, lowest = _errors(scores, (chosen.T @ seen_rest) / values[:rank, None], seen_rest, scale * seen_center)
     per_mean = np.divide(scores, scale, out=np.zeros_like(scores), where=scale > 0)
     return SpectralBasis(
         spectra=np.concatenate([center[None, :], basis]),
         coefficients=mean[:, None] * np.concatenate([np.ones((len(mean), 1)), per_mean], axis=1),
-        residual=float(np.sqrt((error**2).mean(axis=1)).max(initial=0.0)),
-        local_error=float(np.abs(error).max(initial=0.0)),
-        flux_error=float(np.abs(error.mean(axis=1)).max(initial=0.0)),
-        lowest=min(0.0, lowest),
+        residual=errors.residual,
+        local_error=errors.local_error,
+        flux_error=errors.flux_error,
+        lowest=errors.lowest,
     )
 
 
@@ -91,22 +103,22 @@ def _rank(
     scores: Float[ndarray, "template n"],
     rows: Float[ndarray, "template bin"],
     center: Float[ndarray, "template bin"],
+    views: tuple[int, ...],
     tolerance: float,
-) -> int:
-    """Vectors beside the mean that keep every template within the tolerance."""
+) -> tuple[int, Errors]:
+    """Vectors beside the mean that keep every template within the tolerance, and the errors that they leave."""
     most = scores.shape[1]
     left = (rows**2).sum(axis=1)[:, None] - np.cumsum(scores**2, axis=1)
     worst = np.sqrt(np.maximum(left, 0.0).max(axis=0, initial=0.0) / rows.shape[1])
     fitting = np.flatnonzero(worst <= tolerance)
     rank = _rounded(int(fitting[0]) + 1 if len(fitting) else most, most)
-    while rank < most:
+    while True:
         chosen = scores[:, :rank]
-        squares = (chosen**2).sum(axis=0)
-        _, lowest = _errors(chosen, (chosen / squares).T @ rows, rows, center)
-        if lowest >= -tolerance:
-            break
+        vectors = (chosen / (chosen**2).sum(axis=0)).T @ rows
+        errors = _errors(chosen @ vectors, rows, center, views)
+        if rank == most or (errors.residual <= tolerance and errors.lowest >= -tolerance):
+            return rank, errors
         rank = _rounded(rank + max(rank // 8, 1), most)
-    return rank
 
 
 def _rounded(rank: int, most: int) -> int:
@@ -115,11 +127,22 @@ def _rounded(rank: int, most: int) -> int:
 
 
 def _errors(
-    scores: Float[ndarray, "template rank"],
-    vectors: Float[ndarray, "rank bin"],
+    found: Float[ndarray, "template bin"],
     rows: Float[ndarray, "template bin"],
     center: Float[ndarray, "template bin"],
-) -> tuple[Float[ndarray, "template bin"], float]:
-    """Error of every template in every bin, and the lowest flux of any, both relative to the template's mean."""
-    found = scores @ vectors
-    return found - rows, float((center + found).min(initial=0.0))
+    views: tuple[int, ...],
+) -> Errors:
+    """The largest errors of any template in any view, relative to the template's mean there."""
+    residual, local, flux, lowest = 0.0, 0.0, 0.0, 0.0
+    edges = np.cumsum((0, *views))
+    for first, last in itertools.pairwise(edges):
+        view = slice(first, last)
+        mean = (center[:, view] + rows[:, view]).mean(axis=1)
+        lit = mean > 0
+        error = (found[lit, view] - rows[lit, view]) / mean[lit, None]
+        residual = max(residual, float(np.sqrt((error**2).mean(axis=1)).max(initial=0.0)))
+        local = max(local, float(np.abs(error).max(initial=0.0)))
+        flux = max(flux, float(np.abs(error.mean(axis=1)).max(initial=0.0)))
+        flux_density = (center[lit, view] + found[lit, view]) / mean[lit, None]
+        lowest = min(lowest, float(flux_density.min(initial=0.0)))
+    return Errors(residual, local, flux, lowest)

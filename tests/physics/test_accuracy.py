@@ -127,6 +127,23 @@ def test_with_a_line_spread_it_is_direct_within_the_tolerance(instrument):
     assert errors(found[:, good], expected[:, good]).max() <= 1.2e-3
 
 
+@pytest.mark.parametrize(
+    ("start", "width", "velocity_range"),
+    [
+        (4850.0, 30.0, 4000.0),
+        pytest.param(6550.0, 30.0, 3000.0, marks=pytest.mark.slow),
+        pytest.param(3990.0, 20.0, 1500.0, marks=pytest.mark.slow),
+        pytest.param(5000.0, 1.25, 500.0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_detector_narrower_than_the_velocities(start, width, velocity_range):
+    """Every part of the library that it sees at some velocity counts, not only what it sees at the limits."""
+    settings = {"instrument": {"wavelength": {"start": start, "stop": start + width, "step": 1.25}}}
+    engine = {"method": "basis", "velocity_range": velocity_range}
+    found = observe(configuration(engine=engine, **settings), crowd(300))
+    compare(found, observe(configuration(**settings), crowd(300)))
+
+
 def crowd(n, seed=2, sigma=150.0):
     rng = np.random.default_rng(seed)
     return galaxy_of(
