@@ -4,9 +4,9 @@ Nothing depends on it: a file that is missing or damaged is made again, a folder
 """
 
 import hashlib
+import io
 import logging
 import os
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,8 @@ from rubix_like.version import __version__
 LIMIT_BYTES: int = 2_000_000_000
 """The least recently used files are removed so that no more than this is kept."""
 
-_LAYOUT = "3"
+_LAYOUT = "4"
 """Part of every key, with the version: to be raised when what is stored, or how it is worked out, changes."""
-
-_UNREADABLE = (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile)
 
 _LOG = logging.getLogger("rubix_like")
 
@@ -80,26 +78,49 @@ def clear() -> tuple[int, int]:
 
 
 def _load(path: Path, names: Sequence[str]) -> dict[str, ndarray] | None:
-    if not path.is_file():
-        return None
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in names}
-    except _UNREADABLE as error:
-        _LOG.warning("the cached file %s is damaged (%s): it is made again", path, error)
+        content = path.read_bytes()
+    except OSError as error:
+        _LOG.info("not kept from an earlier run: %s", error)
+        return None
+    found = _unpack(content, names)
+    if found is None:
+        _LOG.warning("the cached file %s is damaged: it is made again", path)
         return None
     try:
         os.utime(path)
     except OSError:
         _LOG.info("the time of last use of %s could not be set", path)
-    return arrays
+    return found
+
+
+def _pack(arrays: Mapping[str, ndarray]) -> bytes:
+    """An .npz file after the hash of its bytes."""
+    stream = io.BytesIO()
+    np.savez(stream, allow_pickle=False, **dict(arrays))
+    payload = stream.getvalue()
+    return _checksum(payload) + payload
+
+
+def _unpack(content: bytes, names: Sequence[str]) -> dict[str, ndarray] | None:
+    """The arrays; None where a byte is not what was written, or a name is missing."""
+    n_hash = len(_checksum(b""))
+    payload = content[n_hash:]
+    if content[:n_hash] != _checksum(payload):
+        return None
+    with np.load(io.BytesIO(payload), allow_pickle=False) as file:
+        return {name: file[name] for name in names} if set(names) <= set(file.files) else None
+
+
+def _checksum(payload: bytes) -> bytes:
+    return hashlib.blake2b(payload, digest_size=32).digest()
 
 
 def _store(path: Path, arrays: Mapping[str, ndarray]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary, temporary.open("wb") as stream:
-            np.savez(stream, allow_pickle=False, **dict(arrays))
+        with replacing(path) as temporary:
+            temporary.write_bytes(_pack(arrays))
         _evict(path)
     except OSError as error:
         _LOG.info("not kept for later runs: %s", error)

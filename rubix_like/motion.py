@@ -61,8 +61,8 @@ def plan_motion(config: RunConfig, galaxy: Galaxy, spread: LineSpread, work: Wor
         for limit in [_rung(float(speed[order[capacity]]))]
     ]
     seconds, capacity, limit, _ = _best([entry for entry in found if entry[3] <= OUTLIER_LIGHT])
-    cheapest = _best(found)
-    if cheapest[1] == capacity:
+    cheapest = min(entry for entry in found if entry[1] <= max(1.0, OUTLIER_LIGHT * len(speed)))
+    if cheapest[0] > _WORTH * seconds:
         return Motion(limit, capacity)
     note = (
         f"{cheapest[1]} fast stars hold {cheapest[3]:.1%} of the light, too much to be treated as outliers: velocities "

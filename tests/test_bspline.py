@@ -63,6 +63,13 @@ def test_positions_beyond_the_support_are_limited_to_it():
     np.testing.assert_array_equal(weights_on_nodes(far, n_node), weights_on_nodes(edge, n_node))
 
 
+def test_a_position_that_is_not_finite_still_has_nodes():
+    """What is deposited there must not be written beyond the grid."""
+    first, weight = DEPOSIT(jnp.full(1000, jnp.nan), 9)
+    assert 0 <= np.asarray(first).min() <= np.asarray(first).max() <= 9 - bspline.SUPPORT
+    assert np.isnan(np.asarray(weight)).all()
+
+
 def test_float32_weights_sum_to_one():
     first, weight = DEPOSIT(jnp.asarray(inside(60), jnp.float32), 60)
     assert weight.dtype == jnp.float32

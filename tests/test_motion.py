@@ -336,6 +336,12 @@ def test_cost_of_basis_grows_with_all_that_it_should():
     assert basis_seconds(WORK, 500.0, 256) == pytest.approx(base + outliers)
 
 
+def test_cost_of_basis_for_few_particles_does_not_depend_on_the_templates():
+    """Their coefficients are then summed, not templates."""
+    few = WORK._replace(n_particle=10)
+    assert basis_seconds(few._replace(n_template=60_000), 500.0, 0) == basis_seconds(few, 500.0, 0)
+
+
 def test_sums_per_template_pay_for_many_particles_only():
     """A grid of 900 x 28 cells, 600 templates on 96 basis spectra."""
     cheaper = [
