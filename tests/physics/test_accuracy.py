@@ -43,7 +43,7 @@ def one_star_per_spaxel(library, n=N_X * N_Y, sigma=150.0, seed=5):
         position,
         rng.normal(0, sigma, n),
         initial_mass=rng.uniform(0.5, 2, n) * 1e6,
-        log_age=rng.uniform(library.log_age[0], library.log_age[-1], n),
+        log_age=rng.uniform(library.log_age[0], min(library.log_age[-1], 10.3), n),
         metallicity=10 ** rng.uniform(*np.log10(library.metallicity[[0, -1]]), n),
     )
 
