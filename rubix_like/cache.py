@@ -26,7 +26,9 @@ def cache_lines() -> list[str]:
     lines = [f"folder      {cache_directory()}"]
     for name, text, sizes, limit in kinds:
         most = "" if limit is None else f" of at most {format_bytes(limit)}"
-        lines.append(f"{name:<11} {len(sizes)} files, {format_bytes(sum(sizes))}{most}: {text}")
+        lines.append(
+            f"{name:<11} {len(sizes)} file{'' if len(sizes) == 1 else 's'}, {format_bytes(sum(sizes))}{most}: {text}"
+        )
     return lines
 
 

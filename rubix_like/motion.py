@@ -64,8 +64,9 @@ def plan_motion(config: RunConfig, galaxy: Galaxy, spread: LineSpread, work: Wor
     cheapest = min(entry for entry in found if entry[1] <= max(1.0, OUTLIER_LIGHT * len(speed)))
     if cheapest[0] > _WORTH * seconds:
         return Motion(limit, capacity)
+    which = "1 fast star holds" if cheapest[1] == 1 else f"{cheapest[1]} fast stars hold"
     note = (
-        f"{cheapest[1]} fast stars hold {cheapest[3]:.1%} of the light, too much to be treated as outliers: velocities "
+        f"{which} {cheapest[3]:.1%} of the light, too much to be treated as outliers: velocities "
         f"up to {limit:.0f} km/s instead of {cheapest[2]:.0f} km/s cost {seconds / cheapest[0]:.2g} times as much"
     )
     return Motion(limit, capacity, note)
