@@ -625,6 +625,15 @@ def start(cache, *arguments, **options):
     return subprocess.Popen(program, env=environment, **pipes)
 
 
+@pytest.fixture
+def interruptible():
+    """A shell's background jobs ignore Ctrl-C, and so would what they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(
     ("number", "code", "said"),
     [(signal.SIGINT, 130, "rubix-like: interrupted; nothing was left half-written\n"), (signal.SIGTERM, 143, "")],
