@@ -39,10 +39,10 @@ def accumulate(
     groups, per_group, size = split(n_particles, chunk, two_levels)
     padded = pad_particles(particles, groups * per_group * size)
     chunks = jax.tree.map(lambda leaf: leaf.reshape(groups, per_group, size, *leaf.shape[1:]), padded)
-    add_one = jax.checkpoint(lambda partial, one: add(partial, contribute(one)))
 
+    @jax.checkpoint
     def add_chunk(partial: Any, one: Any) -> tuple[Any, None]:
-        return add_one(partial, one), None
+        return add(partial, contribute(one)), None
 
     def add_group(total: Any, group: Any) -> tuple[Any, None]:
         partial, _ = lax.scan(add_chunk, empty, group)

@@ -13,7 +13,8 @@ from rubix_like import bspline
 from rubix_like.accuracy import Accuracy
 from rubix_like.basis import BasisPainter
 from rubix_like.constants import SPEED_OF_LIGHT
-from rubix_like.direct import DirectPainter, rest_window
+from rubix_like.detector import rest_window
+from rubix_like.direct import DirectPainter
 from rubix_like.disk_cache import key_of, remembered
 from rubix_like.histogram import VelocityNodes
 from rubix_like.lookup import TemplateAxes
@@ -132,13 +133,12 @@ def _plan(window: Window, setup: Setup, tolerance: float) -> dict[str, ndarray]:
     basis = find_basis(window.templates, window.rest_wavelength, np.concatenate(seen, axis=1), tolerance, n_bin)
     rough = window.templates[_roughest(seen)]
     step, error = _velocity_step(lambda step: _velocity_error(window, rough, setup, step), _VELOCITY_SHARE * tolerance)
-    errors = {name: np.asarray(getattr(basis, name)) for name in ("residual", "local_error", "flux_error", "lowest")}
     return {
         "spectra": basis.spectra,
         "coefficients": basis.coefficients,
         "step": np.asarray(step),
         "velocity_error": np.asarray(error),
-        **errors,
+        **{name: np.asarray(value) for name, value in basis.errors._asdict().items()},
     }
 
 

@@ -17,42 +17,26 @@ def compiled_folder() -> Path:
 
 def cache_lines() -> list[str]:
     """What `rubix-like cache info` prints: folder, and number, size and limit of the files of each kind."""
-    engine = [size for _, size, _ in disk_cache.stored()]
+    libraries = disk_cache.entries_of(cache_directory() / "ssp", "*.h5")
     kinds = (
-        ("engine", "basis spectra and projection matrices", engine, disk_cache.LIMIT_BYTES),
-        ("compiled", "compiled programs", _sizes(_compiled_files()), COMPILED_LIMIT_BYTES),
-        ("ssp", "SSP libraries (kept by `cache clear`)", _sizes(list((cache_directory() / "ssp").glob("*.h5"))), None),
+        ("engine", "basis spectra and projection matrices", disk_cache.stored(), disk_cache.LIMIT_BYTES),
+        ("compiled", "compiled programs", _programs(), COMPILED_LIMIT_BYTES),
+        ("ssp", "SSP libraries (kept by `cache clear`)", libraries, None),
     )
     lines = [f"folder      {cache_directory()}"]
-    for name, text, sizes, limit in kinds:
+    for name, text, entries, limit in kinds:
+        size = format_bytes(sum(size for _, size, _ in entries))
         most = "" if limit is None else f" of at most {format_bytes(limit)}"
-        lines.append(
-            f"{name:<11} {len(sizes)} file{'' if len(sizes) == 1 else 's'}, {format_bytes(sum(sizes))}{most}: {text}"
-        )
+        lines.append(f"{name:<11} {len(entries)} file{'' if len(entries) == 1 else 's'}, {size}{most}: {text}")
     return lines
 
 
 def clear_cache() -> tuple[int, int]:
     """Removes what can be made again without a network; returns the number of files and bytes."""
-    n_files, n_bytes = disk_cache.clear()
-    compiled = _compiled_files()
-    sizes = _sizes(compiled)
-    for path in compiled:
-        path.unlink(missing_ok=True)
-    return n_files + len(sizes), n_bytes + sum(sizes)
+    (n_arrays, array_bytes), (n_programs, program_bytes) = disk_cache.clear(), disk_cache.remove(_programs())
+    return n_arrays + n_programs, array_bytes + program_bytes
 
 
-def _compiled_files() -> list[Path]:
-    """The programs; JAX's lock and the times of last use beside them are left alone."""
-    return list(compiled_folder().glob("*-cache"))
-
-
-def _sizes(paths: list[Path]) -> list[int]:
-    """Bytes of the files that are still there."""
-    sizes = []
-    for path in paths:
-        try:
-            sizes.append(path.stat().st_size)
-        except OSError:  # removed by another process
-            continue
-    return sizes
+def _programs() -> list[tuple[Path, int, float]]:
+    """JAX's compiled programs; its lock and the times of last use beside them are left alone."""
+    return disk_cache.entries_of(compiled_folder(), "*-cache")

@@ -99,3 +99,13 @@ class LineSpread:
         low, high = (bins.to_vacuum(edge) / stretch for edge in (bins.edges[:-1] - reach, bins.edges[1:] + reach))
         first, last = self.library.rest_wavelength[[0, -1]]
         return (low / np.exp(fastest / SPEED_OF_LIGHT) >= first) & (high / np.exp(slowest / SPEED_OF_LIGHT) <= last)
+
+
+def rest_window(
+    rest_wavelength: Float[ndarray, " rest"], edges: Float[ndarray, " fine_edge"], velocity_limit: float
+) -> slice:
+    """The nodes of the library between the detector's ends in the rest frame, widened by the velocity limit (km/s)."""
+    stretch = np.exp(velocity_limit / SPEED_OF_LIGHT)
+    first = np.searchsorted(rest_wavelength, edges[0] / stretch, side="right") - 1
+    last = np.searchsorted(rest_wavelength, edges[-1] * stretch, side="left")
+    return slice(max(int(first), 0), min(int(last), len(rest_wavelength) - 1) + 1)

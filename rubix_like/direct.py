@@ -14,6 +14,7 @@ from numpy import ndarray
 from rubix_like.accumulate import accumulate
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube import Counters
+from rubix_like.detector import rest_window
 from rubix_like.lookup import TemplateAxes, weighted_rows
 from rubix_like.painter import AbstractPainter, Look, View, no_counts
 from rubix_like.rebin import Rebinner
@@ -145,13 +146,3 @@ def merge_rows(index: Int[Array, " corner"]) -> tuple[Int[Array, " corner"], Boo
     first = jnp.argmax(index[:, None] == index[None, :], axis=1)
     target = jnp.where(first == number, index, jnp.iinfo(index.dtype).max)
     return target, number[:, None] == first[None, :]
-
-
-def rest_window(
-    rest_wavelength: Float[ndarray, " rest"], edges: Float[ndarray, " fine_edge"], velocity_limit: float
-) -> slice:
-    """The nodes of the library between the detector's ends in the rest frame, widened by the velocity limit (km/s)."""
-    stretch = np.exp(velocity_limit / SPEED_OF_LIGHT)
-    first = np.searchsorted(rest_wavelength, edges[0] / stretch, side="right") - 1
-    last = np.searchsorted(rest_wavelength, edges[-1] * stretch, side="left")
-    return slice(max(int(first), 0), min(int(last), len(rest_wavelength) - 1) + 1)

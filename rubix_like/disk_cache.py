@@ -59,8 +59,13 @@ def folder() -> Path:
 
 def stored() -> list[tuple[Path, int, float]]:
     """(path, bytes, time of last use) of every file, the least recently used first."""
+    return entries_of(folder(), "*.npz")
+
+
+def entries_of(place: Path, pattern: str) -> list[tuple[Path, int, float]]:
+    """(path, bytes, time of last change) of the files of a folder, the oldest first; those that are still there."""
     found = []
-    for path in folder().glob("*.npz"):
+    for path in place.glob(pattern):
         try:
             status = path.stat()
         except OSError:  # removed by another process
@@ -71,7 +76,11 @@ def stored() -> list[tuple[Path, int, float]]:
 
 def clear() -> tuple[int, int]:
     """Removes all files; returns their number and bytes."""
-    entries = stored()
+    return remove(stored())
+
+
+def remove(entries: Sequence[tuple[Path, int, float]]) -> tuple[int, int]:
+    """Removes files; returns their number and bytes."""
     for path, _, _ in entries:
         path.unlink(missing_ok=True)
     return len(entries), sum(size for _, size, _ in entries)

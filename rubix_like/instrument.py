@@ -9,7 +9,9 @@ from numpy import ndarray
 
 from rubix_like.apertures import inside_aperture
 from rubix_like.config import InstrumentSettings, LSFSettings
+from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.detector import WavelengthBins
+from rubix_like.gaussian import reach_of
 
 
 class Instrument(eqx.Module):
@@ -60,6 +62,12 @@ class Instrument(eqx.Module):
     def n_x(self) -> int:
         """Columns of spaxels."""
         return self.inside.shape[1]
+
+    @property
+    def psf_reach(self) -> int:
+        """Spaxels on each side that hold 99.9 % of the PSF's light; 0 without a PSF."""
+        fwhm = 0.0 if self.psf_fwhm is None else float(self.psf_fwhm / self.pixel_scale)
+        return reach_of(fwhm / FWHM_PER_SIGMA)
 
 
 def load_instrument(name: str, **overrides: Any) -> Instrument:

@@ -8,7 +8,7 @@ from numpy import ndarray
 
 from rubix_like.config import RunConfig
 from rubix_like.cost import Work, basis_seconds
-from rubix_like.detector import LineSpread
+from rubix_like.detector import LineSpread, rest_window
 from rubix_like.galaxy import Galaxy
 
 OUTLIER_LIGHT: float = 0.01
@@ -87,9 +87,8 @@ def _light(galaxy: Galaxy, spread: LineSpread) -> Float[ndarray, " particle"]:
     """Roughly how bright each star is on the detector: its mass times the mean of the template below it in age and
     metallicity."""
     stars, library = galaxy.stars, spread.library
-    first, last = spread.bins.to_vacuum(spread.bins.edges[[0, -1]]) / (1 + spread.redshift)
-    rest = np.asarray(library.rest_wavelength)
-    window = slice(max(int(np.searchsorted(rest, first)) - 1, 0), int(np.searchsorted(rest, last)) + 1)
+    edges = spread.bins.to_vacuum(spread.bins.edges[[0, -1]]) / (1 + spread.redshift)
+    window = rest_window(np.asarray(library.rest_wavelength), edges, 0.0)
     age, metal = (
         np.clip(np.searchsorted(nodes, np.asarray(values), side="right") - 1, 0, len(nodes) - 1)
         for nodes, values in ((library.log_age, stars.log_age), (library.metallicity, stars.metallicity))

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from rubix_like.config import RunConfig, StageSettings, load_pipeline
-from rubix_like.constants import ARCSEC_PER_RADIAN, FWHM_PER_SIGMA
+from rubix_like.constants import ARCSEC_PER_RADIAN
 from rubix_like.cosmology import find_cosmology, luminosity_distance, universe_age
 from rubix_like.cost import Work, basis_seconds, direct_seconds
 from rubix_like.detector import LineSpread
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy
-from rubix_like.gaussian import reach_of
 from rubix_like.geometry import alignment_rotation
 from rubix_like.instrument import Instrument
 from rubix_like.motion import LARGEST_STEP, Motion, plan_motion
@@ -151,8 +150,8 @@ def _velocity_limit(config: RunConfig, galaxy: Galaxy | None) -> float:
         return config.engine.velocity_range
     if galaxy is None:
         return _DEFAULT_VELOCITY_LIMIT
-    needed = 1.2 * float(np.linalg.norm(np.asarray(galaxy.stars.velocity, dtype=np.float64), axis=1).max())
-    needed += 1.2 * abs(config.observation.velocity_offset)
+    speed = np.linalg.norm(np.asarray(galaxy.stars.velocity, dtype=np.float64), axis=1).max()
+    needed = 1.2 * (float(speed) + abs(config.observation.velocity_offset))
     fitting = [limit for limit in _VELOCITY_LADDER if limit >= needed]
     if not fitting:
         raise ValueError(
@@ -195,8 +194,7 @@ def _method_and_motion(
         )
     if method == "direct" or (method == "auto" and unknown):
         return "direct", Motion(0.0, 0)
-    fwhm = 0.0 if instrument.psf_fwhm is None else float(instrument.psf_fwhm / instrument.pixel_scale)
-    margin = reach_of(fwhm / FWHM_PER_SIGMA)
+    margin = instrument.psf_reach
     work = Work(
         n_particle=0 if galaxy is None else len(galaxy.stars.initial_mass),
         n_corner=CORNERS[config.engine.deposit] ** 2,

@@ -70,16 +70,20 @@ class SpreadGeometry(eqx.Module):
 
 
 class ResponsePlan(NamedTuple):
-    """What the host works out for a detector: the response, and what it was made of.
+    """What the host works out for a detector.
 
     `fine_edges` are vacuum Angstrom; `kernel` is the FWHM of the line spread of light in each fine bin (Angstrom of the
-    medium): `response.matrix` is `spread_matrix(kernel, geometry)`.
+    medium).
     """
 
-    response: Response
     fine_edges: Float[ndarray, " fine_edge"]
     kernel: Float[ndarray, "extended part"]
     geometry: SpreadGeometry
+
+    @property
+    def response(self) -> Response:
+        """The map from fine bins, worked out in 64 bits (method `basis` makes its own, traced)."""
+        return Response(spread_matrix(self.kernel, self.geometry, np, scipy.special.ndtr))
 
 
 def plan_response(bins: WavelengthBins, spread: LineSpread) -> ResponsePlan:
@@ -96,9 +100,7 @@ def plan_response(bins: WavelengthBins, spread: LineSpread) -> ResponsePlan:
         borders=(edges[within] - centre[:, :, None]) / cell[:, :, None], cell=cell, bin_width=np.diff(bins.edges)
     )
     kernel, _, _ = spread.widths(centre.reshape(-1))
-    kernel = kernel.reshape(shape)
-    response = Response(spread_matrix(kernel, geometry, np, scipy.special.ndtr))
-    return ResponsePlan(response, bins.to_vacuum(fine_edges), kernel, geometry)
+    return ResponsePlan(bins.to_vacuum(fine_edges), kernel.reshape(shape), geometry)
 
 
 def n_fine_bins(bins: WavelengthBins, spread: LineSpread) -> int:

@@ -16,7 +16,11 @@ _NOTHING = 1e-7
 
 
 class Errors(NamedTuple):
-    """As in `SpectralBasis`."""
+    """Relative to a template's mean on the detector.
+
+    `residual`: largest rms error of a template; `local_error`: largest error of a template in any bin; `flux_error`:
+    largest error of a template's mean; `lowest`: lowest flux of any template, 0 where none is negative.
+    """
 
     residual: float
     local_error: float
@@ -29,18 +33,11 @@ class SpectralBasis(NamedTuple):
 
     Row 0 of `spectra` is the templates' mean shape, with a mean of 1 over the window; the others have no integral over
     it, so that the light of each template in the window is exactly `coefficients[k, 0]` times the window's width.
-
-    `residual`: largest rms error of a template on the detector relative to its mean there; `local_error`: largest
-    error of a template in any bin; `flux_error`: largest error of a template's mean; `lowest`: lowest flux of any
-    template (0 where none is negative); all relative to the template's mean.
     """
 
     spectra: Float[ndarray, "rank rest"]
     coefficients: Float[ndarray, "template rank"]
-    residual: float
-    local_error: float
-    flux_error: float
-    lowest: float
+    errors: Errors
 
 
 def find_basis(
@@ -77,10 +74,7 @@ def find_basis(
     return SpectralBasis(
         spectra=np.concatenate([center[None, :], basis]),
         coefficients=mean[:, None] * np.concatenate([np.ones((len(mean), 1)), per_mean], axis=1),
-        residual=errors.residual,
-        local_error=errors.local_error,
-        flux_error=errors.flux_error,
-        lowest=errors.lowest,
+        errors=errors,
     )
 
 

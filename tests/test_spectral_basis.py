@@ -59,7 +59,7 @@ def test_templates_of_few_shapes_are_found_exactly(rank):
     assert found.spectra.shape == (rank, len(REST))
     level = means(templates)[:, None]
     np.testing.assert_allclose(reconstructed(found) / level, templates / level, atol=1e-9)
-    assert found.residual < 1e-9
+    assert found.errors.residual < 1e-9
 
 
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-4])
@@ -82,17 +82,17 @@ def test_the_first_spectrum_is_the_mean_shape():
 def test_reported_errors_are_those_of_the_reconstruction(tolerance, smooth):
     found = find(LIBRARY, tolerance, smooth)
     error = errors_on_the_detector(found, LIBRARY, smooth)
-    np.testing.assert_allclose(found.residual, np.sqrt((error**2).mean(axis=1)).max(), rtol=1e-6)
-    np.testing.assert_allclose(found.local_error, np.abs(error).max(), rtol=1e-6)
-    np.testing.assert_allclose(found.flux_error, np.abs(error.mean(axis=1)).max(), rtol=1e-5)
-    assert 0 < found.flux_error < found.residual < found.local_error
+    np.testing.assert_allclose(found.errors.residual, np.sqrt((error**2).mean(axis=1)).max(), rtol=1e-6)
+    np.testing.assert_allclose(found.errors.local_error, np.abs(error).max(), rtol=1e-6)
+    np.testing.assert_allclose(found.errors.flux_error, np.abs(error.mean(axis=1)).max(), rtol=1e-5)
+    assert 0 < found.errors.flux_error < found.errors.residual < found.errors.local_error
 
 
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-3, 1e-4])
 def test_the_tolerance_is_kept_with_the_fewest_spectra(tolerance):
     """A multiple of 8; 8 fewer of the best possible ones, by numpy's decomposition, would not do."""
     found = find(LIBRARY, tolerance)
-    assert found.residual <= tolerance
+    assert found.errors.residual <= tolerance
     rank = len(found.spectra)
     assert rank % 8 == 0 or rank == len(LIBRARY)
     seen = seen_by_a_detector(LIBRARY)
@@ -116,14 +116,14 @@ def test_there_are_never_more_spectra_than_templates_and_then_they_are_exact():
         assert len(found.spectra) == n
         assert found.coefficients.shape == (n, n)
         np.testing.assert_allclose(reconstructed(found), templates, atol=0, rtol=1e-9)
-        assert found.residual < 1e-9
+        assert found.errors.residual < 1e-9
 
 
 def test_templates_of_one_shape():
     templates = np.outer(10.0 ** np.arange(-3, 4), LIBRARY[0])
     found = find(templates, 1e-3)
     np.testing.assert_allclose(reconstructed(found), templates, rtol=1e-12)
-    assert found.residual < 1e-12
+    assert found.errors.residual < 1e-12
 
 
 def test_a_template_without_light_has_none():
@@ -133,7 +133,7 @@ def test_a_template_without_light_has_none():
     np.testing.assert_array_equal(found.coefficients[20], 0.0)
     without = find(LIBRARY, 1e-3)
     assert len(found.spectra) == len(without.spectra)
-    np.testing.assert_allclose(found.residual, without.residual, rtol=1e-6)
+    np.testing.assert_allclose(found.errors.residual, without.errors.residual, rtol=1e-6)
     kept = np.delete(reconstructed(found), 20, axis=0)
     np.testing.assert_allclose(kept, reconstructed(without), rtol=1e-6)
 
@@ -156,14 +156,14 @@ def test_flux_is_not_below_the_tolerance():
     level = seen_by_a_detector(templates).mean(axis=1, keepdims=True)
     lowest = (seen / level).min()
     assert lowest < 0
-    np.testing.assert_allclose(found.lowest, lowest, rtol=1e-6)
-    assert found.lowest >= -tolerance
-    assert found.residual <= tolerance
+    np.testing.assert_allclose(found.errors.lowest, lowest, rtol=1e-6)
+    assert found.errors.lowest >= -tolerance
+    assert found.errors.residual <= tolerance
 
 
 def test_positive_templates_have_no_negative_flux():
     found = find(LIBRARY, 1e-3)
-    assert found.lowest == 0.0
+    assert found.errors.lowest == 0.0
 
 
 @pytest.mark.parametrize("slope", [-4.0, 4.0])
@@ -180,9 +180,9 @@ def test_every_view_is_within_the_tolerance_of_its_own_mean(slope):
     rms = [np.sqrt((error**2).mean(axis=1)).max() for error in halves[1]]
     assert len(found.spectra) < len(templates)
     assert max(rms) <= tolerance
-    np.testing.assert_allclose(found.residual, max(rms), rtol=1e-6)
-    np.testing.assert_allclose(found.local_error, max(np.abs(error).max() for error in halves[1]), rtol=1e-6)
-    np.testing.assert_allclose(found.flux_error, max(np.abs(e.mean(axis=1)).max() for e in halves[1]), rtol=1e-5)
+    np.testing.assert_allclose(found.errors.residual, max(rms), rtol=1e-6)
+    np.testing.assert_allclose(found.errors.local_error, max(np.abs(error).max() for error in halves[1]), rtol=1e-6)
+    np.testing.assert_allclose(found.errors.flux_error, max(np.abs(e.mean(axis=1)).max() for e in halves[1]), rtol=1e-5)
 
 
 def test_detail_that_the_detector_cannot_resolve_takes_no_spectra():

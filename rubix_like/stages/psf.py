@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.constants import FWHM_PER_SIGMA
-from rubix_like.gaussian import gaussian_weights, reach_of
+from rubix_like.gaussian import gaussian_weights
 from rubix_like.parameters import Parameters
 from rubix_like.setup import Setup
 from rubix_like.stages.base import AbstractCubeStage, PaintedCube, refuse_options
@@ -31,8 +31,7 @@ class PSF(AbstractCubeStage):
         """The margin for the configured width; no options."""
         refuse_options("psf", options)
         instrument = setup.instrument
-        fwhm = 0.0 if instrument.psf_fwhm is None else float(instrument.psf_fwhm / instrument.pixel_scale)
-        return cls(pixel_scale=instrument.pixel_scale, margin=reach_of(fwhm / FWHM_PER_SIGMA))
+        return cls(pixel_scale=instrument.pixel_scale, margin=instrument.psf_reach)
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The field without its margin, convolved."""
