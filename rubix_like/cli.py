@@ -18,6 +18,7 @@ from rubix_like.config import RunConfig, json_schema, load_config
 from rubix_like.errors import ConfigError
 from rubix_like.listing import config_rows, instrument_rows, pipeline_rows, reader_rows, stage_rows
 from rubix_like.memory import check_memory, explained_exhaustion, format_bytes
+from rubix_like.products.maps_file import maps_path
 from rubix_like.progress import terminal_progress
 from rubix_like.quicklook import require_matplotlib, save_quicklook
 from rubix_like.resources import cache_directory
@@ -164,7 +165,8 @@ def _run(options: argparse.Namespace) -> None:
             save_quicklook(cube, picture)
     notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
     pictures = [] if picture is None else [f"Picture: {picture}"]
-    print(*summary_lines(cube, path, progress.timings), *notes, *pictures, sep="\n")
+    maps = [] if cube.maps is None else [f"Maps: {maps_path(path, config.output.maps)}"]
+    print(*summary_lines(cube, path, progress.timings), *notes, *maps, *pictures, sep="\n")
 
 
 def picture_path(path: Path) -> Path:

@@ -14,6 +14,8 @@ from rubix_like.wcs import Card, celestial_cards, spectral_cards, world_coordina
 if TYPE_CHECKING:
     from astropy.wcs import WCS
 
+    from rubix_like.products.maps import Maps
+
 OUTSIDE_SSP: int = 1
 """Mask bit: the bin lies (partly) outside the wavelengths of the SSP library."""
 
@@ -107,6 +109,7 @@ class Cube(eqx.Module):
     | lsf_fwhm | (wave,) or None | Angstrom: effective LSF, library's and instrument's together |
     | mean_v_los | (y, x) or None | km/s, light-weighted, + receding; NaN where no light; not kept in files |
     | counters | Counters or None | |
+    | maps | Maps or None | what `products` asks for; kept in a file of its own |
     | medium, sampling | static | "air" or "vacuum"; "linear" or "log" |
     | meta | static | `ra`, `dec` (deg, of the field's centre) and what `rubix_like.fits.META_CARDS` lists |
 
@@ -122,6 +125,7 @@ class Cube(eqx.Module):
     lsf_fwhm: Bins | None = None
     mean_v_los: Map | None = None
     counters: Counters | None = None
+    maps: "Maps | None" = None
     medium: Literal["air", "vacuum"] = eqx.field(static=True, default="vacuum")
     sampling: Literal["linear", "log"] = eqx.field(static=True, default="linear")
     meta: Meta = eqx.field(static=True, default=Meta())

@@ -10,7 +10,7 @@ import math
 import warnings
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -150,7 +150,7 @@ def _hdu_list(cube: Cube) -> fits.HDUList:
     world = cube.wcs_cards
     pointer = (("ERRDATA", "STAT", "variance"),) if noise else ()
     hdus = [
-        fits.PrimaryHDU(header=header_of(_primary_cards(cube))),
+        fits.PrimaryHDU(header=header_of(primary_cards(cube))),
         _image("DATA", cube.flux, np.float32, kind="DATA", cards=(*_FLUX_CARDS, *pointer), world=world),
     ]
     if noise:
@@ -160,14 +160,34 @@ def _hdu_list(cube: Cube) -> fits.HDUList:
         hdus.append(_image("VAR", cube.variance, np.float32, kind="ERROR", cards=_VARIANCE_CARDS, world=world))
     if cube.lsf_fwhm is not None:
         hdus.append(_table("LSF", {"WAVE": cube.wavelength, "FWHM": cube.lsf_fwhm}))
-    hdus.append(_config_table(cube))
+    hdus.append(config_table(cube))
     if cube.sampling == "log":
         edges = np.asarray(cube.wave_edges)
         hdus.append(_table("WAVE", {"WAVE": cube.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}))
     return fits.HDUList(hdus)
 
 
-def _primary_cards(cube: Cube) -> tuple[Card, ...]:
+@runtime_checkable
+class Described(Protocol):
+    """A cube, or what else holds the description of a run."""
+
+    @property
+    def meta(self) -> Meta:
+        """What the run was made of."""
+        ...
+
+    @property
+    def counters(self) -> Counters | None:
+        """Of its particles."""
+        ...
+
+    @property
+    def pixel_scale(self) -> float:
+        """arcsec per spaxel side."""
+        ...
+
+
+def primary_cards(cube: Described) -> tuple[Card, ...]:
     """The run in cards: origin and date, then whatever of META_CARDS and COUNTER_CARDS is known."""
     meta = ((keyword, _card_value(cube.meta.get(key)), comment) for keyword, key, comment in META_CARDS)
     counts = ()
@@ -224,7 +244,7 @@ def _table(name: str, columns: dict[str, object]) -> fits.BinTableHDU:
     )
 
 
-def _config_table(cube: Cube) -> fits.BinTableHDU:
+def config_table(cube: Described) -> fits.BinTableHDU:
     """`cube.meta` and the counters as rows KEY, VALUE (see `rubix_like.meta_table`)."""
     counters = {} if cube.counters is None else vars(cube.counters)
     counts = {COUNTER_PREFIX + name: np.asarray(value).item() for name, value in counters.items()}

@@ -23,6 +23,8 @@ from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.model import compiled_observe
 from rubix_like.parameters import Parameters
 from rubix_like.planning import Planned, plan_run
+from rubix_like.products.maps import Maps, ProductAxes, make_maps
+from rubix_like.products.planning import product_axes
 from rubix_like.provenance import describe_run
 from rubix_like.sharding import check_mesh, make_mesh, particle_shardings, replicated, shard
 from rubix_like.ssp import load_ssp
@@ -48,6 +50,7 @@ class Frame:
     pixel_scale: float
     meta: Meta
     notes: tuple[str, ...]
+    products: ProductAxes | None
 
 
 class Pipeline(eqx.Module):
@@ -163,6 +166,20 @@ class Pipeline(eqx.Module):
             sampling=frame.sampling,
             pixel_scale=frame.pixel_scale,
             meta=frame.meta,
+            maps=self._maps(painted, counters),
+        )
+
+    def _maps(self, painted: PaintedCube, counters: Counters) -> Maps | None:
+        frame = self.frame
+        if painted.products is None or frame.products is None:
+            return None
+        return make_maps(
+            painted.products,
+            frame.products,
+            frame.spaxel_bits,
+            counters,
+            pixel_scale=frame.pixel_scale,
+            meta=frame.meta,
         )
 
     def _compiled(self, placed: Galaxy) -> Any:
@@ -190,6 +207,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
         pixel_scale=float(setup.instrument.pixel_scale),
         meta=describe_run(setup, planned.plan, info, reports, planned.notes),
         notes=planned.notes,
+        products=product_axes(setup, planned.tables.products),
     )
 
 

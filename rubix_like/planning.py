@@ -14,6 +14,7 @@ from rubix_like.galaxy import Galaxy
 from rubix_like.geometry import alignment_rotation
 from rubix_like.instrument import Instrument
 from rubix_like.motion import LARGEST_STEP, Motion, plan_motion
+from rubix_like.products.planning import plan_products, products_notes
 from rubix_like.registry import Registry
 from rubix_like.response import n_fine_bins
 from rubix_like.setup import Setup
@@ -52,6 +53,7 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
     n_y, n_x = setup.instrument.n_y + 2 * margin, setup.instrument.n_x + 2 * margin
     observation = config.observation
     angular_distance = setup.luminosity_distance / (1.0 + observation.redshift) ** 2
+    products = None if config.products is None else plan_products(setup, paint, galaxy)
     tables = Tables(
         alignment=_alignment(config, galaxy),
         arcsec_per_kpc=np.asarray(ARCSEC_PER_RADIAN / (1e3 * angular_distance)),
@@ -59,6 +61,7 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
         scene=scene,
         paint=paint,
         cube=cube,
+        products=products,
     )
     plan = Plan(
         method=setup.method,
@@ -70,7 +73,8 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
         n_wave=setup.instrument.bins.n_wave,
         chunk=config.engine.chunk,
     )
-    return Planned(plan, tables, setup, (*_notes(setup), *_accuracy_notes(paint, config), *_age_notes(setup, galaxy)))
+    notes = (*_notes(setup), *_accuracy_notes(paint, config), *_age_notes(setup, galaxy))
+    return Planned(plan, tables, setup, (*notes, *products_notes(setup, galaxy)))
 
 
 def _accuracy_notes(components: tuple[AbstractComponent, ...], config: RunConfig) -> list[str]:

@@ -1,5 +1,6 @@
 """A whole run: configuration in, FITS file out."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from rubix_like.fits import check_suffix, file_size
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes, memory_need
 from rubix_like.pipeline import Pipeline
+from rubix_like.products.maps_file import maps_file_size, maps_path
+from rubix_like.products.planning import check_bands
 from rubix_like.progress import Progress
 from rubix_like.readers import load
 from rubix_like.ssp.catalogue import locate
@@ -50,6 +53,7 @@ def prepare(config: RunConfig, progress: Progress) -> Prepared:
         raise ConfigError("galaxy: expected a section with a reader, got none; e.g. galaxy: {reader: synthetic}")
     check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
     locate(config.ssp.library)
+    check_bands(config.products)
     with progress.step("load", "loading the galaxy"):
         galaxy, info = load(config)
     with progress.step("plan", "planning the run"):
@@ -58,7 +62,9 @@ def prepare(config: RunConfig, progress: Progress) -> Prepared:
         compiled = pipeline.lower(galaxy).compile()
     n_x, n_y = config.instrument.n_spaxel_xy
     mask = _BYTES_OF_MASK * n_x * n_y * config.instrument.wavelength.n_wave
-    need = memory_need(compiled, pipeline.mesh, mask + expected_file_size(config))
+    need = memory_need(
+        compiled, pipeline.mesh, mask + expected_file_size(config) + expected_maps_size(config, pipeline)
+    )
     return Prepared(config, galaxy, info, pipeline, compiled, need)
 
 
@@ -68,23 +74,42 @@ def compute(config: RunConfig, path: Path, progress: Progress) -> Cube:
     prepared = prepare(config, progress)
     pipeline = prepared.pipeline
     check_memory(prepared.need, pipeline.mesh)
+    if config.products is not None:
+        check_writable(maps_path(path, config.output.maps), expected_maps_size(config, pipeline))
     with progress.step("run", f"painting {prepared.info.n_stars} stars on {pipeline.mesh.size} device(s)"):
         arguments = pipeline.arguments(prepared.galaxy)
         cube = pipeline.to_cube(*jax.block_until_ready(prepared.compiled(*arguments)))
     with progress.step("write", f"writing {path}"):
         cube.write(path)
-    return cube
+    if cube.maps is None:
+        return cube
+    place = maps_path(path, config.output.maps)
+    with progress.step("maps", f"fitting velocity distributions, writing {place}"):
+        fitted = cube.maps.fitted()
+        fitted.write(place)
+    return dataclasses.replace(cube, maps=fitted)
 
 
 def check_output(config: RunConfig, path: Path) -> None:
     """Raise ConfigError or OSError where the cube could not be written at `path` after the run."""
     check_writable(check_suffix(path), expected_file_size(config))
+    if config.products is not None:
+        maps = maps_path(path, config.output.maps)
+        if maps == Path(path).expanduser():
+            raise ConfigError(f"output.maps: expected another file than the cube's, got '{maps}' for both")
+        check_writable(maps, 0)
 
 
 def expected_file_size(config: RunConfig) -> int:
     """Bytes of the FITS file of a run."""
     n_x, n_y = config.instrument.n_spaxel_xy
     return file_size(n_y, n_x, config.instrument.wavelength.n_wave, config.noise is not None)
+
+
+def expected_maps_size(config: RunConfig, pipeline: Pipeline) -> int:
+    """Bytes of the file of maps of a run, 0 without `products`."""
+    n_x, n_y = config.instrument.n_spaxel_xy
+    return 0 if pipeline.frame.products is None else maps_file_size(n_y, n_x, pipeline.frame.products)
 
 
 def check_lines(prepared: Prepared) -> list[str]:
@@ -108,5 +133,17 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
         f"available {format_bytes(available_memory())}",
         f"file        {format_bytes(expected_file_size(prepared.config))}",
+        *_maps_lines(prepared),
     ]
     return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]
+
+
+def _maps_lines(prepared: Prepared) -> list[str]:
+    """The maps beside the cube, in words."""
+    axes = prepared.pipeline.frame.products
+    if axes is None:
+        return []
+    bins = "" if axes.velocity is None else f", {len(axes.velocity)} velocities up to {axes.velocity[-1]:g} km/s"
+    filters = f", images in {', '.join(axes.filters)}" if axes.filters else ""
+    size = format_bytes(expected_maps_size(prepared.config, prepared.pipeline))
+    return [f"maps        weighted by light in {axes.band}{bins}{filters}; {size}"]

@@ -18,6 +18,7 @@ class Scene(eqx.Module):
     | velocity | (particle, 3) | km/s; the third component is the line-of-sight velocity, + = receding |
     | initial_mass | (particle,) | Msun at birth; padding has none |
     | log_age, metallicity | (particle,) | log10(age / yr), metal mass fraction |
+    | mass | (particle,) or None | Msun now; None where the galaxy does not say |
     | weight | (particle,) | 1 for a particle, 0 for padding; constant under differentiation |
     """
 
@@ -27,6 +28,7 @@ class Scene(eqx.Module):
     log_age: Float[Array, " particle"]
     metallicity: Float[Array, " particle"]
     weight: Float[Array, " particle"]
+    mass: Float[Array, " particle"] | None = None
 
     @property
     def v_los(self) -> Float[Array, " particle"]:
@@ -55,4 +57,5 @@ def to_scene(
         log_age=jnp.asarray(stars.log_age),
         metallicity=jnp.asarray(stars.metallicity),
         weight=weight,
+        mass=None if stars.mass is None else jnp.asarray(stars.mass) * weight,
     )

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.products.sums import ProductTables
 from rubix_like.spaxels import SpaxelGrid
 from rubix_like.stages.base import AbstractComponent, AbstractCubeStage, AbstractSceneStage
 
@@ -33,7 +34,8 @@ class Plan:
 class Tables(eqx.Module):
     """Arrays that no particle changes: arguments of the compiled function, never constants in it.
 
-    `alignment`: rotation to the body axes (None: the axes of the arrays); the stages hold their own tables.
+    `alignment`: rotation to the body axes (None: the axes of the arrays); the stages hold their own tables;
+    `products`: what maps are summed with (None: no maps).
     """
 
     alignment: Float[Array | ndarray, "3 3"] | None
@@ -42,6 +44,7 @@ class Tables(eqx.Module):
     scene: tuple[AbstractSceneStage, ...]
     paint: tuple[AbstractComponent, ...]
     cube: tuple[AbstractCubeStage, ...]
+    products: ProductTables | None = None
 
 
 def as_dtype(tree: Any, dtype: str) -> Any:

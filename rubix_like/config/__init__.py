@@ -19,18 +19,21 @@ from rubix_like.config.models import (
     json_schema,
 )
 from rubix_like.config.pipeline import PipelineSettings, StageSettings, load_pipeline
+from rubix_like.config.products import LOSVDSettings, ProductsSettings
 
 __all__ = [
     "ApertureSettings",
     "DevicesSettings",
     "EngineSettings",
     "InstrumentSettings",
+    "LOSVDSettings",
     "LSFSettings",
     "NoiseSettings",
     "ObservationSettings",
     "OutputSettings",
     "PSFSettings",
     "PipelineSettings",
+    "ProductsSettings",
     "RunConfig",
     "SSPSettings",
     "StageSettings",

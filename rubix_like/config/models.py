@@ -16,6 +16,7 @@ from pydantic_core import CoreSchema
 
 from rubix_like.config.instrument import InstrumentSettings
 from rubix_like.config.pipeline import load_pipeline
+from rubix_like.config.products import ProductsSettings
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import format_yaml
@@ -126,11 +127,13 @@ class OutputSettings(AbstractSettings):
 
     path: Path = Path("cube.fits")
     """A .fits or .fits.gz file."""
+    maps: Path | None = None
+    """Where the maps of `products` go (.fits or .fits.gz); null: beside the cube, as <name>_maps.fits."""
 
-    @field_validator("path")
+    @field_validator("path", "maps")
     @classmethod
-    def _check_suffix(cls, value: Path) -> Path:
-        if not value.name.lower().endswith(SUFFIXES):
+    def _check_suffix(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.name.lower().endswith(SUFFIXES):
             raise ValueError(f"expected a path that ends in .fits or .fits.gz, got '{value}'")
         return value
 
@@ -186,6 +189,8 @@ class RunConfig(AbstractSettings):
     """Name of a packaged pipeline, or the path of a .yaml file."""
     engine: EngineSettings = EngineSettings()
     noise: NoiseSettings | None = None
+    products: ProductsSettings | None = None
+    """Maps, velocity distributions and images beside the cube; null: none."""
     devices: DevicesSettings = DevicesSettings()
     output: OutputSettings = OutputSettings()
 

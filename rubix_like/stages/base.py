@@ -13,6 +13,7 @@ from rubix_like.errors import ConfigError, suggest
 from rubix_like.galaxy import Galaxy
 from rubix_like.painter import AbstractPainter
 from rubix_like.parameters import Parameters
+from rubix_like.products.sums import ProductImages
 from rubix_like.scene import Scene
 from rubix_like.setup import Setup
 
@@ -20,12 +21,15 @@ from rubix_like.setup import Setup
 class PaintedCube(eqx.Module):
     """The cube inside the model: flux and variance (y, x, wave) in 1e-20 erg/s/cm2/Angstrom (squared).
 
-    moments (y, x, 2) are the sums of light and of light times v_los (km/s).
+    moments (y, x, moment) are sums over particles of what is not of one wavelength, which a stage treats like light of
+    the detector's whole range: light, light times v_los (km/s), and within the cube stages also what the products sum.
+    `products` is what became of the latter, set after the last stage.
     """
 
     flux: Float[Array, "y x wave"]
-    moments: Float[Array, "y x 2"]
+    moments: Float[Array, "y x moment"]
     variance: Float[Array, "y x wave"] | None = None
+    products: ProductImages | None = None
 
 
 class AbstractSceneStage(eqx.Module):

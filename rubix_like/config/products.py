@@ -1,0 +1,30 @@
+"""Settings of the maps, velocity distributions and broad-band images that are made beside the cube."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from rubix_like.config.quantities import Integer, Kms
+from rubix_like.config.settings import AbstractSettings
+
+
+class LOSVDSettings(AbstractSettings):
+    """The velocity bins of the line-of-sight velocity distribution."""
+
+    step: Annotated[Kms, Field(gt=0)] = 25.0
+    """Distance between the bins in km/s; a bin lies at 0."""
+    limit: Annotated[Kms, Field(gt=0)] | None = None
+    """Largest |v_los| in km/s, rounded up to whole steps; the outermost bins take what is faster. null: no star is."""
+    fit_particles: Annotated[Integer, Field(ge=1)] = 100
+    """Least number of stars in a spaxel for the Gauss-Hermite fit (V, sigma, h3, h4); below it the maps hold NaN."""
+
+
+class ProductsSettings(AbstractSettings):
+    """Maps of what the particles are and do, in a file of their own, before and after the PSF."""
+
+    losvd: LOSVDSettings | None = LOSVDSettings()
+    """Velocity distribution in every spaxel; null: none, and no Gauss-Hermite fit."""
+    filters: tuple[str, ...] = ()
+    """Broad-band images: names of speclite's curves (sdss2010-r, bessell-V, ...) or .ecsv files in its format."""
+    band: str | None = None
+    """The curve whose light is the weight of light-weighted maps; null: the detector's whole wavelength range."""

@@ -1,0 +1,62 @@
+"""What the host works out for the products of a run: the tables for their sums, their axes, notes for the user."""
+
+from typing import Any
+
+from rubix_like.config import ProductsSettings
+from rubix_like.errors import ConfigError
+from rubix_like.galaxy import Galaxy
+from rubix_like.motion import speeds
+from rubix_like.products.bands import load_band
+from rubix_like.products.maps import ProductAxes
+from rubix_like.products.sums import ProductTables
+from rubix_like.setup import Setup
+from rubix_like.stages.stars import StarsComponent
+
+
+def plan_products(setup: Setup, components: tuple[Any, ...], galaxy: Galaxy | None) -> ProductTables:
+    """Tables for the sums over the stars that the pipeline paints.
+
+    Velocities reach to the fastest star, or without a galaxy to the planned limit. Raises ConfigError for a pipeline
+    without stars, and for bands that are not known or not covered by the library.
+    """
+    numbers = [number for number, component in enumerate(components) if isinstance(component, StarsComponent)]
+    if not numbers:
+        raise ConfigError(
+            f"products: expected a pipeline that paints 'stars', got '{setup.config.pipeline}'; set products: null"
+        )
+    fastest = setup.velocity_limit if galaxy is None else float(speeds(setup.config, galaxy).max())
+    return ProductTables.build(setup, components[numbers[0]].painter.axes, numbers[0], fastest)
+
+
+def check_bands(settings: ProductsSettings | None) -> None:
+    """Raise ConfigError for a band that is not known, before anything is loaded."""
+    if settings is not None:
+        for name in (*settings.filters, *(() if settings.band is None else (settings.band,))):
+            load_band(name)
+
+
+def product_axes(setup: Setup, tables: ProductTables | None) -> ProductAxes | None:
+    """What the maps' files need to know of their axes; None where there are no maps."""
+    settings = setup.config.products
+    if tables is None or settings is None:
+        return None
+    losvd = settings.losvd
+    return ProductAxes(
+        filters=tables.filters,
+        band="detector" if settings.band is None else settings.band,
+        velocity=None if tables.losvd is None else tables.losvd.velocity,
+        fit_particles=0 if losvd is None else losvd.fit_particles,
+    )
+
+
+def products_notes(setup: Setup, galaxy: Galaxy | None) -> tuple[str, ...]:
+    """Says where the maps' mass now comes from, when the galaxy does not say."""
+    if setup.config.products is None or (galaxy is not None and galaxy.stars.mass is not None):
+        return ()
+    library = setup.library
+    if library.surviving_fraction is None:
+        return (
+            f"the galaxy has no current masses and the SSP library '{library.name}' no surviving fractions: the maps "
+            f"of current mass hold the mass at birth",
+        )
+    return (f"maps of current mass: mass at birth times the surviving fraction of '{library.name}'",)
