@@ -6,18 +6,21 @@ from dataclasses import dataclass
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from astropy import units
 from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.constants import CUBE_FLUX_UNIT, SPEED_OF_LIGHT
+from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
 from rubix_like.ssp import SSPLibrary
 
 AB_ZERO_POINT: float = 3631e9
 """nJy of a source of AB magnitude 0 (Oke & Gunn 1983, ApJ 266, 713)."""
 
+_NANOJANSKY_PER_CUBE_UNIT = 1e12
+"""nJy of 1e-20 erg/s/cm2/Hz."""
+
+_ANGSTROM_PER_KM = 1e13
 _PART = 0.01
 _LEAST_COVERED = 0.999
 
@@ -108,9 +111,8 @@ class BandWeight:
         slope = np.diff(response) / np.diff(wavelength)
         start = response[:-1] - slope * wavelength[:-1]
         per_wavelength = np.sum(start * np.log(wavelength[1:] / wavelength[:-1]) + np.diff(response))
-        speed = SPEED_OF_LIGHT * units.km.to(units.Angstrom)
-        flux_per_hertz = units.Quantity(1.0, CUBE_FLUX_UNIT / units.Hz).to_value(units.nJy)
-        return cls(band, scale=np.asarray(flux_per_hertz / (speed * per_wavelength)).item(), power=1)
+        frequencies = SPEED_OF_LIGHT * _ANGSTROM_PER_KM * float(per_wavelength)
+        return cls(band, scale=_NANOJANSKY_PER_CUBE_UNIT / frequencies, power=1)
 
     def at(self, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
         """The weight at observed vacuum wavelengths within the band."""
