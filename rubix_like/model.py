@@ -20,7 +20,7 @@ from rubix_like.parameters import Parameters
 from rubix_like.products.sums import ProductImages, Sighting
 from rubix_like.scene import Scene
 from rubix_like.sharding import DATA_AXIS, replicated
-from rubix_like.stages.base import AbstractComponent, PaintedCube, split_keys
+from rubix_like.stages.base import AbstractComponent, AbstractCubeStage, PaintedCube, Spatial, split_keys
 from rubix_like.tables import Plan, Tables
 
 
@@ -56,7 +56,7 @@ def _paint_component(
         scene = _observed_scene(tables, parameters, component, chunk)
         coordinates = component.coordinates(scene)
         outside = {name: painter.axes.outside(name, coordinates) for name in painter.axes.names}
-        spaxel, share = tables.grid.weights(scene.position)
+        spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
         view = View(scene.initial_mass, coordinates, scene.v_los, spaxel, share)
         return view, count(scene, outside, half_field, painter.velocity_limit)
 
@@ -82,7 +82,9 @@ def _paint_products(
 
     def look(chunk: Any) -> Sighting:
         scene = _observed_scene(tables, parameters, component, chunk)
-        return Sighting(scene, component.coordinates(scene), *tables.grid.weights(scene.position))
+        return Sighting(
+            scene, component.coordinates(scene), *tables.grid.weights(scene.position, scene.smoothing_length)
+        )
 
     reference = parameters.observation.velocity_offset
     return products.paint(look, particles[products.component], tables.grid, plan.chunk, reference)
@@ -92,28 +94,53 @@ def finish(
     plan: Plan, tables: Tables, parameters: Parameters, partial: Partial, key: PRNGKeyArray | None
 ) -> tuple[PaintedCube, Counters]:
     """From sums over all particles to the observed cube: the detector, then the cube stages."""
-    projected = [component.painter.project(light) for component, light in zip(tables.paint, partial.light, strict=True)]
+    early, late = leading_spatial(tables.cube, parameters)
+
+    def spatial(columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
+        images = tables.grid.images(columns)
+        for stage in early:
+            images = stage(images)
+        return images.reshape(-1, columns.shape[1])
+
+    projected = [
+        component.painter.project(light, spatial) for component, light in zip(tables.paint, partial.light, strict=True)
+    ]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
-    shape = (plan.n_y + 2 * plan.margin, plan.n_x + 2 * plan.margin, -1)
+    if partial.products is not None:
+        moments = jnp.concatenate([moments, spatial(partial.products)], axis=1)
+    margin = sum(stage.margin for stage, _ in late)
+    shape = (plan.n_y + 2 * margin, plan.n_x + 2 * margin, -1)
     cube = PaintedCube(flux=flux.reshape(shape), moments=moments.reshape(shape))
+    keys = split_keys(key, tables.cube)
+    for stage, number in late:
+        cube = stage(cube, parameters, keys[number])
     if partial.products is not None:
-        painted = partial.products.reshape(shape)
-        cube = eqx.tree_at(lambda c: c.moments, cube, jnp.concatenate([cube.moments, painted], axis=2))
-    for stage, own_key in zip(tables.cube, split_keys(key, tables.cube), strict=True):
-        cube = stage(cube, parameters, own_key)
-    if partial.products is not None:
-        cube = _with_products(plan, parameters, cube, partial.products.reshape(shape))
+        cube = _with_products(plan, parameters, cube, tables.grid.images(partial.products))
     counters = functools.reduce(functools.partial(jax.tree.map, jnp.add), partial.counters)
     return cube, counters
+
+
+def leading_spatial(
+    stages: tuple[AbstractCubeStage, ...], parameters: Parameters
+) -> tuple[list[Spatial], list[tuple[AbstractCubeStage, int]]]:
+    """The maps of images at the head of the list, which commute with projection; the other stages and their numbers."""
+    early: list[Spatial] = []
+    for stage in stages:
+        spatial = stage.spatial(parameters)
+        if spatial is None:
+            break
+        early.append(spatial)
+    return early, [(stage, number) for number, stage in enumerate(stages)][len(early) :]
 
 
 def _with_products(
     plan: Plan, parameters: Parameters, cube: PaintedCube, painted: Float[Array, "y x column"]
 ) -> PaintedCube:
-    """The products' images out of the moments after the last stage, with those before the first, without its margin."""
-    inside = slice(plan.margin, plan.margin + plan.n_y), slice(plan.margin, plan.margin + plan.n_x)
-    images = ProductImages(painted[inside], cube.moments[:, :, 2:], parameters.observation.velocity_offset)
+    """The products' images out of the moments after the last stage, and as painted, without the margin."""
+    margin = (painted.shape[0] - plan.n_y) // 2
+    inside = painted[margin : margin + plan.n_y, margin : margin + plan.n_x]
+    images = ProductImages(inside, cube.moments[:, :, 2:], parameters.observation.velocity_offset)
     return dataclasses.replace(cube, moments=cube.moments[:, :, :2], products=images)
 
 

@@ -20,6 +20,7 @@ class Scene(eqx.Module):
     | log_age, metallicity | (particle,) | log10(age / yr), metal mass fraction |
     | mass | (particle,) or None | Msun now; None where the galaxy does not say |
     | weight | (particle,) | 1 for a particle, 0 for padding; constant under differentiation |
+    | smoothing_length | (particle,) or None | arcsec |
     """
 
     position: Float[Array, "particle 3"]
@@ -29,6 +30,7 @@ class Scene(eqx.Module):
     metallicity: Float[Array, " particle"]
     weight: Float[Array, " particle"]
     mass: Float[Array, " particle"] | None = None
+    smoothing_length: Float[Array, " particle"] | None = None
 
     @property
     def v_los(self) -> Float[Array, " particle"]:
@@ -50,6 +52,7 @@ def to_scene(
     position, velocity = jnp.asarray(stars.position), jnp.asarray(stars.velocity)
     if alignment is not None:
         position, velocity = rotate(position, jnp.asarray(alignment)), rotate(velocity, jnp.asarray(alignment))
+    length = stars.smoothing_length
     return Scene(
         position=position * arcsec_per_kpc,
         velocity=velocity,
@@ -58,4 +61,5 @@ def to_scene(
         metallicity=jnp.asarray(stars.metallicity),
         weight=weight,
         mass=None if stars.mass is None else jnp.asarray(stars.mass) * weight,
+        smoothing_length=None if length is None else jnp.asarray(length) * arcsec_per_kpc,
     )

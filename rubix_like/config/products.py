@@ -15,7 +15,7 @@ class LOSVDSettings(AbstractSettings):
     """Distance between the bins in km/s; a bin lies at 0."""
     limit: Annotated[Kms, Field(gt=0)] | None = None
     """Largest |v_los| in km/s, rounded up to whole steps; the outermost bins take what is faster. null: no star is."""
-    fit_particles: Annotated[Integer, Field(ge=1)] = 100
+    fit_particles: Annotated[Integer, Field(ge=1)] = 30
     """Least number of stars in a spaxel for the Gauss-Hermite fit (V, sigma, h3, h4); below it the maps hold NaN."""
 
 
