@@ -88,7 +88,7 @@ class BandTables(eqx.Module):
         """The flux of every template in every band, behind a screen that lets a share of each part's light through."""
         flux = jnp.asarray(self.flux)
         seen = flux if transmission is None else flux * transmission[None, :]
-        own = (jnp.asarray(self.owner)[:, None] == jnp.arange(self.n_band)[None, :]).astype(flux.dtype)
+        own = (jnp.asarray(self.owner)[:, None] == jnp.arange(self.n_band, dtype=jnp.int32)[None, :]).astype(flux.dtype)
         return jnp.matmul(seen, own, precision=lax.Precision.HIGHEST)
 
 
@@ -114,7 +114,7 @@ class BandWeight:
         frequencies = SPEED_OF_LIGHT * _ANGSTROM_PER_KM * float(per_wavelength)
         return cls(band, scale=_NANOJANSKY_PER_CUBE_UNIT / frequencies, power=1)
 
-    def at(self, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
+    def at(self, wavelength: Float[ndarray, "*wave"]) -> Float[ndarray, "*wave"]:
         """The weight at observed vacuum wavelengths within the band."""
         response = np.interp(wavelength, self.band.wavelength, self.band.response)
         return self.scale * response * wavelength**self.power
