@@ -7,6 +7,7 @@ from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas, Stars
 from rubix_like.instrument import Instrument, load_instrument
 from rubix_like.parameters import Parameters
 from rubix_like.pipeline import Pipeline
+from rubix_like.products.maps import Maps
 from rubix_like.readers import load_galaxy, load_galaxy_info
 from rubix_like.run import run
 from rubix_like.scene import Scene
@@ -25,6 +26,7 @@ __all__ = [
     "GalaxyInfo",
     "Gas",
     "Instrument",
+    "Maps",
     "Parameters",
     "Pipeline",
     "Plan",
