@@ -3,14 +3,14 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
 LARGEST_MOMENT: float = 0.3
 """Limit of |h3| and |h4|; beyond, the series is far from being a distribution."""
 
 _ITERATIONS = 100
-_CONVERGED = 1e-12
+_CONVERGED = 1e-11
 _STUCK = 1e12
 _SPAXELS_AT_ONCE = 2048
 _LEAST_SIGMA = 0.5
@@ -58,7 +58,9 @@ def _fit(velocity: Float[ndarray, " velocity"], data: Float[ndarray, "spaxel vel
         rows = np.flatnonzero(going)
         if not rows.size:
             break
-        tried = _limited(velocity, parameters[rows] + _step(jacobian[rows], residual[rows], damping[rows]))
+        free = _free(velocity, parameters[rows], jacobian[rows], residual[rows])
+        step = _step(jacobian[rows] * free[:, None, :], residual[rows], damping[rows])
+        tried = _limited(velocity, parameters[rows] + step)
         model, slopes = _model(velocity, tried)
         left = data[rows] - model
         gained = cost[rows] - (left**2).sum(axis=1)
@@ -84,6 +86,18 @@ def _start(
     zero = np.zeros(len(data))
     sigma = np.sqrt(np.maximum(variance - step**2 / 6, (0.5 * step) ** 2))
     return np.stack([zero + 1, mean, np.log(sigma), zero, zero], axis=1)
+
+
+def _free(
+    velocity: Float[ndarray, " velocity"],
+    parameters: Float[ndarray, "spaxel 5"],
+    jacobian: Float[ndarray, "spaxel velocity 5"],
+    residual: Float[ndarray, "spaxel velocity"],
+) -> Bool[ndarray, "spaxel 5"]:
+    """Which parameters can take a step: all but those at a limit that the fit pulls beyond it."""
+    pull = np.einsum("svi,sv->si", jacobian, residual)
+    beyond = parameters + 1e-9 * np.sign(pull)
+    return np.abs(_limited(velocity, beyond) - parameters) > 0
 
 
 def _limited(

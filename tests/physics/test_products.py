@@ -18,6 +18,7 @@ from independent import (
 )
 from observing import configuration, galaxy_of, observe
 from scipy.ndimage import convolve
+from scipy.optimize import least_squares
 from speclite import filters
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, load_ssp, make_mesh
@@ -419,3 +420,31 @@ def test_maps_of_eight_devices_are_those_of_one(precision):
         scale = np.nanmax(np.abs(np.asarray(first)))
         np.testing.assert_allclose(np.asarray(second), np.asarray(first), rtol=0, atol=tolerance * scale, err_msg=name)
     np.testing.assert_allclose(np.asarray(eight.after.v_light), np.asarray(one.after.v_light), atol=1e3 * tolerance)
+
+
+def test_fits_of_a_hundred_stars_are_as_good_as_those_of_scipy():
+    """Of spiky distributions, within the same limits: the sum of squares is that of an independent optimiser."""
+    velocity = np.arange(-500.0, 501.0, STEP)
+    rng = np.random.default_rng(8)
+    place = rng.normal(20.0, 90.0, (12, 100)) / STEP + len(velocity) // 2
+    low = np.floor(place).astype(int)
+    losvd = np.zeros((12, len(velocity)))
+    row = np.arange(12)[:, None]
+    np.add.at(losvd, (row, low), (low + 1 - place) / (100 * STEP))
+    np.add.at(losvd, (row, low + 1), (place - low) / (100 * STEP))
+    fine = np.linspace(-1, 1, 41) * STEP
+    triangle = (1 - np.abs(fine) / STEP) / (1 - np.abs(fine) / STEP).sum()
+
+    def smeared(values):
+        return sum(w * values[0] * profile(velocity + d, *values[1:]) for w, d in zip(triangle, fine, strict=True))
+
+    limits = ([0, -500, 10, -0.3, -0.3], [10, 500, 1000, 0.3, 0.3])
+    found = np.array(fit_gauss_hermite(velocity, losvd)).T
+    for own, data in zip(found, losvd, strict=True):
+        best = least_squares(
+            lambda p, data=data: 1e3 * (smeared(p) - data), [1, 20, 90, 0, 0], bounds=limits, x_scale=limits[1]
+        )
+        assert np.isfinite(own).all()
+        unit = smeared([1, *own])
+        gamma = (unit @ data) / (unit @ unit)
+        assert 1e6 * ((gamma * unit - data) ** 2).sum() == pytest.approx(2 * best.cost, rel=1e-3)
