@@ -34,7 +34,7 @@ def test_muse():
     assert muse.bins.medium == "air"
     assert muse.bins.n_wave == 3681
     np.testing.assert_allclose(muse.bins.wavelength[[0, 1, -1]], [4750.0, 4751.25, 9350.0])
-    np.testing.assert_allclose(float(muse.psf_fwhm), 0.8)
+    assert (muse.psf.kind, muse.psf.is_separable) == ("gaussian", True)
     assert muse.inside.all()
 
 
@@ -53,7 +53,7 @@ def test_overrides():
         "muse", fov=["2 arcsec", "1 arcsec"], pixel_scale="0.1 arcsec", psf=None, lsf=None, wavelength={"stop": 4800}
     )
     assert (instrument.n_y, instrument.n_x) == (10, 20)
-    assert instrument.psf_fwhm is None
+    assert instrument.psf is None
     assert instrument.lsf is None
     assert instrument.bins.n_wave == 41
 
@@ -264,7 +264,7 @@ def write(folder, name, text):
 def test_a_preset_on_another():
     muse, narrow = load_instrument("muse"), load_instrument("muse_nfm")
     assert narrow.name == "muse_nfm"
-    assert (narrow.n_x, float(narrow.psf_fwhm)) == (300, 0.07)
+    assert (narrow.n_x, InstrumentSettings.model_validate({"name": "muse_nfm"}).psf.fwhm) == (300, 0.07)
     assert (narrow.lsf, narrow.bins) == (muse.lsf, muse.bins)
     assert load_instrument("muse_extended").bins.first == 4650
 
@@ -285,9 +285,11 @@ def test_a_file_on_a_file_on_a_preset(tmp_path, monkeypatch):
 
 
 def test_a_section_with_a_name_of_its_own(tmp_path):
-    mine = load_instrument("my.setup", based_on="muse", fov="3 arcsec", psf={"fwhm": 1.1})
-    assert (mine.name, mine.n_x, float(mine.psf_fwhm)) == ("my.setup", 15, 1.1)
-    assert InstrumentSettings.model_validate({"name": "my.setup", "based_on": "muse"}).label == "my.setup"
+    mine = load_instrument("my.setup", based_on="muse", fov="3 arcsec")
+    assert (mine.name, mine.n_x) == ("my.setup", 15)
+    section = {"name": "my.setup", "based_on": "muse", "psf": {"kind": "moffat", "beta": 2.8}}
+    settings = InstrumentSettings.model_validate(section)
+    assert (settings.label, settings.psf.kind, settings.psf.fwhm) == ("my.setup", "moffat", 0.8)
     path = write(tmp_path, "base.yaml", "based_on: sami_red\nfov: 4 arcsec\n")
     assert load_instrument("mine", based_on=path).n_x == 8
 

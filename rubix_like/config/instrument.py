@@ -19,6 +19,7 @@ from pydantic import (
 
 from rubix_like.config.aperture import ApertureSettings
 from rubix_like.config.presets import merge_layers, preset_layers
+from rubix_like.config.psf import PSFSettings, merged_psf
 from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, as_tuple, one_or_many, parse_quantity
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES
@@ -28,8 +29,6 @@ FIT_TOLERANCE: float = 1e-3
 """Fraction of a step (of a spaxel) by which a range may fall short of its last bin (spaxel) and still hold it."""
 
 STEP_UNITS: dict[str, str] = {"linear": "Angstrom", "log": "dex"}
-
-_MERGED_SECTIONS = ("wavelength", "psf")
 
 
 def _whole(count: float) -> int:
@@ -52,16 +51,6 @@ Widths = Annotated[tuple[PositiveAngstrom, ...], BeforeValidator(as_tuple), one_
 ResolvingPowers = Annotated[
     tuple[Annotated[Number, Field(gt=0)], ...], BeforeValidator(as_tuple), one_or_many({"minItems": 1})
 ]
-
-
-class PSFSettings(AbstractSettings):
-    """Point spread function, the same at all wavelengths."""
-
-    model_config = _require_only()
-
-    kind: Literal["gaussian"] = "gaussian"
-    fwhm: Annotated[Arcsec, Field(gt=0)]
-    """Full width at half maximum in arcsec."""
 
 
 class WavelengthSettings(AbstractSettings):
@@ -209,22 +198,18 @@ def is_complete(section: Mapping[str, Any]) -> bool:
 def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
     """The preset that `section` names (`based_on`, else `name`) overridden by `section`.
 
-    Raises ConfigError if there is no such preset, or where one override leaves its `wavelength.step` without a unit.
+    Raises ConfigError if there is no such preset, or where an override leaves `wavelength.step` without its unit.
     """
     layers = preset_layers(section, frozenset(InstrumentSettings.model_fields))
-    for index in range(1, len(layers)):
-        below = merge_layers(layers[:index], _MERGED_SECTIONS)
-        _check_step_given(below.get("wavelength"), layers[index].get("wavelength"))
-    return merge_layers(layers, _MERGED_SECTIONS)
+    return merge_layers(layers, {"wavelength": merged_wavelength, "psf": merged_psf})
 
 
-def _check_step_given(preset: object, override: object) -> None:
-    """Refuse to read the preset's step in another unit."""
-    if not (isinstance(preset, Mapping) and isinstance(override, Mapping)) or "step" in override:
-        return
+def merged_wavelength(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """The preset's bins overridden key by key; refuses to read the preset's step in another unit."""
     sampling = override.get("sampling")
-    if sampling in STEP_UNITS and sampling != preset.get("sampling", "linear"):
+    if "step" not in override and sampling in STEP_UNITS and sampling != preset.get("sampling", "linear"):
         raise ConfigError(
             f"wavelength.sampling: {sampling} changes the unit of wavelength.step to {STEP_UNITS[sampling]}; "
             f"expected wavelength.step beside it, got none"
         )
+    return {**preset, **override}

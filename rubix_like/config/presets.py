@@ -1,6 +1,6 @@
 """An instrument's section on top of the preset that it names, and that on top of what the preset is based on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,9 @@ from rubix_like.errors import ConfigError
 from rubix_like.resources import resource_names
 
 KIND = "instruments"
+
+Merge = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+"""A section below and the one above it -> the section of both."""
 
 
 def preset_layers(section: Mapping[str, Any], complete: frozenset[str]) -> tuple[Mapping[str, Any], ...]:
@@ -32,13 +35,13 @@ def preset_layers(section: Mapping[str, Any], complete: frozenset[str]) -> tuple
     return tuple(reversed(layers))
 
 
-def merge_layers(layers: Sequence[Mapping[str, Any]], merged_sections: tuple[str, ...]) -> dict[str, Any]:
-    """Each layer put on the one before: key by key in `merged_sections`, other values replaced whole."""
+def merge_layers(layers: Sequence[Mapping[str, Any]], merges: Mapping[str, Merge]) -> dict[str, Any]:
+    """Each layer put on the one before: sections by their function in `merges`, other values replaced whole."""
     result: dict[str, Any] = {}
     for layer in layers:
         both = {
-            key: {**result[key], **layer[key]}
-            for key in merged_sections
+            key: merge(result[key], layer[key])
+            for key, merge in merges.items()
             if isinstance(result.get(key), Mapping) and isinstance(layer.get(key), Mapping)
         }
         result |= {**layer, **both}
