@@ -1,5 +1,6 @@
 """Configuration of a run: YAML in, checked and frozen settings out."""
 
+from rubix_like.config.dust import DustSettings
 from rubix_like.config.instrument import (
     ApertureSettings,
     InstrumentSettings,
@@ -23,6 +24,7 @@ from rubix_like.config.pipeline import PipelineSettings, StageSettings, load_pip
 __all__ = [
     "ApertureSettings",
     "DevicesSettings",
+    "DustSettings",
     "EngineSettings",
     "InstrumentSettings",
     "LSFSettings",

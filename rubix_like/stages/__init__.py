@@ -14,6 +14,7 @@ CUBE_STAGES = Registry(
     "rubix_like.cube_stages",
     {
         "psf": "rubix_like.stages.psf:PSF",
+        "dust": "rubix_like.stages.dust:Dust",
         "aperture": "rubix_like.stages.aperture:Aperture",
         "noise": "rubix_like.stages.noise:Noise",
     },
