@@ -11,7 +11,7 @@ from numpy import ndarray
 from rubix_like.dust_curves import CURVES
 from rubix_like.parameters import Parameters
 from rubix_like.setup import Setup
-from rubix_like.stages.base import AbstractCubeStage, PaintedCube, refuse_options
+from rubix_like.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_options
 
 
 class Dust(AbstractCubeStage):
@@ -42,6 +42,10 @@ class Dust(AbstractCubeStage):
         transmission = jnp.power(10.0, -0.4 * parameters.dust.a_v * jnp.asarray(self.relative))
         return eqx.tree_at(lambda c: c.flux, cube, cube.flux * transmission[None, None, :])
 
-    def quality(self) -> None:
-        """No mask bits."""
+    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
+        """It is not the same at all wavelengths."""
         return
+
+    def report(self) -> StageReport:
+        """Nothing: its settings are part of the run's."""
+        return StageReport()
