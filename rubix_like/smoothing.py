@@ -29,7 +29,7 @@ class WidthClasses(eqx.Module):
 
     | field | shape | |
     |---|---|---|
-    | sigma | (layer,) | spaxels, along an axis, increasing by sqrt(2); the first is that of the deposit itself |
+    | sigma | (layer,) | spaxels, along an axis, increasing by at most sqrt(2) from that of the deposit itself |
     | sigma_per_length | scalar | width (spaxels) per arcsec of smoothing length |
     | reach | static | spaxels that the widest one spreads light to |
     """
@@ -83,10 +83,9 @@ def plan_widths(config: RunConfig, galaxy: Galaxy | None, arcsec_per_kpc: float)
     weight = np.ones_like(sigma) if galaxy.stars.weight is None else np.asarray(galaxy.stars.weight)
     widest = min(float(np.max(sigma * (weight > 0))), allowed)
     n_step = int(np.ceil(np.log(max(widest / DEPOSIT_SIGMA, 1.0)) / np.log(_RATIO) - 1e-9))
-    ladder = DEPOSIT_SIGMA * _RATIO ** np.arange(n_step + 1)
+    ladder = np.geomspace(DEPOSIT_SIGMA, max(widest, DEPOSIT_SIGMA), n_step + 1)
     note, wider = "", int(np.sum((sigma > allowed * (1 + 1e-9)) & (weight > 0)))
     if wider:
-        ladder[-1] = allowed
         note = (
             f"{wider} stars are smoothed with a sigma of {largest:.3g} arcsec instead of up to "
             f"{float(sigma.max()) * instrument.pixel_scale:.3g} arcsec (engine.smoothing.largest)"
