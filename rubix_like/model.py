@@ -86,8 +86,7 @@ def _paint_products(
             scene, component.coordinates(scene), *tables.grid.weights(scene.position, scene.smoothing_length)
         )
 
-    reference = parameters.observation.velocity_offset
-    return products.paint(look, particles[products.component], tables.grid, plan.chunk, reference)
+    return products.paint(look, particles[products.component], tables.grid, plan.chunk, parameters)
 
 
 def finish(

@@ -53,11 +53,18 @@ class InstrumentParameters(eqx.Module):
     psf: PSFParameters | None
 
 
+class DustParameters(eqx.Module):
+    """`dust.*`: a_v, the attenuation in V in mag."""
+
+    a_v: Float[Array, ""]
+
+
 class Parameters(eqx.Module):
-    """Array leaves under the YAML's dotted names, e.g. `parameters.observation.inclination`."""
+    """Array leaves under the YAML's dotted names, e.g. `parameters.observation.inclination`; no dust: None."""
 
     observation: ObservationParameters
     instrument: InstrumentParameters
+    dust: DustParameters | None
 
     @classmethod
     def build(cls, config: RunConfig, dtype: str) -> "Parameters":
@@ -77,4 +84,5 @@ class Parameters(eqx.Module):
                 velocity_offset=jnp.asarray(observation.velocity_offset, dtype),
             ),
             instrument=InstrumentParameters(psf=None if psf is None else PSFParameters.build(psf, dtype)),
+            dust=None if config.dust is None else DustParameters(jnp.asarray(config.dust.a_v, dtype)),
         )

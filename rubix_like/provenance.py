@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rubix_like.config import NoiseSettings
+from rubix_like.config import DustSettings, NoiseSettings
 from rubix_like.cube import Meta
 from rubix_like.galaxy import GalaxyInfo
 from rubix_like.setup import Setup
@@ -18,7 +18,7 @@ from rubix_like.version import __version__
 Report = Mapping[str, Any]
 """What a painter knows of its sizes and accuracy."""
 
-_PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "astropy")
+_PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "astropy", "dust_extinction")
 
 
 def describe_run(
@@ -51,7 +51,7 @@ def describe_run(
     }
     known = {name: value for report in reports for name, value in report.items()}
     accuracy = {"tolerance": config.engine.tolerance} if plan.method == "basis" else {}
-    entries |= accuracy | known | _noise_entries(config.noise)
+    entries |= accuracy | known | _dust_entries(config.dust) | _noise_entries(config.noise)
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes
@@ -59,6 +59,17 @@ def describe_run(
     entries |= {f"version_{package}": version(package) for package in _PACKAGES}
     entries |= {"version_rubix_like": __version__, "version_python": platform.python_version()}
     return Meta({**entries, "config": config.to_yaml()})
+
+
+def _dust_entries(dust: DustSettings | None) -> dict[str, str | int | float]:
+    if dust is None:
+        return {}
+    return {
+        "dust_a_v": dust.a_v,
+        "dust_r_v": dust.resolved_r_v,
+        "dust_curve": dust.curve,
+        "dust_place": dust.place,
+    }
 
 
 def _noise_entries(noise: NoiseSettings | None) -> dict[str, str | int | float]:

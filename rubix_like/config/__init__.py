@@ -1,6 +1,7 @@
 """Configuration of a run: YAML in, checked and frozen settings out."""
 
 from rubix_like.config.aperture import ApertureSettings
+from rubix_like.config.dust import DustSettings
 from rubix_like.config.instrument import (
     InstrumentSettings,
     LSFSettings,
@@ -24,6 +25,7 @@ from rubix_like.config.psf import PSFComponent, PSFSettings
 __all__ = [
     "ApertureSettings",
     "DevicesSettings",
+    "DustSettings",
     "EngineSettings",
     "InstrumentSettings",
     "LOSVDSettings",

@@ -1,6 +1,9 @@
 """What the host works out for the products of a run: the tables for their sums, their axes, notes for the user."""
 
+import dataclasses
 from typing import Any
+
+import numpy as np
 
 from rubix_like.config import ProductsSettings
 from rubix_like.errors import ConfigError
@@ -10,11 +13,14 @@ from rubix_like.products.bands import load_band
 from rubix_like.products.maps import ProductAxes
 from rubix_like.products.sums import ProductTables
 from rubix_like.setup import Setup
+from rubix_like.stages.dust import Dust, relative_attenuation
 from rubix_like.stages.stars import StarsComponent
 
 
-def plan_products(setup: Setup, components: tuple[Any, ...], galaxy: Galaxy | None) -> ProductTables:
-    """Tables for the sums over the stars that the pipeline paints.
+def plan_products(
+    setup: Setup, components: tuple[Any, ...], stages: tuple[Any, ...], galaxy: Galaxy | None
+) -> ProductTables:
+    """Tables for the sums over the stars that the pipeline paints, behind the screen of its stage `dust`.
 
     Velocities reach to the fastest star, or without a galaxy to the planned limit. Raises ConfigError for a pipeline
     without stars, and for bands that are not known or not covered by the library.
@@ -25,7 +31,10 @@ def plan_products(setup: Setup, components: tuple[Any, ...], galaxy: Galaxy | No
             f"products: expected a pipeline that paints 'stars', got '{setup.config.pipeline}'; set products: null"
         )
     fastest = setup.velocity_limit if galaxy is None else float(speeds(setup.config, galaxy).max())
-    return ProductTables.build(setup, components[numbers[0]].painter.axes, numbers[0], fastest)
+    tables = ProductTables.build(setup, components[numbers[0]].painter.axes, numbers[0], fastest)
+    screens = [stage for stage in stages if isinstance(stage, Dust)]
+    screen = relative_attenuation(setup, np.asarray(tables.bands.wavelength)) if screens else None
+    return dataclasses.replace(tables, screen=screen)
 
 
 def check_bands(settings: ProductsSettings | None) -> None:

@@ -15,6 +15,7 @@ from rubix_like.config import LOSVDSettings
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
 from rubix_like.errors import ConfigError
 from rubix_like.lookup import TemplateAxes, weighted_rows
+from rubix_like.parameters import Parameters
 from rubix_like.products.bands import Band, BandTables, BandWeight, check_covered, load_band
 from rubix_like.scene import Scene
 from rubix_like.setup import Setup
@@ -103,7 +104,8 @@ class ProductTables(eqx.Module):
     Columns are `SUMS`, then one per filter (nJy), then one per velocity bin (1e-20 erg/s/cm2). The light of a star is
     that of its template at the galaxy's redshift: the shift of single stars, v/c, moves bands by less than 0.2 % of
     their wavelength, and is left out. `axes` are those of the component that the products are of; `surviving` is the
-    mass now per mass at birth, for stars that do not say.
+    mass now per mass at birth, for stars that do not say; `screen` is A(lambda) / A(V) of the run's dust at the bands'
+    parts.
     """
 
     axes: TemplateAxes
@@ -113,6 +115,7 @@ class ProductTables(eqx.Module):
     losvd: VelocityBins | None
     filters: tuple[str, ...] = eqx.field(static=True)
     component: int = eqx.field(static=True)
+    screen: Float[Array | ndarray, " part"] | None = None
 
     @classmethod
     def build(cls, setup: Setup, axes: TemplateAxes, component: int, fastest: float) -> "ProductTables":
@@ -146,12 +149,11 @@ class ProductTables(eqx.Module):
         particles: Any,
         grid: SpaxelGrid,
         chunk: int,
-        reference: Float[Array, ""],
-        transmission: Float[Array, " part"] | None = None,
+        parameters: Parameters,
     ) -> Float[Array, "spaxel column"]:
         """The sums of all particles at hand, kept in 64 bits and returned in the tables' precision."""
-        table = self.bands.through(transmission) * self.flux_factor
-        dtype = table.dtype
+        table = self.bands.through(self.transmission(parameters)) * self.flux_factor
+        reference, dtype = parameters.observation.velocity_offset, table.dtype
 
         def contribute(own: Any) -> tuple[Any, ...]:
             seen = look(own)
@@ -174,6 +176,12 @@ class ProductTables(eqx.Module):
             sums, losvd = accumulate(contribute, add, varying((empty, bins)), particles, size, two_levels=False)
             whole = sums if losvd is None else jnp.concatenate([sums, losvd], axis=1)
             return whole.astype(dtype)
+
+    def transmission(self, parameters: Parameters) -> Float[Array, " part"] | None:
+        """The share of the bands' light that the run's dust lets through, 10^(-0.4 a_v A(lambda) / A(V))."""
+        if self.screen is None or parameters.dust is None:
+            return None
+        return jnp.power(10.0, -0.4 * parameters.dust.a_v * jnp.asarray(self.screen))
 
     def columns(
         self, seen: Sighting, table: Float[Array, "template band"], reference: Float[Array, ""]

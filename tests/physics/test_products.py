@@ -295,11 +295,13 @@ def test_fit_of_stars_drawn_from_a_gaussian():
     assert np.isnan(np.asarray(maps.before.h3)).sum() == SIDE**2 - 1
 
 
-def wide_cube():
-    """Three stars in one spaxel, seen from 3600 to 7200 Angstrom."""
+@functools.cache
+def wide_cube(a_v=None):
+    """Three stars in one spaxel, seen from 3600 to 7200 Angstrom, behind dust where `a_v` is given."""
     config = configuration(
         instrument={"fov": 0.6, "wavelength": {"start": 3600.0, "stop": 7200.0, "step": 2.0, "medium": "vacuum"}},
         products={"filters": list(FILTERS), "losvd": None, "band": "sdss2010-r"},
+        **({} if a_v is None else {"dust": {"a_v": a_v, "curve": "cardelli"}}),
     )
     galaxy = galaxy_of(
         np.zeros((3, 3)), [-100.0, 0.0, 150.0], log_age=[7.0, 9.0, 10.0], metallicity=[0.004, 0.02, 0.03]
@@ -307,9 +309,10 @@ def wide_cube():
     return observe(config, galaxy)
 
 
-def test_magnitudes_are_those_of_the_cube_in_speclite():
-    """AB magnitudes of the summed spectrum to 0.005, and the flux in nJy to match."""
-    cube = wide_cube()
+@pytest.mark.parametrize("a_v", [None, 1.5])
+def test_magnitudes_are_those_of_the_cube_in_speclite(a_v):
+    """AB magnitudes of the summed spectrum to 0.005, dust and all, and the flux in nJy to match."""
+    cube = wide_cube(a_v)
     spectrum = np.asarray(cube.flux).sum(axis=(0, 1)) * 1e-20 * units.Unit("erg / (s cm2 Angstrom)")
     flux = np.asarray(cube.maps.after.flux).sum(axis=(0, 1))
     for number, name in enumerate(FILTERS):
