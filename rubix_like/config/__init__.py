@@ -19,6 +19,7 @@ from rubix_like.config.models import (
     json_schema,
 )
 from rubix_like.config.pipeline import PipelineSettings, StageSettings, load_pipeline
+from rubix_like.config.pointings import PointingSettings
 
 __all__ = [
     "ApertureSettings",
@@ -31,6 +32,7 @@ __all__ = [
     "OutputSettings",
     "PSFSettings",
     "PipelineSettings",
+    "PointingSettings",
     "RunConfig",
     "SSPSettings",
     "StageSettings",
