@@ -1,5 +1,6 @@
 """Several pointings as one cube: the mean on a North-up grid, spaxels shared out by the area in which they overlap."""
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -44,29 +45,15 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     _check_alike(cubes)
     first = cubes[0]
     grid, layers = _layers(cubes)
-    shape = (grid.n_y * grid.n_x, np.shape(first.flux)[2])
-    flux, mask = np.empty(shape, np.asarray(first.flux).dtype), np.empty(shape, np.int32)
-    variance = None if first.variance is None else np.empty_like(flux)
-    area = np.sum([layer.overlap.sum(axis=1) for layer in layers], axis=0)
-    for block in _blocks(layers, *shape):
-        parts = [_part(layer, block) for layer in layers]
-        weights = _weights(parts)
-        flux[:, block], own_variance = _mean(parts, weights)
-        mask[:, block] = _mask(parts, area)
-        if variance is not None:
-            variance[:, block] = own_variance
-    cube_shape = (grid.n_y, grid.n_x, shape[1])
-    return Cube(
-        flux=flux.reshape(cube_shape),
-        variance=None if variance is None else variance.reshape(cube_shape),
-        mask=mask.reshape(cube_shape),
-        wavelength=first.wavelength,
-        wave_edges=first.wave_edges,
-        pixel_scale=first.pixel_scale,
-        lsf_fwhm=first.lsf_fwhm,
+    voxels = _combined(layers, grid.n_y * grid.n_x)
+    flux, variance, mask = (None if v is None else v.reshape(grid.n_y, grid.n_x, -1) for v in voxels)
+    return dataclasses.replace(
+        first,
+        flux=flux,
+        variance=variance,
+        mask=mask,
         mean_v_los=_mean_velocity(cubes, [layer.overlap for layer in layers], grid),
-        medium=first.medium,
-        sampling=first.sampling,
+        counters=None,
         meta=first.meta.replace(**_place(grid), n_pointings=len(cubes)),
     )
 
@@ -109,6 +96,22 @@ def _place(grid: MosaicGrid) -> dict[str, float | None]:
     ra, dec = grid.center
     pointing = dict.fromkeys(("pointing", "pointing_name", "pointing_east", "pointing_north"))
     return {"ra": ra, "dec": dec, "field_angle": grid.field_angle or None, **pointing}
+
+
+def _combined(layers: Sequence[_Layer], n_spaxel: int) -> tuple[ndarray, ndarray | None, ndarray]:
+    """Flux, variance and mask of the mosaic, (spaxel, wave), block by block of wavelengths."""
+    first = layers[0]
+    shape = (n_spaxel, first.flux.shape[1])
+    flux, mask = np.empty(shape, first.flux.dtype), np.empty(shape, np.int32)
+    variance = None if first.variance is None else np.empty(shape, first.variance.dtype)
+    area = np.sum([layer.overlap.sum(axis=1) for layer in layers], axis=0)
+    for block in _blocks(layers, *shape):
+        parts = [_part(layer, block) for layer in layers]
+        flux[:, block], own_variance = _mean(parts, _weights(parts))
+        mask[:, block] = _mask(parts, area)
+        if variance is not None:
+            variance[:, block] = own_variance
+    return flux, variance, mask
 
 
 def _blocks(layers: Sequence[_Layer], n_spaxel: int, n_wave: int) -> Iterator[slice]:
