@@ -4,7 +4,6 @@ from rubix_like.config.instrument import (
     ApertureSettings,
     InstrumentSettings,
     LSFSettings,
-    PSFSettings,
     WavelengthSettings,
 )
 from rubix_like.config.loading import load_config
@@ -20,6 +19,7 @@ from rubix_like.config.models import (
 )
 from rubix_like.config.pipeline import PipelineSettings, StageSettings, load_pipeline
 from rubix_like.config.pointings import PointingSettings
+from rubix_like.config.psf import PSFComponent, PSFSettings
 
 __all__ = [
     "ApertureSettings",
@@ -30,6 +30,7 @@ __all__ = [
     "NoiseSettings",
     "ObservationSettings",
     "OutputSettings",
+    "PSFComponent",
     "PSFSettings",
     "PipelineSettings",
     "PointingSettings",
