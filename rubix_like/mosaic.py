@@ -1,6 +1,5 @@
 """Several pointings as one cube: the mean on a North-up grid, spaxels shared out by the area in which they overlap."""
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,6 +14,9 @@ from rubix_like.pointing import convergence, to_tangent_plane
 
 LEAST_AREA: float = 0.5
 """A spaxel belongs to the mosaic where good spaxels of the pointings cover at least this share of it."""
+
+_SHARED = ("wavelength", "wave_edges", "lsf_fwhm", "pixel_scale", "medium", "sampling")
+"""Fields of a cube that all pointings have alike."""
 
 _BLOCK_VOXELS = 1 << 22
 _BAD = 1e-30
@@ -45,16 +47,15 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     _check_alike(cubes)
     first = cubes[0]
     grid, layers = _layers(cubes)
-    voxels = _combined(layers, grid.n_y * grid.n_x)
-    flux, variance, mask = (None if v is None else v.reshape(grid.n_y, grid.n_x, -1) for v in voxels)
-    return dataclasses.replace(
-        first,
-        flux=flux,
-        variance=variance,
-        mask=mask,
+    flux, variance, mask = _combined(layers, grid.n_y * grid.n_x)
+    shape = (grid.n_y, grid.n_x, -1)
+    return Cube(
+        flux=flux.reshape(shape),
+        variance=None if variance is None else variance.reshape(shape),
+        mask=mask.reshape(shape),
         mean_v_los=_mean_velocity(cubes, [layer.overlap for layer in layers], grid),
-        counters=None,
         meta=first.meta.replace(**_place(grid), n_pointings=len(cubes)),
+        **{name: getattr(first, name) for name in _SHARED},
     )
 
 
