@@ -18,6 +18,7 @@ from rubix_like.config.models import (
     json_schema,
 )
 from rubix_like.config.pipeline import PipelineSettings, StageSettings, load_pipeline
+from rubix_like.config.pointings import PointingSettings
 from rubix_like.config.psf import PSFComponent, PSFSettings
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "PSFComponent",
     "PSFSettings",
     "PipelineSettings",
+    "PointingSettings",
     "RunConfig",
     "SSPSettings",
     "StageSettings",
