@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from rubix_like.config import NoiseSettings
 from rubix_like.cube import Meta
 from rubix_like.galaxy import GalaxyInfo
+from rubix_like.noise import describe_noise
 from rubix_like.setup import Setup
-from rubix_like.stages.noise import DEFINITION
 from rubix_like.tables import Plan
 from rubix_like.version import __version__
 
@@ -49,7 +48,7 @@ def describe_run(
         "git_revision": git_revision(),
     }
     known = {name: value for report in reports for name, value in report.items()}
-    entries |= ({"tolerance": config.engine.tolerance} if known else {}) | known | _noise_entries(config.noise)
+    entries |= ({"tolerance": config.engine.tolerance} if known else {}) | known | describe_noise(config.noise)
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes
@@ -57,16 +56,6 @@ def describe_run(
     entries |= {f"version_{package}": version(package) for package in _PACKAGES}
     entries |= {"version_rubix_like": __version__, "version_python": platform.python_version()}
     return Meta({**entries, "config": config.to_yaml()})
-
-
-def _noise_entries(noise: NoiseSettings | None) -> dict[str, str | int | float]:
-    if noise is None:
-        return {}
-    return {
-        "signal_to_noise": noise.signal_to_noise,
-        "signal_to_noise_definition": DEFINITION,
-        "noise_seed": noise.seed,
-    }
 
 
 def _galaxy_entries(info: GalaxyInfo) -> dict[str, str | int | float | None]:

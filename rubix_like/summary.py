@@ -90,7 +90,10 @@ def _counter_lines(counters: Counters) -> list[str]:
 
 def _noise_line(cube: Cube) -> str:
     if cube.variance is None:
-        return "No noise: the file holds no variance (set noise.signal_to_noise to add both)"
+        return "No noise: the file holds no variance (set noise.signal_to_noise or noise.exposure to add both)"
+    if "exposure_time" in cube.meta:
+        count, time, sky = (cube.meta[key] for key in ("exposure_count", "exposure_time", "sky"))
+        return f"Noise: {count} x {time:g} s under the sky '{sky}' ({cube.meta['noise_model']})"
     target, definition = cube.meta.get("signal_to_noise"), cube.meta.get("signal_to_noise_definition")
     words = f"S/N {target:g}" if isinstance(target, int | float) else "in STAT"
     if not np.any(cube.variance):

@@ -1,5 +1,6 @@
 """Configuration of a run: YAML in, checked and frozen settings out."""
 
+from rubix_like.config.detector import DetectorSettings
 from rubix_like.config.instrument import (
     ApertureSettings,
     InstrumentSettings,
@@ -11,19 +12,21 @@ from rubix_like.config.loading import load_config
 from rubix_like.config.models import (
     DevicesSettings,
     EngineSettings,
-    NoiseSettings,
     ObservationSettings,
     OutputSettings,
     RunConfig,
     SSPSettings,
     json_schema,
 )
+from rubix_like.config.noise import ExposureSettings, NoiseSettings
 from rubix_like.config.pipeline import PipelineSettings, StageSettings, load_pipeline
 
 __all__ = [
     "ApertureSettings",
+    "DetectorSettings",
     "DevicesSettings",
     "EngineSettings",
+    "ExposureSettings",
     "InstrumentSettings",
     "LSFSettings",
     "NoiseSettings",

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from rubix_like.config.detector import DetectorSettings
 from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, parse_quantity
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import find_file, read_section
@@ -27,7 +28,7 @@ FIT_TOLERANCE: float = 1e-3
 
 STEP_UNITS: dict[str, str] = {"linear": "Angstrom", "log": "dex"}
 
-_MERGED_SECTIONS = ("wavelength", "psf")
+_MERGED_SECTIONS = ("wavelength", "psf", "detector")
 
 
 def _whole(count: float) -> int:
@@ -151,7 +152,7 @@ class LSFSettings(AbstractSettings):
 class InstrumentSettings(AbstractSettings):
     """An integral-field spectrograph: `name` is a preset (or the path of a .yaml file), other keys override it.
 
-    `wavelength` and `psf` are merged with the preset's key by key, every other key replaces the preset's value;
+    `wavelength`, `psf` and `detector` are merged with the preset's key by key, every other key replaces the preset's value;
     `psf: null` and `lsf: null` switch them off. A section that states every key, as a recorded run does, needs no
     preset file.
     """
@@ -171,6 +172,8 @@ class InstrumentSettings(AbstractSettings):
     wavelength: WavelengthSettings
     psf: PSFSettings | None = None
     lsf: LSFSettings | None = None
+    detector: DetectorSettings | None = None
+    """What an exposure (`noise.exposure`) needs to know; null where that is not published."""
 
     @model_validator(mode="before")
     @classmethod
