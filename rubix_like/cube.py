@@ -185,15 +185,6 @@ class Cube(eqx.Module):
         return read_cube(path)
 
 
-def noiseless(cube: Cube) -> Cube:
-    """The cube of the true flux (`cube.truth`), without variance; raises ValueError where the truth was not kept."""
-    if cube.truth is None:
-        raise ValueError("Cube.truth: expected the noiseless flux, got None; run with noise.keep_truth: true")
-    return eqx.tree_at(
-        lambda c: (c.flux, c.variance, c.truth), cube, (cube.truth, None, None), is_leaf=lambda leaf: leaf is None
-    )
-
-
 def white_light(cube: Cube) -> Float[np.ndarray, "y x"]:
     """Flux of every spaxel over its good bins, sum of F_lambda d(lambda) in float64: (y, x), 1e-20 erg/s/cm2."""
     widths = np.diff(np.asarray(cube.wave_edges, dtype=np.float64))

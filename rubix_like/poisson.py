@@ -17,9 +17,9 @@ def poisson_quantile(normal: Float[Array, "*voxel"], expected: Float[Array, "*vo
     """The Poisson number with mean `expected` (>= 0) at the quantile where the standard normal has `normal`.
 
     Of normally distributed `normal` it is Poisson distributed. Where 10 or more are expected, the quantile function's
-    expansion in powers of expected^(-1/2) is rounded down (Giles 2016, ACM Trans. Math. Softw. 42, 7), which moves 1.8e-4
-    of the probability to other numbers and changes the variance by 1.5e-4 at 10; at 50 both are below 2e-5. Where
-    fewer are expected, the distribution is summed up.
+    expansion in powers of expected^(-1/2) is rounded down (Giles 2016, ACM Trans. Math. Softw. 42, 7), which moves
+    1.8e-4 of the probability to other numbers and changes the variance by 1.5e-4 at 10; at 50 both are below 2e-5.
+    Where fewer are expected, the distribution is summed up.
     """
     many = _quantile_of_many(normal, jnp.maximum(expected, FEW))
     few = expected < FEW

@@ -18,6 +18,7 @@ from rubix_like.progress import Progress
 from rubix_like.readers import load
 from rubix_like.ssp.catalogue import locate
 from rubix_like.summary import accuracy_lines
+from rubix_like.truth import noiseless, truth_path
 
 _BYTES_OF_MASK = 4
 
@@ -73,18 +74,32 @@ def compute(config: RunConfig, path: Path, progress: Progress) -> Cube:
         cube = pipeline.to_cube(*jax.block_until_ready(prepared.compiled(*arguments)))
     with progress.step("write", f"writing {path}"):
         cube.write(path)
+        if cube.truth is not None:
+            noiseless(cube).write(truth_path(path))
     return cube
 
 
 def check_output(config: RunConfig, path: Path) -> None:
-    """Raise ConfigError or OSError where the cube could not be written at `path` after the run."""
-    check_writable(check_suffix(path), expected_file_size(config))
+    """Raise ConfigError or OSError where the run's files could not be written at `path` and beside it."""
+    path = check_suffix(path)
+    truth = expected_truth_size(config)
+    check_writable(path, expected_file_size(config) + truth)
+    if truth:
+        check_writable(truth_path(path), truth)
 
 
 def expected_file_size(config: RunConfig) -> int:
     """Bytes of the FITS file of a run."""
     n_x, n_y = config.instrument.n_spaxel_xy
     return file_size(n_y, n_x, config.instrument.wavelength.n_wave, config.noise is not None)
+
+
+def expected_truth_size(config: RunConfig) -> int:
+    """Bytes of the second file, of the noiseless cube; 0 where none is kept."""
+    if config.noise is None or not config.noise.keep_truth:
+        return 0
+    n_x, n_y = config.instrument.n_spaxel_xy
+    return file_size(n_y, n_x, config.instrument.wavelength.n_wave, noise=False)
 
 
 def check_lines(prepared: Prepared) -> list[str]:
@@ -109,4 +124,6 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"available {format_bytes(available_memory())}",
         f"file        {format_bytes(expected_file_size(prepared.config))}",
     ]
+    truth = expected_truth_size(prepared.config)
+    lines += [f"truth       {format_bytes(truth)}, in a second file"] if truth else []
     return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]

@@ -277,8 +277,11 @@ def test_every_cube_stage(name, setups):
     difference = np.abs(np.asarray(after.flux.sum(axis=(0, 1)) - before.flux.sum(axis=(0, 1))))
     assert (difference <= 1e-10 * np.asarray(before.flux).sum(axis=(0, 1)) + noise).all()
     assert_close(after.moments.sum(axis=(0, 1)), before.moments.sum(axis=(0, 1)))
-    bits = stage.quality()
+    bits = stage.report().spaxel_bits
     assert bits is None or (bits.shape == (9, 9) and bits.dtype == np.int32)
+    spatial = stage.spatial(parameters)
+    if spatial is not None:
+        assert_close(spatial(before.flux), after.flux)
     gradient = eqx.filter_grad(lambda everything: weighted(apply(*everything)))((stage, parameters, before))
     assert_finite(gradient)
     traces.clear()

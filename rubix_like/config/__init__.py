@@ -5,7 +5,6 @@ from rubix_like.config.instrument import (
     ApertureSettings,
     InstrumentSettings,
     LSFSettings,
-    PSFSettings,
     WavelengthSettings,
 )
 from rubix_like.config.loading import load_config
@@ -20,6 +19,7 @@ from rubix_like.config.models import (
 )
 from rubix_like.config.noise import ExposureSettings, NoiseSettings
 from rubix_like.config.pipeline import PipelineSettings, StageSettings, load_pipeline
+from rubix_like.config.psf import PSFComponent, PSFSettings
 
 __all__ = [
     "ApertureSettings",
@@ -32,6 +32,7 @@ __all__ = [
     "NoiseSettings",
     "ObservationSettings",
     "OutputSettings",
+    "PSFComponent",
     "PSFSettings",
     "PipelineSettings",
     "RunConfig",

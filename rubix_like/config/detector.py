@@ -1,5 +1,6 @@
 """Settings of a detector: how many electrons the light of a source and of the sky becomes, and what it adds itself."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -50,7 +51,13 @@ class DetectorSettings(AbstractSettings):
         expected = 1 if self.wavelength is None else len(self.wavelength)
         if len(self.throughput) != expected:
             raise ValueError(
-                f"throughput: expected {expected} (one per wavelength; 'wavelength: null' for a single number), "
+                f"throughput: expected {expected} (one per wavelength; one number where wavelength is null), "
                 f"got {len(self.throughput)}"
             )
         return self
+
+
+def merged_detector(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """A preset's detector section with some keys overridden; a new throughput does without the preset's wavelengths."""
+    table = {"wavelength": None} if "throughput" in override else {}
+    return {**preset, **table, **override}

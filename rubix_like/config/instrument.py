@@ -16,7 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from rubix_like.config.detector import DetectorSettings
+from rubix_like.config.detector import DetectorSettings, merged_detector
+from rubix_like.config.psf import PSFSettings, merged_psf
 from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, parse_quantity
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import find_file, read_section
@@ -28,7 +29,11 @@ FIT_TOLERANCE: float = 1e-3
 
 STEP_UNITS: dict[str, str] = {"linear": "Angstrom", "log": "dex"}
 
-_MERGED_SECTIONS = ("wavelength", "psf", "detector")
+_MERGED_SECTIONS = {
+    "wavelength": lambda preset, override: {**preset, **override},
+    "psf": merged_psf,
+    "detector": merged_detector,
+}
 
 
 def _whole(count: float) -> int:
@@ -57,16 +62,6 @@ def _as_tuple(value: object) -> object:
 PositiveAngstrom = Annotated[Angstrom, Field(gt=0)]
 Sides = Annotated[tuple[Arcsec, Arcsec], BeforeValidator(_both_sides), _one_or_many({"minItems": 2, "maxItems": 2})]
 Widths = Annotated[tuple[PositiveAngstrom, ...], BeforeValidator(_as_tuple), _one_or_many({"minItems": 1})]
-
-
-class PSFSettings(AbstractSettings):
-    """Point spread function, the same at all wavelengths."""
-
-    model_config = _require_only()
-
-    kind: Literal["gaussian"] = "gaussian"
-    fwhm: Annotated[Arcsec, Field(gt=0)]
-    """Full width at half maximum in arcsec."""
 
 
 class ApertureSettings(AbstractSettings):
@@ -152,9 +147,9 @@ class LSFSettings(AbstractSettings):
 class InstrumentSettings(AbstractSettings):
     """An integral-field spectrograph: `name` is a preset (or the path of a .yaml file), other keys override it.
 
-    `wavelength`, `psf` and `detector` are merged with the preset's key by key, every other key replaces the preset's value;
-    `psf: null` and `lsf: null` switch them off. A section that states every key, as a recorded run does, needs no
-    preset file.
+    `wavelength`, `psf` and `detector` are merged with the preset's key by key, every other key replaces the preset's
+    value; `psf: null` and `lsf: null` switch them off. A section that states every key, as a recorded run does, needs
+    no preset file.
     """
 
     model_config = _require_only("name")
@@ -222,9 +217,9 @@ def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
         return dict(section)
     preset = read_section(find_file("instruments", name))
     merged = {**preset, **section}
-    for key in _MERGED_SECTIONS:
+    for key, merge in _MERGED_SECTIONS.items():
         if isinstance(preset.get(key), Mapping) and isinstance(section.get(key), Mapping):
-            merged[key] = {**preset[key], **section[key]}
+            merged[key] = merge(preset[key], section[key])
     _check_step_given(preset.get("wavelength"), section.get("wavelength"))
     return merged
 

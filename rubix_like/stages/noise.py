@@ -12,7 +12,7 @@ from rubix_like.exposure import ExposureNoise
 from rubix_like.noise import AbstractNoise, TargetNoise
 from rubix_like.parameters import Parameters
 from rubix_like.setup import Setup
-from rubix_like.stages.base import AbstractCubeStage, PaintedCube, refuse_options
+from rubix_like.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_options
 
 
 class Noise(AbstractCubeStage):
@@ -47,6 +47,10 @@ class Noise(AbstractCubeStage):
         truth = cube.flux if self.keep_truth else None
         return PaintedCube(flux=cube.flux + noise, moments=cube.moments, variance=variance, truth=truth)
 
-    def quality(self) -> None:
-        """No mask bits."""
+    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
+        """Not linear."""
         return
+
+    def report(self) -> StageReport:
+        """Nothing."""
+        return StageReport()
