@@ -37,9 +37,7 @@ class ExposureNoise(AbstractNoise):
     read_variance: Float[Array | ndarray, ""]
 
     @classmethod
-    def build(
-        cls, exposure: ExposureSettings, instrument: InstrumentSettings, bins: WavelengthBins | None = None
-    ) -> "ExposureNoise":
+    def build(cls, exposure: ExposureSettings, instrument: InstrumentSettings) -> "ExposureNoise":
         """Raises ConfigError without `instrument.detector`, or where the sky does not cover the detector."""
         detector = instrument.detector
         if detector is None:
@@ -48,7 +46,7 @@ class ExposureNoise(AbstractNoise):
                 f"'{instrument.name}' for noise.exposure, got null; give them (docs/noise.md says how), or use "
                 f"noise.signal_to_noise"
             )
-        bins = WavelengthBins.build(instrument.wavelength) if bins is None else bins
+        bins = WavelengthBins.build(instrument.wavelength)
         vacuum_edges = bins.to_vacuum(bins.edges)
         sky = load_sky(exposure.sky)
         emission, transmission = _seen(sky, vacuum_edges)
@@ -66,12 +64,14 @@ class ExposureNoise(AbstractNoise):
     def draw(self, flux: Voxels, parameters: Parameters, key: PRNGKeyArray) -> tuple[Voxels, Voxels]:  # noqa: ARG002
         """Noise of every voxel; light below 0, which only rounding makes, counts as none."""
 
+        gain, background = jnp.asarray(self.gain)[None, :], jnp.asarray(self.background)[None, :]
+
         def draw_row(row: Row, row_key: PRNGKeyArray) -> tuple[Row, Row]:
-            expected = jnp.maximum(row, jnp.zeros_like(row)) * self.gain + self.background
+            expected = jnp.maximum(row, jnp.zeros_like(row)) * gain + background
             photon_key, read_key = jax.random.split(row_key)
             read = jnp.sqrt(jnp.asarray(self.read_variance)) * jax.random.normal(read_key, row.shape, row.dtype)
             error = draw_poisson(photon_key, expected) - expected + read
-            return error / self.gain, (expected + self.read_variance) / jnp.asarray(self.gain) ** 2
+            return error / gain, (expected + self.read_variance) / gain**2
 
         return by_rows(draw_row, flux, key)
 
