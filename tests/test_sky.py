@@ -114,7 +114,9 @@ def test_a_table_as_skycalc_writes_it(tmp_path):
 )
 def test_a_table_that_is_none(tmp_path, columns, words):
     path = write(tmp_path / "sky.ecsv", **columns)
-    with pytest.raises(ConfigError, match=rf"noise\.exposure\.sky: expected a table of the sky in .*{re.escape(words)}"):
+    with pytest.raises(
+        ConfigError, match=rf"noise\.exposure\.sky: expected a table of the sky in .*{re.escape(words)}"
+    ):
         load_sky(path)
 
 
