@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -25,6 +26,16 @@ def blur_separable(
         part = jnp.einsum("ij,jxk->ixk", rows, images, precision=exact)
         parts.append(jnp.einsum("ij,yjk->yik", columns, part, precision=exact))
     return sum(parts[1:], start=parts[0])
+
+
+def blur_layers(
+    layers: Float[Array, "layer y x k"], weights: Float[Array, "layer offset"]
+) -> Float[Array, "inner_y inner_x k"]:
+    """The sum over layers of separable convolutions, each with its own weights along both axes."""
+    exact = lax.Precision.HIGHEST
+    rows, columns = (jax.vmap(lambda own, size=size: _band(own, size))(weights) for size in layers.shape[1:3])
+    part = jnp.einsum("lij,ljxk->lixk", rows, layers, precision=exact)
+    return jnp.einsum("lij,lyjk->yik", columns, part, precision=exact)
 
 
 def blur(images: Float[Array, "y x k"], psf: Float[Array, "side side"]) -> Float[Array, "inner_y inner_x k"]:

@@ -50,7 +50,7 @@ def _paint_component(
             scene = stage(scene, parameters)
         coordinates = component.coordinates(scene)
         outside = {name: painter.axes.outside(name, coordinates) for name in painter.axes.names}
-        spaxel, share = tables.grid.weights(scene.position)
+        spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
         view = View(scene.initial_mass, coordinates, scene.v_los, spaxel, share)
         return view, count(scene, outside, half_field, painter.velocity_limit)
 
@@ -64,7 +64,7 @@ def finish(
     early, late = leading_spatial(tables.cube, parameters)
 
     def spatial(columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
-        images = columns.reshape(tables.grid.n_y, tables.grid.n_x, -1)
+        images = tables.grid.images(columns)
         for stage in early:
             images = stage(images)
         return images.reshape(-1, columns.shape[1])

@@ -153,7 +153,7 @@ def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:
     alpha = widest / (2.0 * np.sqrt(2.0 ** (1.0 / beta) - 1.0))
     radius = alpha * np.sqrt((1.0 - settings.enclosed) ** (1.0 / (1.0 - beta)) - 1.0)
     reach = max(2, int(np.ceil(radius)))
-    return reach, moffat_lost(reach, widest, beta)
+    return reach, moffat_lost(float(reach), widest, beta)
 
 
 def _nodes(
