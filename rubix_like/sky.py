@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from astropy import units
-from astropy.table import Column, Table
+from astropy.table import Table
 from jaxtyping import Float
 from numpy import ndarray
 
@@ -101,25 +102,22 @@ def load_sky(name: str) -> Sky | None:
 
 
 def _columns(table: Table) -> tuple[ndarray, ndarray, ndarray]:
-    wavelength = _quantity(table, "wavelength")
-    emission = _quantity(table, "emission")
-    transmission = _quantity(table, "transmission")
+    """Wavelength, emission and transmission (1 where there is no such column) in the units of `Sky`."""
+    wavelength, emission, transmission = (_quantity(table, what) for what in _COLUMNS)
     if wavelength is None or emission is None:
         raise ValueError(f"it has the columns {', '.join(table.colnames)} and not wavelength and emission")
-    per_area = (emission * units.arcsec**2).to(
-        units.Unit("photon / (s m2 um)"), equivalencies=units.spectral_density(wavelength)
-    )
-    angstrom = wavelength.to_value("Angstrom")
-    fraction = np.ones_like(angstrom) if transmission is None else transmission.to_value("")
-    return angstrom, per_area.value, fraction
+    per_spaxel = units.Quantity(emission * units.Unit("arcsec2"))
+    photons = per_spaxel.to_value("photon / (s m2 um)", equivalencies=units.spectral_density(wavelength))
+    fraction = np.ones(len(table)) if transmission is None else np.asarray(transmission.to_value(""))
+    return np.asarray(wavelength.to_value("Angstrom")), np.asarray(photons), fraction
 
 
 def _quantity(table: Table, what: str) -> units.Quantity | None:
     """A column under any of its names, in float64, with its own or the assumed unit; None if there is none."""
     for name, assumed in _COLUMNS[what].items():
         if name in table.colnames:
-            column: Column = table[name]
-            return np.asarray(column, dtype=np.float64) * units.Unit(column.unit or assumed)
+            column: Any = table[name]
+            return units.Quantity(np.asarray(column, dtype=np.float64), column.unit or assumed)
     return None
 
 
