@@ -356,7 +356,7 @@ def test_psf_and_wavelength_merge_while_lsf_and_aperture_replace():
     assert (instrument.wavelength.start, instrument.wavelength.stop, instrument.wavelength.n_wave) == (4750, 5000, 201)
     assert (instrument.psf.kind, instrument.psf.fwhm) == ("gaussian", 1.0)
     assert (instrument.lsf.polynomial, instrument.lsf.fwhm, instrument.lsf.includes_pixel) == (None, (2.5,), False)
-    assert (instrument.aperture.shape, instrument.aperture.size) == ("circle", 3.0)
+    assert (instrument.aperture.shape, instrument.aperture.size) == ("circle", (3.0,))
     assert instrument.n_spaxel_xy == (20, 10)
     manga = {"instrument.name": "manga", "instrument.aperture.shape": "circle"}
     assert load_config(BASE, manga).instrument.aperture.size is None

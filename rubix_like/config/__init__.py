@@ -1,8 +1,8 @@
 """Configuration of a run: YAML in, checked and frozen settings out."""
 
+from rubix_like.config.aperture import ApertureSettings
 from rubix_like.config.detector import DetectorSettings
 from rubix_like.config.instrument import (
-    ApertureSettings,
     InstrumentSettings,
     LSFSettings,
     WavelengthSettings,

@@ -4,20 +4,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from rubix_like.config.quantities import Angstrom, Number, SquareMetre
+from rubix_like.config.quantities import Angstrom, Number, SquareMetre, as_tuple, one_or_many
 from rubix_like.config.settings import AbstractSettings
 
 Fraction = Annotated[Number, Field(gt=0, le=1)]
-
-
-def _as_tuple(value: object) -> object:
-    return value if isinstance(value, list | tuple) else (value,)
-
-
-_NUMBER: list[dict[str, Any]] = [{"type": "number"}, {"type": "string"}]
-_ONE_OR_MANY = {"anyOf": [*_NUMBER, {"type": "array", "items": {"anyOf": _NUMBER}, "minItems": 1}]}
 
 
 class DetectorSettings(AbstractSettings):
@@ -30,7 +22,7 @@ class DetectorSettings(AbstractSettings):
     """Unobscured area of the telescope's mirror in m2."""
     wavelength: Annotated[tuple[Annotated[Angstrom, Field(gt=0)], ...], Field(min_length=2)] | None = None
     """Wavelengths of the throughput's table in Angstrom of the instrument's medium; null where it is one number."""
-    throughput: Annotated[tuple[Fraction, ...], BeforeValidator(_as_tuple), WithJsonSchema(_ONE_OR_MANY)]
+    throughput: Annotated[tuple[Fraction, ...], BeforeValidator(as_tuple), one_or_many({"minItems": 1})]
     """Electrons per photon at the mirror: telescope, spectrograph and detector together, without the atmosphere."""
     read_noise: Annotated[Number, Field(ge=0)]
     """Standard deviation in electrons per pixel and exposure."""
