@@ -107,6 +107,7 @@ class Cube(eqx.Module):
     | wavelength, wave_edges | (wave,), (wave + 1,) | Angstrom: bin centres and edges in `medium` |
     | pixel_scale | static | arcsec per spaxel side |
     | variance | (y, x, wave) or None | square of the flux unit; None without a noise model |
+    | truth | (y, x, wave) or None | flux without its noise, where `noise.keep_truth` is true; not kept in files |
     | lsf_fwhm | (wave,) or None | Angstrom: effective LSF, library's and instrument's together |
     | mean_v_los | (y, x) or None | km/s, light-weighted, + receding; NaN where no light; not kept in files |
     | counters | Counters or None | |
@@ -127,6 +128,7 @@ class Cube(eqx.Module):
     lsf_fwhm: Bins | None = None
     mean_v_los: Map | None = None
     counters: Counters | None = None
+    truth: Voxels | None = None
     medium: Literal["air", "vacuum"] = eqx.field(static=True, default="vacuum")
     sampling: Literal["linear", "log"] = eqx.field(static=True, default="linear")
     meta: Meta = eqx.field(static=True, default=Meta())
@@ -138,6 +140,7 @@ class Cube(eqx.Module):
         expected = {
             "mask": shape,
             "variance": shape,
+            "truth": shape,
             "wavelength": shape[2:],
             "wave_edges": (shape[2] + 1,),
             "lsf_fwhm": shape[2:],

@@ -71,6 +71,10 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("GITREV", "git_revision", "revision of the code"),
     ("SNRTGT", "signal_to_noise", "target signal-to-noise ratio"),
     ("SNRDEF", "signal_to_noise_definition", "where the ratio holds"),
+    ("EXPTIME", "exposure_time", "[s] of one exposure"),
+    ("NEXP", "exposure_count", "exposures added up"),
+    ("SKYSPEC", "sky", "spectrum of the night sky"),
+    ("NOISMOD", "noise_model", "what the noise is made of"),
     ("NOISSEED", "noise_seed", "seed of the noise"),
 )
 """(keyword, key of `cube.meta`, comment) of the PRIMARY cards; a key that is missing or None has no card."""

@@ -181,6 +181,7 @@ class Pipeline(eqx.Module):
         return Cube(
             flux=painted.flux,
             variance=painted.variance,
+            truth=painted.truth,
             mask=frame.spaxel_bits[:, :, None] | frame.wave_bits[None, None, :],
             wavelength=frame.wavelength,
             wave_edges=frame.wave_edges,

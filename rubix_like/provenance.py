@@ -7,11 +7,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rubix_like.config import NoiseSettings
 from rubix_like.cube import Meta
 from rubix_like.galaxy import GalaxyInfo
+from rubix_like.noise import describe_noise
 from rubix_like.setup import Setup
-from rubix_like.stages.noise import DEFINITION
 from rubix_like.tables import Plan
 from rubix_like.version import __version__
 
@@ -52,7 +51,7 @@ def describe_run(
     }
     known = {name: value for report in reports for name, value in report.items()}
     accuracy = {"tolerance": config.engine.tolerance} if plan.method == "basis" else {}
-    entries |= accuracy | known | _noise_entries(config.noise)
+    entries |= accuracy | known | describe_noise(config.noise)
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes
@@ -60,16 +59,6 @@ def describe_run(
     entries |= {f"version_{package}": version(package) for package in _PACKAGES}
     entries |= {"version_rubix_like": __version__, "version_python": platform.python_version()}
     return Meta({**entries, "config": config.to_yaml()})
-
-
-def _noise_entries(noise: NoiseSettings | None) -> dict[str, str | int | float]:
-    if noise is None:
-        return {}
-    return {
-        "signal_to_noise": noise.signal_to_noise,
-        "signal_to_noise_definition": DEFINITION,
-        "noise_seed": noise.seed,
-    }
 
 
 def _galaxy_entries(info: GalaxyInfo) -> dict[str, str | int | float | None]:

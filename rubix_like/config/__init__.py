@@ -1,6 +1,7 @@
 """Configuration of a run: YAML in, checked and frozen settings out."""
 
 from rubix_like.config.aperture import ApertureSettings
+from rubix_like.config.detector import DetectorSettings
 from rubix_like.config.instrument import (
     InstrumentSettings,
     LSFSettings,
@@ -10,21 +11,23 @@ from rubix_like.config.loading import load_config
 from rubix_like.config.models import (
     DevicesSettings,
     EngineSettings,
-    NoiseSettings,
     ObservationSettings,
     OutputSettings,
     RunConfig,
     SSPSettings,
     json_schema,
 )
+from rubix_like.config.noise import ExposureSettings, NoiseSettings
 from rubix_like.config.pipeline import PipelineSettings, StageSettings, load_pipeline
 from rubix_like.config.pointings import PointingSettings
 from rubix_like.config.psf import PSFComponent, PSFSettings
 
 __all__ = [
     "ApertureSettings",
+    "DetectorSettings",
     "DevicesSettings",
     "EngineSettings",
+    "ExposureSettings",
     "InstrumentSettings",
     "LSFSettings",
     "NoiseSettings",

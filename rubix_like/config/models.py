@@ -16,6 +16,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from rubix_like.config.instrument import InstrumentSettings
+from rubix_like.config.noise import NoiseSettings
 from rubix_like.config.pipeline import load_pipeline
 from rubix_like.config.pointings import Pointings
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
@@ -113,13 +114,6 @@ class EngineSettings(AbstractSettings):
         if value not in known:
             raise ValueError(f"expected one of {', '.join(known)}, got '{value}'")
         return value
-
-
-class NoiseSettings(AbstractSettings):
-    """Gaussian noise of a stated signal to noise."""
-
-    signal_to_noise: Annotated[Number, Field(gt=0)]
-    seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 1
 
 
 def _parse_devices(value: object) -> object:
