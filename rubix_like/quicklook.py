@@ -11,11 +11,10 @@ from rubix_like.atomic import replacing
 from rubix_like.cube import Cube, white_light
 from rubix_like.plots.choice import Choice
 from rubix_like.plots.derived import SkyImage, light_image
-from rubix_like.plots.figure import chosen_spectra, draw_spectra
+from rubix_like.plots.figure import chosen_spectra, draw_spectra, draw_title
 from rubix_like.plots.images import draw_image
 from rubix_like.plots.sky import Sky, sky_of
-from rubix_like.plots.style import FIGURE_STYLE, INK, require_matplotlib, unit_label
-from rubix_like.plots.titles import cube_title
+from rubix_like.plots.style import FIGURE_STYLE, require_matplotlib, unit_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +45,7 @@ def save_quicklook(cube: Cube, path: str | Path) -> Path:
 def _draw(figure: "Figure", cube: Cube) -> None:
     parts: Any = figure.subfigures(2, 1, height_ratios=(1.15, 1))
     maps, spectra = parts
-    figure.suptitle(cube_title(cube), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
+    draw_title(figure, cube)
     left, right = maps.subplots(1, 2)
     sky = sky_of(cube)
     draw_image(left, light_image(cube), sky)

@@ -50,7 +50,7 @@ def plot(options: argparse.Namespace) -> None:
     path = Path(options.cube).expanduser()
     output = _output_path(path, options)
     cube = Cube.read(path)
-    choice = Choice(spaxels, band, _maps(cube, path, options.maps))
+    choice = Choice(spaxels, band, _maps(cube, path, options))
     check_choice(cube, choice)
     if options.html:
         print(f"Page: {write_page(cube, output, choice)} (open it in a browser)")
@@ -70,10 +70,10 @@ def _output_path(cube_path: Path, options: argparse.Namespace) -> Path:
     return path
 
 
-def _maps(cube: Cube, cube_path: Path, given: str | None) -> tuple[SkyImage, ...] | None:
-    """The maps of the file that was given or that lies beside the cube; None where there is none."""
-    path = Path(given or beside(cube_path, "_maps.fits"))
-    if given is None and not path.is_file():
+def _maps(cube: Cube, cube_path: Path, options: argparse.Namespace) -> tuple[SkyImage, ...] | None:
+    """The maps of the file that was given or that lies beside the cube (None: there is none); a page has the truth."""
+    path = Path(options.maps or beside(cube_path, "_maps.fits"))
+    if options.maps is None and not path.is_file():
         return None
     n_y, n_x, _ = np.shape(cube.flux)
-    return read_maps(path, n_y, n_x)
+    return read_maps(path, n_y, n_x, truth=options.html)

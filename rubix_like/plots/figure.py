@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,14 +49,15 @@ def save_figure(cube: Cube, path: str | Path, choice: Choice | None = None) -> P
     spectra = chosen_spectra(cube, choice)
     panels = chosen_images(cube, choice)
     sky = sky_of(cube)
-    n_columns = 2 if len(panels) in (1, 2, 4) else 3
+    n_columns = _columns(len(panels))
     n_rows = -(-len(panels) // n_columns)
     image_height = n_rows * (0.68 * _IMAGE_WIDTH * min(max(sky.n_y / sky.n_x, 0.3), 3.0) + 0.75)
     spectra_height = _SPECTRUM_HEIGHT * len(spectra) + 0.4
     with rc_context(FIGURE_STYLE):
         figure = Figure(figsize=(n_columns * _IMAGE_WIDTH, image_height + spectra_height + 0.4), layout="constrained")
-        upper, lower = figure.subfigures(2, 1, height_ratios=(image_height, spectra_height))
-        figure.suptitle(cube_title(cube), x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK)
+        parts: Any = figure.subfigures(2, 1, height_ratios=(image_height, spectra_height))
+        upper, lower = parts
+        draw_title(figure, cube)
         _draw_images(upper, n_rows, n_columns, panels, sky, _marks(choice, spectra))
         draw_spectra(lower, cube, spectra, choice.band)
         with replacing(path) as temporary:
@@ -82,6 +83,17 @@ def chosen_spectra(cube: Cube, choice: Choice) -> tuple[Spectrum, ...]:
 
 Mark = tuple[Spaxel, str]
 """A spaxel and its colour."""
+
+
+def draw_title(figure: "Figure", cube: Cube) -> None:
+    """Object, instrument, redshift and inclination above everything else, as plain text."""
+    style: Any = {"ha": "left", "fontsize": 11, "fontweight": "bold", "color": INK, "parse_math": False}
+    figure.suptitle(cube_title(cube), x=0.01, **style)
+
+
+def _columns(n_panels: int) -> int:
+    """Images side by side: few gaps, and no picture that is much taller than wide."""
+    return 2 if n_panels in (1, 2, 4) else 3 if n_panels <= 9 else 4
 
 
 def _marks(choice: Choice, spectra: Sequence[Spectrum]) -> list[Mark]:

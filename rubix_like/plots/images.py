@@ -1,5 +1,6 @@
 """Images on the sky, with colour bar, directions and scale bar."""
 
+import textwrap
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -30,9 +31,10 @@ def draw_image(axes: "Axes", image: SkyImage, sky: Sky) -> None:
     drawn = axes.imshow(
         values, origin="lower", extent=sky.extent, interpolation="nearest", cmap=scale.colors, norm=_norm(scale)
     )
-    axes.set_title(image.title)
+    axes.set_title(textwrap.fill(image.title, 42), parse_math=False)
     extend = "neither" if light or image.kind == "share" else _extend(values.compressed(), scale)
-    axes.figure.colorbar(drawn, ax=axes, label=image.unit, fraction=0.046, pad=0.02, extend=extend)
+    bar = axes.figure.colorbar(drawn, ax=axes, fraction=0.046, pad=0.02, extend=extend)
+    bar.set_label(image.unit, parse_math=False)
     pale = scale.colors in ("RdBu_r", "Greys_r")
     _finish(axes, sky, *((INK, "white") if pale else ("white", "black")))
 
@@ -58,9 +60,10 @@ def _finish(axes: "Axes", sky: Sky, color: str, halo: str) -> None:
     style: Any = {"color": color, "fontsize": 8, "ha": "center", "va": "center", "path_effects": edge}
     arrow = {"arrowstyle": "-", "color": color, "linewidth": 0.9, "shrinkA": 0, "shrinkB": 0, "path_effects": edge}
     steps = sky.directions()
-    foot = tuple(0.06 if min(step[axis] for step in steps.values()) > -0.1 else 0.94 for axis in (0, 1))
-    for name, (right, up) in steps.items():
-        tip = (foot[0] + 0.13 * right, foot[1] + 0.13 * up)
+    across, up = ([step[axis] for step in steps.values()] for axis in (0, 1))
+    foot = (0.06 if min(across) > -0.1 else 0.94, 0.06 if min(up) > -0.1 else 0.94)
+    for name, step in steps.items():
+        tip = (foot[0] + 0.13 * step[0], foot[1] + 0.13 * step[1])
         axes.annotate(name, xytext=tip, xy=foot, xycoords="axes fraction", arrowprops=arrow, **style)
     along = ("East", "North") if sky.north_is_up else ("along x", "along y")
     axes.set_xlabel(f"{along[0]} (arcsec)")

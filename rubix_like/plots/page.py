@@ -26,7 +26,7 @@ _WEB = Path(__file__).resolve().parent / "web"
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
-def write_page(cube: Cube, path: str | Path, maps: tuple[SkyImage, ...] | None = None, limit: int = PAGE_BYTES) -> Path:
+def write_page(cube: Cube, path: str | Path, choice: Choice | None = None, limit: int = PAGE_BYTES) -> Path:
     """Write the page of a cube, which starts with the spaxels and the band of `choice`, and return its path.
 
     A cube whose numbers would take more than `limit` bytes is averaged in blocks, and the page says so. Raises
