@@ -134,6 +134,6 @@ def draw_spectra(figure: "Figure", cube: Cube, spectra: Sequence[Spectrum], band
         draw_spectrum(axes, cube, spectrum)
         if band is not None:
             axes.axvspan(*band, color=BAND_COLOR, lw=0, zorder=0)
-    noise = "" if cube.variance is None else " ± 1σ"  # noqa: RUF001
+    noise = "" if cube.variance is None else " ± 1σ"
     figure.supylabel(f"flux{noise} ({FLUX_LABEL})", fontsize=9, color=INK)
     panels[-1].set_xlabel(f"wavelength in {cube.medium} (Å)")

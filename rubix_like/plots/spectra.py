@@ -52,7 +52,7 @@ def spaxel_spectrum(cube: Cube, spaxel: Spaxel, color: str, name: str = "spaxel"
         sigma = np.where(good, np.sqrt(np.asarray(cube.variance[y, x], dtype=np.float64)), np.nan)
     east, north = (round(value, 6) + 0.0 for value in sky_of(cube).offset(x, y))
     words = "" if good.any() else ": every bin is masked"
-    place = f"{east:+.2f}″ East, {north:+.2f}″ North".replace("-", "−")  # noqa: RUF001 (a minus sign)
+    place = f"{east:+.2f}″ East, {north:+.2f}″ North".replace("-", "−")
     return Spectrum(f"{name} ({x}, {y}), {place}{words}", flux, sigma, color)
 
 

@@ -54,7 +54,7 @@ def unit_label(unit: str) -> str:
     A text that astropy does not know as a unit (or none) stays as it is.
     """
     try:
-        return units.Unit(unit).to_string("unicode").removeprefix("1×") if unit.strip() else ""  # noqa: RUF001
+        return units.Unit(unit).to_string("unicode").removeprefix("1×") if unit.strip() else ""
     except ValueError:
         return unit
 
