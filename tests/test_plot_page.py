@@ -279,9 +279,10 @@ def test_everything_by_keyboard(page, cube):
 
 
 def test_a_small_screen(browser, cube, tmp_path):
-    page = Page(browser, write_page(cube, tmp_path / "cube.html"), 360, 740)
+    maps = (SkyImage("mean metal mass fraction, weighted by light, before the PSF (truth)", np.ones((5, 6))),)
+    page = Page(browser, write_page(cube, tmp_path / "cube.html", Choice(maps=maps)), 360, 740)
     assert page.run("return [document.documentElement.scrollWidth, innerWidth]") == [360, 360]
-    for name in ("image", "spectrum"):
+    for name in ("image", "spectrum", "image-choice", "band-high", "zoom-all"):
         left, right = page.run(
             f"const b = document.getElementById('{name}').getBoundingClientRect(); return [b.left, b.right]"
         )

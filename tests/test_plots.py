@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -129,6 +130,17 @@ def test_offsets_on_the_sky_are_those_of_the_world_coordinates():
     np.testing.assert_allclose(length * kpc, float(label.split()[0]))
     assert 0.1 * 1.2 <= length <= 0.25 * 1.2
     assert scale_bar(sky_of(noisy_cube(meta=Meta()))) == (0.2, "0.2″")
+
+
+def test_directions_of_a_turned_field():
+    """With +y at position angle 30 degrees (North through East) North is 30 degrees to the right of up."""
+    cos, sin = 0.2 * np.cos(np.radians(30)), 0.2 * np.sin(np.radians(30))
+    sky = replace(sky_of(noisy_cube()), matrix=((-cos, sin), (sin, cos)))
+    assert not sky.north_is_up
+    np.testing.assert_allclose(sky.directions()["N"], (0.5, np.sqrt(0.75)))
+    np.testing.assert_allclose(sky.directions()["E"], (-np.sqrt(0.75), 0.5))
+    east, north = sky.offset(2.5, 7.0)
+    np.testing.assert_allclose((east, north), (5 * sin, 5 * cos), atol=1e-12)
 
 
 def test_scales():

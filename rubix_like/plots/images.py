@@ -61,11 +61,11 @@ def _finish(axes: "Axes", sky: Sky, color: str, halo: str) -> None:
     arrow = {"arrowstyle": "-", "color": color, "linewidth": 0.9, "shrinkA": 0, "shrinkB": 0, "path_effects": edge}
     steps = sky.directions()
     across, up = ([step[axis] for step in steps.values()] for axis in (0, 1))
-    foot = (0.06 if min(across) > -0.1 else 0.94, 0.06 if min(up) > -0.1 else 0.94)
+    foot = (0.94 - 0.13 * max(*across, 0.0), 0.06 - 0.13 * min(*up, 0.0))
     for name, step in steps.items():
         tip = (foot[0] + 0.13 * step[0], foot[1] + 0.13 * step[1])
         axes.annotate(name, xytext=tip, xy=foot, xycoords="axes fraction", arrowprops=arrow, **style)
-    along = ("East", "North") if sky.north_is_up else ("along x", "along y")
+    along = ("East", "North") if sky.north_is_up else ("offset", "offset")
     axes.set_xlabel(f"{along[0]} (arcsec)")
     axes.set_ylabel(f"{along[1]} (arcsec)")
     _draw_scale_bar(axes, sky, color, edge)

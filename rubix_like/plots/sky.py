@@ -25,7 +25,7 @@ class Sky:
     @property
     def north_is_up(self) -> bool:
         """Whether rows run along North and columns along East (and not at an angle)."""
-        return abs(self.matrix[0][1]) + abs(self.matrix[1][0]) < 1e-6 * self.pixel_scale
+        return bool(abs(self.matrix[0][1]) + abs(self.matrix[1][0]) < 1e-6 * self.pixel_scale)
 
     @property
     def extent(self) -> tuple[float, float, float, float]:
@@ -50,7 +50,7 @@ def sky_of(cube: Cube) -> Sky:
     """The sky of a cube, from its world coordinates and, for kpc, its distance."""
     cards = {keyword: value for keyword, value, _ in cube.wcs_cards}
     n_y, n_x, _ = np.shape(cube.flux)
-    rows = tuple((3600.0 * cards[f"CD{row}_1"], 3600.0 * cards[f"CD{row}_2"]) for row in (1, 2))
+    rows = tuple((3600.0 * float(cards[f"CD{row}_1"]), 3600.0 * float(cards[f"CD{row}_2"])) for row in (1, 2))
     return Sky(
         n_x=n_x,
         n_y=n_y,

@@ -139,7 +139,9 @@ def test_a_point_source_has_the_width_of_a_moffat():
     light = white_light(image(at(0, 0), fov=15.0, psf=MOFFAT))
     offset = (np.arange(75) - 37) * PIXEL
     radius = np.hypot(offset[:, None], offset[None, :]).ravel()
-    (peak, fwhm, beta), _ = curve_fit(lambda r, a, f, b: a * moffat(r, f, b), radius, light.ravel(), (light.max(), 0.7, 2.2))
+    (peak, fwhm, beta), _ = curve_fit(
+        lambda r, a, f, b: a * moffat(r, f, b), radius, light.ravel(), (light.max(), 0.7, 2.2)
+    )
     assert (fwhm, beta) == (pytest.approx(0.8, rel=0.01), pytest.approx(2.5, rel=0.01))
     assert peak == pytest.approx(light.max(), rel=1e-6)
     assert light.sum() == pytest.approx(white_light(image(at(0, 0))).sum(), rel=1e-6)

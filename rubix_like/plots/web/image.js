@@ -49,7 +49,7 @@ function imageView(cube, canvas) {
       line(context, x, foot, x, foot - 4);
       context.fillText(words(value, 3), x, foot + 5);
     }
-    context.fillText(cube.north_is_up ? "East (arcsec)" : "along x (arcsec)", box.left + box.width / 2, foot + 22);
+    context.fillText(cube.north_is_up ? "East (arcsec)" : "offset (arcsec)", box.left + box.width / 2, foot + 22);
     context.textAlign = "right";
     context.textBaseline = "middle";
     for (const value of ticks(bottom, top, Math.max(box.height / 60, 2))) {
@@ -57,7 +57,7 @@ function imageView(cube, canvas) {
       line(context, box.left, y, box.left + 4, y);
       context.fillText(words(value, 3), box.left - 5, y);
     }
-    verticalText(context, cube.north_is_up ? "North (arcsec)" : "along y (arcsec)", 9, box.top + box.height / 2);
+    verticalText(context, cube.north_is_up ? "North (arcsec)" : "offset (arcsec)", 9, box.top + box.height / 2);
   }
 
   function drawColorBar(context, image) {
@@ -86,10 +86,10 @@ function imageView(cube, canvas) {
   function drawSky(context) {
     const arrow = Math.min(22, box.width / 8);
     const steps = Object.entries(cube.directions);
-    const lowest = (axis) => Math.min(...steps.map(([, step]) => step[axis]));
+    const furthest = (axis, sign) => Math.max(0, ...steps.map(([, step]) => sign * step[axis]));
     const foot = [
-      box.left + (lowest(0) > -0.1 ? 16 : box.width - 16),
-      box.top + (lowest(1) > -0.1 ? box.height - 14 : 14),
+      box.left + box.width - 16 - (arrow + 4) * furthest(0, 1),
+      box.top + box.height - 14 - (arrow + 4) * furthest(1, -1),
     ];
     const length = (cube.scale_bar.arcsec / (left - right)) * box.width;
     const start = [box.left + 12, box.top + box.height - 12];
