@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -99,6 +99,26 @@ class Counters(eqx.Module):
     n_not_finite: Scalar = eqx.field(default=0, converter=jnp.asarray)
 
 
+@runtime_checkable
+class Described(Protocol):
+    """A cube, or what else holds the description of a run."""
+
+    @property
+    def meta(self) -> Meta:
+        """What the run was made of."""
+        ...
+
+    @property
+    def counters(self) -> Counters | None:
+        """Of its particles."""
+        ...
+
+    @property
+    def pixel_scale(self) -> float:
+        """arcsec per spaxel side."""
+        ...
+
+
 class Cube(eqx.Module):
     """A mock IFU observation; a pytree whose leaves are arrays, everything else static.
 
@@ -109,14 +129,17 @@ class Cube(eqx.Module):
     | wavelength, wave_edges | (wave,), (wave + 1,) | Angstrom: bin centres and edges in `medium` |
     | pixel_scale | static | arcsec per spaxel side |
     | variance | (y, x, wave) or None | square of the flux unit; None without a noise model |
+    | truth | (y, x, wave) or None | flux without its noise, where `noise.keep_truth` is true; not kept in files |
     | lsf_fwhm | (wave,) or None | Angstrom: effective LSF, library's and instrument's together |
     | mean_v_los | (y, x) or None | km/s, light-weighted, + receding; NaN where no light; not kept in files |
     | counters | Counters or None | |
     | maps | Maps or None | what `products` asks for; kept in a file of its own |
     | medium, sampling | static | "air" or "vacuum"; "linear" or "log" |
-    | meta | static | `ra`, `dec` (deg, of the field's centre) and what `rubix_like.fits.META_CARDS` lists |
+    | meta | static | `ra`, `dec` (deg, of the field's centre), `field_angle` (deg, of +y, North through East), and |
+    | | | what `rubix_like.fits.META_CARDS` lists |
 
-    Row y = 0 is South, column x = 0 is East. The constructor checks shapes only: flux may be a tracer.
+    Row y = 0 is South, column x = 0 is East, where the field is not turned. The constructor checks
+    shapes only: flux may be a tracer.
     """
 
     flux: Voxels
@@ -128,6 +151,7 @@ class Cube(eqx.Module):
     lsf_fwhm: Bins | None = None
     mean_v_los: Map | None = None
     counters: Counters | None = None
+    truth: Voxels | None = None
     maps: "Maps | None" = None
     medium: Literal["air", "vacuum"] = eqx.field(static=True, default="vacuum")
     sampling: Literal["linear", "log"] = eqx.field(static=True, default="linear")
@@ -140,6 +164,7 @@ class Cube(eqx.Module):
         expected = {
             "mask": shape,
             "variance": shape,
+            "truth": shape,
             "wavelength": shape[2:],
             "wave_edges": (shape[2] + 1,),
             "lsf_fwhm": shape[2:],
@@ -163,10 +188,10 @@ class Cube(eqx.Module):
     def wcs_cards(self) -> tuple[Card, ...]:
         """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
         n_y, n_x, _ = np.shape(self.flux)
-        ra, dec = (float(self.meta.get(key) or 0.0) for key in ("ra", "dec"))
+        centre_and_angle = (float(self.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
         edges = np.asarray(self.wave_edges, dtype=np.float64)
         return (
-            *celestial_cards(n_x, n_y, self.pixel_scale, ra, dec),
+            *celestial_cards(n_x, n_y, self.pixel_scale, *centre_and_angle),
             *spectral_cards(np.asarray(self.wavelength, dtype=np.float64), edges, self.medium, self.sampling),
         )
 

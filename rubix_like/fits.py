@@ -10,7 +10,7 @@ import math
 import warnings
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +18,7 @@ from astropy.io import fits
 from astropy.utils.exceptions import AstropyUserWarning
 
 from rubix_like.atomic import replacing
-from rubix_like.cube import Counters, Cube, Meta, MetaValue
+from rubix_like.cube import Counters, Cube, Described, Meta, MetaValue
 from rubix_like.errors import ConfigError
 from rubix_like.meta_table import COUNTER_PREFIX, join_rows, split_rows
 from rubix_like.version import __version__
@@ -37,6 +37,14 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("INSTRUME", "instrument", "instrument preset"),
     ("RA", "ra", "[deg] centre of the field"),
     ("DEC", "dec", "[deg] centre of the field"),
+    ("FIELDPA", "field_angle", "[deg] of +y, North through East"),
+    ("POINTING", "pointing", "number of the pointing"),
+    ("POINTNAM", "pointing_name", "its name"),
+    ("POINTE", "pointing_east", "[arcsec] East of REFRA, REFDEC"),
+    ("POINTN", "pointing_north", "[arcsec] North of REFRA, REFDEC"),
+    ("NPOINT", "n_pointings", "pointings in this mosaic"),
+    ("REFRA", "reference_ra", "[deg] what pointings are displaced from"),
+    ("REFDEC", "reference_dec", "[deg] what pointings are displaced from"),
     ("REDSHIFT", "redshift", "cosmological redshift"),
     ("LUMDIST", "luminosity_distance", "[Mpc] luminosity distance"),
     ("COSMOLOG", "cosmology", "cosmology of the distance"),
@@ -67,6 +75,10 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("DUSTLOC", "dust_place", "dust in the galaxy or in the foreground"),
     ("SNRTGT", "signal_to_noise", "target signal-to-noise ratio"),
     ("SNRDEF", "signal_to_noise_definition", "where the ratio holds"),
+    ("EXPTIME", "exposure_time", "[s] of one exposure"),
+    ("NEXP", "exposure_count", "exposures added up"),
+    ("SKYSPEC", "sky", "spectrum of the night sky"),
+    ("NOISMOD", "noise_model", "what the noise is made of"),
     ("NOISSEED", "noise_seed", "seed of the noise"),
 )
 """(keyword, key of `cube.meta`, comment) of the PRIMARY cards; a key that is missing or None has no card."""
@@ -171,26 +183,6 @@ def _hdu_list(cube: Cube) -> fits.HDUList:
         edges = np.asarray(cube.wave_edges)
         hdus.append(_table("WAVE", {"WAVE": cube.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}))
     return fits.HDUList(hdus)
-
-
-@runtime_checkable
-class Described(Protocol):
-    """A cube, or what else holds the description of a run."""
-
-    @property
-    def meta(self) -> Meta:
-        """What the run was made of."""
-        ...
-
-    @property
-    def counters(self) -> Counters | None:
-        """Of its particles."""
-        ...
-
-    @property
-    def pixel_scale(self) -> float:
-        """arcsec per spaxel side."""
-        ...
 
 
 def primary_cards(cube: Described) -> tuple[Card, ...]:

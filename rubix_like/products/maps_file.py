@@ -174,8 +174,8 @@ def _source(maps: Maps) -> tuple[Card, ...]:
 def _sky(maps: Maps, axes: int = 2) -> tuple[Card, ...]:
     """World coordinates of the images: those of the cube."""
     n_y, n_x = np.shape(maps.mask)
-    ra, dec = (float(maps.meta.get(key) or 0.0) for key in ("ra", "dec"))
-    cards = celestial_cards(n_x, n_y, maps.pixel_scale, ra, dec)
+    centre_and_angle = (float(maps.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
+    cards = celestial_cards(n_x, n_y, maps.pixel_scale, *centre_and_angle)
     return (("WCSAXES", axes, "number of world axes"), *(card for card in cards if card[0] != "WCSAXES"))
 
 

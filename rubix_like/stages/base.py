@@ -24,12 +24,14 @@ class PaintedCube(eqx.Module):
 
     moments (y, x, moment) are sums over particles of what is not of one wavelength, which a stage treats like light of
     the detector's whole range: light, light times v_los (km/s), and within the cube stages also what the products sum.
-    `products` is what became of the latter, set after the last stage.
+    `products` is what became of the latter, set after the last stage; truth is the flux
+    before the noise.
     """
 
     flux: Float[Array, "y x wave"]
     moments: Float[Array, "y x moment"]
     variance: Float[Array, "y x wave"] | None = None
+    truth: Float[Array, "y x wave"] | None = None
     products: ProductImages | None = None
 
 
