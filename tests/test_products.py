@@ -236,3 +236,17 @@ def test_smoothed_stars_and_a_psf_that_changes_with_wavelength_conserve_what_is_
         np.testing.assert_allclose(after, before, rtol=2e-3, atol=2e-3 * before.max())
     assert maps.before.number.sum() == pytest.approx(40, rel=1e-3)
     assert maps.after.light.max() < 0.9 * maps.before.light.max()
+
+
+def test_every_pointing_has_maps_of_its_own(tmp_path):
+    """Named after it, with its centre in the coordinates; the mosaic has none."""
+    changes = {"observation.pointings": [{"name": "a"}, {"name": "b", "offset": [0.6, 0.0]}], "products.losvd": None}
+    mosaic = run(load_config(config(), overrides=changes), output=tmp_path / "cube.fits")
+    assert mosaic.maps is None
+    paths = [tmp_path / f"cube_maps_{name}.fits" for name in "ab"]
+    assert sorted(tmp_path.glob("*maps*")) == paths
+    skies = [WCS(fits.getheader(path, "LIGHT")) for path in paths]
+    east = (skies[1].wcs.crval[0] - skies[0].wcs.crval[0]) * 3600 * np.cos(np.deg2rad(2.0))
+    assert east == pytest.approx(0.6, rel=1e-3)
+    light = [Maps.read(path).before.light for path in paths]
+    np.testing.assert_allclose(light[1][:, 3:], light[0][:, :-3], rtol=1e-5, atol=1e-5 * light[0].max())
