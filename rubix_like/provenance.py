@@ -41,6 +41,7 @@ def describe_run(
         "align": config.resolved_align,
         "inclination": observation.inclination,
         "position_angle": observation.position_angle,
+        "lsf_includes_pixel": instrument.lsf is not None and instrument.lsf.includes_pixel,
         "ssp_library": setup.library.name,
         "ssp_citation": setup.library.citation,
         "pipeline": str(config.pipeline),

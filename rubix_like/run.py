@@ -1,4 +1,4 @@
-"""A whole run: configuration in, FITS file out."""
+"""A whole run: configuration in, file out."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +9,8 @@ import jax
 from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
+from rubix_like.cube_files import file_size, find_format
 from rubix_like.errors import ConfigError
-from rubix_like.fits import check_suffix, file_size
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes, memory_need
 from rubix_like.pipeline import Pipeline
@@ -72,19 +72,21 @@ def compute(config: RunConfig, path: Path, progress: Progress) -> Cube:
         arguments = pipeline.arguments(prepared.galaxy)
         cube = pipeline.to_cube(*jax.block_until_ready(prepared.compiled(*arguments)))
     with progress.step("write", f"writing {path}"):
-        cube.write(path)
+        cube.write(path, config.output.layout)
     return cube
 
 
 def check_output(config: RunConfig, path: Path) -> None:
     """Raise ConfigError or OSError where the cube could not be written at `path` after the run."""
-    check_writable(check_suffix(path), expected_file_size(config))
+    check_writable(path, expected_file_size(config, path))
 
 
-def expected_file_size(config: RunConfig) -> int:
-    """Bytes of the FITS file of a run."""
+def expected_file_size(config: RunConfig, path: Path | None = None) -> int:
+    """Bytes of the file of a run at `path` (null: the configuration's); raises ConfigError if its ending is unknown."""
     n_x, n_y = config.instrument.n_spaxel_xy
-    return file_size(n_y, n_x, config.instrument.wavelength.n_wave, config.noise is not None)
+    shape = (n_y, n_x, config.instrument.wavelength.n_wave)
+    chosen = find_format(path or config.output.path, config.output.layout)
+    return file_size(chosen, shape, noise=config.noise is not None, float64=config.engine.precision == "float64")
 
 
 def check_lines(prepared: Prepared) -> list[str]:
