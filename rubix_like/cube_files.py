@@ -33,14 +33,15 @@ BYTES_PER_BIN: int = 64
 class FileFormat:
     """How a cube is put into a file, and which cubes can be.
 
-    `images`, `noise_images`: values per voxel that the file holds (the mask is one), and those more with a variance;
-    4 bytes each, or where `keeps_dtype` 8 for a cube in float64.
+    `images`, `noise_images`: values per voxel that the file holds beside the mask, and those more with a variance; 4
+    bytes each, or where `keeps_dtype` 8 for a cube in float64. `masks`: those of the mask, 4 bytes each.
     """
 
     write: Callable[[Cube, Path], None]
     suffixes: tuple[str, ...]
     images: int
     noise_images: int = 0
+    masks: int = 1
     keeps_dtype: bool = False
     media: tuple[str, ...] = ("air", "vacuum")
     samplings: tuple[str, ...] = ("linear", "log")
@@ -60,12 +61,14 @@ _FITS = (".fits", ".fits.gz")
 
 FORMATS: dict[str, tuple[FileFormat, ...]] = {
     "default": (
-        FileFormat(partial(_write_fits, default_hdus), _FITS, images=2, noise_images=2),
-        FileFormat(write_hdf5, (".h5", ".hdf5"), images=2, noise_images=1, keeps_dtype=True),
+        FileFormat(partial(_write_fits, default_hdus), _FITS, images=1, noise_images=2),
+        FileFormat(write_hdf5, (".h5", ".hdf5"), images=1, noise_images=1, keeps_dtype=True),
     ),
-    "manga": (FileFormat(partial(_write_fits, manga_hdus), _FITS, images=5, media=("vacuum",), needs_variance=True),),
+    "manga": (FileFormat(partial(_write_fits, manga_hdus), _FITS, images=4, media=("vacuum",), needs_variance=True),),
     "hsim": (
-        FileFormat(partial(_write_fits, hsim_hdus), (".fits",), images=1, media=("vacuum",), samplings=("linear",)),
+        FileFormat(
+            partial(_write_fits, hsim_hdus), (".fits",), images=1, masks=0, media=("vacuum",), samplings=("linear",)
+        ),
     ),
 }
 """Layout -> its formats, of which the end of the file's name chooses."""
@@ -130,7 +133,7 @@ def check_layout(chosen: FileFormat, layout: str, *, noise: bool, medium: str, s
 def file_size(chosen: FileFormat, shape: tuple[int, int, int], *, noise: bool, float64: bool = False) -> int:
     """Bytes of an uncompressed file with a cube of this shape (y, x, wave): to be called before a run."""
     n_y, n_x, n_wave = shape
-    images = chosen.images + chosen.noise_images * noise
     bytes_each = 8 if chosen.keeps_dtype and float64 else 4
-    maps = bytes_each * chosen.keeps_dtype
-    return n_y * n_x * (n_wave * images * bytes_each + maps) + HEADER_BYTES + BYTES_PER_BIN * n_wave
+    voxel = bytes_each * (chosen.images + chosen.noise_images * noise) + 4 * chosen.masks
+    spaxel = n_wave * voxel + bytes_each * chosen.keeps_dtype
+    return n_y * n_x * spaxel + HEADER_BYTES + BYTES_PER_BIN * n_wave

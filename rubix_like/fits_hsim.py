@@ -63,5 +63,5 @@ def _spectral_cards(cube: Cube) -> tuple[Card, ...]:
         ("CRPIX3", 1.0, "first bin"),
         ("CRVAL3", ours["CRVAL3"], "[Angstrom] centre of the first bin"),
         ("CDELT3", ours["CDELT3"], "[Angstrom] step"),
-        ("SPECRES", fwhm, "[Angstrom] median FWHM of the line spread; 0: unknown"),
+        ("SPECRES", fwhm, "[Angstrom] median FWHM; 0: unknown"),
     )

@@ -35,19 +35,12 @@ ON_THE_HOST: tuple[str, ...] = ("wavelength", "wave_edges", "lsf_fwhm")
 
 
 def write_hdf5(cube: Cube, path: Path) -> None:
-    """Write `cube` to a new HDF5 file at `path`."""
-    with h5py.File(path, "w") as file:
-        file.attrs.update(_attributes(cube))
-        for name, description in ARRAYS.items():
-            if getattr(cube, name) is not None:
-                _write_array(file, name, np.asarray(getattr(cube, name)), *description)
-        meta = file.create_group("meta", track_order=True)
-        for key, value in cube.meta.items():
-            meta[key] = h5py.Empty("f") if value is None else value
-        if cube.counters is not None:
-            counters = file.create_group("counters")
-            for name, value in vars(cube.counters).items():
-                counters[name] = np.asarray(value)
+    """Write `cube` to a new HDF5 file at `path`; raises OSError where it cannot be written."""
+    try:
+        with h5py.File(path, "w") as file:
+            _write_all(cube, file)
+    except RuntimeError as error:  # from closing a file that could not be written, with the OSError as its context
+        raise OSError(f"HDF5: {error}") from error
 
 
 def read_hdf5(path: Path) -> Cube:
@@ -78,6 +71,20 @@ def _attributes(cube: Cube) -> dict[str, Any]:
         "sampling": cube.sampling,
         "description": "mock observation of a simulated galaxy; row y = 0 is South, column x = 0 is East",
     }
+
+
+def _write_all(cube: Cube, file: Any) -> None:
+    file.attrs.update(_attributes(cube))
+    for name, description in ARRAYS.items():
+        if getattr(cube, name) is not None:
+            _write_array(file, name, np.asarray(getattr(cube, name)), *description)
+    meta = file.create_group("meta", track_order=True)
+    for key, value in cube.meta.items():
+        meta[key] = h5py.Empty("f") if value is None else value
+    if cube.counters is not None:
+        counters = file.create_group("counters")
+        for name, value in vars(cube.counters).items():
+            counters[name] = np.asarray(value)
 
 
 def _write_array(file: Any, name: str, values: np.ndarray, axes: tuple[str, ...], unit: str, meaning: str) -> None:

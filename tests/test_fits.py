@@ -16,8 +16,8 @@ from test_cube import make_cube
 
 from rubix_like.atomic import check_writable, replacing
 from rubix_like.cube import Counters, Cube, Meta
-from rubix_like.errors import ConfigError
 from rubix_like.cube_files import file_size, find_format, read_cube, write_cube
+from rubix_like.errors import ConfigError
 from rubix_like.meta_table import join_rows, split_rows
 
 YAML = "galaxy:\n  reader: synthetic\n  n_stars: 50000\n\nnote: 'café'  \n12\n"
@@ -187,8 +187,11 @@ def test_reading_a_truncated_file(tmp_path, keep, name):
 
 
 def test_unknown_suffix(tmp_path):
-    with pytest.raises(ConfigError, match=r"cube\.h5.*'cube\.fits'"):
-        write_cube(full_cube(), tmp_path / "cube.h5")
+    with pytest.raises(ConfigError, match=r"cube\.txt.*'cube\.fits'"):
+        write_cube(full_cube(), tmp_path / "cube.txt")
+    with pytest.raises(ConfigError, match=r"unknown layout 'mangaa'; did you mean 'manga'"):
+        find_format(tmp_path / "cube.fits", "mangaa")
+    assert os.listdir(tmp_path) == []
 
 
 def test_missing_folder(tmp_path):
@@ -196,7 +199,7 @@ def test_missing_folder(tmp_path):
         write_cube(full_cube(), tmp_path / "none" / "cube.fits")
 
 
-@pytest.mark.parametrize("name", ["cube.fits", "cube.fits.gz"])
+@pytest.mark.parametrize("name", ["cube.fits", "cube.fits.gz", "cube.h5"])
 def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path, name):
     path = tmp_path / name
     path.write_text("old")
