@@ -1,6 +1,7 @@
 """Layouts other than the default one, HDF5, and the limits and sizes of all."""
 
 import dataclasses
+import sys
 
 import h5py
 import jax
@@ -180,6 +181,15 @@ def test_hsim_layout(tmp_path):
 def test_hsim_layout_without_an_lsf_says_that_it_is_unknown(tmp_path):
     path = vacuum_cube("linear", lsf_fwhm=None, variance=None).write(tmp_path / "cube.fits", "hsim")
     assert fits.getheader(path)["SPECRES"] == 0
+
+
+# ---------------------------------------------------------------- specutils (with it: tests/clients)
+
+
+def test_without_specutils_the_remedy_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "specutils", None)
+    with pytest.raises(ConfigError, match="needs specutils 2 or newer: pip install specutils"):
+        make_cube().to_specutils()
 
 
 # ---------------------------------------------------------------- limits, sizes, runs
