@@ -69,9 +69,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"rubix-like {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where in the program an error came from")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    run = _add(commands, "run", _run, "make the cube of a configuration and write it as FITS")
+    run = _add(commands, "run", _run, "make the cube of a configuration and write it")
     _add_config(run)
-    run.add_argument("--output", metavar="PATH", help="FITS file to write (default: output.path of the configuration)")
+    run.add_argument("--output", metavar="PATH", help="file to write (default: output.path of the configuration)")
     run.add_argument("--plot", action="store_true", help="also write a quick-look PNG beside the cube")
     check = _add(commands, "check", _check, "check a configuration; print sizes, memory and devices; compute nothing")
     _add_config(check)
@@ -168,7 +168,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def picture_path(path: Path) -> Path:
-    """The PNG beside a FITS file: cube.fits or cube.fits.gz -> cube.png."""
+    """The PNG beside a cube: cube.fits, cube.fits.gz or cube.h5 -> cube.png."""
     name = path.name.removesuffix(".gz")
     return path.with_name(Path(name).stem + ".png")
 

@@ -103,14 +103,14 @@ def read_cube(path: str | Path) -> Cube:
 def find_format(path: Path, layout: str) -> FileFormat:
     """The format of `layout` for the ending of `path`; raises ConfigError if there is none."""
     if layout not in FORMATS:
-        raise ConfigError(f"unknown layout '{layout}'{suggest(layout, FORMATS)}")
+        raise ConfigError(f"output.layout: unknown layout '{layout}'{suggest(layout, FORMATS)}")
     for candidate in FORMATS[layout]:
         if path.name.lower().endswith(candidate.suffixes):
             return candidate
     *others, last = [suffix for candidate in FORMATS[layout] for suffix in candidate.suffixes]
     endings = f"{', '.join(others)} or {last}" if others else last
     raise ConfigError(
-        f"expected a path that ends in {endings} (layout '{layout}'), got '{path}'; "
+        f"output.path: expected a path that ends in {endings} (layout '{layout}'), got '{path.name}'; "
         f"write e.g. '{path.stem or 'cube'}.fits'"
     )
 

@@ -124,16 +124,10 @@ class DevicesSettings(AbstractSettings):
 class OutputSettings(AbstractSettings):
     """What is written."""
 
-    layout: Layout = "default"
-    """`default` for most programs; `manga`: like a MaNGA LOGCUBE; `hsim`: a scene for HSIM."""
     path: Path = Path("cube.fits")
     """A .fits or .fits.gz file; in the default layout also HDF5, .h5 or .hdf5."""
-
-    @field_validator("path")
-    @classmethod
-    def _check_suffix(cls, value: Path, info: Any) -> Path:
-        find_format(value, info.data.get("layout", "default"))  # a wrong layout is an error of its own
-        return value
+    layout: Layout = "default"
+    """`default` for most programs; `manga`: like a MaNGA LOGCUBE; `hsim`: a scene for HSIM."""
 
 
 @runtime_checkable
