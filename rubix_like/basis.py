@@ -16,7 +16,7 @@ from rubix_like.cube import Counters
 from rubix_like.direct import DirectPainter, DirectPartial
 from rubix_like.histogram import Spaxels, VelocityNodes, coefficient_histogram, template_histogram
 from rubix_like.lookup import TemplateAxes
-from rubix_like.painter import AbstractPainter, Look
+from rubix_like.painter import AbstractPainter, Images, Look
 from rubix_like.spaxels import SpaxelGrid
 
 _LEAST_ROOM = 1 << 29
@@ -71,13 +71,19 @@ class BasisPainter(AbstractPainter):
         counters = eqx.tree_at(lambda c: c.n_overflow, counters, counters.n_overflow + overflow)
         return BasisPartial(painted, moments, outliers), counters
 
-    def project(self, partial: BasisPartial) -> tuple[Float[Array, "spaxel wave"], Float[Array, "spaxel 2"]]:
-        """All spaxels through the detector in one matrix product, and the outliers' light."""
-        flux = partial.painted if self._projects_early else self._seen(partial.painted)
+    def project(
+        self, partial: BasisPartial, spatial: Images
+    ) -> tuple[Float[Array, "seen wave"], Float[Array, "seen 2"]]:
+        """The spaxels that are seen through the detector in one matrix product, and the outliers' light.
+
+        `spatial` commutes with the product, so it acts on the coefficients: fewer columns, then fewer rows.
+        """
+        painted, moments = spatial(partial.painted), spatial(partial.moments)
+        flux = painted if self._projects_early else self._seen(painted)
         if self.outliers is None or partial.outliers is None:
-            return flux, partial.moments
-        light, moments = self.outliers.project(partial.outliers)
-        return flux + light, partial.moments + moments
+            return flux, moments
+        light, own_moments = self.outliers.project(partial.outliers, spatial)
+        return flux + light, moments + own_moments
 
     def report(self) -> dict[str, int | float]:
         """Sizes and errors (relative to a spectrum's mean)."""

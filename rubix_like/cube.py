@@ -21,6 +21,9 @@ OUTSIDE_SSP: int = 1
 OUTSIDE_APERTURE: int = 2
 """Mask bit: the spaxel lies outside the instrument's aperture."""
 
+SPREAD_FROM_BEYOND: int = 4
+"""Mask bit: after `degrade_lsf` the bin holds light that is taken to be beyond the detector's end as it is at it."""
+
 MetaValue = str | int | float | bool | None
 Scalar = Num[Array | np.ndarray, ""]
 Voxels = Float[Array | np.ndarray, "y x wave"]
@@ -101,7 +104,7 @@ class Cube(eqx.Module):
     | field | shape | unit |
     |---|---|---|
     | flux | (y, x, wave) | 1e-20 erg/s/cm2 per Angstrom of the cube's own medium, per spaxel |
-    | mask | (y, x, wave) | bits: 0 good, 1 outside the SSP library, 2 outside the aperture |
+    | mask | (y, x, wave) | bits: 0 good, 1 outside the SSP library, 2 outside the aperture, 4 end of the detector |
     | wavelength, wave_edges | (wave,), (wave + 1,) | Angstrom: bin centres and edges in `medium` |
     | pixel_scale | static | arcsec per spaxel side |
     | variance | (y, x, wave) or None | square of the flux unit; None without a noise model |

@@ -16,7 +16,7 @@ from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube import Counters
 from rubix_like.detector import rest_window
 from rubix_like.lookup import TemplateAxes, weighted_rows
-from rubix_like.painter import AbstractPainter, Look, View, no_counts
+from rubix_like.painter import AbstractPainter, Images, Look, View, no_counts
 from rubix_like.rebin import Rebinner
 from rubix_like.response import Response, plan_response
 from rubix_like.setup import Setup
@@ -116,9 +116,12 @@ class DirectPainter(AbstractPainter):
             moments=merge((shared * moments[:, None, :]).reshape(target.size, 2)),
         )
 
-    def project(self, partial: DirectPartial) -> tuple[Float[Array, "spaxel wave"], Float[Array, "spaxel 2"]]:
+    def project(
+        self, partial: DirectPartial, spatial: Images
+    ) -> tuple[Float[Array, "seen wave"], Float[Array, "seen 2"]]:
         """Line spread and detector bins, once, on the summed light."""
-        return partial.light if self.responds_early else self.response.apply(partial.light), partial.moments
+        flux = partial.light if self.responds_early else self.response.apply(partial.light)
+        return spatial(flux), spatial(partial.moments)
 
     def report(self) -> dict[str, int | float]:
         """Nothing: it is exact."""

@@ -49,6 +49,8 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("ERRLOCAL", "basis_local_error", "largest error of a template in one bin / mean"),
     ("ERRFLUX", "basis_flux_error", "largest error of a template's whole flux"),
     ("LOWFLUX", "basis_lowest", "lowest flux of a template in a bin / mean"),
+    ("PSFKIND", "psf_kind", "gaussian, moffat, gaussians or image"),
+    ("PSFLOST", "psf_lost", "light beyond the PSF's support, given back within"),
     ("NOUTLIER", "basis_outliers", "room for stars beyond the velocity nodes"),
     ("PRECISIO", "precision", "floating-point precision of the engine"),
     ("GITREV", "git_revision", "revision of the code"),
@@ -75,6 +77,7 @@ _MASK_CARDS: tuple[Card, ...] = (
     ("BFORM", "X", "bits; 0 is good"),
     ("DQBIT1", "outside SSP", "value 1: outside the wavelengths of the library"),
     ("DQBIT2", "outside aperture", "value 2: outside the aperture"),
+    ("DQBIT3", "end of detector", "value 4: light spread from beyond it is assumed"),
     _SCIENCE,
 )
 

@@ -21,7 +21,11 @@ FORMAT: str = "rubix_like cube"
 
 ARRAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "flux": (("y", "x", "wave"), "1e-20 erg s-1 cm-2 Angstrom-1", "flux of a spaxel per Angstrom"),
-    "mask": (("y", "x", "wave"), "", "bits: 0 good, 1 outside the SSP library, 2 outside the aperture"),
+    "mask": (
+        ("y", "x", "wave"),
+        "",
+        "bits: 0 good, 1 outside the SSP library, 2 outside the aperture, 4 end of the detector",
+    ),
     "wavelength": (("wave",), "Angstrom", "centres of the bins"),
     "wave_edges": (("edge",), "Angstrom", "edges of the bins"),
     "variance": (("y", "x", "wave"), "1e-40 erg2 s-2 cm-4 Angstrom-2", "variance of the flux"),

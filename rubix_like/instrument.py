@@ -9,9 +9,8 @@ from numpy import ndarray
 
 from rubix_like.apertures import inside_aperture
 from rubix_like.config import InstrumentSettings, LSFSettings
-from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.detector import WavelengthBins
-from rubix_like.gaussian import reach_of
+from rubix_like.psf import PSF
 
 
 class Instrument(eqx.Module):
@@ -20,14 +19,14 @@ class Instrument(eqx.Module):
     | field | shape | unit |
     |---|---|---|
     | pixel_scale | scalar | arcsec per spaxel side |
-    | psf_fwhm | scalar or None | arcsec; Gaussian |
+    | psf | PSF or None | its image on the spaxels |
     | inside | (y, x) | whether a spaxel's centre lies in the aperture |
     | bins | static | detector bins: `bins.wavelength`, `bins.edges` in Angstrom of `bins.medium` |
     | lsf | static or None | settings of the line-spread function |
     """
 
     pixel_scale: Float[Array | ndarray, ""]
-    psf_fwhm: Float[Array | ndarray, ""] | None
+    psf: PSF | None
     inside: Bool[Array | ndarray, "y x"]
     bins: WavelengthBins = eqx.field(static=True)
     lsf: LSFSettings | None = eqx.field(static=True)
@@ -44,11 +43,12 @@ class Instrument(eqx.Module):
             size = settings.aperture.size
             width, height = settings.fov if size is None else (size, size)
             inside = inside_aperture(settings.aperture.shape, *np.meshgrid(x, y), width, height)
+        bins = WavelengthBins.build(settings.wavelength)
         return cls(
             pixel_scale=np.asarray(settings.pixel_scale),
-            psf_fwhm=None if settings.psf is None else np.asarray(settings.psf.fwhm),
+            psf=None if settings.psf is None else PSF.build(settings.psf, settings.pixel_scale, bins.wavelength),
             inside=inside,
-            bins=WavelengthBins.build(settings.wavelength),
+            bins=bins,
             lsf=settings.lsf,
             name=settings.name,
         )
@@ -65,9 +65,8 @@ class Instrument(eqx.Module):
 
     @property
     def psf_reach(self) -> int:
-        """Spaxels on each side that hold 99.9 % of the PSF's light; 0 without a PSF."""
-        fwhm = 0.0 if self.psf_fwhm is None else float(self.psf_fwhm / self.pixel_scale)
-        return reach_of(fwhm / FWHM_PER_SIGMA)
+        """Spaxels on each side that the PSF spreads light to; 0 without a PSF."""
+        return 0 if self.psf is None else self.psf.reach
 
 
 def load_instrument(name: str, **overrides: Any) -> Instrument:

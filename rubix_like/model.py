@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from rubix_like.counters import count
 from rubix_like.cube import Counters
@@ -17,7 +17,7 @@ from rubix_like.galaxy import Galaxy
 from rubix_like.painter import View
 from rubix_like.parameters import Parameters
 from rubix_like.sharding import DATA_AXIS, replicated
-from rubix_like.stages.base import AbstractComponent, PaintedCube, split_keys
+from rubix_like.stages.base import AbstractComponent, AbstractCubeStage, PaintedCube, Spatial, split_keys
 from rubix_like.tables import Plan, Tables
 
 
@@ -50,7 +50,7 @@ def _paint_component(
             scene = stage(scene, parameters)
         coordinates = component.coordinates(scene)
         outside = {name: painter.axes.outside(name, coordinates) for name in painter.axes.names}
-        spaxel, share = tables.grid.weights(scene.position)
+        spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
         view = View(scene.initial_mass, coordinates, scene.v_los, spaxel, share)
         return view, count(scene, outside, half_field, painter.velocity_limit)
 
@@ -61,15 +61,40 @@ def finish(
     plan: Plan, tables: Tables, parameters: Parameters, partial: Partial, key: PRNGKeyArray | None
 ) -> tuple[PaintedCube, Counters]:
     """From sums over all particles to the observed cube: the detector, then the cube stages."""
-    projected = [component.painter.project(light) for component, light in zip(tables.paint, partial.light, strict=True)]
+    early, late = leading_spatial(tables.cube, parameters)
+
+    def spatial(columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
+        images = tables.grid.images(columns)
+        for stage in early:
+            images = stage(images)
+        return images.reshape(-1, columns.shape[1])
+
+    projected = [
+        component.painter.project(light, spatial) for component, light in zip(tables.paint, partial.light, strict=True)
+    ]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
-    shape = (plan.n_y + 2 * plan.margin, plan.n_x + 2 * plan.margin, -1)
+    margin = sum(stage.margin for stage, _ in late)
+    shape = (plan.n_y + 2 * margin, plan.n_x + 2 * margin, -1)
     cube = PaintedCube(flux=flux.reshape(shape), moments=moments.reshape(shape))
-    for stage, own_key in zip(tables.cube, split_keys(key, tables.cube), strict=True):
-        cube = stage(cube, parameters, own_key)
+    keys = split_keys(key, tables.cube)
+    for stage, number in late:
+        cube = stage(cube, parameters, keys[number])
     counters = functools.reduce(functools.partial(jax.tree.map, jnp.add), partial.counters)
     return cube, counters
+
+
+def leading_spatial(
+    stages: tuple[AbstractCubeStage, ...], parameters: Parameters
+) -> tuple[list[Spatial], list[tuple[AbstractCubeStage, int]]]:
+    """The maps of images at the head of the list, which commute with projection; the other stages and their numbers."""
+    early: list[Spatial] = []
+    for stage in stages:
+        spatial = stage.spatial(parameters)
+        if spatial is None:
+            break
+        early.append(spatial)
+    return early, [(stage, number) for number, stage in enumerate(stages)][len(early) :]
 
 
 def observe(

@@ -37,6 +37,10 @@ Look = Callable[[Any], tuple[View, Counters]]
 """From a chunk of a component's particles to what a painter sees of them, and their counters."""
 
 
+Images = Callable[[Float[Array, "spaxel k"]], Float[Array, "seen k"]]
+"""From columns over the painted grid to columns over the spaxels that are seen: linear, the same for each."""
+
+
 class AbstractPainter(eqx.Module):
     """One way to turn particles into light in spaxels and detector bins: `direct` or `basis`.
 
@@ -52,8 +56,12 @@ class AbstractPainter(eqx.Module):
         """The partial, and the counters, of all particles at hand, at most `chunk` of them at a time."""
 
     @abstractmethod
-    def project(self, partial: Any) -> tuple[Float[Array, "spaxel wave"], Float[Array, "spaxel 2"]]:
-        """Flux density per detector bin (1e-20 erg/s/cm2/Angstrom), and the sums of light and of light times v_los."""
+    def project(self, partial: Any, spatial: Images) -> tuple[Float[Array, "seen wave"], Float[Array, "seen 2"]]:
+        """Flux density per detector bin (1e-20 erg/s/cm2/Angstrom), and the sums of light and of light times v_los.
+
+        `spatial` takes what was painted per cell of the grid, as (spaxel, k), to the spaxels that are seen; it is
+        applied where that costs least.
+        """
 
     @abstractmethod
     def report(self) -> Mapping[str, int | float]:

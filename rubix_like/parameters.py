@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from rubix_like.config import RunConfig
+from rubix_like.config import PSFSettings, RunConfig
 
 
 class ObservationParameters(eqx.Module):
@@ -18,9 +18,33 @@ class ObservationParameters(eqx.Module):
 
 
 class PSFParameters(eqx.Module):
-    """`instrument.psf.*`: fwhm in arcsec."""
+    """`instrument.psf.*`, each None where the kind of PSF has none.
 
-    fwhm: Float[Array, ""]
+    | field | shape | |
+    |---|---|---|
+    | fwhm | (), (component,), (table,) or (component, table) | arcsec; of each Gaussian, at each of `psf.wavelength` |
+    | beta | () or (table,) | of a Moffat |
+    | fraction | (component,) | of each Gaussian; only their ratios matter |
+    """
+
+    fwhm: Float[Array, "..."] | None
+    beta: Float[Array, "..."] | None = None
+    fraction: Float[Array, " component"] | None = None
+
+    @classmethod
+    def build(cls, settings: PSFSettings, dtype: str) -> "PSFParameters":
+        """The values of checked settings; widths given once are repeated along a table of wavelengths."""
+        if settings.kind == "image":
+            return cls(fwhm=None)
+        table, fraction, beta = settings.width_table, None, None
+        table = table if settings.wavelength is not None else table[:, 0]
+        if settings.components is not None:
+            fraction = jnp.asarray([component.fraction for component in settings.components], dtype)
+        elif settings.kind == "moffat":
+            table, beta = table[0], jnp.asarray(table[1], dtype)
+        else:
+            table = table[0]
+        return cls(fwhm=jnp.asarray(table, dtype), beta=beta, fraction=fraction)
 
 
 class InstrumentParameters(eqx.Module):
@@ -52,5 +76,5 @@ class Parameters(eqx.Module):
                 offset=jnp.asarray(observation.offset, dtype),
                 velocity_offset=jnp.asarray(observation.velocity_offset, dtype),
             ),
-            instrument=InstrumentParameters(psf=None if psf is None else PSFParameters(jnp.asarray(psf.fwhm, dtype))),
+            instrument=InstrumentParameters(psf=None if psf is None else PSFParameters.build(psf, dtype)),
         )

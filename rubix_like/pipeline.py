@@ -174,22 +174,30 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
     """The cube's axes, mask and header for a planned run."""
     setup = planned.setup
     bins = setup.instrument.bins
-    bits = [stage.quality() for stage in planned.tables.cube]
-    spaxel_bits = functools.reduce(
-        np.bitwise_or, [b for b in bits if b is not None], np.zeros(setup.instrument.inside.shape, dtype=np.int32)
-    )
-    reports = [component.painter.report() for component in planned.tables.paint]
+    stages = [stage.report() for stage in planned.tables.cube]
+    painters = [component.painter.report() for component in planned.tables.paint]
+    widths = [stage.lsf_fwhm for stage in stages if stage.lsf_fwhm is not None]
+    notes = (*planned.notes, *(note for stage in stages for note in stage.notes))
     return Frame(
         wavelength=bins.wavelength,
         wave_edges=bins.edges,
-        lsf_fwhm=setup.spread.widths(bins.wavelength)[1],
-        spaxel_bits=spaxel_bits,
-        wave_bits=np.where(setup.covered, 0, OUTSIDE_SSP).astype(np.int32),
+        lsf_fwhm=widths[-1] if widths else setup.spread.widths(bins.wavelength)[1],
+        spaxel_bits=_combined([stage.spaxel_bits for stage in stages], setup.instrument.inside.shape),
+        wave_bits=_combined(
+            [np.where(setup.covered, 0, OUTSIDE_SSP), *(stage.wave_bits for stage in stages)], (bins.n_wave,)
+        ),
         medium=bins.medium,
         sampling=bins.sampling,
         pixel_scale=float(setup.instrument.pixel_scale),
-        meta=describe_run(setup, planned.plan, info, reports, planned.notes),
-        notes=planned.notes,
+        meta=describe_run(setup, planned.plan, info, [*painters, *(stage.meta for stage in stages)], notes),
+        notes=notes,
+    )
+
+
+def _combined(bits: list[ndarray | None], shape: tuple[int, ...]) -> Int[ndarray, "..."]:
+    """All mask bits of one kind together."""
+    return functools.reduce(
+        np.bitwise_or, [own.astype(np.int32) for own in bits if own is not None], np.zeros(shape, dtype=np.int32)
     )
 
 

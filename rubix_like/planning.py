@@ -17,6 +17,7 @@ from rubix_like.motion import LARGEST_STEP, Motion, plan_motion
 from rubix_like.registry import Registry
 from rubix_like.response import n_fine_bins
 from rubix_like.setup import Setup
+from rubix_like.smoothing import WidthClasses, plan_widths
 from rubix_like.spaxels import CORNERS, SpaxelGrid
 from rubix_like.ssp import SSPLibrary
 from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES, AbstractComponent, AbstractCubeStage
@@ -48,14 +49,12 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
             (CUBE_STAGES, pipeline.cube),
         )
     )
-    margin = _margin(cube, pipeline.cube)
+    margin = _margin(cube, pipeline.cube) + (0 if setup.widths is None else setup.widths.reach)
     n_y, n_x = setup.instrument.n_y + 2 * margin, setup.instrument.n_x + 2 * margin
-    observation = config.observation
-    angular_distance = setup.luminosity_distance / (1.0 + observation.redshift) ** 2
     tables = Tables(
         alignment=_alignment(config, galaxy),
-        arcsec_per_kpc=np.asarray(ARCSEC_PER_RADIAN / (1e3 * angular_distance)),
-        grid=SpaxelGrid(setup.instrument.pixel_scale, n_y, n_x, config.engine.deposit),
+        arcsec_per_kpc=np.asarray(_arcsec_per_kpc(config, setup.luminosity_distance)),
+        grid=SpaxelGrid(setup.instrument.pixel_scale, n_y, n_x, config.engine.deposit, setup.widths),
         scene=scene,
         paint=paint,
         cube=cube,
@@ -93,7 +92,9 @@ def make_setup(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) ->
         distance = luminosity_distance(find_cosmology(observation.cosmology), observation.redshift)
     spread = LineSpread(instrument.bins, library, observation.redshift, instrument.lsf)
     velocity_limit = _velocity_limit(config, galaxy)
-    method, motion = _method_and_motion(config, library, instrument, galaxy, spread)
+    widths, width_note = plan_widths(config, galaxy, _arcsec_per_kpc(config, distance))
+    work = _work(config, library, instrument, galaxy, spread, widths)
+    method, motion = _method_and_motion(config, galaxy, spread, work)
     return Setup(
         config=config,
         library=library,
@@ -103,6 +104,8 @@ def make_setup(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) ->
         motion=motion,
         velocity_limit=velocity_limit,
         luminosity_distance=distance,
+        widths=widths,
+        notes=(width_note,) if width_note else (),
         covered=_covered(spread, max(velocity_limit, motion.limit + LARGEST_STEP)),
     )
 
@@ -178,9 +181,33 @@ def _covered(spread: LineSpread, velocity_limit: float) -> np.ndarray:
     return covered
 
 
-def _method_and_motion(
-    config: RunConfig, library: SSPLibrary, instrument: Instrument, galaxy: Galaxy | None, spread: LineSpread
-) -> tuple[str, Motion]:
+def _arcsec_per_kpc(config: RunConfig, luminosity_distance: float) -> float:
+    """By the angular-diameter distance, D_L / (1 + z)^2 (Mpc)."""
+    return ARCSEC_PER_RADIAN * (1.0 + config.observation.redshift) ** 2 / (1e3 * luminosity_distance)
+
+
+def _work(
+    config: RunConfig,
+    library: SSPLibrary,
+    instrument: Instrument,
+    galaxy: Galaxy | None,
+    spread: LineSpread,
+    widths: WidthClasses | None,
+) -> Work:
+    """The sizes that costs go by."""
+    n_layer, n_shared, reach = (1, 1, 0) if widths is None else (widths.n_layer, 2, widths.reach)
+    margin = instrument.psf_reach + reach
+    return Work(
+        n_particle=0 if galaxy is None else len(galaxy.stars.initial_mass),
+        n_corner=CORNERS[config.engine.deposit] ** 2 * n_shared,
+        n_spaxel=n_layer * (instrument.n_y + 2 * margin) * (instrument.n_x + 2 * margin),
+        n_template=len(library.log_age) * len(library.metallicity),
+        n_wave=instrument.bins.n_wave,
+        n_fine=n_fine_bins(instrument.bins, spread),
+    )
+
+
+def _method_and_motion(config: RunConfig, galaxy: Galaxy | None, spread: LineSpread, work: Work) -> tuple[str, Motion]:
     """The method, `auto` decided, and the span of the velocity nodes of `basis`.
 
     `auto` is the cheaper of the two by `cost`; `direct` where nothing says how fast the stars are.
@@ -194,15 +221,6 @@ def _method_and_motion(
         )
     if method == "direct" or (method == "auto" and unknown):
         return "direct", Motion(0.0, 0)
-    margin = instrument.psf_reach
-    work = Work(
-        n_particle=0 if galaxy is None else len(galaxy.stars.initial_mass),
-        n_corner=CORNERS[config.engine.deposit] ** 2,
-        n_spaxel=(instrument.n_y + 2 * margin) * (instrument.n_x + 2 * margin),
-        n_template=len(library.log_age) * len(library.metallicity),
-        n_wave=instrument.bins.n_wave,
-        n_fine=n_fine_bins(instrument.bins, spread),
-    )
     motion = Motion(limit or 0.0, 0)
     if galaxy is not None and limit is None:
         motion = plan_motion(config, galaxy, spread, work)
@@ -230,7 +248,7 @@ def _age_notes(setup: Setup, galaxy: Galaxy | None) -> tuple[str, ...]:
 
 
 def _notes(setup: Setup) -> tuple[str, ...]:
-    notes = [setup.motion.note] if setup.method == "basis" and setup.motion.note else []
+    notes = [*setup.notes, *([setup.motion.note] if setup.method == "basis" and setup.motion.note else [])]
     library, wavelength = setup.library, setup.instrument.bins.wavelength
     _, effective, instrument = setup.spread.widths(wavelength)
     ssp_wider = setup.instrument.lsf is not None and effective > instrument * (1 + 1e-6)

@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from rubix_like.config import NoiseSettings
 from rubix_like.cube import Meta
@@ -14,7 +15,7 @@ from rubix_like.stages.noise import DEFINITION
 from rubix_like.tables import Plan
 from rubix_like.version import __version__
 
-Report = Mapping[str, int | float]
+Report = Mapping[str, Any]
 """What a painter knows of its sizes and accuracy."""
 
 _PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "astropy")
@@ -50,7 +51,8 @@ def describe_run(
         "git_revision": git_revision(),
     }
     known = {name: value for report in reports for name, value in report.items()}
-    entries |= ({"tolerance": config.engine.tolerance} if known else {}) | known | _noise_entries(config.noise)
+    accuracy = {"tolerance": config.engine.tolerance} if plan.method == "basis" else {}
+    entries |= accuracy | known | _noise_entries(config.noise)
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes

@@ -89,6 +89,16 @@ class ResponsePlan(NamedTuple):
 def plan_response(bins: WavelengthBins, spread: LineSpread) -> ResponsePlan:
     """Fine bins of half a kernel sigma, but not below 1/4 of a bin, and the map from them."""
     n_sub, reach = _fineness(bins, spread)
+    fine_edges, centre, geometry = bin_geometry(bins, n_sub, reach)
+    kernel, _, _ = spread.widths(centre.reshape(-1))
+    return ResponsePlan(bins.to_vacuum(fine_edges), kernel.reshape(centre.shape), geometry)
+
+
+def bin_geometry(
+    bins: WavelengthBins, n_sub: int, reach: int
+) -> tuple[Float[ndarray, " fine_edge"], Float[ndarray, "extended part"], SpreadGeometry]:
+    """Edges and centres (Angstrom of the medium) of bins cut into `n_sub`, from `reach` bins below the detector's first
+    to as many above its last, and where light from them may go."""
     n_fine = (bins.n_wave + 2 * reach) * n_sub
     fine_edges = bins.at(np.arange(n_fine + 1) / n_sub - reach - 0.5)
     shape = (bins.n_wave + 2 * reach, n_sub)
@@ -99,8 +109,7 @@ def plan_response(bins: WavelengthBins, spread: LineSpread) -> ResponsePlan:
     geometry = SpreadGeometry(
         borders=(edges[within] - centre[:, :, None]) / cell[:, :, None], cell=cell, bin_width=np.diff(bins.edges)
     )
-    kernel, _, _ = spread.widths(centre.reshape(-1))
-    return ResponsePlan(bins.to_vacuum(fine_edges), kernel.reshape(shape), geometry)
+    return fine_edges, centre, geometry
 
 
 def n_fine_bins(bins: WavelengthBins, spread: LineSpread) -> int:

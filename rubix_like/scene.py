@@ -19,6 +19,7 @@ class Scene(eqx.Module):
     | initial_mass | (particle,) | Msun at birth; padding has none |
     | log_age, metallicity | (particle,) | log10(age / yr), metal mass fraction |
     | weight | (particle,) | 1 for a particle, 0 for padding; constant under differentiation |
+    | smoothing_length | (particle,) or None | arcsec |
     """
 
     position: Float[Array, "particle 3"]
@@ -27,6 +28,7 @@ class Scene(eqx.Module):
     log_age: Float[Array, " particle"]
     metallicity: Float[Array, " particle"]
     weight: Float[Array, " particle"]
+    smoothing_length: Float[Array, " particle"] | None = None
 
     @property
     def v_los(self) -> Float[Array, " particle"]:
@@ -48,6 +50,7 @@ def to_scene(
     position, velocity = jnp.asarray(stars.position), jnp.asarray(stars.velocity)
     if alignment is not None:
         position, velocity = rotate(position, jnp.asarray(alignment)), rotate(velocity, jnp.asarray(alignment))
+    length = stars.smoothing_length
     return Scene(
         position=position * arcsec_per_kpc,
         velocity=velocity,
@@ -55,4 +58,5 @@ def to_scene(
         log_age=jnp.asarray(stars.log_age),
         metallicity=jnp.asarray(stars.metallicity),
         weight=weight,
+        smoothing_length=None if length is None else jnp.asarray(length) * arcsec_per_kpc,
     )

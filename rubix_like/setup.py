@@ -8,6 +8,7 @@ from rubix_like.config import RunConfig
 from rubix_like.detector import LineSpread
 from rubix_like.instrument import Instrument
 from rubix_like.motion import Motion
+from rubix_like.smoothing import WidthClasses
 from rubix_like.ssp import SSPLibrary
 
 
@@ -16,8 +17,9 @@ class Setup:
     """What a stage may look at when it is built (host only).
 
     `method`: the painter's, never "auto"; `motion`: what the velocity nodes of `basis` span; `velocity_limit`: largest
-    |v_los| in km/s that a single particle's spectrum must be right for; `luminosity_distance` in Mpc; `covered`
-    (wave,): which detector bins the SSP library reaches.
+    |v_los| in km/s that a single particle's spectrum must be right for; `luminosity_distance` in Mpc; `widths`: the
+    width classes of the deposit `smoothed`; `covered` (wave,): which detector bins the SSP library reaches; `notes`:
+    sentences for the user.
     """
 
     config: RunConfig
@@ -28,4 +30,6 @@ class Setup:
     motion: Motion
     velocity_limit: float
     luminosity_distance: float
+    widths: WidthClasses | None
     covered: np.ndarray
+    notes: tuple[str, ...]

@@ -5,12 +5,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-CORNERS: dict[str, int] = {"nearest": 1, "cic": 2, "tsc": 3}
-"""Spaxels along one axis that a particle touches, by deposit."""
+from rubix_like.smoothing import WidthClasses
+
+CORNERS: dict[str, int] = {"nearest": 1, "cic": 2, "tsc": 3, "smoothed": 3}
+"""Spaxels along one axis that a particle touches (in one layer), by deposit."""
 
 
 class SpaxelGrid(eqx.Module):
-    """n_y x n_x square spaxels about the field's centre.
+    """n_y x n_x square spaxels about the field's centre, in one layer or, for stars with widths, one per width class.
 
     column = (n_x - 1)/2 - x/pixel_scale, row = (n_y - 1)/2 + y/pixel_scale with x East and y North in arcsec, so East
     is towards small columns. `pixel_scale` is a scalar array (arcsec).
@@ -20,30 +22,62 @@ class SpaxelGrid(eqx.Module):
     n_y: int = eqx.field(static=True)
     n_x: int = eqx.field(static=True)
     deposit: str = eqx.field(static=True)
+    widths: WidthClasses | None = None
+
+    @property
+    def n_layer(self) -> int:
+        """Number of layers."""
+        return 1 if self.widths is None else self.widths.n_layer
 
     @property
     def n_spaxel(self) -> int:
-        """Number of spaxels; also the index that stands for 'outside'."""
-        return self.n_y * self.n_x
+        """Number of spaxels in all layers; also the index that stands for 'outside'."""
+        return self.n_layer * self.n_y * self.n_x
 
     @property
     def n_corner(self) -> int:
-        """Spaxels that a particle touches."""
-        return CORNERS[self.deposit] ** 2
+        """Spaxels that a particle touches: in two layers where there are several."""
+        return CORNERS[self.deposit] ** 2 * (1 if self.widths is None else 2)
 
     def weights(
-        self, position: Float[Array, "particle 3"]
+        self, position: Float[Array, "particle 3"], smoothing_length: Float[Array, " particle"] | None = None
     ) -> tuple[Int[Array, "particle corner"], Float[Array, "particle corner"]]:
-        """Flat spaxel indices (`n_spaxel` = outside) and weights (they sum to 1) of every particle."""
+        """Flat spaxel indices (`n_spaxel` = outside) and weights (they sum to 1) of every particle.
+
+        `smoothing_length` in arcsec; ValueError where the deposit needs it and there is none.
+        """
         column = (self.n_x - 1) / 2 - position[:, 0] / self.pixel_scale
         row = (self.n_y - 1) / 2 + position[:, 1] / self.pixel_scale
         columns, column_weights = deposit_weights(column, self.deposit)
         rows, row_weights = deposit_weights(row, self.deposit)
         inside = _within(columns, self.n_x)[:, None, :] & _within(rows, self.n_y)[:, :, None]
         flat = rows[:, :, None] * self.n_x + columns[:, None, :]
-        index = jnp.where(inside, flat, self.n_spaxel)
-        weight = row_weights[:, :, None] * column_weights[:, None, :]
-        return index.reshape(len(row), -1), weight.reshape(len(row), -1)
+        index = jnp.where(inside, flat, self.n_spaxel).reshape(len(row), -1)
+        weight = (row_weights[:, :, None] * column_weights[:, None, :]).reshape(len(row), -1)
+        return (index, weight) if self.widths is None else self._in_layers(index, weight, smoothing_length)
+
+    def images(self, columns: Float[Array, "spaxel k"]) -> Float[Array, "y x k"]:
+        """What was painted as images; layers are convolved to their widths and added, which takes a margin off."""
+        layers = columns.reshape(self.n_layer, self.n_y, self.n_x, -1)
+        return layers[0] if self.widths is None else self.widths.together(layers)
+
+    def _in_layers(
+        self,
+        index: Int[Array, "particle corner"],
+        weight: Float[Array, "particle corner"],
+        smoothing_length: Float[Array, " particle"] | None,
+    ) -> tuple[Int[Array, "particle shared"], Float[Array, "particle shared"]]:
+        if self.widths is None or smoothing_length is None:
+            raise ValueError(
+                "stars.smoothing_length: expected one per star (kpc) for engine.deposit 'smoothed', got None; give it, "
+                "or use nearest, cic or tsc"
+            )
+        layer, share = self.widths.shares(smoothing_length)
+        inside = (index < self.n_spaxel)[:, None, :]
+        shifted = index[:, None, :] + layer[:, :, None] * (self.n_y * self.n_x)
+        shared = share[:, :, None] * weight[:, None, :]
+        index = jnp.where(inside, shifted, self.n_spaxel)
+        return index.reshape(len(layer), -1), shared.reshape(len(layer), -1)
 
 
 def _within(index: Int[Array, "particle side"], size: int) -> Array:
@@ -68,7 +102,7 @@ def deposit_weights(
         d = coordinate - base
         weights = jnp.stack([1 - d, d], axis=1)
         return base.astype(jnp.int32)[:, None] + jnp.arange(2, dtype=jnp.int32)[None, :], weights
-    if deposit == "tsc":
+    if deposit in ("tsc", "smoothed"):
         base = jnp.floor(coordinate + 0.5)
         d = coordinate - base
         weights = jnp.stack([0.5 * (0.5 - d) ** 2, 0.75 - d**2, 0.5 * (0.5 + d) ** 2], axis=1)

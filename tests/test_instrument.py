@@ -29,7 +29,7 @@ def test_muse():
     assert muse.bins.medium == "air"
     assert muse.bins.n_wave == 3681
     np.testing.assert_allclose(muse.bins.wavelength[[0, 1, -1]], [4750.0, 4751.25, 9350.0])
-    np.testing.assert_allclose(float(muse.psf_fwhm), 0.8)
+    assert (muse.psf.kind, muse.psf.is_separable) == ("gaussian", True)
     assert muse.inside.all()
 
 
@@ -48,7 +48,7 @@ def test_overrides():
         "muse", fov=["2 arcsec", "1 arcsec"], pixel_scale="0.1 arcsec", psf=None, lsf=None, wavelength={"stop": 4800}
     )
     assert (instrument.n_y, instrument.n_x) == (10, 20)
-    assert instrument.psf_fwhm is None
+    assert instrument.psf is None
     assert instrument.lsf is None
     assert instrument.bins.n_wave == 41
 

@@ -4,7 +4,6 @@ from rubix_like.config.instrument import (
     ApertureSettings,
     InstrumentSettings,
     LSFSettings,
-    PSFSettings,
     WavelengthSettings,
 )
 from rubix_like.config.loading import load_config
@@ -19,6 +18,7 @@ from rubix_like.config.models import (
     json_schema,
 )
 from rubix_like.config.pipeline import PipelineSettings, StageSettings, load_pipeline
+from rubix_like.config.psf import PSFComponent, PSFSettings
 
 __all__ = [
     "ApertureSettings",
@@ -29,6 +29,7 @@ __all__ = [
     "NoiseSettings",
     "ObservationSettings",
     "OutputSettings",
+    "PSFComponent",
     "PSFSettings",
     "PipelineSettings",
     "RunConfig",

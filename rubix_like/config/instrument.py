@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from rubix_like.config.psf import PSFSettings, merged_psf
 from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, parse_quantity
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import find_file, read_section
@@ -27,7 +28,7 @@ FIT_TOLERANCE: float = 1e-3
 
 STEP_UNITS: dict[str, str] = {"linear": "Angstrom", "log": "dex"}
 
-_MERGED_SECTIONS = ("wavelength", "psf")
+_MERGED_SECTIONS = {"wavelength": lambda preset, override: {**preset, **override}, "psf": merged_psf}
 
 
 def _whole(count: float) -> int:
@@ -56,16 +57,6 @@ def _as_tuple(value: object) -> object:
 PositiveAngstrom = Annotated[Angstrom, Field(gt=0)]
 Sides = Annotated[tuple[Arcsec, Arcsec], BeforeValidator(_both_sides), _one_or_many({"minItems": 2, "maxItems": 2})]
 Widths = Annotated[tuple[PositiveAngstrom, ...], BeforeValidator(_as_tuple), _one_or_many({"minItems": 1})]
-
-
-class PSFSettings(AbstractSettings):
-    """Point spread function, the same at all wavelengths."""
-
-    model_config = _require_only()
-
-    kind: Literal["gaussian"] = "gaussian"
-    fwhm: Annotated[Arcsec, Field(gt=0)]
-    """Full width at half maximum in arcsec."""
 
 
 class ApertureSettings(AbstractSettings):
@@ -219,9 +210,9 @@ def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
         return dict(section)
     preset = read_section(find_file("instruments", name))
     merged = {**preset, **section}
-    for key in _MERGED_SECTIONS:
+    for key, merge in _MERGED_SECTIONS.items():
         if isinstance(preset.get(key), Mapping) and isinstance(section.get(key), Mapping):
-            merged[key] = {**preset[key], **section[key]}
+            merged[key] = merge(preset[key], section[key])
     _check_step_given(preset.get("wavelength"), section.get("wavelength"))
     return merged
 

@@ -69,6 +69,16 @@ class ObservationSettings(AbstractSettings):
         return self
 
 
+class SmoothingSettings(AbstractSettings):
+    """How wide stars are with deposit smoothed: Gaussians, by their smoothing lengths."""
+
+    sigma: Annotated[Number, Field(gt=0)] = 0.2739
+    """Standard deviation along an axis per smoothing length; 0.2739 is that of a cubic spline whose support ends at the
+    smoothing length (Dehnen & Aly 2012, MNRAS 425, 1068, table 1)."""
+    largest: Annotated[Arcsec, Field(gt=0)] | None = None
+    """Largest sigma in arcsec (the painted field grows with it); null: 1/8 of the field."""
+
+
 class EngineSettings(AbstractSettings):
     """How the cube is computed."""
 
@@ -76,8 +86,10 @@ class EngineSettings(AbstractSettings):
     """'basis': fast, within `tolerance`; 'direct': every particle's spectrum is summed; 'auto': the faster one."""
     tolerance: Annotated[Number, Field(gt=0, lt=1)] = 1e-3
     """Of method basis: largest rms error of a spectrum relative to its mean."""
-    deposit: Literal["nearest", "cic", "tsc"] = "nearest"
-    """How a particle is shared among spaxels: 1, 4 or 9 of them. Only cic and tsc have gradients of positions."""
+    deposit: Literal["nearest", "cic", "tsc", "smoothed"] = "nearest"
+    """How a particle is shared among spaxels: 1, 4 or 9 of them, or as wide as its smoothing length says. All but
+    nearest have gradients of positions."""
+    smoothing: SmoothingSettings = SmoothingSettings()
     chunk: Annotated[Integer, Field(ge=1)] = 8192
     """Particles computed at once on one device."""
     precision: Literal["float32", "float64"] = "float32"

@@ -1,7 +1,14 @@
 """Stages of a pipeline, in three kinds; each is found by name and built from its options in the pipeline's YAML."""
 
 from rubix_like.registry import Registry
-from rubix_like.stages.base import AbstractComponent, AbstractCubeStage, AbstractSceneStage, PaintedCube
+from rubix_like.stages.base import (
+    AbstractComponent,
+    AbstractCubeStage,
+    AbstractSceneStage,
+    PaintedCube,
+    Spatial,
+    StageReport,
+)
 
 SCENE_STAGES = Registry(
     "scene stage",
@@ -13,7 +20,8 @@ CUBE_STAGES = Registry(
     "cube stage",
     "rubix_like.cube_stages",
     {
-        "psf": "rubix_like.stages.psf:PSF",
+        "psf": "rubix_like.stages.psf:PSFStage",
+        "degrade_lsf": "rubix_like.stages.degrade_lsf:DegradeLSF",
         "aperture": "rubix_like.stages.aperture:Aperture",
         "noise": "rubix_like.stages.noise:Noise",
     },
@@ -27,4 +35,6 @@ __all__ = [
     "AbstractCubeStage",
     "AbstractSceneStage",
     "PaintedCube",
+    "Spatial",
+    "StageReport",
 ]

@@ -6,13 +6,13 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.cube import OUTSIDE_APERTURE
 from rubix_like.parameters import Parameters
 from rubix_like.setup import Setup
-from rubix_like.stages.base import AbstractCubeStage, PaintedCube, refuse_options
+from rubix_like.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_options
 
 
 class Aperture(AbstractCubeStage):
@@ -32,6 +32,10 @@ class Aperture(AbstractCubeStage):
         flux = jnp.where(jnp.asarray(self.inside)[:, :, None], cube.flux, jnp.zeros((), cube.flux.dtype))
         return eqx.tree_at(lambda c: c.flux, cube, flux)
 
-    def quality(self) -> Int[ndarray, "y x"]:
+    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
+        """Not before projection: outside the aperture there is no light to save."""
+        return
+
+    def report(self) -> StageReport:
         """The bit for 'outside the aperture'."""
-        return np.where(np.asarray(self.inside), 0, OUTSIDE_APERTURE).astype(np.int32)
+        return StageReport(spaxel_bits=np.where(np.asarray(self.inside), 0, OUTSIDE_APERTURE).astype(np.int32))

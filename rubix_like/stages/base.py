@@ -1,7 +1,8 @@
 """What a stage is: a pytree of its own tables with one method, built once on the host from a `Setup`."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
@@ -26,6 +27,25 @@ class PaintedCube(eqx.Module):
     flux: Float[Array, "y x wave"]
     moments: Float[Array, "y x 2"]
     variance: Float[Array, "y x wave"] | None = None
+
+
+Spatial = Callable[[Float[Array, "y x k"]], Float[Array, "inner_y inner_x k"]]
+"""A linear map of images, the same for each of them."""
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """What a cube stage does to a cube beside its values.
+
+    `spaxel_bits` (y, x) and `wave_bits` (wave,): mask bits that it sets; `lsf_fwhm` (wave,): the effective LSF after it
+    (Angstrom); `meta`: entries of `Cube.meta`; `notes`: sentences for the user.
+    """
+
+    spaxel_bits: Int[np.ndarray, "y x"] | None = None
+    wave_bits: Int[np.ndarray, " wave"] | None = None
+    lsf_fwhm: Float[np.ndarray, " wave"] | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class AbstractSceneStage(eqx.Module):
@@ -91,8 +111,15 @@ class AbstractCubeStage(eqx.Module):
         """The cube after this stage; `key` belongs to this stage alone."""
 
     @abstractmethod
-    def quality(self) -> Int[np.ndarray, "y x"] | None:
-        """Mask bits that this stage sets, per spaxel (None: none)."""
+    def spatial(self, parameters: Parameters) -> Spatial | None:
+        """The whole stage as a map of images, where it is linear and the same at all wavelengths; None where not.
+
+        Such a stage at the head of the list acts on sums over particles before they are projected onto wavelengths.
+        """
+
+    @abstractmethod
+    def report(self) -> StageReport:
+        """What it does beside changing the cube's values."""
 
 
 def refuse_options(stage: str, options: Mapping[str, Any], known: tuple[str, ...] = ()) -> None:

@@ -14,7 +14,7 @@ from numpy import ndarray
 from rubix_like.errors import ConfigError
 from rubix_like.parameters import Parameters
 from rubix_like.setup import Setup
-from rubix_like.stages.base import AbstractCubeStage, PaintedCube, refuse_options
+from rubix_like.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_options
 
 DEFINITION = "median flux over wavelength of the brightest spaxel / sigma per voxel; the same sigma in all voxels"
 """What `noise.signal_to_noise` means; written to the header."""
@@ -54,6 +54,10 @@ class Noise(AbstractCubeStage):
         noise = sigma * jax.random.normal(key, flux.shape, flux.dtype)
         return PaintedCube(flux=flux + noise, moments=cube.moments, variance=jnp.full_like(flux, 1.0) * sigma**2)
 
-    def quality(self) -> None:
-        """No mask bits."""
+    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
+        """Not linear."""
         return
+
+    def report(self) -> StageReport:
+        """Nothing."""
+        return StageReport()

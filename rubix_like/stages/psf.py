@@ -5,62 +5,74 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
-from rubix_like.constants import FWHM_PER_SIGMA
-from rubix_like.gaussian import gaussian_weights
-from rubix_like.parameters import Parameters
+from rubix_like.blur import blur, blur_each, blur_separable
+from rubix_like.parameters import Parameters, PSFParameters
+from rubix_like.psf import PSF, node_shares
 from rubix_like.setup import Setup
-from rubix_like.stages.base import AbstractCubeStage, PaintedCube, refuse_options
+from rubix_like.stages.base import AbstractCubeStage, PaintedCube, Spatial, StageReport, refuse_options
 
 
-class PSF(AbstractCubeStage):
-    """A circular Gaussian of width `instrument.psf.fwhm`; its variance is added to that of the painted image.
+class PSFStage(AbstractCubeStage):
+    """Every image convolved with `instrument.psf`, which also takes the painted margin off; the identity for null.
 
-    Separable: a banded matrix along each axis, which also takes the margin off. The margin holds 99.9 % of the light of
-    a point source at the configured width; what lies beyond is given back to the spaxels within. Identity for null.
+    The margin holds the fraction `psf.enclosed` of the light of a point source at the configured widths; what lies
+    beyond is given back to the spaxels within. Images that are not of one wavelength (the moments) are convolved with
+    the PSF in the middle of the detector's range.
     """
 
-    pixel_scale: Float[Array | ndarray, ""]
+    psf: PSF | None
+    wavelength: Float[Array | ndarray, " wave"]
     margin: int = eqx.field(static=True)
 
     @classmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "PSF":
-        """The margin for the configured width; no options."""
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "PSFStage":
+        """The instrument's PSF; no options."""
         refuse_options("psf", options)
         instrument = setup.instrument
-        return cls(pixel_scale=instrument.pixel_scale, margin=instrument.psf_reach)
+        return cls(psf=instrument.psf, wavelength=instrument.bins.wavelength, margin=instrument.psf_reach)
+
+    def spatial(self, parameters: Parameters) -> Spatial | None:
+        """The convolution, where the PSF is the same at all wavelengths."""
+        if self.psf is None:
+            return lambda images: images
+        return None if self.psf.node_wavelength is not None else self.broadband(parameters)
+
+    def broadband(self, parameters: Parameters) -> Spatial:
+        """The convolution with the PSF in the middle of the detector's range."""
+        psf = self.psf
+        if psf is None:
+            return lambda images: images
+        widths = _widths(parameters)
+        if psf.is_separable:
+            weights = psf.axis_weights(widths)
+            return lambda images: blur_separable(images, weights)
+        middle = jnp.asarray(self.wavelength)[len(self.wavelength) // 2]
+        image = psf.image_at(widths, middle)
+        return lambda images: blur(images, image.astype(images.dtype))
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The field without its margin, convolved."""
-        if self.margin == 0:
+        psf = self.psf
+        if psf is None:
             return cube
-        psf = parameters.instrument.psf
-        sigma = jnp.zeros((), cube.flux.dtype) if psf is None else psf.fwhm / FWHM_PER_SIGMA / self.pixel_scale
-        weights = gaussian_weights(sigma, self.margin)
-        return eqx.tree_at(
-            lambda c: (c.flux, c.moments), cube, (convolve(cube.flux, weights), convolve(cube.moments, weights))
-        )
+        everywhere = self.broadband(parameters)
+        if psf.node_wavelength is None:
+            flux = everywhere(cube.flux)
+        else:
+            shares = node_shares(jnp.asarray(self.wavelength), jnp.asarray(psf.node_wavelength))
+            flux = blur_each(cube.flux, psf.images(_widths(parameters)), shares)
+        return eqx.tree_at(lambda c: (c.flux, c.moments), cube, (flux, everywhere(cube.moments)))
 
-    def quality(self) -> None:
-        """No mask bits."""
-        return
-
-
-def convolve(image: Float[Array, "y x wave"], weights: Float[Array, " offset"]) -> Float[Array, "inner_y inner_x wave"]:
-    """Separable convolution over the two image axes; only spaxels that see the whole kernel are kept."""
-    exact = lax.Precision.HIGHEST
-    rows = _band(weights, image.shape[0])
-    columns = _band(weights, image.shape[1])
-    image = jnp.einsum("ij,jxw->ixw", rows, image, precision=exact)
-    return jnp.einsum("ij,yjw->yiw", columns, image, precision=exact)
+    def report(self) -> StageReport:
+        """The kind of PSF and the light that is given back."""
+        if self.psf is None:
+            return StageReport()
+        return StageReport(meta={"psf_kind": self.psf.kind, "psf_lost": float(self.psf.lost)})
 
 
-def _band(weights: Float[Array, " offset"], size: int) -> Float[Array, "inner outer"]:
-    """Matrix with `weights` along the diagonals, shape (size - len(weights) + 1, size)."""
-    inner = size - len(weights) + 1
-    offset = jnp.arange(size)[None, :] - jnp.arange(inner)[:, None]
-    inside = (offset >= 0) & (offset < len(weights))
-    return jnp.where(inside, weights[jnp.clip(offset, 0, len(weights) - 1)], jnp.zeros((), weights.dtype))
+def _widths(parameters: Parameters) -> PSFParameters:
+    """The PSF's parameters; without any (the PSF given as an image) all None."""
+    return parameters.instrument.psf or PSFParameters(fwhm=None)

@@ -1,9 +1,14 @@
 """PSF, aperture and deposit: flux and centroids are kept, widths add in quadrature, light from outside shines in."""
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from observing import configuration, galaxy_of, observe
+from scipy.optimize import curve_fit
 
+from rubix_like import Pipeline, make_mesh
 from rubix_like.cube import white_light
 
 BINS = {"start": 5000.0, "stop": 5005.0, "step": 1.25}
@@ -117,3 +122,93 @@ def test_offset_moves_the_galaxy_on_the_sky():
     """observation.offset is (East, North) in arcsec: three spaxels East are three columns less."""
     light = white_light(image(at(0, 0), fov=5.0, offset=[0.6, -0.4]))
     assert np.argwhere(light > 0).tolist() == [[12 - 2, 12 - 3]]
+
+
+MOFFAT = {"kind": "moffat", "fwhm": 0.8, "beta": 2.5}
+CHROMATIC = {"kind": "moffat", "wavelength": [4990, 5010], "fwhm": [1.2, 0.6], "beta": 3.0}
+GAUSSIANS = {"kind": "gaussians", "components": [{"fwhm": 0.6, "fraction": 0.7}, {"fwhm": 1.5, "fraction": 0.3}]}
+
+
+def moffat(radius, fwhm, beta):
+    alpha = fwhm / (2 * np.sqrt(2 ** (1 / beta) - 1))
+    return (1 + (radius / alpha) ** 2) ** -beta
+
+
+def test_a_point_source_has_the_width_of_a_moffat():
+    """Within 1 %, by a fit of the profile to the image; all its light is in a field as large as the support."""
+    light = white_light(image(at(0, 0), fov=15.0, psf=MOFFAT))
+    offset = (np.arange(75) - 37) * PIXEL
+    radius = np.hypot(offset[:, None], offset[None, :]).ravel()
+    (peak, fwhm, beta), _ = curve_fit(
+        lambda r, a, f, b: a * moffat(r, f, b), radius, light.ravel(), (light.max(), 0.7, 2.2)
+    )
+    assert (fwhm, beta) == (pytest.approx(0.8, rel=0.01), pytest.approx(2.5, rel=0.01))
+    assert peak == pytest.approx(light.max(), rel=1e-6)
+    assert light.sum() == pytest.approx(white_light(image(at(0, 0))).sum(), rel=1e-6)
+
+
+def test_a_point_source_has_its_own_width_at_every_wavelength():
+    cube = image(at(0, 0), fov=15.0, psf=CHROMATIC)
+    flux = np.asarray(cube.flux)
+    offset = (np.arange(75) - 37) * PIXEL
+    radius = np.hypot(offset[:, None], offset[None, :])
+    for number, wavelength in enumerate(np.asarray(cube.wavelength)):
+        fwhm = np.interp(wavelength, [4990, 5010], [1.2, 0.6])
+        expected = moffat(radius, fwhm, 3.0)
+        found = flux[:, :, number] / flux[:, :, number].sum()
+        np.testing.assert_allclose(found, expected / expected.sum(), atol=2e-3 * expected.max() / expected.sum())
+    single = np.asarray(image(at(0, 0)).flux).sum(axis=(0, 1))
+    np.testing.assert_allclose(flux.sum(axis=(0, 1)), single, rtol=1e-6)
+
+
+@pytest.mark.parametrize("psf", [MOFFAT, CHROMATIC, GAUSSIANS], ids=lambda psf: f"{psf['kind']}{len(psf)}")
+def test_every_kind_of_psf_lets_light_shine_in_and_keeps_it(psf):
+    """The same image as in a larger field; on eight devices as on one."""
+    stars = np.random.default_rng(5).normal(size=(60, 3))
+    small, large = (np.asarray(image(stars, fov=fov, psf=psf).flux) for fov in (3.0, 9.0))
+    np.testing.assert_allclose(small, large[15:-15, 15:-15], rtol=1e-9, atol=1e-12 * large.max())
+    config = configuration(instrument={"fov": 3.0, "wavelength": BINS, "psf": psf})
+    on_eight = np.asarray(observe(config, galaxy_of(stars), n_devices=8).flux)
+    np.testing.assert_allclose(on_eight, small, rtol=1e-9, atol=1e-12 * large.max())
+
+
+@pytest.mark.parametrize("psf", [{"fwhm": 0.8}, MOFFAT, CHROMATIC], ids=["gaussian", "moffat", "chromatic"])
+def test_psf_before_projection_is_psf_after_it(psf):
+    """Method basis convolves coefficients, method direct the cube."""
+    rng = np.random.default_rng(6)
+    galaxy = galaxy_of(rng.normal(size=(30, 3)), velocity=rng.normal(0, 100, 30))
+    cubes = [
+        observe(
+            configuration(instrument={"fov": 3.0, "wavelength": BINS, "psf": psf}, engine={"method": method}), galaxy
+        )
+        for method in ("basis", "direct")
+    ]
+    found, expected = (np.asarray(cube.flux) for cube in cubes)
+    np.testing.assert_allclose(found, expected, rtol=2e-3)
+    velocity = [np.asarray(cube.mean_v_los) for cube in cubes]
+    np.testing.assert_allclose(*velocity, atol=0.1)
+
+
+@pytest.mark.parametrize("psf", [MOFFAT, CHROMATIC], ids=["moffat", "chromatic"])
+def test_gradient_of_the_psf_is_a_finite_difference(psf):
+    stars = np.random.default_rng(7).normal(size=(20, 3))
+    config = configuration(instrument={"fov": 2.0, "wavelength": BINS, "psf": psf})
+    galaxy = galaxy_of(stars)
+    pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(1))
+    weights = jnp.asarray(np.random.default_rng(8).normal(size=(10, 10, 5)))
+
+    @jax.jit
+    def weighted(widths):
+        parameters = eqx.tree_at(lambda p: p.instrument.psf, pipeline.parameters, widths)
+        return (pipeline(galaxy, parameters).flux * weights).sum()
+
+    widths = pipeline.parameters.instrument.psf
+    gradient = jax.grad(weighted)(widths)
+    for name in ("fwhm", "beta"):
+        step = 1e-5
+        sides = [
+            float(weighted(eqx.tree_at(lambda p, name=name: getattr(p, name), widths, getattr(widths, name) + sign)))
+            for sign in (step, -step)
+        ]
+        found = float(np.sum(getattr(gradient, name)))
+        assert found == pytest.approx((sides[0] - sides[1]) / (2 * step), rel=1e-6)

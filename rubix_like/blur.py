@@ -1,0 +1,99 @@
+"""Images through a PSF: a stack of images (y, x, k) that is larger than the field becomes the field, flux conserved."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+from scipy.fft import next_fast_len
+
+_IMAGES_AT_ONCE = 32
+_FFT_COST = 8.0
+"""Cost of an FFT per cell and octave, in products of a direct sum: measured on two CPU cores (images of 25 to 170
+spaxels, PSFs of 7 to 71)."""
+
+
+def blur_separable(
+    images: Float[Array, "y x k"], weights: tuple[tuple[Float[Array, ""], Float[Array, " offset"]], ...]
+) -> Float[Array, "inner_y inner_x k"]:
+    """The sum of separable convolutions, each a (share, weights along both axes); only what sees all of it is kept."""
+    exact = lax.Precision.HIGHEST
+    parts = []
+    for share, own in weights:
+        rows, columns = _band(share * own, images.shape[0]), _band(own, images.shape[1])
+        part = jnp.einsum("ij,jxk->ixk", rows, images, precision=exact)
+        parts.append(jnp.einsum("ij,yjk->yik", columns, part, precision=exact))
+    return sum(parts[1:], start=parts[0])
+
+
+def blur_layers(
+    layers: Float[Array, "layer y x k"], weights: Float[Array, "layer offset"]
+) -> Float[Array, "inner_y inner_x k"]:
+    """The sum over layers of separable convolutions, each with its own weights along both axes."""
+    exact = lax.Precision.HIGHEST
+    rows, columns = (jax.vmap(lambda own, size=size: _band(own, size))(weights) for size in layers.shape[1:3])
+    part = jnp.einsum("lij,ljxk->lixk", rows, layers, precision=exact)
+    return jnp.einsum("lij,lyjk->yik", columns, part, precision=exact)
+
+
+def blur(images: Float[Array, "y x k"], psf: Float[Array, "side side"]) -> Float[Array, "inner_y inner_x k"]:
+    """Every image convolved with one PSF, by FFT or by shifted sums, whichever is cheaper by the sizes."""
+    n_y, n_x, _ = images.shape
+    side = len(psf)
+    inner = (n_y - side + 1) * (n_x - side + 1)
+    if inner * side**2 <= _FFT_COST * n_y * n_x * np.log2(n_y * n_x):
+        return _by_shifts(images, psf)
+    spectrum = jnp.fft.rfft2(psf, _fft_shape(n_y, n_x))
+    stack = jnp.moveaxis(images, 2, 0)
+    return jnp.moveaxis(lax.map(lambda one: _by_fft(one, spectrum, side), stack, batch_size=_IMAGES_AT_ONCE), 0, 2)
+
+
+def blur_each(
+    images: Float[Array, "y x k"], psfs: Float[Array, "node side side"], shares: Float[Array, "k node"]
+) -> Float[Array, "inner_y inner_x k"]:
+    """Image k convolved with its own PSF, sum over nodes of shares[k] psfs, by FFT."""
+    side = psfs.shape[1]
+    spectra = jnp.fft.rfft2(psfs, _fft_shape(*images.shape[:2]))
+
+    def one(own: tuple[Array, Array]) -> Array:
+        image, share = own
+        return _by_fft(image, jnp.tensordot(share.astype(spectra.dtype), spectra, 1), side)
+
+    stack = jnp.moveaxis(images, 2, 0), shares
+    return jnp.moveaxis(lax.map(one, stack, batch_size=_IMAGES_AT_ONCE), 0, 2)
+
+
+def _fft_shape(n_y: int, n_x: int) -> tuple[int, int]:
+    """Sizes at least as large as the images, so that what wraps around stays in the part that is cut off."""
+    lengths: Any = (next_fast_len(n_y, real=True), next_fast_len(n_x, real=True))
+    return lengths
+
+
+def _by_fft(image: Float[Array, "y x"], spectrum: Array, side: int) -> Float[Array, "inner_y inner_x"]:
+    n_y, n_x = image.shape
+    shape = _fft_shape(n_y, n_x)
+    whole = jnp.fft.irfft2(jnp.fft.rfft2(image, shape) * spectrum, shape)
+    return whole[side - 1 : n_y, side - 1 : n_x]
+
+
+def _by_shifts(images: Float[Array, "y x k"], psf: Float[Array, "side side"]) -> Float[Array, "inner_y inner_x k"]:
+    side = len(psf)
+    shape = (images.shape[0] - side + 1, images.shape[1] - side + 1, images.shape[2])
+
+    def add(total: Array, number: Array) -> tuple[Array, None]:
+        row, column = number // side, number % side
+        start = (side - 1 - row, side - 1 - column, jnp.zeros_like(row))
+        return total + psf[row, column] * lax.dynamic_slice(images, start, shape), None
+
+    numbers = jnp.arange(side**2, dtype=jnp.int32)
+    return lax.scan(add, jnp.zeros(shape, images.dtype), numbers)[0]
+
+
+def _band(weights: Float[Array, " offset"], size: int) -> Float[Array, "inner outer"]:
+    """Matrix with `weights` along the diagonals, shape (size - len(weights) + 1, size)."""
+    inner = size - len(weights) + 1
+    offset = jnp.arange(size)[None, :] - jnp.arange(inner)[:, None]
+    inside = (offset >= 0) & (offset < len(weights))
+    return jnp.where(inside, weights[jnp.clip(offset, 0, len(weights) - 1)], jnp.zeros((), weights.dtype))

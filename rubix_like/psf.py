@@ -1,0 +1,170 @@
+"""Point-spread functions: their images on the grid of spaxels, at one or several wavelengths.
+
+An image of a PSF is what a point source in the middle of a spaxel looks like in the reduced cube: it sums to 1, is
+never negative, is differentiable in the widths and becomes the single spaxel where they go to 0.
+"""
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.config import PSFSettings
+from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.gaussian import ENCLOSED_SIGMAS, gaussian_weights, reach_of
+from rubix_like.parameters import PSFParameters
+from rubix_like.psf_image import load_psf_image, on_spaxels
+
+_FINEST_CHANGE = 0.01
+"""Between wavelengths where the PSF is worked out, its width (and beta) changes by at most this fraction; the error of
+an image that is interpolated between is then below 1e-4 of its peak."""
+
+
+class PSF(eqx.Module):
+    """The PSF of an instrument; its widths are `Parameters.instrument.psf`.
+
+    | field | shape | |
+    |---|---|---|
+    | pixel_scale | scalar | arcsec per spaxel side |
+    | table_wavelength | (table,) or None | Angstrom, where the parameters' widths are given; None: at all |
+    | node_wavelength | (node,) or None | Angstrom, where images are worked out; linear between; None: one for all |
+    | image | (node or 1, side, side) or None | of a PSF that was given as an image |
+    | lost | scalar | fraction of the light beyond the image, given back within |
+    | reach | static | spaxels on each side that the light is spread to |
+    """
+
+    pixel_scale: Float[Array | ndarray, ""]
+    table_wavelength: Float[Array | ndarray, " table"] | None
+    node_wavelength: Float[Array | ndarray, " node"] | None
+    image: Float[Array | ndarray, "node side side"] | None
+    lost: Float[Array | ndarray, ""]
+    kind: str = eqx.field(static=True)
+    reach: int = eqx.field(static=True)
+
+    @classmethod
+    def build(cls, settings: PSFSettings, pixel_scale: float, wavelength: Float[ndarray, " wave"]) -> "PSF":
+        """The PSF that checked settings describe, for a detector's wavelengths (Angstrom in its medium)."""
+        table = None if settings.wavelength is None else np.asarray(settings.wavelength)
+        image, nodes = None, None
+        if settings.kind == "image":
+            planes, scale = load_psf_image(settings)
+            image, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed)
+            reach, nodes = image.shape[1] // 2, table
+        else:
+            if table is not None:
+                nodes = _nodes(table, settings.width_table, (wavelength[0], wavelength[-1]))
+            reach, lost = _reach(settings, pixel_scale)
+        return cls(
+            pixel_scale=np.asarray(pixel_scale),
+            table_wavelength=table,
+            node_wavelength=nodes,
+            image=image,
+            kind=settings.kind,
+            reach=reach,
+            lost=np.asarray(lost),
+        )
+
+    @property
+    def is_separable(self) -> bool:
+        """Whether it is a sum of Gaussians, the same at all wavelengths: `axis_weights` say it all."""
+        return self.node_wavelength is None and self.kind in ("gaussian", "gaussians")
+
+    def axis_weights(self, parameters: PSFParameters) -> tuple[tuple[Float[Array, ""], Float[Array, " offset"]], ...]:
+        """(share of the light, weights along one axis) of each Gaussian of a separable PSF."""
+        widths = jnp.atleast_1d(_given(parameters.fwhm)) / FWHM_PER_SIGMA / self.pixel_scale
+        weights = [gaussian_weights(sigma, self.reach) for sigma in widths]
+        if parameters.fraction is None:
+            return ((jnp.ones_like(widths[0]), weights[0]),)
+        return tuple(zip(parameters.fraction / parameters.fraction.sum(), weights, strict=True))
+
+    def images(self, parameters: PSFParameters) -> Float[Array, "node side side"]:
+        """Images at `node_wavelength` (or the one for all), (2 reach + 1) spaxels wide, each with the sum 1."""
+        if self.image is not None:
+            return jnp.asarray(self.image)
+        fwhm, beta, fraction = _given(parameters.fwhm) / self.pixel_scale, parameters.beta, parameters.fraction
+        if self.node_wavelength is None:
+            return self._profile(fwhm, beta, fraction)[None]
+        place = node_shares(jnp.asarray(self.node_wavelength), jnp.asarray(self.table_wavelength))
+        at_nodes = jnp.einsum("kt,...t->k...", place, fwhm)
+        if beta is None:
+            return jax.vmap(lambda own: self._profile(own, None, fraction))(at_nodes)
+        return jax.vmap(lambda own, exponent: self._profile(own, exponent, fraction))(at_nodes, place @ beta)
+
+    def image_at(self, parameters: PSFParameters, wavelength: Float[Array | ndarray, ""]) -> Float[Array, "side side"]:
+        """The image at one wavelength (Angstrom in the detector's medium)."""
+        if self.node_wavelength is None:
+            return self.images(parameters)[0]
+        images, nodes = self.images(parameters), jnp.asarray(self.node_wavelength)
+        return jnp.einsum("k,kyx->yx", node_shares(jnp.asarray(wavelength)[None], nodes)[0], images)
+
+    def _profile(
+        self, fwhm: Float[Array, "..."], beta: Float[Array, ""] | None, fraction: Float[Array, " component"] | None
+    ) -> Float[Array, "side side"]:
+        """The image of given widths (spaxels)."""
+        if beta is not None:
+            return moffat_image(fwhm, beta, self.reach)
+        share = jnp.ones((1,), fwhm.dtype) if fraction is None else fraction / fraction.sum()
+        weights = jax.vmap(lambda own: gaussian_weights(own / FWHM_PER_SIGMA, self.reach))(jnp.atleast_1d(fwhm))
+        return jnp.einsum("c,cy,cx->yx", share, weights, weights)
+
+
+def moffat_image(fwhm: Float[Array, ""], beta: Float[Array, ""], reach: int) -> Float[Array, "side side"]:
+    """A Moffat profile at the spaxels' centres, (1 + (r / alpha)^2)^-beta with fwhm = 2 alpha sqrt(2^(1/beta) - 1).
+
+    Moffat (1969, A&A 3, 455). `fwhm` in spaxels; the sum is 1, so light beyond the reach is given back to within.
+    """
+    # the smallest spaxel fraction keeps the gradient finite at a width of 0
+    alpha2 = jnp.maximum(fwhm, 1e-3) ** 2 / (4.0 * (2.0 ** (1.0 / beta) - 1.0))
+    offset = jnp.arange(-reach, reach + 1, dtype=alpha2.dtype)
+    radius2 = offset[:, None] ** 2 + offset[None, :] ** 2
+    profile = (1.0 + radius2 / alpha2) ** -beta
+    return profile / profile.sum()
+
+
+def moffat_lost(radius: float, fwhm: float, beta: float) -> float:
+    """Fraction of a Moffat's light beyond a radius: (1 + (r / alpha)^2)^(1 - beta)."""
+    alpha2 = fwhm**2 / (4.0 * (2.0 ** (1.0 / beta) - 1.0))
+    return float((1.0 + radius**2 / alpha2) ** (1.0 - beta))
+
+
+def node_shares(wavelength: Float[Array, " wave"], nodes: Float[Array, " node"]) -> Float[Array, "wave node"]:
+    """Weights of a linear interpolation between nodes, constant beyond the first and the last."""
+    return jax.vmap(lambda row: jnp.interp(wavelength, nodes, row), out_axes=1)(jnp.eye(len(nodes), dtype=nodes.dtype))
+
+
+def _given(value: Float[Array, "..."] | None) -> Float[Array, "..."]:
+    if value is None:
+        raise ValueError("parameters.instrument.psf.fwhm: expected the PSF's widths (arcsec), got None")
+    return value
+
+
+def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:
+    """Spaxels on each side for the widest profile, and the largest fraction of light beyond."""
+    if settings.kind != "moffat":
+        sigma = float(settings.width_table.max()) / pixel_scale / FWHM_PER_SIGMA
+        enclosing = float(np.sqrt(-2.0 * np.log(1.0 - settings.enclosed)))
+        reach = reach_of(sigma * enclosing / ENCLOSED_SIGMAS)
+        return reach, float(np.exp(-0.5 * (reach / sigma) ** 2))
+    widest, beta = float(settings.width_table[0].max()) / pixel_scale, float(np.min(settings.width_table[1]))
+    alpha = widest / (2.0 * np.sqrt(2.0 ** (1.0 / beta) - 1.0))
+    radius = alpha * np.sqrt((1.0 - settings.enclosed) ** (1.0 / (1.0 - beta)) - 1.0)
+    reach = max(2, int(np.ceil(radius)))
+    return reach, moffat_lost(float(reach), widest, beta)
+
+
+def _nodes(
+    table: Float[ndarray, " table"], widths: Float[ndarray, "quantity table"], ends: tuple[float, float]
+) -> Float[ndarray, " node"]:
+    """The table's wavelengths within the detector's ends, and as many between them as their widths change."""
+    first, last = max(ends[0], table[0]), min(ends[1], table[-1])
+    corners = np.unique(np.concatenate([[min(first, table[-1])], table[(table > first) & (table < last)], [last]]))
+    nodes = [corners[:1]]
+    for low, high in itertools.pairwise(corners):
+        at = np.array([[np.interp(x, table, row) for x in (low, high)] for row in widths])
+        steps = int(np.ceil(np.abs(np.diff(np.log(at), axis=1)).max() / _FINEST_CHANGE))
+        nodes.append(np.linspace(low, high, max(steps, 1) + 1)[1:])
+    return np.concatenate(nodes)

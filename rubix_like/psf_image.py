@@ -1,0 +1,83 @@
+"""A PSF given as an image in a FITS file, on its own pixels, and its light on the spaxels of a field."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from astropy.io import fits
+from astropy.wcs import WCS
+from astropy.wcs.utils import proj_plane_pixel_scales
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.config import PSFSettings
+from rubix_like.errors import ConfigError
+
+
+def load_psf_image(settings: PSFSettings) -> tuple[Float[ndarray, "plane row column"], float]:
+    """The image (one plane per `wavelength`, or one) and the side of its pixels in arcsec.
+
+    Raises ConfigError for a file that is missing, has no image of that shape, holds values that are not finite or
+    negative, or does not say how large its pixels are.
+    """
+    path = Path(settings.file or "").expanduser()
+    try:
+        with fits.open(path, memmap=False) as hdus:
+            every: Any = list(hdus)
+            found = [hdu for hdu in every if hdu.is_image and hdu.data is not None]
+            if not found:
+                raise ConfigError(f"instrument.psf.file: expected an image in {path}, got none")
+            data, header = np.asarray(found[0].data, dtype=np.float64), found[0].header
+    except OSError as error:
+        raise ConfigError(f"instrument.psf.file: expected a readable FITS image, got {path} ({error})") from error
+    data = data[None] if data.ndim == 2 else data
+    wanted = 1 if settings.wavelength is None else len(settings.wavelength)
+    if data.ndim != 3 or len(data) != wanted:
+        raise ConfigError(
+            f"instrument.psf.file: expected {'one plane' if wanted == 1 else f'{wanted} planes, one per wavelength'}, "
+            f"got an array of shape {data.shape} in {path}; give psf.wavelength with one value per plane"
+        )
+    if not (np.isfinite(data).all() and (data >= 0).all() and (data.sum(axis=(1, 2)) > 0).all()):
+        raise ConfigError(f"instrument.psf.file: expected finite values >= 0 with a positive sum, got others in {path}")
+    return data, settings.file_scale or _scale(header, path)
+
+
+def _scale(header: fits.Header, path: Path) -> float:
+    """Side of a pixel (arcsec) by the header's world coordinates."""
+    if not any(key in header for key in ("CDELT1", "CD1_1", "CDELT2", "CD2_2")):
+        raise ConfigError(
+            f"instrument.psf.file_scale: expected the side of a pixel of {path} (e.g. 0.05 arcsec), as its header has "
+            f"no CDELT1 or CD1_1"
+        )
+    scales = proj_plane_pixel_scales(WCS(header, naxis=2)) * 3600.0
+    if abs(scales[0] / scales[1] - 1.0) > 1e-6:
+        raise ConfigError(f"instrument.psf.file: expected square pixels, got {scales[0]:g} x {scales[1]:g} arcsec")
+    return float(scales[0])
+
+
+def on_spaxels(
+    planes: Float[ndarray, "plane row column"], scale: float, enclosed: float
+) -> tuple[Float[ndarray, "plane side side"], float]:
+    """Images on spaxels (odd number, sum 1) about the middle of the array, and the largest fraction cut off.
+
+    `scale` is the side of an image's pixel in spaxels; its light is spread evenly over it. The square is the smallest
+    that holds the fraction `enclosed` of the light of each plane.
+    """
+    rows, columns = (_overlap(size, scale) for size in planes.shape[1:])
+    reach = max(len(rows), len(columns)) // 2
+    padded = [np.pad(matrix, ((reach - len(matrix) // 2,) * 2, (0, 0))) for matrix in (rows, columns)]
+    images = np.einsum("ij,pjk,lk->pil", padded[0], planes / planes.sum(axis=(1, 2), keepdims=True), padded[1])
+    within = np.maximum(*np.abs(np.indices(images.shape[1:]) - reach))
+    enclosing = [float(images[:, within <= size].sum(axis=1).min()) for size in range(reach + 1)]
+    needed = next((size for size, share in enumerate(enclosing) if share >= enclosed - 1e-12), reach)
+    inner = images[:, reach - needed : reach + needed + 1, reach - needed : reach + needed + 1]
+    return inner / inner.sum(axis=(1, 2), keepdims=True), max(1.0 - enclosing[needed], 0.0)
+
+
+def _overlap(size: int, scale: float) -> Float[ndarray, "spaxel pixel"]:
+    """Share of each pixel along one axis that lies in each spaxel, both centred."""
+    edges = (np.arange(size + 1) - size / 2) * scale
+    reach = int(np.ceil(max(edges[-1] - 0.5, 0.0)))
+    borders = np.arange(-reach, reach + 2) - 0.5
+    low, high = np.maximum(edges[None, :-1], borders[:-1, None]), np.minimum(edges[None, 1:], borders[1:, None])
+    return np.maximum(high - low, 0.0) / scale

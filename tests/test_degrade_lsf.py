@@ -1,0 +1,121 @@
+"""The stage degrade_lsf: lines get as wide as stated, light and the level of a continuum stay."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rubix_like import ConfigError, Pipeline, load_config, load_ssp
+from rubix_like.cube import SPREAD_FROM_BEYOND
+from rubix_like.parameters import Parameters
+from rubix_like.planning import make_setup
+from rubix_like.stages import CUBE_STAGES, PaintedCube
+from rubix_like.tables import as_dtype
+
+BASE = {
+    "observation": {"redshift": 0.05, "align": "none"},
+    "instrument": {
+        "name": "muse",
+        "fov": "0.6 arcsec",
+        "lsf": {"fwhm": "60 Angstrom"},
+        "psf": None,
+        "wavelength": {"start": 5000, "stop": 7000, "step": "5 Angstrom"},
+    },
+    "engine": {"method": "direct", "precision": "float64", "velocity_range": 500},
+}
+
+
+def stage_for(options, **changes):
+    config = load_config(BASE, changes)
+    setup = make_setup(config, load_ssp("popstar"), None)
+    stage = CUBE_STAGES.find("degrade_lsf").build(setup, options)
+    return as_dtype(stage, "float64"), setup, Parameters.build(config, "float64")
+
+
+def applied(stage, parameters, spectrum):
+    flux = jnp.broadcast_to(jnp.asarray(spectrum), (2, 1, len(spectrum)))
+    cube = PaintedCube(flux=flux, moments=jnp.zeros((2, 1, 2)))
+    return np.asarray(stage(cube, parameters, None).flux)[1, 0]
+
+
+@pytest.mark.parametrize("sampling", ["linear", "log"])
+@pytest.mark.parametrize("wanted", [62.0, 75.0, 120.0])
+def test_a_line_gets_the_width_that_takes_the_cube_to_the_wanted_one(wanted, sampling):
+    """Within 1 %, also where the kernel is narrower than a bin (62: sigma = 6.6 A of 5 A bins); its light is kept."""
+    log = {"instrument.wavelength.sampling": "log", "instrument.wavelength.step": 4e-4} if sampling == "log" else {}
+    stage, setup, parameters = stage_for({"fwhm": wanted}, **log)
+    bins = setup.instrument.bins
+    effective = setup.spread.widths(bins.wavelength)[1]
+    line = np.zeros(bins.n_wave)
+    middle = bins.n_wave // 2
+    line[middle] = 1.0
+    after = applied(stage, parameters, line) * np.diff(bins.edges)
+    assert after.sum() == pytest.approx(np.diff(bins.edges)[middle], rel=1e-10)
+    offset = bins.wavelength - bins.wavelength @ after / after.sum()
+    fwhm = np.sqrt(8 * np.log(2) * (offset**2 @ after) / after.sum())
+    assert fwhm == pytest.approx(np.sqrt(wanted**2 - effective[middle] ** 2), rel=0.01)
+    np.testing.assert_allclose(np.asarray(stage.lsf_fwhm), wanted, rtol=1e-10)
+
+
+def test_a_flat_continuum_stays_and_ends_are_flagged():
+    stage, _, parameters = stage_for({"fwhm": "100 Angstrom"})
+    np.testing.assert_allclose(applied(stage, parameters, np.full(401, 3.0)), 3.0, rtol=1e-12)
+    bits = stage.report().wave_bits
+    assert (bits[[0, -1]] == SPREAD_FROM_BEYOND).all()
+    flagged = np.flatnonzero(bits)
+    sigma = np.sqrt(100.0**2 - 60.0**2) / np.sqrt(8 * np.log(2)) / 5.0
+    assert (flagged < 201).sum() == pytest.approx(3 * sigma, abs=1.5)
+    assert (flagged >= 201).sum() == pytest.approx(3 * sigma, abs=1.5)
+
+
+def test_a_sharper_cube_is_not_to_be_had():
+    """Bins stay as they are, and the user is told; the stated LSF is the true one."""
+    stage, setup, parameters = stage_for({"fwhm": "20 Angstrom"})
+    spectrum = np.random.default_rng(1).uniform(size=401)
+    np.testing.assert_allclose(applied(stage, parameters, spectrum), spectrum, rtol=1e-14)
+    report = stage.report()
+    np.testing.assert_allclose(report.lsf_fwhm, setup.spread.widths(setup.instrument.bins.wavelength)[1])
+    assert "already coarser than wanted in 100%" in report.notes[0]
+    assert not report.wave_bits.any()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "expected exactly one of"),
+        ({"fwhm": "1 km/s"}, "expected a quantity in Angstrom"),
+        ({"width": 3}, "unknown key 'width'"),
+        ({"fwhm": "3000 Angstrom"}, "narrower than the detector's 401 bins"),
+    ],
+)
+def test_wrong_options_are_refused(options, words):
+    with pytest.raises(ConfigError, match=words):
+        stage_for(options)
+
+
+def test_noise_comes_after():
+    stage, _, parameters = stage_for({"fwhm": "100 Angstrom"})
+    flux = jnp.ones((1, 1, 401))
+    with pytest.raises(ConfigError, match="expected 'degrade_lsf' before 'noise'"):
+        stage(PaintedCube(flux=flux, moments=jnp.zeros((1, 1, 2)), variance=flux), parameters, None)
+
+
+def test_in_a_pipeline_it_sets_lsf_mask_and_header(tmp_path):
+    path = tmp_path / "coarse.yaml"
+    path.write_text("scene: [orient, point]\npaint: [stars]\ncube: [psf, {degrade_lsf: {fwhm: 100 Angstrom}}, noise]\n")
+    pipeline = Pipeline.from_config(load_config(BASE, {"pipeline": str(path)}))
+    np.testing.assert_allclose(pipeline.frame.lsf_fwhm, 100.0, rtol=1e-10)
+    assert pipeline.frame.wave_bits[0] & SPREAD_FROM_BEYOND
+    assert pipeline.frame.meta["lsf_degraded"] is True
+
+
+def test_gradient_is_the_transpose():
+    stage, _, parameters = stage_for({"fwhm": "100 Angstrom"})
+    rng = np.random.default_rng(2)
+    flux, other = (jnp.asarray(rng.normal(size=(1, 1, 401))) for _ in range(2))
+
+    def through(flux):
+        return stage(PaintedCube(flux=flux, moments=jnp.zeros((1, 1, 2))), parameters, None).flux
+
+    back = jax.vjp(through, flux)[1](other)[0]
+    assert float((through(flux) * other).sum()) == pytest.approx(float((flux * back).sum()), rel=1e-12)

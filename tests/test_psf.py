@@ -1,0 +1,219 @@
+"""Images of PSFs against their formulas, and fields convolved with them against scipy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from astropy.io import fits
+from scipy.integrate import dblquad
+from scipy.optimize import curve_fit
+from scipy.signal import fftconvolve
+
+from rubix_like import ConfigError
+from rubix_like.blur import blur, blur_each, blur_layers, blur_separable
+from rubix_like.config import PSFSettings
+from rubix_like.parameters import PSFParameters
+from rubix_like.psf import PSF, moffat_image, moffat_lost, node_shares
+
+PIXEL = 0.2
+WAVELENGTH = np.linspace(5000.0, 9000.0, 41)
+CHROMATIC = {"kind": "moffat", "wavelength": [4800, 7000, 9300], "fwhm": [0.9, 0.8, 0.7], "beta": [2.5, 2.8, 3.0]}
+
+
+def build(**section):
+    settings = PSFSettings.model_validate(section)
+    return PSF.build(settings, PIXEL, WAVELENGTH), PSFParameters.build(settings, "float64")
+
+
+def radius(reach):
+    offset = np.arange(-reach, reach + 1) * PIXEL
+    return np.hypot(offset[:, None], offset[None, :])
+
+
+def moffat(r, fwhm, beta, peak=1.0):
+    alpha = fwhm / (2 * np.sqrt(2 ** (1 / beta) - 1))
+    return peak * (1 + (r / alpha) ** 2) ** -beta
+
+
+def test_moffat_is_the_profile_at_the_spaxels():
+    psf, parameters = build(kind="moffat", fwhm="0.8 arcsec", beta=2.5)
+    image = np.asarray(psf.images(parameters))[0]
+    expected = moffat(radius(psf.reach), 0.8, 2.5)
+    np.testing.assert_allclose(image, expected / expected.sum(), rtol=1e-12)
+    assert image.sum() == pytest.approx(1.0, abs=1e-13)
+    fitted, _ = curve_fit(moffat, radius(psf.reach).ravel(), image.ravel() * 20, (0.7, 2.0, 1.0))
+    np.testing.assert_allclose(fitted[:2], (0.8, 2.5), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("beta", "fwhm"), [(2.5, 0.8), (4.765, 0.8), (1.8, 0.4)])
+def test_moffat_support_holds_the_enclosed_light(beta, fwhm):
+    """Against the integral of the profile: 99.9 % within the radius, and the fraction beyond that is recorded."""
+    psf, _ = build(kind="moffat", fwhm=fwhm, beta=beta)
+    assert float(psf.lost) <= 1e-3
+    assert moffat_lost(psf.reach - 1.0, fwhm / PIXEL, beta) > 1e-3
+    inside, _ = dblquad(lambda r, _: moffat(r, fwhm, beta) * r, 0, 2 * np.pi, 0, psf.reach * PIXEL)
+    alpha = fwhm / (2 * np.sqrt(2 ** (1 / beta) - 1))
+    total = np.pi * alpha**2 / (beta - 1)
+    assert 1 - inside / total == pytest.approx(float(psf.lost), rel=1e-6)
+
+
+def test_more_of_the_light_can_be_asked_for():
+    reaches = [build(fwhm=0.8, enclosed=enclosed)[0].reach for enclosed in (0.9, 0.999, 0.99999)]
+    assert reaches == sorted(set(reaches))
+    assert float(build(fwhm=0.8, enclosed=0.99999)[0].lost) < 1e-5
+
+
+def test_sum_of_gaussians_adds_their_variances():
+    psf, parameters = build(
+        kind="gaussians", components=[{"fwhm": "0.6 arcsec", "fraction": 3}, {"fwhm": "1.4 arcsec", "fraction": 1}]
+    )
+    image = np.asarray(psf.images(parameters))[0]
+    offset = np.arange(-psf.reach, psf.reach + 1) * PIXEL
+    variance = (0.75 * 0.6**2 + 0.25 * 1.4**2) / (8 * np.log(2))
+    assert image.sum() == pytest.approx(1.0, abs=1e-12)
+    assert image.sum(axis=0) @ offset**2 == pytest.approx(variance, rel=5e-3)
+    separable = sum(float(share) * np.outer(weights, weights) for share, weights in psf.axis_weights(parameters))
+    np.testing.assert_allclose(image, separable, rtol=1e-12, atol=1e-18)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "moffat"])
+def test_width_follows_the_wavelength(kind):
+    """Between the wavelengths of the table linear, beyond them constant; images in between are interpolated to 1e-4."""
+    psf, parameters = build(
+        **{key: value for key, value in CHROMATIC.items() if kind == "moffat" or key != "beta"} | {"kind": kind}
+    )
+    assert psf.node_wavelength[0] == 5000.0
+    assert psf.node_wavelength[-1] == 9000.0
+    assert 7000.0 in psf.node_wavelength
+    for wavelength in (5000.0, 5837.0, 7000.0, 8123.4, 9000.0):
+        fwhm = np.interp(wavelength, CHROMATIC["wavelength"], CHROMATIC["fwhm"])
+        beta = np.interp(wavelength, CHROMATIC["wavelength"], CHROMATIC["beta"])
+        found = np.asarray(psf.image_at(parameters, jnp.asarray(wavelength)))
+        expected = (
+            moffat(radius(psf.reach), fwhm, beta)
+            if kind == "moffat"
+            else np.exp(-4 * np.log(2) * (radius(psf.reach) / fwhm) ** 2)
+        )
+        expected /= expected.sum()
+        np.testing.assert_allclose(found, expected, atol=(1e-4 if kind == "moffat" else 3e-3) * expected.max())
+
+
+def test_image_of_a_file_keeps_its_light_and_place(tmp_path):
+    """A lopsided image on finer pixels: sum, centroid and variance against those of the image itself."""
+    y, x = np.indices((61, 61)) - 30.0
+    data = np.exp(-0.5 * (((x - 4) / 6) ** 2 + ((y + 2) / 9) ** 2))
+    path = tmp_path / "psf.fits"
+    fits.PrimaryHDU(data, fits.Header([("CD1_1", -0.05 / 3600), ("CD2_2", 0.05 / 3600)])).writeto(path)
+    psf, parameters = build(kind="image", file=str(path), enclosed=0.999999)
+    image = np.asarray(psf.images(parameters))[0]
+    offset = np.arange(-psf.reach, psf.reach + 1) * PIXEL
+    assert image.sum() == pytest.approx(1.0, abs=1e-12)
+    assert image.sum(axis=0) @ offset == pytest.approx(4 * 0.05, abs=2e-3)
+    assert image.sum(axis=1) @ offset == pytest.approx(-2 * 0.05, abs=2e-3)
+    wanted = (9 * 0.05) ** 2 + (PIXEL**2 + 0.05**2) / 12
+    centred = offset - image.sum(axis=1) @ offset
+    assert image.sum(axis=1) @ centred**2 == pytest.approx(wanted, rel=0.02)
+    stated, _ = build(kind="image", file=str(path), file_scale="0.1 arcsec", enclosed=0.999999)
+    assert stated.reach > psf.reach
+
+
+def test_image_with_a_plane_per_wavelength(tmp_path):
+    planes = np.zeros((2, 5, 5))
+    planes[0, 2, 2], planes[1] = 1.0, 1 / 25
+    path = tmp_path / "psf.fits"
+    fits.PrimaryHDU(planes).writeto(path)
+    psf, parameters = build(kind="image", file=str(path), file_scale=PIXEL, wavelength=[5000, 9000], enclosed=0.999999)
+    np.testing.assert_allclose(
+        np.asarray(psf.image_at(parameters, jnp.asarray(6000.0))), 0.75 * planes[0] + 0.25 * planes[1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "section", "words"),
+    [
+        (None, {}, "expected a readable FITS image"),
+        (np.full((3, 3), -1.0), {"file_scale": 0.2}, "finite values >= 0"),
+        (np.full((3, 3), np.nan), {"file_scale": 0.2}, "finite values >= 0"),
+        (np.ones((2, 3, 3)), {"file_scale": 0.2}, "expected one plane"),
+        (np.ones((2, 3, 3)), {"file_scale": 0.2, "wavelength": [1, 2, 3]}, "expected 3 planes"),
+        (np.ones((3, 3)), {}, "expected the side of a pixel"),
+    ],
+)
+def test_unusable_image_is_refused(tmp_path, data, section, words):
+    path = tmp_path / "psf.fits"
+    if data is None:
+        path.write_text("not FITS")
+    else:
+        fits.PrimaryHDU(data).writeto(path)
+    with pytest.raises(ConfigError, match=words):
+        build(kind="image", file=str(path), **section)
+
+
+def test_missing_image_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="expected a readable FITS image"):
+        build(kind="image", file=str(tmp_path / "none.fits"))
+
+
+@pytest.mark.parametrize(("shape", "side"), [((9, 12), 3), ((31, 28), 21), ((40, 33), 7)])
+def test_blur_is_a_convolution(shape, side):
+    """Both ways, by shifts and by FFT, against scipy; an asymmetric PSF is not mirrored."""
+    rng = np.random.default_rng(3)
+    images, psf = rng.uniform(size=(*shape, 5)), rng.uniform(size=(side, side))
+    expected = np.stack([fftconvolve(images[:, :, k], psf, mode="valid") for k in range(5)], axis=2)
+    np.testing.assert_allclose(np.asarray(blur(jnp.asarray(images), jnp.asarray(psf))), expected, rtol=1e-10)
+    other = rng.uniform(size=(side, side))
+    share = np.linspace(0, 1, 5)
+    mixed = [fftconvolve(images[:, :, k], (1 - share[k]) * psf + share[k] * other, mode="valid") for k in range(5)]
+    found = blur_each(
+        jnp.asarray(images), jnp.asarray(np.stack([psf, other])), jnp.asarray(np.stack([1 - share, share], axis=1))
+    )
+    np.testing.assert_allclose(np.asarray(found), np.stack(mixed, axis=2), rtol=1e-10)
+
+
+def test_separable_blurs_are_convolutions():
+    rng = np.random.default_rng(4)
+    layers, weights = rng.uniform(size=(2, 12, 15, 3)), np.array([[0.2, 0.6, 0.2], [0.1, 0.8, 0.1]])
+    kernels = [np.outer(own, own) for own in weights]
+    expected = sum(
+        np.stack([fftconvolve(layers[n, :, :, k], kernels[n], mode="valid") for k in range(3)], axis=2)
+        for n in range(2)
+    )
+    np.testing.assert_allclose(np.asarray(blur_layers(jnp.asarray(layers), jnp.asarray(weights))), expected, rtol=1e-12)
+    shares = tuple((jnp.asarray(1.0), jnp.asarray(own)) for own in weights)
+    found = blur_separable(jnp.asarray(layers[0]), shares)
+    both = sum(
+        np.stack([fftconvolve(layers[0, :, :, k], own, mode="valid") for k in range(3)], axis=2) for own in kernels
+    )
+    np.testing.assert_allclose(np.asarray(found), both, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["fwhm", "beta"])
+def test_images_are_differentiable_in_their_widths(name):
+    """Against finite differences, for a Moffat that depends on wavelength."""
+    psf, parameters = build(**CHROMATIC)
+    values = {"fwhm": parameters.fwhm, "beta": parameters.beta}
+    weights = jnp.asarray(np.random.default_rng(5).normal(size=(2 * psf.reach + 1,) * 2))
+
+    def weighted(value):
+        changed = PSFParameters(**{**values, name: value})
+        return (psf.image_at(changed, jnp.asarray(6100.0)) * weights).sum()
+
+    gradient = jax.grad(weighted)(values[name])
+    for number in range(3):
+        step = np.zeros(3)
+        step[number] = 1e-6
+        difference = (weighted(values[name] + step) - weighted(values[name] - step)) / 2e-6
+        np.testing.assert_allclose(gradient[number], difference, rtol=1e-6, atol=1e-9)
+    assert float(gradient[2]) == 0.0  # 6100 Angstrom lies between the first two
+
+
+def test_moffat_of_no_width_is_one_spaxel():
+    image = moffat_image(jnp.asarray(0.0), jnp.asarray(2.5), 3)
+    np.testing.assert_allclose(np.asarray(image), np.pad([[1.0]], 3), atol=1e-12)
+    gradient = jax.jacobian(moffat_image)(jnp.asarray(0.0), jnp.asarray(2.5), 3)
+    assert np.isfinite(np.asarray(gradient)).all()
+
+
+def test_node_shares_interpolate():
+    shares = np.asarray(node_shares(jnp.asarray([0.0, 1.0, 1.5, 4.0, 9.0]), jnp.asarray([1.0, 2.0, 4.0])))
+    np.testing.assert_allclose(shares, [[1, 0, 0], [1, 0, 0], [0.5, 0.5, 0], [0, 0, 1], [0, 0, 1]])

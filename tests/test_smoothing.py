@@ -1,0 +1,186 @@
+"""Deposit `smoothed`: light, centroid and width of a star are what its smoothing length says."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
+from rubix_like.cube import white_light
+from rubix_like.smoothing import DEPOSIT_SIGMA, WidthClasses
+
+ARCSEC_PER_KPC = 0.9892393
+PIXEL = 0.2
+SIGMA = 0.2739
+
+
+def configuration(**changes):
+    return load_config(
+        {
+            "observation": {"redshift": 0.05, "align": "none"},
+            "instrument": {
+                "name": "muse",
+                "fov": "9 arcsec",
+                "psf": None,
+                "lsf": None,
+                "wavelength": {"start": 5000, "stop": 5020, "step": "10 Angstrom"},
+            },
+            "engine": {
+                "method": "direct",
+                "precision": "float64",
+                "deposit": "smoothed",
+                "smoothing": {"largest": "0.9 arcsec"},
+            },
+        },
+        changes,
+    )
+
+
+def galaxy_of(position, sigma):
+    """Stars at `position` (N, 3) kpc whose widths on the sky are `sigma` (N,) arcsec."""
+    position = np.asarray(position, dtype=float)
+    n = len(position)
+    return Galaxy(
+        Stars(
+            position=position,
+            velocity=np.random.default_rng(1).normal(0, 60, (n, 3)),
+            initial_mass=np.full(n, 1e7),
+            log_age=np.full(n, 9.5),
+            metallicity=np.full(n, 0.02),
+            smoothing_length=np.broadcast_to(np.asarray(sigma, dtype=float), n) / SIGMA / ARCSEC_PER_KPC,
+        )
+    )
+
+
+def moments(light):
+    rows, columns = (np.arange(n) - (n - 1) / 2 for n in light.shape)
+    total = light.sum()
+    x, y = light.sum(axis=0) @ columns / total, light.sum(axis=1) @ rows / total
+    return total, (x, y), (light.sum(axis=0) @ (columns - x) ** 2 / total, light.sum(axis=1) @ (rows - y) ** 2 / total)
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.1, 0.17, 0.3, 0.55, 0.9])
+def test_a_star_is_as_wide_as_its_smoothing_length(sigma):
+    """Its width exactly (to the 0.1 % of light cut off), but never below that of the deposit, half a spaxel."""
+    stars = galaxy_of([(0.1, -0.23, 0.0), (0.13, -0.21, 0.0)], [sigma, sigma])
+    stars_and_widest = Galaxy(jax.tree.map(lambda leaf: leaf, stars.stars))
+    cube = Pipeline.from_config(configuration(), stars)(stars_and_widest)
+    point = Pipeline.from_config(configuration(**{"engine.deposit": "tsc"}), stars)(stars)
+    total, centre, variances = moments(white_light(cube))
+    assert total == pytest.approx(white_light(point).sum(), rel=1e-6)
+    expected = np.array([-0.115, -0.22]) * ARCSEC_PER_KPC / PIXEL
+    np.testing.assert_allclose(centre, expected, atol=1e-3)
+    spread = np.array([0.015, 0.01]) * ARCSEC_PER_KPC / PIXEL
+    np.testing.assert_allclose(np.sqrt(variances - spread**2) * PIXEL, max(sigma, DEPOSIT_SIGMA * PIXEL), rtol=0.01)
+
+
+@pytest.mark.parametrize("method", ["direct", "basis"])
+def test_light_is_kept_to_rounding(method):
+    """Of stars that are all well inside, whatever their widths; and by each method."""
+    rng = np.random.default_rng(2)
+    galaxy = galaxy_of(rng.uniform(-0.5, 0.5, (50, 3)), 10 ** rng.uniform(-2, -0.05, 50))
+    flux = {}
+    for deposit in ("nearest", "smoothed"):
+        config = configuration(**{"engine.deposit": deposit, "engine.method": method})
+        flux[deposit] = np.asarray(Pipeline.from_config(config, galaxy)(galaxy).flux).sum(axis=(0, 1))
+    np.testing.assert_allclose(flux["smoothed"], flux["nearest"], rtol=1e-6)
+
+
+def test_single_precision_keeps_the_light_too():
+    rng = np.random.default_rng(2)
+    galaxy = galaxy_of(rng.uniform(-0.5, 0.5, (300, 3)), 10 ** rng.uniform(-2, -0.05, 300))
+    found = [
+        np.asarray(
+            Pipeline.from_config(configuration(**{"engine.precision": "float32", "engine.deposit": deposit}), galaxy)(
+                galaxy
+            ).flux,
+            dtype=np.float64,
+        ).sum(axis=(0, 1))
+        for deposit in ("nearest", "smoothed")
+    ]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+
+
+def test_light_from_outside_the_field_shines_in():
+    """As in a larger field."""
+    galaxy = galaxy_of([(5.1, 0.3, 0.0), (0.0, 0.0, 0.0)], 0.7)
+    small, large = (
+        white_light(Pipeline.from_config(configuration(**{"instrument.fov": fov}), galaxy)(galaxy)) for fov in (9, 13)
+    )
+    np.testing.assert_allclose(small, large[10:-10, 10:-10], rtol=1e-9, atol=1e-12 * large.max())
+    assert small[:, :5].sum() > 0
+
+
+@pytest.mark.parametrize("method", ["direct", "basis"])
+def test_gradients_are_finite_differences(method):
+    """Of positions and smoothing lengths."""
+    rng = np.random.default_rng(3)
+    galaxy = galaxy_of(rng.uniform(-2, 2, (12, 3)), rng.uniform(0.12, 0.8, 12))
+    pipeline = Pipeline.from_config(configuration(**{"engine.method": method, "instrument.fov": "5 arcsec"}), galaxy)
+    weights = jnp.asarray(rng.normal(size=(25, 25, 3)))
+
+    @jax.jit
+    def weighted(stars):
+        return (pipeline(Galaxy(stars)).flux * weights).sum()
+
+    gradient = jax.grad(weighted)(galaxy.stars)
+    for name, index in (
+        ("position", (0, 0)),
+        ("position", (5, 1)),
+        ("smoothing_length", (3,)),
+        ("smoothing_length", (7,)),
+    ):
+        values = {field: np.array(value) for field, value in vars(galaxy.stars).items() if value is not None}
+        sides = []
+        for sign in (1, -1):
+            values[name][index] += sign * 1e-5
+            sides.append(float(weighted(Stars(**values))))
+            values[name][index] -= sign * 1e-5
+        found = float(np.asarray(getattr(gradient, name))[index])
+        assert found == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-5, abs=1e-8 * abs(sides[0]))
+        assert found != 0
+
+
+def test_any_number_of_devices_gives_the_same():
+    rng = np.random.default_rng(4)
+    galaxy = galaxy_of(rng.uniform(-2, 2, (37, 3)), rng.uniform(0.05, 0.5, 37))
+    one, eight = (
+        np.asarray(Pipeline.from_config(configuration(), galaxy, mesh=make_mesh(n))(galaxy).flux) for n in (1, 8)
+    )
+    np.testing.assert_allclose(one, eight, rtol=1e-10, atol=1e-12 * one.max())
+
+
+def test_too_wide_stars_are_limited_and_said():
+    galaxy = galaxy_of([(0, 0, 0), (0, 0, 0)], [0.3, 5.0])
+    pipeline = Pipeline.from_config(configuration(), galaxy)
+    assert any(
+        "1 stars are smoothed with a sigma of 0.9 arcsec instead of up to 5 arcsec" in note for note in pipeline.notes
+    )
+    widths = pipeline.tables.grid.widths
+    assert float(widths.sigma[-1]) * PIXEL == pytest.approx(0.9)
+
+
+def test_stars_without_widths_are_refused():
+    stars = vars(galaxy_of([(0, 0, 0)], 0.3).stars)
+    bare = Galaxy(Stars(**{**stars, "smoothing_length": None}))
+    with pytest.raises(ConfigError, match=r"engine.deposit: expected stars with a smoothing_length .* got none"):
+        Pipeline.from_config(configuration(), bare)
+    with pytest.raises(ConfigError, match="got no galaxy"):
+        Pipeline.from_config(configuration())
+    pipeline = Pipeline.from_config(configuration(), galaxy_of([(0, 0, 0)], 0.3))
+    with pytest.raises(ValueError, match=r"stars\.smoothing_length: expected one per star"):
+        pipeline(bare)
+
+
+def test_shares_keep_light_and_variance():
+    classes = WidthClasses(np.array([0.5, 0.7, 1.0, 1.4]), np.asarray(1.0), 6)
+    sigma = np.array([0.1, 0.5, 0.6, 0.7, 0.99, 1.2, 1.4, 3.0])
+    layer, share = (np.asarray(part) for part in classes.shares(jnp.asarray(sigma)))
+    np.testing.assert_allclose(share.sum(axis=1), 1.0)
+    assert (share >= 0).all()
+    variance = (share * np.asarray(classes.sigma)[layer] ** 2).sum(axis=1)
+    np.testing.assert_allclose(variance, np.clip(sigma, 0.5, 1.4) ** 2, rtol=1e-12)
+    one = WidthClasses(np.array([0.5]), np.asarray(1.0), 0)
+    layer, share = (np.asarray(part) for part in one.shares(jnp.asarray(sigma)))
+    assert (layer == 0).all()
+    np.testing.assert_allclose(share.sum(axis=1), 1.0)
