@@ -70,23 +70,23 @@ def line_spread_sigmas(fwhm: Bins, widths: Bins, includes_pixel: bool) -> tuple[
 
 def _primary(cube: Cube) -> tuple[Card, ...]:
     """Our cards, but the telescope and instrument by which programs know MaNGA's files; the real ones are SIM..."""
-    meta, pixels = cube.meta, cube.wcs_cards
-    centre = {keyword: value for keyword, value, _ in pixels if keyword in ("CRVAL1", "CRVAL2")}
+    run = primary_cards(cube)
+    known = {keyword: value for keyword, value, _ in (*run, *cube.wcs_cards)}
     names = (
         ("LAYOUT", "manga", "like a MaNGA LOGCUBE; a mock observation"),
-        ("SIMTELES", str(meta.get("telescope") or ""), "telescope that was simulated"),
-        ("SIMINSTR", str(meta.get("instrument") or ""), "instrument that was simulated"),
+        ("SIMTELES", known.get("TELESCOP", ""), "telescope that was simulated"),
+        ("SIMINSTR", known.get("INSTRUME", ""), "instrument that was simulated"),
         ("TELESCOP", TELESCOPE, "as in files of MaNGA"),
         ("INSTRUME", INSTRUMENT, "as in files of MaNGA"),
         ("MASKNAME", "MANGA_DRP3PIXMASK", "bits of MASK"),
         ("DRP3QUAL", 0, "quality bits"),
     )
     fields = (
-        (f"{place}{axis}", centre[key], f"[deg] {text} of the field's centre")
+        (f"{place}{axis}", known[key], f"[deg] {text} of the field's centre")
         for place in ("IFU", "OBJ")
         for axis, key, text in (("RA", "CRVAL1", "right ascension"), ("DEC", "CRVAL2", "declination"))
     )
-    return (*primary_cards(cube), *names, *fields)
+    return (*run, *names, *fields)
 
 
 def _flux_cards() -> tuple[Card, ...]:
