@@ -263,6 +263,7 @@ def test_a_run_writes_the_layout_of_its_configuration(tmp_path, layout):
     cube = run(config)
     header = fits.getheader(tmp_path / "cube.fits")
     assert header.get("LAYOUT", "default") == layout
+    assert header.get("SIMINSTR", header["INSTRUME"]) == "muse"
     assert cube.meta["lsf_includes_pixel"] == header["LSFPIXEL"] == config.instrument.lsf.includes_pixel
 
 

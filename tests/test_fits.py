@@ -19,6 +19,7 @@ from rubix_like.cube import Counters, Cube, Meta
 from rubix_like.cube_files import file_size, find_format, read_cube, write_cube
 from rubix_like.errors import ConfigError
 from rubix_like.meta_table import join_rows, split_rows
+from rubix_like.wcs import header_of
 
 YAML = "galaxy:\n  reader: synthetic\n  n_stars: 50000\n\nnote: 'café'  \n12\n"
 
@@ -132,6 +133,14 @@ def test_primary_cards(tmp_path):
     assert "LUMDIST" not in header
     assert "INCLIN" not in header
     assert len(header["DATE"]) == 19
+
+
+@pytest.mark.parametrize("value", [*("x" * n for n in (1, 30, 50, 60, 66, 68, 200)), "'" * 40, -1 / 3, 10**18])
+def test_cards_have_room_for_any_value(value):
+    header = header_of([("KEYWORD", value, 70 * "c")])
+    again = fits.Header.fromstring(header.tostring())
+    assert again["KEYWORD"] == value
+    assert set(again.comments["KEYWORD"]) <= {"c"}
 
 
 def test_config_table_is_readable(tmp_path):
