@@ -16,7 +16,8 @@ from rubix_like.atomic import check_writable
 from rubix_like.cache import COMPILED_LIMIT_BYTES, cache_lines, clear_cache, compiled_folder
 from rubix_like.config import RunConfig, json_schema, load_config
 from rubix_like.errors import ConfigError
-from rubix_like.listing import config_rows, instrument_rows, pipeline_rows, reader_rows, stage_rows
+from rubix_like.instrument_table import instrument_table, print_table
+from rubix_like.listing import config_rows, pipeline_rows, reader_rows, stage_rows
 from rubix_like.memory import check_memory, explained_exhaustion, format_bytes
 from rubix_like.progress import terminal_progress
 from rubix_like.quicklook import require_matplotlib, save_quicklook
@@ -76,7 +77,7 @@ def make_parser() -> argparse.ArgumentParser:
     check = _add(commands, "check", _check, "check a configuration; print sizes, memory and devices; compute nothing")
     _add_config(check)
     listing = _add(commands, "list", _list, "list what can be named in a configuration")
-    listing.add_argument("kind", choices=tuple(_LISTS))
+    listing.add_argument("kind", choices=("instruments", *_LISTS))
     _add(commands, "schema", _schema, "print the JSON schema of a configuration, for editors")
     _add_ssp(commands)
     cache = commands.add_parser("cache", help="what is kept to make later runs start sooner: info, clear")
@@ -188,12 +189,14 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _list(options: argparse.Namespace) -> None:
+    if options.kind == "instruments":
+        print_table(instrument_table())
+        return
     for name, text in _LISTS[options.kind]():
         print(f"{name:<14} {text}".rstrip())
 
 
 _LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {
-    "instruments": instrument_rows,
     "ssp": list_libraries,
     "stages": stage_rows,
     "readers": reader_rows,

@@ -57,12 +57,11 @@ def instrument_fwhm(lsf: LSFSettings, wavelength: Float[ndarray, " wave"]) -> Fl
     """FWHM of the instrument's LSF at observed wavelengths (both in Angstrom of the instrument's medium)."""
     if lsf.polynomial is not None:
         return np.polynomial.polynomial.polyval(wavelength, np.asarray(lsf.polynomial))
-    widths = lsf.fwhm or ()
-    if lsf.wavelength is None:
-        return np.full_like(wavelength, widths)
-    if lsf.resolving_power is not None:
-        return wavelength / np.interp(wavelength, lsf.wavelength, lsf.resolving_power)
-    return np.interp(wavelength, lsf.wavelength, widths)
+    values = lsf.fwhm or lsf.resolving_power or ()
+    known = (
+        np.full_like(wavelength, values) if lsf.wavelength is None else np.interp(wavelength, lsf.wavelength, values)
+    )
+    return known if lsf.resolving_power is None else wavelength / known
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("ERRFLUX", "basis_flux_error", "largest error of a template's whole flux"),
     ("LOWFLUX", "basis_lowest", "lowest flux of a template in a bin / mean"),
     ("PSFKIND", "psf_kind", "gaussian, moffat, gaussians or image"),
-    ("PSFLOST", "psf_lost", "light beyond the PSF's support, given back"),
+    ("PSFLOST", "psf_lost", "light beyond the PSF's image, given back"),
     ("NOUTLIER", "basis_outliers", "room for stars beyond the velocity nodes"),
     ("PRECISIO", "precision", "floating-point precision of the engine"),
     ("GITREV", "git_revision", "revision of the code"),

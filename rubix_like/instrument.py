@@ -6,10 +6,13 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
+from pydantic import ValidationError
 
-from rubix_like.apertures import inside_aperture
+from rubix_like.apertures import aperture_mask
 from rubix_like.config import InstrumentSettings, LSFSettings
+from rubix_like.config.messages import explain
 from rubix_like.detector import WavelengthBins
+from rubix_like.errors import ConfigError
 from rubix_like.psf import PSF
 
 
@@ -34,20 +37,12 @@ class Instrument(eqx.Module):
 
     @classmethod
     def build(cls, settings: InstrumentSettings) -> "Instrument":
-        """The instrument that checked settings describe."""
-        n_x, n_y = settings.n_spaxel_xy
-        x = (np.arange(n_x) - (n_x - 1) / 2) * settings.pixel_scale
-        y = (np.arange(n_y) - (n_y - 1) / 2) * settings.pixel_scale
-        inside = np.ones((n_y, n_x), dtype=bool)
-        if settings.aperture is not None:
-            size = settings.aperture.size
-            width, height = settings.fov if size is None else (size, size)
-            inside = inside_aperture(settings.aperture.shape, *np.meshgrid(x, y), width, height)
+        """The instrument that checked settings describe; raises ConfigError for a file that cannot be used."""
         bins = WavelengthBins.build(settings.wavelength)
         return cls(
             pixel_scale=np.asarray(settings.pixel_scale),
             psf=None if settings.psf is None else PSF.build(settings.psf, settings.pixel_scale, bins.wavelength),
-            inside=inside,
+            inside=aperture_mask(settings.aperture, settings.fov, settings.n_spaxel_xy, settings.pixel_scale),
             bins=bins,
             lsf=settings.lsf,
             name=settings.name,
@@ -70,5 +65,12 @@ class Instrument(eqx.Module):
 
 
 def load_instrument(name: str, **overrides: Any) -> Instrument:
-    """An instrument by the name of its preset or the path of its YAML, any key overridden: `fov="5 arcsec"`."""
-    return Instrument.build(InstrumentSettings.model_validate({"name": name, **overrides}))
+    """An instrument by the name of its preset or the path of its YAML, any key overridden: `fov="5 arcsec"`.
+
+    Raises ConfigError that names the key, what was expected and what came.
+    """
+    try:
+        settings = InstrumentSettings.model_validate({"name": name, **overrides})
+    except ValidationError as error:
+        raise ConfigError(explain(error, InstrumentSettings, f"instrument '{name}'")) from error
+    return Instrument.build(settings)

@@ -2,27 +2,13 @@
 
 import inspect
 
-from rubix_like.config import InstrumentSettings, load_pipeline
+from rubix_like.config import load_pipeline
 from rubix_like.readers import READERS
 from rubix_like.registry import Registry
 from rubix_like.resources import resource, resource_names
 from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES
 
 Rows = list[tuple[str, str]]
-
-
-def instrument_rows() -> Rows:
-    """Name; field, spaxel, wavelengths, source of every preset."""
-    rows = []
-    for name in resource_names("instruments"):
-        preset = InstrumentSettings.model_validate({"name": name})
-        wavelength = preset.wavelength
-        text = (
-            f"{preset.fov[0]:g} x {preset.fov[1]:g} arcsec, spaxels of {preset.pixel_scale:g} arcsec, "
-            f"{wavelength.start:g}-{wavelength.stop:g} A {wavelength.medium}; {preset.source}"
-        )
-        rows.append((name, text))
-    return rows
 
 
 def stage_rows() -> Rows:

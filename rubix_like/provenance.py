@@ -33,7 +33,7 @@ def describe_run(
     entries: dict[str, str | int | float | bool | None] = {
         "object": "" if info is None else info.name,
         "telescope": instrument.telescope,
-        "instrument": Path(instrument.name).stem,
+        "instrument": instrument.label,
         "ra": observation.ra,
         "dec": observation.dec,
         "redshift": observation.redshift,

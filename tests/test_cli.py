@@ -19,7 +19,7 @@ from astropy.io import fits
 from rubix_like import Cube, __version__
 from rubix_like.cli import main, picture_path, read_overrides
 from rubix_like.errors import ConfigError
-from rubix_like.resources import resource
+from rubix_like.resources import resource, resource_names
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -561,7 +561,7 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("instruments", ["manga", "muse"]),
+        ("instruments", ["name", *resource_names("instruments")]),
         ("ssp", ["popstar", "bc03-miles", "bc03-lr"]),
         ("stages", ["orient", "point", "stars", "psf", "aperture", "noise"]),
         ("readers", ["synthetic", "illustris"]),

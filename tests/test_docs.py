@@ -138,7 +138,7 @@ def check_yaml(block: Block, folder: Path) -> None:
         load_config({name: getattr(quickstart, name) for name in RunConfig.model_fields} | parse_yaml(block.text, ""))
     elif "paint" in keys:
         load_pipeline(str(path))
-    elif "pixel_scale" in keys:
+    elif keys & {"pixel_scale", "based_on"}:
         load_instrument(str(path))
     else:
         pytest.fail(f"neither a run, a pipeline nor an instrument: {sorted(keys)}")

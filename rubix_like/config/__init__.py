@@ -1,7 +1,7 @@
 """Configuration of a run: YAML in, checked and frozen settings out."""
 
+from rubix_like.config.aperture import ApertureSettings
 from rubix_like.config.instrument import (
-    ApertureSettings,
     InstrumentSettings,
     LSFSettings,
     WavelengthSettings,

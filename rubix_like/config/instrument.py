@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -16,19 +17,18 @@ from pydantic import (
     model_validator,
 )
 
+from rubix_like.config.aperture import ApertureSettings
+from rubix_like.config.presets import merge_layers, preset_layers
 from rubix_like.config.psf import PSFSettings, merged_psf
-from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, parse_quantity
+from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, as_tuple, one_or_many, parse_quantity
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.config.yaml_files import find_file, read_section
+from rubix_like.config.yaml_files import SUFFIXES
 from rubix_like.errors import ConfigError
-from rubix_like.resources import resource_names
 
 FIT_TOLERANCE: float = 1e-3
 """Fraction of a step (of a spaxel) by which a range may fall short of its last bin (spaxel) and still hold it."""
 
 STEP_UNITS: dict[str, str] = {"linear": "Angstrom", "log": "dex"}
-
-_MERGED_SECTIONS = {"wavelength": lambda preset, override: {**preset, **override}, "psf": merged_psf}
 
 
 def _whole(count: float) -> int:
@@ -41,30 +41,16 @@ def _require_only(*names: str) -> ConfigDict:
     return ConfigDict(json_schema_extra=lambda schema: schema.update(required=list(names)))
 
 
-def _one_or_many(schema: dict[str, Any]) -> WithJsonSchema:
-    quantity = [{"type": "number"}, {"type": "string"}]
-    return WithJsonSchema({"anyOf": [*quantity, {"type": "array", "items": {"anyOf": quantity}, **schema}]})
-
-
 def _both_sides(value: object) -> object:
     return value if isinstance(value, list | tuple) else (parse_quantity(value, "arcsec"),) * 2
 
 
-def _as_tuple(value: object) -> object:
-    return value if isinstance(value, list | tuple) else (parse_quantity(value, "Angstrom"),)
-
-
 PositiveAngstrom = Annotated[Angstrom, Field(gt=0)]
-Sides = Annotated[tuple[Arcsec, Arcsec], BeforeValidator(_both_sides), _one_or_many({"minItems": 2, "maxItems": 2})]
-Widths = Annotated[tuple[PositiveAngstrom, ...], BeforeValidator(_as_tuple), _one_or_many({"minItems": 1})]
-
-
-class ApertureSettings(AbstractSettings):
-    """Part of the field that sees the sky; spaxels outside are masked, after the PSF."""
-
-    shape: Literal["rectangle", "circle", "hexagon"]
-    size: Annotated[Arcsec, Field(gt=0)] | None = None
-    """Side of the rectangle, diameter of the circle, corner to corner of the hexagon in arcsec; null: the field."""
+Sides = Annotated[tuple[Arcsec, Arcsec], BeforeValidator(_both_sides), one_or_many({"minItems": 2, "maxItems": 2})]
+Widths = Annotated[tuple[PositiveAngstrom, ...], BeforeValidator(as_tuple), one_or_many({"minItems": 1})]
+ResolvingPowers = Annotated[
+    tuple[Annotated[Number, Field(gt=0)], ...], BeforeValidator(as_tuple), one_or_many({"minItems": 1})
+]
 
 
 class WavelengthSettings(AbstractSettings):
@@ -107,26 +93,27 @@ class WavelengthSettings(AbstractSettings):
 
 
 class LSFSettings(AbstractSettings):
-    """Width of the line spread function (Gaussian), stated in one of four ways.
+    """Width of the line spread function (Gaussian), stated in one of five ways.
 
-    `polynomial` (FWHM in Angstrom, coefficients of ascending powers of the wavelength in Angstrom), one `fwhm`, or a
-    table of `wavelength` with `fwhm` or `resolving_power` (wavelength / FWHM), linear between and constant beyond.
-    Wavelengths are observed ones, in the instrument's medium.
+    `polynomial` (FWHM in Angstrom, coefficients of ascending powers of the wavelength in Angstrom), one `fwhm`, one
+    `resolving_power` (wavelength / FWHM), or a table of `wavelength` with `fwhm` or `resolving_power`, linear between
+    and constant beyond. Wavelengths are observed ones, in the instrument's medium.
     """
 
     polynomial: Annotated[tuple[Number, ...], Field(min_length=1)] | None = None
     wavelength: Annotated[tuple[PositiveAngstrom, ...], Field(min_length=2)] | None = None
     fwhm: Widths | None = None
-    resolving_power: Annotated[tuple[Annotated[Number, Field(gt=0)], ...], Field(min_length=2)] | None = None
+    resolving_power: ResolvingPowers | None = None
     includes_pixel: StrictBool = False
     """Whether the width was measured on binned lines, so that it holds the bin's own width too."""
 
     @model_validator(mode="after")
     def _check_one_way(self) -> "LSFSettings":
         given = {name for name in ("polynomial", "wavelength", "fwhm", "resolving_power") if getattr(self, name)}
-        if given not in ({"polynomial"}, {"fwhm"}, {"wavelength", "fwhm"}, {"wavelength", "resolving_power"}):
+        if len(given - {"wavelength"}) != 1 or given == {"polynomial", "wavelength"}:
             raise ValueError(
-                "expected exactly one of: polynomial; fwhm; wavelength and fwhm; wavelength and resolving_power; got "
+                "expected exactly one of: polynomial; fwhm; resolving_power; wavelength and fwhm; wavelength and "
+                "resolving_power; got "
                 f"{' and '.join(sorted(given)) or 'none'} (an lsf section replaces the preset's whole one)"
             )
         values = self.fwhm or self.resolving_power or ()
@@ -143,13 +130,15 @@ class InstrumentSettings(AbstractSettings):
     """An integral-field spectrograph: `name` is a preset (or the path of a .yaml file), other keys override it.
 
     `wavelength` and `psf` are merged with the preset's key by key, every other key replaces the preset's value;
-    `psf: null` and `lsf: null` switch them off. A section that states every key, as a recorded run does, needs no
-    preset file.
+    `psf: null` and `lsf: null` switch them off. A preset may be `based_on` another, and so may a section with a name
+    of its own. A section that states every key, as a recorded run does, needs no preset file.
     """
 
     model_config = _require_only("name")
 
     name: str
+    based_on: str | None = None
+    """The preset (or the path of a .yaml file) that holds what is not stated here; null once it has been read."""
     telescope: str = ""
     description: str = ""
     source: str = ""
@@ -190,6 +179,12 @@ class InstrumentSettings(AbstractSettings):
         return self
 
     @property
+    def label(self) -> str:
+        """The name for headers: that of the preset, or of the file without its folder and suffix."""
+        path = Path(self.name)
+        return path.stem if path.suffix in SUFFIXES else self.name
+
+    @property
     def n_spaxel_xy(self) -> tuple[int, int]:
         """(n_x, n_y): the whole spaxels that fit in the field."""
         return _whole(self.fov[0] / self.pixel_scale), _whole(self.fov[1] / self.pixel_scale)
@@ -201,29 +196,20 @@ def is_complete(section: Mapping[str, Any]) -> bool:
 
 
 def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
-    """The preset called `section["name"]` overridden by `section`; raises ConfigError if there is no such preset."""
-    name = section.get("name")
-    if not isinstance(name, str):
-        known = ", ".join(resource_names("instruments"))
-        raise ConfigError(f"expected the key 'name': one of {known}, or the path of a .yaml file; got {name!r}")
-    if is_complete(section):
-        return dict(section)
-    preset = read_section(find_file("instruments", name))
-    merged = {**preset, **section}
-    for key, merge in _MERGED_SECTIONS.items():
-        if isinstance(preset.get(key), Mapping) and isinstance(section.get(key), Mapping):
-            merged[key] = merge(preset[key], section[key])
-    _check_step_given(preset.get("wavelength"), section.get("wavelength"))
-    return merged
+    """The preset that `section` names (`based_on`, else `name`) overridden by `section`.
+
+    Raises ConfigError if there is no such preset, or where an override leaves `wavelength.step` without its unit.
+    """
+    layers = preset_layers(section, frozenset(InstrumentSettings.model_fields))
+    return merge_layers(layers, {"wavelength": merged_wavelength, "psf": merged_psf})
 
 
-def _check_step_given(preset: object, override: object) -> None:
-    """Refuse to read the preset's step in another unit."""
-    if not (isinstance(preset, Mapping) and isinstance(override, Mapping)) or "step" in override:
-        return
+def merged_wavelength(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
+    """The preset's bins overridden key by key; refuses to read the preset's step in another unit."""
     sampling = override.get("sampling")
-    if sampling in STEP_UNITS and sampling != preset.get("sampling", "linear"):
+    if "step" not in override and sampling in STEP_UNITS and sampling != preset.get("sampling", "linear"):
         raise ConfigError(
             f"wavelength.sampling: {sampling} changes the unit of wavelength.step to {STEP_UNITS[sampling]}; "
             f"expected wavelength.step beside it, got none"
         )
+    return {**preset, **override}

@@ -52,8 +52,8 @@ def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, 
         raise ConfigError(f"override '{key}': expected a dotted key such as observation.redshift")
     if isinstance(value, str):
         value = parse_yaml(value, f"override '{key}={value}'")
-    if key == "instrument.name":
-        _check_new_name(sections.get("instrument"), value)
+    if key in {"instrument.name", "instrument.based_on"}:
+        _check_new_name(sections.get("instrument"), key.removeprefix("instrument."), value)
     result = dict(sections)
     section = result
     for depth, name in enumerate(parents, start=1):
@@ -74,11 +74,11 @@ def _as_section(value: object, name: str, key: str) -> dict[str, Any]:
     raise ConfigError(f"override '{key}': expected '{name}' to be a section, got the value {value!r}")
 
 
-def _check_new_name(section: object, name: object) -> None:
+def _check_new_name(section: object, key: str, name: object) -> None:
     """Refuse to call a fully recorded instrument by another name: its values would stay those of the old one."""
     values = section.model_dump() if isinstance(section, BaseModel) else section
-    if isinstance(values, Mapping) and is_complete(values) and values["name"] != name:
+    if isinstance(values, Mapping) and is_complete(values) and values[key] != name:
         raise ConfigError(
-            f"override 'instrument.name={name}': the configuration records every value of '{values['name']}', which "
+            f"override 'instrument.{key}={name}': the configuration records every value of '{values['name']}', which "
             f"would stay; expected the whole section, 'instrument={{name: {name}}}'"
         )

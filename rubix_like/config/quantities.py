@@ -100,6 +100,17 @@ def _as_quantity(value: object) -> units.Quantity:
     return float(match[1]) * units.Unit(match[2])
 
 
+def as_tuple(value: object) -> object:
+    """A value that may also be given alone as the list that a setting holds; lists and null pass."""
+    return value if isinstance(value, list | tuple) or value is None else (value,)
+
+
+def one_or_many(schema: dict[str, Any]) -> WithJsonSchema:
+    """JSON schema of one quantity or a list of them, the list's length limited by `schema`."""
+    quantity = [{"type": "number"}, {"type": "string"}]
+    return WithJsonSchema({"anyOf": [*quantity, {"type": "array", "items": {"anyOf": quantity}, **schema}]})
+
+
 _NUMERIC_TEXT = {"type": "string", "description": "numeric text, e.g. '1e5'"}
 
 Number = Annotated[float, BeforeValidator(parse_number), WithJsonSchema({"anyOf": [{"type": "number"}, _NUMERIC_TEXT]})]
