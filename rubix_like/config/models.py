@@ -23,8 +23,8 @@ from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Km
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.cosmology import find_cosmology
+from rubix_like.cube_files import Layout, check_layout, find_format
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.fits import SUFFIXES
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 
 
@@ -139,14 +139,9 @@ class OutputSettings(AbstractSettings):
     """What is written."""
 
     path: Path = Path("cube.fits")
-    """A .fits or .fits.gz file."""
-
-    @field_validator("path")
-    @classmethod
-    def _check_suffix(cls, value: Path) -> Path:
-        if not value.name.lower().endswith(SUFFIXES):
-            raise ValueError(f"expected a path that ends in .fits or .fits.gz, got '{value}'")
-        return value
+    """A .fits or .fits.gz file; in the default layout also HDF5, .h5 or .hdf5."""
+    layout: Layout = "default"
+    """`default` for most programs; `manga`: like a MaNGA LOGCUBE; `hsim`: a scene for HSIM."""
 
 
 @runtime_checkable
@@ -208,6 +203,14 @@ class RunConfig(AbstractSettings):
     def _check_pipeline(cls, value: str) -> str:
         load_pipeline(value)
         return value
+
+    @model_validator(mode="after")
+    def _check_layout(self) -> "RunConfig":
+        bins = self.instrument.wavelength
+        chosen = find_format(self.output.path, self.output.layout)
+        noise = self.noise is not None
+        check_layout(chosen, self.output.layout, noise=noise, medium=bins.medium, sampling=bins.sampling)
+        return self
 
     @property
     def resolved_align(self) -> Literal["stars", "none"]:
