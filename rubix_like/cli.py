@@ -19,6 +19,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.instrument_table import instrument_table, print_table
 from rubix_like.listing import config_rows, pipeline_rows, reader_rows, stage_rows
 from rubix_like.memory import check_memory, explained_exhaustion, format_bytes
+from rubix_like.output import output_files
 from rubix_like.progress import terminal_progress
 from rubix_like.quicklook import require_matplotlib, save_quicklook
 from rubix_like.resources import cache_directory
@@ -155,17 +156,18 @@ def _set_up_jax(precision: str) -> None:
 def _run(options: argparse.Namespace) -> None:
     config = _load(options)
     path = Path(config.output.path if options.output is None else options.output).expanduser()
-    picture = picture_path(path) if options.plot else None
+    picture = picture_path(output_files(config, path)[-1].path) if options.plot else None
     if picture is not None:
         _check_picture(picture)
     progress = terminal_progress()
-    cube = compute(config, path, progress)
+    cube, path, others = compute(config, path, progress)
     if picture is not None:
         with progress.step("plot", f"drawing {picture}"):
             save_quicklook(cube, picture)
+    pointings = [f"Pointing written to {other}" for other in others]
     notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
     pictures = [] if picture is None else [f"Picture: {picture}"]
-    print(*summary_lines(cube, path, progress.timings), *notes, *pictures, sep="\n")
+    print(*pointings, *summary_lines(cube, path, progress.timings), *notes, *pictures, sep="\n")
 
 
 def picture_path(path: Path) -> Path:

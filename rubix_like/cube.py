@@ -112,9 +112,11 @@ class Cube(eqx.Module):
     | mean_v_los | (y, x) or None | km/s, light-weighted, + receding; NaN where no light; not kept in files |
     | counters | Counters or None | |
     | medium, sampling | static | "air" or "vacuum"; "linear" or "log" |
-    | meta | static | `ra`, `dec` (deg, of the field's centre) and what `rubix_like.fits.META_CARDS` lists |
+    | meta | static | `ra`, `dec` (deg, of the field's centre), `field_angle` (deg, of +y, North through East), and |
+    | | | what `rubix_like.fits.META_CARDS` lists |
 
-    Row y = 0 is South, column x = 0 is East. The constructor checks shapes only: flux may be a tracer.
+    Row y = 0 is South, column x = 0 is East, where the field is not turned. The constructor checks
+    shapes only: flux may be a tracer.
     """
 
     flux: Voxels
@@ -162,10 +164,10 @@ class Cube(eqx.Module):
     def wcs_cards(self) -> tuple[Card, ...]:
         """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
         n_y, n_x, _ = np.shape(self.flux)
-        ra, dec = (float(self.meta.get(key) or 0.0) for key in ("ra", "dec"))
+        centre_and_angle = (float(self.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
         edges = np.asarray(self.wave_edges, dtype=np.float64)
         return (
-            *celestial_cards(n_x, n_y, self.pixel_scale, ra, dec),
+            *celestial_cards(n_x, n_y, self.pixel_scale, *centre_and_angle),
             *spectral_cards(np.asarray(self.wavelength, dtype=np.float64), edges, self.medium, self.sampling),
         )
 

@@ -35,6 +35,7 @@ def describe_run(
         "instrument": instrument.label,
         "ra": observation.ra,
         "dec": observation.dec,
+        "field_angle": observation.field_angle,
         "redshift": observation.redshift,
         "luminosity_distance": setup.luminosity_distance,
         "cosmology": observation.cosmology if observation.distance is None else "explicit distance",

@@ -29,7 +29,9 @@ def summary_lines(cube: Cube, path: str | Path, timings: Mapping[str, float]) ->
     are not zero; masses are shares of the stars' birth mass.
     """
     path = Path(path)
-    lines = [f"Cube written to {path}", _size_line(cube), _flux_line(cube), *accuracy_lines(cube.meta)]
+    n_pointings = cube.meta.get("n_pointings")
+    what = "Cube" if n_pointings is None else f"Mosaic of {n_pointings} pointings"
+    lines = [f"{what} written to {path}", _size_line(cube), _flux_line(cube), *accuracy_lines(cube.meta)]
     lines.extend(_mask_lines(cube))
     if cube.counters is not None:
         lines.extend(_counter_lines(cube.counters))

@@ -54,7 +54,7 @@ def test_the_quickstart_is_the_documented_block(tmp_path):
     assert config.instrument.fov == (5.0, 5.0)
     assert config.engine.model_dump() == {
         "method": "auto", "tolerance": 1e-3, "deposit": "nearest", "chunk": 8192, "precision": "float32",
-        "velocity_range": None,
+        "velocity_range": None, "smoothing": {"sigma": 0.2739, "largest": None},
     }  # fmt: skip
     assert (config.noise, config.devices.data, config.output.path) == (None, "all", Path("cube.fits"))
 
@@ -128,7 +128,7 @@ def test_numeric_text_is_a_number():
         ({"observation.align": "star"}, ["expected one of stars, none, got 'star'; did you mean 'stars'?"]),
         ({"observation": None}, ["observation: expected a section", "got null"]),
         ({"engine.method": "bases"}, ["engine.method: expected one of auto, basis, direct, got 'bases'"]),
-        ({"engine.deposit": "csi"}, ["expected one of nearest, cic, tsc, got 'csi'; did you mean 'cic'?"]),
+        ({"engine.deposit": "csi"}, ["expected one of nearest, cic, tsc, smoothed, got 'csi'; did you mean 'cic'?"]),
         ({"engine.precision": "float16"}, ["expected one of float32, float64"]),
         ({"engine.chunk": 0}, ["engine.chunk: expected a number >= 1, got 0"]),
         ({"engine.chunk": True}, ["engine.chunk: expected a whole number, got True"]),

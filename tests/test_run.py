@@ -9,8 +9,9 @@ from astropy.io import fits
 
 from rubix_like import ConfigError, Cube, load_config, run
 from rubix_like.memory import format_bytes
+from rubix_like.output import output_files
 from rubix_like.progress import Progress
-from rubix_like.run import check_lines, compute, expected_file_size, expected_truth_size, prepare
+from rubix_like.run import check_lines, compute, prepare
 
 INSTRUMENT = {"name": "muse", "fov": "2 arcsec", "wavelength": {"start": 4900, "stop": 5000}, "psf": None, "lsf": None}
 
@@ -70,7 +71,8 @@ def test_expected_size_is_that_of_the_file(folder, noise):
     changed = settings(noise=noise, instrument={**INSTRUMENT, "fov": "10 arcsec"})
     run(changed, "cube.fits")
     size = Path("cube.fits").stat().st_size
-    assert size <= expected_file_size(load_config(changed)) < 1.15 * size
+    (file,) = output_files(load_config(changed), Path("cube.fits"))
+    assert size <= file.n_bytes < 1.15 * size
 
 
 def test_the_truth_has_a_file_of_its_own(folder):
@@ -93,8 +95,9 @@ def test_the_truth_has_a_file_of_its_own(folder):
         assert header["NOISMOD"].startswith("Poisson (source, sky, dark)")
     run(exposed, "cube.FITS")
     size = Path("cube_truth.FITS").stat().st_size
-    assert size <= expected_truth_size(load_config(exposed)) < 1.15 * size
-    assert expected_truth_size(load_config(settings())) == 0
+    (file,) = output_files(load_config(exposed), Path("cube.FITS"))
+    assert size <= file.truth_bytes < 1.15 * size
+    assert output_files(load_config(settings()), Path("cube.fits"))[0].truth_bytes == 0
 
 
 def test_both_files_are_looked_at_before_the_run(folder):
@@ -107,7 +110,7 @@ def test_a_check_tells_of_the_second_file(folder):
     kept = load_config(settings(noise={"signal_to_noise": 5, "keep_truth": True}))
     lines = check_lines(prepare(kept, Progress()))
     assert [line for line in lines if line.startswith("truth ")] == [
-        f"truth       {format_bytes(expected_truth_size(kept))}, in a second file"
+        f"truth       {format_bytes(output_files(kept, Path('cube.fits'))[0].truth_bytes)}, in files of their own (_truth)"
     ]
 
 

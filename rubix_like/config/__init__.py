@@ -19,6 +19,7 @@ from rubix_like.config.models import (
 )
 from rubix_like.config.noise import ExposureSettings, NoiseSettings
 from rubix_like.config.pipeline import PipelineSettings, StageSettings, load_pipeline
+from rubix_like.config.pointings import PointingSettings
 from rubix_like.config.psf import PSFComponent, PSFSettings
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "PSFComponent",
     "PSFSettings",
     "PipelineSettings",
+    "PointingSettings",
     "RunConfig",
     "SSPSettings",
     "StageSettings",
