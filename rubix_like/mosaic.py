@@ -41,17 +41,26 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     pointing's light is conserved. Var_j = sum w^2 a^2 Var / (sum w a)^2; covariances between neighbours are not kept.
 
     Flagged voxels are used only where there is no good one, and the flags stand only there; spaxels that are covered to
-    less than half are flagged as outside the aperture. `mean_v_los` is averaged with the white light as weight,
-    `counters` is None. Raises ValueError for cubes that differ in more than place, angle and size.
+    less than half are flagged as outside the aperture. `mean_v_los` is averaged with the white light as weight, `truth`
+    as the flux; `counters` and `maps` are None. Raises ValueError for cubes that differ in more than place, angle and
+    size.
     """
     _check_alike(cubes)
     first = cubes[0]
     grid, layers = _layers(cubes)
     flux, variance, mask = _combined(layers, grid.n_y * grid.n_x)
+    truth = None
+    if all(cube.truth is not None for cube in cubes):
+        noiseless = [
+            np.asarray(cube.truth).reshape(layer.flux.shape) for cube, layer in zip(cubes, layers, strict=True)
+        ]
+        swapped = [layer._replace(flux=own) for layer, own in zip(layers, noiseless, strict=True)]
+        truth = _combined(swapped, grid.n_y * grid.n_x)[0]
     shape = (grid.n_y, grid.n_x, -1)
     return Cube(
         flux=flux.reshape(shape),
         variance=None if variance is None else variance.reshape(shape),
+        truth=None if truth is None else truth.reshape(shape),
         mask=mask.reshape(shape),
         mean_v_los=_mean_velocity(cubes, [layer.overlap for layer in layers], grid),
         meta=first.meta.replace(**_place(grid), n_pointings=len(cubes)),

@@ -7,19 +7,31 @@ from rubix_like.config import RunConfig
 from rubix_like.fits import SUFFIXES, file_size
 from rubix_like.mosaic_grid import Field, grid_around
 from rubix_like.pointing import pointings_of
+from rubix_like.truth import truth_path
 
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A cube that a run will write, of n_y x n_x spaxels; `truth_bytes`: of the noiseless one beside it, 0 for none."""
+    """A cube that a run will write, of n_y x n_x spaxels, and the noiseless one beside it (null: none)."""
 
     path: Path
     n_y: int
     n_x: int
     n_wave: int
     n_bytes: int
-    is_mosaic: bool = False
+    truth: Path | None = None
     truth_bytes: int = 0
+    is_mosaic: bool = False
+
+    @property
+    def all_bytes(self) -> int:
+        """Bytes of all its files."""
+        return self.n_bytes + self.truth_bytes
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """All its files."""
+        return (self.path,) if self.truth is None else (self.path, self.truth)
 
     @property
     def n_voxel(self) -> int:
@@ -56,13 +68,14 @@ def pointing_path(path: Path, name: str) -> Path:
 def cube_bytes(config: RunConfig, n_voxel: int) -> int:
     """Bytes of a cube on the host: flux and mask, with noise the variance, and the truth where it is kept."""
     flux = 8 if config.engine.precision == "float64" else 4
-    noise = 0 if config.noise is None else 1 + config.noise.keep_truth
-    return n_voxel * (flux * (1 + noise) + 4)
+    n_arrays = 1 if config.noise is None else 2 + config.noise.keep_truth
+    return n_voxel * (flux * n_arrays + 4)
 
 
 def _file(config: RunConfig, path: Path, n_y: int, n_x: int, *, is_mosaic: bool = False) -> OutputFile:
     n_wave = config.instrument.wavelength.n_wave
-    n_bytes = file_size(n_y, n_x, n_wave, config.noise is not None)
-    kept = config.noise is not None and config.noise.keep_truth and not is_mosaic
-    truth_bytes = file_size(n_y, n_x, n_wave, noise=False) if kept else 0
-    return OutputFile(path, n_y, n_x, n_wave, n_bytes, is_mosaic, truth_bytes)
+    own = file_size(n_y, n_x, n_wave, config.noise is not None)
+    truth, truth_bytes = None, 0
+    if config.noise is not None and config.noise.keep_truth:
+        truth, truth_bytes = truth_path(path), file_size(n_y, n_x, n_wave, noise=False)
+    return OutputFile(path, n_y, n_x, n_wave, own, truth, truth_bytes, is_mosaic)

@@ -22,7 +22,7 @@ from rubix_like.progress import Progress
 from rubix_like.readers import load
 from rubix_like.ssp.catalogue import locate
 from rubix_like.summary import accuracy_lines
-from rubix_like.truth import noiseless, truth_path
+from rubix_like.truth import noiseless
 
 
 class Result(NamedTuple):
@@ -118,18 +118,15 @@ def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube]:
 def _write(cube: Cube, file: OutputFile, progress: Progress) -> None:
     with progress.step("write", f"writing {file.path}"):
         cube.write(file.path)
-        if cube.truth is not None:
-            noiseless(cube).write(truth_path(file.path))
+        if file.truth is not None:
+            noiseless(cube).write(file.truth)
 
 
 def check_output(config: RunConfig, path: Path) -> None:
     """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run."""
     files = output_files(config, check_suffix(path))
-    needed = sum(file.n_bytes + file.truth_bytes for file in files)
-    for file in files:
-        check_writable(file.path, needed)
-        if file.truth_bytes:
-            check_writable(truth_path(file.path), needed)
+    for own in (own for file in files for own in file.paths):
+        check_writable(own, sum(file.all_bytes for file in files))
 
 
 def check_lines(prepared: Prepared) -> list[str]:
@@ -168,8 +165,7 @@ def _file_lines(prepared: Prepared) -> list[str]:
     ]
     if files[-1].is_mosaic:
         lines.append(f"mosaic      {files[-1].n_y} x {files[-1].n_x} spaxels, North up; {files[-1].path}")
-    truth = sum(file.truth_bytes for file in files)
-    if truth:
-        lines.append(f"truth       {format_bytes(truth)}, in files of their own (_truth)")
     total = format_bytes(sum(file.n_bytes for file in files))
-    return [*lines, f"file        {total}" if len(files) == 1 else f"files       {len(files)}, {total} in all"]
+    lines.append(f"file        {total}" if len(files) == 1 else f"files       {len(files)}, {total} in all")
+    truth = sum(file.truth_bytes for file in files)
+    return [*lines, *([f"truth       {format_bytes(truth)}, in a second file"] if truth else [])]

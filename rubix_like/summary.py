@@ -109,6 +109,7 @@ def _noise_line(cube: Cube) -> str:
 def _opening_lines(path: Path) -> list[str]:
     name = str(path)
     return [
+        f"Look at it: rubix-like plot {shlex.quote(name)} --html",
         "Open it with:",
         f"  ds9 {shlex.quote(name + '[DATA]')}",
         f"  python: from rubix_like import Cube; cube = Cube.read({name!r})",

@@ -17,7 +17,7 @@ import pytest
 from astropy.io import fits
 
 from rubix_like import Cube, __version__
-from rubix_like.cli import main, picture_path, read_overrides
+from rubix_like.cli import main, read_overrides
 from rubix_like.errors import ConfigError
 from rubix_like.resources import resource, resource_names
 
@@ -518,14 +518,6 @@ def test_picture_that_cannot_be_written_is_refused_before_the_run(command, tmp_p
     (tmp_path / "cube.png").mkdir()
     assert_refused(command("run", "quickstart", "--plot", *SMALL), "cube.png", "it is a folder")
     assert files(tmp_path) == ["cube.png"]
-
-
-@pytest.mark.parametrize(
-    ("path", "picture"),
-    [("a/cube.fits", "a/cube.png"), ("cube.fits.gz", "cube.png"), ("my.cube.fits", "my.cube.png")],
-)
-def test_picture_path(path, picture):
-    assert picture_path(Path(path)) == Path(picture)
 
 
 def test_paths_of_configuration_and_output(command, tmp_path, monkeypatch):

@@ -78,9 +78,10 @@ def test_picture_in_a_missing_folder(tmp_path):
 def test_missing_matplotlib_names_the_extra():
     program = (
         "import sys; sys.modules['matplotlib'] = None\n"
-        "import rubix_like.quicklook as quicklook\n"
-        "try: quicklook.save_quicklook(None, 'cube.png')\n"
-        "except quicklook.ConfigError as error: print(error)\n"
+        "from rubix_like.errors import ConfigError\n"
+        "from rubix_like.quicklook import save_quicklook\n"
+        "try: save_quicklook(None, 'cube.png')\n"
+        "except ConfigError as error: print(error)\n"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "pip install 'rubix-like[plots]'" in answer.stdout
@@ -124,4 +125,5 @@ def test_summary_names_what_was_left_out(tmp_path):
     assert "5 of 15 spaxels lie outside the aperture: masked (DQ 2)" in text
     assert "Noise: S/N 50 (median of the brightest spaxel)" in text
     assert not any(line.startswith("Time") for line in lines)
+    assert f"rubix-like plot '{tmp_path / 'a cube.fits'}' --html" in text
     assert f"ds9 '{tmp_path / 'a cube.fits'}[DATA]'" in text
