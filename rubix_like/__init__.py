@@ -5,8 +5,10 @@ from rubix_like.cube import Counters, Cube
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas, Stars
 from rubix_like.instrument import Instrument, load_instrument
+from rubix_like.mosaic import make_mosaic
 from rubix_like.parameters import Parameters
 from rubix_like.pipeline import Pipeline
+from rubix_like.pointing import Pointing
 from rubix_like.readers import load_galaxy, load_galaxy_info
 from rubix_like.run import run
 from rubix_like.scene import Scene
@@ -28,6 +30,7 @@ __all__ = [
     "Parameters",
     "Pipeline",
     "Plan",
+    "Pointing",
     "RunConfig",
     "SSPLibrary",
     "Scene",
@@ -41,6 +44,7 @@ __all__ = [
     "load_instrument",
     "load_ssp",
     "make_mesh",
+    "make_mosaic",
     "particle_shardings",
     "run",
     "shard",

@@ -1,4 +1,4 @@
-"""The command `rubix-like`: run, check, list, schema, ssp, cache."""
+"""The command `rubix-like`: run, check, plot, list, schema, ssp, cache."""
 
 import argparse
 import json
@@ -19,8 +19,12 @@ from rubix_like.errors import ConfigError
 from rubix_like.instrument_table import instrument_table, print_table
 from rubix_like.listing import config_rows, pipeline_rows, reader_rows, stage_rows
 from rubix_like.memory import check_memory, explained_exhaustion, format_bytes
+from rubix_like.output import output_files
+from rubix_like.plots.choice import beside
+from rubix_like.plots.command import PLOT_HELP, add_plot_options, plot
+from rubix_like.plots.style import require_matplotlib
 from rubix_like.progress import terminal_progress
-from rubix_like.quicklook import require_matplotlib, save_quicklook
+from rubix_like.quicklook import save_quicklook
 from rubix_like.resources import cache_directory
 from rubix_like.run import check_lines, check_output, compute, prepare
 from rubix_like.ssp import describe, get, import_library, list_libraries, load_ssp
@@ -76,6 +80,7 @@ def make_parser() -> argparse.ArgumentParser:
     run.add_argument("--plot", action="store_true", help="also write a quick-look PNG beside the cube")
     check = _add(commands, "check", _check, "check a configuration; print sizes, memory and devices; compute nothing")
     _add_config(check)
+    add_plot_options(_add(commands, "plot", plot, PLOT_HELP))
     listing = _add(commands, "list", _list, "list what can be named in a configuration")
     listing.add_argument("kind", choices=("instruments", *_LISTS))
     _add(commands, "schema", _schema, "print the JSON schema of a configuration, for editors")
@@ -155,23 +160,18 @@ def _set_up_jax(precision: str) -> None:
 def _run(options: argparse.Namespace) -> None:
     config = _load(options)
     path = Path(config.output.path if options.output is None else options.output).expanduser()
-    picture = picture_path(path) if options.plot else None
+    picture = beside(output_files(config, path)[-1].path, ".png") if options.plot else None
     if picture is not None:
         _check_picture(picture)
     progress = terminal_progress()
-    cube = compute(config, path, progress)
+    cube, path, others = compute(config, path, progress)
     if picture is not None:
         with progress.step("plot", f"drawing {picture}"):
             save_quicklook(cube, picture)
+    pointings = [f"Pointing written to {other}" for other in others]
     notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
     pictures = [] if picture is None else [f"Picture: {picture}"]
-    print(*summary_lines(cube, path, progress.timings), *notes, *pictures, sep="\n")
-
-
-def picture_path(path: Path) -> Path:
-    """The PNG beside a FITS file: cube.fits or cube.fits.gz -> cube.png."""
-    name = path.name.removesuffix(".gz")
-    return path.with_name(Path(name).stem + ".png")
+    print(*pointings, *summary_lines(cube, path, progress.timings), *notes, *pictures, sep="\n")
 
 
 def _check_picture(path: Path) -> None:

@@ -19,5 +19,10 @@ SOLAR_LUMINOSITY_AT_1_MPC: float = float(
 )
 """Flux of 1 Lsun at 1 Mpc in 1e-20 erg/s/cm2 (3199.344)."""
 
+PHOTONS_AT_1_ANGSTROM: float = float(
+    (1 * CUBE_FLUX_UNIT * units.Angstrom / (constants.h * constants.c)).to_value(1 / units.s / units.m**2)
+)
+"""Photons/s/m2 of 1 Angstrom in a flux of 1e-20 erg/s/cm2 (5.034e-9); the number grows with the wavelength."""
+
 FWHM_PER_SIGMA: float = float(np.sqrt(8 * np.log(2)))
 """FWHM of a Gaussian of unit standard deviation (2.3548)."""

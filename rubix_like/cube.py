@@ -107,13 +107,16 @@ class Cube(eqx.Module):
     | wavelength, wave_edges | (wave,), (wave + 1,) | Angstrom: bin centres and edges in `medium` |
     | pixel_scale | static | arcsec per spaxel side |
     | variance | (y, x, wave) or None | square of the flux unit; None without a noise model |
+    | truth | (y, x, wave) or None | flux without its noise, where `noise.keep_truth` is true; not kept in files |
     | lsf_fwhm | (wave,) or None | Angstrom: effective LSF, library's and instrument's together |
     | mean_v_los | (y, x) or None | km/s, light-weighted, + receding; NaN where no light; not kept in files |
     | counters | Counters or None | |
     | medium, sampling | static | "air" or "vacuum"; "linear" or "log" |
-    | meta | static | `ra`, `dec` (deg, of the field's centre) and what `rubix_like.fits.META_CARDS` lists |
+    | meta | static | `ra`, `dec` (deg, of the field's centre), `field_angle` (deg, of +y, North through East), and |
+    | | | what `rubix_like.fits.META_CARDS` lists |
 
-    Row y = 0 is South, column x = 0 is East. The constructor checks shapes only: flux may be a tracer.
+    Row y = 0 is South, column x = 0 is East, where the field is not turned. The constructor checks
+    shapes only: flux may be a tracer.
     """
 
     flux: Voxels
@@ -125,6 +128,7 @@ class Cube(eqx.Module):
     lsf_fwhm: Bins | None = None
     mean_v_los: Map | None = None
     counters: Counters | None = None
+    truth: Voxels | None = None
     medium: Literal["air", "vacuum"] = eqx.field(static=True, default="vacuum")
     sampling: Literal["linear", "log"] = eqx.field(static=True, default="linear")
     meta: Meta = eqx.field(static=True, default=Meta())
@@ -136,6 +140,7 @@ class Cube(eqx.Module):
         expected = {
             "mask": shape,
             "variance": shape,
+            "truth": shape,
             "wavelength": shape[2:],
             "wave_edges": (shape[2] + 1,),
             "lsf_fwhm": shape[2:],
@@ -159,10 +164,10 @@ class Cube(eqx.Module):
     def wcs_cards(self) -> tuple[Card, ...]:
         """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
         n_y, n_x, _ = np.shape(self.flux)
-        ra, dec = (float(self.meta.get(key) or 0.0) for key in ("ra", "dec"))
+        centre_and_angle = (float(self.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
         edges = np.asarray(self.wave_edges, dtype=np.float64)
         return (
-            *celestial_cards(n_x, n_y, self.pixel_scale, ra, dec),
+            *celestial_cards(n_x, n_y, self.pixel_scale, *centre_and_angle),
             *spectral_cards(np.asarray(self.wavelength, dtype=np.float64), edges, self.medium, self.sampling),
         )
 

@@ -1,4 +1,4 @@
-"""Proper rotations: from the array's axes to the galaxy's own, and from those to the sky."""
+"""Proper rotations: from the array's axes to the galaxy's own, from those to the sky, and from the sky to a field."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -61,3 +61,13 @@ def sky_rotation(inclination: Float[Array, ""], position_angle: Float[Array, ""]
     minor = jnp.stack([-cos_pa * cos_i, sin_pa * cos_i, sin_i])
     pole = jnp.stack([cos_pa * sin_i, -sin_pa * sin_i, cos_i])
     return jnp.stack([major, minor, pole], axis=1)
+
+
+def field_rotation(field_angle: Float[Array, ""]) -> Float[Array, "3 3"]:
+    """Rotation from the sky (East, North, away) to the axes of a field (-column, row, away), the angle in degrees.
+
+    x = East cos a - North sin a, y = East sin a + North cos a: +y, up along the rows, lies at position angle a.
+    """
+    a = jnp.deg2rad(field_angle)
+    cos, sin, zero, one = jnp.cos(a), jnp.sin(a), jnp.zeros_like(a), jnp.ones_like(a)
+    return jnp.stack([jnp.stack([cos, -sin, zero]), jnp.stack([sin, cos, zero]), jnp.stack([zero, zero, one])])

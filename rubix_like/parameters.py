@@ -4,17 +4,19 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from rubix_like.config import PSFSettings, RunConfig
+from rubix_like.config import ObservationSettings, PSFSettings, RunConfig
 
 
 class ObservationParameters(eqx.Module):
     """`observation.*`: inclination and position_angle in degrees (None: the axes of the arrays are kept), offset
-    (East, North) in arcsec of the galaxy's centre from the field's, velocity_offset in km/s."""
+    (East, North) in arcsec of the galaxy's centre from the field's, velocity_offset in km/s, field_angle in degrees
+    (None: North is up)."""
 
     inclination: Float[Array, ""] | None
     position_angle: Float[Array, ""] | None
     offset: Float[Array, "2"]
     velocity_offset: Float[Array, ""]
+    field_angle: Float[Array, ""] | None
 
 
 class PSFParameters(eqx.Module):
@@ -82,7 +84,14 @@ class Parameters(eqx.Module):
                 position_angle=position_angle,
                 offset=jnp.asarray(observation.offset, dtype),
                 velocity_offset=jnp.asarray(observation.velocity_offset, dtype),
+                field_angle=jnp.asarray(observation.field_angle or 0.0, dtype) if is_turned(observation) else None,
             ),
             instrument=InstrumentParameters(psf=None if psf is None else PSFParameters.build(psf, dtype)),
             dust=None if config.dust is None else DustParameters(jnp.asarray(config.dust.a_v, dtype)),
         )
+
+
+def is_turned(observation: ObservationSettings) -> bool:
+    """Whether the field of an observation, or that of any of its pointings, has an angle (also one of 0)."""
+    angles = (observation.field_angle, *(pointing.field_angle for pointing in observation.pointings or ()))
+    return any(angle is not None for angle in angles)

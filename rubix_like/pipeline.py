@@ -1,5 +1,6 @@
 """A pipeline: everything planned once from a configuration, then a function from a galaxy to a cube."""
 
+import dataclasses
 import functools
 import logging
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.model import compiled_observe
 from rubix_like.parameters import Parameters
 from rubix_like.planning import Planned, plan_run
+from rubix_like.pointing import Pointing, pointings_of
 from rubix_like.provenance import describe_run
 from rubix_like.sharding import check_mesh, make_mesh, particle_shardings, replicated, shard
 from rubix_like.ssp import load_ssp
@@ -48,6 +50,7 @@ class Frame:
     pixel_scale: float
     meta: Meta
     notes: tuple[str, ...]
+    pointings: tuple[Pointing, ...]
 
 
 class Pipeline(eqx.Module):
@@ -108,6 +111,11 @@ class Pipeline(eqx.Module):
         return self.frame.notes
 
     @property
+    def pointings(self) -> tuple[Pointing, ...]:
+        """The fields of `observation.pointings`; none where it is null."""
+        return self.frame.pointings
+
+    @property
     def velocity_limit(self) -> Float[Array | ndarray, ""]:
         """Largest |v_los| in km/s that every component can paint."""
         return functools.reduce(jnp.minimum, [component.painter.velocity_limit for component in self.tables.paint])
@@ -122,6 +130,26 @@ class Pipeline(eqx.Module):
         """
         arguments = self.arguments(galaxy, parameters, key=key)
         return self.to_cube(*self._compiled(arguments[2])(*arguments))
+
+    def at(self, pointing: Pointing) -> "Pipeline":
+        """This pipeline with the parameters, the noise key and the header of another field; compiles nothing anew."""
+        return dataclasses.replace(
+            self,
+            parameters=pointing.displaced(self.parameters),
+            noise_key=None if self.noise_key is None else jax.random.fold_in(self.noise_key, pointing.number),
+            frame=dataclasses.replace(self.frame, meta=pointing.described(self.frame.meta)),
+        )
+
+    def observe_pointings(
+        self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
+    ) -> tuple[Cube, ...]:
+        """One cube per pointing, each with noise of its own; `parameters` and `key` are those of the observation."""
+        if not self.pointings:
+            raise ConfigError("observation.pointings: expected a list of pointings, got null; call the pipeline itself")
+        own = self.parameters if parameters is None else parameters
+        base = dataclasses.replace(self, parameters=own, noise_key=self.noise_key if key is None else key)
+        placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
+        return tuple(base.at(pointing)(placed) for pointing in self.pointings)
 
     def lower(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
         """The lowered computation for a galaxy of this size (`.compile()`, `.compile().as_text()`)."""
@@ -153,6 +181,7 @@ class Pipeline(eqx.Module):
         return Cube(
             flux=painted.flux,
             variance=painted.variance,
+            truth=painted.truth,
             mask=frame.spaxel_bits[:, :, None] | frame.wave_bits[None, None, :],
             wavelength=frame.wavelength,
             wave_edges=frame.wave_edges,
@@ -191,6 +220,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
         pixel_scale=float(setup.instrument.pixel_scale),
         meta=describe_run(setup, planned.plan, info, [*painters, *(stage.meta for stage in stages)], notes),
         notes=notes,
+        pointings=pointings_of(setup.config.observation),
     )
 
 

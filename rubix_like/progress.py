@@ -26,7 +26,7 @@ class Stream(Protocol):
 
 
 class Progress:
-    """Reports named steps as they start and end, and keeps their times (seconds) in `timings`.
+    """Reports named steps as they start and end, and keeps their times (seconds) in `timings`, added up by name.
 
     On a terminal a step shows a spinner with the elapsed time; elsewhere it prints a line at its start, one every
     30 s while it lasts, and one at its end. With `stream=None` nothing is shown.
@@ -38,12 +38,13 @@ class Progress:
 
     @contextmanager
     def step(self, name: str, label: str) -> Iterator[None]:
-        """Times a step as `timings[name]` and shows it as `label`."""
+        """Adds the time of a step to `timings[name]` and shows it as `label`."""
         start = time.perf_counter()
         with self._shown(label):
             yield
-        self.timings[name] = time.perf_counter() - start
-        self._line(f"{label}: {self.timings[name]:.1f} s")
+        seconds = time.perf_counter() - start
+        self.timings[name] = self.timings.get(name, 0.0) + seconds
+        self._line(f"{label}: {seconds:.1f} s")
 
     def _line(self, text: str) -> None:
         if self.stream is not None:

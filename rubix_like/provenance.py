@@ -7,11 +7,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rubix_like.config import DustSettings, NoiseSettings
+from rubix_like.config import DustSettings
 from rubix_like.cube import Meta
 from rubix_like.galaxy import GalaxyInfo
+from rubix_like.noise import describe_noise
 from rubix_like.setup import Setup
-from rubix_like.stages.noise import DEFINITION
 from rubix_like.tables import Plan
 from rubix_like.version import __version__
 
@@ -36,6 +36,7 @@ def describe_run(
         "instrument": instrument.label,
         "ra": observation.ra,
         "dec": observation.dec,
+        "field_angle": observation.field_angle,
         "redshift": observation.redshift,
         "luminosity_distance": setup.luminosity_distance,
         "cosmology": observation.cosmology if observation.distance is None else "explicit distance",
@@ -51,7 +52,7 @@ def describe_run(
     }
     known = {name: value for report in reports for name, value in report.items()}
     accuracy = {"tolerance": config.engine.tolerance} if plan.method == "basis" else {}
-    entries |= accuracy | known | _dust_entries(config.dust) | _noise_entries(config.noise)
+    entries |= accuracy | known | _dust_entries(config.dust) | describe_noise(config.noise)
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes
@@ -69,16 +70,6 @@ def _dust_entries(dust: DustSettings | None) -> dict[str, str | int | float]:
         "dust_r_v": dust.resolved_r_v,
         "dust_curve": dust.curve,
         "dust_place": dust.place,
-    }
-
-
-def _noise_entries(noise: NoiseSettings | None) -> dict[str, str | int | float]:
-    if noise is None:
-        return {}
-    return {
-        "signal_to_noise": noise.signal_to_noise,
-        "signal_to_noise_definition": DEFINITION,
-        "noise_seed": noise.seed,
     }
 
 

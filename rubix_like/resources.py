@@ -9,13 +9,19 @@ from rubix_like.errors import ConfigError, suggest
 
 _PACKAGE = Path(__file__).resolve().parent
 
-_SUFFIX = {"configs": ".yaml", "pipelines": ".yaml", "instruments": ".yaml", "data": ".h5"}
-"""Kind of resource -> suffix of its files; the rest of the file name is the resource's name."""
+_PLACES: dict[str, tuple[str, str]] = {
+    "configs": ("configs", ".yaml"),
+    "pipelines": ("pipelines", ".yaml"),
+    "instruments": ("instruments", ".yaml"),
+    "data": ("data", ".h5"),
+    "skies": ("data/skies", ".fits"),
+}
+"""Kind of resource -> folder and suffix of its files; the rest of the file name is the resource's name."""
 
 
 def resource_names(kind: str) -> tuple[str, ...]:
-    """Names of the packaged files of one kind ("configs", "pipelines", "instruments" or "data"), sorted, no suffix."""
-    return tuple(sorted(path.stem for path in _folder(kind).glob(f"*{_SUFFIX[kind]}")))
+    """Names of the packaged files of one kind (configs, pipelines, instruments, data, skies), sorted, no suffix."""
+    return tuple(sorted(path.stem for path in _folder(kind).glob(f"*{_PLACES[kind][1]}")))
 
 
 def resource(kind: str, name: str) -> Path:
@@ -24,11 +30,12 @@ def resource(kind: str, name: str) -> Path:
     Raises ConfigError with the nearest known name when there is none.
     """
     folder = _folder(kind)
-    stem = name.removesuffix(_SUFFIX[kind])
+    suffix = _PLACES[kind][1]
+    stem = name.removesuffix(suffix)
     known = resource_names(kind)
     if stem not in known:
         raise ConfigError(f"no '{name}' among the packaged {kind}{suggest(stem, known)}")
-    return folder / f"{stem}{_SUFFIX[kind]}"
+    return folder / f"{stem}{suffix}"
 
 
 def cache_directory() -> Path:
@@ -44,12 +51,13 @@ def cache_directory() -> Path:
 
 def _folder(kind: str) -> Path:
     """In an installed wheel the folders lie inside the package; in a checkout beside it (next to pyproject.toml)."""
-    if kind not in _SUFFIX:
-        raise ConfigError(f"unknown kind of resource '{kind}'{suggest(kind, _SUFFIX)}")
-    installed = _PACKAGE / "_resources" / kind
+    if kind not in _PLACES:
+        raise ConfigError(f"unknown kind of resource '{kind}'{suggest(kind, _PLACES)}")
+    place = _PLACES[kind][0]
+    installed = _PACKAGE / "_resources" / place
     if installed.is_dir():
         return installed
-    checkout = _PACKAGE.parent / kind
+    checkout = _PACKAGE.parent / place
     if (_PACKAGE.parent / "pyproject.toml").is_file() and checkout.is_dir():
         return checkout
     raise FileNotFoundError(

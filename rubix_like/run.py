@@ -1,25 +1,36 @@
-"""A whole run: configuration in, FITS file out."""
+"""A whole run: configuration in, FITS files out: the cube, or one per pointing and their mosaic."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
 from rubix_like.errors import ConfigError
-from rubix_like.fits import check_suffix, file_size
+from rubix_like.fits import check_suffix
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes, memory_need
+from rubix_like.mosaic import make_mosaic
+from rubix_like.output import OutputFile, cube_bytes, output_files
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress
 from rubix_like.readers import load
 from rubix_like.ssp.catalogue import locate
 from rubix_like.summary import accuracy_lines
+from rubix_like.truth import noiseless
 
-_BYTES_OF_MASK = 4
+
+class Result(NamedTuple):
+    """What a run ends with: the mosaic, the only cube or the last pointing's, its file, and files written before it."""
+
+    cube: Cube
+    path: Path
+    others: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,11 +48,12 @@ class Prepared:
 def run(config: RunConfig | str | Path | dict[str, Any], output: str | Path | None = None) -> Cube:
     """Load, observe and write: the cube of a configuration, also written to `output` or the configuration's path.
 
-    Raises ConfigError, ValueError or OSError before anything is computed where settings, particles or the output
-    path cannot be used.
+    Of several pointings it is their mosaic (with `observation.mosaic: false` the last pointing's cube); each pointing's
+    own cube is written beside it, as cube_NAME.fits. Raises ConfigError, ValueError or OSError before anything is
+    computed where settings, particles or the output path cannot be used.
     """
     config = load_config(config)
-    return compute(config, Path(config.output.path if output is None else output), Progress())
+    return compute(config, Path(config.output.path if output is None else output), Progress()).cube
 
 
 def prepare(config: RunConfig, progress: Progress) -> Prepared:
@@ -56,35 +68,65 @@ def prepare(config: RunConfig, progress: Progress) -> Prepared:
         pipeline = Pipeline.from_config(config, galaxy, info=info)
     with progress.step("compile", "compiling"):
         compiled = pipeline.lower(galaxy).compile()
-    n_x, n_y = config.instrument.n_spaxel_xy
-    mask = _BYTES_OF_MASK * n_x * n_y * config.instrument.wavelength.n_wave
-    need = memory_need(compiled, pipeline.mesh, mask + expected_file_size(config))
-    return Prepared(config, galaxy, info, pipeline, compiled, need)
+    return Prepared(config, galaxy, info, pipeline, compiled, _need(config, compiled, pipeline))
 
 
-def compute(config: RunConfig, path: Path, progress: Progress) -> Cube:
-    """Prepare, compute and write one run; its times are left in `progress.timings`."""
+def _need(config: RunConfig, compiled: Any, pipeline: Pipeline) -> MemoryNeed:
+    """What the run takes: one pointing at a time, on top of the finished ones that wait for the mosaic."""
+    files = output_files(config, config.output.path)
+    own = files[0]
+    mask = own.n_voxel * np.dtype(np.int32).itemsize
+    need = memory_need(compiled, pipeline.mesh, mask + own.n_bytes)
+    if not files[-1].is_mosaic:
+        return need
+    waiting = [cube_bytes(config, file.n_voxel) for file in files]
+    return replace(need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + files[-1].n_bytes))
+
+
+def compute(config: RunConfig, path: Path, progress: Progress) -> Result:
+    """Prepare, compute and write one run; its times are left in `progress.timings`.
+
+    Each cube is written as soon as it is computed; a run that is stopped leaves the finished ones.
+    """
     check_output(config, path)
     prepared = prepare(config, progress)
+    check_memory(prepared.need, prepared.pipeline.mesh)
+    files = output_files(config, path)
+    waiting = []
+    for cube, file in zip(_observed(prepared, progress), files, strict=False):
+        _write(cube, file, progress)
+        waiting = [*waiting, jax.tree.map(np.asarray, cube)] if files[-1].is_mosaic else [cube]
+    if files[-1].is_mosaic:
+        with progress.step("mosaic", f"combining {len(waiting)} pointings"):
+            waiting = [make_mosaic(waiting)]
+        _write(waiting[0], files[-1], progress)
+    return Result(waiting[0], files[-1].path, tuple(file.path for file in files[:-1]))
+
+
+def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube]:
+    """The cube of every pointing, or the only one, each computed when it is asked for."""
     pipeline = prepared.pipeline
-    check_memory(prepared.need, pipeline.mesh)
-    with progress.step("run", f"painting {prepared.info.n_stars} stars on {pipeline.mesh.size} device(s)"):
-        arguments = pipeline.arguments(prepared.galaxy)
-        cube = pipeline.to_cube(*jax.block_until_ready(prepared.compiled(*arguments)))
-    with progress.step("write", f"writing {path}"):
-        cube.write(path)
-    return cube
+    views = [(f" (pointing {pointing.name})", pipeline.at(pointing)) for pointing in pipeline.pointings]
+    galaxy = pipeline.arguments(prepared.galaxy)[2]
+    for which, view in views or [("", pipeline)]:
+        stars = f"painting {prepared.info.n_stars} stars on {pipeline.mesh.size} device(s)"
+        with progress.step("run", stars + which):
+            cube = view.to_cube(*jax.block_until_ready(prepared.compiled(*view.arguments(galaxy))))
+        yield cube
+
+
+def _write(cube: Cube, file: OutputFile, progress: Progress) -> None:
+    with progress.step("write", f"writing {file.path}"):
+        cube.write(file.path)
+        if file.truth is not None:
+            noiseless(cube).write(file.truth)
 
 
 def check_output(config: RunConfig, path: Path) -> None:
-    """Raise ConfigError or OSError where the cube could not be written at `path` after the run."""
-    check_writable(check_suffix(path), expected_file_size(config))
-
-
-def expected_file_size(config: RunConfig) -> int:
-    """Bytes of the FITS file of a run."""
-    n_x, n_y = config.instrument.n_spaxel_xy
-    return file_size(n_y, n_x, config.instrument.wavelength.n_wave, config.noise is not None)
+    """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run."""
+    files = output_files(config, check_suffix(path))
+    for own in (own for file in files for own in file.paths):
+        check_writable(own, sum(file.all_bytes for file in files))
 
 
 def check_lines(prepared: Prepared) -> list[str]:
@@ -107,6 +149,23 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}",
         f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
         f"available {format_bytes(available_memory())}",
-        f"file        {format_bytes(expected_file_size(prepared.config))}",
+        *_file_lines(prepared),
     ]
     return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]
+
+
+def _file_lines(prepared: Prepared) -> list[str]:
+    """Where each pointing looks and what is written."""
+    files = output_files(prepared.config, prepared.config.output.path)
+    lines = [
+        f"pointing    {pointing.name}: RA {pointing.center[0]:.6f}, Dec {pointing.center[1]:+.6f} deg "
+        f"({pointing.offset[0]:+g}, {pointing.offset[1]:+g} arcsec East, North), +y at "
+        f"{pointing.field_angle:g} deg; {file.path}"
+        for pointing, file in zip(prepared.pipeline.pointings, files, strict=False)
+    ]
+    if files[-1].is_mosaic:
+        lines.append(f"mosaic      {files[-1].n_y} x {files[-1].n_x} spaxels, North up; {files[-1].path}")
+    total = format_bytes(sum(file.n_bytes for file in files))
+    lines.append(f"file        {total}" if len(files) == 1 else f"files       {len(files)}, {total} in all")
+    truth = sum(file.truth_bytes for file in files)
+    return [*lines, *([f"truth       {format_bytes(truth)}, in a second file"] if truth else [])]

@@ -10,7 +10,8 @@ from rubix_like.galaxy import Stars
 
 
 class Scene(eqx.Module):
-    """Star particles as the observer sees them, on the axes (East, North, away from us).
+    """Star particles as the observer sees them, on the axes (East, North, away from us); after the stage `point` on
+    those of the field (against the columns, along the rows, away), which are the same where the field is not turned.
 
     | field | shape | unit |
     |---|---|---|

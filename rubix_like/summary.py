@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rubix_like.cube import OUTSIDE_APERTURE, OUTSIDE_SSP, Counters, Cube, white_light
+from rubix_like.truth import truth_path
 
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
     ("n_outside", "mass_outside", "outside the field: not in the cube"),
@@ -28,11 +29,15 @@ def summary_lines(cube: Cube, path: str | Path, timings: Mapping[str, float]) ->
     are not zero; masses are shares of the stars' birth mass.
     """
     path = Path(path)
-    lines = [f"Cube written to {path}", _size_line(cube), _flux_line(cube), *accuracy_lines(cube.meta)]
+    n_pointings = cube.meta.get("n_pointings")
+    what = "Cube" if n_pointings is None else f"Mosaic of {n_pointings} pointings"
+    lines = [f"{what} written to {path}", _size_line(cube), _flux_line(cube), *accuracy_lines(cube.meta)]
     lines.extend(_mask_lines(cube))
     if cube.counters is not None:
         lines.extend(_counter_lines(cube.counters))
     lines.append(_noise_line(cube))
+    if cube.truth is not None:
+        lines.append(f"The noiseless cube is in {truth_path(path)}")
     if timings:
         lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
     return [*lines, *_opening_lines(path)]
@@ -90,7 +95,10 @@ def _counter_lines(counters: Counters) -> list[str]:
 
 def _noise_line(cube: Cube) -> str:
     if cube.variance is None:
-        return "No noise: the file holds no variance (set noise.signal_to_noise to add both)"
+        return "No noise: the file holds no variance (set noise.signal_to_noise or noise.exposure to add both)"
+    if "exposure_time" in cube.meta:
+        count, time, sky = (cube.meta[key] for key in ("exposure_count", "exposure_time", "sky"))
+        return f"Noise: {count} x {time:g} s under the sky '{sky}' ({cube.meta['noise_model']})"
     target, definition = cube.meta.get("signal_to_noise"), cube.meta.get("signal_to_noise_definition")
     words = f"S/N {target:g}" if isinstance(target, int | float) else "in STAT"
     if not np.any(cube.variance):
@@ -101,6 +109,7 @@ def _noise_line(cube: Cube) -> str:
 def _opening_lines(path: Path) -> list[str]:
     name = str(path)
     return [
+        f"Look at it: rubix-like plot {shlex.quote(name)} --html",
         "Open it with:",
         f"  ds9 {shlex.quote(name + '[DATA]')}",
         f"  python: from rubix_like import Cube; cube = Cube.read({name!r})",

@@ -1,5 +1,6 @@
 """World coordinates of a cube as FITS cards, written by hand (astropy's header writer turns Angstrom into metres)."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,12 +22,17 @@ SPECTRAL_TYPE: dict[tuple[str, str], str] = {
 """(medium, sampling) -> CTYPE3 (Greisen et al. 2006, A&A 446, 747: 'FITS paper III')."""
 
 
-def celestial_cards(n_x: int, n_y: int, pixel_scale: float, ra: float, dec: float) -> tuple[Card, ...]:
+def celestial_cards(
+    n_x: int, n_y: int, pixel_scale: float, ra: float, dec: float, field_angle: float = 0.0
+) -> tuple[Card, ...]:
     """Cards of a tangent-plane sky: the field's centre (`ra`, `dec`, deg) in the middle of the array, East to the left.
 
-    `pixel_scale` in arcsec; CRPIX counts from 1, at the centre of the first spaxel.
+    `pixel_scale` in arcsec; `field_angle` (deg) is the position angle of the rows' direction, +y, North through East:
+    CD = step ((-cos, sin), (sin, cos)) (Calabretta & Greisen 2002, A&A 395, 1077). CDELT keeps the pixel scale, which
+    readers of CD ignore. CRPIX counts from 1, at the centre of the first spaxel.
     """
     step = pixel_scale / 3600.0
+    cos, sin = step * math.cos(math.radians(field_angle)), step * math.sin(math.radians(field_angle))
     return (
         ("WCSAXES", 3, "number of world axes"),
         ("CTYPE1", "RA---TAN", "right ascension, gnomonic projection"),
@@ -37,12 +43,12 @@ def celestial_cards(n_x: int, n_y: int, pixel_scale: float, ra: float, dec: floa
         ("CRPIX2", (n_y + 1) / 2, "centre of the field"),
         ("CRVAL1", float(ra), "[deg] right ascension of the centre"),
         ("CRVAL2", float(dec), "[deg] declination of the centre"),
-        ("CD1_1", -step, "[deg] East is left"),
-        ("CD1_2", 0.0, ""),
-        ("CD2_1", 0.0, ""),
-        ("CD2_2", step, "[deg] North is up"),
-        ("CDELT1", -step, "[deg] same as CD1_1"),
-        ("CDELT2", step, "[deg] same as CD2_2"),
+        ("CD1_1", -cos, "[deg] East is left where it is < 0"),
+        ("CD1_2", sin, ""),
+        ("CD2_1", sin, ""),
+        ("CD2_2", cos, "[deg] North is up where it is > 0"),
+        ("CDELT1", -step, "[deg] side of a spaxel"),
+        ("CDELT2", step, "[deg] side of a spaxel"),
         ("RADESYS", "ICRS", ""),
         ("EQUINOX", 2000.0, ""),
     )

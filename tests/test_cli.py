@@ -17,7 +17,7 @@ import pytest
 from astropy.io import fits
 
 from rubix_like import Cube, __version__
-from rubix_like.cli import main, picture_path, read_overrides
+from rubix_like.cli import main, read_overrides
 from rubix_like.errors import ConfigError
 from rubix_like.resources import resource, resource_names
 
@@ -361,6 +361,19 @@ def test_run_says_what_it_wrote(command, tmp_path):
     assert files(tmp_path) == ["cube.fits"]
 
 
+def test_run_says_where_all_pointings_are(command, tmp_path):
+    fields = "observation.pointings=[{}, {offset: [0.5, 0.3], field_angle: 30 deg, name: turned}]"
+    code, output, errors = command("run", "quickstart", *SMALL, fields, "--output", tmp_path / "m.fits", "--plot")
+    assert code == 0
+    lines = output.splitlines()
+    written = [f"Pointing written to {tmp_path / name}" for name in ("m_1.fits", "m_turned.fits")]
+    assert lines[:3] == [*written, f"Mosaic of 2 pointings written to {tmp_path / 'm.fits'}"]
+    assert lines[-1] == f"Picture: {tmp_path / 'm.png'}"
+    assert "combining 2 pointings" in errors
+    assert "(pointing turned)" in errors
+    assert files(tmp_path) == ["m.fits", "m.png", "m_1.fits", "m_turned.fits"]
+
+
 def test_standard_output_holds_the_results_alone(command):
     _, text, errors = command("run", "quickstart", *SMALL)
     assert "..." not in text
@@ -505,14 +518,6 @@ def test_picture_that_cannot_be_written_is_refused_before_the_run(command, tmp_p
     (tmp_path / "cube.png").mkdir()
     assert_refused(command("run", "quickstart", "--plot", *SMALL), "cube.png", "it is a folder")
     assert files(tmp_path) == ["cube.png"]
-
-
-@pytest.mark.parametrize(
-    ("path", "picture"),
-    [("a/cube.fits", "a/cube.png"), ("cube.fits.gz", "cube.png"), ("my.cube.fits", "my.cube.png")],
-)
-def test_picture_path(path, picture):
-    assert picture_path(Path(path)) == Path(picture)
 
 
 def test_paths_of_configuration_and_output(command, tmp_path, monkeypatch):

@@ -129,6 +129,20 @@ def test_field_centre_and_east(n_y, n_x):
     assert (cards["CDELT1"], cards["CDELT2"], cards["CDELT3"]) == (cards["CD1_1"], cards["CD2_2"], cards["CD3_3"])
 
 
+@pytest.mark.parametrize("angle", [30.0, 90.0, -160.0])
+def test_a_turned_field(angle):
+    """Up the rows is at the position angle, against the columns a quarter turn further; spaxels keep their size."""
+    wcs = make_cube(meta=Meta({"ra": 150.0, "dec": 40.0, "field_angle": angle})).wcs
+    centre = SkyCoord(150.0, 40.0, unit="deg")
+    for step, expected in (((0, 1), angle), ((-1, 0), angle + 90)):
+        ra, dec, _ = wcs.wcs_pix2world(2 + step[0], 1 + step[1], 0, 0)
+        place = SkyCoord(ra, dec, unit="deg")
+        np.testing.assert_allclose(centre.separation(place).arcsec, 0.2, rtol=1e-6)
+        difference = (centre.position_angle(place).deg - expected + 180) % 360 - 180
+        np.testing.assert_allclose(difference, 0, atol=1e-4)
+    np.testing.assert_allclose(wcs.celestial.proj_plane_pixel_scales()[1].to_value("arcsec"), 0.2)
+
+
 @pytest.mark.parametrize("sampling", ["linear", "log"])
 @pytest.mark.parametrize(("medium", "word"), [("air", "AWAV"), ("vacuum", "WAVE")])
 def test_wavelengths_of_the_wcs(sampling, medium, word):

@@ -235,8 +235,10 @@ def test_every_example_on_the_api_page_belongs_to_a_name() -> None:
     assert not without
 
 
-def test_the_picture_is_small() -> None:
-    assert (REPOSITORY / "docs" / "quickstart.png").stat().st_size < 200_000
+def test_the_pictures_are_small() -> None:
+    sizes = {path.name: path.stat().st_size for path in (REPOSITORY / "docs").glob("*.png")}
+    assert {"quickstart.png", "plots.png", "plots-page.png"} <= set(sizes)
+    assert max(sizes.values()) < 200_000, sizes
 
 
 @pytest.mark.slow

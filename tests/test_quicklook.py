@@ -78,9 +78,10 @@ def test_picture_in_a_missing_folder(tmp_path):
 def test_missing_matplotlib_names_the_extra():
     program = (
         "import sys; sys.modules['matplotlib'] = None\n"
-        "import rubix_like.quicklook as quicklook\n"
-        "try: quicklook.save_quicklook(None, 'cube.png')\n"
-        "except quicklook.ConfigError as error: print(error)\n"
+        "from rubix_like.errors import ConfigError\n"
+        "from rubix_like.quicklook import save_quicklook\n"
+        "try: save_quicklook(None, 'cube.png')\n"
+        "except ConfigError as error: print(error)\n"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "pip install 'rubix-like[plots]'" in answer.stdout
@@ -100,6 +101,14 @@ def test_summary_of_a_clean_run(tmp_path):
     assert "masked" not in text
 
 
+def test_summary_names_exposure_and_truth(tmp_path):
+    meta = {"exposure_time": 900.0, "exposure_count": 4, "sky": "dark", "noise_model": "Poisson and read-out"}
+    cube = make_cube(variance=jnp.ones((3, 5, 4)), truth=jnp.ones((3, 5, 4)), meta=Meta(meta))
+    text = "\n".join(summary_lines(cube, tmp_path / "deep.fits", {}))
+    assert "Noise: 4 x 900 s under the sky 'dark' (Poisson and read-out)" in text
+    assert f"The noiseless cube is in {tmp_path / 'deep_truth.fits'}" in text
+
+
 def test_summary_names_what_was_left_out(tmp_path):
     cube = make_cube(
         mask=jnp.zeros((3, 5, 4), jnp.int32).at[..., 0].set(1).at[0].add(2),
@@ -116,4 +125,5 @@ def test_summary_names_what_was_left_out(tmp_path):
     assert "5 of 15 spaxels lie outside the aperture: masked (DQ 2)" in text
     assert "Noise: S/N 50 (median of the brightest spaxel)" in text
     assert not any(line.startswith("Time") for line in lines)
+    assert f"rubix-like plot '{tmp_path / 'a cube.fits'}' --html" in text
     assert f"ds9 '{tmp_path / 'a cube.fits'}[DATA]'" in text

@@ -8,8 +8,10 @@ from astropy.cosmology import Planck18
 from astropy.io import fits
 
 from rubix_like import ConfigError, Cube, load_config, run
+from rubix_like.memory import format_bytes
+from rubix_like.output import output_files
 from rubix_like.progress import Progress
-from rubix_like.run import check_lines, compute, expected_file_size, prepare
+from rubix_like.run import check_lines, compute, prepare
 
 INSTRUMENT = {"name": "muse", "fov": "2 arcsec", "wavelength": {"start": 4900, "stop": 5000}, "psf": None, "lsf": None}
 
@@ -69,7 +71,49 @@ def test_expected_size_is_that_of_the_file(folder, noise):
     changed = settings(noise=noise, instrument={**INSTRUMENT, "fov": "10 arcsec"})
     run(changed, "cube.fits")
     size = Path("cube.fits").stat().st_size
-    assert size <= expected_file_size(load_config(changed)) < 1.15 * size
+    (file,) = output_files(load_config(changed), Path("cube.fits"))
+    assert size <= file.n_bytes < 1.15 * size
+
+
+def test_the_truth_has_a_file_of_its_own(folder):
+    """The same layout and header without variance and noise; both sizes are known before."""
+    exposed = settings(
+        noise={"exposure": {"time": 600}, "keep_truth": True}, instrument={**INSTRUMENT, "fov": "10 arcsec"}
+    )
+    cube = run(exposed, "Deep.fits.gz")
+    assert names(folder) == ["Deep.fits.gz", "Deep_truth.fits.gz"]
+    truth = Cube.read("Deep_truth.fits.gz")
+    np.testing.assert_array_equal(truth.flux, cube.truth)
+    assert truth.variance is None
+    clean = run(settings(instrument={**INSTRUMENT, "fov": "10 arcsec"}), "clean.fits")
+    np.testing.assert_array_equal(truth.flux, clean.flux)
+    with fits.open("Deep_truth.fits.gz") as hdus:
+        assert not {"NOISSEED", "EXPTIME", "NOISMOD"} & set(hdus[0].header)
+    with fits.open("Deep.fits.gz") as hdus:
+        header = hdus[0].header
+        assert (header["EXPTIME"], header["NEXP"], header["SKYSPEC"], header["NOISSEED"]) == (600, 1, "dark", 1)
+        assert header["NOISMOD"].startswith("Poisson (source, sky, dark)")
+    run(exposed, "cube.FITS")
+    size = Path("cube_truth.FITS").stat().st_size
+    (file,) = output_files(load_config(exposed), Path("cube.FITS"))
+    assert (file.truth, file.truth_bytes < 1.15 * size) == (Path("cube_truth.FITS"), True)
+    assert size <= file.truth_bytes
+    (bare,) = output_files(load_config(settings()), Path("cube.FITS"))
+    assert (bare.truth, bare.truth_bytes) == (None, 0)
+
+
+def test_both_files_are_looked_at_before_the_run(folder):
+    Path("cube_truth.fits").mkdir()
+    with pytest.raises(IsADirectoryError, match=r"cube_truth\.fits"):
+        run(settings(noise={"signal_to_noise": 5, "keep_truth": True}), "cube.fits")
+
+
+def test_a_check_tells_of_the_second_file(folder):
+    kept = load_config(settings(noise={"signal_to_noise": 5, "keep_truth": True}))
+    lines = check_lines(prepare(kept, Progress()))
+    assert [line for line in lines if line.startswith("truth ")] == [
+        f"truth       {format_bytes(output_files(kept, Path('cube.fits'))[0].truth_bytes)}, in a second file"
+    ]
 
 
 def test_without_a_galaxy(folder):

@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from rubix_like.config.aperture import ApertureSettings
+from rubix_like.config.detector import DetectorSettings, merged_detector
 from rubix_like.config.presets import merge_layers, preset_layers
 from rubix_like.config.psf import PSFSettings, merged_psf
 from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, as_tuple, one_or_many, parse_quantity
@@ -129,9 +130,9 @@ class LSFSettings(AbstractSettings):
 class InstrumentSettings(AbstractSettings):
     """An integral-field spectrograph: `name` is a preset (or the path of a .yaml file), other keys override it.
 
-    `wavelength` and `psf` are merged with the preset's key by key, every other key replaces the preset's value;
-    `psf: null` and `lsf: null` switch them off. A preset may be `based_on` another, and so may a section with a name
-    of its own. A section that states every key, as a recorded run does, needs no preset file.
+    `wavelength`, `psf` and `detector` are merged with the preset's key by key, every other key replaces the preset's
+    value; `psf: null` and `lsf: null` switch them off. A preset may be `based_on` another, and so may a section with a
+    name of its own. A section that states every key, as a recorded run does, needs no preset file.
     """
 
     model_config = _require_only("name")
@@ -151,6 +152,8 @@ class InstrumentSettings(AbstractSettings):
     wavelength: WavelengthSettings
     psf: PSFSettings | None = None
     lsf: LSFSettings | None = None
+    detector: DetectorSettings | None = None
+    """What an exposure (`noise.exposure`) needs to know; null where that is not published."""
 
     @model_validator(mode="before")
     @classmethod
@@ -201,7 +204,7 @@ def with_preset(section: Mapping[str, Any]) -> dict[str, Any]:
     Raises ConfigError if there is no such preset, or where an override leaves `wavelength.step` without its unit.
     """
     layers = preset_layers(section, frozenset(InstrumentSettings.model_fields))
-    return merge_layers(layers, {"wavelength": merged_wavelength, "psf": merged_psf})
+    return merge_layers(layers, {"wavelength": merged_wavelength, "psf": merged_psf, "detector": merged_detector})
 
 
 def merged_wavelength(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     InstanceOf,
+    StrictBool,
     field_validator,
     model_validator,
 )
@@ -16,7 +17,9 @@ from pydantic_core import CoreSchema
 
 from rubix_like.config.dust import DustSettings
 from rubix_like.config.instrument import InstrumentSettings
+from rubix_like.config.noise import NoiseSettings
 from rubix_like.config.pipeline import load_pipeline
+from rubix_like.config.pointings import Pointings
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import format_yaml
@@ -49,13 +52,19 @@ class ObservationSettings(AbstractSettings):
     position_angle: Degree | None = None
     """deg; of the receding major axis, from North through East."""
     ra: Annotated[Degree, Field(ge=0, le=360)] = 0.0
-    """Right ascension of the field's centre in deg (ICRS)."""
+    """Right ascension of the field's centre in deg (ICRS); of what pointings are displaced from."""
     dec: Annotated[Degree, Field(ge=-90, le=90)] = 0.0
     """Declination of the field's centre in deg (ICRS)."""
     offset: tuple[Arcsec, Arcsec] = (0.0, 0.0)
-    """(East, North) of the galaxy's centre from the field's centre in arcsec."""
+    """(East, North) on the sky of the galaxy's centre from (ra, dec) in arcsec, however the field is turned."""
     velocity_offset: Kms = 0.0
     """Velocity added along the line of sight in km/s, + receding."""
+    field_angle: Degree | None = None
+    """deg; of the field's own +y axis, from North through East; null: North is up."""
+    pointings: Pointings | None = None
+    """Fields displaced from (ra, dec), each with a cube of its own; null: one, at (ra, dec)."""
+    mosaic: StrictBool = True
+    """Whether several pointings are also combined into one North-up cube, at `output.path`."""
 
     @field_validator("cosmology")
     @classmethod
@@ -106,13 +115,6 @@ class EngineSettings(AbstractSettings):
         if value not in known:
             raise ValueError(f"expected one of {', '.join(known)}, got '{value}'")
         return value
-
-
-class NoiseSettings(AbstractSettings):
-    """Gaussian noise of a stated signal to noise."""
-
-    signal_to_noise: Annotated[Number, Field(gt=0)]
-    seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 1
 
 
 def _parse_devices(value: object) -> object:

@@ -21,12 +21,13 @@ from rubix_like.setup import Setup
 class PaintedCube(eqx.Module):
     """The cube inside the model: flux and variance (y, x, wave) in 1e-20 erg/s/cm2/Angstrom (squared).
 
-    moments (y, x, 2) are the sums of light and of light times v_los (km/s).
+    moments (y, x, 2) are the sums of light and of light times v_los (km/s); truth is the flux before the noise.
     """
 
     flux: Float[Array, "y x wave"]
     moments: Float[Array, "y x 2"]
     variance: Float[Array, "y x wave"] | None = None
+    truth: Float[Array, "y x wave"] | None = None
 
 
 Spatial = Callable[[Float[Array, "y x k"]], Float[Array, "inner_y inner_x k"]]

@@ -1,18 +1,23 @@
-"""Stage `point`: where the galaxy lies in the field, and its systemic velocity."""
+"""Stage `point`: where the galaxy lies in the field, how the field is turned, and the systemic velocity."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
 
+from rubix_like.geometry import field_rotation
 from rubix_like.parameters import Parameters
-from rubix_like.scene import Scene
+from rubix_like.scene import Scene, rotate
 from rubix_like.setup import Setup
 from rubix_like.stages.base import AbstractSceneStage, refuse_options
 
 
 class Point(AbstractSceneStage):
-    """Adds `observation.offset` (East, North) to positions and `.velocity_offset` to line-of-sight velocities."""
+    """From the sky to the field.
+
+    Adds `observation.offset` (East, North) to positions and `.velocity_offset` to line-of-sight velocities, then turns
+    both onto the field's axes by `.field_angle` (`geometry.field_rotation`); not where null.
+    """
 
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Point":  # noqa: ARG003
@@ -21,10 +26,11 @@ class Point(AbstractSceneStage):
         return cls()
 
     def __call__(self, scene: Scene, parameters: Parameters) -> Scene:
-        """The scene about the field's centre."""
+        """The scene on the field's axes, about the field's centre."""
         observation = parameters.observation
-        moved = (
-            scene.position.at[:, :2].add(observation.offset[None, :]),
-            scene.velocity.at[:, 2].add(observation.velocity_offset),
-        )
-        return eqx.tree_at(lambda s: (s.position, s.velocity), scene, moved)
+        position = scene.position.at[:, :2].add(observation.offset[None, :])
+        velocity = scene.velocity.at[:, 2].add(observation.velocity_offset)
+        if observation.field_angle is not None:
+            rotation = field_rotation(observation.field_angle)
+            position, velocity = rotate(position, rotation), rotate(velocity, rotation)
+        return eqx.tree_at(lambda s: (s.position, s.velocity), scene, (position, velocity))

@@ -2,11 +2,12 @@
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from observing import configuration, galaxy_of, observe
 
-from rubix_like import Pipeline, make_mesh
+from rubix_like import ConfigError, Pipeline, make_mesh
 
 INSTRUMENT = {"fov": 10.0, "wavelength": {"start": 5000.0, "stop": 5250.0, "step": 1.25}}
 GALAXY = galaxy_of([(0.0, 0.0, 0.0), (0.4, 0.3, 0.0)])
@@ -17,23 +18,33 @@ def clean():
     return observe(configuration(instrument=INSTRUMENT), GALAXY)
 
 
+KINDS = {"target": {"signal_to_noise": 20.0}, "exposure": {"exposure": {"time": 900, "count": 2, "sky": "dark"}}}
+
+
 @pytest.fixture(scope="module")
 def pipeline():
     return Pipeline.from_config(noisy_configuration(), GALAXY, mesh=make_mesh(1))
 
 
-def noisy_configuration(signal_to_noise=20.0, seed=1):
-    noise = {"signal_to_noise": signal_to_noise, "seed": seed}
-    return configuration(instrument=INSTRUMENT, noise=noise)
+@pytest.fixture(scope="module", params=list(KINDS))
+def either(request):
+    """A pipeline with a target, then one with an exposure; both keep the truth."""
+    config = noisy_configuration(**KINDS[request.param], keep_truth=True)
+    return Pipeline.from_config(config, GALAXY, mesh=make_mesh(1))
+
+
+def noisy_configuration(seed=1, instrument=None, **noise):
+    noise = noise or KINDS["target"]
+    return configuration(instrument={**INSTRUMENT, **(instrument or {})}, noise={**noise, "seed": seed})
 
 
 def noise_of(cube, clean):
     return np.asarray(cube.flux) - np.asarray(clean.flux)
 
 
-def test_variance_is_that_of_the_realised_noise(pipeline, clean):
+def test_variance_is_that_of_the_realised_noise(either, clean):
     """chi^2 per voxel 1.00 over 5e5 voxels (its own scatter is 0.002), mean 0, no correlation of neighbours."""
-    cube = pipeline(GALAXY)
+    cube = either(GALAXY)
     normalised = noise_of(cube, clean) / np.sqrt(np.asarray(cube.variance))
     assert normalised.size > 5e5
     assert np.mean(normalised**2) == pytest.approx(1.0, abs=0.01)
@@ -52,22 +63,157 @@ def test_signal_to_noise_is_that_of_the_brightest_spaxel(pipeline, clean):
     np.testing.assert_allclose(np.median(brightest) / np.sqrt(variance), 20.0, rtol=1e-12)
 
 
-def test_same_key_same_noise_other_key_other_noise(pipeline):
-    first, again = np.asarray(pipeline(GALAXY).flux), np.asarray(pipeline(GALAXY).flux)
+def test_same_key_same_noise_other_key_other_noise(either):
+    first, again = np.asarray(either(GALAXY).flux), np.asarray(either(GALAXY).flux)
     np.testing.assert_array_equal(first, again)
-    by_key = [np.asarray(pipeline(GALAXY, key=jax.random.key(seed)).flux) for seed in (1, 2)]
+    by_key = [np.asarray(either(GALAXY, key=jax.random.key(seed)).flux) for seed in (1, 2)]
     np.testing.assert_array_equal(by_key[0], first)
     other = by_key[1] - first
     assert np.all(other != 0)
+
+
+def test_the_seed_makes_the_key(pipeline):
     seeded = observe(noisy_configuration(seed=2), GALAXY)
-    np.testing.assert_array_equal(np.asarray(seeded.flux), by_key[1])
+    by_key = pipeline(GALAXY, key=jax.random.key(2))
+    np.testing.assert_array_equal(np.asarray(seeded.flux), np.asarray(by_key.flux))
 
 
-def test_noise_does_not_depend_on_the_devices(pipeline):
-    eight = observe(noisy_configuration(), GALAXY, n_devices=8)
-    one = pipeline(GALAXY)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_devices", [2, 8])
+def test_noise_does_not_depend_on_the_devices(kind, n_devices):
+    """Bit by bit where the flux is (dark spaxels); where its sum is rounded otherwise, to rounding."""
+    small = {"fov": 2.0}
+    config = noisy_configuration(instrument=small, **KINDS[kind])
+    one, many = (observe(config, GALAXY, n_devices=n) for n in (1, n_devices))
+    dark = np.asarray(observe(configuration(instrument={**INSTRUMENT, **small}), GALAXY).flux).sum(axis=2) == 0
+    assert dark.sum() == 98
     peak = np.abs(np.asarray(one.flux)).max()
-    np.testing.assert_allclose(np.asarray(eight.flux), np.asarray(one.flux), rtol=0, atol=1e-12 * peak)
+    np.testing.assert_allclose(np.asarray(many.flux), np.asarray(one.flux), rtol=0, atol=1e-12 * peak)
+    if kind == "exposure":  # its variance in dark spaxels needs no sum over stars
+        np.testing.assert_array_equal(np.asarray(many.flux)[dark], np.asarray(one.flux)[dark])
+        np.testing.assert_array_equal(np.asarray(many.variance)[dark], np.asarray(one.variance)[dark])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_realisations_by_key(kind):
+    """500 of them: mean and variance of every voxel are truth and STAT within Monte Carlo error."""
+    small = {"fov": 1.0, "wavelength": {"start": 5000.0, "stop": 5020.0, "step": 1.25}}
+    config = noisy_configuration(instrument=small, **KINDS[kind], keep_truth=True)
+    pipeline = Pipeline.from_config(config, GALAXY, mesh=make_mesh(1))
+    n = 500
+    cubes = [pipeline(GALAXY, key=jax.random.key(number)) for number in range(n)]
+    flux = np.stack([np.asarray(cube.flux) for cube in cubes])
+    truth, variance = np.asarray(cubes[0].truth), np.asarray(cubes[0].variance)
+    np.testing.assert_array_equal(truth, np.asarray(cubes[-1].truth))
+    np.testing.assert_array_equal(variance, np.asarray(cubes[-1].variance))
+    deviation = (flux.mean(axis=0) - truth) / np.sqrt(variance / n)
+    assert np.abs(deviation).max() < 5
+    assert np.mean(deviation**2) == pytest.approx(1.0, abs=5 * np.sqrt(2 / truth.size))
+    realised = flux.var(axis=0, ddof=1) / variance
+    assert np.abs(realised - 1).max() < 6 * np.sqrt(2 / n)
+    assert realised.mean() == pytest.approx(1.0, abs=5 * np.sqrt(2 / n / truth.size))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_noise_is_constant_under_differentiation(kind):
+    """The gradient of the noisy flux in the stars' masses is that of the noiseless one, and that of STAT is 0."""
+    small = {**INSTRUMENT, "fov": 1.0, "wavelength": {"start": 5000.0, "stop": 5020.0, "step": 1.25}}
+    noise = {**KINDS[kind], "keep_truth": True}
+    noisy, noiseless = (
+        Pipeline.from_config(configuration(instrument=small, noise=own), GALAXY, mesh=make_mesh(1))
+        for own in (noise, None)
+    )
+    weights = jnp.asarray(np.random.default_rng(4).normal(size=noiseless(GALAXY).flux.shape))
+
+    def gradient(of, pipeline):
+        def total(mass):
+            stars = eqx.tree_at(lambda g: g.stars.initial_mass, GALAXY, mass)
+            cube = pipeline(stars)
+            return jnp.sum(getattr(cube, of) * weights)
+
+        return np.asarray(jax.grad(total)(GALAXY.stars.initial_mass))
+
+    np.testing.assert_allclose(gradient("flux", noisy), gradient("flux", noiseless), rtol=1e-12)
+    np.testing.assert_allclose(gradient("truth", noisy), gradient("flux", noiseless), rtol=1e-12)
+    np.testing.assert_array_equal(gradient("variance", noisy), 0.0)
+
+
+def test_truth_is_the_noiseless_cube(either, pipeline, clean):
+    np.testing.assert_allclose(np.asarray(either(GALAXY).truth), np.asarray(clean.flux), rtol=1e-12)
+    assert pipeline(GALAXY).truth is None
+    assert clean.truth is None
+
+
+def field_of_stars(offset):
+    """A star in the middle of every spaxel of 2 x 2 arcsec, heavier to the East, about the given centre."""
+    place = (np.arange(10) - 4.5) * 0.2
+    x, y = (axis.ravel() for axis in np.meshgrid(place, place))
+    config = configuration(instrument={**INSTRUMENT, "fov": 2.0}, observation={"offset": offset})
+    plan = Pipeline.from_config(config, GALAXY, mesh=make_mesh(1))
+    kpc = 1 / float(plan.tables.arcsec_per_kpc)
+    position = np.stack([(x - offset[0]) * kpc, (y - offset[1]) * kpc, np.zeros(100)], axis=1)
+    return x, y, galaxy_of(position, initial_mass=1e8 * (3 + x))
+
+
+@pytest.mark.parametrize("offset", [(0.0, 0.0), (0.3, -0.2)])
+@pytest.mark.parametrize("radius", [0.0, 0.5, 0.9])
+def test_a_target_at_a_wavelength_and_a_radius(offset, radius):
+    """sigma = mean flux of the ring's spaxels within the window / target, computed from the noiseless cube."""
+    x, y, galaxy = field_of_stars(offset)
+    target = {"signal_to_noise": 30.0, "wavelength": 5100.0, "width": 50.0, "radius": radius, "keep_truth": True}
+    instrument = {**INSTRUMENT, "fov": 2.0}
+    config = configuration(instrument=instrument, observation={"offset": offset}, noise=target)
+    cube = observe(config, galaxy)
+    distance = np.hypot(x - offset[0], y - offset[1]).reshape(10, 10)[:, ::-1]  # East is at small columns
+    ring = np.abs(distance - radius) <= 0.2 * np.sqrt(0.5)
+    assert ring.any()
+    window = np.abs(np.asarray(cube.wavelength) - 5100) <= 25
+    reference = np.asarray(cube.truth)[ring][:, window].mean()
+    np.testing.assert_allclose(reference / np.sqrt(np.asarray(cube.variance)), 30.0, rtol=1e-10)
+    words = (
+        f"mean flux within 25 of 5100 Angstrom per voxel on the ring {radius:g} arcsec from the centre of the galaxy"
+    )
+    assert cube.meta["signal_to_noise_definition"].startswith(words)
+
+
+def test_a_target_at_a_wavelength_without_a_radius_and_the_other_way_round():
+    _, _, galaxy = field_of_stars((0.0, 0.0))
+    instrument = {**INSTRUMENT, "fov": 2.0}
+    at_wavelength = {"signal_to_noise": 10.0, "wavelength": "5200 Angstrom", "keep_truth": True}
+    cube = observe(configuration(instrument=instrument, noise=at_wavelength), galaxy)
+    truth = np.asarray(cube.truth)
+    brightest = truth.reshape(100, -1)[truth.sum(axis=2).argmax()]
+    window = np.abs(np.asarray(cube.wavelength) - 5200) <= 50
+    np.testing.assert_allclose(np.sqrt(np.asarray(cube.variance)), brightest[window].mean() / 10, rtol=1e-10)
+    at_radius = {"signal_to_noise": 10.0, "radius": 0.5, "keep_truth": True}
+    cube = observe(configuration(instrument=instrument, noise=at_radius), galaxy)
+    place = (np.arange(10) - 4.5) * 0.2
+    ring = np.abs(np.hypot(place[:, None], place[None, :]) - 0.5) <= 0.2 * np.sqrt(0.5)
+    reference = np.median(np.asarray(cube.truth)[ring].mean(axis=0))
+    np.testing.assert_allclose(np.sqrt(np.asarray(cube.variance)), reference / 10, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("noise", "words"),
+    [
+        ({"wavelength": 6000.0}, r"noise\.wavelength: expected a window .*5000-5250 Angstrom\), got 6000 \+- 50"),
+        ({"wavelength": 5000.4, "width": 0.1}, r"noise\.wavelength: expected a window"),
+        ({"radius": 20.0}, r"noise\.radius: expected a circle .*10 x 10 arcsec, got 20 arcsec"),
+    ],
+)
+def test_a_target_nowhere_in_the_cube_is_refused_at_planning(noise, words):
+    config = noisy_configuration(signal_to_noise=5.0, **noise)
+    with pytest.raises(ConfigError, match=words):
+        Pipeline.from_config(config, GALAXY, mesh=make_mesh(1))
+
+
+def test_a_ring_outside_the_aperture_is_refused_at_planning():
+    config = noisy_configuration(
+        signal_to_noise=5.0, radius=4.5, instrument={"aperture": {"shape": "circle", "size": "4 arcsec"}}
+    )
+    with pytest.raises(ConfigError, match="that runs through the aperture"):
+        Pipeline.from_config(config, GALAXY, mesh=make_mesh(1))
 
 
 def test_noise_does_not_vanish_where_spaxels_are_empty(pipeline, clean):

@@ -1,0 +1,44 @@
+"""The settings of an observation in several pointings."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from rubix_like.config.quantities import Arcsec, Degree
+from rubix_like.config.settings import AbstractSettings
+
+Displacement = Annotated[Arcsec, Field(ge=-3600, le=3600)]
+
+
+class PointingSettings(AbstractSettings):
+    """One pointing: where its field lies, and how it is turned."""
+
+    offset: tuple[Displacement, Displacement] = (0.0, 0.0)
+    """(East, North) of this field's centre from `observation.ra`, `.dec` in arcsec, in the plane that touches the sky
+    there; at most one degree."""
+    field_angle: Degree | None = None
+    """deg; of this field's +y axis, from North (at `observation.ra`, `.dec`) through East; null:
+    `observation.field_angle`."""
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]*$", max_length=60)] | None = None
+    """Ends the name of its file: letters, digits, '.', '+', '-'; null: its number, from 1."""
+
+
+def labels(pointings: tuple[PointingSettings, ...]) -> tuple[str, ...]:
+    """What the pointings are called: their names, or their numbers from 1."""
+    return tuple(pointing.name or str(number) for number, pointing in enumerate(pointings, start=1))
+
+
+def _check_labels(pointings: tuple[PointingSettings, ...]) -> tuple[PointingSettings, ...]:
+    """Refuse two pointings whose files would have one name, also where capitals are not told apart."""
+    names = labels(pointings)
+    twice = sorted({name for name in names if [other.lower() for other in names].count(name.lower()) > 1})
+    if twice:
+        raise ValueError(
+            f"expected a name of its own for each pointing, got {', '.join(repr(name) for name in twice)} more than "
+            f"once (a pointing without a name is called by its number)"
+        )
+    return pointings
+
+
+Pointings = Annotated[tuple[PointingSettings, ...], Field(min_length=1), AfterValidator(_check_labels)]
+"""At least one pointing; their names differ."""

@@ -1,0 +1,79 @@
+"""The command `rubix-like plot`: a cube file as a picture or as a page for the browser."""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from rubix_like.atomic import check_writable
+from rubix_like.cube import Cube
+from rubix_like.plots.choice import Choice, beside, check_choice, read_band, read_spaxels
+from rubix_like.plots.derived import SkyImage
+from rubix_like.plots.figure import check_picture_suffix, save_figure
+from rubix_like.plots.maps_file import read_maps
+from rubix_like.plots.page import check_page_suffix, write_page
+from rubix_like.plots.page_data import PAGE_BYTES
+from rubix_like.plots.style import require_matplotlib
+
+PLOT_HELP: str = "draw a cube: white light, a narrow band, maps, spectra; --html: a page to look around in it"
+
+
+def add_plot_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like plot`."""
+    parser.add_argument("cube", metavar="CUBE", help="a FITS file written by `rubix-like run`")
+    parser.add_argument(
+        "--output",
+        metavar="PATH",
+        help="file to write: .png, .pdf or .svg (default: CUBE_plot.png beside it), .html with --html (CUBE.html)",
+    )
+    parser.add_argument(
+        "--spaxel",
+        metavar="X,Y",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="spaxels whose spectra to draw: column and row, counted from 0 (default: the brightest one)",
+    )
+    parser.add_argument("--band", metavar="LOW-HIGH", help="also an image of this band (Angstrom): mean over its bins")
+    parser.add_argument(
+        "--maps", metavar="FILE", help="FITS file with 2-D maps to draw as well (default: CUBE_maps.fits if it exists)"
+    )
+    parser.add_argument(
+        "--html", action="store_true", help="write one self-contained interactive page instead of a picture"
+    )
+
+
+def plot(options: argparse.Namespace) -> None:
+    """Draw what the options say; raises ConfigError, ValueError or OSError with the remedy."""
+    spaxels = read_spaxels(options.spaxel)
+    band = None if options.band is None else read_band(options.band)
+    path = Path(options.cube).expanduser()
+    output = _output_path(path, options)
+    cube = Cube.read(path)
+    choice = Choice(spaxels, band, _maps(cube, path, options))
+    check_choice(cube, choice)
+    if options.html:
+        print(f"Page: {write_page(cube, output, choice)} (open it in a browser)")
+    else:
+        print(f"Picture: {save_figure(cube, output, choice)}")
+
+
+def _output_path(cube_path: Path, options: argparse.Namespace) -> Path:
+    """Where to write, checked before the cube is read."""
+    if options.html:
+        path = check_page_suffix(options.output or beside(cube_path, ".html"))
+        check_writable(path, PAGE_BYTES)
+        return path
+    path = check_picture_suffix(options.output or beside(cube_path, "_plot.png"))
+    require_matplotlib()
+    check_writable(path, 0)
+    return path
+
+
+def _maps(cube: Cube, cube_path: Path, options: argparse.Namespace) -> tuple[SkyImage, ...] | None:
+    """The maps of the file that was given or that lies beside the cube (None: there is none); a page has the truth."""
+    path = Path(options.maps or beside(cube_path, "_maps.fits"))
+    if options.maps is None and not path.is_file():
+        return None
+    n_y, n_x, _ = np.shape(cube.flux)
+    return read_maps(path, n_y, n_x, truth=options.html)

@@ -1,0 +1,101 @@
+"""Images worked out from a cube alone: white light, narrow band, median S/N, good bins."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from rubix_like.cube import OUTSIDE_APERTURE, Cube, white_light
+from rubix_like.errors import ConfigError
+from rubix_like.plots.scales import Kind, Scale, scale_of
+from rubix_like.plots.style import BAND_LABEL, LIGHT_LABEL, unit_label
+
+Band = tuple[float, float]
+"""Lowest and highest wavelength, Angstrom."""
+
+
+@dataclass(frozen=True)
+class SkyImage:
+    """One image: its title, its values ((y, x) float64, NaN where there is none), its unit in words, what it shows."""
+
+    title: str
+    values: Float[ndarray, "y x"]
+    unit: str = ""
+    kind: Kind = "value"
+
+    @property
+    def scale(self) -> Scale:
+        """The colours that it has."""
+        return scale_of(self.values, self.kind)
+
+
+def light_image(cube: Cube) -> SkyImage:
+    """White light as surface brightness: sum of F_lambda d(lambda) over the good bins / spaxel area."""
+    values = white_light(cube) / cube.pixel_scale**2
+    return SkyImage("white light", np.where(outside_aperture(cube), np.nan, values), LIGHT_LABEL, "brightness")
+
+
+def band_bins(cube: Cube, band: Band) -> Bool[ndarray, " wave"]:
+    """The bins whose centres lie within the band; raises ConfigError where it leaves the cube or holds no bin."""
+    low, high = band
+    edges, wavelength = np.asarray(cube.wave_edges), np.asarray(cube.wavelength)
+    if not edges[0] <= low < high <= edges[-1]:
+        raise ConfigError(
+            f"--band {low:g}-{high:g}: expected LOW-HIGH in Angstrom, LOW below HIGH, within the cube's "
+            f"{edges[0]:.2f} to {edges[-1]:.2f} ({cube.medium})"
+        )
+    inside = (wavelength >= low) & (wavelength <= high)
+    if not inside.any():
+        nearest = int(np.argmin(np.abs(wavelength - (low + high) / 2)))
+        raise ConfigError(
+            f"--band {low:g}-{high:g}: no bin has its centre in it; the nearest one is "
+            f"{edges[nearest]:.2f}-{edges[nearest + 1]:.2f} Angstrom"
+        )
+    return inside
+
+
+def band_image(cube: Cube, band: Band) -> SkyImage:
+    """Narrow band: plain mean of F_lambda over the good bins of the band / spaxel area; nothing is subtracted.
+
+    A spaxel without a good bin in the band is NaN. Raises ConfigError as `band_bins`.
+    """
+    inside = band_bins(cube, band)
+    flux = np.asarray(cube.flux)[..., inside].astype(np.float64)
+    good = np.asarray(cube.mask)[..., inside] == 0
+    values = _mean(flux, good) / cube.pixel_scale**2
+    return SkyImage(f"{band[0]:g} to {band[1]:g} Å", values, BAND_LABEL, "brightness")
+
+
+def cube_images(cube: Cube) -> tuple[SkyImage, ...]:
+    """What a cube tells without a maps file: median S/N (if it has a variance), velocity (if it has one), good bins."""
+    images = []
+    if cube.variance is not None:
+        images.append(SkyImage("median S/N per bin", _median_signal_to_noise(cube)))
+    if cube.mean_v_los is not None:
+        velocity = np.asarray(cube.mean_v_los, dtype=np.float64)
+        images.append(SkyImage("mean velocity (light-weighted)", velocity, unit_label("km s-1"), "velocity"))
+    good = 100 * np.mean(np.asarray(cube.mask) == 0, axis=2)
+    return (*images, SkyImage("bins that are not masked", good, "%", "share"))
+
+
+def outside_aperture(cube: Cube) -> Bool[ndarray, "y x"]:
+    """Spaxels that the instrument does not see."""
+    return np.all(np.asarray(cube.mask) & OUTSIDE_APERTURE != 0, axis=2)
+
+
+def _median_signal_to_noise(cube: Cube) -> Float[ndarray, "y x"]:
+    """Median over the good bins of flux / sigma; NaN where there is none."""
+    variance = np.asarray(cube.variance, dtype=np.float64)
+    good = (np.asarray(cube.mask) == 0) & (variance > 0)
+    ratio = np.where(good, np.asarray(cube.flux) / np.sqrt(np.where(good, variance, 1.0)), np.nan)
+    any_good = good.any(axis=2)
+    median = np.full(any_good.shape, np.nan)
+    median[any_good] = np.nanmedian(ratio[any_good], axis=1)
+    return median
+
+
+def _mean(values: Float[ndarray, "y x bin"], good: Bool[ndarray, "y x bin"]) -> Float[ndarray, "y x"]:
+    count = good.sum(axis=2)
+    total = np.sum(values, axis=2, where=good)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

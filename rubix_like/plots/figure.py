@@ -1,0 +1,139 @@
+"""One figure of a cube: white light, narrow band, maps, spectra of chosen spaxels (needs the `plots` extra)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rubix_like.atomic import replacing
+from rubix_like.cube import Cube
+from rubix_like.errors import ConfigError
+from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
+from rubix_like.plots.derived import Band, SkyImage, light_image
+from rubix_like.plots.images import draw_image
+from rubix_like.plots.sky import Sky, sky_of
+from rubix_like.plots.spectra import (
+    Spectrum,
+    brightest_spaxel,
+    draw_spectrum,
+    field_spectrum,
+    spaxel_spectrum,
+)
+from rubix_like.plots.style import BAND_COLOR, FIGURE_STYLE, FLUX_LABEL, INK, SPAXEL_COLORS, require_matplotlib
+from rubix_like.plots.titles import cube_title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUFFIXES: tuple[str, ...] = (".png", ".pdf", ".svg")
+
+_IMAGE_WIDTH = 3.6
+_SPECTRUM_HEIGHT = 1.5
+
+
+def save_figure(cube: Cube, path: str | Path, choice: Choice | None = None) -> Path:
+    """Draw a cube as `choice` says and write it as .png, .pdf or .svg; return the path.
+
+    Raises ConfigError (no matplotlib, another suffix, a spaxel or band outside the cube, more spaxels than colours),
+    OSError if the file cannot be written.
+    """
+    require_matplotlib()
+    from matplotlib import rc_context  # noqa: PLC0415 (an optional extra)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    path = check_picture_suffix(path)
+    choice = choice or Choice()
+    check_choice(cube, choice)
+    spectra = chosen_spectra(cube, choice)
+    panels = chosen_images(cube, choice)
+    sky = sky_of(cube)
+    n_columns = _columns(len(panels))
+    n_rows = -(-len(panels) // n_columns)
+    image_height = n_rows * (0.68 * _IMAGE_WIDTH * min(max(sky.n_y / sky.n_x, 0.3), 3.0) + 0.75)
+    spectra_height = _SPECTRUM_HEIGHT * len(spectra) + 0.4
+    with rc_context(FIGURE_STYLE):
+        figure = Figure(figsize=(n_columns * _IMAGE_WIDTH, image_height + spectra_height + 0.4), layout="constrained")
+        parts: Any = figure.subfigures(2, 1, height_ratios=(image_height, spectra_height))
+        upper, lower = parts
+        draw_title(figure, cube)
+        _draw_images(upper, n_rows, n_columns, panels, sky, _marks(choice, spectra))
+        draw_spectra(lower, cube, spectra, choice.band)
+        with replacing(path) as temporary:
+            figure.savefig(temporary, format=path.suffix[1:], dpi=150)
+    return path
+
+
+def check_picture_suffix(path: str | Path) -> Path:
+    """`path` with ~ expanded; raises ConfigError unless it ends in a format of SUFFIXES."""
+    path = Path(path).expanduser()
+    if path.suffix not in SUFFIXES:
+        raise ConfigError(f"--output: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
+    return path
+
+
+def chosen_spectra(cube: Cube, choice: Choice) -> tuple[Spectrum, ...]:
+    """The chosen spaxels' spectra, in their colours; without a choice the whole field's and the brightest spaxel's."""
+    if not choice.spaxels:
+        spaxel = brightest_spaxel(light_image(cube).values)
+        return field_spectrum(cube, INK), spaxel_spectrum(cube, spaxel, SPAXEL_COLORS[0], "brightest spaxel")
+    return tuple(spaxel_spectrum(cube, s, color) for s, color in zip(choice.spaxels, SPAXEL_COLORS, strict=False))
+
+
+Mark = tuple[Spaxel, str]
+"""A spaxel and its colour."""
+
+
+def draw_title(figure: "Figure", cube: Cube) -> None:
+    """Object, instrument, redshift and inclination above everything else, as plain text."""
+    style: Any = {"ha": "left", "fontsize": 11, "fontweight": "bold", "color": INK, "parse_math": False}
+    figure.suptitle(cube_title(cube), x=0.01, **style)
+
+
+def _columns(n_panels: int) -> int:
+    """Images side by side: few gaps, and no picture that is much taller than wide."""
+    return 2 if n_panels in (1, 2, 4) else 3 if n_panels <= 9 else 4
+
+
+def _marks(choice: Choice, spectra: Sequence[Spectrum]) -> list[Mark]:
+    return [(spaxel, spectrum.color) for spaxel, spectrum in zip(choice.spaxels, spectra, strict=False)]
+
+
+def _draw_images(
+    figure: "Figure", n_rows: int, n_columns: int, panels: Sequence[SkyImage], sky: Sky, marks: list[Mark]
+) -> None:
+    axes = np.atleast_1d(figure.subplots(n_rows, n_columns, squeeze=False)).ravel()
+    for place, image in zip(axes, panels, strict=False):
+        draw_image(place, image, sky)
+        place.locator_params(nbins=5)
+        if image.kind == "brightness":
+            _draw_marks(place, sky, marks)
+    for place in axes[len(panels) :]:
+        place.set_axis_off()
+    for index in range(len(panels)):
+        if index % n_columns:
+            axes[index].set_ylabel("")
+        if index + n_columns < len(panels):
+            axes[index].set_xlabel("")
+
+
+def _draw_marks(axes: "Axes", sky: Sky, marks: list[Mark]) -> None:
+    """A ring in its colour around every chosen spaxel."""
+    left, _, bottom, _ = sky.extent
+    for (x, y), color in marks:
+        middle = (left - (x + 0.5) * sky.pixel_scale, bottom + (y + 0.5) * sky.pixel_scale)
+        for edge, width in (("white", 3.2), (color, 1.8)):
+            axes.plot(*middle, "o", markersize=8, markerfacecolor="none", markeredgecolor=edge, markeredgewidth=width)
+
+
+def draw_spectra(figure: "Figure", cube: Cube, spectra: Sequence[Spectrum], band: Band | None = None) -> None:
+    """The spectra below each other on one wavelength axis, the band shaded."""
+    panels = np.atleast_1d(figure.subplots(len(spectra), 1, sharex=True))
+    for axes, spectrum in zip(panels, spectra, strict=True):
+        draw_spectrum(axes, cube, spectrum)
+        if band is not None:
+            axes.axvspan(*band, color=BAND_COLOR, lw=0, zorder=0)
+    noise = "" if cube.variance is None else " ± 1σ"
+    figure.supylabel(f"flux{noise} ({FLUX_LABEL})", fontsize=9, color=INK)
+    panels[-1].set_xlabel(f"wavelength in {cube.medium} (Å)")

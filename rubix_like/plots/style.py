@@ -1,0 +1,69 @@
+"""How pictures look: colours that colour-blind eyes tell apart, fonts, and units in words."""
+
+import importlib.util
+from typing import Any
+
+from astropy import units
+
+from rubix_like.errors import ConfigError
+
+INK: str = "#333333"
+
+BAND_COLOR: str = "#fbe8b0"
+"""Behind the spectra, where the narrow band is."""
+
+SPAXEL_COLORS: tuple[str, ...] = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#7a5195",
+    "#8c6d31",
+)
+"""One colour per chosen spaxel, the first six of Okabe & Ito (2008), https://jfly.uni-koeln.de/color/."""
+
+FIGURE_STYLE: Any = {
+    "font.size": 9,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.7,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.direction": "in",
+    "ytick.direction": "in",
+    "mathtext.default": "regular",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,
+}
+"""matplotlib's rcParams of every picture."""
+
+
+def require_matplotlib() -> None:
+    """Raise ConfigError, with the remedy, if matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("a picture needs matplotlib: pip install 'rubix-like[plots]'")
+
+
+def unit_label(unit: str) -> str:
+    """A unit as it is written in a FITS file, for people: '10**-20 erg s-1 cm-2' as '10⁻²⁰ erg s⁻¹ cm⁻²'.
+
+    A text that astropy does not know as a unit (or none) stays as it is.
+    """
+    try:
+        return units.Unit(unit).to_string("unicode").removeprefix("1×") if unit.strip() else ""
+    except ValueError:
+        return unit
+
+
+FLUX_LABEL: str = "10⁻²⁰ erg s⁻¹ cm⁻² Å⁻¹"
+"""Unit of a spectrum, per spaxel."""
+
+BAND_LABEL: str = "10⁻²⁰ erg s⁻¹ cm⁻² Å⁻¹ arcsec⁻²"
+"""Unit of a narrow-band image."""
+
+LIGHT_LABEL: str = "10⁻²⁰ erg s⁻¹ cm⁻² arcsec⁻²"
+"""Unit of a white-light image."""
