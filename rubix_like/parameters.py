@@ -55,11 +55,18 @@ class InstrumentParameters(eqx.Module):
     psf: PSFParameters | None
 
 
+class DustParameters(eqx.Module):
+    """`dust.*`: a_v, the attenuation in V in mag."""
+
+    a_v: Float[Array, ""]
+
+
 class Parameters(eqx.Module):
-    """Array leaves under the YAML's dotted names, e.g. `parameters.observation.inclination`."""
+    """Array leaves under the YAML's dotted names, e.g. `parameters.observation.inclination`; no dust: None."""
 
     observation: ObservationParameters
     instrument: InstrumentParameters
+    dust: DustParameters | None
 
     @classmethod
     def build(cls, config: RunConfig, dtype: str) -> "Parameters":
@@ -80,6 +87,7 @@ class Parameters(eqx.Module):
                 field_angle=jnp.asarray(observation.field_angle or 0.0, dtype) if is_turned(observation) else None,
             ),
             instrument=InstrumentParameters(psf=None if psf is None else PSFParameters.build(psf, dtype)),
+            dust=None if config.dust is None else DustParameters(jnp.asarray(config.dust.a_v, dtype)),
         )
 
 

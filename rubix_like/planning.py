@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rubix_like.config import RunConfig, StageSettings, load_pipeline
+from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
 from rubix_like.constants import ARCSEC_PER_RADIAN
 from rubix_like.cosmology import find_cosmology, luminosity_distance, universe_age
 from rubix_like.cost import Work, basis_seconds, direct_seconds
@@ -69,7 +69,15 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
         n_wave=setup.instrument.bins.n_wave,
         chunk=config.engine.chunk,
     )
-    return Planned(plan, tables, setup, (*_notes(setup), *_accuracy_notes(paint, config), *_age_notes(setup, galaxy)))
+    notes = (*_notes(setup), *_unused_notes(config, pipeline), *_accuracy_notes(paint, config))
+    return Planned(plan, tables, setup, (*notes, *_age_notes(setup, galaxy)))
+
+
+def _unused_notes(config: RunConfig, pipeline: PipelineSettings) -> list[str]:
+    """Says so where the pipeline has no stage for the run's dust."""
+    if config.dust is None or "dust" in {stage.name for stage in pipeline.cube}:
+        return []
+    return [f"the pipeline '{pipeline.name}' has no stage 'dust': the section dust has no effect"]
 
 
 def _accuracy_notes(components: tuple[AbstractComponent, ...], config: RunConfig) -> list[str]:

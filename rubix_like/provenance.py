@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from rubix_like.config import DustSettings
 from rubix_like.cube import Meta, MetaValue
 from rubix_like.galaxy import GalaxyInfo
 from rubix_like.noise import describe_noise
@@ -17,7 +18,7 @@ from rubix_like.version import __version__
 Report = Mapping[str, Any]
 """What a painter knows of its sizes and accuracy."""
 
-_PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "astropy")
+_PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "astropy", "dust_extinction")
 
 
 def describe_run(
@@ -31,7 +32,7 @@ def describe_run(
     known = {name: value for report in reports for name, value in report.items()}
     accuracy = {"tolerance": config.engine.tolerance} if plan.method == "basis" else {}
     entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
-    entries |= accuracy | known | describe_noise(config.noise)
+    entries |= accuracy | known | _dust_entries(config.dust) | describe_noise(config.noise)
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes
@@ -64,6 +65,17 @@ def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
         "method": plan.method,
         "precision": plan.dtype,
         "git_revision": git_revision(),
+    }
+
+
+def _dust_entries(dust: DustSettings | None) -> dict[str, str | int | float]:
+    if dust is None:
+        return {}
+    return {
+        "dust_a_v": dust.a_v,
+        "dust_r_v": dust.resolved_r_v,
+        "dust_curve": dust.curve,
+        "dust_place": dust.place,
     }
 
 

@@ -413,7 +413,7 @@ def test_an_instrument_of_the_users_own_is_a_path_and_its_record_does_not_need_t
 def test_stellar_has_three_lists():
     pipeline = load_pipeline("stellar")
     names = [[stage.name for stage in stages] for stages in (pipeline.scene, pipeline.paint, pipeline.cube)]
-    assert names == [["orient", "point"], ["stars"], ["psf", "aperture", "noise"]]
+    assert names == [["orient", "point"], ["stars"], ["psf", "dust", "aperture", "noise"]]
     assert pipeline.name == "stellar"
 
 

@@ -2,6 +2,7 @@
 
 from rubix_like.config.aperture import ApertureSettings
 from rubix_like.config.detector import DetectorSettings
+from rubix_like.config.dust import DustSettings
 from rubix_like.config.instrument import (
     InstrumentSettings,
     LSFSettings,
@@ -26,6 +27,7 @@ __all__ = [
     "ApertureSettings",
     "DetectorSettings",
     "DevicesSettings",
+    "DustSettings",
     "EngineSettings",
     "ExposureSettings",
     "InstrumentSettings",

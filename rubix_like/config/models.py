@@ -15,6 +15,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from rubix_like.config.dust import DustSettings
 from rubix_like.config.instrument import InstrumentSettings
 from rubix_like.config.noise import NoiseSettings
 from rubix_like.config.pipeline import load_pipeline
@@ -191,6 +192,7 @@ class RunConfig(AbstractSettings):
     ssp: SSPSettings = SSPSettings()
     observation: ObservationSettings
     instrument: InstrumentSettings
+    dust: DustSettings | None = None
     pipeline: str = "stellar"
     """Name of a packaged pipeline, or the path of a .yaml file."""
     engine: EngineSettings = EngineSettings()

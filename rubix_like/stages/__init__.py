@@ -21,6 +21,7 @@ CUBE_STAGES = Registry(
     "rubix_like.cube_stages",
     {
         "psf": "rubix_like.stages.psf:PSFStage",
+        "dust": "rubix_like.stages.dust:Dust",
         "degrade_lsf": "rubix_like.stages.degrade_lsf:DegradeLSF",
         "aperture": "rubix_like.stages.aperture:Aperture",
         "noise": "rubix_like.stages.noise:Noise",

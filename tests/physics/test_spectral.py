@@ -6,6 +6,8 @@ import pytest
 from observing import configuration, galaxy_of, gaussian, observe, write_library
 from scipy.special import ndtr
 
+from rubix_like import load_instrument
+
 LINE = 5000.0
 STEP = 1.0
 MASS = 1e10
@@ -77,6 +79,10 @@ def test_bins_hold_the_light_of_a_rough_spectrum(tmp_path, medium, sampling, ste
     assert np.sum(flux * width) == pytest.approx(np.trapezoid(values, grid), rel=1e-11)
 
 
+NATIVE_BINS = {
+    "muse": {"step": 1.25, "medium": "air", "sampling": "linear"},
+    "manga": {"step": 1e-4, "medium": "vacuum", "sampling": "log"},
+}
 PIXEL_VARIANCE = STEP**2 / 12
 PHASES = (np.arange(20) + 0.5) / 20 - 0.5
 """Places of a line within a bin; more of them than the parts that the engine may cut a bin into."""
@@ -138,6 +144,30 @@ def test_the_librarys_own_width_is_part_of_the_lsf(tmp_path, redshift):
 def test_a_width_measured_on_bins_holds_the_bin(tmp_path):
     variance = variance_over_phases(tmp_path, {"fwhm": 3.0, "includes_pixel": True})
     assert np.sqrt(variance) * independent.FWHM == pytest.approx(3.0, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["muse", "manga"])
+def test_lines_are_as_wide_as_the_lsf_of_the_cube(tmp_path, name):
+    """Presets whose width holds the bin: over all places within a bin, FWHM to 1 % of `lsf_fwhm` at each line."""
+    instrument = {"name": name, "aperture": None, "lsf": load_instrument(name).lsf}
+    instrument |= {"wavelength": {"start": LINE - 44, "stop": LINE + 44 * len(PHASES), **NATIVE_BINS[name]}}
+    at = np.arange(len(PHASES))
+    step = 1.25 if name == "muse" else LINE * 1e-4 * np.log(10)
+    centres = LINE + 44 * at + step * PHASES
+    vacuum = independent.air_to_vacuum(centres) if name == "muse" else centres
+    near = np.arange(-0.16, 0.16, 0.004)
+    wavelength = np.sort(
+        np.concatenate([[3000.0], (vacuum[:, None] + near).ravel(), vacuum + 10, vacuum - 10, [8000.0]])
+    )
+    ssp = write_library(tmp_path / "lines.h5", wavelength, sum(gaussian(wavelength, line, 0.02) for line in vacuum))
+    bins, width, flux, cube = spectrum_of(ssp, instrument)
+    ratio = []
+    for centre in centres:
+        own = np.abs(bins - centre) < 20
+        light = (flux * width)[own]
+        variance = np.sum(light * (bins[own] - centre) ** 2) / np.sum(light)
+        ratio.append(variance * independent.FWHM**2 / np.interp(centre, bins, cube.lsf_fwhm) ** 2)
+    assert np.sqrt(np.mean(ratio)) == pytest.approx(1.0, rel=0.01)
 
 
 @pytest.mark.parametrize("shape", ["narrow to wide", "steep"])

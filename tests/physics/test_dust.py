@@ -1,0 +1,231 @@
+"""Dust screen: magnitudes and colours against published curves worked out here, place, gradient, compilations."""
+
+import equinox as eqx
+import independent
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from astropy import units
+from astropy.io import fits
+from observing import configuration, galaxy_of, observe
+from speclite import filters
+
+from rubix_like import ConfigError, Pipeline, make_mesh
+from rubix_like.dust_curves import CURVES
+from rubix_like.model import compiled_observe
+
+WIDE = {"start": 3500.0, "stop": 7100.0, "step": 5.0, "medium": "vacuum"}
+
+
+def cube_of(dust, *, redshift=0.0, wavelength=WIDE, **more):
+    config = configuration(
+        observation={"redshift": redshift, "distance": "10 Mpc"}, instrument={"wavelength": wavelength}, dust=dust
+    )
+    return observe(config, galaxy_of(log_age=9.5), **more)
+
+
+def spectrum_of(*arguments, **more):
+    """(wavelength, flux) of the only lit spaxel."""
+    cube = cube_of(*arguments, **more)
+    return np.asarray(cube.wavelength), np.asarray(cube.flux).sum(axis=(0, 1))
+
+
+def magnitude(wavelength, flux, band):
+    """Bessell's B or V (AB) through speclite."""
+    density = flux * 1e-20 * units.erg / (units.s * units.cm**2 * units.AA)
+    return float(filters.load_filter(f"bessell-{band}").get_ab_magnitude(density, wavelength * units.AA))
+
+
+def calzetti(micron, r_v):
+    """Calzetti et al. (2000), eq. 4, as A(lambda) / A(V)."""
+    blue = -2.156 + 1.509 / micron - 0.198 / micron**2 + 0.011 / micron**3
+    return (2.659 * np.where(micron < 0.63, blue, -1.857 + 1.040 / micron) + r_v) / r_v
+
+
+def cardelli(micron, r_v):
+    """Cardelli, Clayton & Mathis (1989), eqs. 1 and 3 (1.1-3.3 per micron)."""
+    y = 1 / micron - 1.82
+    a = [1, 0.17699, -0.50447, -0.02427, 0.72085, 0.01979, -0.77530, 0.32999]
+    b = [0, 1.41338, 2.28305, 1.07233, -5.38434, -0.62251, 5.30260, -2.09002]
+    return np.polynomial.polynomial.polyval(y, a) + np.polynomial.polynomial.polyval(y, b) / r_v
+
+
+PUBLISHED = {"calzetti": (calzetti, 4.05), "cardelli": (cardelli, 3.1)}
+
+
+def dimming(wavelength, flux, curve, r_v, band, a_v=1.0):
+    """Magnitudes that a published curve takes from a spectrum in a band: photons, trapezoid rule."""
+    response = filters.load_filter(f"bessell-{band}")
+    weight = flux * wavelength * np.interp(wavelength, response.wavelength, response.response, left=0.0, right=0.0)
+    screen = 10 ** (-0.4 * a_v * curve(wavelength / 1e4, r_v))
+    return -2.5 * np.log10(np.trapezoid(weight * screen, wavelength) / np.trapezoid(weight, wavelength))
+
+
+@pytest.mark.parametrize("r_v", [None, 3.6])
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_one_magnitude_in_v_and_the_curves_colour(name, r_v):
+    """V by 1.00 mag, B - V by the published curve's value to 0.005 mag (1 / R_V, less what wide bands lose)."""
+    curve, own = PUBLISHED[name]
+    wavelength, bare = spectrum_of(None)
+    _, dusty = spectrum_of({"a_v": 1.0, "r_v": r_v, "curve": name})
+    lost = {band: magnitude(wavelength, dusty, band) - magnitude(wavelength, bare, band) for band in "BV"}
+    expected = {band: dimming(wavelength, bare, curve, r_v or own, band) for band in "BV"}
+    assert lost["V"] == pytest.approx(1.0, abs=0.015)
+    assert lost["V"] == pytest.approx(expected["V"], abs=0.005)
+    assert lost["B"] - lost["V"] == pytest.approx(expected["B"] - expected["V"], abs=0.005)
+    assert lost["B"] - lost["V"] == pytest.approx(1 / (r_v or own), rel=0.15)
+
+
+@pytest.mark.parametrize(("name", "r_v", "points"), [
+    # Gordon et al. (2003), table 4: A(lambda) / A(V) of the SMC bar at 0.44, 0.55, 0.65 um
+    ("smc", None, {4400.0: 1.374, 5500.0: 1.0, 6500.0: 0.801}),
+    # Cardelli et al. (1989), table 3: A(lambda) / A(V) at the effective wavelengths of U, B, V, R, I for R(V) = 3.1
+    ("cardelli", 3.1, {3650.0: 1.569, 4400.0: 1.337, 5500.0: 1.0, 7000.0: 0.751, 9000.0: 0.479}),
+])  # fmt: skip
+def test_published_tables(name, r_v, points):
+    curve = CURVES.find(name)
+    found = curve(np.array(list(points)), r_v or curve.r_v)
+    np.testing.assert_allclose(found, list(points.values()), atol=0.02)
+
+
+@pytest.mark.parametrize("name", CURVES.names())
+def test_every_curve(name):
+    """One in V, E(B - V) about A(V) / R(V), falling to the red, defined to the ends of its range and of R(V)."""
+    curve = CURVES.find(name)
+    low, high = curve.wavelength_range
+    at_b, at_v = curve(np.array([4400.0, 5500.0]), curve.r_v)
+    assert at_v == pytest.approx(1.0, abs=0.003)
+    assert at_b - at_v == pytest.approx(1 / curve.r_v, rel=0.1)
+    optical = curve(np.linspace(3500.0, 9500.0, 200), curve.r_v)
+    assert (np.diff(optical) < 0.01).all()
+    for r_v in {curve.r_v, max(curve.r_v_range[0], 3.7 if name == "calzetti" else 0.0), curve.r_v_range[1]}:
+        curve.check_r_v(r_v)
+        assert np.isfinite(curve(np.geomspace(low * 1.0001, high * 0.9999, 500), r_v)).all()
+    for outside in (low - 1.0, high + 1.0):
+        with pytest.raises(ConfigError, match=r"dust\.curve: expected bins within .*choose another curve"):
+            curve(np.array([5000.0, outside]), curve.r_v)
+
+
+def test_galaxy_and_foreground_at_redshift_0_1():
+    """The curve at lambda / 1.1 or at lambda."""
+    wavelength, bare = spectrum_of(None, redshift=0.1)
+    for place, stretch in (("galaxy", 1.1), ("foreground", 1.0)):
+        _, dusty = spectrum_of({"a_v": 0.7, "r_v": 3.1, "curve": "cardelli", "place": place}, redshift=0.1)
+        lost = -2.5 * np.log10(dusty / bare)
+        np.testing.assert_allclose(lost, 0.7 * cardelli(wavelength / stretch / 1e4, 3.1), rtol=1e-9)
+
+
+def test_the_curve_is_taken_in_vacuum():
+    air = {"start": 4000.0, "stop": 4400.0, "step": 5.0, "medium": "air"}
+    wavelength, bare = spectrum_of(None, wavelength=air)
+    _, dusty = spectrum_of({"a_v": 1.0}, wavelength=air)
+    expected = calzetti(independent.air_to_vacuum(wavelength) / 1e4, 4.05)
+    np.testing.assert_allclose(-2.5 * np.log10(dusty / bare), expected, rtol=1e-9)
+
+
+def test_no_dust_and_none_of_it_are_equal():
+    without, nothing = cube_of(None), cube_of({"a_v": 0.0})
+    np.testing.assert_array_equal(np.asarray(nothing.flux), np.asarray(without.flux))
+
+
+def test_a_screen_commutes_with_the_psf():
+    """The same factor in all spaxels, whatever the stars' light was blurred by; mean velocities stay."""
+    psf = {"psf": {"fwhm": 0.5}, "wavelength": {**WIDE, "stop": 3700.0}}
+    stars = galaxy_of(np.random.default_rng(1).normal(size=(20, 3)) * 0.3, np.linspace(-100, 100, 20))
+    observation = {"redshift": 0.0, "distance": "10 Mpc"}
+    bare, dusty = (
+        observe(configuration(observation=observation, instrument=psf, dust=dust), stars) for dust in (None, {"a_v": 2})
+    )
+    factor = 10 ** (-0.8 * calzetti(np.asarray(bare.wavelength) / 1e4, 4.05))
+    np.testing.assert_allclose(np.asarray(dusty.flux), np.asarray(bare.flux) * factor, rtol=1e-12)
+    np.testing.assert_array_equal(np.asarray(dusty.mean_v_los), np.asarray(bare.mean_v_los))
+
+
+def test_gradient_in_a_v():
+    """dF / dA_V = -0.4 ln 10 k F; the same by finite differences."""
+    galaxy = galaxy_of(log_age=9.5)
+    observation = {"redshift": 0.0, "distance": "10 Mpc"}
+    wavelength = {**WIDE, "stop": 3700.0}
+    config = configuration(observation=observation, instrument={"wavelength": wavelength}, dust={"a_v": 0.8})
+    pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(1))
+    weights = jnp.linspace(1.0, 2.0, pipeline.plan.n_wave)
+
+    def light(a_v):
+        parameters = eqx.tree_at(lambda p: p.dust.a_v, pipeline.parameters, a_v)
+        return (pipeline(galaxy, parameters).flux.sum(axis=(0, 1)) * weights).sum()
+
+    found = float(jax.grad(light)(jnp.asarray(0.8)))
+    curve = calzetti(pipeline.frame.wavelength / 1e4, 4.05)
+    flux = np.asarray(pipeline(galaxy).flux).sum(axis=(0, 1))
+    assert found == pytest.approx(-0.4 * np.log(10) * np.sum(np.asarray(weights) * curve * flux), rel=1e-10)
+    step = 1e-4
+    difference = (light(jnp.asarray(0.8 + step)) - light(jnp.asarray(0.8 - step))) / (2 * step)
+    assert found == pytest.approx(float(difference), rel=1e-7)
+
+
+def test_another_a_v_or_curve_is_not_another_compilation():
+    galaxy = galaxy_of(log_age=9.5)
+    pipelines = [
+        Pipeline.from_config(
+            configuration(instrument={"wavelength": {**WIDE, "start": 4000.0, "stop": 4100.0}}, dust=dust),
+            galaxy,
+            mesh=make_mesh(1),
+        )
+        for dust in ({"a_v": 0.2}, {"a_v": 1.3, "curve": "gordon", "r_v": 2.7, "place": "foreground"})
+    ]
+    first = pipelines[0]
+    cubes = [first(galaxy)]
+    shardings, structure = jax.tree.flatten(jax.tree.map(lambda leaf: leaf.sharding, first.arguments(galaxy)[2]))
+    compiled = compiled_observe(first.plan, first.mesh, tuple(shardings), structure)
+    size = compiled._cache_size()
+    assert size > 0
+    cubes += [first(galaxy, eqx.tree_at(lambda p: p.dust.a_v, first.parameters, jnp.asarray(0.9)))]
+    cubes += [pipelines[1](galaxy)]
+    assert compiled._cache_size() == size
+    totals = [float(np.asarray(cube.flux).sum()) for cube in cubes]
+    assert totals[0] > totals[1] > totals[2] > 0
+
+
+def test_header(tmp_path):
+    cube = cube_of({"a_v": 0.3, "curve": "gordon", "place": "foreground"}, wavelength={**WIDE, "stop": 3600.0})
+    header = fits.getheader(cube.write(tmp_path / "cube.fits"))
+    assert (header["DUSTAV"], header["DUSTRV"]) == (0.3, 3.1)
+    assert (header["DUSTCRV"], header["DUSTLOC"]) == ("gordon", "foreground")
+
+
+@pytest.mark.parametrize(
+    ("dust", "message"),
+    [
+        ({"a_v": -0.1}, "dust.a_v: expected a number >= 0, got -0.1"),
+        ({"r_v": 3.1}, "dust.a_v: expected a value, got none"),
+        ({"a_v": 1, "curve": "calzeti"}, "dust.curve: unknown dust curve 'calzeti'; did you mean 'calzetti'?"),
+        ({"a_v": 1, "curve": "cardelli", "r_v": 1.5}, "dust.r_v: expected a value from 2 to 6 .null: 3.1; Milky Way"),
+        ({"a_v": 1, "curve": "smc", "r_v": 3.1}, "dust.r_v: expected 2.74, the curve's only one"),
+        ({"a_v": 1, "place": "between"}, "dust.place: expected one of galaxy, foreground, got 'between'"),
+    ],
+)
+def test_settings_that_are_refused(dust, message):
+    with pytest.raises(ConfigError, match=message):
+        configuration(dust=dust)
+
+
+def test_bins_that_are_refused():
+    """The rest wavelength counts for dust in the galaxy; a small r_v would brighten the infrared."""
+    wavelength = {"start": 1150.0, "stop": 1300.0, "step": 5.0, "medium": "vacuum"}
+    with pytest.raises(ConfigError, match="expected bins within 1200-22000 Angstrom"):
+        cube_of({"a_v": 1.0}, wavelength=wavelength)
+    with pytest.raises(ConfigError, match="got 1150-1300"):
+        cube_of({"a_v": 1.0, "place": "foreground"}, redshift=0.1, wavelength=wavelength)
+    wavelength = {"start": 15000.0, "stop": 21000.0, "step": 50.0, "medium": "vacuum"}
+    with pytest.raises(ConfigError, match=r"r_v: expected one with which the curve dims all bins, got 3\.1"):
+        cube_of({"a_v": 1.0, "r_v": 3.1}, wavelength=wavelength)
+
+
+def test_a_pipeline_without_the_stage_says_so(tmp_path):
+    path = tmp_path / "bare.yaml"
+    path.write_text("scene: [orient, point]\npaint: [stars]\ncube: [psf, aperture, noise]\n")
+    config = configuration(instrument={"wavelength": WIDE}, dust={"a_v": 1.0}, pipeline=str(path))
+    assert "the pipeline 'bare' has no stage 'dust': the section dust has no effect" in (
+        Pipeline.from_config(config, galaxy_of(log_age=9.5), mesh=make_mesh(1)).notes
+    )
