@@ -16,11 +16,11 @@ from rubix_like.atomic import check_writable
 from rubix_like.cache import COMPILED_LIMIT_BYTES, cache_lines, clear_cache, compiled_folder
 from rubix_like.config import RunConfig, json_schema, load_config
 from rubix_like.errors import ConfigError
+from rubix_like.file_names import beside
 from rubix_like.instrument_table import instrument_table, print_table
 from rubix_like.listing import config_rows, pipeline_rows, reader_rows, stage_rows
 from rubix_like.memory import check_memory, explained_exhaustion, format_bytes
 from rubix_like.output import output_files
-from rubix_like.plots.choice import beside
 from rubix_like.plots.command import PLOT_HELP, add_plot_options, plot
 from rubix_like.plots.style import require_matplotlib
 from rubix_like.progress import terminal_progress
@@ -74,9 +74,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"rubix-like {__version__}")
     parser.add_argument("--traceback", action="store_true", help="show where in the program an error came from")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    run = _add(commands, "run", _run, "make the cube of a configuration and write it as FITS")
+    run = _add(commands, "run", _run, "make the cube of a configuration and write it")
     _add_config(run)
-    run.add_argument("--output", metavar="PATH", help="FITS file to write (default: output.path of the configuration)")
+    run.add_argument("--output", metavar="PATH", help="file to write (default: output.path of the configuration)")
     run.add_argument("--plot", action="store_true", help="also write a quick-look PNG beside the cube")
     check = _add(commands, "check", _check, "check a configuration; print sizes, memory and devices; compute nothing")
     _add_config(check)
@@ -164,15 +164,14 @@ def _run(options: argparse.Namespace) -> None:
     if picture is not None:
         _check_picture(picture)
     progress = terminal_progress()
-    cube, path, others, maps = compute(config, path, progress)
+    cube, path, others = compute(config, path, progress)
     if picture is not None:
         with progress.step("plot", f"drawing {picture}"):
             save_quicklook(cube, picture)
-    pointings = [f"Pointing written to {other}" for other in others]
+    written = [f"{what} written to {other}" for what, other in others]
     notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
     pictures = [] if picture is None else [f"Picture: {picture}"]
-    places = [f"Maps: {path}" for path in maps]
-    print(*pointings, *summary_lines(cube, path, progress.timings), *notes, *places, *pictures, sep="\n")
+    print(*written, *summary_lines(cube, path, progress.timings), *notes, *pictures, sep="\n")
 
 
 def _check_picture(path: Path) -> None:

@@ -13,6 +13,7 @@ from rubix_like.wcs import Card, celestial_cards, spectral_cards, world_coordina
 
 if TYPE_CHECKING:
     from astropy.wcs import WCS
+    from specutils import Spectrum  # pyright: ignore[reportMissingImports]
 
     from rubix_like.products.maps import Maps
 
@@ -131,7 +132,7 @@ class Cube(eqx.Module):
     | variance | (y, x, wave) or None | square of the flux unit; None without a noise model |
     | truth | (y, x, wave) or None | flux without its noise, where `noise.keep_truth` is true; not kept in files |
     | lsf_fwhm | (wave,) or None | Angstrom: effective LSF, library's and instrument's together |
-    | mean_v_los | (y, x) or None | km/s, light-weighted, + receding; NaN where no light; not kept in files |
+    | mean_v_los | (y, x) or None | km/s, light-weighted, + receding; NaN where no light; not kept in FITS files |
     | counters | Counters or None | |
     | maps | Maps or None | what `products` asks for; kept in a file of its own |
     | medium, sampling | static | "air" or "vacuum"; "linear" or "log" |
@@ -200,18 +201,27 @@ class Cube(eqx.Module):
         """astropy WCS in FITS order (x, y, wave) -> (RA deg, Dec deg, wavelength m)."""
         return world_coordinates(self.wcs_cards)
 
-    def write(self, path: str | Path) -> Path:
-        """Write the cube to a FITS file (`rubix_like.fits.write_cube`) and return its path."""
-        from rubix_like.fits import write_cube  # noqa: PLC0415 (fits builds cubes)
+    def write(self, path: str | Path, layout: Literal["default", "manga", "hsim"] = "default") -> Path:
+        """Write the cube to a FITS file (HDF5 where the name ends in .h5 or .hdf5) and return its path (`cube_files`).
 
-        return write_cube(self, path)
+        `layout`: "default" for most programs, "manga" like a MaNGA LOGCUBE, "hsim" a scene for HSIM.
+        """
+        from rubix_like.cube_files import write_cube  # noqa: PLC0415 (its readers build cubes)
+
+        return write_cube(self, path, layout)
 
     @classmethod
     def read(cls, path: str | Path) -> "Cube":
-        """Read a cube written by `write` (`rubix_like.fits.read_cube`); `mean_v_los` is None."""
-        from rubix_like.fits import read_cube  # noqa: PLC0415 (fits builds cubes)
+        """Read a cube written by `write` in the layout "default" (`rubix_like.cube_files.read_cube`)."""
+        from rubix_like.cube_files import read_cube  # noqa: PLC0415 (its readers build cubes)
 
         return read_cube(path)
+
+    def to_specutils(self) -> "Spectrum":
+        """The cube as a `specutils.Spectrum` with axes (wave, y, x) (`rubix_like.specutils_spectrum.to_specutils`)."""
+        from rubix_like.specutils_spectrum import to_specutils  # noqa: PLC0415 (it takes cubes)
+
+        return to_specutils(self)
 
 
 def white_light(cube: Cube) -> Float[np.ndarray, "y x"]:

@@ -1,26 +1,19 @@
-"""Cubes as FITS files, in one layout that mpdaf, specutils, jdaviz, spectral-cube and pPXF's examples open.
+"""The default FITS layout of a cube, which mpdaf, specutils, jdaviz, spectral-cube and pPXF's examples open.
 
 PRIMARY (no data; the run in cards), DATA (wave, y, x), STAT (variance), DQ (mask), VAR (copy of STAT), LSF (table of
 the effective FWHM), CONFIG (table of `cube.meta` and the counters), and for log sampling WAVE (table of the bins).
 STAT and VAR are left out without a noise model. No maps: a second image confuses clients.
 """
 
-import gzip
 import math
-import warnings
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from astropy.io import fits
-from astropy.utils.exceptions import AstropyUserWarning
+from numpy import ndarray
 
-from rubix_like.atomic import replacing
-from rubix_like.cube import Counters, Cube, Described, Meta, MetaValue
-from rubix_like.errors import ConfigError
-from rubix_like.meta_table import COUNTER_PREFIX, join_rows, split_rows
+from rubix_like.cube import Cube, Described, MetaValue
+from rubix_like.meta_table import COUNTER_PREFIX, split_rows
 from rubix_like.version import __version__
 from rubix_like.wcs import Card, header_of
 
@@ -29,7 +22,6 @@ ORIGIN: str = "rubix_like"
 
 FLUX_UNIT: str = "10**-20 erg s-1 cm-2 Angstrom-1"
 VARIANCE_UNIT: str = "10**-40 erg2 s-2 cm-4 Angstrom-2"
-SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz")
 
 META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("OBJECT", "object", "name of the galaxy"),
@@ -51,6 +43,7 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("ALIGN", "align", "what the body axes were aligned to"),
     ("INCLIN", "inclination", "[deg] 0 is face-on"),
     ("POSANG", "position_angle", "[deg] receding major axis, North through East"),
+    ("LSFPIXEL", "lsf_includes_pixel", "widths of the line spread have the bin's"),
     ("SSPLIB", "ssp_library", "simple stellar populations"),
     ("PIPELINE", "pipeline", "list of stages"),
     ("METHOD", "method", "direct or basis"),
@@ -100,70 +93,13 @@ _MASK_CARDS: tuple[Card, ...] = (
     ("BFORM", "X", "bits; 0 is good"),
     ("DQBIT1", "outside SSP", "value 1: outside the wavelengths of the library"),
     ("DQBIT2", "outside aperture", "value 2: outside the aperture"),
+    ("DQBIT3", "end of detector", "value 4: light spread from beyond it is assumed"),
     _SCIENCE,
 )
 
 
-def write_cube(cube: Cube, path: str | Path) -> Path:
-    """Write `cube` to `path` (.fits or .fits.gz) and return the path; an older file is replaced only on success.
-
-    Raises ConfigError for another suffix, OSError (disk full, no permission, no such folder) with the remedy.
-    """
-    path = check_suffix(path)
-    hdus = _hdu_list(cube)
-    hdus.verify("exception")
-    with replacing(path) as temporary:
-        opener = gzip.open if path.suffix == ".gz" else open
-        with opener(temporary, "wb") as stream:
-            hdus.writeto(stream, output_verify="exception")
-    return path
-
-
-def check_suffix(path: str | Path) -> Path:
-    """`path` with ~ expanded; raises ConfigError unless it ends in .fits or .fits.gz."""
-    path = Path(path).expanduser()
-    if not path.name.lower().endswith(SUFFIXES):
-        raise ConfigError(
-            f"output.path: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'; "
-            f"write e.g. '{path.stem or 'cube'}.fits'"
-        )
-    return path
-
-
-def file_size(n_y: int, n_x: int, n_wave: int, noise: bool) -> int:
-    """Bytes of an uncompressed file with a cube of this shape (for `check_writable`): 4 per voxel and image."""
-    return 4 * n_y * n_x * n_wave * (4 if noise else 2) + 200_000 + 40 * n_wave
-
-
-def read_cube(path: str | Path) -> Cube:
-    """Read a cube written by `write_cube`: float32 flux, variance and int32 mask; `mean_v_los` is None.
-
-    Raises FileNotFoundError, or ValueError if the file is not a complete cube of this package.
-    """
-    path = Path(path).expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f"no such cube: {path}; check the path (a run writes to its output.path)")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", AstropyUserWarning)
-            with fits.open(path, memmap=False) as hdus:
-                _check_ours(hdus)
-                return _cube_from(hdus)
-    except (OSError, EOFError, TypeError, KeyError, ValueError, AstropyUserWarning) as error:
-        raise ValueError(
-            f"{path} is not a complete cube of rubix_like ({error}); expected a FITS file written by Cube.write; "
-            f"open other cubes with astropy.io.fits"
-        ) from error
-
-
-def _check_ours(hdus: Any) -> None:
-    origin = hdus[0].header.get("ORIGIN")
-    if origin != ORIGIN:
-        raise ValueError(f"ORIGIN is {origin!r}, not {ORIGIN!r}")
-
-
-def _hdu_list(cube: Cube) -> fits.HDUList:
-    """All HDUs of the file, in order."""
+def default_hdus(cube: Cube) -> fits.HDUList:
+    """All HDUs of a file in the default layout, in order."""
     noise = cube.variance is not None
     world = cube.wcs_cards
     pointer = (("ERRDATA", "STAT", "variance"),) if noise else ()
@@ -230,8 +166,12 @@ def _image(
             *world,
         )
     )
-    data = np.ascontiguousarray(np.asarray(voxels, dtype=dtype).transpose(2, 0, 1))
-    return fits.ImageHDU(data, header, name=name)
+    return fits.ImageHDU(in_fits_order(voxels, dtype), header, name=name)
+
+
+def in_fits_order(voxels: object, dtype: type | None = None) -> ndarray:
+    """(y, x, wave) voxels as a contiguous array (wave, y, x), the order of axes of FITS; null: in their own dtype."""
+    return np.ascontiguousarray(np.asarray(voxels, dtype=dtype).transpose(2, 0, 1))
 
 
 def _table(name: str, columns: dict[str, object]) -> fits.BinTableHDU:
@@ -252,37 +192,3 @@ def config_table(cube: Described) -> fits.BinTableHDU:
         words = [row[index] for row in rows]
         columns.append(fits.Column(name, f"{max(map(len, words), default=1) or 1}A", array=words))
     return fits.BinTableHDU.from_columns(columns, name="CONFIG")
-
-
-def _cube_from(hdus: Any) -> Cube:
-    """The cube in an opened file of ours."""
-    header = hdus["DATA"].header
-    sampling = "log" if header["CTYPE3"].endswith("-LOG") else "linear"
-    if sampling == "log":
-        table = hdus["WAVE"].data
-        wavelength = np.array(table["WAVE"], dtype=np.float64)
-        edges = np.append(table["LOWER"], table["UPPER"][-1]).astype(np.float64)
-    else:
-        bins = np.arange(header["NAXIS3"] + 1, dtype=np.float64)
-        wavelength = header["CRVAL3"] + header["CD3_3"] * bins[:-1]
-        edges = header["CRVAL3"] + header["CD3_3"] * (bins - 0.5)
-    rows = hdus["CONFIG"].data
-    values = join_rows(list(zip(rows["KEY"].tolist(), rows["VALUE"].tolist(), strict=True)))
-    counts = {key.removeprefix(COUNTER_PREFIX): values[key] for key in values if key.startswith(COUNTER_PREFIX)}
-    return Cube(
-        flux=_voxels(hdus, "DATA", np.float32),
-        mask=_voxels(hdus, "DQ", np.int32),
-        wavelength=wavelength,
-        wave_edges=edges,
-        pixel_scale=float(hdus[0].header["PIXSCALE"]),
-        variance=_voxels(hdus, "STAT", np.float32) if "STAT" in hdus else None,
-        lsf_fwhm=np.array(hdus["LSF"].data["FWHM"], dtype=np.float64) if "LSF" in hdus else None,
-        counters=Counters(**counts) if counts else None,
-        medium="air" if header["CTYPE3"].startswith("AWAV") else "vacuum",
-        sampling=sampling,
-        meta=Meta({key: value for key, value in values.items() if not key.startswith(COUNTER_PREFIX)}),
-    )
-
-
-def _voxels(hdus: Any, name: str, dtype: type) -> jnp.ndarray:
-    return jnp.asarray(np.ascontiguousarray(hdus[name].data.transpose(1, 2, 0), dtype=dtype))

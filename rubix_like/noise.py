@@ -14,7 +14,10 @@ from numpy import ndarray
 
 from rubix_like.config import NoiseSettings
 from rubix_like.errors import ConfigError
+from rubix_like.geometry import field_rotation
 from rubix_like.parameters import Parameters
+from rubix_like.pointing import pointings_of
+from rubix_like.scene import rotate
 from rubix_like.setup import Setup
 
 Voxels = Float[Array, "y x wave"]
@@ -75,8 +78,8 @@ class TargetNoise(AbstractNoise):
         if self.radius is None:
             spectrum = spectra[jnp.argmax(spectra.sum(axis=1))]
         else:
-            offset = parameters.observation.offset
-            weights = ring_weights(jnp.asarray(self.inside), self.pixel_scale, offset, self.radius).reshape(-1)
+            center = galaxy_center(parameters)
+            weights = ring_weights(jnp.asarray(self.inside), self.pixel_scale, center, self.radius).reshape(-1)
             spectrum = jnp.einsum("s,sw->w", weights, spectra, precision=lax.Precision.HIGHEST)
         window = jnp.asarray(self.window)
         if self.average:
@@ -92,16 +95,25 @@ def by_rows(
     return lax.map(lambda one: draw(*one), (flux, keys))
 
 
-def ring_weights(inside: Any, pixel_scale: Any, offset: Any, radius: Any) -> Float[Array, "y x"]:
-    """Equal weights (sum 1) of the spaxels of a ring about the point `offset` (East, North) arcsec from the centre.
+def galaxy_center(parameters: Parameters) -> Float[Array, "2"]:
+    """The galaxy's centre on the field's axes (x, y), arcsec from the field's centre."""
+    observation = parameters.observation
+    center = jnp.concatenate([observation.offset, jnp.zeros(1, observation.offset.dtype)])[None, :]
+    if observation.field_angle is not None:
+        center = rotate(center, field_rotation(observation.field_angle))
+    return center[0, :2]
+
+
+def ring_weights(inside: Any, pixel_scale: Any, center: Any, radius: Any) -> Float[Array, "y x"]:
+    """Equal weights (sum 1) of the spaxels of a ring about the point `center` (x, y; arcsec) on the field's axes.
 
     The ring's spaxels are those in the aperture (`inside`) whose centre is at most half a spaxel's diagonal nearer to
     or farther from the point than `radius` (arcsec), so at least all that the circle runs through. All 0 if there are
     none.
     """
     n_y, n_x = inside.shape
-    x = ((n_x - 1) / 2 - jnp.arange(n_x, dtype=jnp.result_type(pixel_scale))) * pixel_scale - offset[0]
-    y = (jnp.arange(n_y, dtype=jnp.result_type(pixel_scale)) - (n_y - 1) / 2) * pixel_scale - offset[1]
+    x = ((n_x - 1) / 2 - jnp.arange(n_x, dtype=jnp.result_type(pixel_scale))) * pixel_scale - center[0]
+    y = (jnp.arange(n_y, dtype=jnp.result_type(pixel_scale)) - (n_y - 1) / 2) * pixel_scale - center[1]
     distance = jnp.hypot(x[None, :], y[:, None])
     near = jnp.abs(distance - radius) <= pixel_scale * np.sqrt(0.5).item()
     weights = (near & inside).astype(distance.dtype)
@@ -109,14 +121,19 @@ def ring_weights(inside: Any, pixel_scale: Any, offset: Any, radius: Any) -> Flo
 
 
 def _check_ring(setup: Setup, radius: float | None) -> None:
-    instrument, offset = setup.instrument, np.asarray(setup.config.observation.offset)
-    if not np.any(ring_weights(instrument.inside, np.asarray(instrument.pixel_scale), offset, np.asarray(radius))):
-        side_x, side_y = (n * float(instrument.pixel_scale) for n in (instrument.n_x, instrument.n_y))
-        raise ConfigError(
-            f"noise.radius: expected a circle about the galaxy's centre (observation.offset "
-            f"{offset[0]:g}, {offset[1]:g} arcsec) that runs through the aperture in the field of {side_x:g} x "
-            f"{side_y:g} arcsec, got {radius:g} arcsec"
-        )
+    """Raise ConfigError unless every field of the run, each pointing's or the only one, holds a spaxel of the ring."""
+    instrument, config = setup.instrument, setup.config
+    whole = Parameters.build(config, config.engine.precision)
+    fields = [pointing.displaced(whole) for pointing in pointings_of(config.observation)] or [whole]
+    scale, distance = (np.asarray(value, config.engine.precision) for value in (instrument.pixel_scale, radius))
+    for center in (galaxy_center(field) for field in fields):
+        if not np.any(ring_weights(instrument.inside, scale, center, distance)):
+            side_x, side_y = (n * float(instrument.pixel_scale) for n in (instrument.n_x, instrument.n_y))
+            raise ConfigError(
+                f"noise.radius: expected a circle about the galaxy's centre ({center[0]:g}, {center[1]:g} arcsec from "
+                f"the field's) that runs through the aperture in the field of {side_x:g} x {side_y:g} arcsec, got "
+                f"{radius:g} arcsec"
+            )
 
 
 def _window(setup: Setup, settings: NoiseSettings) -> Bool[ndarray, " wave"]:

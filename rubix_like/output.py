@@ -4,22 +4,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rubix_like.config import RunConfig
-from rubix_like.fits import SUFFIXES, file_size
+from rubix_like.cube_files import Layout, file_size, find_format
+from rubix_like.file_names import with_addition
 from rubix_like.mosaic_grid import Field, grid_around
 from rubix_like.pointing import pointings_of
 from rubix_like.products.maps_file import maps_path
-from rubix_like.truth import truth_path
 
 
 @dataclass(frozen=True)
 class OutputFile:
-    """A cube that a run will write, of n_y x n_x spaxels, the noiseless one and the maps beside it (null: none)."""
+    """A cube that a run will write, of n_y x n_x spaxels, and what goes beside it.
+
+    `truth`: the noiseless cube, in the layout 'default'; None where there is none, or the same file holds it.
+    """
 
     path: Path
     n_y: int
     n_x: int
     n_wave: int
     n_bytes: int
+    layout: Layout = "default"
     truth: Path | None = None
     truth_bytes: int = 0
     is_mosaic: bool = False
@@ -31,9 +35,10 @@ class OutputFile:
         return self.n_bytes + self.truth_bytes
 
     @property
-    def paths(self) -> tuple[Path, ...]:
-        """All its files."""
-        return tuple(path for path in (self.path, self.truth, self.maps) if path is not None)
+    def others(self) -> tuple[tuple[str, Path], ...]:
+        """What goes beside the cube, and where."""
+        found = (("Noiseless cube", self.truth), ("Maps", self.maps))
+        return tuple((what, path) for what, path in found if path is not None)
 
     @property
     def n_voxel(self) -> int:
@@ -70,22 +75,28 @@ def output_files(config: RunConfig, path: Path) -> tuple[OutputFile, ...]:
 
 def pointing_path(path: Path, name: str) -> Path:
     """cube.fits.gz -> cube_NAME.fits.gz."""
-    suffix = next((suffix for suffix in reversed(SUFFIXES) if path.name.lower().endswith(suffix)), path.suffix)
-    stem = path.name[: len(path.name) - len(suffix)]
-    return path.with_name(f"{stem}_{name}{path.name[len(stem) :]}")
+    return with_addition(path, f"_{name}")
 
 
 def cube_bytes(config: RunConfig, n_voxel: int) -> int:
     """Bytes of a cube on the host: flux and mask, with noise the variance, and the truth where it is kept."""
     flux = 8 if config.engine.precision == "float64" else 4
-    n_arrays = 1 if config.noise is None else 2 + config.noise.keep_truth
+    n_arrays = 1 + (config.noise is not None) + keeps_truth(config)
     return n_voxel * (flux * n_arrays + 4)
 
 
 def _file(config: RunConfig, path: Path, n_y: int, n_x: int, *, is_mosaic: bool = False) -> OutputFile:
-    n_wave = config.instrument.wavelength.n_wave
-    own = file_size(n_y, n_x, n_wave, config.noise is not None)
+    shape = (n_y, n_x, config.instrument.wavelength.n_wave)
+    layout, chosen = config.output.layout, find_format(path, config.output.layout)
+    noise, wide = config.noise is not None, config.engine.precision == "float64"
+    own = file_size(chosen, shape, noise=noise, truth=keeps_truth(config), float64=wide)
     truth, truth_bytes = None, 0
-    if config.noise is not None and config.noise.keep_truth:
-        truth, truth_bytes = truth_path(path), file_size(n_y, n_x, n_wave, noise=False)
-    return OutputFile(path, n_y, n_x, n_wave, own, truth, truth_bytes, is_mosaic)
+    if keeps_truth(config) and not chosen.keeps_all:
+        truth = with_addition(path, "_truth")
+        truth_bytes = file_size(find_format(truth, "default"), shape, noise=False)
+    return OutputFile(path, *shape, own, layout, truth, truth_bytes, is_mosaic)
+
+
+def keeps_truth(config: RunConfig) -> bool:
+    """Whether the noiseless flux is kept beside the noisy one."""
+    return config.noise is not None and config.noise.keep_truth

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rubix_like.config import DustSettings
-from rubix_like.cube import Meta
+from rubix_like.cube import Meta, MetaValue
 from rubix_like.galaxy import GalaxyInfo
 from rubix_like.noise import describe_noise
 from rubix_like.setup import Setup
@@ -29,9 +29,24 @@ def describe_run(
     `reports`: what the painters know of their accuracy.
     """
     config = setup.config
+    known = {name: value for report in reports for name, value in report.items()}
+    accuracy = {"tolerance": config.engine.tolerance} if plan.method == "basis" else {}
+    entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
+    entries |= accuracy | known | _dust_entries(config.dust) | describe_noise(config.noise)
+    if info is not None:
+        entries |= _galaxy_entries(info)
+        notes = info.notes + notes
+    entries |= {f"note_{number}": note for number, note in enumerate(notes, start=1)}
+    entries |= {f"version_{package}": version(package) for package in _PACKAGES}
+    entries |= {"version_rubix_like": __version__, "version_python": platform.python_version()}
+    return Meta({**entries, "config": config.to_yaml()})
+
+
+def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
+    """What the configuration and the plan say."""
+    config = setup.config
     observation, instrument = config.observation, config.instrument
-    entries: dict[str, str | int | float | bool | None] = {
-        "object": "" if info is None else info.name,
+    return {
         "telescope": instrument.telescope,
         "instrument": instrument.label,
         "ra": observation.ra,
@@ -43,6 +58,7 @@ def describe_run(
         "align": config.resolved_align,
         "inclination": observation.inclination,
         "position_angle": observation.position_angle,
+        "lsf_includes_pixel": instrument.lsf is not None and instrument.lsf.includes_pixel,
         "ssp_library": setup.library.name,
         "ssp_citation": setup.library.citation,
         "pipeline": str(config.pipeline),
@@ -50,16 +66,6 @@ def describe_run(
         "precision": plan.dtype,
         "git_revision": git_revision(),
     }
-    known = {name: value for report in reports for name, value in report.items()}
-    accuracy = {"tolerance": config.engine.tolerance} if plan.method == "basis" else {}
-    entries |= accuracy | known | _dust_entries(config.dust) | describe_noise(config.noise)
-    if info is not None:
-        entries |= _galaxy_entries(info)
-        notes = info.notes + notes
-    entries |= {f"note_{number}": note for number, note in enumerate(notes, start=1)}
-    entries |= {f"version_{package}": version(package) for package in _PACKAGES}
-    entries |= {"version_rubix_like": __version__, "version_python": platform.python_version()}
-    return Meta({**entries, "config": config.to_yaml()})
 
 
 def _dust_entries(dust: DustSettings | None) -> dict[str, str | int | float]:

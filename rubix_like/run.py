@@ -1,4 +1,4 @@
-"""A whole run: configuration in, FITS files out: the cube, or one per pointing and their mosaic."""
+"""A whole run: configuration in, files out: the cube, or one per pointing and their mosaic."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,7 +12,6 @@ from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
 from rubix_like.errors import ConfigError
-from rubix_like.fits import check_suffix
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes, memory_need
 from rubix_like.mosaic import make_mosaic
@@ -28,12 +27,12 @@ from rubix_like.truth import noiseless
 
 
 class Result(NamedTuple):
-    """What a run ends with: the mosaic, the only cube or the last pointing's, its file; others and maps besides."""
+    """What a run ends with: the mosaic, the only cube or the last pointing's, its file, and (what, where) of the other
+    files."""
 
     cube: Cube
     path: Path
-    others: tuple[Path, ...] = ()
-    maps: tuple[Path, ...] = ()
+    others: tuple[tuple[str, Path], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,8 @@ def compute(config: RunConfig, path: Path, progress: Progress) -> Result:
         with progress.step("mosaic", f"combining {len(waiting)} pointings"):
             waiting = [make_mosaic(waiting)]
         _write(waiting[0], files[-1], progress)
-    return Result(waiting[0], files[-1].path, tuple(file.path for file in files[:-1]), _maps_of(files))
+    pointings = tuple(("Pointing", file.path) for file in files[:-1])
+    return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
 
 
 def _maps_of(files: tuple[OutputFile, ...]) -> tuple[Path, ...]:
@@ -130,7 +130,7 @@ def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube]:
 
 def _write(cube: Cube, file: OutputFile, progress: Progress) -> None:
     with progress.step("write", f"writing {file.path}"):
-        cube.write(file.path)
+        cube.write(file.path, file.layout)
         if file.truth is not None:
             noiseless(cube).write(file.truth)
         if file.maps is not None and cube.maps is not None:
@@ -139,11 +139,11 @@ def _write(cube: Cube, file: OutputFile, progress: Progress) -> None:
 
 def check_output(config: RunConfig, path: Path) -> None:
     """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run."""
-    files = output_files(config, check_suffix(path))
+    files = output_files(config, path)
     for file in files:
         if file.maps == file.path:
             raise ConfigError(f"output.maps: expected another file than the cube's, got '{file.maps}' for both")
-    for own in (own for file in files for own in file.paths):
+    for own in (own for file in files for own in (file.path, *(other for _, other in file.others))):
         check_writable(own, sum(file.all_bytes for file in files))
 
 

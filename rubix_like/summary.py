@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from rubix_like.cube import OUTSIDE_APERTURE, OUTSIDE_SSP, Counters, Cube, white_light
-from rubix_like.truth import truth_path
 
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
     ("n_outside", "mass_outside", "outside the field: not in the cube"),
@@ -36,8 +35,6 @@ def summary_lines(cube: Cube, path: str | Path, timings: Mapping[str, float]) ->
     if cube.counters is not None:
         lines.extend(_counter_lines(cube.counters))
     lines.append(_noise_line(cube))
-    if cube.truth is not None:
-        lines.append(f"The noiseless cube is in {truth_path(path)}")
     if timings:
         lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
     return [*lines, *_opening_lines(path)]

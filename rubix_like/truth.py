@@ -1,7 +1,6 @@
 """The noiseless cube that is kept beside a noisy one."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from rubix_like.cube import Cube, Meta
 
@@ -25,9 +24,3 @@ def noiseless(cube: Cube) -> Cube:
         raise ValueError("Cube.truth: expected the noiseless flux, got None; observe with noise.keep_truth: true")
     meta = Meta({key: value for key, value in cube.meta.items() if key not in _NOISE_KEYS})
     return replace(cube, flux=cube.truth, variance=None, truth=None, meta=meta)
-
-
-def truth_path(path: Path) -> Path:
-    """Where the noiseless cube goes that belongs to the cube at `path`: cube.fits -> cube_truth.fits."""
-    end = path.name.lower().rindex(".fits")
-    return path.with_name(f"{path.name[:end]}_truth{path.name[end:]}")

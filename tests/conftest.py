@@ -19,6 +19,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow and install")
+    parser.addoption("--clients", action="store_true", help="let tests of other programs fail where one is missing")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -161,7 +161,21 @@ def test_numeric_text_is_a_number():
         ({"devices.data": 0}, ["devices.data: expected 'all' or a number of devices >= 1, got 0"]),
         ({"devices.data": "some"}, ["devices.data: expected 'all' or a number of devices >= 1, got 'some'"]),
         ({"devices.data": True}, ["devices.data: expected 'all'"]),
-        ({"output.path": "cube.txt"}, ["output.path: expected a path that ends in .fits or .fits.gz, got 'cube.txt'"]),
+        (
+            {"output.path": "cube.txt"},
+            [
+                "output.path: expected a path that ends in .fits, .fits.gz, .h5 or .hdf5 (layout 'default')",
+                "'cube.txt'",
+            ],
+        ),
+        (
+            {"output": {"path": "cube.h5", "layout": "manga"}},
+            ["output.path: expected a path that ends in .fits or .fits.gz"],
+        ),
+        ({"output": {"path": "cube.fits.gz", "layout": "hsim"}}, ["ends in .fits (layout 'hsim'), got 'cube.fits.gz'"]),
+        ({"output.layout": "hsimm"}, ["output.layout: expected one of default, manga, hsim", "did you mean 'hsim'?"]),
+        ({"output.layout": "manga"}, ["output.layout: 'manga' needs a variance", "noise: {signal_to_noise: 50}"]),
+        ({"output.layout": "hsim"}, ["output.layout: 'hsim' expects wavelengths with medium vacuum, got air"]),
         ({"instrument.fov": "0 arcsec"}, ["instrument.fov: expected a field of at least one spaxel of 0.2 arcsec"]),
         ({"instrument.fov": [5, 0.1]}, ["instrument.fov: expected a field of at least one spaxel", "5.0 x 0.1"]),
         ({"instrument.fov": [1, 2, 3]}, ["instrument.fov: expected at most 2 values, got 3"]),

@@ -84,7 +84,7 @@ def test_a_sharper_cube_is_not_to_be_had():
     [
         ({}, "expected exactly one of"),
         ({"fwhm": "1 km/s"}, "expected a quantity in Angstrom"),
-        ({"width": 3}, "unknown key 'width'"),
+        ({"width": 3}, "stage 'degrade_lsf' has no option 'width'"),
         ({"fwhm": "3000 Angstrom"}, "narrower than the detector's 401 bins"),
     ],
 )

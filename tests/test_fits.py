@@ -16,9 +16,10 @@ from test_cube import make_cube
 
 from rubix_like.atomic import check_writable, replacing
 from rubix_like.cube import Counters, Cube, Meta
+from rubix_like.cube_files import file_size, find_format, read_cube, write_cube
 from rubix_like.errors import ConfigError
-from rubix_like.fits import file_size, read_cube, write_cube
 from rubix_like.meta_table import join_rows, split_rows
+from rubix_like.wcs import header_of
 
 YAML = "galaxy:\n  reader: synthetic\n  n_stars: 50000\n\nnote: 'café'  \n12\n"
 
@@ -134,6 +135,14 @@ def test_primary_cards(tmp_path):
     assert len(header["DATE"]) == 19
 
 
+@pytest.mark.parametrize("value", [*("x" * n for n in (1, 30, 50, 60, 66, 68, 200)), "'" * 40, -1 / 3, 10**18])
+def test_cards_have_room_for_any_value(value):
+    header = header_of([("KEYWORD", value, 70 * "c")])
+    again = fits.Header.fromstring(header.tostring())
+    assert again["KEYWORD"] == value
+    assert set(again.comments["KEYWORD"]) <= {"c"}
+
+
 def test_config_table_is_readable(tmp_path):
     path = full_cube().write(tmp_path / "cube.fits")
     table = Table.read(path, "CONFIG")
@@ -161,7 +170,7 @@ def test_float64_flux_is_written_as_float32(tmp_path):
 
 def test_file_size_is_an_upper_bound_of_the_right_order(tmp_path):
     size = full_cube().write(tmp_path / "cube.fits").stat().st_size
-    assert size < file_size(3, 5, 4, noise=True)
+    assert size < file_size(find_format(Path("cube.fits"), "default"), (3, 5, 4), noise=True)
 
 
 def test_reading_what_is_not_ours(tmp_path):
@@ -187,8 +196,11 @@ def test_reading_a_truncated_file(tmp_path, keep, name):
 
 
 def test_unknown_suffix(tmp_path):
-    with pytest.raises(ConfigError, match=r"cube\.h5.*'cube\.fits'"):
-        write_cube(full_cube(), tmp_path / "cube.h5")
+    with pytest.raises(ConfigError, match=r"cube\.txt.*'cube\.fits'"):
+        write_cube(full_cube(), tmp_path / "cube.txt")
+    with pytest.raises(ConfigError, match=r"unknown layout 'mangaa'; did you mean 'manga'"):
+        find_format(tmp_path / "cube.fits", "mangaa")
+    assert os.listdir(tmp_path) == []
 
 
 def test_missing_folder(tmp_path):
@@ -196,7 +208,7 @@ def test_missing_folder(tmp_path):
         write_cube(full_cube(), tmp_path / "none" / "cube.fits")
 
 
-@pytest.mark.parametrize("name", ["cube.fits", "cube.fits.gz"])
+@pytest.mark.parametrize("name", ["cube.fits", "cube.fits.gz", "cube.h5"])
 def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path, name):
     path = tmp_path / name
     path.write_text("old")

@@ -189,7 +189,7 @@ def test_the_command_line_says_where_the_maps_are(written, tmp_path, capsys):
     yaml.write_text(config().to_yaml())
     maps = tmp_path / "m.fits"
     assert main(["run", str(yaml), "--output", str(tmp_path / "c.fits"), "--set", f"output.maps={maps}"]) == 0
-    assert f"Maps: {maps}" in capsys.readouterr().out.splitlines()
+    assert f"Maps written to {maps}" in capsys.readouterr().out.splitlines()
     assert main(["check", str(yaml)]) == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("maps ")]
     assert "images in sdss2010-g" in line

@@ -101,12 +101,11 @@ def test_summary_of_a_clean_run(tmp_path):
     assert "masked" not in text
 
 
-def test_summary_names_exposure_and_truth(tmp_path):
+def test_summary_names_the_exposure(tmp_path):
     meta = {"exposure_time": 900.0, "exposure_count": 4, "sky": "dark", "noise_model": "Poisson and read-out"}
-    cube = make_cube(variance=jnp.ones((3, 5, 4)), truth=jnp.ones((3, 5, 4)), meta=Meta(meta))
+    cube = make_cube(variance=jnp.ones((3, 5, 4)), meta=Meta(meta))
     text = "\n".join(summary_lines(cube, tmp_path / "deep.fits", {}))
     assert "Noise: 4 x 900 s under the sky 'dark' (Poisson and read-out)" in text
-    assert f"The noiseless cube is in {tmp_path / 'deep_truth.fits'}" in text
 
 
 def test_summary_names_what_was_left_out(tmp_path):

@@ -25,8 +25,8 @@ from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Km
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.cosmology import find_cosmology
+from rubix_like.cube_files import Layout, check_layout, find_format
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.fits import SUFFIXES
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 
 
@@ -141,14 +141,16 @@ class OutputSettings(AbstractSettings):
     """What is written."""
 
     path: Path = Path("cube.fits")
-    """A .fits or .fits.gz file."""
+    """A .fits or .fits.gz file; in the default layout also HDF5, .h5 or .hdf5."""
+    layout: Layout = "default"
+    """`default` for most programs; `manga`: like a MaNGA LOGCUBE; `hsim`: a scene for HSIM."""
     maps: Path | None = None
     """Where the maps of `products` go (.fits or .fits.gz); null: beside the cube, as <name>_maps.fits."""
 
-    @field_validator("path", "maps")
+    @field_validator("maps")
     @classmethod
     def _check_suffix(cls, value: Path | None) -> Path | None:
-        if value is not None and not value.name.lower().endswith(SUFFIXES):
+        if value is not None and not value.name.lower().endswith((".fits", ".fits.gz")):
             raise ValueError(f"expected a path that ends in .fits or .fits.gz, got '{value}'")
         return value
 
@@ -215,6 +217,14 @@ class RunConfig(AbstractSettings):
     def _check_pipeline(cls, value: str) -> str:
         load_pipeline(value)
         return value
+
+    @model_validator(mode="after")
+    def _check_layout(self) -> "RunConfig":
+        bins = self.instrument.wavelength
+        chosen = find_format(self.output.path, self.output.layout)
+        noise = self.noise is not None
+        check_layout(chosen, self.output.layout, noise=noise, medium=bins.medium, sampling=bins.sampling)
+        return self
 
     @property
     def resolved_align(self) -> Literal["stars", "none"]:

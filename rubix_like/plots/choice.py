@@ -1,8 +1,7 @@
-"""What to draw of a cube: which spaxels, which band, which maps; and where pictures go by default."""
+"""What to draw of a cube: which spaxels, which band, which maps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -65,8 +64,3 @@ def read_band(word: str) -> Band:
     except ValueError:
         raise ConfigError(f"--band: expected LOW-HIGH in Angstrom (e.g. 5000-5100), got '{word}'") from None
     return low, high
-
-
-def beside(cube_path: Path, ending: str) -> Path:
-    """A file beside a cube's: cube.fits or cube.fits.gz with ending '.png' -> cube.png."""
-    return cube_path.with_name(Path(cube_path.name.removesuffix(".gz")).stem + ending)

@@ -7,7 +7,8 @@ import numpy as np
 
 from rubix_like.atomic import check_writable
 from rubix_like.cube import Cube
-from rubix_like.plots.choice import Choice, beside, check_choice, read_band, read_spaxels
+from rubix_like.file_names import beside
+from rubix_like.plots.choice import Choice, check_choice, read_band, read_spaxels
 from rubix_like.plots.derived import SkyImage
 from rubix_like.plots.figure import check_picture_suffix, save_figure
 from rubix_like.plots.maps_file import read_maps

@@ -22,7 +22,7 @@ from rubix_like.gaussian import reach_of
 from rubix_like.parameters import Parameters
 from rubix_like.response import bin_geometry, spread_matrix
 from rubix_like.setup import Setup
-from rubix_like.stages.base import AbstractCubeStage, PaintedCube, StageReport
+from rubix_like.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_options
 
 _SPAXELS_AT_ONCE = 64
 
@@ -46,6 +46,7 @@ class DegradeLSF(AbstractCubeStage):
     @classmethod
     def build(cls, setup: Setup, options: Mapping[str, Any]) -> "DegradeLSF":
         """The options are those of `instrument.lsf`: fwhm, polynomial, or wavelength with fwhm or resolving_power."""
+        refuse_options("degrade_lsf", options, tuple(LSFSettings.model_fields))
         wanted = _wanted(options)
         bins = setup.instrument.bins
         effective = setup.spread.widths(bins.wavelength)[1]

@@ -177,6 +177,25 @@ def test_a_target_at_a_wavelength_and_a_radius(offset, radius):
     assert cube.meta["signal_to_noise_definition"].startswith(words)
 
 
+def test_the_ring_turns_with_the_field():
+    """The same galaxy, offset and all, in a field turned by 90 deg: the same spaxels in another order, one sigma."""
+    _, _, galaxy = field_of_stars((0.3, -0.2))
+    target = {"signal_to_noise": 30.0, "radius": 0.5}
+    instrument = {**INSTRUMENT, "fov": 2.0}
+    sigma2 = [
+        np.asarray(
+            observe(
+                configuration(
+                    instrument=instrument, observation={"offset": (0.3, -0.2), "field_angle": angle}, noise=target
+                ),
+                galaxy,
+            ).variance
+        )[0, 0, 0]
+        for angle in (0.0, 90.0)
+    ]
+    assert sigma2[0] == pytest.approx(sigma2[1], rel=1e-6)
+
+
 def test_a_target_at_a_wavelength_without_a_radius_and_the_other_way_round():
     _, _, galaxy = field_of_stars((0.0, 0.0))
     instrument = {**INSTRUMENT, "fov": 2.0}

@@ -1,0 +1,74 @@
+"""Cubes from FITS files in the default layout."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from astropy.io import fits
+from astropy.utils.exceptions import AstropyUserWarning
+
+from rubix_like.cube import Counters, Cube, Meta
+from rubix_like.fits import ORIGIN
+from rubix_like.meta_table import COUNTER_PREFIX, join_rows
+
+
+def read_fits(path: Path) -> Cube:
+    """The cube of a file in the default layout: float32 flux, variance and int32 mask; `mean_v_los` is None.
+
+    Raises ValueError if the file is not a complete cube of this package in that layout.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", AstropyUserWarning)
+            with fits.open(path, memmap=False) as hdus:
+                _check_ours(hdus)
+                return _cube_from(hdus)
+    except (OSError, EOFError, TypeError, KeyError, ValueError, AstropyUserWarning) as error:
+        raise ValueError(
+            f"{path} is not a complete cube of rubix_like ({error}); expected a file written by Cube.write in the "
+            f"layout 'default'; open other cubes with astropy.io.fits"
+        ) from error
+
+
+def _check_ours(hdus: Any) -> None:
+    header = hdus[0].header
+    if header.get("ORIGIN") != ORIGIN:
+        raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r}")
+    if "LAYOUT" in header:
+        raise ValueError(f"its layout is '{header['LAYOUT']}', which is for other programs")
+
+
+def _cube_from(hdus: Any) -> Cube:
+    """The cube in an opened file of ours."""
+    header = hdus["DATA"].header
+    sampling = "log" if header["CTYPE3"].endswith("-LOG") else "linear"
+    if sampling == "log":
+        table = hdus["WAVE"].data
+        wavelength = np.array(table["WAVE"], dtype=np.float64)
+        edges = np.append(table["LOWER"], table["UPPER"][-1]).astype(np.float64)
+    else:
+        bins = np.arange(header["NAXIS3"] + 1, dtype=np.float64)
+        wavelength = header["CRVAL3"] + header["CD3_3"] * bins[:-1]
+        edges = header["CRVAL3"] + header["CD3_3"] * (bins - 0.5)
+    rows = hdus["CONFIG"].data
+    values = join_rows(list(zip(rows["KEY"].tolist(), rows["VALUE"].tolist(), strict=True)))
+    counts = {key.removeprefix(COUNTER_PREFIX): values[key] for key in values if key.startswith(COUNTER_PREFIX)}
+    return Cube(
+        flux=_voxels(hdus, "DATA", np.float32),
+        mask=_voxels(hdus, "DQ", np.int32),
+        wavelength=wavelength,
+        wave_edges=edges,
+        pixel_scale=float(hdus[0].header["PIXSCALE"]),
+        variance=_voxels(hdus, "STAT", np.float32) if "STAT" in hdus else None,
+        lsf_fwhm=np.array(hdus["LSF"].data["FWHM"], dtype=np.float64) if "LSF" in hdus else None,
+        counters=Counters(**counts) if counts else None,
+        medium="air" if header["CTYPE3"].startswith("AWAV") else "vacuum",
+        sampling=sampling,
+        meta=Meta({key: value for key, value in values.items() if not key.startswith(COUNTER_PREFIX)}),
+    )
+
+
+def _voxels(hdus: Any, name: str, dtype: type) -> jnp.ndarray:
+    return jnp.asarray(np.ascontiguousarray(hdus[name].data.transpose(1, 2, 0), dtype=dtype))

@@ -1,0 +1,118 @@
+"""Cubes as HDF5 files that describe themselves: every array with its unit, axes and meaning as attributes.
+
+Arrays at the top (names and shapes as in `Cube`, dtypes kept), the run in the group `meta` (one scalar per key, the
+YAML under `meta/config`), counters in the group `counters`; medium, sampling and the spaxels' side are attributes.
+"""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import h5py
+import jax.numpy as jnp
+import numpy as np
+
+from rubix_like.cube import Counters, Cube, Meta, MetaValue
+from rubix_like.fits import ORIGIN
+from rubix_like.version import __version__
+
+FORMAT: str = "rubix_like cube"
+"""The attribute `format`, by which our files are known."""
+
+ARRAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "flux": (("y", "x", "wave"), "1e-20 erg s-1 cm-2 Angstrom-1", "flux of a spaxel per Angstrom"),
+    "mask": (
+        ("y", "x", "wave"),
+        "",
+        "bits: 0 good, 1 outside the SSP library, 2 outside the aperture, 4 end of the detector",
+    ),
+    "wavelength": (("wave",), "Angstrom", "centres of the bins"),
+    "wave_edges": (("edge",), "Angstrom", "edges of the bins"),
+    "variance": (("y", "x", "wave"), "1e-40 erg2 s-2 cm-4 Angstrom-2", "variance of the flux"),
+    "truth": (("y", "x", "wave"), "1e-20 erg s-1 cm-2 Angstrom-1", "flux without its noise"),
+    "lsf_fwhm": (("wave",), "Angstrom", "effective FWHM of the line spread, library and instrument together"),
+    "mean_v_los": (("y", "x"), "km s-1", "light-weighted line-of-sight velocity, + receding"),
+}
+"""Name of an array of `Cube` -> its axes, unit and meaning."""
+
+ON_THE_HOST: tuple[str, ...] = ("wavelength", "wave_edges", "lsf_fwhm")
+"""Arrays that stay numpy's when read; the others become JAX's."""
+
+
+def write_hdf5(cube: Cube, path: Path) -> None:
+    """Write `cube` to a new HDF5 file at `path`; raises OSError where it cannot be written."""
+    try:
+        with h5py.File(path, "w") as file:
+            _write_all(cube, file)
+    except RuntimeError as error:  # from closing a file that could not be written, with the OSError as its context
+        raise OSError(f"HDF5: {error}") from error
+
+
+def read_hdf5(path: Path) -> Cube:
+    """The cube of a file made by `write_hdf5`, every array in the dtype in which it was written.
+
+    Raises ValueError if the file is not a complete cube of this package.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            if file.attrs.get("format") != FORMAT:
+                raise ValueError(f"its attribute 'format' is {file.attrs.get('format')!r}, not {FORMAT!r}")
+            return _cube_from(file)
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} is not a complete cube of rubix_like ({error}); expected an HDF5 file written by Cube.write; "
+            f"open others with h5py"
+        ) from error
+
+
+def _attributes(cube: Cube) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "creator": f"{ORIGIN} {__version__}",
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
+        "pixel_scale": cube.pixel_scale,
+        "pixel_scale_unit": "arcsec",
+        "medium": cube.medium,
+        "sampling": cube.sampling,
+        "description": "mock observation of a simulated galaxy; row y = 0 is South, column x = 0 is East",
+    }
+
+
+def _write_all(cube: Cube, file: Any) -> None:
+    file.attrs.update(_attributes(cube))
+    for name, description in ARRAYS.items():
+        if getattr(cube, name) is not None:
+            _write_array(file, name, np.asarray(getattr(cube, name)), *description)
+    meta = file.create_group("meta", track_order=True)
+    for key, value in cube.meta.items():
+        meta[key] = h5py.Empty("f") if value is None else value
+    if cube.counters is not None:
+        counters = file.create_group("counters")
+        for name, value in vars(cube.counters).items():
+            counters[name] = np.asarray(value)
+
+
+def _write_array(file: Any, name: str, values: np.ndarray, axes: tuple[str, ...], unit: str, meaning: str) -> None:
+    dataset = file.create_dataset(name, data=values)
+    dataset.attrs.update({"unit": unit, "axes": " ".join(axes), "description": meaning})
+    for axis, label in enumerate(axes):
+        dataset.dims[axis].label = label
+
+
+def _cube_from(file: Any) -> Cube:
+    arrays = {name: file[name][()] for name in ARRAYS if name in file}
+    counters = {name: value[()] for name, value in file["counters"].items()} if "counters" in file else None
+    return Cube(
+        **{name: value if name in ON_THE_HOST else jnp.asarray(value) for name, value in arrays.items()},
+        pixel_scale=float(file.attrs["pixel_scale"]),
+        medium=str(file.attrs["medium"]),  # pyright: ignore[reportArgumentType]
+        sampling=str(file.attrs["sampling"]),  # pyright: ignore[reportArgumentType]
+        counters=None if counters is None else Counters(**counters),
+        meta=Meta({key: _plain(value[()]) for key, value in file["meta"].items()}),
+    )
+
+
+def _plain(value: Any) -> MetaValue:
+    if isinstance(value, h5py.Empty):
+        return None
+    return value.decode() if isinstance(value, bytes) else value.item()

@@ -1,0 +1,40 @@
+"""mpdaf's Cube, opened with no argument."""
+
+import numpy as np
+import pytest
+from astropy import units
+from observed import FLUX_UNIT
+
+
+@pytest.fixture(scope="session")
+def mpdaf(client):
+    return client("mpdaf.obj")
+
+
+@pytest.mark.parametrize("name", ["muse", "manga", "noiseless"])
+def test_flux_variance_mask_and_unit(mpdaf, mocks, name):
+    mock = mocks[name]
+    read = mpdaf.Cube(str(mock.path))
+    masked = mock.in_order("mask") != 0
+    assert np.any(masked) == (name != "manga")
+    np.testing.assert_array_equal(np.ma.getmaskarray(read.data), masked)
+    np.testing.assert_array_equal(read.data.data[~masked], mock.in_order("flux")[~masked])
+    np.testing.assert_allclose((1 * read.unit).to_value(FLUX_UNIT), 1)
+    if name == "noiseless":
+        assert read.var is None
+    else:
+        np.testing.assert_array_equal(np.ma.getmaskarray(read.var), masked)
+        np.testing.assert_array_equal(read.var.data[~masked], mock.in_order("variance")[~masked])
+
+
+@pytest.mark.parametrize("name", ["muse", "manga", "noiseless"])
+def test_world_coordinates(mpdaf, mocks, name):
+    mock = mocks[name]
+    read = mpdaf.Cube(str(mock.path))
+    for x, y in mock.corners:
+        ((dec, ra),) = read.wcs.pix2sky([y, x])
+        np.testing.assert_allclose((ra, dec), mock.sky(x, y), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(read.wave.coord(unit=units.AA), mock.cube.wavelength, rtol=1e-12)
+    assert read.wave.unit == units.AA
+    assert read.wave.wcs.wcs.ctype[0] == {"manga": "WAVE-LOG"}.get(name, "AWAV")
+    np.testing.assert_allclose(read.wcs.get_step(unit=units.arcsec), mock.cube.pixel_scale)

@@ -1,0 +1,65 @@
+"""specutils: our files read with no argument and no format, and Cube.to_specutils."""
+
+import numpy as np
+import pytest
+from astropy import units
+from astropy.nddata import InverseVariance, VarianceUncertainty
+from observed import FLUX_UNIT
+
+
+@pytest.fixture(scope="session")
+def specutils(client):
+    return client("specutils")
+
+
+def check(spectrum, mock, name):
+    """Flux, variance, mask, units, wavelength and sky of a spectrum with axes (wave, y, x)."""
+    assert spectrum.spectral_axis_index == 0
+    np.testing.assert_array_equal(spectrum.flux.value, mock.in_order("flux"))
+    np.testing.assert_allclose((1 * spectrum.flux.unit).to_value(FLUX_UNIT), 1)
+    np.testing.assert_array_equal(spectrum.mask, mock.in_order("mask") != 0)
+    assert spectrum.mask.dtype == bool
+    if name == "noiseless":
+        assert spectrum.uncertainty is None
+    else:
+        assert isinstance(spectrum.uncertainty, VarianceUncertainty)
+        np.testing.assert_array_equal(spectrum.uncertainty.array, mock.in_order("variance"))
+        np.testing.assert_allclose((1 * spectrum.uncertainty.unit).to_value(FLUX_UNIT**2), 1)
+    np.testing.assert_allclose(spectrum.spectral_axis.to_value(units.AA), mock.cube.wavelength, rtol=1e-12)
+    for x, y in mock.corners:
+        np.testing.assert_allclose(spectrum.wcs.wcs_pix2world(x, y, 0, 0)[:2], mock.sky(x, y), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["muse", "manga", "noiseless"])
+def test_a_file(specutils, mocks, name):
+    spectrum = specutils.Spectrum.read(mocks[name].path)
+    check(spectrum, mocks[name], name)
+    assert spectrum.meta["header"]["CTYPE3"] == {"manga": "WAVE-LOG"}.get(name, "AWAV")
+
+
+@pytest.mark.parametrize("name", ["muse", "manga", "noiseless"])
+def test_a_cube(specutils, mocks, name):
+    spectrum = mocks[name].cube.to_specutils()
+    assert type(spectrum) is specutils.Spectrum
+    check(spectrum, mocks[name], name)
+    assert spectrum.meta["medium"] == {"manga": "vacuum"}.get(name, "air")
+    assert spectrum.meta["run"]["redshift"] == 0.03
+
+
+def test_spectra_of_a_cube_are_spectra_of_its_file(specutils, mocks):
+    ours, read = mocks["muse"].cube.to_specutils(), specutils.Spectrum.read(mocks["muse"].path)
+    assert ours[:, 4, 7].flux.shape == (81,)
+    np.testing.assert_array_equal(ours[:, 4, 7].flux.value, read[:, 4, 7].flux.value)
+    np.testing.assert_allclose(ours[:, 4, 7].spectral_axis.value, read[:, 4, 7].spectral_axis.value, rtol=1e-14)
+
+
+def test_a_logcube_is_known_as_one_of_manga(specutils, mocks):
+    mock = mocks["logcube"]
+    spectrum = specutils.Spectrum.read(mock.path)
+    spaxel = units.Unit("spaxel", represents=units.pixel)
+    assert spectrum.flux.unit * spaxel == units.Unit("1e-17 erg / (Angstrom cm2 s)")
+    np.testing.assert_allclose(1000 * spectrum.flux.value, mock.in_order("flux"), rtol=1e-6)
+    assert isinstance(spectrum.uncertainty, InverseVariance)
+    np.testing.assert_allclose(1e-6 * spectrum.uncertainty.array * mock.in_order("variance"), 1, rtol=1e-6)
+    np.testing.assert_array_equal(spectrum.mask, mock.in_order("mask") != 0)
+    np.testing.assert_allclose(spectrum.spectral_axis.to_value(units.AA), mock.cube.wavelength, rtol=1e-12)
