@@ -100,10 +100,11 @@ def _write_array(file: Any, name: str, values: np.ndarray, axes: tuple[str, ...]
 
 
 def _cube_from(file: Any) -> Cube:
-    arrays = {name: file[name][()] for name in ARRAYS if name in file}
+    values = {name: file[name][()] for name in ARRAYS if name in file}
+    arrays: dict[str, Any] = {name: own if name in ON_THE_HOST else jnp.asarray(own) for name, own in values.items()}
     counters = {name: value[()] for name, value in file["counters"].items()} if "counters" in file else None
     return Cube(
-        **{name: value if name in ON_THE_HOST else jnp.asarray(value) for name, value in arrays.items()},
+        **arrays,
         pixel_scale=float(file.attrs["pixel_scale"]),
         medium=str(file.attrs["medium"]),  # pyright: ignore[reportArgumentType]
         sampling=str(file.attrs["sampling"]),  # pyright: ignore[reportArgumentType]
