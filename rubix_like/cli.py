@@ -171,7 +171,7 @@ def _run(options: argparse.Namespace) -> None:
     written = [f"{what} written to {other}" for what, other in others]
     notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
     pictures = [] if picture is None else [f"Picture: {picture}"]
-    print(*written, *summary_lines(cube, path, progress.timings), *notes, *pictures, sep="\n")
+    print(*written, *summary_lines(cube, path, progress.timings, config.output.layout), *notes, *pictures, sep="\n")
 
 
 def _check_picture(path: Path) -> None:

@@ -100,13 +100,18 @@ def compute(config: RunConfig, path: Path, progress: Progress) -> Result:
     waiting = []
     for cube, file in zip(_observed(prepared, progress), files, strict=False):
         _write(cube, file, progress)
-        waiting = [*waiting, jax.tree.map(np.asarray, cube)] if files[-1].is_mosaic else [cube]
+        waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]
     if files[-1].is_mosaic:
         with progress.step("mosaic", f"combining {len(waiting)} pointings"):
             waiting = [make_mosaic(waiting)]
         _write(waiting[0], files[-1], progress)
     pointings = tuple(("Pointing", file.path) for file in files[:-1])
     return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
+
+
+def _without_maps(cube: Cube) -> Cube:
+    """What a mosaic needs of a cube, on the host."""
+    return jax.tree.map(np.asarray, replace(cube, maps=None))
 
 
 def _maps_of(files: tuple[OutputFile, ...]) -> tuple[Path, ...]:
@@ -140,10 +145,13 @@ def _write(cube: Cube, file: OutputFile, progress: Progress) -> None:
 def check_output(config: RunConfig, path: Path) -> None:
     """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run."""
     files = output_files(config, path)
-    for file in files:
-        if file.maps == file.path:
-            raise ConfigError(f"output.maps: expected another file than the cube's, got '{file.maps}' for both")
-    for own in (own for file in files for own in (file.path, *(other for _, other in file.others))):
+    every = [own for file in files for own in (file.path, *(other for _, other in file.others))]
+    for own in every:
+        if every.count(own) > 1:
+            raise ConfigError(
+                f"output: expected another file for every cube and its maps, got '{own}' for two of them; change "
+                f"output.path, output.maps or the name of a pointing"
+            )
         check_writable(own, sum(file.all_bytes for file in files))
 
 

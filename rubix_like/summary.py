@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.cube import OUTSIDE_APERTURE, OUTSIDE_SSP, Counters, Cube, white_light
+from rubix_like.cube import OUTSIDE_APERTURE, OUTSIDE_SSP, SPREAD_FROM_BEYOND, Counters, Cube, white_light
+from rubix_like.cube_files import Layout, find_format
 
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
     ("n_outside", "mass_outside", "outside the field: not in the cube"),
@@ -21,11 +22,11 @@ _SENTENCES: tuple[tuple[str, str, str], ...] = (
 """Counter, its mass, and the words for it."""
 
 
-def summary_lines(cube: Cube, path: str | Path, timings: Mapping[str, float]) -> list[str]:
+def summary_lines(cube: Cube, path: str | Path, timings: Mapping[str, float], layout: Layout = "default") -> list[str]:
     """The end-of-run text, one sentence a line.
 
     `timings` maps a step ("load", "compile", "run", "write") to seconds. Counters and masks are named only where they
-    are not zero; masses are shares of the stars' birth mass.
+    are not zero; masses are shares of the stars' birth mass. `layout` is that of the file.
     """
     path = Path(path)
     n_pointings = cube.meta.get("n_pointings")
@@ -37,7 +38,7 @@ def summary_lines(cube: Cube, path: str | Path, timings: Mapping[str, float]) ->
     lines.append(_noise_line(cube))
     if timings:
         lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
-    return [*lines, *_opening_lines(path)]
+    return [*lines, *_opening_lines(path, layout)]
 
 
 def _size_line(cube: Cube) -> str:
@@ -69,10 +70,13 @@ def accuracy_lines(meta: Mapping[str, Any]) -> list[str]:
 def _mask_lines(cube: Cube) -> list[str]:
     mask = np.asarray(cube.mask)
     bins = int(np.sum(np.any(mask & OUTSIDE_SSP, axis=(0, 1))))
+    ends = int(np.sum(np.any(mask & SPREAD_FROM_BEYOND, axis=(0, 1))))
     spaxels = int(np.sum(np.all(mask & OUTSIDE_APERTURE, axis=2)))
     lines = []
     if bins:
         lines.append(f"{bins} of {mask.shape[2]} bins lie outside the SSP library: masked (DQ 1)")
+    if ends:
+        lines.append(f"{ends} of {mask.shape[2]} bins hold light spread from beyond the detector: masked (DQ 4)")
     if spaxels:
         lines.append(f"{spaxels} of {mask[..., 0].size} spaxels lie outside the aperture: masked (DQ 2)")
     return lines
@@ -103,8 +107,18 @@ def _noise_line(cube: Cube) -> str:
     return f"Noise: {words}" + (f" ({definition})" if definition else "")
 
 
-def _opening_lines(path: Path) -> list[str]:
+def _opening_lines(path: Path, layout: Layout) -> list[str]:
+    """What opens the file: our own commands read the layout 'default', ds9 and mpdaf only FITS."""
     name = str(path)
+    if layout != "default":
+        return ["Open it with:", f"  python: from astropy.io import fits; hdus = fits.open({name!r})"]
+    if find_format(path, layout).keeps_all:  # HDF5
+        return [
+            f"Look at it: rubix-like plot {shlex.quote(name)} --html",
+            "Open it with:",
+            f"  python: from rubix_like import Cube; cube = Cube.read({name!r})",
+            f"  python: import h5py; file = h5py.File({name!r})",
+        ]
     return [
         f"Look at it: rubix-like plot {shlex.quote(name)} --html",
         "Open it with:",

@@ -126,3 +126,22 @@ def test_summary_names_what_was_left_out(tmp_path):
     assert not any(line.startswith("Time") for line in lines)
     assert f"rubix-like plot '{tmp_path / 'a cube.fits'}' --html" in text
     assert f"ds9 '{tmp_path / 'a cube.fits'}[DATA]'" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "layout", "opens", "refuses"),
+    [
+        ("cube.h5", "default", ["rubix-like plot", "Cube.read", "h5py.File"], ["ds9", "mpdaf", "[DATA]"]),
+        ("cube.fits", "manga", ["fits.open"], ["rubix-like plot", "Cube.read", "ds9", "mpdaf"]),
+    ],
+)
+def test_summary_names_only_what_opens_the_file(tmp_path, name, layout, opens, refuses):
+    text = "\n".join(summary_lines(make_cube(), tmp_path / name, {}, layout))
+    assert all(words in text for words in opens)
+    assert not any(words in text for words in refuses)
+
+
+def test_summary_names_the_ends_of_a_degraded_cube(tmp_path):
+    cube = make_cube(mask=jnp.zeros((3, 5, 4), jnp.int32).at[..., 3].set(4))
+    text = "\n".join(summary_lines(cube, tmp_path / "cube.fits", {}))
+    assert "1 of 4 bins hold light spread from beyond the detector: masked (DQ 4)" in text
