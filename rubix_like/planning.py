@@ -42,6 +42,7 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
     """Sizes, tables and stages of a run; raises ConfigError for what cannot be observed."""
     setup = make_setup(config, library, galaxy)
     pipeline = load_pipeline(config.pipeline)
+    _check_noise(config, pipeline)
     scene, paint, cube = (
         tuple(_build(registry, stage, setup) for stage in stages)
         for registry, stages in (
@@ -76,9 +77,18 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
     return Planned(plan, tables, setup, (*notes, *_age_notes(setup, galaxy), *products_notes(setup, galaxy)))
 
 
+def _check_noise(config: RunConfig, pipeline: PipelineSettings) -> None:
+    """Raise ConfigError for noise that nothing would add, since files are planned with a variance."""
+    if config.noise is not None and not pipeline.has_cube_stage("noise"):
+        raise ConfigError(
+            f"noise: expected a pipeline with the stage 'noise', got '{pipeline.name}'; add it to the pipeline's cube "
+            f"list, or set noise: null"
+        )
+
+
 def _unused_notes(config: RunConfig, pipeline: PipelineSettings) -> list[str]:
     """Says so where the pipeline has no stage for the run's dust."""
-    if config.dust is None or "dust" in {stage.name for stage in pipeline.cube}:
+    if config.dust is None or pipeline.has_cube_stage("dust"):
         return []
     return [f"the pipeline '{pipeline.name}' has no stage 'dust': the section dust has no effect"]
 

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rubix_like.config import DustSettings
+from rubix_like.config import RunConfig, load_pipeline
 from rubix_like.cube import Meta, MetaValue
 from rubix_like.galaxy import GalaxyInfo
 from rubix_like.noise import describe_noise
@@ -16,7 +16,7 @@ from rubix_like.tables import Plan
 from rubix_like.version import __version__
 
 Report = Mapping[str, Any]
-"""What a painter knows of its sizes and accuracy."""
+"""What a painter or a stage says of itself: entries of `Cube.meta`."""
 
 _PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "astropy", "dust_extinction")
 
@@ -26,13 +26,13 @@ def describe_run(
 ) -> Meta:
     """Settings, versions and the galaxy's origin under the names of `fits.META_CARDS`; `config` is the whole YAML.
 
-    `reports`: what the painters know of their accuracy.
+    `reports`: what the painters know of their accuracy, and the cube stages of what they did.
     """
     config = setup.config
     known = {name: value for report in reports for name, value in report.items()}
     accuracy = {"tolerance": config.engine.tolerance} if plan.method == "basis" else {}
     entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
-    entries |= accuracy | known | _dust_entries(config.dust) | describe_noise(config.noise)
+    entries |= accuracy | known | _dust_entries(config) | describe_noise(config.noise)
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes
@@ -68,8 +68,10 @@ def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
     }
 
 
-def _dust_entries(dust: DustSettings | None) -> dict[str, str | int | float]:
-    if dust is None:
+def _dust_entries(config: RunConfig) -> dict[str, str | int | float]:
+    """The dust that the light went through: none where the pipeline has no stage for it."""
+    dust = config.dust
+    if dust is None or not load_pipeline(config.pipeline).has_cube_stage("dust"):
         return {}
     return {
         "dust_a_v": dust.a_v,

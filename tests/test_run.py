@@ -183,10 +183,10 @@ def test_check_lines_state_what_the_run_will_be(folder):
 
 def test_no_file_of_a_run_overwrites_another(folder):
     noise = {"signal_to_noise": 10, "keep_truth": True}
-    with pytest.raises(ConfigError, match="another file.*cube_truth.fits"):
+    with pytest.raises(ConfigError, match=r"another file.*cube_truth.fits"):
         run(settings(noise=noise, products={"losvd": None}, output={"maps": "cube_truth.fits"}))
     pointings = [{"name": "truth"}, {"offset": ["1 arcsec", "0 arcsec"]}]
     observation = {"redshift": 0.05, "pointings": pointings}
-    with pytest.raises(ConfigError, match="another file.*the name of a pointing"):
+    with pytest.raises(ConfigError, match=r"another file.*the name of a pointing"):
         run(settings(noise=noise, observation=observation))
     assert names(folder) == []

@@ -42,11 +42,15 @@ class PipelineSettings(AbstractSettings):
     name: str
     description: str = ""
     scene: Stages = ()
-    """Scene to scene: geometry, dust."""
+    """Scene to scene: geometry."""
     paint: Annotated[Stages, Field(min_length=1)]
     """Components that shine into the cube: stars."""
     cube: Stages = ()
-    """Cube to cube: PSF, aperture, noise."""
+    """Cube to cube: PSF, dust, aperture, noise."""
+
+    def has_cube_stage(self, name: str) -> bool:
+        """Whether a stage of that name works on the cube."""
+        return name in {stage.name for stage in self.cube}
 
 
 def load_pipeline(name: str) -> PipelineSettings:

@@ -135,6 +135,12 @@ def refuse_options(stage: str, options: Mapping[str, Any], known: tuple[str, ...
             raise ConfigError(f"pipeline: stage '{stage}' has no option '{name}'{suggest(name, known)}")
 
 
+def refuse_noisy(stage: str, cube: PaintedCube, why: str) -> None:
+    """Raise ConfigError where a stage that must come before `noise` gets a cube with noise."""
+    if cube.variance is not None:
+        raise ConfigError(f"pipeline.cube: expected '{stage}' before 'noise' ({why}), got the other order; swap them")
+
+
 def split_keys(key: PRNGKeyArray | None, stages: tuple[AbstractCubeStage, ...]) -> list[PRNGKeyArray | None]:
     """One key per cube stage, the same on any number of devices."""
     return [None if key is None else jax.random.fold_in(key, number) for number in range(len(stages))]

@@ -22,7 +22,7 @@ from rubix_like.gaussian import reach_of
 from rubix_like.parameters import Parameters
 from rubix_like.response import bin_geometry, spread_matrix
 from rubix_like.setup import Setup
-from rubix_like.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_options
+from rubix_like.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_noisy, refuse_options
 
 _SPAXELS_AT_ONCE = 64
 
@@ -72,11 +72,8 @@ class DegradeLSF(AbstractCubeStage):
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube at the lower resolution; raises ConfigError after noise."""
-        if cube.variance is not None:
-            raise ConfigError(
-                "pipeline.cube: expected 'degrade_lsf' before 'noise' (it would correlate the noise of neighbouring "
-                "bins, which no variance can say), got the other order; swap them"
-            )
+        why = "it would correlate the noise of neighbouring bins, which no variance can say"
+        refuse_noisy("degrade_lsf", cube, why)
         weights = jnp.asarray(self.weights)
         n_block, n_wave = weights.shape
 

@@ -11,7 +11,7 @@ from numpy import ndarray
 from rubix_like.dust_curves import CURVES
 from rubix_like.parameters import Parameters
 from rubix_like.setup import Setup
-from rubix_like.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_options
+from rubix_like.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_noisy, refuse_options
 
 
 class Dust(AbstractCubeStage):
@@ -33,9 +33,10 @@ class Dust(AbstractCubeStage):
         return cls(relative=relative_attenuation(setup, bins.to_vacuum(bins.wavelength)))
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
-        """The cube behind the screen."""
+        """The cube behind the screen; raises ConfigError after noise."""
         if self.relative is None or parameters.dust is None:
             return cube
+        refuse_noisy("dust", cube, "it would dim the noise, too, and not its variance")
         transmission = jnp.power(10.0, -0.4 * parameters.dust.a_v * jnp.asarray(self.relative))
         return eqx.tree_at(lambda c: c.flux, cube, cube.flux * transmission[None, None, :])
 

@@ -222,10 +222,25 @@ def test_bins_that_are_refused():
         cube_of({"a_v": 1.0, "r_v": 3.1}, wavelength=wavelength)
 
 
-def test_a_pipeline_without_the_stage_says_so(tmp_path):
+def pipeline_of(tmp_path, cube, **sections):
     path = tmp_path / "bare.yaml"
-    path.write_text("scene: [orient, point]\npaint: [stars]\ncube: [psf, aperture, noise]\n")
-    config = configuration(instrument={"wavelength": WIDE}, dust={"a_v": 1.0}, pipeline=str(path))
-    assert "the pipeline 'bare' has no stage 'dust': the section dust has no effect" in (
-        Pipeline.from_config(config, galaxy_of(log_age=9.5), mesh=make_mesh(1)).notes
-    )
+    path.write_text(f"scene: [orient, point]\npaint: [stars]\ncube: [{cube}]\n")
+    config = configuration(instrument={"wavelength": WIDE}, dust={"a_v": 1.0}, pipeline=str(path), **sections)
+    return Pipeline.from_config(config, galaxy_of(log_age=9.5), mesh=make_mesh(1))
+
+
+def test_a_pipeline_without_the_stage_says_so(tmp_path):
+    pipeline = pipeline_of(tmp_path, "psf, aperture, noise")
+    assert "the pipeline 'bare' has no stage 'dust': the section dust has no effect" in pipeline.notes
+    assert not [key for key in pipeline.frame.meta if key.startswith("dust")]
+
+
+def test_dust_comes_before_noise(tmp_path):
+    pipeline = pipeline_of(tmp_path, "psf, noise, dust", noise={"signal_to_noise": 10})
+    with pytest.raises(ConfigError, match="expected 'dust' before 'noise'"):
+        pipeline(galaxy_of(log_age=9.5))
+
+
+def test_noise_needs_its_stage(tmp_path):
+    with pytest.raises(ConfigError, match="expected a pipeline with the stage 'noise', got 'bare'"):
+        pipeline_of(tmp_path, "psf, dust", noise={"signal_to_noise": 10})
