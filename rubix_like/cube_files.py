@@ -1,6 +1,5 @@
 """The files that a cube can be written to: one table of layouts, their limits, their sizes."""
 
-import gzip
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,7 @@ from astropy.io.fits import HDUList
 from rubix_like.atomic import replacing
 from rubix_like.cube import Cube
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.fits import default_hdus
+from rubix_like.fits import default_hdus, write_hdus
 from rubix_like.fits_hsim import hsim_hdus
 from rubix_like.fits_manga import manga_hdus
 from rubix_like.fits_reading import read_fits
@@ -34,8 +33,8 @@ class FileFormat:
     """How a cube is put into a file, and which cubes can be.
 
     `images`, `noise_images`: values per voxel that the file holds beside the mask, and those more with a variance; 4
-    bytes each, or 8 for a cube in float64 where it `keeps_all`, the
-    noiseless flux and the precision too. `masks`: those of the mask, 4 bytes each.
+    bytes each. `masks`: those of the mask, 4 bytes each. `keeps_all`: the file also holds the noiseless flux, and
+    values of 8 bytes for a cube in float64.
     """
 
     write: Callable[[Cube, Path], None]
@@ -50,12 +49,7 @@ class FileFormat:
 
 
 def _write_fits(build: Callable[[Cube], HDUList], cube: Cube, path: Path) -> None:
-    """Write the HDUs of `cube`, compressed where the name ends in .gz."""
-    hdus = build(cube)
-    hdus.verify("exception")
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "wb") as stream:
-        hdus.writeto(stream, output_verify="exception")
+    write_hdus(build(cube), path)
 
 
 _FITS = (".fits", ".fits.gz")

@@ -5,8 +5,10 @@ the effective FWHM), CONFIG (table of `cube.meta` and the counters), and for log
 STAT and VAR are left out without a noise model. No maps: a second image confuses clients.
 """
 
+import gzip
 import math
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 from astropy.io import fits
@@ -121,6 +123,14 @@ def default_hdus(cube: Cube) -> fits.HDUList:
     return fits.HDUList(hdus)
 
 
+def write_hdus(hdus: fits.HDUList, path: Path) -> None:
+    """Write checked HDUs to `path`, compressed where the name ends in .gz."""
+    hdus.verify("exception")
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
+    with opener(path, "wb") as stream:
+        hdus.writeto(stream, output_verify="exception")
+
+
 def primary_cards(cube: Described) -> tuple[Card, ...]:
     """The run in cards: origin and date, then whatever of META_CARDS and COUNTER_CARDS is known."""
     meta = ((keyword, _card_value(cube.meta.get(key)), comment) for keyword, key, comment in META_CARDS)
@@ -170,7 +180,7 @@ def _image(
 
 
 def in_fits_order(voxels: object, dtype: type | None = None) -> ndarray:
-    """(y, x, wave) voxels as a contiguous array (wave, y, x), the order of axes of FITS; null: in their own dtype."""
+    """(y, x, wave) voxels as a contiguous array (wave, y, x), the order of axes of FITS; dtype None: their own."""
     return np.ascontiguousarray(np.asarray(voxels, dtype=dtype).transpose(2, 0, 1))
 
 

@@ -20,9 +20,9 @@ FLUX_SCALE: float = 1e-20
 
 def hsim_hdus(cube: Cube) -> fits.HDUList:
     """The one HDU of the file; voxels that are not finite are 0."""
-    flux = np.asarray(cube.flux, dtype=np.float64)
-    brightness = np.where(np.isfinite(flux), flux, 0.0) * (FLUX_SCALE / cube.pixel_scale**2)
-    return fits.HDUList([fits.PrimaryHDU(in_fits_order(brightness, np.float32), header_of(_cards(cube)))])
+    flux = np.nan_to_num(in_fits_order(cube.flux, np.float32), nan=0.0, posinf=0.0, neginf=0.0)
+    brightness = flux * np.float32(FLUX_SCALE / cube.pixel_scale**2)
+    return fits.HDUList([fits.PrimaryHDU(brightness, header_of(_cards(cube)))])
 
 
 def _cards(cube: Cube) -> tuple[Card, ...]:
@@ -37,7 +37,7 @@ def _cards(cube: Cube) -> tuple[Card, ...]:
 
 
 def _sky_cards(cube: Cube) -> tuple[Card, ...]:
-    """Offsets from the field's centre in mas."""
+    """Offsets from the field's centre in mas; of a turned field (card FIELDPA) along its own axes."""
     n_y, n_x, _ = np.shape(cube.flux)
     step = 1000.0 * cube.pixel_scale
     return (

@@ -52,9 +52,7 @@ def _cube_from(hdus: Any) -> Cube:
         bins = np.arange(header["NAXIS3"] + 1, dtype=np.float64)
         wavelength = header["CRVAL3"] + header["CD3_3"] * bins[:-1]
         edges = header["CRVAL3"] + header["CD3_3"] * (bins - 0.5)
-    rows = hdus["CONFIG"].data
-    values = join_rows(list(zip(rows["KEY"].tolist(), rows["VALUE"].tolist(), strict=True)))
-    counts = {key.removeprefix(COUNTER_PREFIX): values[key] for key in values if key.startswith(COUNTER_PREFIX)}
+    meta, counters = read_config_table(hdus["CONFIG"])
     return Cube(
         flux=_voxels(hdus, "DATA", np.float32),
         mask=_voxels(hdus, "DQ", np.int32),
@@ -63,11 +61,20 @@ def _cube_from(hdus: Any) -> Cube:
         pixel_scale=float(hdus[0].header["PIXSCALE"]),
         variance=_voxels(hdus, "STAT", np.float32) if "STAT" in hdus else None,
         lsf_fwhm=np.array(hdus["LSF"].data["FWHM"], dtype=np.float64) if "LSF" in hdus else None,
-        counters=Counters(**counts) if counts else None,
+        counters=counters,
         medium="air" if header["CTYPE3"].startswith("AWAV") else "vacuum",
         sampling=sampling,
-        meta=Meta({key: value for key, value in values.items() if not key.startswith(COUNTER_PREFIX)}),
+        meta=meta,
     )
+
+
+def read_config_table(table: Any) -> tuple[Meta, Counters | None]:
+    """The run and its counters (None where there are none) from the table that `fits.config_table` made."""
+    rows = table.data
+    values = join_rows(list(zip(rows["KEY"].tolist(), rows["VALUE"].tolist(), strict=True)))
+    counts = {key.removeprefix(COUNTER_PREFIX): values[key] for key in values if key.startswith(COUNTER_PREFIX)}
+    meta = Meta({key: value for key, value in values.items() if not key.startswith(COUNTER_PREFIX)})
+    return meta, Counters(**counts) if counts else None
 
 
 def _voxels(hdus: Any, name: str, dtype: type) -> jnp.ndarray:

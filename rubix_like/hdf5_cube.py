@@ -49,7 +49,8 @@ def write_hdf5(cube: Cube, path: Path) -> None:
 
 
 def read_hdf5(path: Path) -> Cube:
-    """The cube of a file made by `write_hdf5`, every array in the dtype in which it was written.
+    """The cube of a file made by `write_hdf5`, every array in the dtype in which it was written
+    (float64 needs 64-bit numbers switched on in JAX, else float32).
 
     Raises ValueError if the file is not a complete cube of this package.
     """
@@ -74,7 +75,8 @@ def _attributes(cube: Cube) -> dict[str, Any]:
         "pixel_scale_unit": "arcsec",
         "medium": cube.medium,
         "sampling": cube.sampling,
-        "description": "mock observation of a simulated galaxy; row y = 0 is South, column x = 0 is East",
+        "description": "mock observation of a simulated galaxy; where the field is not turned (meta/field_angle) "
+        "row y = 0 is South, column x = 0 is East",
     }
 
 

@@ -21,7 +21,9 @@ PLOT_HELP: str = "draw a cube: white light, a narrow band, maps, spectra; --html
 
 def add_plot_options(parser: argparse.ArgumentParser) -> None:
     """The options of `rubix-like plot`."""
-    parser.add_argument("cube", metavar="CUBE", help="a FITS file written by `rubix-like run`")
+    parser.add_argument(
+        "cube", metavar="CUBE", help="a file written by `rubix-like run`, FITS in the layout 'default' or HDF5"
+    )
     parser.add_argument(
         "--output",
         metavar="PATH",

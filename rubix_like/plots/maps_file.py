@@ -9,15 +9,13 @@ from astropy.io import fits
 from rubix_like.errors import ConfigError
 from rubix_like.plots.derived import SkyImage
 from rubix_like.plots.style import unit_label
-
-TRUTH: str = "_TRUE"
-"""End of the names of the maps before the PSF."""
+from rubix_like.products.maps_file import TRUE
 
 
 def read_maps(path: str | Path, n_y: int, n_x: int, *, truth: bool = True) -> tuple[SkyImage, ...]:
     """Every 2-D image of the file but its mask (DQ), by its COMMENT, or else EXTNAME, and BUNIT, as float64.
 
-    Without `truth` those whose name ends in TRUTH are left out. Raises FileNotFoundError, or ConfigError if the
+    Without `truth` those before the PSF are left out. Raises FileNotFoundError, or ConfigError if the
     file is no FITS file or its images are not of n_y x n_x spaxels.
     """
     path = Path(path).expanduser()
@@ -41,7 +39,7 @@ def read_maps(path: str | Path, n_y: int, n_x: int, *, truth: bool = True) -> tu
 def _is_map(hdu: Any, truth: bool) -> bool:
     if not hdu.is_image or hdu.header.get("NAXIS") != 2 or hdu.name == "DQ":
         return False
-    return truth or not hdu.name.endswith(TRUTH)
+    return truth or not hdu.name.endswith(TRUE)
 
 
 def _image(index: int, hdu: Any) -> SkyImage:

@@ -4,7 +4,6 @@ PRIMARY (the run in cards, no data), the images (y, x) after the PSF, LOSVD (vel
 MAG_<name>, the same before the PSF, DQ (mask), CONFIG (table of `maps.meta` and the counters).
 """
 
-import gzip
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +16,10 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.atomic import replacing
-from rubix_like.cube import Counters, Meta
 from rubix_like.errors import ConfigError
-from rubix_like.fits import ORIGIN, config_table, primary_cards
-from rubix_like.meta_table import COUNTER_PREFIX, join_rows
+from rubix_like.file_names import beside
+from rubix_like.fits import ORIGIN, config_table, primary_cards, write_hdus
+from rubix_like.fits_reading import read_config_table
 from rubix_like.products.maps import Maps, MapSet, ProductAxes
 from rubix_like.wcs import Card, celestial_cards, header_of
 
@@ -65,8 +64,7 @@ def maps_path(cube_path: str | Path, chosen: Path | None) -> Path:
     """Where the maps of a run go: `output.maps`, or beside the cube: cube.fits -> cube_maps.fits."""
     if chosen is not None:
         return Path(chosen).expanduser()
-    path = Path(cube_path).expanduser()
-    return path.with_name(f"{Path(path.name.removesuffix('.gz')).stem}_maps.fits")
+    return beside(Path(cube_path).expanduser(), "_maps.fits")
 
 
 def maps_file_size(n_y: int, n_x: int, axes: ProductAxes) -> int:
@@ -88,11 +86,8 @@ def write_maps(maps: Maps, path: str | Path) -> Path:
     hdus = fits.HDUList([_primary(maps), *_images(maps.after, maps, ""), *_images(maps.before, maps, TRUE)])
     bits = header_of((*_MASK_CARDS, *_sky(maps)))
     hdus += [fits.ImageHDU(np.asarray(maps.mask, np.int32), bits, name="DQ"), config_table(maps)]
-    hdus.verify("exception")
     with replacing(path) as temporary:
-        opener = gzip.open if path.suffix == ".gz" else open
-        with opener(temporary, "wb") as stream:
-            hdus.writeto(stream, output_verify="exception")
+        write_hdus(hdus, temporary)
     return path
 
 
@@ -191,20 +186,18 @@ def _maps_from(hdus: Any) -> Maps:
     if header.get("ORIGIN") != ORIGIN or "LIGHT" not in hdus:
         raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r} with the extension LIGHT")
     filters = tuple(header[f"FILTER{number}"] for number in range(1, header["NFILTER"] + 1))
-    rows = hdus["CONFIG"].data
-    values = join_rows(list(zip(rows["KEY"].tolist(), rows["VALUE"].tolist(), strict=True)))
-    counts = {key.removeprefix(COUNTER_PREFIX): values[key] for key in values if key.startswith(COUNTER_PREFIX)}
+    meta, counters = read_config_table(hdus["CONFIG"])
     return Maps(
         before=_set_from(hdus, filters, TRUE),
         after=_set_from(hdus, filters, ""),
         mask=np.array(hdus["DQ"].data, np.int32),
         velocity=_velocity_from(hdus["LOSVD"].header) if "LOSVD" in hdus else None,
-        counters=Counters(**counts) if counts else None,
+        counters=counters,
         filters=filters,
         band=header["BAND"],
         fit_particles=header["FITSTARS"],
         pixel_scale=float(header["PIXSCALE"]),
-        meta=Meta({key: value for key, value in values.items() if not key.startswith(COUNTER_PREFIX)}),
+        meta=meta,
     )
 
 
