@@ -9,10 +9,9 @@ from astropy import units
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.constants import ANGSTROM_PER_MICRON
 from rubix_like.errors import ConfigError
 from rubix_like.registry import Registry
-
-ANGSTROM_PER_MICRON: float = 1e4
 
 
 @dataclass(frozen=True)

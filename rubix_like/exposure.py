@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.config import DetectorSettings, ExposureSettings, InstrumentSettings
-from rubix_like.constants import PHOTONS_AT_1_ANGSTROM
+from rubix_like.constants import ANGSTROM_PER_MICRON, PHOTONS_AT_1_ANGSTROM
 from rubix_like.detector import WavelengthBins
 from rubix_like.errors import ConfigError
 from rubix_like.noise import AbstractNoise, Row, Voxels, by_rows
@@ -15,7 +15,6 @@ from rubix_like.parameters import Parameters
 from rubix_like.poisson import draw_poisson
 from rubix_like.sky import Sky, bin_means, load_sky
 
-_ANGSTROM_PER_MICRON = 1e4
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -53,7 +52,7 @@ class ExposureNoise(AbstractNoise):
         time = exposure.time * exposure.count
         photons_to_electrons = detector.collecting_area * time * _throughput(detector, bins.edges)
         light = PHOTONS_AT_1_ANGSTROM * bins.to_vacuum(bins.wavelength) * np.diff(bins.edges)
-        sky_photons = emission * np.diff(vacuum_edges) / _ANGSTROM_PER_MICRON * instrument.pixel_scale**2
+        sky_photons = emission * np.diff(vacuum_edges) / ANGSTROM_PER_MICRON * instrument.pixel_scale**2
         dark = detector.dark_current / _SECONDS_PER_HOUR * time * detector.pixels_per_voxel
         return cls(
             gain=light * transmission * photons_to_electrons,

@@ -151,8 +151,20 @@ def _window(setup: Setup, settings: NoiseSettings) -> Bool[ndarray, " wave"]:
     return window
 
 
+NOISE_KEYS: tuple[str, ...] = (
+    "signal_to_noise",
+    "signal_to_noise_definition",
+    "exposure_time",
+    "exposure_count",
+    "sky",
+    "noise_model",
+    "noise_seed",
+)
+"""Entries of `Cube.meta` that `describe_noise` makes; a cube without noise has none of them."""
+
+
 def describe_noise(settings: NoiseSettings | None) -> dict[str, str | int | float | None]:
-    """What the header says of the noise."""
+    """What the header says of the noise, by NOISE_KEYS."""
     if settings is None:
         return {}
     exposure = settings.exposure
