@@ -130,7 +130,7 @@ class Cube(eqx.Module):
     | wavelength, wave_edges | (wave,), (wave + 1,) | Angstrom: bin centres and edges in `medium` |
     | pixel_scale | static | arcsec per spaxel side |
     | variance | (y, x, wave) or None | square of the flux unit; None without a noise model |
-    | truth | (y, x, wave) or None | flux without its noise, where `noise.keep_truth` is true; not kept in files |
+    | truth | (y, x, wave) or None | flux without its noise, where `noise.keep_truth` is true; not kept in FITS files |
     | lsf_fwhm | (wave,) or None | Angstrom: effective LSF, library's and instrument's together |
     | mean_v_los | (y, x) or None | km/s, light-weighted, + receding; NaN where no light; not kept in FITS files |
     | counters | Counters or None | |

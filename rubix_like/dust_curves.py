@@ -42,7 +42,7 @@ class DustCurve:
             raise ConfigError(
                 f"dust.curve: expected bins within {low:.0f}-{high:.0f} Angstrom, where the curve is defined "
                 f"({self.source}), got {first:.0f}-{last:.0f} Angstrom; choose another curve ('gordon' has the widest "
-                f"range) or other instrument.wavelength"
+                f"range), other instrument.wavelength or, for bands of products, other filters"
             )
         relative = self.relative(wavelength, r_v)
         if relative.min() < 0:

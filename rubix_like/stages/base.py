@@ -24,8 +24,7 @@ class PaintedCube(eqx.Module):
 
     moments (y, x, moment) are sums over particles of what is not of one wavelength, which a stage treats like light of
     the detector's whole range: light, light times v_los (km/s), and within the cube stages also what the products sum.
-    `products` is what became of the latter, set after the last stage; truth is the flux
-    before the noise.
+    `products` is what became of the latter, set after the last stage; `truth` (y, x, wave) is the flux before noise.
     """
 
     flux: Float[Array, "y x wave"]
