@@ -15,7 +15,10 @@ BYTES_PER_VOXEL: int = 12
 """Least that a cube takes on the host: its flux, its mask and the light that it is made from, 4 bytes each."""
 
 _MEMINFO = Path("/proc/meminfo")
-_REMEDY = "make instrument.fov smaller, instrument.pixel_scale or instrument.wavelength.step larger"
+_REMEDY = (
+    "make instrument.fov smaller, instrument.pixel_scale or instrument.wavelength.step larger (light is painted beyond "
+    "the field as far as the PSF reaches: instrument.psf.enclosed)"
+)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,9 @@ LEAST_AREA: float = 0.5
 _SHARED = ("wavelength", "wave_edges", "lsf_fwhm", "pixel_scale", "medium", "sampling")
 """Fields of a cube that all pointings have alike."""
 
+_TARGET = {"signal_to_noise": None, "signal_to_noise_definition": None}
+"""Entries of a cube that a mean of several does not have."""
+
 _BLOCK_VOXELS = 1 << 22
 _BAD = 1e-30
 """Weight of a flagged voxel: it counts only where there is no good one."""
@@ -63,7 +66,7 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
         truth=None if truth is None else truth.reshape(shape),
         mask=mask.reshape(shape),
         mean_v_los=_mean_velocity(cubes, [layer.overlap for layer in layers], grid),
-        meta=first.meta.replace(**_place(grid), n_pointings=len(cubes)),
+        meta=first.meta.replace(**_place(grid), **_TARGET, n_pointings=len(cubes)),
         **{name: getattr(first, name) for name in _SHARED},
     )
 

@@ -15,6 +15,7 @@ from numpy import ndarray
 
 from rubix_like.config import PSFSettings
 from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.errors import ConfigError
 from rubix_like.gaussian import ENCLOSED_SIGMAS, gaussian_weights, reach_of
 from rubix_like.parameters import PSFParameters
 from rubix_like.psf_image import load_psf_image, on_spaxels
@@ -22,6 +23,9 @@ from rubix_like.psf_image import load_psf_image, on_spaxels
 _FINEST_CHANGE = 0.01
 """Between wavelengths where the PSF is worked out, its width (and beta) changes by at most this fraction; the error of
 an image that is interpolated between is then below 1e-4 of its peak."""
+
+
+_LARGEST_REACH = 1000
 
 
 class PSF(eqx.Module):
@@ -58,6 +62,12 @@ class PSF(eqx.Module):
             if table is not None:
                 nodes = _nodes(table, settings.width_table, (wavelength[0], wavelength[-1]))
             reach, lost = _reach(settings, pixel_scale)
+        if reach > _LARGEST_REACH:
+            raise ConfigError(
+                f"instrument.psf: expected the fraction psf.enclosed = {settings.enclosed:g} of the light within "
+                f"{_LARGEST_REACH} spaxels, got {reach:.3g}; lower psf.enclosed (e.g. 0.98), raise psf.beta or use "
+                f"larger spaxels"
+            )
         return cls(
             pixel_scale=np.asarray(pixel_scale),
             table_wavelength=table,
@@ -151,7 +161,7 @@ def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:
         return reach, float(np.exp(-0.5 * (reach / sigma) ** 2))
     widest, beta = float(settings.width_table[0].max()) / pixel_scale, float(np.min(settings.width_table[1]))
     alpha = widest / (2.0 * np.sqrt(2.0 ** (1.0 / beta) - 1.0))
-    radius = alpha * np.sqrt((1.0 - settings.enclosed) ** (1.0 / (1.0 - beta)) - 1.0)
+    radius = alpha * np.sqrt(min((1.0 - settings.enclosed) ** (1.0 / (1.0 - beta)) - 1.0, 1e30))
     reach = max(2, int(np.ceil(radius)))
     return reach, moffat_lost(float(reach), widest, beta)
 

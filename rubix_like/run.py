@@ -58,8 +58,11 @@ def run(config: RunConfig | str | Path | dict[str, Any], output: str | Path | No
     return compute(config, Path(config.output.path if output is None else output), Progress()).cube
 
 
-def prepare(config: RunConfig, progress: Progress) -> Prepared:
-    """Load the galaxy, plan the run and compile it; what can be refused early is refused before the galaxy is read."""
+def prepare(config: RunConfig, progress: Progress, path: Path | None = None) -> Prepared:
+    """Load the galaxy, plan the run and compile it; what can be refused early is refused before the galaxy is read.
+
+    `path`: where the cube will go (None: the configuration's).
+    """
     if config.galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, got none; e.g. galaxy: {reader: synthetic}")
     check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
@@ -71,12 +74,14 @@ def prepare(config: RunConfig, progress: Progress) -> Prepared:
         pipeline = Pipeline.from_config(config, galaxy, info=info)
     with progress.step("compile", "compiling"):
         compiled = pipeline.lower(galaxy).compile()
-    return Prepared(config, galaxy, info, pipeline, compiled, _need(config, compiled, pipeline))
+    return Prepared(
+        config, galaxy, info, pipeline, compiled, _need(config, path or config.output.path, compiled, pipeline)
+    )
 
 
-def _need(config: RunConfig, compiled: Any, pipeline: Pipeline) -> MemoryNeed:
+def _need(config: RunConfig, path: Path, compiled: Any, pipeline: Pipeline) -> MemoryNeed:
     """What the run takes: one pointing at a time, on top of the finished ones that wait for the mosaic."""
-    files = output_files(config, config.output.path)
+    files = output_files(config, path)
     own = files[0]
     mask = own.n_voxel * np.dtype(np.int32).itemsize
     need = memory_need(compiled, pipeline.mesh, mask + own.n_bytes + expected_maps_size(config, pipeline))
@@ -92,7 +97,7 @@ def compute(config: RunConfig, path: Path, progress: Progress) -> Result:
     Each cube is written as soon as it is computed; a run that is stopped leaves the finished ones.
     """
     check_output(config, path)
-    prepared = prepare(config, progress)
+    prepared = prepare(config, progress, path)
     check_memory(prepared.need, prepared.pipeline.mesh)
     files = output_files(config, path)
     for maps in _maps_of(files):

@@ -49,9 +49,9 @@ class NoiseSettings(AbstractSettings):
     def _check_one_kind(self) -> "NoiseSettings":
         given = [name for name in ("signal_to_noise", "exposure") if getattr(self, name) is not None]
         if len(given) != 1:
+            remedy = "set the other to null" if given else "give e.g. signal_to_noise: 50, or exposure: {time: 1800 s}"
             raise ValueError(
-                f"expected exactly one of signal_to_noise and exposure, got {' and '.join(given) or 'none'} "
-                f"(set the other to null)"
+                f"expected exactly one of signal_to_noise and exposure, got {' and '.join(given) or 'none'}; {remedy}"
             )
         if self.exposure is not None:
             meaningless = [name for name in ("wavelength", "radius") if getattr(self, name) is not None]

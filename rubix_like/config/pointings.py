@@ -1,5 +1,6 @@
 """The settings of an observation in several pointings."""
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -8,6 +9,15 @@ from rubix_like.config.quantities import Arcsec, Degree
 from rubix_like.config.settings import AbstractSettings
 
 Displacement = Annotated[Arcsec, Field(ge=-3600, le=3600)]
+
+
+def _check_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name):
+        raise ValueError(
+            f"expected letters, digits, '.', '_', '+' and '-', the first a letter or digit (it ends the name of a "
+            f"file), got '{name}'"
+        )
+    return name
 
 
 class PointingSettings(AbstractSettings):
@@ -19,8 +29,8 @@ class PointingSettings(AbstractSettings):
     field_angle: Degree | None = None
     """deg; of this field's +y axis, from North (at `observation.ra`, `.dec`) through East; null:
     `observation.field_angle`."""
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]*$", max_length=60)] | None = None
-    """Ends the name of its file: letters, digits, '.', '+', '-'; null: its number, from 1."""
+    name: Annotated[str, Field(max_length=60), AfterValidator(_check_name)] | None = None
+    """Ends the name of its file: letters, digits, '.', '_', '+', '-'; null: its number, from 1."""
 
 
 def labels(pointings: tuple[PointingSettings, ...]) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def save_figure(cube: Cube, path: str | Path, choice: Choice | None = None) -> P
         _draw_images(upper, n_rows, n_columns, panels, sky, _marks(choice, spectra))
         draw_spectra(lower, cube, spectra, choice.band)
         with replacing(path) as temporary:
-            figure.savefig(temporary, format=path.suffix[1:], dpi=150)
+            figure.savefig(temporary, format=path.suffix[1:], dpi=150, bbox_inches="tight", pad_inches=0.08)
     return path
 
 

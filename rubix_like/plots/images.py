@@ -33,6 +33,9 @@ def draw_image(axes: "Axes", image: SkyImage, sky: Sky) -> None:
     )
     axes.set_title(textwrap.fill(image.title, 42), parse_math=False)
     extend = "neither" if light or image.kind == "share" else _extend(values.compressed(), scale)
+    if not values.count():
+        middle: Any = {"ha": "center", "va": "center", "transform": axes.transAxes, "color": "white" if light else INK}
+        axes.text(0.5, 0.5, "no values", **middle)
     bar = axes.figure.colorbar(drawn, ax=axes, fraction=0.046, pad=0.02, extend=extend)
     bar.set_label(image.unit, parse_math=False)
     pale = scale.colors in ("RdBu_r", "Greys_r")

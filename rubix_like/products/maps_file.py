@@ -38,7 +38,7 @@ EXTENSIONS: tuple[tuple[str, str, str], ...] = (
     ("number", "", "stars"),
     ("birth_mass", "solMass", "mass at birth"),
     ("mass", "solMass", "mass now"),
-    ("light", "10**-20 erg s-1 cm-2", "light in the band BAND"),
+    ("light", "10**-20 erg s-1 cm-2", "light in the band that weights (card BAND)"),
     ("v_light", "km s-1", f"mean velocity, {_LIGHT}"),
     ("sigma_light", "km s-1", f"velocity dispersion, {_LIGHT}"),
     ("v_mass", "km s-1", f"mean velocity, {_MASS}"),

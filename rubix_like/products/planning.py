@@ -60,12 +60,26 @@ def product_axes(setup: Setup, tables: ProductTables | None) -> ProductAxes | No
 
 def products_notes(setup: Setup, galaxy: Galaxy | None) -> tuple[str, ...]:
     """Says where the maps' mass now comes from, when the galaxy does not say."""
-    if setup.config.products is None or (galaxy is not None and galaxy.stars.mass is not None):
+    products = setup.config.products
+    if products is None:
         return ()
+    notes = []
+    if products.losvd is not None and products.losvd.limit is not None and galaxy is not None:
+        speed = speeds(setup.config, galaxy)
+        faster = int(np.sum(speed > products.losvd.limit))
+        if faster:
+            notes.append(
+                f"{faster} of {len(speed)} stars may be faster (up to {float(speed.max()):.0f} km/s) than "
+                f"products.losvd.limit, {products.losvd.limit:g} km/s: their light is in the outermost velocity bins"
+            )
+    if galaxy is not None and galaxy.stars.mass is not None:
+        return tuple(notes)
     library = setup.library
     if library.surviving_fraction is None:
-        return (
+        notes.append(
             f"the galaxy has no current masses and the SSP library '{library.name}' no surviving fractions: the maps "
-            f"of current mass hold the mass at birth",
+            f"of current mass hold the mass at birth"
         )
-    return (f"maps of current mass: mass at birth times the surviving fraction of '{library.name}'",)
+    else:
+        notes.append(f"maps of current mass: mass at birth times the surviving fraction of '{library.name}'")
+    return tuple(notes)

@@ -56,7 +56,7 @@ class DegradeLSF(AbstractCubeStage):
         if reach >= bins.n_wave:
             raise ConfigError(
                 f"pipeline: stage 'degrade_lsf': expected a line spread narrower than the detector's {bins.n_wave} "
-                f"bins, got one that reaches over {reach} bins"
+                f"bins, got one that reaches over {reach} bins; take a smaller fwhm or more of instrument.wavelength"
             )
         padded = np.pad(kernel, reach, mode="edge")[:, None]
         _, _, geometry = bin_geometry(bins, 1, reach)
