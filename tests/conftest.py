@@ -1,10 +1,12 @@
 """Test set-up: 8 virtual CPU devices, 64-bit on, strict promotion, runtime shape and type checks of the package."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import install_import_hook
 
 jax.config.update("jax_num_cpu_devices", 8)
@@ -29,6 +31,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "slow" in item.keywords or "install" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.fixture
+def jax_settings() -> Iterator[None]:
+    """For tests that call the command line, which sets JAX up for a run: JAX is left as it was."""
+    names = (
+        "jax_enable_x64",
+        "jax_compilation_cache_dir",
+        "jax_persistent_cache_min_compile_time_secs",
+        "jax_compilation_cache_max_size",
+    )
+    before = {name: getattr(jax.config, name) for name in names}
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
 
 
 @pytest.fixture(scope="session")

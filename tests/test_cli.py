@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import h5py
-import jax
 import numpy as np
 import pytest
 from astropy.io import fits
@@ -43,12 +42,8 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture
-def command(monkeypatch, tmp_path, cache, capsys):
+def command(monkeypatch, tmp_path, cache, capsys, jax_settings):
     """Calls the command in an empty folder: (exit code, standard output, standard error). JAX is left as it was."""
-    from jax.experimental.compilation_cache import compilation_cache  # noqa: PLC0415
-
-    names = ("jax_enable_x64", "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    before = {name: getattr(jax.config, name) for name in names}
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(cache))
     monkeypatch.chdir(tmp_path)
 
@@ -57,10 +52,7 @@ def command(monkeypatch, tmp_path, cache, capsys):
         code = main([str(argument) for argument in arguments])
         return code, *capsys.readouterr()
 
-    yield call
-    for name, value in before.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()
+    return call
 
 
 def star_columns(n_stars=100):

@@ -109,7 +109,12 @@ def prepare_files(page: str, folder: Path) -> None:
             (folder / block.file_name).write_text(block.text, encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", pages_with("python"))
+QUICK_PAGES = ("README.md", "docs/quickstart.md")
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(p, marks=() if p in QUICK_PAGES else pytest.mark.slow) for p in pages_with("python")]
+)
 def test_the_examples_run(page: str, desk: Path) -> None:
     prepare_files(page, desk)
     namespace: dict[str, Any] = {"__name__": "example"}
@@ -161,6 +166,7 @@ def test_the_commands_parse(page: str, desk: Path) -> None:
             load_config(options.config, overrides=read_overrides(options.set))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [words for page in PAGES for block, words in commands(page) if block.mark == "run"], ids=" ".join
 )

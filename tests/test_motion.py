@@ -292,6 +292,7 @@ def test_a_velocity_range_is_what_the_nodes_span(galaxy):
     assert setup.velocity_limit == 800.0
 
 
+@pytest.mark.slow
 def test_the_note_on_bright_outliers_reaches_the_user(monkeypatch, tmp_path):
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path))
     mass = np.append(np.ones(20_000), 400.0)

@@ -146,6 +146,7 @@ def test_near_a_pole_the_meridians_converge(tmp_path):
     np.testing.assert_allclose(centroid(cube), celestial(cube, tmp_path).wcs_world2pix(*place, 0), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_quarter_turn_is_the_cube_turned():
     """With +y at East, what was left (East) is up: the image turned clockwise."""
     generator = np.random.default_rng(3)
@@ -173,6 +174,7 @@ def test_without_an_angle_nothing_changes():
         plain.observe_pointings(galaxy)
 
 
+@pytest.mark.slow
 def test_gradient_of_the_angle():
     """Of a function of all pointings: the angle of those without one of their own, and the change of the others."""
     galaxy = stars((0.11, 0.23), (-0.31, 0.12))
@@ -324,6 +326,7 @@ def test_a_run_writes_every_pointing_and_the_mosaic(folder):
         assert Cube.read(part.path).flux.shape == (part.n_y, part.n_x, part.n_wave)
 
 
+@pytest.mark.slow
 def test_without_a_mosaic_and_with_one_pointing(folder):
     cube = run(run_settings(pointings=NEAR[1:], mosaic=False, noise=False), "m.fits.gz")
     assert names(folder) == ["m_1.fits.gz", "m_turned.fits.gz"]

@@ -183,6 +183,7 @@ def test_a_band_needs_speclite(monkeypatch):
         run(config({"band": "sdss2010-r"}))
 
 
+@pytest.mark.usefixtures("jax_settings")
 def test_the_command_line_says_where_the_maps_are(written, tmp_path, capsys):
     cube, _ = written
     yaml = tmp_path / "run.yaml"

@@ -92,6 +92,7 @@ def test_no_light_beyond_the_library():
     np.testing.assert_allclose(found.sum(), nodes[-1] - nodes[0])
 
 
+@pytest.mark.slow
 def test_gradients_of_velocity_and_spectrum():
     """Light moves across an edge at S dedge/dv; each node's light is the integral of its hat function."""
     nodes, edges = GRIDS["irregular nodes"]

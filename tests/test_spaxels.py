@@ -55,7 +55,7 @@ def test_far_and_broken_coordinates_stay_outside(deposit):
 
 
 def test_unknown_deposit():
-    with pytest.raises(ValueError, match=r"expected one of nearest, cic, tsc, got 'ngp'"):
+    with pytest.raises(ValueError, match=r"expected one of nearest, cic, tsc, smoothed, got 'ngp'"):
         deposit_weights(jnp.zeros(1), "ngp")
 
 

@@ -111,6 +111,7 @@ def features(galaxy):
     return seen + motion + glow + jnp.sum(gas.star_formation_rate * gas.position[:, 0] ** 2) / 100
 
 
+@pytest.mark.slow
 def test_gradients_equal_finite_differences():
     draws = draw_base(300, 60, 7)
     model = SyntheticGalaxy()
@@ -128,6 +129,7 @@ def test_gradients_equal_finite_differences():
         assert slope != 0, name
 
 
+@pytest.mark.slow
 def test_a_sample_can_be_mapped_and_single_precision_is_finite():
     draws = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), draw_base(300, 60, 3))
     model = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), SyntheticGalaxy())

@@ -301,6 +301,7 @@ def gradient_by(method, tolerance=1e-3):
     return pipeline, galaxy, score, jax.jit(jax.grad(score, argnums=(0, 1)))(galaxy, pipeline.parameters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", FIELDS)
 def test_gradients_are_finite_differences(field):
     pipeline, galaxy, score, (own, _) = gradient_by("basis")

@@ -381,6 +381,7 @@ def test_products_change_nothing_in_the_cube_and_cost_nothing_without():
     np.testing.assert_array_equal(cube.mean_v_los, with_maps.mean_v_los)
 
 
+@pytest.mark.slow
 def test_gradients_of_maps_are_those_of_finite_differences():
     """Of the mean velocities and ages after the PSF, with respect to velocities and ages; finite everywhere."""
     galaxy = stars_of(6)
