@@ -39,8 +39,8 @@ RATIO = 4
 
 
 @pytest.fixture(scope="module")
-def ppxf():
-    return pytest.importorskip("ppxf.ppxf").ppxf
+def ppxf(client):
+    return client("ppxf.ppxf").ppxf
 
 
 @pytest.fixture(scope="module")
