@@ -1,6 +1,8 @@
 """Cubes from FITS files in the default layout."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +21,22 @@ def read_fits(path: Path) -> Cube:
 
     Raises ValueError if the file is not a complete cube of this package in that layout.
     """
+    expected = "a file written by Cube.write in the layout 'default'; open other cubes with astropy.io.fits"
+    with opened_whole(path, "cube", expected) as hdus:
+        _check_ours(hdus)
+        return _cube_from(hdus)
+
+
+@contextmanager
+def opened_whole(path: Path, what: str, expected: str) -> Iterator[Any]:
+    """The HDUs of a file of ours; whatever goes wrong with them inside is a ValueError that says what was expected."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", AstropyUserWarning)
             with fits.open(path, memmap=False) as hdus:
-                _check_ours(hdus)
-                return _cube_from(hdus)
+                yield hdus
     except (OSError, EOFError, TypeError, KeyError, ValueError, AstropyUserWarning) as error:
-        raise ValueError(
-            f"{path} is not a complete cube of rubix_like ({error}); expected a file written by Cube.write in the "
-            f"layout 'default'; open other cubes with astropy.io.fits"
-        ) from error
+        raise ValueError(f"{path} is not a complete {what} of rubix_like ({error}); expected {expected}") from error
 
 
 def _check_ours(hdus: Any) -> None:

@@ -95,27 +95,30 @@ def finish(
     """From sums over all particles to the observed cube: the detector, then the cube stages."""
     early, late = leading_spatial(tables.cube, parameters)
 
-    def spatial(columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
-        images = tables.grid.images(columns)
+    def seen(images: Float[Array, "y x k"]) -> Float[Array, "seen k"]:
         for stage in early:
             images = stage(images)
-        return images.reshape(-1, columns.shape[1])
+        return images.reshape(-1, images.shape[2])
+
+    def spatial(columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
+        return seen(tables.grid.images(columns))
 
     projected = [
         component.painter.project(light, spatial) for component, light in zip(tables.paint, partial.light, strict=True)
     ]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
-    if partial.products is not None:
-        moments = jnp.concatenate([moments, spatial(partial.products)], axis=1)
+    products = None if partial.products is None else tables.grid.images(partial.products)
+    if products is not None:
+        moments = jnp.concatenate([moments, seen(products)], axis=1)
     margin = sum(stage.margin for stage, _ in late)
     shape = (plan.n_y + 2 * margin, plan.n_x + 2 * margin, -1)
     cube = PaintedCube(flux=flux.reshape(shape), moments=moments.reshape(shape))
     keys = split_keys(key, tables.cube)
     for stage, number in late:
         cube = stage(cube, parameters, keys[number])
-    if partial.products is not None:
-        cube = _with_products(plan, parameters, cube, tables.grid.images(partial.products))
+    if products is not None:
+        cube = _with_products(plan, parameters, cube, products)
     counters = functools.reduce(functools.partial(jax.tree.map, jnp.add), partial.counters)
     return cube, counters
 

@@ -223,6 +223,11 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
     stages = [stage.report() for stage in planned.tables.cube]
     painters = [component.painter.report() for component in planned.tables.paint]
     widths = [stage.lsf_fwhm for stage in stages if stage.lsf_fwhm is not None]
+    if len(widths) > 1:
+        raise ConfigError(
+            f"pipeline.cube: expected one 'degrade_lsf' (each starts from the instrument's line spread), got "
+            f"{len(widths)}; keep the widest"
+        )
     notes = (*planned.notes, *(note for stage in stages for note in stage.notes))
     return Frame(
         wavelength=bins.wavelength,

@@ -109,6 +109,15 @@ def test_in_a_pipeline_it_sets_lsf_mask_and_header(tmp_path):
     assert pipeline.frame.meta["lsf_degraded"] is True
 
 
+def test_twice_is_refused(tmp_path):
+    """The second one would start from the instrument's width, not from the first one's."""
+    path = tmp_path / "twice.yaml"
+    stages = "{degrade_lsf: {fwhm: 80 Angstrom}}, {degrade_lsf: {fwhm: 100 Angstrom}}"
+    path.write_text(f"scene: [orient, point]\npaint: [stars]\ncube: [psf, {stages}, noise]\n")
+    with pytest.raises(ConfigError, match=r"expected one 'degrade_lsf'.*got 2"):
+        Pipeline.from_config(load_config(BASE, {"pipeline": str(path)}))
+
+
 def test_gradient_is_the_transpose():
     stage, _, parameters = stage_for({"fwhm": "100 Angstrom"})
     rng = np.random.default_rng(2)

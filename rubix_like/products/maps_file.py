@@ -4,14 +4,12 @@ PRIMARY (the run in cards, no data), the images (y, x) after the PSF, LOSVD (vel
 MAG_<name>, the same before the PSF, DQ (mask), CONFIG (table of `maps.meta` and the counters).
 """
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from astropy.io import fits
-from astropy.utils.exceptions import AstropyUserWarning
 from jaxtyping import Float
 from numpy import ndarray
 
@@ -19,7 +17,7 @@ from rubix_like.atomic import replacing
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
 from rubix_like.fits import ORIGIN, config_table, primary_cards, write_hdus
-from rubix_like.fits_reading import read_config_table
+from rubix_like.fits_reading import opened_whole, read_config_table
 from rubix_like.products.maps import Maps, MapSet, ProductAxes
 from rubix_like.wcs import Card, celestial_cards, header_of
 
@@ -96,16 +94,9 @@ def read_maps(path: str | Path) -> Maps:
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"no such maps: {path}; check the path (a run with `products` writes them)")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", AstropyUserWarning)
-            with fits.open(path, memmap=False) as hdus:
-                return _maps_from(hdus)
-    except (OSError, EOFError, TypeError, KeyError, ValueError, AstropyUserWarning) as error:
-        raise ValueError(
-            f"{path} is not a complete file of maps of rubix_like ({error}); expected one written by Maps.write; open "
-            f"other files with astropy.io.fits"
-        ) from error
+    expected = "one written by Maps.write; open other files with astropy.io.fits"
+    with opened_whole(path, "file of maps", expected) as hdus:
+        return _maps_from(hdus)
 
 
 def _primary(maps: Maps) -> fits.PrimaryHDU:
