@@ -63,6 +63,8 @@ class Gas(eqx.Module):
     | metallicity | (particle,) | metal mass fraction Z |
     | temperature | (particle,) or None | K |
     | density | (particle,) or None | Msun / kpc^3 |
+    | internal_energy | (particle,) or None | (km/s)^2, per unit mass |
+    | electron_abundance | (particle,) or None | electrons per hydrogen nucleus |
     | star_formation_rate | (particle,) or None | Msun / yr |
     | hydrogen_fraction, oxygen_fraction | (particle,) or None | mass fractions |
     | smoothing_length | (particle,) or None | kpc |
@@ -75,6 +77,8 @@ class Gas(eqx.Module):
     metallicity: Particles1
     temperature: Particles1 | None = None
     density: Particles1 | None = None
+    internal_energy: Particles1 | None = None
+    electron_abundance: Particles1 | None = None
     star_formation_rate: Particles1 | None = None
     hydrogen_fraction: Particles1 | None = None
     oxygen_fraction: Particles1 | None = None

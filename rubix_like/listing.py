@@ -4,6 +4,7 @@ import inspect
 
 from rubix_like.config import load_pipeline
 from rubix_like.readers import READERS
+from rubix_like.readers.field_map import field_map_names, load_field_map
 from rubix_like.registry import Registry
 from rubix_like.resources import resource, resource_names
 from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES
@@ -20,8 +21,8 @@ def stage_rows() -> Rows:
 
 
 def reader_rows() -> Rows:
-    """Name and first line of the description of every reader."""
-    return _described(READERS)
+    """Name and first line of the description of every reader, then the simulations with a field map."""
+    return _described(READERS) + [(name, load_field_map(name).title) for name in field_map_names()]
 
 
 def pipeline_rows() -> Rows:

@@ -22,7 +22,17 @@ SMALLEST_METALLICITY: float = -1e-12
 Particles = TypeVar("Particles", Stars, Gas)
 
 _FRACTIONS = ("metallicity", "hydrogen_fraction", "oxygen_fraction")
-_NOT_NEGATIVE = ("initial_mass", "mass", "smoothing_length", "weight", "temperature", "density", "star_formation_rate")
+_NOT_NEGATIVE = (
+    "initial_mass",
+    "mass",
+    "smoothing_length",
+    "weight",
+    "temperature",
+    "density",
+    "internal_energy",
+    "electron_abundance",
+    "star_formation_rate",
+)
 
 
 def validate(galaxy: Galaxy, universe_age: float | None = None) -> Galaxy:

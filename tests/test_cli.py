@@ -561,7 +561,7 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
         ("instruments", ["name", *resource_names("instruments")]),
         ("ssp", ["popstar", "bc03-miles", "bc03-lr"]),
         ("stages", ["orient", "point", "stars", "psf", "dust", "degrade_lsf", "aperture", "noise"]),
-        ("readers", ["synthetic", "illustris"]),
+        ("readers", ["synthetic", "auto", *resource_names("simulations")]),
         ("pipelines", ["stellar"]),
         ("configs", ["manga_tng", "muse_tng", "quickstart"]),
     ],
