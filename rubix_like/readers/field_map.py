@@ -149,6 +149,19 @@ class AttributeSettings(AbstractSettings):
     h: str
 
 
+class LabelSettings(AbstractSettings):
+    """Datasets in which every particle carries the number of its halo and subhalo; of several names the first."""
+
+    halo: Texts = ()
+    subhalo: Texts = ()
+    within_halo: bool = False
+    """Whether the numbers of subhaloes start anew in every halo."""
+
+    def names(self, kind: Literal["halo", "subhalo"]) -> tuple[str, ...]:
+        """The datasets of one kind."""
+        return self.halo if kind == "halo" else self.subhalo
+
+
 class RecogniseSettings(AbstractSettings):
     """One way to recognise the kind: all that is stated must hold."""
 
@@ -192,6 +205,8 @@ class FieldMap(AbstractSettings):
     """Whether runs are cosmological; auto: where Omega_m > 0 and Time (1 + Redshift) = 1."""
     header: HeaderSettings = HeaderSettings()
     attributes: AttributeSettings | None = None
+    labels: LabelSettings | None = None
+    """Membership of haloes and subhaloes, for selections without a catalogue."""
     stars: FamilySettings
     gas: FamilySettings | None = None
     name: Annotated[str, Field(exclude=True)] = ""

@@ -1,6 +1,8 @@
 """Particles of a snapshot, slab by slab: stored numbers become named columns in our units (float64)."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -107,19 +109,64 @@ class Snapshot:
         """How the dataset is converted."""
         return find_conversion(quantity, field, f"{group}/{dataset}", self.container, self.field_map)
 
-    def read(self, family: Family, start: int, stop: int) -> Table:
+    def read(self, family: Family, start: int, stop: int, quantities: Collection[str] | None = None) -> Table:
         """The rows `start` to `stop` of stars or gas, those left out by the field map's `keep` included as `kept` = 0.
 
-        Columns are what any of the family's groups has; a group without one of them has NaN there. Raises ValueError
-        with file, dataset and row for what is missing, of another shape, unreadable or infinite.
+        Columns are what any of the family's groups has, of `quantities` where these are given; a group without one of
+        them has NaN there; `row` is the row itself. Only datasets that are needed are read. Raises ValueError with file,
+        dataset and row for what is missing, of another shape, unreadable or infinite.
         """
-        parts, first = [], 0
+        parts = [
+            self._read_group(family, group, begin, end, quantities)
+            | {"row": np.arange(first + begin, first + end, dtype=np.float64)}
+            for group, first, begin, end in self._stretches(family, start, stop)
+        ]
+        return self._completed(family, stacked(parts) if parts else {"row": np.zeros(0)}, quantities)
+
+    def read_numbers(self, family: Family, kind: Literal["halo", "subhalo"], start: int, stop: int) -> ndarray:
+        """The numbers of the haloes or subhaloes that the particles in these rows belong to, as stored (integers).
+
+        Raises ValueError where the field map names no dataset of them or a group has none.
+        """
+        labels = self.field_map.labels
+        names = () if labels is None else labels.names(kind)
+        if not names:
+            raise ValueError(
+                f"{self.container.name}: particles of {self.field_map.title} carry no number of their {kind}; give the "
+                f"group catalogue (galaxy.catalogue), or a sphere or box"
+            )
+        parts = [np.zeros(0, dtype=np.int64)]
+        for group, _, begin, end in self._stretches(family, start, stop):
+            name = next((name for name in names if name in self.container.datasets(group)), None)
+            if name is None:
+                place = f"{self.container.name}: {group}/{' or '.join(names)}"
+                raise ValueError(
+                    f"{place} (number of the {kind}) is missing; {self.container.contents(group)}; download the file "
+                    f"again with it included, or select a sphere or box"
+                )
+            parts.append(self.container.read(group, name, begin, end))
+        return np.concatenate(parts)
+
+    def _stretches(self, family: Family, start: int, stop: int) -> list[tuple[str, int, int, int]]:
+        """(group, its first row in the family, first and last row within the group) of these rows, none empty."""
+        found, first = [], 0
         for group, n_rows in self.groups(family).items():
             begin, end = max(start - first, 0), min(stop - first, n_rows)
             if begin < end:
-                parts.append(self._read_group(family, group, begin, end))
+                found.append((group, first, begin, end))
             first += n_rows
-        return stacked(parts)
+        return found
+
+    def available(self, family: Family) -> tuple[str, ...]:
+        """The quantities that any group of the family has."""
+        return tuple(dict.fromkeys(name for group in self.groups(family) for name in self.quantities(family, group)))
+
+    def _completed(self, family: Family, table: Table, quantities: Collection[str] | None) -> Table:
+        """The table with NaN for what only other groups of the family have."""
+        known = self.available(family)
+        lacking = [name for name in known if name not in table and (quantities is None or name in quantities)]
+        count = row_count(table)
+        return table | {name: np.full((count, 3) if name in VECTORS else (count,), np.nan) for name in lacking}
 
     def _rows(self, settings: FamilySettings, group: str) -> int:
         """Rows of the group; all the datasets that are read must have as many."""
@@ -135,25 +182,27 @@ class Snapshot:
         shape = next(iter(counts.values()), ())
         return shape[0] if shape else 0
 
-    def _read_group(self, family: Family, group: str, start: int, stop: int) -> Table:
-        places = self.places(family, group)
+    def _read_group(
+        self, family: Family, group: str, start: int, stop: int, quantities: Collection[str] | None
+    ) -> Table:
         self._check_required(family, group)
         table = {
             quantity: self._column(quantity, field, group, datasets, start, stop)
-            for quantity, (field, datasets) in places.items()
+            for quantity, (field, datasets) in self.places(family, group).items()
+            if quantities is None or quantity in quantities
         }
-        settings = self.field_map.family(family)
-        if "mass" not in table:
+        if "mass" not in table and (quantities is None or "mass" in quantities):
             table["mass"] = np.full(stop - start, self._table_mass(family, group))
-        table["kept"] = np.ones(stop - start)
-        if (
-            settings is not None
-            and settings.keep is not None
-            and settings.keep.dataset in self.container.datasets(group)
-        ):
-            stored = self._stored(group, settings.keep.dataset, None, False, start, stop)
-            table["kept"] = (stored > settings.keep.above).astype(np.float64)
+        if quantities is None or "kept" in quantities:
+            table["kept"] = self._kept(family, group, start, stop)
         return table
+
+    def _kept(self, family: Family, group: str, start: int, stop: int) -> Float[ndarray, " row"]:
+        settings = self.field_map.family(family)
+        keep = settings.keep if settings else None
+        if keep is None or keep.dataset not in self.container.datasets(group):
+            return np.ones(stop - start)
+        return (self._stored(group, keep.dataset, None, False, start, stop) > keep.above).astype(np.float64)
 
     def _check_required(self, family: Family, group: str) -> None:
         for quantity in REQUIRED[family]:
@@ -223,6 +272,11 @@ class Snapshot:
         return float(masses[index]) * conversion.factor(self.epoch)
 
 
+def row_count(table: Table) -> int:
+    """Number of rows of a table."""
+    return len(next(iter(table.values()), ()))
+
+
 def stacked(parts: list[Table]) -> Table:
     """Tables one below the other; a column that one of them lacks is NaN there."""
     if len(parts) == 1:
@@ -230,7 +284,7 @@ def stacked(parts: list[Table]) -> Table:
     columns = {name: values for part in parts for name, values in part.items()}
     return {
         name: np.concatenate(
-            [part.get(name, np.full((len(part["mass"]), *values.shape[1:]), np.nan)) for part in parts]
+            [part.get(name, np.full((row_count(part), *values.shape[1:]), np.nan)) for part in parts]
         )
         for name, values in columns.items()
     }

@@ -1,0 +1,201 @@
+"""The particles of a snapshot that are selected: which rows they are, found slab by slab, and their columns."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool
+from numpy import ndarray
+
+from rubix_like.progress import Report, silent
+from rubix_like.readers.catalogue import Entry
+from rubix_like.readers.field_map import FAMILIES, VECTORS, Family
+from rubix_like.readers.particles import Snapshot, Table
+from rubix_like.readers.region import AbstractRegion, Vector, find_regions
+from rubix_like.readers.rows import Rows, chained, run, where
+from rubix_like.readers.selection import AbstractSelection, place_in_kpc
+
+Kind = Literal["halo", "subhalo"]
+Test = Callable[[int, int], Bool[ndarray, " row"]]
+"""Which of the rows from a first to a last (exclusive) one are selected."""
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The selected particles of an open snapshot, without those that its field map leaves out.
+
+    `left_out` counts the latter; `center` (kpc) is the given one or the catalogue's, None where it is to be found.
+    """
+
+    snapshot: Snapshot
+    rows: Mapping[Family, Rows]
+    left_out: Mapping[Family, int]
+    center: Vector | None = None
+    notes: tuple[str, ...] = ()
+
+    def count(self, family: Family) -> int:
+        """Number of selected stars or gas particles."""
+        return self.rows[family].count
+
+    def read(
+        self,
+        family: Family,
+        start: int,
+        stop: int,
+        quantities: Collection[str] | None = None,
+        report: Report = silent,
+    ) -> Table:
+        """Columns (float64, our units) of the `start`-th to `stop`-th (exclusive) selected particles.
+
+        Only rows between the first and the last of them are read, in slabs: the columns and one slab are held. Columns
+        are what any group of the family has, of `quantities` where these are given; `row` is the row in the file.
+        """
+        rows = self.rows[family].part(start, stop)
+        names = self.snapshot.available(family) if quantities is None else tuple(quantities)
+        table = {name: np.empty((rows.count, 3) if name in VECTORS else (rows.count,)) for name in (*names, "row")}
+        filled = 0
+        for first, last, inside in rows.pieces():
+            mask = inside.mask(first, last)
+            slab = self.snapshot.read(family, first, last, names)
+            for name, column in table.items():
+                column[filled : filled + inside.count] = slab[name][mask]
+            filled += inside.count
+            report(f"{family} read", filled, rows.count)
+        return table
+
+
+def select(
+    snapshot: Snapshot, selection: AbstractSelection, entry: Entry | None = None, report: Report = silent
+) -> Selected:
+    """Find the rows of stars and gas that fulfil the whole selection; `entry` is the catalogue's halo or subhalo.
+
+    Numbers of haloes, the field map's `keep` and positions are read one after the other, each only where the one before
+    left any. Raises ValueError where no star is left, saying how many there are and where the nearest is.
+    """
+    length = snapshot.length
+    from_catalogue = None if entry is None or entry.position is None else entry.position * length
+    center = from_catalogue if selection.center is None else place_in_kpc(selection.center, length)
+    notes = ()
+    if entry is not None and center is from_catalogue and center is not None:
+        notes = (f"centred on the catalogue's position of {entry.title}",)
+    regions = find_regions(selection, center, length, snapshot.box_size)
+    rows, left_out = {}, {}
+    for family in FAMILIES:
+        candidates = _candidates(snapshot, family, entry)
+        numbered = _numbered(snapshot, family, selection, candidates, report)
+        kept = _kept(snapshot, family, numbered, report)
+        left_out[family] = numbered.count - kept.count
+        rows[family] = _placed(snapshot, family, regions, kept, report)
+    return Selected(snapshot, rows, left_out, center, notes)
+
+
+def _candidates(snapshot: Snapshot, family: Family, entry: Entry | None) -> Rows:
+    """All rows, or those that the catalogue gives."""
+    if entry is None:
+        return run(0, snapshot.count(family))
+    parts, first = [], 0
+    for group, n_rows in snapshot.groups(family).items():
+        own = entry.rows(group, n_rows, snapshot.container.name)
+        parts.append(Rows(own.starts + first, own.stops + first))
+        first += n_rows
+    return chained(parts)
+
+
+def _filtered(rows: Rows, test: Test, what: str, report: Report) -> Rows:
+    """Those of the rows that pass a test, slab by slab."""
+    found, done = [], 0
+    for first, last, inside in rows.pieces():
+        found.append(where(inside.mask(first, last) & test(first, last), first))
+        done += inside.count
+        report(what, done, rows.count)
+    return chained(found)
+
+
+def _numbered(snapshot: Snapshot, family: Family, selection: AbstractSelection, rows: Rows, report: Report) -> Rows:
+    """The rows that carry the selected numbers of halo and subhalo; all of them with a catalogue.
+
+    Together with a subhalo the halo's number counts without its sign: EAGLE marks particles outside the halo proper.
+    """
+    if selection.catalogue:
+        return rows
+    labels = snapshot.field_map.labels
+    if selection.subhalo is not None and selection.halo is None and labels is not None and labels.within_halo:
+        raise ValueError(
+            f"galaxy.subhalo: {snapshot.field_map.title} counts subhaloes within their halo; expected galaxy.halo beside "
+            f"it"
+        )
+    sign = selection.subhalo is None
+    for kind, number in (("halo", selection.halo), ("subhalo", selection.subhalo)):
+        if number is not None:
+            carry = partial(_carry, snapshot, family, kind, number, sign)
+            passed = _filtered(rows, carry, f"{kind} numbers of {family} read", report)
+            if family == "stars" and rows.count and not passed.count:
+                raise ValueError(_no_such_number(snapshot, kind, number, rows))
+            rows = passed
+    return rows
+
+
+def _carry(
+    snapshot: Snapshot, family: Family, kind: Kind, number: int, sign: bool, start: int, stop: int
+) -> Bool[ndarray, " row"]:
+    """Which of these rows carry the number."""
+    stored = snapshot.read_numbers(family, kind, start, stop)
+    return (stored if sign else np.abs(stored)) == number
+
+
+def _no_such_number(snapshot: Snapshot, kind: Kind, number: int, rows: Rows) -> str:
+    found: set[int] = set()
+    for start, stop, piece in rows.pieces():
+        found.update(np.unique(snapshot.read_numbers("stars", kind, start, stop)[piece.mask(start, stop)]).tolist())
+    nearest = sorted(found, key=lambda value: (abs(value - number), value))[:3]
+    return (
+        f"galaxy.{kind}: none of the {rows.count} stars of '{snapshot.container.name}' has the number {number}; they have "
+        f"{len(found)} numbers, the nearest of which are {', '.join(str(value) for value in nearest)}"
+    )
+
+
+def _kept(snapshot: Snapshot, family: Family, rows: Rows, report: Report) -> Rows:
+    """The rows that the field map's `keep` leaves."""
+    settings = snapshot.field_map.family(family)
+    if settings is None or settings.keep is None:
+        return rows
+
+    def keep(start: int, stop: int) -> Bool[ndarray, " row"]:
+        return snapshot.read(family, start, stop, ("kept",))["kept"] > 0
+
+    return _filtered(rows, keep, f"{settings.keep.dataset} of {family} read", report)
+
+
+def _placed(
+    snapshot: Snapshot, family: Family, regions: Iterable[AbstractRegion], rows: Rows, report: Report
+) -> Rows:
+    """The rows whose particles lie in all the regions."""
+    for region in regions:
+        passed = _filtered(rows, partial(_lie, snapshot, family, region), f"positions of {family} read", report)
+        if family == "stars" and rows.count and not passed.count:
+            raise ValueError(_nothing_in(snapshot, region, rows))
+        rows = passed
+    return rows
+
+
+def _lie(
+    snapshot: Snapshot, family: Family, region: AbstractRegion, start: int, stop: int
+) -> Bool[ndarray, " row"]:
+    """Which of these rows lie in the region."""
+    return region.holds(snapshot.read(family, start, stop, ("position",))["position"])
+
+
+def _nothing_in(snapshot: Snapshot, region: AbstractRegion, rows: Rows) -> str:
+    nearest, place = np.inf, np.zeros(3)
+    for start, stop, piece in rows.pieces():
+        position = snapshot.read("stars", start, stop, ("position",))["position"][piece.mask(start, stop)]
+        distance = region.distance(position)
+        if distance.min() < nearest:
+            nearest, place = float(distance.min()), position[distance.argmin()] / snapshot.length
+    return (
+        f"galaxy.{region.key}: none of the {rows.count} stars of '{snapshot.container.name}' lies in it; the nearest is "
+        f"{nearest:.4g} kpc from its centre, at {', '.join(f'{value:.6g}' for value in place)} in the file's own unit "
+        f"({snapshot.length:.6g} kpc); choose another centre or more of a radius or size"
+    )

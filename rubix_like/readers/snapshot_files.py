@@ -1,0 +1,146 @@
+"""Which files make up one snapshot (or group catalogue): a list, a pattern, a folder, or the sisters of the first."""
+
+import glob
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rubix_like.readers.container import AbstractContainer, as_number
+from rubix_like.readers.joined import JoinedContainer
+from rubix_like.readers.opening import open_container
+
+_NUMBERED = re.compile(r"(?P<stem>.+\.)(?P<number>\d+)(?P<suffix>\.(?:hdf5|h5|hdf))?")
+_SUFFIXES = (".hdf5", ".h5", ".hdf")
+_FILE_COUNTS = ("NumFilesPerSnapshot", "NumFiles")
+_SHOWN = 5
+
+
+@contextmanager
+def open_files(given: tuple[Path, ...], key: str = "galaxy.path") -> Iterator[tuple[AbstractContainer, str]]:
+    """The open snapshot in these files, as one, and its kind ("hdf5", ...).
+
+    One path may be a pattern (snap_099.*.hdf5), a folder, or a numbered file of a snapshot whose Header tells of
+    several: then all of them are found. Paths in a list are taken as they are. Raises FileNotFoundError, OSError or
+    ValueError, naming files that are missing or there twice.
+    """
+    paths = tuple(path.expanduser() for path in given) if len(given) > 1 else _expanded(given[0].expanduser(), key)
+    _check_once(paths, key)
+    with ExitStack() as stack:
+        first, kind = stack.enter_context(open_container(paths[0]))
+        if len(given) == 1:
+            paths = _whole(paths, _file_count(first), key)
+        if len(paths) == 1:
+            yield first, kind
+            return
+        parts = [first if path == paths[0] else None for path in paths]
+        ordered = [part or stack.enter_context(_open_alike(path, kind, key)) for part, path in zip(parts, paths, strict=True)]
+        yield JoinedContainer.from_parts(f"{paths[0]} and {len(paths) - 1} more", tuple(ordered)), kind
+
+
+@contextmanager
+def _open_alike(path: Path, kind: str, key: str) -> Iterator[AbstractContainer]:
+    try:
+        opened = open_container(path)
+        container, own_kind = opened.__enter__()
+    except OSError as error:
+        if "Too many open files" not in str(error):
+            raise
+        raise OSError(
+            f"{key}: '{path}' cannot be opened: too many open files at once; raise the limit (ulimit -n 4096)"
+        ) from error
+    if own_kind != kind:
+        raise ValueError(f"{key}: expected files of one kind, got {kind} and {own_kind} ('{path}')")
+    yield container
+
+
+def _expanded(path: Path, key: str) -> tuple[Path, ...]:
+    """The files that a pattern or a folder stands for, in the order of their numbers; else the path itself."""
+    if path.is_dir():
+        return _in_folder(path, key)
+    if path.exists() or not glob.has_magic(str(path)):
+        return (path,)
+    found = [Path(name) for name in glob.glob(str(path))]
+    if not found:
+        raise FileNotFoundError(f"{key}: no file matches '{path}'; set it to the files of a snapshot")
+    return tuple(sorted(found, key=_order))
+
+
+def _in_folder(folder: Path, key: str) -> tuple[Path, ...]:
+    """The snapshot in a folder; the folder itself where it has neither numbered files nor HDF5."""
+    found = [path for path in folder.iterdir() if path.is_file() and (_split(path) or path.suffix in _SUFFIXES)]
+    families = {(split[0], split[2]) if (split := _split(path)) else (path.name, "") for path in found}
+    if len(families) > 1:
+        names = ", ".join(sorted(path.name for path in found)[:_SHOWN])
+        raise ValueError(
+            f"{key}: expected one snapshot in '{folder}', got files of {len(families)} names ({names}, ...); name the "
+            f"files by a pattern, e.g. snap_099.*.hdf5"
+        )
+    return tuple(sorted(found, key=_order)) or (folder,)
+
+
+def _whole(paths: tuple[Path, ...], n_files: int, key: str) -> tuple[Path, ...]:
+    """All files of the snapshot of which these are some; raises ValueError or FileNotFoundError where any is missing."""
+    split = _split(paths[0])
+    if len(paths) == 1 and (n_files == 1 or split is None):
+        return paths
+    if split is None or n_files != len(paths) > 1 == n_files:
+        raise ValueError(
+            f"{key}: expected the {n_files} file(s) of one snapshot, got {len(paths)} ({_names(paths)}); to join files "
+            f"that are no parts of one snapshot, list them one by one"
+        )
+    stem, _, suffix = split
+    candidates = paths if len(paths) > 1 else tuple(paths[0].parent.iterdir())
+    found: dict[int, list[Path]] = {}
+    for path in candidates:
+        own = _split(path)
+        if own is not None and (own[0], own[2]) == (stem, suffix):
+            found.setdefault(own[1], []).append(path)
+        elif len(paths) > 1:
+            raise ValueError(f"{key}: '{path}' is not named like '{paths[0].name}'; expected the parts of one snapshot")
+    doubled = [twins for twins in found.values() if len(twins) > 1]
+    if doubled:
+        raise ValueError(f"{key}: part {_split(doubled[0][0])[1]} is there twice: {_names(tuple(doubled[0]))}; remove one")
+    missing = [f"{stem}{number}{suffix}" for number in range(n_files) if number not in found]
+    if missing:
+        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        raise FileNotFoundError(
+            f"{key}: the snapshot has {n_files} files, of which {len(missing)} are missing in '{paths[0].parent}': "
+            f"{', '.join(missing[:_SHOWN])}{more}; download them"
+        )
+    beyond = [number for number in found if number >= n_files]
+    if beyond:
+        raise ValueError(
+            f"{key}: the Header of '{paths[0].name}' tells of {n_files} files, but there is '{found[beyond[0]][0].name}'; "
+            f"remove the files of another snapshot"
+        )
+    return tuple(found[number][0] for number in range(n_files))
+
+
+def _check_once(paths: tuple[Path, ...], key: str) -> None:
+    seen: set[Path] = set()
+    for path in paths:
+        if (real := path.resolve()) in seen:
+            raise ValueError(f"{key}: '{path}' is there twice; its particles would count twice: name it once")
+        seen.add(real)
+
+
+def _file_count(container: AbstractContainer) -> int:
+    """How many files the snapshot has, by its Header; 1 where it does not say."""
+    counts = [as_number(container.attribute("Header", name)) for name in _FILE_COUNTS]
+    return max(int(next((count for count in counts if count is not None), 1)), 1)
+
+
+def _split(path: Path) -> tuple[str, int, str] | None:
+    """(stem, number, suffix) of the name of a part: snap_099.12.hdf5 is ("snap_099.", 12, ".hdf5")."""
+    match = _NUMBERED.fullmatch(path.name)
+    return None if match is None else (match["stem"], int(match["number"]), match["suffix"] or "")
+
+
+def _order(path: Path) -> tuple[str, int, str]:
+    return _split(path) or (path.name, 0, "")
+
+
+def _names(paths: tuple[Path, ...]) -> str:
+    text = ", ".join(path.name for path in paths[:_SHOWN])
+    return text if len(paths) <= _SHOWN else f"{text}, ..."
