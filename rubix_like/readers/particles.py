@@ -105,8 +105,9 @@ class Snapshot:
     def read(self, family: Family, start: int, stop: int) -> Table:
         """The rows `start` to `stop` of stars or gas, those left out by the field map's `keep` included as `kept` = 0.
 
-        Columns are what any of the family's groups has; a group without one of them has NaN there. Raises ValueError
-        with file, dataset and row for what is missing, of another shape, unreadable or infinite.
+        Columns are what any of the family's groups has; a group without one of them has NaN there; `row` counts through
+        the family's groups. Raises ValueError with file, dataset and row for what is missing, of another shape,
+        unreadable or infinite.
         """
         parts, first = [], 0
         for group, n_rows in self.groups(family).items():
@@ -114,7 +115,8 @@ class Snapshot:
             if begin < end:
                 parts.append(self._read_group(family, group, begin, end))
             first += n_rows
-        return stacked(parts)
+        table = stacked(parts)
+        return table | {"row": start + np.arange(len(table.get("mass", ())), dtype=np.float64)}
 
     def _rows(self, settings: FamilySettings, group: str) -> int:
         """Rows of the group; all the datasets that are read must have as many."""
