@@ -5,6 +5,7 @@ particles of no halo (tng-project.org/data/docs/specifications, "snapshot organi
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -25,11 +26,17 @@ class Entry:
     of the rows; None for a catalogue with haloes.
     """
 
-    title: str
+    kind: Literal["halo", "subhalo"]
+    number: int
     first: Int[ndarray, " type"]
     length: Int[ndarray, " type"]
     position: Float[ndarray, "3"] | None
     whole: Int[ndarray, " type"] | None = None
+
+    @property
+    def title(self) -> str:
+        """`subhalo 3`."""
+        return f"{self.kind} {self.number}"
 
     def rows(self, group: str, n_rows: int, place: str) -> Rows:
         """The rows in a `group` (PartType4) of `n_rows`; raises ValueError where catalogue and snapshot do not match."""
@@ -54,16 +61,17 @@ def find_halo(catalogue: AbstractContainer, number: int) -> Entry:
     """The halo `number` with all its subhaloes and unbound particles."""
     _check_number(catalogue, "halo", "Group", "GroupLenType", number)
     first = _total(catalogue, "Group", "GroupLenType", 0, number)
-    return Entry(f"halo {number}", first, _row(catalogue, "Group", "GroupLenType", number), _position(catalogue, "Group", number))
+    length = _row(catalogue, "Group", "GroupLenType", number)
+    return Entry("halo", number, first, length, _position(catalogue, "Group", number))
 
 
 def find_subhalo(catalogue: AbstractContainer, number: int) -> Entry:
     """The subhalo `number`, of a whole catalogue or of one that lists subhaloes only, in the order of the rows."""
     _check_number(catalogue, "subhalo", "Subhalo", "SubhaloLenType", number)
-    title, position = f"subhalo {number}", _position(catalogue, "Subhalo", number)
+    position = _position(catalogue, "Subhalo", number)
     length = _row(catalogue, "Subhalo", "SubhaloLenType", number)
     if "SubhaloOffsetType" in catalogue.datasets("Subhalo"):
-        return Entry(title, _row(catalogue, "Subhalo", "SubhaloOffsetType", number), length, position)
+        return Entry("subhalo", number, _row(catalogue, "Subhalo", "SubhaloOffsetType", number), length, position)
     hosts = [name for name in ("SubhaloGrNr", "SubhaloGroupNr") if name in catalogue.datasets("Subhalo")]
     if hosts and {"GroupLenType", "GroupFirstSub"} <= set(catalogue.datasets("Group")):
         host = int(catalogue.read("Subhalo", hosts[0], number, number + 1)[0])
@@ -75,18 +83,20 @@ def find_subhalo(catalogue: AbstractContainer, number: int) -> Entry:
                 f"catalogue complete?"
             )
         first = _total(catalogue, "Group", "GroupLenType", 0, host)
-        return Entry(title, first + _total(catalogue, "Subhalo", "SubhaloLenType", sister, number), length, position)
+        first += _total(catalogue, "Subhalo", "SubhaloLenType", sister, number)
+        return Entry("subhalo", number, first, length, position)
     first = _total(catalogue, "Subhalo", "SubhaloLenType", 0, number)
     after = _total(catalogue, "Subhalo", "SubhaloLenType", number, _count(catalogue, "Subhalo", "SubhaloLenType"))
-    return Entry(title, first, length, position, first + after)
+    return Entry("subhalo", number, first, length, position, first + after)
 
 
-def nearest_with_particles(catalogue: AbstractContainer, group: str, dataset: str, number: int, kind: int) -> int | None:
-    """The number nearest to `number` that has particles of type `kind`, None where none is within 1000 of it."""
-    start = max(number - _NEARBY, 0)
-    stop = min(number + _NEARBY, _count(catalogue, group, dataset))
-    found = start + np.flatnonzero(np.asarray(catalogue.read(group, dataset, start, stop))[:, kind] > 0)
-    return int(found[np.argmin(np.abs(found - number))]) if found.size else None
+def nearest_with_particles(catalogue: AbstractContainer, entry: Entry, particle_type: int) -> int | None:
+    """The number nearest to the entry's that has particles of a type, None where none within 1000 of it has any."""
+    group, dataset = ("Group", "GroupLenType") if entry.kind == "halo" else ("Subhalo", "SubhaloLenType")
+    start = max(entry.number - _NEARBY, 0)
+    stop = min(entry.number + _NEARBY, _count(catalogue, group, dataset))
+    found = start + np.flatnonzero(np.asarray(catalogue.read(group, dataset, start, stop))[:, particle_type] > 0)
+    return int(found[np.argmin(np.abs(found - entry.number))]) if found.size else None
 
 
 def _check_number(catalogue: AbstractContainer, what: str, group: str, dataset: str, number: int) -> None:
@@ -116,7 +126,9 @@ def _total(catalogue: AbstractContainer, group: str, dataset: str, start: int, s
     """The sum of the rows `start` to `stop`, by particle type."""
     total = np.zeros(catalogue.shape(group, dataset)[1], dtype=np.int64)
     for first in range(start, stop, SLAB_ROWS):
-        total += np.asarray(catalogue.read(group, dataset, first, min(first + SLAB_ROWS, stop))).sum(axis=0, dtype=np.int64)
+        total += np.asarray(catalogue.read(group, dataset, first, min(first + SLAB_ROWS, stop))).sum(
+            axis=0, dtype=np.int64
+        )
     return total
 
 

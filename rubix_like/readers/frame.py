@@ -23,7 +23,11 @@ class Frame:
 
     def apply(self, table: Table) -> tuple[Vectors, Vectors]:
         """Positions (kpc; nearest periodic images) and velocities (km/s) relative to the galaxy."""
-        return unwrap(table["position"], self.center, self.box_size), table["velocity"] - self.velocity
+        return self.offset(table["position"]), table["velocity"] - self.velocity
+
+    def offset(self, position: Vectors) -> Vectors:
+        """Nearest periodic images relative to the galaxy's centre, in kpc."""
+        return unwrap(position, self.center, self.box_size)
 
     @property
     def wrapped_center(self) -> Vector:
@@ -31,8 +35,10 @@ class Frame:
         return self.center if self.box_size is None else self.center % self.box_size
 
 
-def find_frame(table: Table, given: Vector | None, box_size: float | None) -> tuple[Frame, tuple[str, ...]]:
-    """The frame of these stars, with notes: the given centre (kpc) or that of the shrinking sphere.
+def find_frame(
+    table: Table, given: Vector | None, box_size: float | None, origin: str = "galaxy.center"
+) -> tuple[Frame, tuple[str, ...]]:
+    """The frame of these stars, with notes: the given centre (kpc), whose `origin` is said, or the shrinking sphere's.
 
     The bulk velocity is the mass-weighted mean of the stars within the half-mass radius.
     """
@@ -42,8 +48,8 @@ def find_frame(table: Table, given: Vector | None, box_size: float | None) -> tu
     if given is not None:
         apart = float(np.linalg.norm(unwrap((center - given)[None], np.zeros(3), box_size)))
         if apart > half_mass_radius(unwrap(position, center, box_size), mass):
-            text = f"galaxy.center is {apart:.3g} kpc from the densest place of the stars"
-            notes = (f"{text}, beyond their half-mass radius (it is expected in the file's own unit)",)
+            text = f"{origin} is {apart:.3g} kpc from the densest place of the stars"
+            notes = (f"{text}, beyond their half-mass radius (bare numbers are in the file's own unit)",)
         center = given
     offset = unwrap(position, center, box_size)
     return Frame(center, bulk_velocity(offset, table["velocity"], mass), box_size), notes

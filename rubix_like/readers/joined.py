@@ -54,7 +54,9 @@ class JoinedContainer(AbstractContainer):
 
     def attribute(self, place: str, name: str) -> Any:
         """The attribute of the first part that has it."""
-        return next((value for part in self._parts_at(place) if (value := part.attribute(place, name)) is not None), None)
+        return next(
+            (value for part in self._parts_at(place) if (value := part.attribute(place, name)) is not None), None
+        )
 
     def shape(self, group: str, dataset: str) -> tuple[int, ...]:
         """Shape of the dataset in all parts together."""
@@ -118,7 +120,8 @@ def _check_units(whole: Snapshot, part: Snapshot, family: Any) -> None:
         for quantity, (field, (name, *_)) in part.places(family, group).items():
             place = f"{group}/{name}"
             expected, got = (
-                find_conversion(quantity, field, place, snapshot.container, snapshot.field_map) for snapshot in (whole, part)
+                find_conversion(quantity, field, place, snapshot.container, snapshot.field_map)
+                for snapshot in (whole, part)
             )
             if expected != got:
                 raise ValueError(

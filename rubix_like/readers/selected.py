@@ -26,13 +26,15 @@ Test = Callable[[int, int], Bool[ndarray, " row"]]
 class Selected:
     """The selected particles of an open snapshot, without those that its field map leaves out.
 
-    `left_out` counts the latter; `center` (kpc) is the given one or the catalogue's, None where it is to be found.
+    `left_out` counts the latter; `center` (kpc) is the given one or the catalogue's (`center_origin` says which), None
+    where it is to be found.
     """
 
     snapshot: Snapshot
     rows: Mapping[Family, Rows]
     left_out: Mapping[Family, int]
     center: Vector | None = None
+    center_origin: str = "galaxy.center"
     notes: tuple[str, ...] = ()
 
     def count(self, family: Family) -> int:
@@ -77,9 +79,10 @@ def select(
     length = snapshot.length
     from_catalogue = None if entry is None or entry.position is None else entry.position * length
     center = from_catalogue if selection.center is None else place_in_kpc(selection.center, length)
-    notes = ()
-    if entry is not None and center is from_catalogue and center is not None:
-        notes = (f"centred on the catalogue's position of {entry.title}",)
+    origin, notes = "galaxy.center", ()
+    if entry is not None and selection.center is None and center is not None:
+        origin = f"the catalogue's position of {entry.title}"
+        notes = (f"centred on {origin}",)
     regions = find_regions(selection, center, length, snapshot.box_size)
     rows, left_out = {}, {}
     for family in FAMILIES:
@@ -88,7 +91,7 @@ def select(
         kept = _kept(snapshot, family, numbered, report)
         left_out[family] = numbered.count - kept.count
         rows[family] = _placed(snapshot, family, regions, kept, report)
-    return Selected(snapshot, rows, left_out, center, notes)
+    return Selected(snapshot, rows, left_out, center, origin, notes)
 
 
 def _candidates(snapshot: Snapshot, family: Family, entry: Entry | None) -> Rows:
@@ -168,9 +171,7 @@ def _kept(snapshot: Snapshot, family: Family, rows: Rows, report: Report) -> Row
     return _filtered(rows, keep, f"{settings.keep.dataset} of {family} read", report)
 
 
-def _placed(
-    snapshot: Snapshot, family: Family, regions: Iterable[AbstractRegion], rows: Rows, report: Report
-) -> Rows:
+def _placed(snapshot: Snapshot, family: Family, regions: Iterable[AbstractRegion], rows: Rows, report: Report) -> Rows:
     """The rows whose particles lie in all the regions."""
     for region in regions:
         passed = _filtered(rows, partial(_lie, snapshot, family, region), f"positions of {family} read", report)
@@ -180,9 +181,7 @@ def _placed(
     return rows
 
 
-def _lie(
-    snapshot: Snapshot, family: Family, region: AbstractRegion, start: int, stop: int
-) -> Bool[ndarray, " row"]:
+def _lie(snapshot: Snapshot, family: Family, region: AbstractRegion, start: int, stop: int) -> Bool[ndarray, " row"]:
     """Which of these rows lie in the region."""
     return region.holds(snapshot.read(family, start, stop, ("position",))["position"])
 

@@ -18,14 +18,14 @@ _SHOWN = 5
 
 @contextmanager
 def open_files(given: tuple[Path, ...], key: str = "galaxy.path") -> Iterator[tuple[AbstractContainer, str]]:
-    """The open snapshot in these files, as one, and its kind ("hdf5", ...).
+    """The open snapshot in these files, as one, and its kind ("hdf5", ...); `key` names the setting in messages.
 
     One path may be a pattern (snap_099.*.hdf5), a folder, or a numbered file of a snapshot whose Header tells of
     several: then all of them are found. Paths in a list are taken as they are. Raises FileNotFoundError, OSError or
     ValueError, naming files that are missing or there twice.
     """
     paths = tuple(path.expanduser() for path in given) if len(given) > 1 else _expanded(given[0].expanduser(), key)
-    _check_once(paths, key)
+    _check_there_once(paths, key)
     with ExitStack() as stack:
         first, kind = stack.enter_context(open_container(paths[0]))
         if len(given) == 1:
@@ -33,16 +33,13 @@ def open_files(given: tuple[Path, ...], key: str = "galaxy.path") -> Iterator[tu
         if len(paths) == 1:
             yield first, kind
             return
-        parts = [first if path == paths[0] else None for path in paths]
-        ordered = [part or stack.enter_context(_open_alike(path, kind, key)) for part, path in zip(parts, paths, strict=True)]
-        yield JoinedContainer.from_parts(f"{paths[0]} and {len(paths) - 1} more", tuple(ordered)), kind
+        others = [_open_alike(stack, path, kind, key) for path in paths if path != paths[0]]
+        yield JoinedContainer.from_parts(f"{paths[0]} and {len(others)} more", (first, *others)), kind
 
 
-@contextmanager
-def _open_alike(path: Path, kind: str, key: str) -> Iterator[AbstractContainer]:
+def _open_alike(stack: ExitStack, path: Path, kind: str, key: str) -> AbstractContainer:
     try:
-        opened = open_container(path)
-        container, own_kind = opened.__enter__()
+        container, own_kind = stack.enter_context(open_container(path))
     except OSError as error:
         if "Too many open files" not in str(error):
             raise
@@ -51,7 +48,7 @@ def _open_alike(path: Path, kind: str, key: str) -> Iterator[AbstractContainer]:
         ) from error
     if own_kind != kind:
         raise ValueError(f"{key}: expected files of one kind, got {kind} and {own_kind} ('{path}')")
-    yield container
+    return container
 
 
 def _expanded(path: Path, key: str) -> tuple[Path, ...]:
@@ -84,23 +81,14 @@ def _whole(paths: tuple[Path, ...], n_files: int, key: str) -> tuple[Path, ...]:
     split = _split(paths[0])
     if len(paths) == 1 and (n_files == 1 or split is None):
         return paths
-    if split is None or n_files != len(paths) > 1 == n_files:
+    if n_files == 1 or split is None:
         raise ValueError(
-            f"{key}: expected the {n_files} file(s) of one snapshot, got {len(paths)} ({_names(paths)}); to join files "
-            f"that are no parts of one snapshot, list them one by one"
+            f"{key}: expected the parts of one snapshot, got {len(paths)} files ({_names(paths)}), of which the first "
+            f"tells of {n_files} in its Header; to join files that are no numbered parts, list them one by one"
         )
+    found = _parts(paths, split, key)
+    _check_parts_there_once(found, key)
     stem, _, suffix = split
-    candidates = paths if len(paths) > 1 else tuple(paths[0].parent.iterdir())
-    found: dict[int, list[Path]] = {}
-    for path in candidates:
-        own = _split(path)
-        if own is not None and (own[0], own[2]) == (stem, suffix):
-            found.setdefault(own[1], []).append(path)
-        elif len(paths) > 1:
-            raise ValueError(f"{key}: '{path}' is not named like '{paths[0].name}'; expected the parts of one snapshot")
-    doubled = [twins for twins in found.values() if len(twins) > 1]
-    if doubled:
-        raise ValueError(f"{key}: part {_split(doubled[0][0])[1]} is there twice: {_names(tuple(doubled[0]))}; remove one")
     missing = [f"{stem}{number}{suffix}" for number in range(n_files) if number not in found]
     if missing:
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
@@ -108,18 +96,39 @@ def _whole(paths: tuple[Path, ...], n_files: int, key: str) -> tuple[Path, ...]:
             f"{key}: the snapshot has {n_files} files, of which {len(missing)} are missing in '{paths[0].parent}': "
             f"{', '.join(missing[:_SHOWN])}{more}; download them"
         )
-    beyond = [number for number in found if number >= n_files]
-    if beyond:
+    beyond = next((twins[0] for number, twins in found.items() if number >= n_files), None)
+    if beyond is not None:
         raise ValueError(
-            f"{key}: the Header of '{paths[0].name}' tells of {n_files} files, but there is '{found[beyond[0]][0].name}'; "
-            f"remove the files of another snapshot"
+            f"{key}: the Header of '{paths[0].name}' tells of {n_files} files, but there is '{beyond.name}'; remove the "
+            f"files of another snapshot"
         )
     return tuple(found[number][0] for number in range(n_files))
 
 
-def _check_once(paths: tuple[Path, ...], key: str) -> None:
+def _parts(paths: tuple[Path, ...], split: tuple[str, int, str], key: str) -> dict[int, list[Path]]:
+    """The files by number: these, or where there is only one the files beside it that are named alike."""
+    alone = len(paths) == 1
+    found: dict[int, list[Path]] = {}
+    for path in paths[0].parent.iterdir() if alone else paths:
+        own = _split(path)
+        if own is not None and (own[0], own[2]) == (split[0], split[2]):
+            found.setdefault(own[1], []).append(path)
+        elif not alone:
+            raise ValueError(f"{key}: '{path}' is not named like '{paths[0].name}'; expected the parts of one snapshot")
+    return found
+
+
+def _check_parts_there_once(found: dict[int, list[Path]], key: str) -> None:
+    for number, twins in found.items():
+        if len(twins) > 1:
+            raise ValueError(f"{key}: part {number} is there twice: {_names(tuple(sorted(twins)))}; remove one")
+
+
+def _check_there_once(paths: tuple[Path, ...], key: str) -> None:
     seen: set[Path] = set()
     for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"{key}: no file '{path}'; set {key} to a file that is there")
         if (real := path.resolve()) in seen:
             raise ValueError(f"{key}: '{path}' is there twice; its particles would count twice: name it once")
         seen.add(real)
