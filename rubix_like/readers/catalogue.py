@@ -39,7 +39,7 @@ class Entry:
         return f"{self.kind} {self.number}"
 
     def rows(self, group: str, n_rows: int, place: str) -> Rows:
-        """The rows in a `group` (PartType4) of `n_rows`; raises ValueError where catalogue and snapshot do not match."""
+        """The rows in a `group` (PartType4) of `n_rows`; raises ValueError where they do not match."""
         kind = int(group[-1]) if group[-1:].isdigit() else self.first.size
         if kind >= self.first.size:
             raise ValueError(f"{place}: the catalogue has {self.first.size} particle types, none for {group}")
@@ -102,8 +102,8 @@ def nearest_with_particles(catalogue: AbstractContainer, entry: Entry, particle_
 def _check_number(catalogue: AbstractContainer, what: str, group: str, dataset: str, number: int) -> None:
     if dataset not in catalogue.datasets(group):
         raise ValueError(
-            f"{catalogue.name}: {group}/{dataset} is missing; {catalogue.contents(group)}; expected the group catalogue "
-            f"of the snapshot (TNG: fof_subhalo_tab_*.hdf5) with it included"
+            f"{catalogue.name}: {group}/{dataset} is missing; {catalogue.contents(group)}; expected the group "
+            f"catalogue of the snapshot (TNG: fof_subhalo_tab_*.hdf5) with it included"
         )
     shape = catalogue.shape(group, dataset)
     if len(shape) != 2:

@@ -35,8 +35,8 @@ class JoinedContainer(AbstractContainer):
                 differing = set(part.datasets(group)) ^ set(having[0].datasets(group))
                 if differing:
                     raise ValueError(
-                        f"{part.name}: expected the datasets that {group} has in {having[0].name}; only one of them has "
-                        f"{', '.join(sorted(differing))}; are they parts of one snapshot?"
+                        f"{part.name}: expected the datasets that {group} has in {having[0].name}; only one of them "
+                        f"has {', '.join(sorted(differing))}; are they parts of one snapshot?"
                     )
         return JoinedContainer(name, parts, rows)
 

@@ -108,8 +108,8 @@ class Snapshot:
         """The rows `start` to `stop` of stars or gas, those left out by the field map's `keep` included as `kept` = 0.
 
         Columns are what any of the family's groups has, of `quantities` where these are given; a group without one of
-        them has NaN there; `row` counts through the family's groups. Only datasets that are needed are read. Raises ValueError with file,
-        dataset and row for what is missing, of another shape, unreadable or infinite.
+        them has NaN there; `row` counts through the family's groups. Only datasets that are needed are read. Raises
+        ValueError with file, dataset and row for what is missing, of another shape, unreadable or infinite.
         """
         parts = [
             self._read_group(family, group, begin, end, quantities)

@@ -16,7 +16,7 @@ Vectors = Float[ndarray, "particle 3"]
 
 @dataclass(frozen=True)
 class AbstractRegion(ABC):
-    """A region about `center` in a cube of side `box_size` (kpc; None: not periodic); `key` names it in the settings."""
+    """A region about `center` in a cube of side `box_size` (kpc; None: not periodic); `key` names it in settings."""
 
     key: str
     center: Vector
@@ -50,7 +50,8 @@ class Box(AbstractRegion):
 
     def holds(self, position: Vectors) -> Bool[ndarray, " particle"]:
         """Which positions lie in it."""
-        return (np.abs(unwrap(position, self.center, self.box_size)) <= self.sides / 2).all(axis=1)
+        inside = np.abs(unwrap(position, self.center, self.box_size)) <= self.sides / 2
+        return np.all(inside, axis=1)
 
 
 def find_regions(

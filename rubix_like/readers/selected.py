@@ -126,11 +126,12 @@ def _numbered(snapshot: Snapshot, family: Family, selection: AbstractSelection, 
     labels = snapshot.field_map.labels
     if selection.subhalo is not None and selection.halo is None and labels is not None and labels.within_halo:
         raise ValueError(
-            f"galaxy.subhalo: {snapshot.field_map.title} counts subhaloes within their halo; expected galaxy.halo beside "
-            f"it"
+            f"galaxy.subhalo: {snapshot.field_map.title} counts subhaloes within their halo; expected galaxy.halo "
+            f"beside it"
         )
     sign = selection.subhalo is None
-    for kind, number in (("halo", selection.halo), ("subhalo", selection.subhalo)):
+    numbers: tuple[tuple[Kind, int | None], ...] = (("halo", selection.halo), ("subhalo", selection.subhalo))
+    for kind, number in numbers:
         if number is not None:
             carry = partial(_carry, snapshot, family, kind, number, sign)
             passed = _filtered(rows, carry, f"{kind} numbers of {family} read", report)
@@ -154,8 +155,8 @@ def _no_such_number(snapshot: Snapshot, kind: Kind, number: int, rows: Rows) -> 
         found.update(np.unique(snapshot.read_numbers("stars", kind, start, stop)[piece.mask(start, stop)]).tolist())
     nearest = sorted(found, key=lambda value: (abs(value - number), value))[:3]
     return (
-        f"galaxy.{kind}: none of the {rows.count} stars of '{snapshot.container.name}' has the number {number}; they have "
-        f"{len(found)} numbers, the nearest of which are {', '.join(str(value) for value in nearest)}"
+        f"galaxy.{kind}: none of the {rows.count} stars of '{snapshot.container.name}' has the number {number}; they "
+        f"have {len(found)} numbers, the nearest of which are {', '.join(str(value) for value in nearest)}"
     )
 
 
@@ -194,7 +195,7 @@ def _nothing_in(snapshot: Snapshot, region: AbstractRegion, rows: Rows) -> str:
         if distance.min() < nearest:
             nearest, place = float(distance.min()), position[distance.argmin()] / snapshot.length
     return (
-        f"galaxy.{region.key}: none of the {rows.count} stars of '{snapshot.container.name}' lies in it; the nearest is "
-        f"{nearest:.4g} kpc from its centre, at {', '.join(f'{value:.6g}' for value in place)} in the file's own unit "
+        f"galaxy.{region.key}: none of the {rows.count} stars of '{snapshot.container.name}' lies in it; the nearest "
+        f"is {nearest:.4g} kpc from its centre, at {', '.join(f'{value:.6g}' for value in place)} in the file's own unit "
         f"({snapshot.length:.6g} kpc); choose another centre or more of a radius or size"
     )

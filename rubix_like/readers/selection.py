@@ -1,4 +1,4 @@
-"""Settings of what is selected from a snapshot: a halo or subhalo, a sphere, a box, and where the galaxy's centre is."""
+"""Settings of the files and of what is selected from them: a halo or subhalo, a sphere, a box; the galaxy's centre."""
 
 from pathlib import Path
 from typing import Annotated
@@ -46,6 +46,15 @@ Length = Annotated[
 ]
 """A bare number in the file's own unit of length (as stored there: often comoving, with h), or a physical length."""
 
+AUTO = "auto"
+
+Paths = Annotated[
+    tuple[Path, ...],
+    BeforeValidator(as_tuple),
+    Field(min_length=1),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+
 Place = tuple[Length, Length, Length]
 Extent = Annotated[Length, AfterValidator(_check_positive)]
 Vector = Float[ndarray, "3"]
@@ -84,8 +93,12 @@ class BoxSettings(AbstractSettings):
 
 
 class AbstractSelection(AbstractSettings):
-    """What is selected: particles that fulfil all that is given."""
+    """Which files are read and what is selected from them: particles that fulfil all that is given."""
 
+    reader: str = AUTO
+    """'auto' (recognise), the name of a simulation (`rubix-like list readers`) or a field map's .yaml file."""
+    path: Paths
+    """A file, or the files of one snapshot: a list, a pattern (snap_099.*.hdf5), a folder, or the first of them."""
     center: Place | None = None
     """The galaxy's centre, each coordinate in the file's own unit (as a catalogue gives it) or with a unit (physical);
     null: the catalogue's position of the halo or subhalo, else found by the shrinking sphere."""

@@ -2,13 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-import numpy as np
-from pydantic import BeforeValidator, Field, WithJsonSchema
-
-from rubix_like.config.quantities import as_tuple
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.progress import Report, silent
 from rubix_like.readers.ages import SOURCES, Populated
@@ -22,30 +17,17 @@ from rubix_like.readers.particles import Snapshot, Table
 from rubix_like.readers.recipe import Ages
 from rubix_like.readers.recognise import check_named, recognise
 from rubix_like.readers.selected import Selected, select
-from rubix_like.readers.selection import AbstractSelection
+from rubix_like.readers.selection import AUTO, AbstractSelection
 from rubix_like.readers.slabs import ColumnReader, GalaxySlabs, no_stars
 from rubix_like.readers.snapshot_files import open_files
 
-AUTO = "auto"
-
 FRAME_QUANTITIES = ("position", "velocity", "mass")
 """What the centre and the bulk velocity are found from."""
-
-Paths = Annotated[
-    tuple[Path, ...],
-    BeforeValidator(as_tuple),
-    Field(min_length=1),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
-]
 
 
 class SnapshotReader(AbstractSelection):
     """Snapshots and cut-outs of simulations (field maps), recognised from the file."""
 
-    reader: str = AUTO
-    """'auto' (recognise), the name of a simulation (`rubix-like list readers`) or a field map's .yaml file."""
-    path: Paths
-    """A file, or the files of one snapshot: a list, a pattern (snap_099.*.hdf5), a folder, or the first of them."""
     velocities: Literal["file", "zero"] = "file"
     """'zero' for files without velocities: all particles are at rest."""
     ages: Ages = None

@@ -24,7 +24,7 @@ def open_files(given: tuple[Path, ...], key: str = "galaxy.path") -> Iterator[tu
     several: then all of them are found. Paths in a list are taken as they are. Raises FileNotFoundError, OSError or
     ValueError, naming files that are missing or there twice.
     """
-    paths = tuple(path.expanduser() for path in given) if len(given) > 1 else _expanded(given[0].expanduser(), key)
+    paths = tuple(path.expanduser() for path in given) if len(given) > 1 else _expanded(Path(*given).expanduser(), key)
     _check_there_once(paths, key)
     with ExitStack() as stack:
         first, kind = stack.enter_context(open_container(paths[0]))
@@ -77,7 +77,7 @@ def _in_folder(folder: Path, key: str) -> tuple[Path, ...]:
 
 
 def _whole(paths: tuple[Path, ...], n_files: int, key: str) -> tuple[Path, ...]:
-    """All files of the snapshot of which these are some; raises ValueError or FileNotFoundError where any is missing."""
+    """All files of the snapshot of which these are some; raises ValueError, FileNotFoundError for a missing one."""
     split = _split(paths[0])
     if len(paths) == 1 and (n_files == 1 or split is None):
         return paths
@@ -99,8 +99,8 @@ def _whole(paths: tuple[Path, ...], n_files: int, key: str) -> tuple[Path, ...]:
     beyond = next((twins[0] for number, twins in found.items() if number >= n_files), None)
     if beyond is not None:
         raise ValueError(
-            f"{key}: the Header of '{paths[0].name}' tells of {n_files} files, but there is '{beyond.name}'; remove the "
-            f"files of another snapshot"
+            f"{key}: the Header of '{paths[0].name}' tells of {n_files} files, but there is '{beyond.name}'; remove "
+            f"the files of another snapshot"
         )
     return tuple(found[number][0] for number in range(n_files))
 
