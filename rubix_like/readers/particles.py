@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float
@@ -11,11 +11,14 @@ from numpy import ndarray
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.conversion import Conversion, find_conversion
 from rubix_like.readers.epoch import Epoch
-from rubix_like.readers.field_map import REQUIRED, VECTORS, Family, FamilySettings, FieldMap, FieldSettings
+from rubix_like.readers.field_map import FAMILIES, REQUIRED, VECTORS, Family, FamilySettings, FieldMap, FieldSettings
 from rubix_like.validation import require
 
 Table = dict[str, Float[ndarray, "..."]]
 """Columns by quantity, with the same number of rows."""
+
+Places = dict[str, tuple[FieldSettings, tuple[str, ...]]]
+"""By quantity: the field, and the datasets that it is read from."""
 
 _AGAIN = "download the file again with this field included"
 
@@ -36,6 +39,23 @@ class Snapshot:
 
         Raises ValueError where datasets of one group have different numbers of rows or a needed one is missing.
         """
+        return self._star_groups if family == "stars" else self._gas_groups
+
+    @cached_property
+    def _star_groups(self) -> dict[str, int]:
+        return self._groups("stars")
+
+    @cached_property
+    def _gas_groups(self) -> dict[str, int]:
+        return self._groups("gas")
+
+    @cached_property
+    def _places(self) -> dict[tuple[Family, str], Places]:
+        return {
+            (family, group): self._find_places(family, group) for family in FAMILIES for group in self.groups(family)
+        }
+
+    def _groups(self, family: Family) -> dict[str, int]:
         settings = self.field_map.family(family)
         if settings is None:
             return {}
@@ -47,8 +67,12 @@ class Snapshot:
         """Number of rows of stars or gas in the file, before any selection."""
         return sum(self.groups(family).values())
 
-    def places(self, family: Family, group: str) -> dict[str, tuple[FieldSettings, tuple[str, ...]]]:
+    def places(self, family: Family, group: str) -> Places:
         """By quantity: the field and the datasets it is read from, for what `group` has of it."""
+        known = self._places.get((family, group))
+        return self._find_places(family, group) if known is None else known
+
+    def _find_places(self, family: Family, group: str) -> Places:
         settings = self.field_map.family(family)
         present = set(self.container.datasets(group))
         found = {name: field.find(present) for name, field in (settings.fields if settings else {}).items()}
@@ -114,35 +138,11 @@ class Snapshot:
         parts = [
             self._read_group(family, group, begin, end, quantities)
             | {"row": np.arange(first + begin, first + end, dtype=np.float64)}
-            for group, first, begin, end in self._stretches(family, start, stop)
+            for group, first, begin, end in self.stretches(family, start, stop)
         ]
         return self._completed(family, stacked(parts) if parts else {"row": np.zeros(0)}, quantities)
 
-    def read_numbers(self, family: Family, kind: Literal["halo", "subhalo"], start: int, stop: int) -> ndarray:
-        """The numbers of the haloes or subhaloes that the particles in these rows belong to, as stored (integers).
-
-        Raises ValueError where the field map names no dataset of them or a group has none.
-        """
-        labels = self.field_map.labels
-        names = () if labels is None else labels.names(kind)
-        if not names:
-            raise ValueError(
-                f"{self.container.name}: particles of {self.field_map.title} carry no number of their {kind}; give the "
-                f"group catalogue (galaxy.catalogue), or a sphere or box"
-            )
-        parts = [np.zeros(0, dtype=np.int64)]
-        for group, _, begin, end in self._stretches(family, start, stop):
-            name = next((name for name in names if name in self.container.datasets(group)), None)
-            if name is None:
-                place = f"{self.container.name}: {group}/{' or '.join(names)}"
-                raise ValueError(
-                    f"{place} (number of the {kind}) is missing; {self.container.contents(group)}; download the file "
-                    f"again with it included, or select a sphere or box"
-                )
-            parts.append(self.container.read(group, name, begin, end))
-        return np.concatenate(parts)
-
-    def _stretches(self, family: Family, start: int, stop: int) -> list[tuple[str, int, int, int]]:
+    def stretches(self, family: Family, start: int, stop: int) -> list[tuple[str, int, int, int]]:
         """(group, its first row in the family, first and last row within the group) of these rows, none empty."""
         found, first = [], 0
         for group, n_rows in self.groups(family).items():

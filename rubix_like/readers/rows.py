@@ -1,17 +1,23 @@
 """Which rows of a dataset are selected: runs of neighbouring rows, read in pieces of bounded size."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Int
 from numpy import ndarray
 
+from rubix_like.progress import Report
+
 SLAB_ROWS: int = 1 << 18
 """Rows read at once: what is held at most is the selected particles and one slab."""
 
 GAP_ROWS: int = 1 << 12
 """Rows between two runs that are read along rather than skipped: many short reads take longer."""
+
+
+Test = Callable[[int, int], Bool[ndarray, " row"]]
+"""Which of the rows from a first to a last (exclusive) one are selected."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,16 @@ def chained(parts: Sequence[Rows]) -> Rows:
     first, last = np.ones(starts.size, dtype=bool), np.ones(stops.size, dtype=bool)
     first[1:], last[:-1] = apart, apart
     return Rows(starts[first], stops[last])
+
+
+def filtered(rows: Rows, test: Test, what: str, report: Report) -> Rows:
+    """Those of the rows that pass a test, slab by slab."""
+    found, done = [], 0
+    for first, last, inside in rows.pieces():
+        found.append(where(inside.mask(first, last) & test(first, last), first))
+        done += inside.count
+        report(what, done, rows.count)
+    return chained(found)
 
 
 def _without_empty(starts: Int[ndarray, " run"], stops: Int[ndarray, " run"]) -> Rows:

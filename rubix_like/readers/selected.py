@@ -1,25 +1,21 @@
 """The particles of a snapshot that are selected: which rows they are, found slab by slab, and their columns."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
 from rubix_like.progress import Report, silent
+from rubix_like.readers.carried_numbers import with_numbers
 from rubix_like.readers.catalogue import Entry
 from rubix_like.readers.field_map import FAMILIES, VECTORS, Family
 from rubix_like.readers.particles import Snapshot, Table
 from rubix_like.readers.region import AbstractRegion, Vector, find_regions
-from rubix_like.readers.rows import Rows, chained, run, where
+from rubix_like.readers.rows import Rows, chained, filtered, run
 from rubix_like.readers.selection import AbstractSelection, place_in_kpc
-
-Kind = Literal["halo", "subhalo"]
-Test = Callable[[int, int], Bool[ndarray, " row"]]
-"""Which of the rows from a first to a last (exclusive) one are selected."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +83,7 @@ def select(
     rows, left_out = {}, {}
     for family in FAMILIES:
         candidates = _candidates(snapshot, family, entry)
-        numbered = _numbered(snapshot, family, selection, candidates, report)
+        numbered = with_numbers(snapshot, family, selection, candidates, report)
         kept = _kept(snapshot, family, numbered, report)
         left_out[family] = numbered.count - kept.count
         rows[family] = _placed(snapshot, family, regions, kept, report)
@@ -106,60 +102,6 @@ def _candidates(snapshot: Snapshot, family: Family, entry: Entry | None) -> Rows
     return chained(parts)
 
 
-def _filtered(rows: Rows, test: Test, what: str, report: Report) -> Rows:
-    """Those of the rows that pass a test, slab by slab."""
-    found, done = [], 0
-    for first, last, inside in rows.pieces():
-        found.append(where(inside.mask(first, last) & test(first, last), first))
-        done += inside.count
-        report(what, done, rows.count)
-    return chained(found)
-
-
-def _numbered(snapshot: Snapshot, family: Family, selection: AbstractSelection, rows: Rows, report: Report) -> Rows:
-    """The rows that carry the selected numbers of halo and subhalo; all of them with a catalogue.
-
-    Together with a subhalo the halo's number counts without its sign: EAGLE marks particles outside the halo proper.
-    """
-    if selection.catalogue:
-        return rows
-    labels = snapshot.field_map.labels
-    if selection.subhalo is not None and selection.halo is None and labels is not None and labels.within_halo:
-        raise ValueError(
-            f"galaxy.subhalo: {snapshot.field_map.title} counts subhaloes within their halo; expected galaxy.halo "
-            f"beside it"
-        )
-    sign = selection.subhalo is None
-    numbers: tuple[tuple[Kind, int | None], ...] = (("halo", selection.halo), ("subhalo", selection.subhalo))
-    for kind, number in numbers:
-        if number is not None:
-            carry = partial(_carry, snapshot, family, kind, number, sign)
-            passed = _filtered(rows, carry, f"{kind} numbers of {family} read", report)
-            if family == "stars" and rows.count and not passed.count:
-                raise ValueError(_no_such_number(snapshot, kind, number, rows))
-            rows = passed
-    return rows
-
-
-def _carry(
-    snapshot: Snapshot, family: Family, kind: Kind, number: int, sign: bool, start: int, stop: int
-) -> Bool[ndarray, " row"]:
-    """Which of these rows carry the number."""
-    stored = snapshot.read_numbers(family, kind, start, stop)
-    return (stored if sign else np.abs(stored)) == number
-
-
-def _no_such_number(snapshot: Snapshot, kind: Kind, number: int, rows: Rows) -> str:
-    found: set[int] = set()
-    for start, stop, piece in rows.pieces():
-        found.update(np.unique(snapshot.read_numbers("stars", kind, start, stop)[piece.mask(start, stop)]).tolist())
-    nearest = sorted(found, key=lambda value: (abs(value - number), value))[:3]
-    return (
-        f"galaxy.{kind}: none of the {rows.count} stars of '{snapshot.container.name}' has the number {number}; they "
-        f"have {len(found)} numbers, the nearest of which are {', '.join(str(value) for value in nearest)}"
-    )
-
-
 def _kept(snapshot: Snapshot, family: Family, rows: Rows, report: Report) -> Rows:
     """The rows that the field map's `keep` leaves."""
     settings = snapshot.field_map.family(family)
@@ -169,13 +111,13 @@ def _kept(snapshot: Snapshot, family: Family, rows: Rows, report: Report) -> Row
     def keep(start: int, stop: int) -> Bool[ndarray, " row"]:
         return snapshot.read(family, start, stop, ("kept",))["kept"] > 0
 
-    return _filtered(rows, keep, f"{settings.keep.dataset} of {family} read", report)
+    return filtered(rows, keep, f"{settings.keep.dataset} of {family} read", report)
 
 
 def _placed(snapshot: Snapshot, family: Family, regions: Iterable[AbstractRegion], rows: Rows, report: Report) -> Rows:
     """The rows whose particles lie in all the regions."""
     for region in regions:
-        passed = _filtered(rows, partial(_lie, snapshot, family, region), f"positions of {family} read", report)
+        passed = filtered(rows, partial(_lie, snapshot, family, region), f"positions of {family} read", report)
         if family == "stars" and rows.count and not passed.count:
             raise ValueError(_nothing_in(snapshot, region, rows))
         rows = passed
@@ -195,7 +137,7 @@ def _nothing_in(snapshot: Snapshot, region: AbstractRegion, rows: Rows) -> str:
         if distance.min() < nearest:
             nearest, place = float(distance.min()), position[distance.argmin()] / snapshot.length
     return (
-        f"galaxy.{region.key}: none of the {rows.count} stars of '{snapshot.container.name}' lies in it; the nearest "
-        f"is {nearest:.4g} kpc from its centre, at {', '.join(f'{value:.6g}' for value in place)} in the file's own unit "
-        f"({snapshot.length:.6g} kpc); choose another centre or more of a radius or size"
+        f"galaxy.{region.key}: none of the {rows.count} stars of '{snapshot.container.name}' lies in it; the "
+        f"nearest is {nearest:.4g} kpc from its centre, at {', '.join(f'{value:.6g}' for value in place)} in the "
+        f"file's own unit ({snapshot.length:.6g} kpc); choose another centre or more of a radius or size"
     )
