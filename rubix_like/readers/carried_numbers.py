@@ -69,10 +69,10 @@ def read_numbers(snapshot: Snapshot, family: Family, kind: Kind, start: int, sto
     names = () if labels is None else labels.names(kind)
     if not names:
         raise ValueError(
-            f"{container.name}: particles of {snapshot.field_map.title} carry no number of their {kind}; give the group "
-            f"catalogue (galaxy.catalogue), or a sphere or box"
+            f"{container.name}: particles of {snapshot.field_map.title} carry no number of their {kind}; give the "
+            f"group catalogue (galaxy.catalogue), or a sphere or box"
         )
-    parts = [np.zeros(0, dtype=np.int64)]
+    parts = []
     for group, _, begin, end in snapshot.stretches(family, start, stop):
         name = next((name for name in names if name in container.datasets(group)), None)
         if name is None:
@@ -81,4 +81,4 @@ def read_numbers(snapshot: Snapshot, family: Family, kind: Kind, start: int, sto
                 f"{container.contents(group)}; download the file again with it included, or select a sphere or box"
             )
         parts.append(container.read(group, name, begin, end))
-    return np.concatenate(parts)
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

@@ -27,14 +27,13 @@ def open_files(given: tuple[Path, ...], key: str = "galaxy.path") -> Iterator[tu
     paths = tuple(path.expanduser() for path in given) if len(given) > 1 else _expanded(Path(*given).expanduser(), key)
     _check_there_once(paths, key)
     with ExitStack() as stack:
-        first, kind = stack.enter_context(open_container(paths[0]))
-        if len(given) == 1:
-            paths = _whole(paths, _file_count(first), key)
-        if len(paths) == 1:
-            yield first, kind
+        opened, kind = stack.enter_context(open_container(paths[0]))
+        whole = _whole(paths, _file_count(opened), key) if len(given) == 1 else paths
+        if len(whole) == 1:
+            yield opened, kind
             return
-        others = [_open_alike(stack, path, kind, key) for path in paths if path != paths[0]]
-        yield JoinedContainer.from_parts(f"{paths[0]} and {len(others)} more", (first, *others)), kind
+        parts = [opened if path == paths[0] else _open_alike(stack, path, kind, key) for path in whole]
+        yield JoinedContainer.from_parts(f"{whole[0]} and {len(whole) - 1} more", tuple(parts)), kind
 
 
 def _open_alike(stack: ExitStack, path: Path, kind: str, key: str) -> AbstractContainer:
