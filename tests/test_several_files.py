@@ -104,7 +104,7 @@ def test_more_than_ten_parts_are_in_the_order_of_their_numbers(tmp_path, tables)
     for number in range(12):
         rows = {name: values[number * 8 : number * 8 + 8] for name, values in stars.items()}
         write(tmp_path / f"s.{number}.hdf5", {"PartType4": rows}, HEADER | {"NumFilesPerSnapshot": 12})
-    for path in (tmp_path, tmp_path / "s.*.hdf5", tmp_path / "s.0.hdf5"):
+    for path in (tmp_path / "s.*.hdf5", tmp_path / "s.0.hdf5"):
         np.testing.assert_allclose(masses(path), stars["Masses"][:96] * 1e10 / 0.7)
 
 

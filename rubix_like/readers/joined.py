@@ -1,13 +1,13 @@
 """Several files of one snapshot as one container: their rows follow each other, group by group."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
 from rubix_like.readers.container import AbstractContainer
-from rubix_like.readers.conversion import find_conversion
+from rubix_like.readers.conversion import Conversion
 from rubix_like.readers.epoch import read_epoch
 from rubix_like.readers.field_map import FAMILIES, FieldMap
 from rubix_like.readers.particles import Snapshot
@@ -17,12 +17,14 @@ from rubix_like.readers.particles import Snapshot
 class JoinedContainer(AbstractContainer):
     """Open files whose rows are concatenated per group; what holds for all particles is that of the first file.
 
-    `rows`: by group the number of rows of each part (0 where a part has none of it).
+    `rows`: by group the number of rows of each part (0 where a part has none of it); `shapes`: of datasets that were
+    asked for.
     """
 
     name: str
     parts: tuple[AbstractContainer, ...]
     rows: dict[str, tuple[int, ...]]
+    shapes: dict[tuple[str, str], tuple[int, ...]] = field(default_factory=dict)
 
     @staticmethod
     def from_parts(name: str, parts: tuple[AbstractContainer, ...]) -> "JoinedContainer":
@@ -49,17 +51,20 @@ class JoinedContainer(AbstractContainer):
         return next((part.datasets(group) for part, _, _ in self._having(group)), ())
 
     def attributes(self, place: str) -> tuple[str, ...]:
-        """Names of the attributes, of the first part that has any there."""
-        return next((names for part in self._parts_at(place) if (names := part.attributes(place))), ())
+        """Names of the attributes, in the first part that has rows of the group."""
+        return self._first_at(place).attributes(place)
 
     def attribute(self, place: str, name: str) -> Any:
-        """The attribute of the first part that has it."""
-        return next(
-            (value for part in self._parts_at(place) if (value := part.attribute(place, name)) is not None), None
-        )
+        """The attribute, in the first part that has rows of the group."""
+        return self._first_at(place).attribute(place, name)
 
     def shape(self, group: str, dataset: str) -> tuple[int, ...]:
         """Shape of the dataset in all parts together."""
+        if (group, dataset) not in self.shapes:
+            self.shapes[group, dataset] = self._joined_shape(group, dataset)
+        return self.shapes[group, dataset]
+
+    def _joined_shape(self, group: str, dataset: str) -> tuple[int, ...]:
         shapes = {self._own_shape(part, group, dataset, count)[1:] for part, count, _ in self._having(group)}
         if len(shapes) > 1:
             text = " and ".join(str(("N", *shape)).replace("'", "") for shape in sorted(shapes))
@@ -91,18 +96,19 @@ class JoinedContainer(AbstractContainer):
         firsts = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
         return [(part, count, first) for part, count, first in zip(self.parts, counts, firsts, strict=False) if count]
 
-    def _parts_at(self, place: str) -> list[AbstractContainer]:
-        """The parts to ask for attributes: those with rows of the group, else all."""
-        return [part for part, _, _ in self._having(place.partition("/")[0])] or list(self.parts)
+    def _first_at(self, place: str) -> AbstractContainer:
+        """The part to ask for attributes: the first with rows of the group, else the first."""
+        return next((part for part, _, _ in self._having(place.partition("/")[0])), self.parts[0])
 
 
 def check_parts(container: AbstractContainer, field_map: FieldMap) -> None:
     """Raise ValueError where files of one snapshot differ in epoch, cosmology, box or a dataset's unit."""
     if not isinstance(container, JoinedContainer):
         return
-    first, *others = container.parts
+    first = container.parts[0]
     epoch = read_epoch(first, field_map)
-    for part in others:
+    stated: dict[str, Conversion] = {}
+    for part in container.parts:
         own = read_epoch(part, field_map)
         for what in ("scale_factor", "h", "time", "box_size", "cosmology_text", "simulation"):
             if getattr(own, what) != getattr(epoch, what):
@@ -110,24 +116,22 @@ def check_parts(container: AbstractContainer, field_map: FieldMap) -> None:
                     f"{part.name}: expected the {what} of {first.name} ({getattr(epoch, what)}), got "
                     f"{getattr(own, what)}; they are no parts of one snapshot"
                 )
-        whole, single = Snapshot(container, field_map, epoch), Snapshot(part, field_map, epoch)
-        for family in FAMILIES:
-            _check_units(whole, single, family)
+        _check_units(Snapshot(part, field_map, epoch), stated)
 
 
-def _check_units(whole: Snapshot, part: Snapshot, family: Any) -> None:
-    for group in part.groups(family):
-        for quantity, (field, (name, *_)) in part.places(family, group).items():
-            place = f"{group}/{name}"
-            expected, got = (
-                find_conversion(quantity, field, place, snapshot.container, snapshot.field_map)
-                for snapshot in (whole, part)
+def _check_units(part: Snapshot, stated: dict[str, Conversion]) -> None:
+    """Compare the units of a part with those `stated` by parts before it, to which those of other places are added."""
+    places = [
+        (f, group, place) for f in FAMILIES for group in part.groups(f) for place in part.places(f, group).items()
+    ]
+    for family, group, (quantity, (settings, (name, *_))) in places:
+        got = part.conversion(quantity, settings, group, name)
+        expected = stated.setdefault(f"{family} {group} {quantity}", got)
+        if expected != got:
+            raise ValueError(
+                f"{part.container.name}: {group}/{name}: expected the unit and powers that files before it state "
+                f"({expected.unit} a^{expected.a:g} h^{expected.h:g}), got {got.unit} a^{got.a:g} h^{got.h:g}"
             )
-            if expected != got:
-                raise ValueError(
-                    f"{part.container.name}: {place}: expected the unit and powers that the other files state "
-                    f"({expected.unit} a^{expected.a:g} h^{expected.h:g}), got {got.unit} a^{got.a:g} h^{got.h:g}"
-                )
 
 
 def count_notes(container: AbstractContainer) -> tuple[str, ...]:
