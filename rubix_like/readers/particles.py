@@ -182,10 +182,10 @@ class Snapshot:
         shape = self.container.shape(group, name)
         self._check_shape(place, shape, columns, vector)
         raw = self.container.read(group, name, start, stop)
-        try:
+        if raw.dtype.kind not in "fiu":
+            raise ValueError(f"{place}: expected numbers, got {raw.dtype}; is the file one of {self.field_map.title}?")
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is named below
             values = np.asarray(raw, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{place} cannot be read as numbers ({error}); is the download complete?") from error
         require(
             np.isfinite(values), values, place, "finite values", "leave these particles out or download the file again"
         )
