@@ -12,7 +12,15 @@ from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
 from numpy import ndarray
 
 from rubix_like.readers.container import AbstractContainer
-from rubix_like.readers.hdf5_storage import DAMAGED, Extents, StorageError, check_stored, check_type, share_bytes
+from rubix_like.readers.hdf5_storage import (
+    DAMAGED,
+    Extents,
+    StorageError,
+    check_stored,
+    check_type,
+    check_written,
+    share_bytes,
+)
 
 _BROKEN = (
     OSError,
@@ -76,7 +84,10 @@ class HDF5Container(AbstractContainer):
         self._check_whole(array, place)
         names = self._guarded(place, lambda: array.dtype.names)
         selection = slice(start, stop) if names is None else (slice(start, stop), dataset)
-        return self._guarded(place, lambda: np.asarray(array[selection]))
+        values = self._guarded(place, lambda: np.asarray(array[selection]))
+        fill = self._guarded(place, lambda: array.fillvalue if names is None else array.fillvalue[dataset])
+        self._guarded(place, lambda: check_written(array, values, start, fill))
+        return values
 
     def _dataset(self, group: str, dataset: str) -> h5py.Dataset:
         found = self._find(group)

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Iterable
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -30,7 +31,7 @@ class StorageError(ValueError):
     """Why a dataset cannot be read, as the end of a sentence."""
 
 
-Extents = Int[ndarray, "part 2"]
+Extents = Int[ndarray, "_ 2"]
 """First byte in the file and number of bytes of each stretch of a dataset's data."""
 
 
@@ -113,16 +114,38 @@ def _chunked(dataset: h5py.Dataset, filters: tuple[int, ...]) -> Extents:
     n_chunks, n_stored = prod(-(-shape[i] // chunks[i]) for i in range(len(chunks))), dataset.id.get_num_chunks()
     if n_chunks > n_stored:
         raise StorageError(f"its shape {shape} takes {n_chunks} chunks, but {n_stored} are stored; {DAMAGED}")
-    extents = np.empty((n_chunks, 2), dtype=np.int64)
-    starts = itertools.product(*(range(0, shape[i], chunks[i]) for i in range(len(chunks))))
-    for row, start in enumerate(starts):
-        stored = dataset.id.get_chunk_info_by_coord(start)
-        if stored.byte_offset is None:
-            raise StorageError(f"its numbers from {start} on were never written, or are lost; {DAMAGED}")
+    found: list[h5d.StoreInfo] = []
+    dataset.id.chunk_iter(found.append)
+    for stored in found:
         if not _is_sane(stored, filters, unpacked):
+            start = tuple(stored.chunk_offset)
             raise StorageError(f"its chunk at {start} cannot be of {stored.size} bytes for {unpacked}; {DAMAGED}")
-        extents[row] = min(stored.byte_offset, _BEYOND), stored.size
-    return extents
+    places = {tuple(stored.chunk_offset) for stored in found}
+    inside = [
+        place for place in places if all(place[i] % chunks[i] == 0 and place[i] < shape[i] for i in range(len(shape)))
+    ]
+    if len(inside) != n_chunks:
+        raise StorageError(f"the index of its chunks does not cover its shape {shape}; {DAMAGED}")
+    return np.array([(min(stored.byte_offset, _BEYOND), stored.size) for stored in found], dtype=np.int64)
+
+
+def check_written(dataset: h5py.Dataset, values: ndarray, start: int, fill: Any) -> None:
+    """Raise what h5py raises where a chunk of nothing but the fill value, read from row `start` on, is not stored.
+
+    HDF5 may list a chunk that it then does not find by its place. Only such chunks are looked up here, as that reads
+    their bytes once more.
+    """
+    if dataset.chunks is None or values.dtype.kind not in "fiu" or not values.size:
+        return
+    chunks, stop = tuple(dataset.chunks), start + len(values)
+    spans = [range(start - start % chunks[0], stop, chunks[0])]
+    spans += [range(0, values.shape[i], chunks[i]) for i in range(1, len(chunks))]
+    for corner in itertools.product(*spans):
+        ends = [corner[i] + chunks[i] for i in range(len(corner))]
+        rows = slice(max(corner[0] - start, 0), ends[0] - start)
+        part = values[(rows, *(slice(corner[i], ends[i]) for i in range(1, len(corner))))]
+        if (part == fill).all():
+            dataset.id.read_direct_chunk(corner)
 
 
 def _is_sane(stored: h5d.StoreInfo, filters: tuple[int, ...], unpacked: int) -> bool:

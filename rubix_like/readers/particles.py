@@ -10,7 +10,7 @@ from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.conversion import Conversion, find_conversion
 from rubix_like.readers.epoch import Epoch
 from rubix_like.readers.field_map import REQUIRED, VECTORS, Family, FamilySettings, FieldMap, FieldSettings
-from rubix_like.validation import require
+from rubix_like.validation import check_magnitudes, require
 
 Table = dict[str, Float[ndarray, "..."]]
 """Columns by quantity, with the same number of rows."""
@@ -172,7 +172,22 @@ class Snapshot:
             values = values / divisor
         if field.one_minus:
             values = 1.0 - values
-        return values * self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
+        return self._converted(quantity, field, group, datasets, values)
+
+    def _converted(
+        self, quantity: str, field: FieldSettings, group: str, datasets: tuple[str, ...], values: ndarray
+    ) -> ndarray:
+        """Values in our unit; raises ValueError where they are beyond any particle's or far outside the box."""
+        factor = self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = values * factor
+        place = f"{self.container.name}: {group}/{' '.join(datasets)}"
+        check_magnitudes(quantity, values, place)
+        if quantity == "position" and self.epoch.box_size is not None:
+            side = self.epoch.box_size * factor
+            remedy = "the file is damaged there, or its BoxSize is in another unit"
+            require(np.abs(values) <= 2 * side, values, place, f"positions in or near the box of {side:g} kpc", remedy)
+        return values
 
     def _stored(
         self, group: str, name: str, columns: tuple[int, ...] | None, vector: bool, start: int, stop: int
@@ -191,7 +206,8 @@ class Snapshot:
         )
         if columns is None or values.ndim == 1:
             return values
-        return values[:, list(columns)].sum(axis=1)
+        with np.errstate(over="ignore"):
+            return values[:, list(columns)].sum(axis=1)
 
     def _check_shape(self, place: str, shape: tuple[int, ...], columns: tuple[int, ...] | None, vector: bool) -> None:
         good, expected = shape[1:] == (), "(N,)"
