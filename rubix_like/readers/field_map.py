@@ -1,8 +1,8 @@
 """Field maps: where a simulation's files keep each quantity, in which unit, with which powers of a and h."""
 
+import os
 import re
-from collections.abc import Mapping
-from importlib.metadata import entry_points
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +14,7 @@ from rubix_like.config.quantities import Integer, Number, as_tuple
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES, find_file, read_section
 from rubix_like.errors import ConfigError, suggest
+from rubix_like.registry import load_plug_in, plug_in_names, plug_in_place
 from rubix_like.resources import resource, resource_names
 
 KIND = "simulations"
@@ -75,8 +76,26 @@ class FieldSettings(AbstractSettings):
     """Whether a missing dataset is replaced by the Header's MassTable entry of the group's particle type."""
     trust: Literal["file", "map"] = "file"
     """Whether unit and powers in the dataset's own attributes, where it has them, go before those stated here."""
+    times: Number = 1.0
+    """Pure number beside the unit, also where the file states the unit (radius of the kernel over its stored width)."""
+    otherwise: "FieldSettings | None" = None
+    """Where the file keeps the quantity if it has nothing of the above."""
     note: str = ""
     """What users should know; printed by `inspect` and in the documentation."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All datasets that the quantity may be in."""
+        return (*self.dataset, *self.stack, *(self.otherwise.names if self.otherwise else ()))
+
+    def find(self, present: Collection[str]) -> tuple["FieldSettings", tuple[str, ...]] | None:
+        """The settings that hold, and the datasets to read, for a group that has the datasets `present`."""
+        if self.stack and all(name in present for name in self.stack):
+            return self, self.stack
+        name = next((name for name in self.dataset if name in present), None)
+        if name is not None:
+            return self, (name,)
+        return self.otherwise.find(present) if self.otherwise else None
 
     @field_validator("unit")
     @classmethod
@@ -111,6 +130,8 @@ class FamilySettings(AbstractSettings):
     """Stars or gas: the groups that hold them and their quantities."""
 
     groups: Texts
+    isolated_groups: Texts = ()
+    """Groups of more of them in runs without expansion (disc and bulge stars of the initial conditions)."""
     keep: KeepSettings | None = None
     fields: dict[str, FieldSettings]
 
@@ -120,13 +141,17 @@ class FamilySettings(AbstractSettings):
         for name, field in value.items():
             if name not in QUANTITIES:
                 raise ValueError(f"unknown quantity '{name}'{suggest(name, QUANTITIES)}")
-            _check_physical_type(name, field.unit)
+            _check_physical_type(name, field)
         return value
 
 
 class HeaderSettings(AbstractSettings):
     """Where the file keeps what holds for all particles: attributes as Group/Name, the first that is there."""
 
+    cosmological: Texts = ("Header/ComovingIntegrationOn", "Parameters/ComovingIntegrationOn")
+    """1 for a cosmological run, 0 for one without expansion: goes before the guess of `expansion: auto`."""
+    time: Texts = ("Header/Time",)
+    """Time of a snapshot without expansion, in the unit of the stars' birth times."""
     scale_factor: Texts = ("Header/Time",)
     redshift: Texts = ("Header/Redshift",)
     h: Texts = ("Header/HubbleParam",)
@@ -136,6 +161,14 @@ class HeaderSettings(AbstractSettings):
     """In the unit, and with the powers, of the stars' position."""
     flat: bool = False
     """Whether Omega_Lambda = 1 - Omega_m where it is missing."""
+    unit_length: Texts = ("Header/UnitLength_in_cm", "Header/UnitLength_In_CGS", "Parameters/UnitLength_in_cm")
+    """The run's own units in CGS: where stated they go before the field map's, as a dataset's own attributes do."""
+    unit_mass: Texts = ("Header/UnitMass_in_g", "Header/UnitMass_In_CGS", "Parameters/UnitMass_in_g")
+    unit_velocity: Texts = (
+        "Header/UnitVelocity_in_cm_per_s",
+        "Header/UnitVelocity_In_CGS",
+        "Parameters/UnitVelocity_in_cm_per_s",
+    )
     simulation: Texts = ()
     """The name of the run, for the output."""
     mass_table: str = "Header/MassTable"
@@ -144,7 +177,8 @@ class HeaderSettings(AbstractSettings):
 class AttributeSettings(AbstractSettings):
     """Attributes in which a dataset states its own unit: value = stored x cgs x a^a x h^h."""
 
-    cgs: str
+    cgs: Texts
+    """Of several names the first that the dataset has."""
     a: str
     h: str
 
@@ -205,13 +239,13 @@ class FieldMap(AbstractSettings):
 def field_map_names() -> tuple[str, ...]:
     """Names of the packaged field maps, then of those from entry points."""
     packaged = resource_names(KIND)
-    return packaged + tuple(name for name in _plugins() if name not in packaged)
+    return packaged + tuple(name for name in plug_in_names(GROUP) if name not in packaged)
 
 
 def load_field_map(name: str, place: str = "galaxy.reader") -> FieldMap:
     """The field map of a name (packaged or from an entry point) or in a .yaml file; raises ConfigError."""
     path = _locate(name, place)
-    return parse_field_map(read_section(path) | {"name": path.stem if name in field_map_names() else name}, str(path))
+    return parse_field_map(read_section(path) | {"name": name}, str(path))
 
 
 def parse_field_map(section: Mapping[str, object], place: str) -> FieldMap:
@@ -225,19 +259,24 @@ def parse_field_map(section: Mapping[str, object], place: str) -> FieldMap:
 def _locate(name: str, place: str) -> Path:
     if name in resource_names(KIND):
         return resource(KIND, name)
-    plugins = _plugins()
-    if name in plugins:
-        return Path(plugins[name].load())
+    if name in plug_in_names(GROUP):
+        return _plug_in_path(name)
     if Path(name).suffix in SUFFIXES:
         return find_file(KIND, name)
     raise ConfigError(f"{place}: unknown simulation '{name}'{suggest(name, field_map_names())}")
 
 
-def _plugins() -> dict:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+def _plug_in_path(name: str) -> Path:
+    path = load_plug_in("field map", GROUP, name)
+    if not isinstance(path, str | os.PathLike):
+        place = plug_in_place("field map", GROUP, name)
+        raise ConfigError(f"{place}: expected the path of a YAML file, got {path!r}")
+    return Path(path)
 
 
-def _check_physical_type(name: str, unit: str) -> None:
+def _check_physical_type(name: str, field: FieldSettings) -> None:
     expected = units.Unit(QUANTITIES[name])
-    if not units.Unit(unit).is_equivalent(expected):
-        raise ValueError(f"{name}: expected a unit of {expected or 'a pure number'}, got '{unit}'")
+    if not units.Unit(field.unit).is_equivalent(expected):
+        raise ValueError(f"{name}: expected a unit of {expected or 'a pure number'}, got '{field.unit}'")
+    if field.otherwise:
+        _check_physical_type(name, field.otherwise)
