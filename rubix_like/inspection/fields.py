@@ -155,4 +155,4 @@ def _ages(snapshot: Snapshot, rows: list[FieldReport]) -> tuple[FieldReport, ...
         return (FieldReport("age", place, unit="Gyr", problems=(without_name(snapshot, error),)),)
     assert log_age is not None
     ages = np.sort(10 ** (log_age - 9)).tolist()
-    return (FieldReport("age", place, row.shape, unit="Gyr", smallest=ages[0], median=ages[1], largest=ages[2]),)
+    return (FieldReport("age", place, unit="Gyr", smallest=ages[0], median=ages[1], largest=ages[2]),)

@@ -83,7 +83,7 @@ def _field_map(settings: SnapshotReader, container: AbstractContainer, kind: str
 def _recognition(field_map: FieldMap, container: AbstractContainer, kind: str, reader: str) -> str:
     """What the file is taken for, and why."""
     found = conditions(field_map, container, kind)
-    why = f"the file {'; '.join(found)}" if found else "the file has none of what it is recognised by"
+    why = f"it {', '.join(found)}" if found else "it has nothing that would tell"
     return f"{field_map.title} ({field_map.name}{'' if reader == AUTO else ', as named'}): {why}"
 
 
