@@ -18,7 +18,8 @@ _INTRODUCTION = """\
 # Simulations
 
 Where the files of each simulation keep what is read, from the field maps in `simulations/`. A value is the number in
-the file times the stored unit, with the scale factor a and h = H0 / (100 km/s/Mpc) of the file's header.
+the file times the stored unit, with the scale factor a and h = H0 / (100 km/s/Mpc) of the file's header. Units that the
+file states itself, in attributes of the dataset or as the run's units in the header, go before those given here.
 [Inputs](inputs.md) says how files are recognised, `rubix-like inspect FILE` what is in one of them, and
 [how to extend](how-to-extend.md#a-field-map) how to add a simulation."""
 
@@ -39,8 +40,8 @@ def field_rows(field_map: FieldMap) -> list[tuple[str, ...]]:
         alike: dict[tuple[str, ...], list[Family]] = {}
         for family in FAMILIES:
             settings = field_map.family(family)
-            if settings is not None and quantity in settings.fields:
-                alike.setdefault(_words(quantity, settings.fields[quantity]), []).append(family)
+            for words in _words(quantity, settings.fields.get(quantity) if settings else None):
+                alike.setdefault(words, []).append(family)
         rows += [(quantity, ", ".join(families), *words) for words, families in alike.items()]
     return rows
 
@@ -54,18 +55,21 @@ def markdown_table(title: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _section(field_map: FieldMap) -> str:
     notes = [f"{field_map.title}. {_groups(field_map)}."]
     if field_map.attributes is not None:
-        words = field_map.attributes
-        notes.append(
-            f"Units that a dataset states itself (`{words.cgs}`, `{words.a}`, `{words.h}`) go before those given here."
-        )
+        names = (*field_map.attributes.cgs, field_map.attributes.a, field_map.attributes.h)
+        notes.append(f"Units in a dataset's own attributes: {', '.join(f'`{name}`' for name in names)}.")
     return "\n\n".join([f"## {field_map.name}", " ".join(notes), markdown_table(COLUMNS, field_rows(field_map))])
 
 
-def _words(quantity: str, field: FieldSettings) -> tuple[str, ...]:
-    table = " or Header/MassTable" if field.mass_table else ""
-    unit = unit_words(field.unit, field.a, field.h)
-    dataset = f"`{dataset_words(field)}`".replace(" or ", "` or `")
-    return f"{dataset}{table}", unit, QUANTITIES[quantity] or "1", field.note
+def _words(quantity: str, field: FieldSettings | None) -> list[tuple[str, ...]]:
+    """Dataset, unit, our unit and note: of the field, and of what is taken where the file has nothing of it."""
+    found, start = [], ""
+    while field is not None:
+        table = " or Header/MassTable" if field.mass_table else ""
+        unit = unit_words(f"{field.times:g} {field.unit}" if field.times != 1 else field.unit, field.a, field.h)
+        dataset = f"{start}`{dataset_words(field)}`".replace(" or ", "` or `")
+        found.append((f"{dataset}{table}", unit, QUANTITIES[quantity] or "1", field.note))
+        field, start = field.otherwise, "else "
+    return found
 
 
 def _groups(field_map: FieldMap) -> str:
@@ -75,6 +79,8 @@ def _groups(field_map: FieldMap) -> str:
         if settings is None:
             continue
         text = f"{'Stars are' if family == 'stars' else 'Gas is'} in {', '.join(settings.groups)}"
+        if settings.isolated_groups:
+            text += f" (without expansion also in {', '.join(settings.isolated_groups)})"
         if settings.keep is not None:
             text += f" (without {settings.keep.others}: `{settings.keep.dataset}` <= {settings.keep.above:g})"
         texts.append(text)
