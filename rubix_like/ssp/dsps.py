@@ -80,7 +80,7 @@ def read_dsps(path: Path) -> SSPTable:
         citation="Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, ApJ 712, 833; DSPS: Hearin et al. 2023, "
         "MNRAS 521, 1741",
         licence="not stated with the file; FSPS and DSPS: MIT and BSD-3-Clause",
-        source=f"{path.name} of DSPS; the file states no settings, taken are python-fsps' defaults with nebular emission, "
+        source=f"{path.name} of DSPS; the file states no settings; taken are python-fsps' defaults with nebular lines, "
         f"as DSPS documents: Kroupa, vacuum, MIST isochrones, MILES spectra and their resolution; {light}; no mass "
         "fractions",
         spectra=spectra,
