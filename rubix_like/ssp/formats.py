@@ -33,6 +33,10 @@ FORMATS = Registry(
         "popstar-fits": "rubix_like.ssp.formats:POPSTAR_FITS",
         "bagpipes-fits": "rubix_like.ssp.formats:BAGPIPES_FITS",
         "rubix-hdf5": "rubix_like.ssp.formats:RUBIX_HDF5",
+        "bc03-ascii": "rubix_like.ssp.bc03:BC03_ASCII",
+        "bc03-ascii-folder": "rubix_like.ssp.bc03:BC03_ASCII_FOLDER",
+        "synthesizer-hdf5": "rubix_like.ssp.synthesizer:SYNTHESIZER_HDF5",
+        "pipe3d-fits": "rubix_like.ssp.pipe3d:PIPE3D_FITS",
     },
 )
 
@@ -44,21 +48,25 @@ BC03_SOLAR_METALLICITY = 0.02
 
 @dataclass(frozen=True)
 class SourceFormat:
-    """A layout: `recognises(path)` tells whether a file has it, `read(path)` gives its arrays in ours."""
+    """A layout: `recognises(path)` tells whether a file has it, `read(path)` gives its arrays in ours.
+
+    With `directory` the library is a folder of files: both functions are then called with folders only.
+    """
 
     recognises: Callable[[Path], bool]
     read: Callable[[Path], SSPTable]
+    directory: bool = False
 
 
 def import_library(path: str | Path, name: str | None = None) -> Path:
-    """Convert the SSP file `path`, whose layout is recognised, into the user's cache under `name`.
+    """Convert the SSP file or folder `path`, whose layout is recognised, into the user's cache under `name`.
 
     Without `name` the library's own name is taken. Returns the path of the new file. Raises ConfigError when the
     layout is not recognised or the name cannot be used, FileNotFoundError or ValueError for a bad file.
     """
     path = Path(path).expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f"SSP library: no such file: {path}")
+    if not path.exists():
+        raise FileNotFoundError(f"SSP library: no such file or folder: {path}")
     table = _recognise(path).read(path)
     name = name or table.name
     if not re.fullmatch(r"[\w-][\w.-]*", name):
@@ -94,15 +102,22 @@ def bc03_miles_fwhm(wavelength: Float[ndarray, " rest"]) -> Float[ndarray, " res
 
 
 def _recognise(path: Path) -> SourceFormat:
-    for name in FORMATS.names():
-        source_format = FORMATS.find(name)
-        if source_format.recognises(path):
-            return source_format
-    raise ConfigError(f"{path}: not a known layout of an SSP library; known layouts: {', '.join(FORMATS.names())}")
+    known = {name: FORMATS.find(name) for name in FORMATS.names()}
+    asked = {name: known[name] for name in known if known[name].directory == path.is_dir()}
+    fitting = [name for name in asked if asked[name].recognises(path)]
+    if len(fitting) == 1:
+        return asked[fitting[0]]
+    if fitting:
+        raise ConfigError(f"{path}: fits several layouts of an SSP library, {', '.join(fitting)}: expected one")
+    what = "folder" if path.is_dir() else "file"
+    raise ConfigError(
+        f"{path}: not a known layout of an SSP library; known layouts of a {what}: {', '.join(asked)} "
+        "(docs/ssp.md tells how each is recognised)"
+    )
 
 
 @contextmanager
-def _open_fits(path: Path) -> Iterator[Any]:
+def open_fits(path: Path) -> Iterator[Any]:
     """An open FITS file (`HDUList`); a truncated or damaged one is a ValueError."""
     try:
         with warnings.catch_warnings(), fits.open(path) as file:
@@ -114,7 +129,7 @@ def _open_fits(path: Path) -> Iterator[Any]:
 
 def _fits_names(path: Path) -> list[str]:
     try:
-        with _open_fits(path) as file:
+        with open_fits(path) as file:
             return [extension.name for extension in file]
     except ValueError:
         return []
@@ -131,7 +146,7 @@ def read_popstar(path: Path) -> SSPTable:
     Four wavelengths (the ionisation edges at 228, 504.6 and 912.4 A, and 353.3 A) stand there twice, with different
     values: they become one node with the mean.
     """
-    with _open_fits(path) as file:
+    with open_fits(path) as file:
         wavelength, first, count = np.unique(
             np.asarray(file["WAVELENGTH"].data["wavelength"], dtype=np.float64), return_index=True, return_counts=True
         )
@@ -169,7 +184,7 @@ def read_bagpipes(path: Path) -> SSPTable:
 
     The table of 5 Zsun is left out: when young it has a 20th of the others' ultraviolet light.
     """
-    with _open_fits(path) as file:
+    with open_fits(path) as file:
         wavelength = np.asarray(file["WAVELENGTHS_AA"].data, dtype=np.float64)
         age = np.asarray(file["STELLAR_AGE_YR"].data, dtype=np.float64)
         living = np.asarray(file["LIV_MSTAR_FRAC"].data, dtype=np.float64)[:, 1:].T
