@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 DEEPEST: float = 1e-4
 """Part of the brightest light below which nothing is drawn of the spectra."""
 
-RATIOS: tuple[float, float] = (0.3, 3.0)
+RATIOS: tuple[float, float] = (0.4, 1.6)
 WAVELENGTHS: tuple[float, float] = (900.0, 25000.0)
 """Limits of the panels."""
+
+WAVELENGTH_TICKS: tuple[int, ...] = (1000, 2000, 3000, 5000, 10000, 20000)
 
 LINE_STYLES: tuple[str, str] = ("-", "--")
 
@@ -75,19 +77,17 @@ def _draw_spectra(
             for population in (one, other)
         ]
         for values, style, text in zip(light, LINE_STYLES, (label, None), strict=True):
-            spectra.plot(middles, values, style, color=color, linewidth=0.7, label=text)
-            brightest = max(brightest, _highest(middles, values))
+            spectra.plot(middles, middles * values, style, color=color, linewidth=0.7, label=text)
+            brightest = max(brightest, _highest(middles, middles * values))
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios.plot(middles, light[1] / light[0], color=color, linewidth=0.7)
     for axes in (spectra, ratios):
-        axes.set_xscale("log")
-        axes.set_xlim(max(edges[0], WAVELENGTHS[0]), min(edges[-1], WAVELENGTHS[1]))
+        _set_wavelengths(axes, max(edges[0], WAVELENGTHS[0]), min(edges[-1], WAVELENGTHS[1]))
     spectra.set_yscale("log")
     if brightest > 0.0:
         spectra.set_ylim(DEEPEST * brightest, 2.0 * brightest)
-    spectra.set_ylabel("light (Lsun Å⁻¹ per Msun at birth)")
+    spectra.set_ylabel("λ × light (Lsun per Msun at birth)")
     spectra.legend(frameon=False, loc="upper right", ncols=2)
-    ratios.set_yscale("log")
     ratios.set_ylim(*RATIOS)
     ratios.set_ylabel("ratio, second to first")
     ratios.set_xlabel("wavelength in vacuum (Å)")
@@ -112,9 +112,18 @@ def _draw_masses(axes: "Axes", one: Population, other: Population) -> None:
 def _draw_resolution(axes: "Axes", one: Population, other: Population) -> None:
     for population, style, color in zip((one, other), LINE_STYLES, SPAXEL_COLORS, strict=False):
         library = population.library
-        axes.plot(library.rest_wavelength, library.fwhm, style, color=color, linewidth=1.2, label=library.name)
-    axes.set_xscale("log")
+        wavelength = np.asarray(library.rest_wavelength)
+        shown = (wavelength >= WAVELENGTHS[0]) & (wavelength <= WAVELENGTHS[1])
+        axes.plot(wavelength[shown], library.fwhm[shown], style, color=color, linewidth=1.2, label=library.name)
+    _set_wavelengths(axes, *WAVELENGTHS)
     axes.set_yscale("log")
-    axes.set_xlim(*WAVELENGTHS)
     axes.set_xlabel("wavelength in vacuum (Å)")
     axes.set_ylabel("resolution, FWHM (Å)")
+
+
+def _set_wavelengths(axes: "Axes", low: float, high: float) -> None:
+    """A logarithmic axis with plain numbers."""
+    axes.set_xscale("log")
+    axes.set_xticks(WAVELENGTH_TICKS, [str(tick) for tick in WAVELENGTH_TICKS])
+    axes.minorticks_off()
+    axes.set_xlim(low, high)
