@@ -55,8 +55,8 @@ def measured_medium(
     usable = covered & (steps <= COARSEST)
     if not usable.any():
         raise ValueError(
-            f"{name}: cannot tell whether the wavelengths are in air or in vacuum: expected the Balmer lines to be "
-            f"sampled by {COARSEST:g} A or finer, got {steps.min():.3g} A over {wavelength[0]:.5g}-{wavelength[-1]:.5g} A"
+            f"{name}: cannot tell air from vacuum: expected Balmer lines sampled by {COARSEST:g} A or finer, got "
+            f"{steps.min():.3g} A over {wavelength[0]:.5g}-{wavelength[-1]:.5g} A"
         )
     offsets = {}
     for medium, lines in (("air", in_air), ("vacuum", air.to_vacuum(in_air))):
