@@ -123,7 +123,7 @@ def _recognise(path: Path) -> SourceFormat:
 def open_fits(path: Path) -> Iterator[Any]:
     """An open FITS file (`HDUList`); a truncated or damaged one is a ValueError."""
     try:
-        with warnings.catch_warnings(), fits.open(path) as file:
+        with warnings.catch_warnings(), path.open("rb") as handle, fits.open(handle) as file:
             warnings.simplefilter("error", AstropyWarning)
             yield file
     except (AstropyWarning, OSError, EOFError, TypeError, KeyError) as error:

@@ -5,7 +5,7 @@ Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, ApJ 712, 833; pytho
 
 import importlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -36,6 +36,7 @@ PLAIN = {"sfh": 0, "zred": 0.0, "dust1": 0.0, "dust2": 0.0, "dust3": 0.0, "fagn"
 """Parameters of python-fsps that make its spectra those of bare stellar populations at rest."""
 
 
+@runtime_checkable
 class Population(Protocol):
     """What is used of `fsps.StellarPopulation` (python-fsps 0.4.7 and later)."""
 

@@ -1,4 +1,6 @@
-"""Light of plausible stellar populations for small files in the layouts of other packages: PopStar with Balmer lines."""
+"""Light of plausible stellar populations for small files in the layouts of others: PopStar with Balmer lines."""
+
+import functools
 
 import numpy as np
 
@@ -10,6 +12,11 @@ METALLICITIES = np.array([0.004, 0.008, 0.02])
 
 LINES = air.to_vacuum(np.array([4101.734, 4340.472, 4861.333, 6562.79]))
 """H-delta, H-gamma, H-beta, H-alpha (vacuum Angstrom)."""
+
+
+@functools.cache
+def popstar():
+    return load_ssp("popstar")
 
 
 def wavelengths(first, last, step=1.2):
@@ -25,7 +32,7 @@ def spectra(wavelength, medium="vacuum", ages=AGES, metallicities=METALLICITIES)
     The Balmer lines, 3 A wide and half as deep as the light, stand where they stand in nature.
     """
     vacuum = air.to_vacuum(wavelength) if medium == "air" else wavelength
-    library = load_ssp("popstar")
+    library = popstar()
     light = np.array(
         [
             [
@@ -48,5 +55,5 @@ def spectra(wavelength, medium="vacuum", ages=AGES, metallicities=METALLICITIES)
 
 
 def surviving(ages=AGES, metallicities=METALLICITIES):
-    """Mass in stars and remnants per mass at birth, (metal, age), of Salpeter's IMF: 0.88 at 0.1 Gyr, 0.72 at 10 Gyr."""
+    """Mass in stars and remnants per mass at birth, (metal, age), Salpeter's IMF: 0.88 at 0.1 Gyr, 0.72 at 10 Gyr."""
     return np.tile(1.04 - 0.08 * (np.log10(ages) - 6.0), (len(metallicities), 1))
