@@ -71,5 +71,5 @@ def test_files_of_another_kind_or_cut_short(tmp_path):
         import_library(image)
     path = write_sample(tmp_path, name="MaStar_CB19.slog_1_5.fits")
     path.write_bytes(path.read_bytes()[:-20000])
-    with pytest.raises(ValueError, match="damaged|not a known layout"):
+    with pytest.raises(ValueError, match="FITS file is damaged or incomplete"):
         import_library(path)
