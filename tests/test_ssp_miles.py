@@ -72,6 +72,8 @@ def test_a_folder_is_imported_by_recognition(monkeypatch, tmp_path):
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
     assert import_library(write_sample(tmp_path)) == cached_path("e-miles-un1.30-padova")
     assert load_ssp("e-miles-un1.30-padova").source_medium == "air"
+    with pytest.raises(ConfigError, match=r"its folder is one of miles-fits: give .*e-miles;"):
+        import_library(tmp_path / "e-miles" / SPECTRUM)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match=r"known layouts of a folder: .*miles-fits"):
         import_library(tmp_path / "empty")

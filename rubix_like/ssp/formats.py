@@ -113,8 +113,12 @@ def _recognise(path: Path) -> SourceFormat:
     if fitting:
         raise ConfigError(f"{path}: fits several layouts of an SSP library, {', '.join(fitting)}: expected one")
     what = "folder" if path.is_dir() else "file"
+    beside = [
+        name for name in known if known[name].directory and path.is_file() and known[name].recognises(path.parent)
+    ]
+    hint = f"; its folder is one of {beside[0]}: give {path.parent}" if beside else ""
     raise ConfigError(
-        f"{path}: not a known layout of an SSP library; known layouts of a {what}: {', '.join(asked)} "
+        f"{path}: not a known layout of an SSP library{hint}; known layouts of a {what}: {', '.join(asked)} "
         "(docs/ssp.md tells how each is recognised)"
     )
 

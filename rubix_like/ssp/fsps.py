@@ -19,7 +19,7 @@ from rubix_like.ssp.hdf5 import SSPTable
 
 HOW_TO_INSTALL = (
     "install it (pip install 'rubix-like[fsps]'), get FSPS with its data (git clone "
-    "https://github.com/cconroy20/fsps.git, 3 GB) and set the environment variable SPS_HOME to that folder"
+    "https://github.com/cconroy20/fsps.git) and set the environment variable SPS_HOME to that folder"
 )
 
 IMFS = (
@@ -63,7 +63,7 @@ def compute_fsps(report: Callable[[str], None]) -> SSPTable:
         package = importlib.import_module("fsps")
     except ImportError as error:
         raise ConfigError(f"ssp get fsps: python-fsps is missing ({error}): {HOW_TO_INSTALL}") from error
-    except RuntimeError as error:  # raised by python-fsps itself where SPS_HOME is unset or holds no data
+    except (RuntimeError, OSError) as error:  # what python-fsps raises where SPS_HOME is unset or holds no data
         raise ConfigError(f"ssp get fsps: FSPS' data are missing ({error}): {HOW_TO_INSTALL}") from error
     report("computing spectra with python-fsps (minutes)")
     return read_population(package.StellarPopulation(zcontinuous=0, **PLAIN), report)
