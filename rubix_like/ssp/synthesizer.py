@@ -57,7 +57,7 @@ def read_synthesizer(path: Path) -> SSPTable:
             log_age, metallicity = _axes(path, file)
             wavelength, light = _light(path, file, (len(log_age), len(metallicity)))
             surviving = _surviving(path, file, light.shape[:2])
-    except (OSError, KeyError) as error:
+    except (OSError, KeyError, RuntimeError, TypeError) as error:
         raise ValueError(f"{path}: the grid of Synthesizer is damaged or incomplete: {error}") from error
     spectra = light.transpose(1, 0, 2)
     medium, medium_source = _medium(path, wavelength, log_age, metallicity, spectra)
@@ -121,6 +121,10 @@ def _light(
     wavelength = np.asarray(spectra["wavelength"], dtype=np.float64)
     wavelength = wavelength * _unit(path, spectra["wavelength"], units.Angstrom)
     luminosity = np.asarray(spectra[kind], dtype=np.float64)
+    if not (np.all(wavelength > 0) and np.all(np.isfinite(wavelength)) and np.all(np.isfinite(luminosity))):
+        raise ValueError(
+            f"{path}: spectra: expected positive wavelengths and finite light in 'wavelength' and '{kind}'"
+        )
     if luminosity.shape != (*shape, len(wavelength)):
         raise ValueError(f"{path}: spectra/{kind}: expected shape {(*shape, len(wavelength))}, got {luminosity.shape}")
     weight = str(_plain(file.attrs.get("WeightVariable", "initial_masses")))
@@ -130,7 +134,8 @@ def _light(
     order = np.argsort(wavelength)
     wavelength = wavelength[order]
     factor = constants.c.to_value("Angstrom / s") / constants.L_sun.to_value("erg / s") * per_hertz
-    return wavelength, luminosity[..., order] * (factor / wavelength**2)
+    with np.errstate(over="ignore"):
+        return wavelength, luminosity[..., order] * (factor / wavelength / wavelength)
 
 
 def _unit(path: Path, dataset: Any, unit: Any) -> float:
@@ -193,7 +198,7 @@ def _is_synthesizer(path: Path) -> bool:
         with h5py.File(path, "r") as file:
             groups = all(isinstance(file.get(name), h5py.Group) for name in ("axes", "spectra"))
             return groups and "axes" in file.attrs
-    except OSError:
+    except (OSError, RuntimeError):
         return False
 
 
