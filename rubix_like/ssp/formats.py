@@ -41,6 +41,7 @@ FORMATS = Registry(
         "synthesizer-hdf5": "rubix_like.ssp.synthesizer:SYNTHESIZER_HDF5",
         "pipe3d-fits": "rubix_like.ssp.pipe3d:PIPE3D_FITS",
     },
+    needs=("recognises", "read"),
 )
 
 BASEL_RESOLVING_POWER = 300.0
