@@ -65,6 +65,8 @@ def test_it_is_imported_by_recognition(monkeypatch, tmp_path):
         ({"lam": np.ones((2, 2))}, "lam: expected one axis"),
         ({"metals": np.array(["a", "b", "c"])}, "damaged or holds no numbers"),
         ({"metals": np.array([{}, {}, {}], dtype=object)}, "damaged or holds no numbers"),
+        ({"lam": arrays()["lam"][::-1]}, "lam and fwhm: expected increasing"),
+        ({"fwhm": np.zeros_like(arrays()["fwhm"])}, "lam and fwhm: expected increasing and positive"),
         ({"fwhm": np.ones(7)}, "fwhm: expected shape"),
     ],
 )
@@ -99,7 +101,9 @@ def test_damage_is_a_clear_error(tmp_path):
     with pytest.raises(ValueError, match=r"spectra_emiles_9\.0\.npz: the file is damaged"):
         read_ppxf(path)
     path.write_bytes(content[: len(content) // 2])
-    assert not is_ppxf(path)
+    assert is_ppxf(path)
+    with pytest.raises(ValueError, match=r"spectra_emiles_9\.0\.npz: the file is damaged"):
+        read_ppxf(path)
 
 
 def real_files():

@@ -6,6 +6,7 @@ An importer is a `SourceFormat`; another distribution adds one through the entry
 
 import re
 import warnings
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -69,9 +70,9 @@ def import_library(path: str | Path, name: str | None = None) -> Path:
     layout is not recognised or the name cannot be used, FileNotFoundError or ValueError for a bad file.
     """
     path = Path(path).expanduser()
-    if not path.exists():
+    if not (path.is_file() or path.is_dir()):
         raise FileNotFoundError(f"SSP library: no such file or folder: {path}")
-    table = _recognise(path).read(path)
+    table = _read(path)
     name = name or table.name
     if not re.fullmatch(r"[\w-][\w.-]*", name):
         raise ConfigError(f"library name: expected letters, digits, '-', '_' and '.', got '{name}'")
@@ -105,6 +106,16 @@ def bc03_miles_fwhm(wavelength: Float[ndarray, " rest"]) -> Float[ndarray, " res
     return np.where((wavelength > 7350.0) & (wavelength <= 8750.0), 3.0, fwhm)
 
 
+def _read(path: Path) -> SSPTable:
+    source_format = _recognise(path)
+    try:
+        return source_format.read(path)
+    except ValueError as error:
+        if path.name in str(error):
+            raise
+        raise ValueError(f"{path}: {error}") from error
+
+
 def _recognise(path: Path) -> SourceFormat:
     known = {name: FORMATS.find(name) for name in FORMATS.names()}
     asked = {name: known[name] for name in known if known[name].directory == path.is_dir()}
@@ -124,6 +135,19 @@ def _recognise(path: Path) -> SourceFormat:
     )
 
 
+_FITS_DAMAGE = (
+    AstropyWarning,
+    fits.VerifyError,
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    EOFError,
+    TypeError,
+    LookupError,
+)
+"""What astropy raises on a file that is damaged, cut short or packed (it unpacks gzip and zip)."""
+
+
 @contextmanager
 def open_fits(path: Path) -> Iterator[Any]:
     """An open FITS file (`HDUList`); a truncated or damaged one is a ValueError."""
@@ -131,7 +155,7 @@ def open_fits(path: Path) -> Iterator[Any]:
         with warnings.catch_warnings(), path.open("rb") as handle, fits.open(handle) as file:
             warnings.simplefilter("error", AstropyWarning)
             yield file
-    except (AstropyWarning, fits.VerifyError, zlib.error, OSError, EOFError, TypeError, KeyError, IndexError) as error:
+    except _FITS_DAMAGE as error:
         raise ValueError(f"{path}: the FITS file is damaged or incomplete: {error}") from error
 
 

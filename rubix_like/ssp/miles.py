@@ -20,7 +20,7 @@ from rubix_like.ssp.hdf5 import SSPTable
 from rubix_like.ssp.miles_mass import surviving_fraction
 
 _NAME = re.compile(
-    r"(?P<range>[EMI])(?P<imf>ch|ku|kb|kr|un|bi)(?P<slope>\d\.\d\d)"
+    r"(?P<range>[EMI])(?P<imf>ch|ku|kb|un|bi)(?P<slope>\d\.\d\d)"
     r"Z(?P<sign>[mp])(?P<metal>\d\.\d\d)T(?P<age>\d\d\.\d{4})"
     r"(?:_i(?P<isochrones>[PT])p(?P<isochrone_alpha>\d\.\d\d))?(?:_(?P<alpha>baseFe|Ep\d\.\d\d))?(?P<rest>_\w[\w.]*)?"
     r"\.fits(?:\.gz)?"
@@ -33,7 +33,6 @@ IMFS = {
     "ch": "Chabrier 2003",
     "ku": "Kroupa 2001, universal",
     "kb": "Kroupa 2001, revised",
-    "kr": "Kroupa 2001, revised",
     "un": "unimodal",
     "bi": "bimodal",
 }

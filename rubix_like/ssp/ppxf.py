@@ -5,7 +5,11 @@ and remnants, lam and fwhm (rest,) in Angstrom, ages in Gyr, metals as [M/H]. Th
 medium: the medium is measured from the Balmer lines, the IMF follows from the masses.
 """
 
+import lzma
 import re
+import struct
+import tokenize
+import warnings
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -21,6 +25,26 @@ from rubix_like.ssp.measured import check_light_unit, measured_medium
 from rubix_like.ssp.miles import PADOVA, metal_fraction
 
 ARRAYS = ("templates", "masses", "lam", "ages", "metals", "fwhm")
+
+_MEMBERS = tuple(f"{name}.npy".encode() for name in ARRAYS)
+
+_DAMAGE = (
+    ValueError,
+    TypeError,
+    KeyError,
+    OSError,
+    EOFError,
+    OverflowError,
+    RuntimeError,
+    SyntaxError,
+    UserWarning,
+    tokenize.TokenError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+)
+"""What numpy, and the packers and parsers beneath it, raise on a damaged npz file."""
 
 SALPETER_MASS = 0.66
 """Mass in stars and remnants of an old population per mass at birth above which the IMF is Salpeter's: that leaves
@@ -68,12 +92,14 @@ COLLECTIONS = {
 
 
 def is_ppxf(path: Path) -> bool:
-    """Whether `path` is an npz file with exactly the six arrays of the layout."""
+    """Whether `path` is an npz file with exactly the six arrays of the layout, or one of these that was cut short."""
     if not zipfile.is_zipfile(path):
-        return False
+        with path.open("rb") as file:
+            start = file.read(64)
+        return start.startswith(b"PK\x03\x04") and start[30:].startswith(_MEMBERS)
     try:
         with zipfile.ZipFile(path) as archive:
-            return sorted(archive.namelist()) == sorted(f"{name}.npy" for name in ARRAYS)
+            return sorted(archive.namelist()) == sorted(name.decode() for name in _MEMBERS)
     except (zipfile.BadZipFile, OSError):
         return False
 
@@ -128,9 +154,10 @@ def _collection_name(path: Path) -> str:
 
 def _load(path: Path) -> dict[str, Float[ndarray, "..."]]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with warnings.catch_warnings(), path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
+            warnings.simplefilter("error")
             return {name: np.asarray(file[name], dtype=np.float64) for name in ARRAYS}
-    except (ValueError, TypeError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGE as error:
         raise ValueError(f"{path}: the file is damaged or holds no numbers: {error}") from error
 
 
@@ -145,6 +172,8 @@ def _check(path: Path, arrays: dict[str, Float[ndarray, "..."]], collection: Col
             raise ValueError(
                 f"{path}: {name}: expected shape {allowed[0]} (lam, ages, metals), got {arrays[name].shape}"
             )
+    if not (np.all(np.diff(arrays["lam"]) > 0) and np.all(arrays["fwhm"] > 0)):
+        raise ValueError(f"{path}: lam and fwhm: expected increasing and positive Angstrom")
     if not np.all(arrays["ages"] > 0):
         raise ValueError(f"{path}: ages: expected Gyr above 0, got {arrays['ages'].min():g}")
     if not (np.all(arrays["masses"] > 0.1) and np.all(arrays["masses"] < 1.01)):
