@@ -19,10 +19,33 @@ AGE_SLACK: float = 1e-3
 SMALLEST_METALLICITY: float = -1e-12
 """Negative mass fractions down to here are rounding of the simulation and become 0."""
 
+LARGEST: dict[str, float] = {
+    "position": 1e9,
+    "velocity": 299792.458,
+    "mass": 1e15,
+    "initial_mass": 1e15,
+    "birth_scale_factor": 1e3,
+    "birth_time": 1e13,
+    "age": 1e13,
+    "log_age": 1e3,
+    "metallicity": 1e3,
+    "smoothing_length": 1e9,
+    "density": 1.5e31,
+    "temperature": 1e12,
+    "internal_energy": 8.98755e10,
+    "electron_abundance": 1e3,
+    "star_formation_rate": 1e9,
+    "hydrogen_fraction": 1e3,
+    "oxygen_fraction": 1e3,
+}
+"""Magnitudes that no particle of any simulation reaches, in the units of the readers (kpc, km/s, Msun, yr, K):
+1000 Gpc, the speed of light and its square, a rich cluster of galaxies in one particle, 1 g/cm3. Beyond them the
+numbers are in another unit, or damaged. Fractions and logarithms are checked closely in `validate`."""
+
 Particles = TypeVar("Particles", Stars, Gas)
 
-_FRACTIONS = ("metallicity", "hydrogen_fraction", "oxygen_fraction")
-_NOT_NEGATIVE = (
+FRACTIONS = ("metallicity", "hydrogen_fraction", "oxygen_fraction")
+NOT_NEGATIVE = (
     "initial_mass",
     "mass",
     "smoothing_length",
@@ -72,6 +95,15 @@ def require(good: Any, values: Any, place: str, expected: str, remedy: str) -> N
     )
 
 
+def check_magnitudes(quantity: str, values: np.ndarray, place: str) -> None:
+    """Raise ValueError, naming `place` and the first, where values are not finite or beyond `LARGEST`."""
+    limit = LARGEST.get(quantity)
+    if limit is None:
+        return
+    remedy = "the file is damaged there, or its numbers are in another unit than its reader expects"
+    require(np.abs(values) <= limit, values, place, f"{quantity} of at most {limit:g} in magnitude", remedy)
+
+
 def _check_fields(kind: str, fields: Mapping[str, Any]) -> None:
     for name, leaf in fields.items():
         if leaf is None:
@@ -84,9 +116,9 @@ def _check_fields(kind: str, fields: Mapping[str, Any]) -> None:
             )
         values = np.asarray(leaf)
         require(np.isfinite(values), values, place, "finite values", "leave these particles out or repair the file")
-        if name in _NOT_NEGATIVE:
+        if name in NOT_NEGATIVE:
             require(values >= 0, values, place, "values >= 0", "leave these particles out or repair the file")
-        if name in _FRACTIONS:
+        if name in FRACTIONS:
             good = (values >= SMALLEST_METALLICITY) & (values <= 1)
             remedy = "metallicities are mass fractions (the Sun's is about 0.02), neither in solar units nor log10"
             require(good, values, place, f"mass fractions in [{SMALLEST_METALLICITY}, 1]", remedy)
@@ -105,5 +137,5 @@ def _check_ages(log_age: np.ndarray, universe_age: float | None) -> None:
 
 
 def _without_negative_fractions(particles: Particles) -> Particles:
-    fractions = {name: value for name, value in vars(particles).items() if name in _FRACTIONS and value is not None}
+    fractions = {name: value for name, value in vars(particles).items() if name in FRACTIONS and value is not None}
     return replace(particles, **{name: value.clip(min=0) for name, value in fractions.items()})

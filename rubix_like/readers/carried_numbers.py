@@ -66,7 +66,7 @@ def read_numbers(snapshot: Snapshot, family: Family, kind: Kind, start: int, sto
     Raises ValueError where the field map names no dataset of them or a group has none.
     """
     container, labels = snapshot.container, snapshot.field_map.labels
-    names = () if labels is None else labels.names(kind)
+    names: tuple[str, ...] = () if labels is None else getattr(labels, kind)
     if not names:
         raise ValueError(
             f"{container.name}: particles of {snapshot.field_map.title} carry no number of their {kind}; give the "

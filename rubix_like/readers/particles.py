@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool
 from numpy import ndarray
 
+from rubix_like.readers.columns import Table, row_count, stacked
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.conversion import Conversion, find_conversion
 from rubix_like.readers.epoch import Epoch
 from rubix_like.readers.field_map import FAMILIES, REQUIRED, VECTORS, Family, FamilySettings, FieldMap, FieldSettings
-from rubix_like.validation import require
-
-Table = dict[str, Float[ndarray, "..."]]
-"""Columns by quantity, with the same number of rows."""
+from rubix_like.validation import check_magnitudes, require
 
 Places = dict[str, tuple[FieldSettings, tuple[str, ...]]]
 """By quantity: the field, and the datasets that it is read from."""
@@ -96,7 +94,7 @@ class Snapshot:
     def quantities(self, family: Family, group: str) -> tuple[str, ...]:
         """What `group` has, the mass of the Header's MassTable included."""
         found = tuple(self.places(family, group))
-        return found if "mass" in found or not self._table_mass(family, group) else (*found, "mass")
+        return found if "mass" in found or not self.table_mass(family, group) else (*found, "mass")
 
     def field_name(self, family: Family, quantity: str, group: str) -> str:
         """Where a quantity would be: `group/dataset`."""
@@ -182,60 +180,93 @@ class Snapshot:
     ) -> Table:
         self._check_required(family, group)
         table = {
-            quantity: self._column(quantity, field, group, datasets, start, stop)
+            quantity: self.column(quantity, field, group, datasets, start, stop)
             for quantity, (field, datasets) in self.places(family, group).items()
             if quantities is None or quantity in quantities
         }
         if "mass" not in table and (quantities is None or "mass" in quantities):
-            table["mass"] = np.full(stop - start, self._table_mass(family, group))
+            table["mass"] = np.full(stop - start, self.table_mass(family, group))
         if quantities is None or "kept" in quantities:
-            table["kept"] = self._kept(family, group, start, stop)
+            table["kept"] = self.kept(family, group, start, stop).astype(np.float64)
         return table
 
-    def _kept(self, family: Family, group: str, start: int, stop: int) -> Float[ndarray, " row"]:
+    def kept(self, family: Family, group: str, start: int, stop: int) -> Bool[ndarray, " particle"]:
+        """Which rows the field map's `keep` leaves in."""
         settings = self.field_map.family(family)
         keep = settings.keep if settings else None
         if keep is None or keep.dataset not in self.container.datasets(group):
-            return np.ones(stop - start)
-        return (self._stored(group, keep.dataset, None, False, start, stop) > keep.above).astype(np.float64)
+            return np.ones(stop - start, dtype=bool)
+        return self._stored(group, keep.dataset, None, False, start, stop) > keep.above
 
     def _check_required(self, family: Family, group: str) -> None:
         for quantity in REQUIRED[family]:
             if quantity not in self.quantities(family, group):
                 raise ValueError(self.missing(family, quantity, _AGAIN))
 
-    def _column(
-        self, quantity: str, field: FieldSettings, group: str, datasets: tuple[str, ...], start: int, stop: int
+    def column(
+        self,
+        quantity: str,
+        field: FieldSettings,
+        group: str,
+        datasets: tuple[str, ...],
+        start: int,
+        stop: int,
+        checked: bool = True,
     ) -> ndarray:
+        """Rows of one quantity in its unit; raises ValueError for what cannot be read or, `checked`, is not finite."""
         vector = quantity in VECTORS and not field.stack
-        stored = [self._stored(group, name, field.columns, vector, start, stop) for name in datasets]
+        stored = [self._stored(group, name, field.columns, vector, start, stop, checked) for name in datasets]
         values = np.stack(stored, axis=1) if field.stack else stored[0]
+        if field.at_least is not None:
+            values = np.maximum(values, field.at_least)
         if field.divide_by is not None:
-            divisor = self._stored(group, field.divide_by, None, False, start, stop)
-            require(divisor > 0, divisor, f"{self.container.name}: {group}/{field.divide_by}", "values > 0", "")
-            values = values / divisor
+            divisor = self._stored(group, field.divide_by, None, False, start, stop, checked)
+            place = f"{self.container.name}: {group}/{field.divide_by}"
+            require((divisor > 0) | (not checked), divisor, place, "values > 0", "")
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                values = values / divisor
         if field.one_minus:
             values = 1.0 - values
-        return values * self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
+        factor = self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = values * factor
+        if checked:
+            self._check_range(quantity, values, factor, f"{self.container.name}: {group}/{' '.join(datasets)}")
+        return values
+
+    def _check_range(self, quantity: str, values: ndarray, factor: float, place: str) -> None:
+        """Raise ValueError where values are beyond any particle's, or positions far outside the periodic box."""
+        check_magnitudes(quantity, values, place)
+        if quantity == "position" and self.epoch.box_size is not None:
+            side = self.epoch.box_size * factor
+            remedy = "the file is damaged there, or its BoxSize is in another unit"
+            require(np.abs(values) <= 2 * side, values, place, f"positions in or near the box of {side:g} kpc", remedy)
 
     def _stored(
-        self, group: str, name: str, columns: tuple[int, ...] | None, vector: bool, start: int, stop: int
+        self,
+        group: str,
+        name: str,
+        columns: tuple[int, ...] | None,
+        vector: bool,
+        start: int,
+        stop: int,
+        checked: bool = True,
     ) -> ndarray:
         """Rows of a dataset as float64: (N, 3) for a vector, else (N,), chosen columns added up."""
         place = f"{self.container.name}: {group}/{name}"
         shape = self.container.shape(group, name)
         self._check_shape(place, shape, columns, vector)
         raw = self.container.read(group, name, start, stop)
-        try:
+        if raw.dtype.kind not in "fiu":
+            raise ValueError(f"{place}: expected numbers, got {raw.dtype}; is the file one of {self.field_map.title}?")
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is named below
             values = np.asarray(raw, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{place} cannot be read as numbers ({error}); is the download complete?") from error
-        require(
-            np.isfinite(values), values, place, "finite values", "leave these particles out or download the file again"
-        )
+        remedy = "leave these particles out or download the file again"
+        require(np.isfinite(values) | (not checked), values, place, "finite values", remedy)
         if columns is None or values.ndim == 1:
             return values
-        return values[:, list(columns)].sum(axis=1)
+        with np.errstate(over="ignore"):
+            return values[:, list(columns)].sum(axis=1)
 
     def _check_shape(self, place: str, shape: tuple[int, ...], columns: tuple[int, ...] | None, vector: bool) -> None:
         good, expected = shape[1:] == (), "(N,)"
@@ -252,7 +283,7 @@ class Snapshot:
                 f"{place}: expected shape {expected}, got {shape}; is the file one of {self.field_map.title}?"
             )
 
-    def _table_mass(self, family: Family, group: str) -> float:
+    def table_mass(self, family: Family, group: str) -> float:
         """Msun of each particle of a group by the Header's MassTable; 0 where there is none or it is not used."""
         settings = self.field_map.family(family)
         field = settings.fields.get("mass") if settings else None
@@ -265,19 +296,3 @@ class Snapshot:
             return 0.0
         conversion = find_conversion("mass", field, f"{group}/{field.dataset[0]}", self.container, self.field_map)
         return float(masses[index]) * conversion.factor(self.epoch)
-
-
-def row_count(table: Table) -> int:
-    """Number of rows of a table."""
-    return len(next(iter(table.values()), ()))
-
-
-def stacked(parts: list[Table]) -> Table:
-    """Tables one below the other; a column that one of them lacks is NaN there."""
-    if len(parts) == 1:
-        return parts[0]
-    columns = {name: values for part in parts for name, values in part.items()}
-    return {
-        name: np.concatenate([part.get(name, np.full((row_count(part), *values.shape[1:]), np.nan)) for part in parts])
-        for name, values in columns.items()
-    }

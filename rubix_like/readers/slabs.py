@@ -11,6 +11,7 @@ from rubix_like.progress import Report, silent
 from rubix_like.readers.ages import Populated, populate
 from rubix_like.readers.assembly import make_gas, make_stars
 from rubix_like.readers.frame import Frame
+from rubix_like.readers.gas import complete_gas
 from rubix_like.readers.particles import Snapshot, Table
 from rubix_like.readers.recipe import AgeRecipe
 from rubix_like.readers.selected import Selected
@@ -38,10 +39,16 @@ class ColumnReader:
         """The stars with ages and metallicities of the file or the recipe."""
         return populate(self.selected.snapshot, table, frame, self.ages)
 
-    def gas(self, start: int, stop: int, report: Report = silent) -> Table:
-        """Gas with velocities."""
+    def gas(self, start: int, stop: int, report: Report = silent) -> tuple[Table, tuple[str, ...]]:
+        """Gas with velocities and what other quantities tell, and notes on it."""
         table = self.selected.read("gas", start, stop, report=report)
-        return table | {"velocity": np.zeros_like(table["position"])} if self.velocities == "zero" else table
+        if self.velocities == "zero":
+            table |= {"velocity": np.zeros_like(table["position"])}
+        return complete_gas(table)
+
+    def n_gas(self) -> int:
+        """Number of selected gas particles; 0 where the file lacks quantities that gas needs."""
+        return 0 if self.lacking_of_gas() else self.selected.count("gas")
 
     def lacking_of_gas(self) -> list[str]:
         """Datasets that gas needs and the file has not."""
@@ -60,7 +67,8 @@ class ColumnReader:
         left_out = tuple(
             f"{number} {snapshot.others(family)} left out" for family, number in selected.left_out.items() if number
         )
-        zero = "velocities set to zero (galaxy.velocities: zero): the cube has no kinematics"
+        unused = "; those of the file are not used" if "velocity" in snapshot.available("stars") else ""
+        zero = f"velocities set to zero (galaxy.velocities: zero): the cube has no kinematics{unused}"
         lacking = self.lacking_of_gas()
         gas = (f"gas left out: the file has no {', '.join(lacking)}",) if lacking else ()
         return (*selected.notes, *left_out, *((zero,) if self.velocities == "zero" else ()), *gas)
@@ -85,16 +93,22 @@ class GalaxySlabs:
     @property
     def n_gas(self) -> int:
         """Number of selected gas particles; 0 where the file lacks quantities that gas needs."""
-        return 0 if self.columns.lacking_of_gas() else self.columns.selected.count("gas")
+        return self.columns.n_gas()
 
     def read_stars(self, start: int, stop: int) -> Stars:
-        """The stars `start` to `stop` (exclusive) of the selected ones; nothing outside them is read."""
+        """The stars `start` to `stop` (exclusive) of the selected ones; nothing outside them is read.
+
+        Smoothing lengths that only some stars of the file have are left out.
+        """
+        snapshot = self.columns.selected.snapshot
         table = self.columns.stars(start, stop)
+        if not all("smoothing_length" in snapshot.quantities("stars", group) for group in snapshot.groups("stars")):
+            table.pop("smoothing_length", None)
         return make_stars(self.columns.populated(table, self.frame).table, self.frame)
 
     def read_gas(self, start: int, stop: int) -> Gas | None:
         """The gas particles `start` to `stop` (exclusive) of the selected ones; None where the galaxy has none."""
-        return make_gas(self.columns.gas(start, stop), self.frame) if self.n_gas else None
+        return make_gas(self.columns.gas(start, stop)[0], self.frame) if self.n_gas else None
 
 
 def no_stars(snapshot: Snapshot, found: str) -> str:

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field
+
+from rubix_like.config.quantities import Integer
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.progress import Report, silent
 from rubix_like.readers.ages import SOURCES, Populated
@@ -13,6 +16,7 @@ from rubix_like.readers.field_map import load_field_map
 from rubix_like.readers.frame import Frame, Vector, find_frame
 from rubix_like.readers.joined import check_parts, count_notes
 from rubix_like.readers.membership import find_entry
+from rubix_like.readers.neighbours import NEIGHBOURS, SmoothingChoice
 from rubix_like.readers.particles import Snapshot, Table
 from rubix_like.readers.recipe import Ages
 from rubix_like.readers.recognise import check_named, recognise
@@ -29,9 +33,13 @@ class SnapshotReader(AbstractSelection):
     """Snapshots and cut-outs of simulations (field maps), recognised from the file."""
 
     velocities: Literal["file", "zero"] = "file"
-    """'zero' for files without velocities: all particles are at rest."""
+    """'zero' for files without velocities: all particles, stars and gas, are at rest."""
     ages: Ages = None
     """'recipe', or a section that states it, for stars of which the file has no ages or metallicities; null: file."""
+    smoothing_length: SmoothingChoice = "auto"
+    """Of stars, for engine.deposit smoothed: the file's, by their neighbours, or auto: the file's where usable."""
+    neighbours: Annotated[Integer, Field(ge=1)] = NEIGHBOURS
+    """How many other stars are within a smoothing length by neighbours."""
 
     @contextmanager
     def open(self) -> Iterator[Snapshot]:
@@ -68,7 +76,7 @@ class SnapshotReader(AbstractSelection):
             table = columns.stars(0, selected.count("stars"), [name for name in wanted if name in known], report)
             frame, notes = _find_frame(table, selected)
             populated = columns.populated(table, frame) if self.ages else Populated(table)
-            yield GalaxySlabs(columns, frame, self._info(columns, frame, populated, notes))
+            yield GalaxySlabs(columns, frame, self._info(columns, frame, populated, (*notes, *populated.notes)))
 
     def load(self, report: Report = silent) -> tuple[Galaxy, GalaxyInfo]:
         """Read the file; raises FileNotFoundError, OSError or ValueError with place, expectation and remedy."""
@@ -77,9 +85,12 @@ class SnapshotReader(AbstractSelection):
             table = columns.stars(0, selected.count("stars"), report=report)
             frame, notes = _find_frame(table, selected)
             populated = columns.populated(table, frame)
-            slabs = GalaxySlabs(columns, frame, self._info(columns, frame, populated, notes))
-            gas = make_gas(columns.gas(0, slabs.n_gas, report), frame) if slabs.n_gas else None
-            return Galaxy(stars=make_stars(populated.table, frame), gas=gas), slabs.info
+            gas, gas_notes = None, ()
+            if (n_gas := columns.n_gas()) > 0:
+                gas_table, gas_notes = columns.gas(0, n_gas, report)
+                gas = make_gas(gas_table, frame)
+            info = self._info(columns, frame, populated, (*notes, *populated.notes, *gas_notes))
+            return Galaxy(stars=make_stars(populated.table, frame), gas=gas), info
 
     def _info(self, columns: ColumnReader, frame: Frame, populated: Populated, notes: tuple[str, ...]) -> GalaxyInfo:
         """What is known of the galaxy beside its particles."""
@@ -96,14 +107,14 @@ class SnapshotReader(AbstractSelection):
             cosmology=epoch.cosmology_text,
             universe_age=epoch.universe_age,
             n_stars=selected.count("stars"),
-            n_gas=0 if columns.lacking_of_gas() else selected.count("gas"),
+            n_gas=columns.n_gas(),
             center=_triple(frame.wrapped_center),
             bulk_velocity=_triple(frame.velocity),
             initial_mass="file" if born else "missing",
             ages=populated.ages,
             metallicities=populated.metallicities,
             velocities=self.velocities,
-            notes=(*count_notes(snapshot.container), *columns.notes(), *notes, *populated.notes),
+            notes=(*count_notes(snapshot.container), *columns.notes(), *notes),
         )
 
 
