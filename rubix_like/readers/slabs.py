@@ -46,6 +46,16 @@ class ColumnReader:
             table |= {"velocity": np.zeros_like(table["position"])}
         return complete_gas(table)
 
+    def gas_quantities(self) -> frozenset[str]:
+        """The columns that gas has in all groups, from the first selected particle of each."""
+        selected, snapshot = self.selected, self.selected.snapshot
+        rows, found = selected.rows["gas"], []
+        for _, first, _, n_rows in snapshot.stretches("gas", 0, snapshot.count("gas")):
+            place = rows.within(0, first).count
+            if self.n_gas() and rows.within(first, first + n_rows).count:
+                found.append(set(self.gas(place, place + 1)[0]))
+        return frozenset(set.intersection(*found)) if found else frozenset()
+
     def n_gas(self) -> int:
         """Number of selected gas particles; 0 where the file lacks quantities that gas needs."""
         return 0 if self.lacking_of_gas() else self.selected.count("gas")
@@ -84,6 +94,7 @@ class GalaxySlabs:
     columns: ColumnReader
     frame: Frame
     info: GalaxyInfo
+    gas_quantities: frozenset[str] = frozenset()
 
     @property
     def n_stars(self) -> int:
@@ -108,7 +119,11 @@ class GalaxySlabs:
 
     def read_gas(self, start: int, stop: int) -> Gas | None:
         """The gas particles `start` to `stop` (exclusive) of the selected ones; None where the galaxy has none."""
-        return make_gas(self.columns.gas(start, stop)[0], self.frame) if self.n_gas else None
+        if not self.n_gas:
+            return None
+        table, _ = self.columns.gas(start, stop)
+        missing = np.full(len(table["mass"]), np.nan)
+        return make_gas({name: table.get(name, missing) for name in sorted(self.gas_quantities)}, self.frame)
 
 
 def no_stars(snapshot: Snapshot, found: str) -> str:

@@ -76,7 +76,8 @@ class SnapshotReader(AbstractSelection):
             table = columns.stars(0, selected.count("stars"), [name for name in wanted if name in known], report)
             frame, notes = _find_frame(table, selected)
             populated = columns.populated(table, frame) if self.ages else Populated(table)
-            yield GalaxySlabs(columns, frame, self._info(columns, frame, populated, (*notes, *populated.notes)))
+            info = self._info(columns, frame, populated, (*notes, *populated.notes))
+            yield GalaxySlabs(columns, frame, info, columns.gas_quantities())
 
     def load(self, report: Report = silent) -> tuple[Galaxy, GalaxyInfo]:
         """Read the file; raises FileNotFoundError, OSError or ValueError with place, expectation and remedy."""
