@@ -50,6 +50,7 @@ REQUIRED: dict[Family, tuple[str, ...]] = {"stars": ("position", "mass"), "gas":
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
 Integers = Annotated[tuple[Integer, ...], BeforeValidator(as_tuple)]
+Kinds = Annotated[tuple[Literal["hdf5", "gadget-binary", "table", "pynbody"], ...], BeforeValidator(as_tuple)]
 
 
 class FieldSettings(AbstractSettings):
@@ -182,8 +183,8 @@ class FieldMap(AbstractSettings):
     """The simulation's name for people."""
     source: str
     """Where units and names were published."""
-    container: Literal["hdf5", "gadget-binary", "table", "pynbody"] = "hdf5"
-    """Kind of file."""
+    container: Kinds = ("hdf5",)
+    """Kinds of file that have these groups and datasets, one or several."""
     recognise: tuple[RecogniseSettings, ...] = ()
     """Ways to recognise it, of which one must hold; none: only by name."""
     over: tuple[str, ...] = ()

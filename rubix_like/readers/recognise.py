@@ -30,10 +30,10 @@ def recognise(container: AbstractContainer, kind: str = "hdf5") -> FieldMap:
 
 def check_named(field_map: FieldMap, container: AbstractContainer, kind: str) -> None:
     """Raise ConfigError where a named simulation cannot be that of the file, saying which one fits."""
-    if field_map.container != kind:
+    if kind not in field_map.container:
         raise ConfigError(
             f"galaxy.reader: expected a field map for files of kind {kind}, as '{container.name}' is, got "
-            f"'{field_map.name}' for {field_map.container}; leave galaxy.reader out to have the file recognised"
+            f"'{field_map.name}' for {' or '.join(field_map.container)}; leave galaxy.reader out to have the file recognised"
         )
     groups = container.groups()
     wanted = [group for family in (field_map.stars, field_map.gas) if family for group in family.groups]
@@ -48,7 +48,7 @@ def check_named(field_map: FieldMap, container: AbstractContainer, kind: str) ->
 
 def fits(field_map: FieldMap, container: AbstractContainer, kind: str) -> bool:
     """Whether a field map is for this kind of file and one of its ways to recognise it holds."""
-    return field_map.container == kind and any(_holds(way, container) for way in field_map.recognise)
+    return kind in field_map.container and any(_holds(way, container) for way in field_map.recognise)
 
 
 def _holds(way: RecogniseSettings, container: AbstractContainer) -> bool:
