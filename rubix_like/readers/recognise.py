@@ -31,9 +31,10 @@ def recognise(container: AbstractContainer, kind: str = "hdf5") -> FieldMap:
 def check_named(field_map: FieldMap, container: AbstractContainer, kind: str) -> None:
     """Raise ConfigError where a named simulation cannot be that of the file, saying which one fits."""
     if kind not in field_map.container:
+        kinds = " or ".join(field_map.container)
         raise ConfigError(
             f"galaxy.reader: expected a field map for files of kind {kind}, as '{container.name}' is, got "
-            f"'{field_map.name}' for {' or '.join(field_map.container)}; leave galaxy.reader out to have the file recognised"
+            f"'{field_map.name}' for {kinds}; leave galaxy.reader out to have the file recognised"
         )
     groups = container.groups()
     wanted = [group for family in (field_map.stars, field_map.gas) if family for group in family.groups]
