@@ -82,13 +82,7 @@ class FieldSettings(AbstractSettings):
     @field_validator("unit")
     @classmethod
     def _check_unit(cls, value: str) -> str:
-        try:
-            units.Unit(value)
-        except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"expected a unit that astropy knows, such as 'kpc' or '1e10 Msun', got '{value}'"
-            ) from error
-        return value
+        return check_unit(value)
 
     @model_validator(mode="after")
     def _check_dataset(self) -> "FieldSettings":
@@ -236,6 +230,15 @@ def _locate(name: str, place: str) -> Path:
 
 def _plugins() -> dict:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def check_unit(text: str) -> str:
+    """The unit as given; raises ValueError where astropy does not know it."""
+    try:
+        units.Unit(text)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"expected a unit that astropy knows, such as 'kpc' or '1e10 Msun', got '{text}'") from error
+    return text
 
 
 def _check_physical_type(name: str, unit: str) -> None:
