@@ -42,14 +42,14 @@ def read_epoch(container: AbstractContainer, field_map: FieldMap) -> Epoch:
     """The epoch in the header of a file; raises ValueError where something is missing or impossible."""
     header = field_map.header
     simulation = next((text for place in header.simulation if (text := as_text(_stored(container, place)))), "")
-    box = _number(container, header.box_size)
+    box = first_number(container, header.box_size)
     box_size = box if box is not None and box > 0 else None
     if not _expands(container, field_map):
-        h = _number(container, header.h) or 1.0
+        h = first_number(container, header.h) or 1.0
         return Epoch(
             1.0,
             h,
-            _number(container, header.scale_factor) or 0.0,
+            first_number(container, header.time) or 0.0,
             box_size,
             None,
             "none (a run without expansion)",
@@ -57,7 +57,7 @@ def read_epoch(container: AbstractContainer, field_map: FieldMap) -> Epoch:
         )
     scale_factor = _scale_factor(container, field_map)
     h, omega_m = _needed(container, header.h), _needed(container, header.omega_m)
-    omega_l = _number(container, header.omega_l) if header.flat else _needed(container, header.omega_l)
+    omega_l = first_number(container, header.omega_l) if header.flat else _needed(container, header.omega_l)
     omega_l = 1.0 - omega_m if omega_l is None else omega_l
     text = f"H0={100 * h:g}, Omega_m={omega_m:g}, Omega_Lambda={omega_l:g} (snapshot)"
     cosmology = snapshot_cosmology(h, omega_m, omega_l)
@@ -69,8 +69,11 @@ def _expands(container: AbstractContainer, field_map: FieldMap) -> bool:
     if field_map.expansion != "auto":
         return field_map.expansion == "always"
     header = field_map.header
-    omega_m, time = _number(container, header.omega_m), _number(container, header.scale_factor)
-    redshift = _number(container, header.redshift)
+    stated = first_number(container, header.cosmological)
+    if stated is not None:
+        return stated > 0
+    omega_m, time = first_number(container, header.omega_m), first_number(container, header.scale_factor)
+    redshift = first_number(container, header.redshift)
     if not omega_m or time is None or redshift is None:
         return bool(omega_m)
     return abs(time * (1.0 + redshift) - 1.0) < _SAME_TIME
@@ -79,8 +82,8 @@ def _expands(container: AbstractContainer, field_map: FieldMap) -> bool:
 def _scale_factor(container: AbstractContainer, field_map: FieldMap) -> float:
     """The scale factor, or 1 / (1 + redshift) where it is missing."""
     header = field_map.header
-    redshift = _number(container, header.redshift)
-    stored = _number(container, header.scale_factor)
+    redshift = first_number(container, header.redshift)
+    stored = first_number(container, header.scale_factor)
     if stored is None and (redshift is None or redshift <= -1):
         stored = _needed(container, header.scale_factor)
     scale_factor = 1.0 / (1.0 + (redshift or 0.0)) if stored is None else stored
@@ -99,7 +102,7 @@ def _scale_factor(container: AbstractContainer, field_map: FieldMap) -> float:
 
 
 def _needed(container: AbstractContainer, places: tuple[str, ...]) -> float:
-    number = _number(container, places)
+    number = first_number(container, places)
     if number is not None:
         return number
     group, name = _group(places[0]), _name(places[0])
@@ -115,7 +118,7 @@ def _needed(container: AbstractContainer, places: tuple[str, ...]) -> float:
     )
 
 
-def _number(container: AbstractContainer, places: tuple[str, ...]) -> float | None:
+def first_number(container: AbstractContainer, places: tuple[str, ...]) -> float | None:
     """The first of several attributes that is a number."""
     return next((number for place in places if (number := as_number(_stored(container, place))) is not None), None)
 

@@ -1,7 +1,7 @@
 """Field maps: where a simulation's files keep each quantity, in which unit, with which powers of a and h."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Literal
@@ -76,8 +76,26 @@ class FieldSettings(AbstractSettings):
     """Whether a missing dataset is replaced by the Header's MassTable entry of the group's particle type."""
     trust: Literal["file", "map"] = "file"
     """Whether unit and powers in the dataset's own attributes, where it has them, go before those stated here."""
+    times: Number = 1.0
+    """Pure number beside the unit, also where the file states the unit (radius of the kernel over its stored width)."""
+    otherwise: "FieldSettings | None" = None
+    """Where the file keeps the quantity if it has nothing of the above."""
     note: str = ""
     """What users should know; printed by `inspect` and in the documentation."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All datasets that the quantity may be in."""
+        return (*self.dataset, *self.stack, *(self.otherwise.names if self.otherwise else ()))
+
+    def find(self, present: Collection[str]) -> tuple["FieldSettings", tuple[str, ...]] | None:
+        """The settings that hold, and the datasets to read, for a group that has the datasets `present`."""
+        if self.stack and all(name in present for name in self.stack):
+            return self, self.stack
+        name = next((name for name in self.dataset if name in present), None)
+        if name is not None:
+            return self, (name,)
+        return self.otherwise.find(present) if self.otherwise else None
 
     @field_validator("unit")
     @classmethod
@@ -106,6 +124,8 @@ class FamilySettings(AbstractSettings):
     """Stars or gas: the groups that hold them and their quantities."""
 
     groups: Texts
+    isolated_groups: Texts = ()
+    """Groups of more of them in runs without expansion (disc and bulge stars of the initial conditions)."""
     keep: KeepSettings | None = None
     fields: dict[str, FieldSettings]
 
@@ -115,13 +135,17 @@ class FamilySettings(AbstractSettings):
         for name, field in value.items():
             if name not in QUANTITIES:
                 raise ValueError(f"unknown quantity '{name}'{suggest(name, QUANTITIES)}")
-            _check_physical_type(name, field.unit)
+            _check_physical_type(name, field)
         return value
 
 
 class HeaderSettings(AbstractSettings):
     """Where the file keeps what holds for all particles: attributes as Group/Name, the first that is there."""
 
+    cosmological: Texts = ("Header/ComovingIntegrationOn", "Parameters/ComovingIntegrationOn")
+    """1 for a cosmological run, 0 for one without expansion: goes before the guess of `expansion: auto`."""
+    time: Texts = ("Header/Time",)
+    """Time of a snapshot without expansion, in the unit of the stars' birth times."""
     scale_factor: Texts = ("Header/Time",)
     redshift: Texts = ("Header/Redshift",)
     h: Texts = ("Header/HubbleParam",)
@@ -131,6 +155,14 @@ class HeaderSettings(AbstractSettings):
     """In the unit, and with the powers, of the stars' position."""
     flat: bool = False
     """Whether Omega_Lambda = 1 - Omega_m where it is missing."""
+    unit_length: Texts = ("Header/UnitLength_in_cm", "Header/UnitLength_In_CGS", "Parameters/UnitLength_in_cm")
+    """The run's own units in CGS: where stated they go before the field map's, as a dataset's own attributes do."""
+    unit_mass: Texts = ("Header/UnitMass_in_g", "Header/UnitMass_In_CGS", "Parameters/UnitMass_in_g")
+    unit_velocity: Texts = (
+        "Header/UnitVelocity_in_cm_per_s",
+        "Header/UnitVelocity_In_CGS",
+        "Parameters/UnitVelocity_in_cm_per_s",
+    )
     simulation: Texts = ()
     """The name of the run, for the output."""
     mass_table: str = "Header/MassTable"
@@ -139,7 +171,8 @@ class HeaderSettings(AbstractSettings):
 class AttributeSettings(AbstractSettings):
     """Attributes in which a dataset states its own unit: value = stored x cgs x a^a x h^h."""
 
-    cgs: str
+    cgs: Texts
+    """Of several names the first that the dataset has."""
     a: str
     h: str
 
@@ -241,7 +274,9 @@ def check_unit(text: str) -> str:
     return text
 
 
-def _check_physical_type(name: str, unit: str) -> None:
+def _check_physical_type(name: str, field: FieldSettings) -> None:
     expected = units.Unit(QUANTITIES[name])
-    if not units.Unit(unit).is_equivalent(expected):
-        raise ValueError(f"{name}: expected a unit of {expected or 'a pure number'}, got '{unit}'")
+    if not units.Unit(field.unit).is_equivalent(expected):
+        raise ValueError(f"{name}: expected a unit of {expected or 'a pure number'}, got '{field.unit}'")
+    if field.otherwise:
+        _check_physical_type(name, field.otherwise)

@@ -37,7 +37,8 @@ class Snapshot:
         settings = self.field_map.family(family)
         if settings is None:
             return {}
-        found = {group: self._rows(settings, group) for group in settings.groups if self.container.datasets(group)}
+        named = (*settings.groups, *(settings.isolated_groups if self.epoch.cosmology is None else ()))
+        found = {group: self._rows(settings, group) for group in named if self.container.datasets(group)}
         return {group: n_rows for group, n_rows in found.items() if n_rows}
 
     def count(self, family: Family) -> int:
@@ -48,14 +49,8 @@ class Snapshot:
         """By quantity: the field and the datasets it is read from, for what `group` has of it."""
         settings = self.field_map.family(family)
         present = set(self.container.datasets(group))
-        found = {}
-        for quantity, field in (settings.fields if settings else {}).items():
-            if field.stack and present.issuperset(field.stack):
-                found[quantity] = (field, field.stack)
-            names = [name for name in field.dataset if name in present]
-            if names:
-                found[quantity] = (field, (names[0],))
-        return found
+        found = {name: field.find(present) for name, field in (settings.fields if settings else {}).items()}
+        return {quantity: place for quantity, place in found.items() if place is not None}
 
     @property
     def length(self) -> float:
@@ -81,7 +76,7 @@ class Snapshot:
         """Where a quantity would be: `group/dataset`."""
         settings = self.field_map.family(family)
         field = settings.fields.get(quantity) if settings else None
-        return f"{group}/{' or '.join(field.dataset or field.stack) if field else quantity}"
+        return f"{group}/{' or '.join(field.names) if field else quantity}"
 
     def others(self, family: Family) -> str:
         """What the particles are that the field map leaves out, and by which rule."""
@@ -124,7 +119,7 @@ class Snapshot:
     def _rows(self, settings: FamilySettings, group: str) -> int:
         """Rows of the group; all the datasets that are read must have as many."""
         present = self.container.datasets(group)
-        named = [name for field in settings.fields.values() for name in (*field.dataset, *field.stack)]
+        named = [name for field in settings.fields.values() for name in field.names]
         counts = {name: self.container.shape(group, name)[:1] for name in dict.fromkeys(named) if name in present}
         if len(set(counts.values())) > 1:
             text = ", ".join(f"{name} {count[0] if count else 'a single number'}" for name, count in counts.items())
