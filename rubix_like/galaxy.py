@@ -101,8 +101,9 @@ class GalaxyInfo(eqx.Module):
 
     `redshift` is the snapshot's own (None when it has none), `universe_age` in yr at that redshift (upper limit of the
     stars' ages; None: not checked). `initial_mass` says where the birth masses come from: "file", "missing" (then the
-    galaxy holds the current mass there until `load_galaxy` fills it in) or a sentence. `notes` are sentences for the
-    run's summary; `center` (kpc in the file's frame) and `bulk_velocity` (km/s) are what the reader took off.
+    galaxy holds the current mass there until `load_galaxy` fills it in) or a sentence; `ages`, `metallicities` and
+    `velocities` say it of those. `notes` are sentences for the run's summary; `center` (kpc in the file's frame) and
+    `bulk_velocity` (km/s) are what the reader took off.
     """
 
     name: str
@@ -117,4 +118,7 @@ class GalaxyInfo(eqx.Module):
     center: tuple[float, float, float] | None = None
     bulk_velocity: tuple[float, float, float] | None = None
     initial_mass: str = "file"
+    ages: str = "file"
+    metallicities: str = "file"
+    velocities: str = "file"
     notes: tuple[str, ...] = ()

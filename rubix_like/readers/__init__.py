@@ -15,8 +15,9 @@ from rubix_like.config.models import Reader
 from rubix_like.config.yaml_files import SUFFIXES
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.readers.field_map import field_map_names
+from rubix_like.readers.field_map import KIND, field_map_names
 from rubix_like.registry import Registry
+from rubix_like.resources import resource_names
 from rubix_like.ssp.library import SSPLibrary, load_ssp
 from rubix_like.validation import validate
 
@@ -30,6 +31,7 @@ READERS = Registry(
         "synthetic": "rubix_like.readers.synthetic:SyntheticReader",
         "auto": "rubix_like.readers.snapshot:SnapshotReader",
     },
+    needs=("model_validate", "load"),
 )
 """A reader is a frozen settings model of the keys under `galaxy:`, with `load() -> (Galaxy, GalaxyInfo)`."""
 
@@ -37,9 +39,10 @@ READERS = Registry(
 def find_reader(name: str) -> Any:
     """The class behind `galaxy.reader`: a registered reader, or the one of snapshots for a simulation's field map.
 
-    A field map is named, or given as the path of a .yaml file. Raises ConfigError with the nearest known name.
+    A field map is named, or given as the path of a .yaml file; the name of a packaged one cannot be taken over.
+    Raises ConfigError with the nearest known name.
     """
-    if name in READERS.names():
+    if name in READERS.names() and (name in READERS.builtin or name not in resource_names(KIND)):
         return READERS.find(name)
     if name in field_map_names() or Path(name).suffix in SUFFIXES:
         return READERS.find("auto")
@@ -48,7 +51,7 @@ def find_reader(name: str) -> Any:
 
 def reader_names() -> tuple[str, ...]:
     """What `galaxy.reader` can be: the registered readers, then the simulations with a field map."""
-    return READERS.names() + field_map_names()
+    return tuple(dict.fromkeys((*READERS.names(), *field_map_names())))
 
 
 def load(config: ConfigSource) -> tuple[Galaxy, GalaxyInfo]:

@@ -1,8 +1,8 @@
 """Field maps: where a simulation's files keep each quantity, in which unit, with which powers of a and h."""
 
+import os
 import re
 from collections.abc import Collection, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,6 +14,7 @@ from rubix_like.config.quantities import Integer, Number, as_tuple
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES, find_file, read_section
 from rubix_like.errors import ConfigError, suggest
+from rubix_like.registry import load_plug_in, plug_in_names, plug_in_place
 from rubix_like.resources import resource, resource_names
 
 KIND = "simulations"
@@ -233,13 +234,13 @@ class FieldMap(AbstractSettings):
 def field_map_names() -> tuple[str, ...]:
     """Names of the packaged field maps, then of those from entry points."""
     packaged = resource_names(KIND)
-    return packaged + tuple(name for name in _plugins() if name not in packaged)
+    return packaged + tuple(name for name in plug_in_names(GROUP) if name not in packaged)
 
 
 def load_field_map(name: str, place: str = "galaxy.reader") -> FieldMap:
     """The field map of a name (packaged or from an entry point) or in a .yaml file; raises ConfigError."""
     path = _locate(name, place)
-    return parse_field_map(read_section(path) | {"name": path.stem if name in field_map_names() else name}, str(path))
+    return parse_field_map(read_section(path) | {"name": name}, str(path))
 
 
 def parse_field_map(section: Mapping[str, object], place: str) -> FieldMap:
@@ -253,16 +254,19 @@ def parse_field_map(section: Mapping[str, object], place: str) -> FieldMap:
 def _locate(name: str, place: str) -> Path:
     if name in resource_names(KIND):
         return resource(KIND, name)
-    plugins = _plugins()
-    if name in plugins:
-        return Path(plugins[name].load())
+    if name in plug_in_names(GROUP):
+        return _plug_in_path(name)
     if Path(name).suffix in SUFFIXES:
         return find_file(KIND, name)
     raise ConfigError(f"{place}: unknown simulation '{name}'{suggest(name, field_map_names())}")
 
 
-def _plugins() -> dict:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+def _plug_in_path(name: str) -> Path:
+    path = load_plug_in("field map", GROUP, name)
+    if not isinstance(path, str | os.PathLike):
+        place = plug_in_place("field map", GROUP, name)
+        raise ConfigError(f"{place}: expected the path of a YAML file, got {path!r}")
+    return Path(path)
 
 
 def check_unit(text: str) -> str:

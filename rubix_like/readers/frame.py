@@ -23,7 +23,11 @@ class Frame:
 
     def apply(self, table: Table) -> tuple[Vectors, Vectors]:
         """Positions (kpc; nearest periodic images) and velocities (km/s) relative to the galaxy."""
-        return unwrap(table["position"], self.center, self.box_size), table["velocity"] - self.velocity
+        return self.offset(table["position"]), table["velocity"] - self.velocity
+
+    def offset(self, position: Vectors) -> Vectors:
+        """Nearest periodic images relative to the galaxy's centre, in kpc."""
+        return unwrap(position, self.center, self.box_size)
 
     @property
     def wrapped_center(self) -> Vector:

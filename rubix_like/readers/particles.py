@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.readers.container import AbstractContainer
@@ -70,7 +70,7 @@ class Snapshot:
     def quantities(self, family: Family, group: str) -> tuple[str, ...]:
         """What `group` has, the mass of the Header's MassTable included."""
         found = tuple(self.places(family, group))
-        return found if "mass" in found or not self._table_mass(family, group) else (*found, "mass")
+        return found if "mass" in found or not self.table_mass(family, group) else (*found, "mass")
 
     def field_name(self, family: Family, quantity: str, group: str) -> str:
         """Where a quantity would be: `group/dataset`."""
@@ -105,8 +105,9 @@ class Snapshot:
     def read(self, family: Family, start: int, stop: int) -> Table:
         """The rows `start` to `stop` of stars or gas, those left out by the field map's `keep` included as `kept` = 0.
 
-        Columns are what any of the family's groups has; a group without one of them has NaN there. Raises ValueError
-        with file, dataset and row for what is missing, of another shape, unreadable or infinite.
+        Columns are what any of the family's groups has; a group without one of them has NaN there; `row` counts through
+        the family's groups. Raises ValueError with file, dataset and row for what is missing, of another shape,
+        unreadable or infinite.
         """
         parts, first = [], 0
         for group, n_rows in self.groups(family).items():
@@ -114,7 +115,8 @@ class Snapshot:
             if begin < end:
                 parts.append(self._read_group(family, group, begin, end))
             first += n_rows
-        return stacked(parts)
+        table = stacked(parts)
+        return table | {"row": start + np.arange(len(table.get("mass", ())), dtype=np.float64)}
 
     def _rows(self, settings: FamilySettings, group: str) -> int:
         """Rows of the group; all the datasets that are read must have as many."""
@@ -134,43 +136,60 @@ class Snapshot:
         places = self.places(family, group)
         self._check_required(family, group)
         table = {
-            quantity: self._column(quantity, field, group, datasets, start, stop)
+            quantity: self.column(quantity, field, group, datasets, start, stop)
             for quantity, (field, datasets) in places.items()
         }
-        settings = self.field_map.family(family)
         if "mass" not in table:
-            table["mass"] = np.full(stop - start, self._table_mass(family, group))
-        table["kept"] = np.ones(stop - start)
-        if (
-            settings is not None
-            and settings.keep is not None
-            and settings.keep.dataset in self.container.datasets(group)
-        ):
-            stored = self._stored(group, settings.keep.dataset, None, False, start, stop)
-            table["kept"] = (stored > settings.keep.above).astype(np.float64)
+            table["mass"] = np.full(stop - start, self.table_mass(family, group))
+        table["kept"] = self.kept(family, group, start, stop).astype(np.float64)
         return table
+
+    def kept(self, family: Family, group: str, start: int, stop: int) -> Bool[ndarray, " particle"]:
+        """Which rows the field map's `keep` leaves in."""
+        settings = self.field_map.family(family)
+        keep = settings.keep if settings else None
+        if keep is None or keep.dataset not in self.container.datasets(group):
+            return np.ones(stop - start, dtype=bool)
+        return self._stored(group, keep.dataset, None, False, start, stop) > keep.above
 
     def _check_required(self, family: Family, group: str) -> None:
         for quantity in REQUIRED[family]:
             if quantity not in self.quantities(family, group):
                 raise ValueError(self.missing(family, quantity, _AGAIN))
 
-    def _column(
-        self, quantity: str, field: FieldSettings, group: str, datasets: tuple[str, ...], start: int, stop: int
+    def column(
+        self,
+        quantity: str,
+        field: FieldSettings,
+        group: str,
+        datasets: tuple[str, ...],
+        start: int,
+        stop: int,
+        checked: bool = True,
     ) -> ndarray:
+        """Rows of one quantity in its unit; raises ValueError where they cannot be read or, if `checked`, not finite."""
         vector = quantity in VECTORS and not field.stack
-        stored = [self._stored(group, name, field.columns, vector, start, stop) for name in datasets]
+        stored = [self._stored(group, name, field.columns, vector, start, stop, checked) for name in datasets]
         values = np.stack(stored, axis=1) if field.stack else stored[0]
         if field.divide_by is not None:
-            divisor = self._stored(group, field.divide_by, None, False, start, stop)
-            require(divisor > 0, divisor, f"{self.container.name}: {group}/{field.divide_by}", "values > 0", "")
-            values = values / divisor
+            divisor = self._stored(group, field.divide_by, None, False, start, stop, checked)
+            place = f"{self.container.name}: {group}/{field.divide_by}"
+            require((divisor > 0) | (not checked), divisor, place, "values > 0", "")
+            with np.errstate(divide="ignore", invalid="ignore"):
+                values = values / divisor
         if field.one_minus:
             values = 1.0 - values
         return values * self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
 
     def _stored(
-        self, group: str, name: str, columns: tuple[int, ...] | None, vector: bool, start: int, stop: int
+        self,
+        group: str,
+        name: str,
+        columns: tuple[int, ...] | None,
+        vector: bool,
+        start: int,
+        stop: int,
+        checked: bool = True,
     ) -> ndarray:
         """Rows of a dataset as float64: (N, 3) for a vector, else (N,), chosen columns added up."""
         place = f"{self.container.name}: {group}/{name}"
@@ -181,9 +200,8 @@ class Snapshot:
             values = np.asarray(raw, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{place} cannot be read as numbers ({error}); is the download complete?") from error
-        require(
-            np.isfinite(values), values, place, "finite values", "leave these particles out or download the file again"
-        )
+        remedy = "leave these particles out or download the file again"
+        require(np.isfinite(values) | (not checked), values, place, "finite values", remedy)
         if columns is None or values.ndim == 1:
             return values
         return values[:, list(columns)].sum(axis=1)
@@ -203,7 +221,7 @@ class Snapshot:
                 f"{place}: expected shape {expected}, got {shape}; is the file one of {self.field_map.title}?"
             )
 
-    def _table_mass(self, family: Family, group: str) -> float:
+    def table_mass(self, family: Family, group: str) -> float:
         """Msun of each particle of a group by the Header's MassTable; 0 where there is none or it is not used."""
         settings = self.field_map.family(family)
         field = settings.fields.get("mass") if settings else None

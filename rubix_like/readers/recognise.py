@@ -52,6 +52,20 @@ def fits(field_map: FieldMap, container: AbstractContainer, kind: str) -> bool:
     return kind in field_map.container and any(_holds(way, container) for way in field_map.recognise)
 
 
+def conditions(field_map: FieldMap, container: AbstractContainer, kind: str) -> tuple[str, ...]:
+    """What a file is recognised by, in words: the first way of the field map that holds; empty where none does."""
+    if field_map.container != kind:
+        return ()
+    way = next((way for way in field_map.recognise if _holds(way, container)), None)
+    return () if way is None else way_words(way)
+
+
+def way_words(way: RecogniseSettings) -> tuple[str, ...]:
+    """The conditions of a way in words."""
+    matches = [f"has {place} that matches '{pattern}'" for place, pattern in way.matches.items()]
+    return (*(f"has {place}" for place in way.has), *(f"has no {place}" for place in way.lacks), *matches)
+
+
 def _holds(way: RecogniseSettings, container: AbstractContainer) -> bool:
     return (
         all(_is_there(place, container) for place in way.has)

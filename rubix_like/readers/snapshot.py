@@ -10,13 +10,14 @@ import numpy as np
 from rubix_like.config.quantities import Number
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas
-from rubix_like.readers.ages import SOURCES, log_ages
+from rubix_like.readers.ages import populate
 from rubix_like.readers.assembly import make_gas, make_stars
 from rubix_like.readers.epoch import read_epoch
 from rubix_like.readers.field_map import Family, load_field_map
 from rubix_like.readers.frame import Frame, Vector, find_frame
 from rubix_like.readers.opening import open_container
 from rubix_like.readers.particles import Snapshot, Table, stacked
+from rubix_like.readers.recipe import Ages
 from rubix_like.readers.recognise import check_named, recognise
 
 AUTO = "auto"
@@ -35,6 +36,8 @@ class SnapshotReader(AbstractSettings):
     """In the file's own unit of length (as a catalogue gives it); null: found by the shrinking sphere."""
     velocities: Literal["file", "zero"] = "file"
     """'zero' for files without velocities: all particles are at rest."""
+    ages: Ages = None
+    """'recipe', or a section that states it, for stars of which the file has no ages or metallicities; null: file."""
 
     @contextmanager
     def open(self) -> Iterator[Snapshot]:
@@ -54,7 +57,8 @@ class SnapshotReader(AbstractSettings):
             center = None if self.center is None else np.array(self.center) * snapshot.length
             frame, frame_notes = find_frame(table, center, snapshot.box_size)
             gas, gas_notes = self._read_gas(snapshot, frame)
-        galaxy = Galaxy(stars=make_stars(table, frame), gas=gas)
+            populated = populate(snapshot, table, frame, self.ages)
+        galaxy = Galaxy(stars=make_stars(populated.table, frame), gas=gas)
         epoch = snapshot.epoch
         return galaxy, GalaxyInfo(
             name=self.path.stem,
@@ -69,25 +73,22 @@ class SnapshotReader(AbstractSettings):
             center=_triple(frame.wrapped_center),
             bulk_velocity=_triple(frame.velocity),
             initial_mass="file" if "initial_mass" in table else "missing",
-            notes=(*notes, *frame_notes, *gas_notes),
+            ages=populated.ages,
+            metallicities=populated.metallicities,
+            velocities=self.velocities,
+            notes=(*notes, *frame_notes, *populated.notes, *gas_notes),
         )
 
     def _read_stars(self, snapshot: Snapshot) -> tuple[Table, tuple[str, ...]]:
-        """Stars with velocities, log_age and metallicity; raises ValueError where the file cannot tell them."""
+        """Stars with velocities; raises ValueError where the file cannot tell them."""
         table, notes = _gather(snapshot, "stars")
         if self.velocities == "zero":
             table |= {"velocity": np.zeros_like(table["position"])}
             notes = (*notes, "velocities set to zero (galaxy.velocities: zero): the cube has no kinematics")
-        if "velocity" not in table:
+        if not np.isfinite(table.get("velocity", np.nan)).all():
             remedy = "take a file with velocities, or set galaxy.velocities: zero for particles at rest"
             raise ValueError(snapshot.missing("stars", "velocity", remedy))
-        log_age = log_ages(snapshot, table)
-        if log_age is None or not np.isfinite(log_age).all():
-            source = next((name for name in SOURCES if name in snapshot.field_map.stars.fields), "age")
-            raise ValueError(snapshot.missing("stars", source, "download the file again with this field included"))
-        if not np.isfinite(table.get("metallicity", np.nan)).all():
-            raise ValueError(snapshot.missing("stars", "metallicity", "download the file again with it included"))
-        return table | {"log_age": log_age}, notes
+        return table, notes
 
     def _read_gas(self, snapshot: Snapshot, frame: Frame) -> tuple[Gas | None, tuple[str, ...]]:
         """The gas in the stars' frame; None without any, with a note where quantities it needs are missing."""

@@ -34,6 +34,7 @@ FORMATS = Registry(
         "bagpipes-fits": "rubix_like.ssp.formats:BAGPIPES_FITS",
         "rubix-hdf5": "rubix_like.ssp.formats:RUBIX_HDF5",
     },
+    needs=("recognises", "read"),
 )
 
 BASEL_RESOLVING_POWER = 300.0
