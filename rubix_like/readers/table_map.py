@@ -18,6 +18,7 @@ from rubix_like.readers.field_map import (
 from rubix_like.readers.table_settings import ColumnSettings, TableSettings
 
 TABLE = "table"
+KINDS = ("table", "hdf5")
 
 NAMES: dict[str, tuple[str, ...]] = {
     "position": ("position", "positions", "pos", "coordinates", "coords", "xyz"),
@@ -76,12 +77,14 @@ _META = {
 """Entries of the file's meta data that make up an epoch, if redshift, h and Omega_m are all there."""
 
 
-def table_field_map(container: AbstractContainer, stars: TableSettings, gas: TableSettings) -> FieldMap:
+def table_field_map(container: AbstractContainer, kind: str, stars: TableSettings, gas: TableSettings) -> FieldMap:
     """The field map of a table; raises ConfigError for columns that are not there and units that are not known.
 
     A column's unit is the one stated in the settings, else the file's, else kpc, km/s, Msun ... (noted in the field);
     no unit is assumed for ages.
     """
+    if kind not in KINDS:
+        raise ConfigError(f"galaxy.reader: expected '{container.name}' to hold tables, got a file of kind {kind}")
     star_table = _find_table(container, stars.table, STAR_TABLES, "columns")
     gas_table = _find_table(container, gas.table, GAS_TABLES, "gas") if _has_gas(container, gas) else None
     header = HeaderSettings(
@@ -95,7 +98,7 @@ def table_field_map(container: AbstractContainer, stars: TableSettings, gas: Tab
     return FieldMap(
         title="a plain table",
         source="the columns' names and units",
-        container=("table", "hdf5"),
+        container=KINDS,
         expansion="always" if all(known) else "never",
         header=header,
         stars=_family(container, star_table, stars, "columns"),
@@ -106,6 +109,8 @@ def table_field_map(container: AbstractContainer, stars: TableSettings, gas: Tab
 
 def assumed_units(field_map: FieldMap) -> tuple[str, ...]:
     """What was assumed of a table's columns, as sentences for the summary."""
+    if field_map.name != TABLE:
+        return ()
     families = {"stars": field_map.stars, "gas": field_map.gas}
     return tuple(
         f"{name}.{quantity}: {field.note}"
