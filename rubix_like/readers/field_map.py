@@ -31,6 +31,7 @@ QUANTITIES: dict[str, str] = {
     "initial_mass": "Msun",
     "birth_scale_factor": "",
     "birth_time": "yr",
+    "lookback_time": "yr",
     "age": "yr",
     "log_age": "",
     "metallicity": "",
@@ -43,7 +44,8 @@ QUANTITIES: dict[str, str] = {
     "hydrogen_fraction": "",
     "oxygen_fraction": "",
 }
-"""What a field map may name, and the unit that it is read into."""
+"""What a field map may name, and the unit that it is read into. Lookback times are those from birth until today (redshift
+0) in astropy's Planck15; they are used in cosmological runs only."""
 
 VECTORS = frozenset({"position", "velocity"})
 
@@ -170,12 +172,14 @@ class HeaderSettings(AbstractSettings):
 
 
 class AttributeSettings(AbstractSettings):
-    """Attributes in which a dataset states its own unit: value = stored x cgs x a^a x h^h."""
+    """Attributes in which a dataset states its own unit: value = stored x cgs x a^a x h^h, or value = stored x unit."""
 
-    cgs: Texts
+    cgs: Texts = ()
     """Of several names the first that the dataset has."""
-    a: str
-    h: str
+    a: str = ""
+    h: str = ""
+    unit: str = ""
+    """Instead of the others: the attribute with the name of the unit (astropy)."""
 
 
 class RecogniseSettings(AbstractSettings):

@@ -36,9 +36,8 @@ def check_named(field_map: FieldMap, container: AbstractContainer, kind: str) ->
             f"galaxy.reader: expected a field map for files of kind {kind}, as '{container.name}' is, got "
             f"'{field_map.name}' for {kinds}; leave galaxy.reader out to have the file recognised"
         )
-    groups = container.groups()
     wanted = [group for family in (field_map.stars, field_map.gas) if family for group in family.groups]
-    if not set(wanted) & set(groups):
+    if not {group.partition("/")[0] for group in wanted} & set(container.groups()):
         fitting = [name for name in field_map_names() if fits(load_field_map(name), container, kind)]
         hint = f"; it looks like {' or '.join(fitting)}" if fitting else ""
         raise ConfigError(
@@ -54,7 +53,7 @@ def fits(field_map: FieldMap, container: AbstractContainer, kind: str) -> bool:
 
 def conditions(field_map: FieldMap, container: AbstractContainer, kind: str) -> tuple[str, ...]:
     """What a file is recognised by, in words: the first way of the field map that holds; empty where none does."""
-    if field_map.container != kind:
+    if kind not in field_map.container:
         return ()
     way = next((way for way in field_map.recognise if _holds(way, container)), None)
     return () if way is None else way_words(way)
