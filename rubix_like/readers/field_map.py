@@ -44,8 +44,8 @@ QUANTITIES: dict[str, str] = {
     "hydrogen_fraction": "",
     "oxygen_fraction": "",
 }
-"""What a field map may name, and the unit that it is read into. Lookback times are those from birth until today (redshift
-0) in astropy's Planck15; they are used in cosmological runs only."""
+"""What a field map may name, and the unit that it is read into. Lookback times are those from birth until today
+(redshift 0) in astropy's Planck15; they are used in cosmological runs only."""
 
 VECTORS = frozenset({"position", "velocity"})
 
