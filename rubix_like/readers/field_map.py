@@ -283,8 +283,8 @@ def check_unit(text: str) -> str:
 
 
 def _check_physical_type(name: str, field: FieldSettings) -> None:
-    expected = units.Unit(QUANTITIES[name])
-    if not units.Unit(field.unit).is_equivalent(expected):
+    expected = QUANTITIES[name]
+    if not units.Unit(field.unit).is_equivalent(units.Unit(expected)):
         raise ValueError(f"{name}: expected a unit of {expected or 'a pure number'}, got '{field.unit}'")
     if field.otherwise:
         _check_physical_type(name, field.otherwise)

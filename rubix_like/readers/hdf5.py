@@ -58,7 +58,9 @@ class HDF5Container(AbstractContainer):
 
     def shape(self, group: str, dataset: str) -> tuple[int, ...]:
         """Shape of the dataset, rows first."""
-        return self._guarded(f"{group}/{dataset}", lambda: tuple(self._dataset(group, dataset).shape))
+        array = self._dataset(group, dataset)
+        inner = array.dtype[dataset].shape if array.dtype.names else ()
+        return self._guarded(f"{group}/{dataset}", lambda: (*array.shape, *inner))
 
     def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
         """The rows as stored."""

@@ -1,9 +1,14 @@
-"""Columns of one table, read by rows, and those that are held as arrays."""
+"""Columns of one table, read by rows, those that are held as arrays, and units as astropy writes them."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Any
 
+from astropy.table import meta
 from numpy import ndarray
+
+ASTROPY_META = ".__table_column_meta__"
+"""Ending of the dataset beside a table in HDF5 in which astropy keeps the columns' units."""
 
 
 class AbstractColumns(ABC):
@@ -48,3 +53,10 @@ class ArrayColumns(AbstractColumns):
     def read(self, name: str, start: int, stop: int) -> ndarray:
         """Rows of the array."""
         return self.arrays[name][start:stop]
+
+
+def yaml_units(lines: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Units and meta data in the YAML that astropy adds to tables in Parquet and HDF5."""
+    header = meta.get_header_from_yaml(lines)
+    columns = {column["name"]: str(column["unit"]) for column in header["datatype"] if column.get("unit") is not None}
+    return columns, dict(header.get("meta", {}))

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 from astropy.io import fits
-from astropy.table import MaskedColumn, Table, meta
+from astropy.table import MaskedColumn, Table
 from numpy import ndarray
 
 from rubix_like.errors import ConfigError
 from rubix_like.readers.container import AbstractContainer
-from rubix_like.readers.table_columns import AbstractColumns, ArrayColumns
+from rubix_like.readers.table_columns import AbstractColumns, ArrayColumns, yaml_units
 from rubix_like.readers.table_zip import open_npz
 
 _ONLY = "table"
@@ -179,13 +179,6 @@ def open_npz_tables(path: Path) -> Iterator[TableContainer]:
         file, tables = open_npz(path, _ONLY)
     with file:
         yield TableContainer(str(path), tables)
-
-
-def yaml_units(lines: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Units and meta data in the YAML that astropy adds to tables in Parquet and HDF5."""
-    header = meta.get_header_from_yaml(lines)
-    columns = {column["name"]: str(column["unit"]) for column in header["datatype"] if column.get("unit") is not None}
-    return columns, dict(header.get("meta", {}))
 
 
 def _parquet_meta(schema: Any) -> tuple[dict[str, str], dict[str, Any]]:

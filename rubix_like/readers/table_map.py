@@ -1,7 +1,5 @@
 """A field map for a plain table: its columns are recognised by common names, or named in the settings."""
 
-from collections.abc import Iterable
-
 from astropy import units
 
 from rubix_like.errors import ConfigError, suggest
@@ -15,6 +13,7 @@ from rubix_like.readers.field_map import (
     HeaderSettings,
     check_unit,
 )
+from rubix_like.readers.table_columns import ASTROPY_META, yaml_units
 from rubix_like.readers.table_settings import ColumnSettings, TableSettings
 
 TABLE = "table"
@@ -65,6 +64,8 @@ GAS_TABLES = ("gas", "particles/gas", "parttype0")
 
 UNIT_ATTRIBUTES = ("unit", "units", "Unit", "Units", "UNIT", "UNITS")
 
+PURE_NUMBERS = ("", "1", "none", "dimensionless")
+
 _AMBIGUOUS = ("age",)
 """Quantities of which no unit is assumed."""
 
@@ -88,7 +89,7 @@ def table_field_map(container: AbstractContainer, kind: str, stars: TableSetting
     star_table = _find_table(container, stars.table, STAR_TABLES, "columns")
     gas_table = _find_table(container, gas.table, GAS_TABLES, "gas") if _has_gas(container, gas) else None
     header = HeaderSettings(
-        scale_factor=(),
+        scale_factor="/scale_factor",
         box_size=("/BoxSize", "/BOXSIZE"),
         flat=True,
         **{name: tuple(f"/{entry}" for entry in entries) for name, entries in _META.items()},
@@ -131,10 +132,10 @@ def _tables(container: AbstractContainer) -> tuple[str, ...]:
         for dataset in container.datasets(group):
             inner = dataset.rpartition("/")[0]
             found[f"{group}/{inner}" if inner and group != "/" else group] = None
-    names = [name for name in found if not name.endswith(".__table_column_meta__")]
+    names = [name for name in found if not name.endswith(ASTROPY_META)]
     nested = {name.partition("/")[0] for name in names if name != "/"}
     root = [dataset for dataset in container.datasets("/") if dataset.partition("/")[0] not in nested]
-    loose = [dataset for dataset in root if not dataset.endswith(".__table_column_meta__")]
+    loose = [dataset for dataset in root if not dataset.endswith(ASTROPY_META)]
     return tuple(name for name in names if name != "/" or loose)
 
 
@@ -220,8 +221,8 @@ def _check(place: str, quantity: str, unit: str, remedy: str) -> None:
         known = units.Unit(check_unit(unit))
     except ValueError as error:
         raise ConfigError(f"{place}: {error}; {remedy}") from error
-    expected = units.Unit(QUANTITIES[quantity])
-    if not known.is_equivalent(expected):
+    expected = QUANTITIES[quantity]
+    if not known.is_equivalent(units.Unit(expected)):
         hint = " ('h' is an hour here: divide by the Hubble parameter first)" if "/ h" in str(known) else ""
         raise ConfigError(f"{place}: expected a unit of {expected or 'a pure number'}, got '{unit}'{hint}; {remedy}")
 
@@ -232,9 +233,14 @@ def _remedy(key: str, quantity: str) -> str:
 
 
 def _stated_unit(container: AbstractContainer, table: str, column: str) -> str | None:
-    """The unit in the column's attributes; `dimensionless` counts as the pure number that astropy writes as ''."""
-    names: Iterable[str] = (name for name in UNIT_ATTRIBUTES if name in container.attributes(f"{table}/{column}"))
-    for name in names:
-        text = as_text(container.attribute(f"{table}/{column}", name))
-        return "" if text.lower() in {"dimensionless", "none", "1"} else text
-    return None
+    """The unit in the column's attributes, or in the YAML that astropy puts beside a table in HDF5; None without."""
+    place = f"{table}/{column}"
+    for name in (name for name in UNIT_ATTRIBUTES if name in container.attributes(place)):
+        text = as_text(container.attribute(place, name))
+        return "" if text.lower() in PURE_NUMBERS else text
+    where, _, name = table.rpartition("/")
+    beside = f"{name}{ASTROPY_META}"
+    if beside not in container.datasets(where or "/"):
+        return None
+    lines = container.read(where or "/", beside, 0, container.shape(where or "/", beside)[0])
+    return yaml_units([as_text(line) for line in lines])[0].get(column)
