@@ -3,8 +3,9 @@
 import h5py
 import numpy as np
 import pytest
+from astropy.io import fits
 
-from rubix_like import ConfigError, load_config
+from rubix_like import ConfigError, Cube, load_config, run
 from rubix_like.readers.philox import philox, uniform_by_row
 from rubix_like.readers.recipe import AgeRecipe
 from rubix_like.readers.snapshot import SnapshotReader
@@ -183,3 +184,57 @@ def test_too_many_metals_are_refused(tmp_path):
         ValueError, match=r"galaxy.ages.metallicity_gradient: expected metal mass fractions of at most 1"
     ):
         load(settings, ages={"metallicity_gradient": 1})
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """A run to a cube of a file without ages, velocities, masses at birth and smoothing lengths."""
+    folder = tmp_path_factory.mktemp("drawn")
+    columns = particles(N_OLD, 1)
+    del columns["Velocities"]
+    galaxy = write(folder, {"PartType2": columns}) | {"ages": {"history": "delayed"}, "velocities": "zero"}
+    config = {
+        "galaxy": galaxy,
+        "observation": {"redshift": 0.05, "inclination": "45 deg"},
+        "instrument": {
+            "name": "muse",
+            "fov": "3 arcsec",
+            "wavelength": {"start": 5000, "stop": 5005},
+            "psf": None,
+            "lsf": None,
+        },
+        "engine": {"deposit": "smoothed", "method": "direct"},
+        "devices": {"data": 1},
+    }
+    return run(config, folder / "cube.fits"), folder
+
+
+ORIGINS = {
+    "GALAGES": ("galaxy_ages", "recipe: delayed 12-0.1 Gyr, timescale 3 Gyr, seed 1; 300 of 300 stars"),
+    "GALMETAL": ("galaxy_metallicities", "recipe: 0.02, -0.03 dex/kpc, scatter 0.1 dex; 300 of 300 stars"),
+    "GALVELOC": ("galaxy_velocities", "zero"),
+    "GALHSML": ("galaxy_smoothing_length", "distance to neighbour 32; 300 of 300 stars"),
+}
+
+
+def test_the_output_says_what_was_drawn(drawn):
+    """In the cards of FITS files and, for every layout, in the entries of the cube, with a note each."""
+    cube, folder = drawn
+    header = fits.getheader(folder / "cube.fits")
+    cube.write(folder / "cube.h5")
+    for card, (key, words) in ORIGINS.items():
+        assert header[card] == words
+        assert Cube.read(folder / "cube.fits").meta[key] == words
+        assert Cube.read(folder / "cube.h5").meta[key] == words
+    notes = " ".join(str(value) for key, value in cube.meta.items() if key.startswith("note_"))
+    for words in ("ages of stars", "metallicities of stars", "velocities set to zero", "smoothing lengths of stars"):
+        assert words in notes
+    assert "the file has no birth masses" in notes
+    assert "not used" not in notes
+
+
+def test_a_cube_without_motions(drawn):
+    cube, _ = drawn
+    light = np.asarray(cube.flux).sum(axis=2) > 0
+    assert light.sum() > 100
+    np.testing.assert_array_equal(np.asarray(cube.mean_v_los)[light], 0)
