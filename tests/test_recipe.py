@@ -6,6 +6,7 @@ import pytest
 from astropy.io import fits
 
 from rubix_like import ConfigError, Cube, load_config, run
+from rubix_like.readers import load as load_run
 from rubix_like.readers.philox import philox, uniform_by_row
 from rubix_like.readers.recipe import AgeRecipe
 from rubix_like.readers.snapshot import SnapshotReader
@@ -111,6 +112,15 @@ def test_stars_with_ages_keep_them(tmp_path):
     np.testing.assert_array_equal(np.asarray(galaxy.stars.log_age)[:N_OLD], alone.stars.log_age)
 
 
+def test_parts_of_a_file_have_the_rows_of_the_whole(tmp_path):
+    """Also across groups; by which a star has the same age whatever is read with it."""
+    settings = write(tmp_path, {"PartType2": particles(N_OLD, 1), "PartType4": known(N_YOUNG, 2)})
+    with SnapshotReader.model_validate(settings).open() as snapshot:
+        for start, stop in ((0, 340), (100, 250), (290, 310), (335, 400)):
+            rows = snapshot.read("stars", start, stop)["row"]
+            np.testing.assert_array_equal(rows, np.arange(start, min(stop, 340)))
+
+
 def test_metallicities_alone_can_be_missing(tmp_path):
     young = known(N_YOUNG, 2)
     del young["Metallicity"]
@@ -203,7 +213,7 @@ def drawn(tmp_path_factory):
             "psf": None,
             "lsf": None,
         },
-        "engine": {"deposit": "smoothed", "method": "direct"},
+        "engine": {"deposit": "smoothed", "smoothing": {"largest": 0.1}, "method": "direct"},
         "devices": {"data": 1},
     }
     return run(config, folder / "cube.fits"), folder
@@ -238,3 +248,53 @@ def test_a_cube_without_motions(drawn):
     light = np.asarray(cube.flux).sum(axis=2) > 0
     assert light.sum() > 100
     np.testing.assert_array_equal(np.asarray(cube.mean_v_los)[light], 0)
+
+
+def real_run(path, **keys):
+    """What a run gets of a real file, with deposit `smoothed`."""
+    galaxy = {"path": str(path), **keys}
+    sections = {"observation": {"redshift": 0.02}, "instrument": {"name": "muse"}, "engine": {"deposit": "smoothed"}}
+    return load_run(sections | {"galaxy": galaxy})
+
+
+def test_a_real_n_body_disc(real_data):
+    path = real_data / "galaxies" / "SimSpin_example_HDF5.hdf5"
+    with pytest.raises(ValueError, match="set galaxy.ages: recipe"):
+        real_run(path)
+    galaxy, info = real_run(path, ages="recipe")
+    with h5py.File(path) as file:
+        mass = file["PartType2/Masses"][()].sum() * 1e10
+    assert np.asarray(galaxy.stars.mass, dtype=float).sum() == pytest.approx(mass, rel=1e-6)
+    assert info.ages.endswith("2000 of 2000 stars")
+    assert info.smoothing_length.endswith("2000 of 2000 stars")
+    age = 10 ** (np.asarray(galaxy.stars.log_age) - 9)
+    assert age.mean() == pytest.approx(6.05, abs=4 * 11.9 / np.sqrt(12 * 2000))
+
+
+def test_a_real_disc_of_old_and_new_stars(real_data):
+    """GIZMO: type 2 was there from the start, type 4 was formed (times in 0.978 Gyr, kpc / (km/s))."""
+    path = real_data / "galaxies" / "gizmo_isolated_C16.hdf5"
+    galaxy, info = real_run(path, ages="recipe")
+    with h5py.File(path) as file:
+        young = file["Header"].attrs["Time"] - file["PartType4/StellarFormationTime"][()]
+        metals = file["PartType4/Metallicity"][:, 0]
+    assert info.ages.endswith("4040 of 4553 stars")
+    log_age = np.asarray(galaxy.stars.log_age)
+    np.testing.assert_allclose(log_age[4040:], np.log10(np.maximum(young * 0.9777922e9, 1)), atol=1e-4)
+    np.testing.assert_allclose(np.asarray(galaxy.stars.metallicity)[4040:], metals, rtol=1e-6)
+    assert log_age[:4040].min() > 8
+
+
+def test_real_kernels_that_blur_the_galaxy(real_data):
+    """EAGLE's median of 18.7 kpc against a half-mass radius of 2.5 kpc."""
+    _, info = real_run(real_data / "galaxies" / "EAGLE_snap28_G92_9_full7524.hdf5")
+    assert info.smoothing_length == "distance to neighbour 32; 7524 of 7524 stars"
+    assert any("median, 18.7 kpc, is above the half-mass radius of 2.5" in note for note in info.notes)
+
+
+def test_a_real_catalogue_without_velocities(real_data):
+    path = real_data / "galaxies" / "camels_CV_10gal.hdf5"
+    with pytest.raises(ValueError, match="set galaxy.velocities: zero"):
+        real_run(path)
+    galaxy, info = real_run(path, velocities="zero")
+    assert (info.velocities, info.ages, np.abs(galaxy.stars.velocity).max()) == ("zero", "file", 0)
