@@ -41,8 +41,18 @@ class Conversion:
     remark: str = ""
 
     def factor(self, epoch: Epoch) -> float:
-        """The number that stored values are multiplied by."""
-        return self.unit_factor * epoch.scale_factor**self.a * epoch.h**self.h
+        """The number that stored values are multiplied by; raises ValueError for one that is no positive number."""
+        try:
+            factor = self.unit_factor * epoch.scale_factor**self.a * epoch.h**self.h
+        except (OverflowError, ZeroDivisionError):
+            factor = np.inf
+        if not (np.isfinite(factor) and factor > 0):
+            raise ValueError(
+                f"{self.quantity}: expected a positive factor to {self.to_unit or 'a pure number'}, got "
+                f"{self.unit_factor:g} x {epoch.scale_factor:g}^{self.a:g} x {epoch.h:g}^{self.h:g} from the "
+                f"{self.origin}; correct the header of the file or the field map"
+            )
+        return factor
 
 
 def find_conversion(

@@ -72,10 +72,12 @@ def conditions(field_map: FieldMap, container: AbstractContainer, kind: str) -> 
     return () if way is None else way_words(way)
 
 
-def way_words(way: RecogniseSettings) -> tuple[str, ...]:
-    """The conditions of a way in words."""
-    matches = [f"has {place} that matches '{pattern}'" for place, pattern in way.matches.items()]
-    return (*(f"has {place}" for place in way.has), *(f"has no {place}" for place in way.lacks), *matches)
+def way_words(way: RecogniseSettings, mark: str = "") -> tuple[str, ...]:
+    """The conditions of a way in words, with `mark` on both sides of what stands in the file."""
+    has = [f"has {mark}{place}{mark}" for place in way.has]
+    lacks = [f"has no {mark}{place}{mark}" for place in way.lacks]
+    matches = [f"has {mark}{place}{mark} that matches {mark}{text}{mark}" for place, text in way.matches.items()]
+    return (*has, *lacks, *matches)
 
 
 def _holds(way: RecogniseSettings, container: AbstractContainer) -> bool:
