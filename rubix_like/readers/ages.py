@@ -77,13 +77,9 @@ def _origin(drawn: ndarray, words: str) -> str:
     return f"{words}; {np.count_nonzero(drawn)} of {drawn.size} stars"
 
 
-def age_source(snapshot: Snapshot, table: Table) -> str | None:
-    """Which column the ages come from: scale factors only with expansion, times only without; None for none."""
-    usable = {
-        "birth_scale_factor": snapshot.epoch.cosmology is not None,
-        "birth_time": snapshot.epoch.cosmology is None,
-    }
-    return next((name for name in SOURCES if name in table and usable.get(name, True)), None)
+def age_source(table: Table) -> str | None:
+    """Which column the ages come from; None for none."""
+    return next((name for name in SOURCES if name in table), None)
 
 
 def log_ages(snapshot: Snapshot, table: Table) -> Float[ndarray, " particle"] | None:
@@ -91,7 +87,7 @@ def log_ages(snapshot: Snapshot, table: Table) -> Float[ndarray, " particle"] | 
 
     Raises ValueError for births after the snapshot.
     """
-    source = age_source(snapshot, table)
+    source = age_source(table)
     if source is None:
         return None
     place = f"{snapshot.container.name}: {snapshot.field_name('stars', source, '/'.join(snapshot.groups('stars')))}"
