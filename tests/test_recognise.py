@@ -130,9 +130,7 @@ def test_a_field_map_of_ones_own_is_not_held_against_the_known_ones(tmp_path):
 def test_a_file_without_particles(tmp_path):
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         file["Subhalo/SubhaloPos"] = np.zeros((4, 3))
-    with pytest.raises(
-        ConfigError, match=r"expected .* to have PartType4 or PartType0 \(EAGLE\), but .* Subhalo"
-    ):
+    with pytest.raises(ConfigError, match=r"expected .* to have PartType4 or PartType0 \(EAGLE\), but .* Subhalo"):
         named(tmp_path / "a.hdf5", "eagle")
     with open_hdf5(tmp_path / "a.hdf5") as container, pytest.raises(ConfigError, match="the file has Subhalo"):
         recognise(container)
