@@ -4,6 +4,11 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.readers.field_map import FieldSettings
+
+Places = dict[str, tuple[FieldSettings, tuple[str, ...]]]
+"""By quantity: the field, and the datasets that it is read from."""
+
 Table = dict[str, Float[ndarray, "..."]]
 """Columns by quantity, with the same number of rows."""
 

@@ -8,15 +8,12 @@ import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
-from rubix_like.readers.columns import Table, row_count, stacked
+from rubix_like.readers.columns import Places, Table, row_count, stacked
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.conversion import Conversion, find_conversion
 from rubix_like.readers.epoch import Epoch
 from rubix_like.readers.field_map import FAMILIES, REQUIRED, VECTORS, Family, FamilySettings, FieldMap, FieldSettings
 from rubix_like.validation import check_magnitudes, require
-
-Places = dict[str, tuple[FieldSettings, tuple[str, ...]]]
-"""By quantity: the field, and the datasets that it is read from."""
 
 _AGAIN = "download the file again with this field included"
 
@@ -66,7 +63,10 @@ class Snapshot:
         return sum(self.groups(family).values())
 
     def places(self, family: Family, group: str) -> Places:
-        """By quantity: the field and the datasets it is read from, for what `group` has of it."""
+        """By quantity: the field and the datasets it is read from, for what `group` has of it.
+
+        Births are scale factors (or lookback times) in a run with expansion and times in one without.
+        """
         known = self._places.get((family, group))
         return self._find_places(family, group) if known is None else known
 
@@ -74,7 +74,9 @@ class Snapshot:
         settings = self.field_map.family(family)
         present = set(self.container.datasets(group))
         found = {name: field.find(present) for name, field in (settings.fields if settings else {}).items()}
-        return {quantity: place for quantity, place in found.items() if place is not None}
+        without = self.epoch.cosmology is None
+        idle = {"birth_scale_factor", "lookback_time"} if without else {"birth_time"}
+        return {quantity: place for quantity, place in found.items() if place is not None and quantity not in idle}
 
     @property
     def length(self) -> float:

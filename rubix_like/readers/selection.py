@@ -96,7 +96,7 @@ class AbstractSelection(AbstractSettings):
     """Which files are read and what is selected from them: particles that fulfil all that is given."""
 
     reader: str = AUTO
-    """'auto' (recognise), the name of a simulation (`rubix-like list readers`) or a field map's .yaml file."""
+    """'auto' (recognise), the name of a simulation (`rubix-like list readers`), 'table' or a field map's .yaml file."""
     path: Paths
     """A file, or the files of one snapshot: a list, a pattern (snap_099.*.hdf5), a folder, or the first of them."""
     center: Place | None = None

@@ -1,18 +1,19 @@
 """Snapshots and cut-outs of simulations, read by field maps: recognised from the file, or named."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rubix_like.config.quantities import Integer
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.progress import Report, silent
 from rubix_like.readers.ages import SOURCES, Populated
 from rubix_like.readers.assembly import make_gas, make_stars
+from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.epoch import read_epoch
-from rubix_like.readers.field_map import load_field_map
+from rubix_like.readers.field_map import FieldMap, load_field_map
 from rubix_like.readers.frame import Frame, Vector, find_frame
 from rubix_like.readers.joined import check_parts, count_notes
 from rubix_like.readers.membership import find_entry
@@ -24,6 +25,8 @@ from rubix_like.readers.selected import Selected, select
 from rubix_like.readers.selection import AUTO, AbstractSelection
 from rubix_like.readers.slabs import ColumnReader, GalaxySlabs, no_stars
 from rubix_like.readers.snapshot_files import open_files
+from rubix_like.readers.table_map import TABLE, assumed_units, table_field_map
+from rubix_like.readers.table_settings import TableSettings
 
 FRAME_QUANTITIES = ("position", "velocity", "mass")
 """What the centre and the bulk velocity are found from."""
@@ -41,17 +44,39 @@ class SnapshotReader(AbstractSelection):
     neighbours: Annotated[Integer, Field(ge=1)] = NEIGHBOURS
     """How many other stars are within a smoothing length by neighbours."""
 
+    columns: TableSettings | None = None
+    """Of a plain table: the columns of its stars that are not recognised by their names, and their units."""
+    gas: TableSettings | None = None
+    """Of a plain table: those of its gas."""
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> "SnapshotReader":
+        if self.reader not in {AUTO, TABLE} and (self.columns or self.gas):
+            raise ValueError(f"expected columns and gas only with reader: {TABLE}, got them with '{self.reader}'")
+        return self
+
     @contextmanager
     def open(self) -> Iterator[Snapshot]:
         """The open file: `count(family)` and `read(family, start, stop)` of all its rows; no particle is read yet."""
-        with open_files(self.path) as (container, kind):
-            if self.reader == AUTO:
-                field_map = recognise(container, kind)
-            else:
-                field_map = load_field_map(self.reader)
-                check_named(field_map, container, kind)
+        with self.open_file() as (container, kind):
+            field_map = self.find_field_map(container, kind)
             check_parts(container, field_map)
             yield Snapshot(container, field_map, read_epoch(container, field_map))
+
+    def open_file(self) -> AbstractContextManager[tuple[AbstractContainer, str]]:
+        """The open file or files, whatever is in them, and their kind."""
+        named = self.reader not in {AUTO, TABLE}
+        return open_files(self.path, by_pynbody=named and load_field_map(self.reader).container == ("pynbody",))
+
+    def find_field_map(self, container: AbstractContainer, kind: str) -> FieldMap:
+        """How this file is read: as named, as its columns say or as it is recognised; raises ConfigError."""
+        if self.reader not in {AUTO, TABLE}:
+            field_map = load_field_map(self.reader)
+            check_named(field_map, container, kind)
+            return field_map
+        if TABLE in {kind, self.reader} or self.columns or self.gas:
+            return table_field_map(container, kind, self.columns or TableSettings(), self.gas or TableSettings())
+        return recognise(container, kind)
 
     @contextmanager
     def open_selected(self, report: Report = silent) -> Iterator[Selected]:
@@ -115,7 +140,12 @@ class SnapshotReader(AbstractSelection):
             ages=populated.ages,
             metallicities=populated.metallicities,
             velocities=self.velocities,
-            notes=(*count_notes(snapshot.container), *columns.notes(), *notes),
+            notes=(
+                *assumed_units(snapshot.field_map),
+                *count_notes(snapshot.container),
+                *columns.notes(),
+                *notes,
+            ),
         )
 
 

@@ -17,7 +17,9 @@ _SHOWN = 5
 
 
 @contextmanager
-def open_files(given: tuple[Path, ...], key: str = "galaxy.path") -> Iterator[tuple[AbstractContainer, str]]:
+def open_files(
+    given: tuple[Path, ...], key: str = "galaxy.path", by_pynbody: bool = False
+) -> Iterator[tuple[AbstractContainer, str]]:
     """The open snapshot in these files, as one, and its kind ("hdf5", ...); `key` names the setting in messages.
 
     One path may be a pattern (snap_099.*.hdf5), a folder, or a numbered file of a snapshot whose Header tells of
@@ -27,18 +29,18 @@ def open_files(given: tuple[Path, ...], key: str = "galaxy.path") -> Iterator[tu
     paths = tuple(path.expanduser() for path in given) if len(given) > 1 else _expanded(Path(*given).expanduser(), key)
     _check_there_once(paths, key)
     with ExitStack() as stack:
-        opened, kind = stack.enter_context(open_container(paths[0]))
+        opened, kind = stack.enter_context(open_container(paths[0], by_pynbody))
         whole = _whole(paths, _file_count(opened), key) if len(given) == 1 else paths
         if len(whole) == 1:
             yield opened, kind
             return
-        parts = [opened if path == paths[0] else _open_alike(stack, path, kind, key) for path in whole]
+        parts = [opened if path == paths[0] else _open_alike(stack, path, kind, key, by_pynbody) for path in whole]
         yield JoinedContainer.from_parts(f"{whole[0]} and {len(whole) - 1} more", tuple(parts)), kind
 
 
-def _open_alike(stack: ExitStack, path: Path, kind: str, key: str) -> AbstractContainer:
+def _open_alike(stack: ExitStack, path: Path, kind: str, key: str, by_pynbody: bool) -> AbstractContainer:
     try:
-        container, own_kind = stack.enter_context(open_container(path))
+        container, own_kind = stack.enter_context(open_container(path, by_pynbody))
     except OSError as error:
         if "Too many open files" not in str(error):
             raise
