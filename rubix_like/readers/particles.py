@@ -12,7 +12,7 @@ from rubix_like.readers.columns import Places, Table, row_count, stacked
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.conversion import Conversion, find_conversion
 from rubix_like.readers.epoch import Epoch
-from rubix_like.readers.field_map import FAMILIES, REQUIRED, VECTORS, Family, FamilySettings, FieldMap, FieldSettings
+from rubix_like.readers.field_map import REQUIRED, VECTORS, Family, FamilySettings, FieldMap, FieldSettings
 from rubix_like.validation import check_magnitudes, require
 
 _AGAIN = "download the file again with this field included"
@@ -46,9 +46,7 @@ class Snapshot:
 
     @cached_property
     def _places(self) -> dict[tuple[Family, str], Places]:
-        return {
-            (family, group): self._find_places(family, group) for family in FAMILIES for group in self.groups(family)
-        }
+        return {}  # filled by `places`
 
     def _groups(self, family: Family) -> dict[str, int]:
         settings = self.field_map.family(family)
@@ -67,8 +65,9 @@ class Snapshot:
 
         Births are scale factors (or lookback times) in a run with expansion and times in one without.
         """
-        known = self._places.get((family, group))
-        return self._find_places(family, group) if known is None else known
+        if (family, group) not in self._places:
+            self._places[family, group] = self._find_places(family, group)
+        return self._places[family, group]
 
     def _find_places(self, family: Family, group: str) -> Places:
         settings = self.field_map.family(family)
