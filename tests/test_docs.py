@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import rubix_like
-from rubix_like.cli import make_parser, read_overrides
+from rubix_like.cli import main, make_parser, read_overrides
 from rubix_like.config import RunConfig, load_config, load_pipeline
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.instrument import load_instrument
@@ -133,6 +133,16 @@ def test_the_plug_ins_of_the_worked_example_are_listed(desk: Path) -> None:
     assert "Reads a text table of stars." in dict(reader_rows())["star-table"]
     assert dict(reader_rows())["toy"] == "Toy simulation"
     assert "young" in dict(stage_rows())
+
+
+def test_the_report_of_the_page_on_inputs_is_true(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file of its first example, inspected: the lines that the page shows are there, in their order."""
+    exec(compile(read_blocks("docs/inputs.md", "python")[0].text, "docs/inputs.md", "exec"), {})
+    (block,) = read_blocks("docs/inputs.md", "text")
+    assert main(["inspect", "cutout.hdf5"]) == 0
+    report = capsys.readouterr().out.splitlines()
+    places = [report.index(line) for line in block.text.splitlines()]
+    assert places == sorted(places)
 
 
 def check_yaml(block: Block, folder: Path) -> None:

@@ -83,8 +83,7 @@ def inspect(capsys, *arguments):
 TINY = """\
 file          tiny.hdf5
 kind          hdf5
-recognised    IllustrisTNG and Illustris (illustris): it has PartType4/GFM_StellarFormationTime, has
-              PartType4/Velocities, has Header@BoxSize
+recognised    IllustrisTNG and Illustris (illustris): it has PartType4/GFM_StellarFormationTime, has Header@BoxSize
 simulation    TNG-tiny
 redshift      1 (scale factor a = 0.5)
 age then      8.052 Gyr since the Big Bang
