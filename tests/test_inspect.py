@@ -451,6 +451,7 @@ def test_tables_fit_their_width_and_lose_nothing():
     assert "[bold]a[/bold]" in text
 
 
+@pytest.mark.slow
 def test_real_files_are_described_in_full(real_data: Path, capsys):
     paths = sorted(path for path in (real_data / "galaxies").glob("*.hdf5") if "_subhalo." not in path.name)
     assert len(paths) > 9
