@@ -431,7 +431,7 @@ def test_the_median_of_many_rows_is_that_of_every_few(monkeypatch):
     monkeypatch.setattr(ranges, "MEDIAN_ROWS", 10)
     values = np.random.default_rng(4).normal(size=35)
     kept = np.arange(35) % 3 > 0
-    for size in (1, 6, 35):
+    for size in (1, 5, 35):
         assert measure(in_slabs(values, kept, size), 35).median == np.median(values[::4][kept[::4]])
 
 
