@@ -4,7 +4,7 @@ import random
 import shutil
 
 import pytest
-from ssp_files import dsps, miles, ppxf
+from ssp_files import bc03, dsps, miles, pipe3d, ppxf, synthesizer
 
 from rubix_like.ssp import import_library, load_ssp
 
@@ -39,7 +39,7 @@ def sample(folder, layout):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", [ppxf, miles, dsps])
+@pytest.mark.parametrize("layout", [ppxf, miles, dsps, bc03, synthesizer, pipe3d])
 @pytest.mark.parametrize("damage", [flip_bits, scramble_the_beginning, cut_short, blank])
 def test_damage_ends_in_a_clear_error_or_a_table(monkeypatch, tmp_path, layout, damage):
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))

@@ -142,8 +142,7 @@ _FITS_DAMAGE = (
     OSError,
     EOFError,
     TypeError,
-    KeyError,
-    IndexError,
+    LookupError,
 )
 """What astropy raises on a file that is damaged, cut short or packed (it unpacks gzip and zip)."""
 

@@ -3,14 +3,18 @@
 from dataclasses import dataclass
 
 import numpy as np
-from astropy import constants, units
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
 from rubix_like.ssp.library import SSPLibrary
 
 SOLAR_V_MAGNITUDE: float = 4.81
 """Absolute V magnitude of the Sun (Willmer 2018, ApJS 236, 47)."""
+
+
+_AT_10_PC = 1e-20 * 1e10
+"""erg/s/cm2 at 10 pc of what gives 1e-20 erg/s/cm2 at 1 Mpc."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +69,9 @@ def magnitudes(library: SSPLibrary, band: Passband) -> Float[ndarray, "metal age
     np.add.at(by_node, below, weights * (1.0 - part))
     np.add.at(by_node, below + 1, weights * part)
     mean = np.asarray(library.spectra) @ by_node / weights.sum()
-    per_luminosity = (constants.L_sun / (4.0 * np.pi * (10.0 * units.pc) ** 2)).to_value("erg / (s cm2)")
+    flux = mean * SOLAR_LUMINOSITY_AT_1_MPC * _AT_10_PC
     with np.errstate(divide="ignore"):
-        return -2.5 * np.log10(mean * per_luminosity / band.zero_flux)
+        return -2.5 * np.log10(flux / band.zero_flux)
 
 
 def mass_to_light(library: SSPLibrary) -> Float[ndarray, "metal age"]:

@@ -115,7 +115,7 @@ def _grid(
 
 
 def _number(path: Path, header: dict[str, Any], key: str) -> float:
-    value = header.get(key)
+    value: Any = header.get(key)
     try:
         number = float(value)
     except (TypeError, ValueError) as error:

@@ -15,10 +15,11 @@ from typing import Any
 
 import h5py
 import numpy as np
-from astropy import constants, units
+from astropy import units
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.constants import SOLAR_LUMINOSITY, SPEED_OF_LIGHT
 from rubix_like.ssp.formats import SourceFormat, node_spacing
 from rubix_like.ssp.hdf5 import SSPTable
 from rubix_like.ssp.measured import check_light_unit, measured_medium
@@ -26,6 +27,7 @@ from rubix_like.ssp.measured import check_light_unit, measured_medium
 AGE_AXES = ("ages", "age", "log10ages", "log10age")
 METAL_AXES = ("metallicities", "metallicity", "log10metallicities", "log10metallicity")
 STELLAR_LIGHT = ("incident", "stellar")
+_ANGSTROM_PER_KM = 1e13
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def read_synthesizer(path: Path) -> SSPTable:
     )
 
 
-def _axes(path: Path, file: h5py.File) -> tuple[Float[ndarray, " age"], Float[ndarray, " metal"]]:
+def _axes(path: Path, file: Any) -> tuple[Float[ndarray, " age"], Float[ndarray, " metal"]]:
     """log10(age / yr) and metal mass fractions."""
     names = [str(_plain(name)) for name in np.atleast_1d(file.attrs["axes"])]
     if len(names) != 2 or names[0] not in AGE_AXES or names[1] not in METAL_AXES:
@@ -109,7 +111,7 @@ def _axes(path: Path, file: h5py.File) -> tuple[Float[ndarray, " age"], Float[nd
 
 
 def _light(
-    path: Path, file: h5py.File, shape: tuple[int, int]
+    path: Path, file: Any, shape: tuple[int, int]
 ) -> tuple[Float[ndarray, " rest"], Float[ndarray, "age metal rest"]]:
     """Wavelengths in Angstrom, increasing, and Lsun/Angstrom/Msun."""
     spectra = file["spectra"]
@@ -133,7 +135,7 @@ def _light(
     per_hertz = _unit(path, spectra[kind], units.erg / units.s / units.Hz)
     order = np.argsort(wavelength)
     wavelength = wavelength[order]
-    factor = constants.c.to_value("Angstrom / s") / constants.L_sun.to_value("erg / s") * per_hertz
+    factor = SPEED_OF_LIGHT * _ANGSTROM_PER_KM / SOLAR_LUMINOSITY * per_hertz
     with np.errstate(over="ignore"):
         return wavelength, luminosity[..., order] * (factor / wavelength / wavelength)
 
@@ -144,12 +146,13 @@ def _unit(path: Path, dataset: Any, unit: Any) -> float:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", units.UnitsWarning)
-            return float(units.Unit(text).to(unit))
+            given: Any = units.Unit(text)
+            return float(given.to(unit))
     except (ValueError, TypeError, units.UnitConversionError) as error:
         raise ValueError(f"{path}: {dataset.name}: Units: expected a unit like '{unit}', got '{text}'") from error
 
 
-def _surviving(path: Path, file: h5py.File, shape: tuple[int, ...]) -> Float[ndarray, "metal age"] | None:
+def _surviving(path: Path, file: Any, shape: tuple[int, ...]) -> Float[ndarray, "metal age"] | None:
     """Mass in stars and remnants; None where the grid does not have both."""
     if "star_fraction" not in file or "remnant_fraction" not in file:
         return None
@@ -157,7 +160,7 @@ def _surviving(path: Path, file: h5py.File, shape: tuple[int, ...]) -> Float[nda
     if any(fraction.shape != shape for fraction in fractions):
         shapes = ", ".join(str(fraction.shape) for fraction in fractions)
         raise ValueError(f"{path}: star_fraction, remnant_fraction: expected the shape {shape}, got {shapes}")
-    total = sum(fractions).T
+    total = (fractions[0] + fractions[1]).T
     if not (np.all(total > 0) and np.all(total <= 1.01)):
         raise ValueError(
             f"{path}: star_fraction + remnant_fraction: expected 0 to 1, got {total.min():g}-{total.max():g}"
