@@ -1,4 +1,4 @@
-"""The command `rubix-like`: run, check, plot, list, schema, ssp, cache."""
+"""The command `rubix-like`: run, check, plot, inspect, list, schema, ssp, cache."""
 
 import argparse
 import json
@@ -17,6 +17,7 @@ from rubix_like.cache import COMPILED_LIMIT_BYTES, cache_lines, clear_cache, com
 from rubix_like.config import RunConfig, json_schema, load_config
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
+from rubix_like.inspection.command import INSPECT_HELP, add_inspect_options, inspect_file
 from rubix_like.instrument_table import instrument_table, print_table
 from rubix_like.listing import config_rows, pipeline_rows, reader_rows, stage_rows
 from rubix_like.memory import check_memory, explained_exhaustion, format_bytes
@@ -82,6 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
     check = _add(commands, "check", _check, "check a configuration; print sizes, memory and devices; compute nothing")
     _add_config(check)
     add_plot_options(_add(commands, "plot", plot, PLOT_HELP))
+    add_inspect_options(_add(commands, "inspect", _inspect, INSPECT_HELP))
     listing = _add(commands, "list", _list, "list what can be named in a configuration")
     listing.add_argument("kind", choices=("instruments", *_LISTS))
     _add(commands, "schema", _schema, "print the JSON schema of a configuration, for editors")
@@ -188,6 +190,10 @@ def _check(options: argparse.Namespace) -> None:
     prepared = prepare(config, terminal_progress())
     print(*check_lines(prepared), sep="\n")
     check_memory(prepared.need, prepared.pipeline.mesh)
+
+
+def _inspect(options: argparse.Namespace) -> None:
+    inspect_file(options, read_overrides(options.set))
 
 
 def _list(options: argparse.Namespace) -> None:

@@ -63,6 +63,8 @@ class Gas(eqx.Module):
     | metallicity | (particle,) | metal mass fraction Z |
     | temperature | (particle,) or None | K |
     | density | (particle,) or None | Msun / kpc^3 |
+    | internal_energy | (particle,) or None | (km/s)^2, per unit mass |
+    | electron_abundance | (particle,) or None | electrons per hydrogen nucleus |
     | star_formation_rate | (particle,) or None | Msun / yr |
     | hydrogen_fraction, oxygen_fraction | (particle,) or None | mass fractions |
     | smoothing_length | (particle,) or None | kpc |
@@ -75,6 +77,8 @@ class Gas(eqx.Module):
     metallicity: Particles1
     temperature: Particles1 | None = None
     density: Particles1 | None = None
+    internal_energy: Particles1 | None = None
+    electron_abundance: Particles1 | None = None
     star_formation_rate: Particles1 | None = None
     hydrogen_fraction: Particles1 | None = None
     oxygen_fraction: Particles1 | None = None
@@ -97,8 +101,9 @@ class GalaxyInfo(eqx.Module):
 
     `redshift` is the snapshot's own (None when it has none), `universe_age` in yr at that redshift (upper limit of the
     stars' ages; None: not checked). `initial_mass` says where the birth masses come from: "file", "missing" (then the
-    galaxy holds the current mass there until `load_galaxy` fills it in) or a sentence. `notes` are sentences for the
-    run's summary; `center` (kpc in the file's frame) and `bulk_velocity` (km/s) are what the reader took off.
+    galaxy holds the current mass there until `load_galaxy` fills it in) or a sentence; `ages`, `metallicities` and
+    `velocities` say it of those. `notes` are sentences for the run's summary; `center` (kpc in the file's frame) and
+    `bulk_velocity` (km/s) are what the reader took off.
     """
 
     name: str
@@ -113,4 +118,7 @@ class GalaxyInfo(eqx.Module):
     center: tuple[float, float, float] | None = None
     bulk_velocity: tuple[float, float, float] | None = None
     initial_mass: str = "file"
+    ages: str = "file"
+    metallicities: str = "file"
+    velocities: str = "file"
     notes: tuple[str, ...] = ()

@@ -3,7 +3,9 @@
 import inspect
 
 from rubix_like.config import load_pipeline
+from rubix_like.errors import ConfigError
 from rubix_like.readers import READERS
+from rubix_like.readers.field_map import field_map_names, load_field_map
 from rubix_like.registry import Registry
 from rubix_like.resources import resource, resource_names
 from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES
@@ -20,8 +22,10 @@ def stage_rows() -> Rows:
 
 
 def reader_rows() -> Rows:
-    """Name and first line of the description of every reader."""
-    return _described(READERS)
+    """Name and first line of the description of every reader, then the simulations with a field map."""
+    readers = _described(READERS)
+    taken = {name for name, _ in readers}
+    return readers + [(name, _title(name)) for name in field_map_names() if name not in taken]
 
 
 def pipeline_rows() -> Rows:
@@ -40,4 +44,19 @@ def config_rows() -> Rows:
 
 
 def _described(registry: Registry) -> Rows:
-    return [(name, (inspect.getdoc(registry.find(name)) or "").split("\n")[0]) for name in registry.names()]
+    return [(name, _first_line(registry, name)) for name in registry.names()]
+
+
+def _first_line(registry: Registry, name: str) -> str:
+    """Of a member's description; what is wrong with a member from outside that cannot be used."""
+    try:
+        return (inspect.getdoc(registry.find(name)) or "").split("\n")[0]
+    except ConfigError as error:
+        return f"cannot be used: {error}"
+
+
+def _title(name: str) -> str:
+    try:
+        return load_field_map(name).title
+    except ConfigError as error:
+        return f"cannot be used: {error}"

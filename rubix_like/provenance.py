@@ -89,6 +89,9 @@ def _galaxy_entries(info: GalaxyInfo) -> dict[str, str | int | float | None]:
         "galaxy_redshift": info.redshift,
         "galaxy_cosmology": info.cosmology,
         "galaxy_initial_mass": info.initial_mass,
+        "galaxy_ages": info.ages,
+        "galaxy_metallicities": info.metallicities,
+        "galaxy_velocities": info.velocities,
         "galaxy_stars": info.n_stars,
         "galaxy_gas": info.n_gas,
     }

@@ -15,26 +15,66 @@ class Registry:
     """Named members of one kind; a member is imported only when it is asked for.
 
     `builtin` maps a name to `"module:attribute"`. Other distributions add members through the entry-point group
-    `group`; a built-in name cannot be taken over.
+    `group`; a built-in name cannot be taken over. `needs` are the attributes that a member from outside must have.
     """
 
     kind: str
     group: str
     builtin: Mapping[str, str]
+    needs: tuple[str, ...] = ()
 
     def names(self) -> tuple[str, ...]:
         """All names: the built-in ones first, in their order, then those from entry points."""
-        return tuple(self.builtin) + tuple(name for name in self._plugins() if name not in self.builtin)
+        return tuple(self.builtin) + tuple(name for name in plug_in_names(self.group) if name not in self.builtin)
 
     def find(self, name: str) -> Any:
-        """The member called `name`; raises ConfigError with the nearest known name if there is none."""
+        """The member called `name`; raises ConfigError with the nearest known name if there is none.
+
+        A member from outside that cannot be imported, or that is no member of this kind, is a ConfigError that names
+        its distribution.
+        """
         if name in self.builtin:
             module, attribute = self.builtin[name].split(":")
             return operator.attrgetter(attribute)(importlib.import_module(module))
-        plugins = self._plugins()
-        if name not in plugins:
+        if name not in self.names():
             raise ConfigError(f"unknown {self.kind} '{name}'{suggest(name, self.names())}")
-        return plugins[name].load()
+        member = load_plug_in(self.kind, self.group, name)
+        if any(getattr(member, need, None) is None for need in self.needs):
+            raise ConfigError(
+                f"{plug_in_place(self.kind, self.group, name)}: expected something with "
+                f"{' and '.join(self.needs)}, got {member!r}; see docs/how-to-extend.md"
+            )
+        return member
 
-    def _plugins(self) -> dict[str, EntryPoint]:
-        return {entry.name: entry for entry in entry_points(group=self.group)}
+
+def plug_in_names(group: str) -> tuple[str, ...]:
+    """The names that installed distributions announce in an entry-point group, each once."""
+    return tuple(dict.fromkeys(entry.name for entry in entry_points(group=group)))
+
+
+def load_plug_in(kind: str, group: str, name: str) -> Any:
+    """What an entry point stands for; raises ConfigError, naming the distribution, where it cannot be imported."""
+    entries = _announced(group, name)
+    if len(entries) > 1:
+        owners = " and ".join(sorted(map(_owner, entries)))
+        raise ConfigError(f"{kind} '{name}': expected one distribution to announce it, got {owners}; uninstall one")
+    try:
+        return entries[0].load()
+    except Exception as error:
+        raise ConfigError(
+            f"{plug_in_place(kind, group, name)}: '{entries[0].value}' cannot be imported "
+            f"({type(error).__name__}: {error}); repair or uninstall {_owner(entries[0])}"
+        ) from error
+
+
+def plug_in_place(kind: str, group: str, name: str) -> str:
+    """The words for a member from outside in an error: its kind, name and distribution."""
+    return f"{kind} '{name}' of the installed package {_owner(_announced(group, name)[0])}"
+
+
+def _announced(group: str, name: str) -> list[EntryPoint]:
+    return list(entry_points(group=group, name=name))
+
+
+def _owner(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "(unknown)"

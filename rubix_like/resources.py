@@ -1,4 +1,4 @@
-"""Where the packaged folders (configs, pipelines, instruments, data) and the user's cache lie."""
+"""Where the packaged folders (configs, pipelines, instruments, simulations, data) and the user's cache lie."""
 
 import os
 from pathlib import Path
@@ -13,6 +13,7 @@ _PLACES: dict[str, tuple[str, str]] = {
     "configs": ("configs", ".yaml"),
     "pipelines": ("pipelines", ".yaml"),
     "instruments": ("instruments", ".yaml"),
+    "simulations": ("simulations", ".yaml"),
     "data": ("data", ".h5"),
     "skies": ("data/skies", ".fits"),
 }
@@ -20,7 +21,7 @@ _PLACES: dict[str, tuple[str, str]] = {
 
 
 def resource_names(kind: str) -> tuple[str, ...]:
-    """Names of the packaged files of one kind (configs, pipelines, instruments, data, skies), sorted, no suffix."""
+    """Names of the packaged files of one kind (a key of `_PLACES`), sorted, no suffix."""
     return tuple(sorted(path.stem for path in _folder(kind).glob(f"*{_PLACES[kind][1]}")))
 
 

@@ -21,8 +21,18 @@ SMALLEST_METALLICITY: float = -1e-12
 
 Particles = TypeVar("Particles", Stars, Gas)
 
-_FRACTIONS = ("metallicity", "hydrogen_fraction", "oxygen_fraction")
-_NOT_NEGATIVE = ("initial_mass", "mass", "smoothing_length", "weight", "temperature", "density", "star_formation_rate")
+FRACTIONS = ("metallicity", "hydrogen_fraction", "oxygen_fraction")
+NOT_NEGATIVE = (
+    "initial_mass",
+    "mass",
+    "smoothing_length",
+    "weight",
+    "temperature",
+    "density",
+    "internal_energy",
+    "electron_abundance",
+    "star_formation_rate",
+)
 
 
 def validate(galaxy: Galaxy, universe_age: float | None = None) -> Galaxy:
@@ -74,9 +84,9 @@ def _check_fields(kind: str, fields: Mapping[str, Any]) -> None:
             )
         values = np.asarray(leaf)
         require(np.isfinite(values), values, place, "finite values", "leave these particles out or repair the file")
-        if name in _NOT_NEGATIVE:
+        if name in NOT_NEGATIVE:
             require(values >= 0, values, place, "values >= 0", "leave these particles out or repair the file")
-        if name in _FRACTIONS:
+        if name in FRACTIONS:
             good = (values >= SMALLEST_METALLICITY) & (values <= 1)
             remedy = "metallicities are mass fractions (the Sun's is about 0.02), neither in solar units nor log10"
             require(good, values, place, f"mass fractions in [{SMALLEST_METALLICITY}, 1]", remedy)
@@ -95,5 +105,5 @@ def _check_ages(log_age: np.ndarray, universe_age: float | None) -> None:
 
 
 def _without_negative_fractions(particles: Particles) -> Particles:
-    fractions = {name: value for name, value in vars(particles).items() if name in _FRACTIONS and value is not None}
+    fractions = {name: value for name, value in vars(particles).items() if name in FRACTIONS and value is not None}
     return replace(particles, **{name: value.clip(min=0) for name, value in fractions.items()})

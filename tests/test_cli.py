@@ -191,10 +191,10 @@ def without(name):
     [
         (without("GFM_Metallicity"), ["cutout.hdf5", "PartType4/GFM_Metallicity is missing", "has Coordinates"]),
         (without("GFM_StellarFormationTime"), ["PartType4/GFM_StellarFormationTime is missing"]),
-        (None, ["cutout.hdf5", "PartType4", "missing", "the file has Header"]),
+        (None, ["cutout.hdf5", "PartType4", "the file has Header"]),
         ({}, ["cutout.hdf5", "PartType4", "missing or empty"]),
         (star_columns(0), ["PartType4", "at least one star", "no particles"]),
-        (changed("GFM_StellarFormationTime", slice(None), -0.5), ["only 100 wind cells", "choose a subhalo"]),
+        (changed("GFM_StellarFormationTime", slice(None), -0.5), ["only 100 wind cells", "choose a galaxy"]),
         (changed("Coordinates", (7, 1), np.nan), ["PartType4/Coordinates", "finite", "nan", "(7, 1)"]),
         (changed("Velocities", (3, 0), np.inf), ["PartType4/Velocities", "finite", "inf", "(3, 0)"]),
         (changed("GFM_Metallicity", 3, 1.7), ["metallicity", "mass fractions", "1.7", "index 3"]),
@@ -225,7 +225,7 @@ def write_truncated(path):
         (lambda path: path.write_bytes(b""), ["galaxy.path", "not an HDF5 file"]),
         (lambda path: path.mkdir(), ["galaxy.path", "directory"]),
         (write_truncated, ["galaxy.path", "cannot be read", "is the download complete"]),
-        (lambda path: write_cutout(path, star_columns(), {}), ["cutout.hdf5", "Header has no attribute HubbleParam"]),
+        (lambda path: write_cutout(path, star_columns(), {}), ["cutout.hdf5", "Header has no attribute Time"]),
     ],
 )
 def test_galaxy_files_that_cannot_be_read(command, tmp_path, make, fragments):
@@ -559,9 +559,9 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
     ("kind", "names"),
     [
         ("instruments", ["name", *resource_names("instruments")]),
-        ("ssp", ["popstar", "bc03-miles", "bc03-lr"]),
+        ("ssp", ["popstar", "bc03-miles", "bc03-lr", "fsps"]),
         ("stages", ["orient", "point", "stars", "psf", "dust", "degrade_lsf", "aperture", "noise"]),
-        ("readers", ["synthetic", "illustris"]),
+        ("readers", ["synthetic", "auto", *resource_names("simulations")]),
         ("pipelines", ["stellar"]),
         ("configs", ["manga_tng", "muse_tng", "quickstart"]),
     ],
@@ -596,7 +596,7 @@ def test_libraries(command, tmp_path, monkeypatch):
     assert f"Library popstar is in {packaged}" in command("ssp", "get", "popstar")[1]
     assert_refused(command("ssp", "get", "bc03"), "'bc03'", "did you mean 'bc03-lr'")
     assert_refused(command("ssp", "info", "popsta"), "did you mean 'popstar'")
-    assert_refused(command("ssp", "import", "absent.h5"), "no such file: absent.h5")
+    assert_refused(command("ssp", "import", "absent.h5"), "no such file or folder: absent.h5")
     (tmp_path / "text.h5").write_text("hello")
     assert_refused(command("ssp", "import", "text.h5"), "text.h5", "known layouts")
     assert files(tmp_path) == ["cache", "cache/ssp", "cache/ssp/mine.h5", "text.h5"]

@@ -53,7 +53,7 @@ def test_every_reader_is_a_frozen_model_of_its_keys(name):
 
 @pytest.mark.parametrize("name", READERS.names())
 def test_every_reader_is_found_by_its_key(name):
-    section = {"reader": name} | ({"path": "cutout.hdf5"} if name == "illustris" else {})
+    section = {"reader": name} | ({"path": "cutout.hdf5"} if name == "auto" else {})
     assert isinstance(load_config(RUN | {"galaxy": section}).galaxy, READERS.find(name))
 
 
@@ -69,7 +69,7 @@ def test_load_takes_a_dict_and_a_run_config():
 
 
 def test_load_without_a_galaxy_is_refused():
-    with pytest.raises(ConfigError, match=r"galaxy: .*synthetic, illustris"):
+    with pytest.raises(ConfigError, match=r"galaxy: .*synthetic, auto.*illustris"):
         load(RUN | {"galaxy": None})
 
 

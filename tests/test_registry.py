@@ -8,11 +8,13 @@ import pytest
 
 from rubix_like import load_config, load_ssp
 from rubix_like.errors import ConfigError
+from rubix_like.listing import reader_rows
 from rubix_like.lookup import TemplateAxes
 from rubix_like.methods import METHODS, build_painter
 from rubix_like.painter import AbstractPainter
 from rubix_like.planning import make_setup
-from rubix_like.readers import READERS
+from rubix_like.readers import READERS, find_reader, reader_names
+from rubix_like.readers.field_map import GROUP, field_map_names, load_field_map
 from rubix_like.registry import Registry
 from rubix_like.ssp import FORMATS
 from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES
@@ -22,16 +24,28 @@ SHAPES = Registry("shape", "rubix_like_test.shapes", {"square": "plug_in_shapes:
 
 
 @pytest.fixture
-def plug_in(tmp_path, monkeypatch):
-    """An installed distribution with two entry points, one of which takes a built-in name."""
-    (tmp_path / "plug_in_shapes.py").write_text("STAR = 'a star'\nSQUARE = 'the built-in square'\nOTHER = 'taken'\n")
-    folder = tmp_path / "plug_in_shapes-1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in-shapes\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text(
-        "[rubix_like_test.shapes]\nstar = plug_in_shapes:STAR\nsquare = plug_in_shapes:OTHER\n"
-    )
+def install(tmp_path, monkeypatch):
+    """Installs a distribution: `install(name, group, **{name: "module:attribute"})`."""
     monkeypatch.syspath_prepend(tmp_path)
+
+    def write(distribution, group, **members):
+        folder = tmp_path / f"{distribution.replace('-', '_')}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
+        lines = [f"[{group}]", *(f"{name} = {target}" for name, target in members.items())]
+        (folder / "entry_points.txt").write_text("\n".join(lines) + "\n")
+        return tmp_path
+
+    return write
+
+
+@pytest.fixture
+def plug_in(install, monkeypatch):
+    """An installed distribution with two entry points, one of which takes a built-in name."""
+    folder = install(
+        "plug-in-shapes", "rubix_like_test.shapes", star="plug_in_shapes:STAR", square="plug_in_shapes:OTHER"
+    )
+    (folder / "plug_in_shapes.py").write_text("STAR = 'a star'\nSQUARE = 'the built-in square'\nOTHER = 'taken'\n")
     monkeypatch.delitem(sys.modules, "plug_in_shapes", raising=False)
 
 
@@ -69,6 +83,134 @@ def test_every_builtin_member_exists(registry):
 
 def test_groups_and_kinds_differ():
     assert len({registry.group for registry in ALL}) == len({registry.kind for registry in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize("registry", ALL, ids=lambda registry: registry.kind)
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import a_module_that_nobody_has", "ModuleNotFoundError: No module named 'a_module_that_nobody_has'"),
+        ("OTHER = 1", "AttributeError"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("def (", "SyntaxError"),
+    ],
+)
+def test_a_member_that_cannot_be_imported_is_blamed_on_its_distribution(install, monkeypatch, registry, source, reason):
+    folder = install("broken-things", registry.group, broken="broken_things:MEMBER")
+    (folder / "broken_things.py").write_text(source)
+    monkeypatch.delitem(sys.modules, "broken_things", raising=False)
+    with pytest.raises(ConfigError) as caught:
+        registry.find("broken")
+    message = str(caught.value)
+    assert f"{registry.kind} 'broken' of the installed package broken-things 1.0" in message
+    assert f"'broken_things:MEMBER' cannot be imported ({reason}" in message
+    assert "repair or uninstall broken-things 1.0" in message
+
+
+@pytest.mark.parametrize("registry", [READERS, FORMATS, SCENE_STAGES, PAINT_STAGES, CUBE_STAGES], ids=lambda r: r.kind)
+def test_a_member_of_another_kind_is_refused(install, registry):
+    install("odd-things", registry.group, odd="math:pi")
+    with pytest.raises(
+        ConfigError, match=rf"{registry.kind} 'odd' of .* odd-things 1.0: expected something with .*3.14"
+    ):
+        registry.find("odd")
+
+
+def test_two_distributions_with_one_name_are_refused(install):
+    install("one-shapes", "rubix_like_test.shapes", star="math:pi")
+    install("two-shapes", "rubix_like_test.shapes", star="math:e")
+    assert SHAPES.names() == ("square", "disc", "star")
+    with pytest.raises(ConfigError, match=r"'star': expected one .* got one-shapes 1.0 and two-shapes 1.0; uninstall"):
+        SHAPES.find("star")
+
+
+def test_a_broken_member_does_not_hide_the_others_in_a_list(install):
+    install("broken-things", READERS.group, broken="a_module_that_nobody_has:MEMBER")
+    rows = dict(reader_rows())
+    assert rows["broken"].startswith("cannot be used: reader 'broken' of the installed package broken-things 1.0")
+    assert "Illustris" in rows["illustris"]
+
+
+def test_a_reader_cannot_take_the_name_of_a_packaged_simulation(install):
+    install("greedy", READERS.group, illustris="math:pi", synthetic="math:pi")
+    assert find_reader("illustris").__name__ == "SnapshotReader"
+    assert find_reader("synthetic").__name__ == "SyntheticReader"
+    assert sorted(set(reader_names())) == sorted(reader_names())
+
+
+MAP = """
+title: Toy
+source: made up
+recognise: [{has: [PartType4/Positions]}]
+stars:
+  groups: PartType4
+  fields:
+    position: {dataset: Positions, unit: kpc}
+    mass: {dataset: Masses, unit: Msun}
+"""
+
+
+@pytest.fixture
+def install_map(install, monkeypatch):
+    """Installs a distribution `toy-maps` that announces a field map of the given text; returns the map's path."""
+
+    def write(text, name="toy"):
+        folder = install("toy-maps", GROUP, **{name: "toy_maps:MAP"})
+        (folder / "toy_maps.py").write_text(
+            "from pathlib import Path\nMAP = Path(__file__).with_name('the_map.yaml')\n"
+        )
+        monkeypatch.delitem(sys.modules, "toy_maps", raising=False)
+        path = folder / "the_map.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_field_map_from_outside(install_map):
+    install_map(MAP)
+    assert field_map_names()[-1] == "toy"
+    assert (load_field_map("toy").title, load_field_map("toy").name) == ("Toy", "toy")
+    assert find_reader("toy").__name__ == "SnapshotReader"
+    assert dict(reader_rows())["toy"] == "Toy"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("position:", "positon:", "stars.fields: unknown quantity 'positon'; did you mean 'position'?"),
+        ("{dataset: Masses", "{datset: Masses", "unknown key 'stars.fields.mass.datset'; did you mean 'dataset'?"),
+        ("groups: PartType4", "group: PartType4", "unknown key 'stars.group'; did you mean 'groups'?"),
+        ("recognise:", "recognize:", "unknown key 'recognize'; did you mean 'recognise'?"),
+        ("unit: kpc", "unit: kps", "stars.fields.position.unit: expected a unit that astropy knows"),
+        ("unit: kpc", "unit: Msun", "position: expected a unit of kpc, got 'Msun'"),
+        ("{has: ", "{hass: ", "unknown key 'recognise[0].hass'; did you mean 'has'?"),
+    ],
+)
+def test_a_typo_in_a_field_map_from_outside_names_file_key_and_nearest_word(install_map, right, wrong, message):
+    assert MAP.count(right) == 1
+    path = install_map(MAP.replace(right, wrong))
+    with pytest.raises(ConfigError) as caught:
+        load_field_map("toy")
+    assert str(path) in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_a_field_map_from_outside_cannot_take_over_a_packaged_name(install_map):
+    install_map(MAP, name="eagle")
+    assert field_map_names().count("eagle") == 1
+    assert load_field_map("eagle").title == "EAGLE"
+
+
+def test_a_field_map_that_is_no_path_or_no_file(install):
+    install("odd-things", GROUP, odd="math:pi", gone="string:digits")
+    with pytest.raises(
+        ConfigError, match=r"field map 'odd' of .* odd-things 1.0: expected the path of a YAML file, got 3"
+    ):
+        load_field_map("odd")
+    with pytest.raises(ConfigError, match=r"0123456789: expected a readable YAML file"):
+        load_field_map("gone")
+    assert "odd-things 1.0" in dict(reader_rows())["odd"]
 
 
 def setup_for(method):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -84,13 +84,16 @@ def _shown(value: object) -> str:
 
 def _known_keys(model: type[BaseModel], location: Sequence[str | int]) -> tuple[str, ...]:
     """The keys of the section at `location` below `model`; empty where the section's model is not known."""
+    named_freely = False  # the next part is a key of a mapping from names to sections
     for part in location:
-        if isinstance(part, int):
+        if isinstance(part, int) or named_freely:
+            named_freely = False
             continue
         field = model.model_fields.get(part)
         inner = next(_models(field.annotation), None) if field else None
-        if inner is None:
+        if field is None or inner is None:
             return ()
+        named_freely = get_origin(field.annotation) is dict
         model = inner
     return tuple(model.model_fields)
 

@@ -166,16 +166,19 @@ class Reader(Protocol):
 
 def _parse_reader(section: object) -> object:
     """The reader (a model from the registry) that a `galaxy` section describes; a reader and null pass through."""
-    from rubix_like.readers import READERS  # noqa: PLC0415  (readers are settings themselves)
+    from rubix_like.readers import find_reader, reader_names  # noqa: PLC0415  (readers are settings themselves)
 
     if section is None or isinstance(section, Reader):
         return section
     if not isinstance(section, Mapping):
-        raise ConfigError(f"expected a section with the key 'reader', got {section!r}")
-    name = section.get("reader")
+        raise ConfigError(f"expected a section with the key 'path' or 'reader', got {section!r}")
+    name = section.get("reader", "auto" if "path" in section else None)
     if not isinstance(name, str):
-        raise ConfigError(f"expected the key 'reader': one of {', '.join(READERS.names())}; got {name!r}")
-    reader = READERS.find(name)
+        raise ConfigError(
+            f"expected the key 'path' (of a file that is recognised) or 'reader': one of {', '.join(reader_names())}; "
+            f"got {name!r}"
+        )
+    reader = find_reader(name)
     unknown = [str(key) for key in section if key not in reader.model_fields]
     if unknown:
         texts = [f"unknown key '{key}' of the reader '{name}'{suggest(key, reader.model_fields)}" for key in unknown]
@@ -189,8 +192,11 @@ class _AnyReader:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         from rubix_like.readers import READERS  # noqa: PLC0415
 
-        readers = [handler(READERS.find(name).__pydantic_core_schema__) for name in READERS.names()]
-        named = [{"allOf": [reader, {"required": ["reader"]}]} for reader in readers]
+        schemas = {name: handler(READERS.find(name).__pydantic_core_schema__) for name in READERS.names()}
+        named = [
+            {"allOf": [schema, {"required": ["path" if name == "auto" else "reader"]}]}
+            for name, schema in schemas.items()
+        ]
         return {"anyOf": [*named, {"type": "null"}]}
 
 
@@ -198,7 +204,7 @@ class RunConfig(AbstractSettings):
     """A whole run: what is observed, with which instrument, through which pipeline, and where the cube goes."""
 
     galaxy: Annotated[InstanceOf[Reader] | None, BeforeValidator(_parse_reader), _AnyReader()] = None
-    """A reader (`reader: illustris`, ...) with its keys; null when the galaxy is given as arrays."""
+    """A reader (`path: galaxy.hdf5`, `reader: synthetic`, ...) and its keys; null for a galaxy given as arrays."""
     ssp: SSPSettings = SSPSettings()
     observation: ObservationSettings
     instrument: InstrumentSettings

@@ -12,9 +12,12 @@ from jaxtyping import Float
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.models import Reader
-from rubix_like.errors import ConfigError
+from rubix_like.config.yaml_files import SUFFIXES
+from rubix_like.errors import ConfigError, suggest
 from rubix_like.galaxy import Galaxy, GalaxyInfo
+from rubix_like.readers.field_map import KIND, field_map_names
 from rubix_like.registry import Registry
+from rubix_like.resources import resource_names
 from rubix_like.ssp.library import SSPLibrary, load_ssp
 from rubix_like.validation import validate
 
@@ -26,10 +29,29 @@ READERS = Registry(
     "rubix_like.readers",
     {
         "synthetic": "rubix_like.readers.synthetic:SyntheticReader",
-        "illustris": "rubix_like.readers.illustris:IllustrisReader",
+        "auto": "rubix_like.readers.snapshot:SnapshotReader",
     },
+    needs=("model_validate", "load"),
 )
 """A reader is a frozen settings model of the keys under `galaxy:`, with `load() -> (Galaxy, GalaxyInfo)`."""
+
+
+def find_reader(name: str) -> Any:
+    """The class behind `galaxy.reader`: a registered reader, or the one of snapshots for a simulation's field map.
+
+    A field map is named, or given as the path of a .yaml file; the name of a packaged one cannot be taken over.
+    Raises ConfigError with the nearest known name.
+    """
+    if name in READERS.names() and (name in READERS.builtin or name not in resource_names(KIND)):
+        return READERS.find(name)
+    if name in field_map_names() or Path(name).suffix in SUFFIXES:
+        return READERS.find("auto")
+    raise ConfigError(f"unknown reader '{name}'{suggest(name, reader_names())}")
+
+
+def reader_names() -> tuple[str, ...]:
+    """What `galaxy.reader` can be: the registered readers, then the simulations with a field map."""
+    return tuple(dict.fromkeys((*READERS.names(), *field_map_names())))
 
 
 def load(config: ConfigSource) -> tuple[Galaxy, GalaxyInfo]:
@@ -42,7 +64,7 @@ def load(config: ConfigSource) -> tuple[Galaxy, GalaxyInfo]:
     """
     run = load_config(config)
     if run.galaxy is None:
-        known = ", ".join(READERS.names())
+        known = ", ".join(reader_names())
         raise ConfigError(f"galaxy: this configuration has none; add 'galaxy: {{reader: ...}}' (readers: {known})")
     galaxy, info = cast(Reader, run.galaxy).load()
     galaxy = validate(galaxy, info.universe_age)

@@ -1,107 +1,98 @@
-"""Reading an HDF5 snapshot: every fault of the file becomes one message with place, expectation and remedy."""
+"""Snapshots in HDF5: every fault of the file becomes one message with place, expectation and remedy."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
-from jaxtyping import Float
+from numpy import ndarray
 
-from rubix_like.validation import require
+from rubix_like.readers.container import AbstractContainer
+
+_BROKEN = (OSError, KeyError, RuntimeError, ValueError, TypeError, UnicodeDecodeError)
+"""What h5py raises on damaged structure."""
+
+
+@dataclass(frozen=True)
+class HDF5Container(AbstractContainer):
+    """An open HDF5 file. A dataset of a compound type is a group whose datasets are the type's fields."""
+
+    name: str
+    file: h5py.File
+
+    def groups(self) -> tuple[str, ...]:
+        """Everything at the top of the file."""
+        return self._guarded("", lambda: tuple(self.file))
+
+    def datasets(self, group: str) -> tuple[str, ...]:
+        """Datasets in `group`, those of its subgroups as `Subgroup/Dataset`."""
+        found = self._find(group)
+        if isinstance(found, h5py.Dataset):
+            return tuple(found.dtype.names or ())
+        if not isinstance(found, h5py.Group):
+            return ()
+        return self._guarded(group, lambda: tuple(_dataset_names(found)))
+
+    def attributes(self, place: str) -> tuple[str, ...]:
+        """Names of the attributes at `place`."""
+        found = self._find(place)
+        return () if found is None else self._guarded(place, lambda: tuple(found.attrs))
+
+    def attribute(self, place: str, name: str) -> Any:
+        """The attribute as h5py gives it, None without one."""
+        found = self._find(place)
+        if found is None:
+            return None
+        return self._guarded(f"{place}@{name}", lambda: found.attrs.get(name))
+
+    def shape(self, group: str, dataset: str) -> tuple[int, ...]:
+        """Shape of the dataset, rows first."""
+        return self._guarded(f"{group}/{dataset}", lambda: tuple(self._dataset(group, dataset).shape))
+
+    def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
+        """The rows as stored."""
+        array = self._dataset(group, dataset)
+        if array.dtype.names is None:
+            return self._guarded(f"{group}/{dataset}", lambda: np.asarray(array[start:stop]))
+        return self._guarded(f"{group}/{dataset}", lambda: np.asarray(array[start:stop, dataset]))
+
+    def _dataset(self, group: str, dataset: str) -> h5py.Dataset:
+        found = self._find(group)
+        found = found if isinstance(found, h5py.Dataset) else self._find(f"{group}/{dataset}")
+        if not isinstance(found, h5py.Dataset):
+            raise ValueError(f"{self.name}: {group}/{dataset} is missing; {self.contents(group)}")
+        return found
+
+    def _find(self, place: str) -> Any:
+        return self._guarded(place, lambda: self.file.get(place) if place else self.file)
+
+    def _guarded(self, place: str, act: Any) -> Any:
+        try:
+            return act()
+        except _BROKEN as error:
+            raise ValueError(
+                f"{self.name}: {place or 'the file'} cannot be read ({error}); the file is damaged or incomplete: "
+                f"copy or download it again"
+            ) from error
+
+
+def _dataset_names(group: h5py.Group) -> Iterator[str]:
+    for name, item in group.items():
+        if isinstance(item, h5py.Dataset):
+            yield name
+        elif isinstance(item, h5py.Group):
+            yield from (f"{name}/{inner}" for inner, dataset in item.items() if isinstance(dataset, h5py.Dataset))
 
 
 @contextmanager
-def open_snapshot(path: Path) -> Iterator[h5py.File]:
-    """Open `path` for reading; raises FileNotFoundError, IsADirectoryError or OSError saying what is there instead."""
-    path = path.expanduser()
-    if not path.exists():
-        raise FileNotFoundError(f"galaxy.path: no file '{path}'; set galaxy.path to a downloaded cut-out (HDF5)")
-    if path.is_dir():
-        raise IsADirectoryError(f"galaxy.path: '{path}' is a directory; expected one HDF5 file")
-    with path.open("rb"):  # PermissionError, before HDF5 hides it
-        pass
-    if not h5py.is_hdf5(path):
-        raise OSError(f"galaxy.path: '{path}' is not an HDF5 file; expected a cut-out as downloaded from the API")
+def open_hdf5(path: Path) -> Iterator[HDF5Container]:
+    """Open `path` for reading; raises OSError where HDF5 cannot open it."""
     try:
         file = h5py.File(path, "r")
     except OSError as error:
         raise OSError(f"galaxy.path: '{path}' cannot be read ({error}); is the download complete?") from error
     with file:
-        yield file
-
-
-def header_number(file: h5py.File, name: str, default: float | None = None) -> float:
-    """The attribute `name` of Header, a scalar or of length 1; ValueError if it is missing without a default."""
-    header = _header(file)
-    if name not in header:
-        if default is not None:
-            return default
-        raise ValueError(
-            f"{file.filename}: Header has no attribute {name}; it has {', '.join(sorted(header)) or 'none'}; "
-            f"download the cut-out again without editing its Header"
-        )
-    return float(np.asarray(header[name], dtype=np.float64).reshape(-1)[0])
-
-
-def header_text(file: h5py.File, name: str) -> str:
-    """The attribute `name` of the group Header as text, empty where it is missing."""
-    header = _header(file)
-    if name not in header:
-        return ""
-    value = np.asarray(header[name]).reshape(-1)[0]
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def names(file: h5py.File, group: str) -> tuple[str, ...]:
-    """Names of the datasets in `group`; empty where there is no such group."""
-    found = file.get(group)
-    return tuple(found) if isinstance(found, h5py.Group) else ()
-
-
-def column(file: h5py.File, group: str, name: str, width: int | None = None) -> Float[np.ndarray, "..."]:
-    """The dataset `group/name` in float64, of shape (N,) or, with `width`, (N, width).
-
-    Raises ValueError when it is missing (naming what the group has), of another shape, unreadable or not finite.
-    """
-    place = f"{file.filename}: {group}/{name}"
-    dataset = file.get(f"{group}/{name}")
-    if not isinstance(dataset, h5py.Dataset):
-        raise ValueError(
-            f"{place} is missing; {_contents(file, group)}; download the cut-out again with this field included"
-        )
-    expected = () if width is None else (width,)
-    if dataset.ndim != 1 + len(expected) or dataset.shape[1:] != expected:
-        text = "(N,)" if width is None else f"(N, {width})"
-        raise ValueError(f"{place}: expected shape {text}, got {dataset.shape}; is the file one of this simulation?")
-    try:
-        values = np.asarray(dataset[()], dtype=np.float64)
-    except (OSError, TypeError, ValueError) as error:
-        raise ValueError(f"{place} cannot be read as numbers ({error}); is the download complete?") from error
-    require(np.isfinite(values), values, place, "finite values", "leave these particles out or download the file again")
-    return values
-
-
-def columns(file: h5py.File, group: str, widths: dict[str, int | None]) -> dict[str, Float[np.ndarray, "..."]]:
-    """Several columns of one group by name; raises ValueError unless all have the same number of rows."""
-    table = {name: column(file, group, name, width) for name, width in widths.items()}
-    counts = {name: values.shape[0] for name, values in table.items()}
-    if len(set(counts.values())) > 1:
-        text = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise ValueError(f"{file.filename}: {group}: expected as many rows in every dataset, got {text}")
-    return table
-
-
-def _header(file: h5py.File) -> dict[str, object]:
-    group = file.get("Header")
-    if not isinstance(group, h5py.Group):
-        raise ValueError(
-            f"{file.filename}: no group Header; the file has {', '.join(file) or 'nothing'}; "
-            f"expected a cut-out as downloaded from the API"
-        )
-    return dict(group.attrs)
-
-
-def _contents(file: h5py.File, group: str) -> str:
-    found = names(file, group)
-    return f"{group} has {', '.join(found)}" if found else f"the file has {', '.join(file) or 'nothing'}"
+        yield HDF5Container(str(path), file)

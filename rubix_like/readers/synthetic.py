@@ -75,6 +75,9 @@ class SyntheticReader(AbstractSettings):
             n_stars=self.n_stars,
             n_gas=self.n_gas,
             initial_mass="drawn: stellar_mass is the mass at birth",
+            ages="synthetic",
+            metallicities="synthetic",
+            velocities="synthetic",
             notes=notes,
         )
         return galaxy, info

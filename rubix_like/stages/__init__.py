@@ -14,8 +14,14 @@ SCENE_STAGES = Registry(
     "scene stage",
     "rubix_like.scene_stages",
     {"orient": "rubix_like.stages.orient:Orient", "point": "rubix_like.stages.point:Point"},
+    needs=("build",),
 )
-PAINT_STAGES = Registry("paint stage", "rubix_like.paint_stages", {"stars": "rubix_like.stages.stars:StarsComponent"})
+PAINT_STAGES = Registry(
+    "paint stage",
+    "rubix_like.paint_stages",
+    {"stars": "rubix_like.stages.stars:StarsComponent"},
+    needs=("build",),
+)
 CUBE_STAGES = Registry(
     "cube stage",
     "rubix_like.cube_stages",
@@ -26,6 +32,7 @@ CUBE_STAGES = Registry(
         "aperture": "rubix_like.stages.aperture:Aperture",
         "noise": "rubix_like.stages.noise:Noise",
     },
+    needs=("build",),
 )
 
 __all__ = [

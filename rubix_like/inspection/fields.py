@@ -1,0 +1,158 @@
+"""One quantity of one group: where it is stored, how it is converted, the values it then has, and what is wrong."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from rubix_like.inspection.ranges import Range, measure
+from rubix_like.readers.ages import age_source, log_ages
+from rubix_like.readers.conversion import Conversion
+from rubix_like.readers.field_map import Family, FieldSettings
+from rubix_like.readers.field_words import dataset_words, unit_words
+from rubix_like.readers.particles import Snapshot
+from rubix_like.readers.snapshot import SLAB_ROWS
+from rubix_like.validation import FRACTIONS, NOT_NEGATIVE, SMALLEST_METALLICITY
+
+SUMMED: tuple[str, ...] = ("mass", "initial_mass", "star_formation_rate")
+"""Quantities whose sum says something of the galaxy."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A group that holds stars or gas, and how many rows it has."""
+
+    snapshot: Snapshot
+    family: Family
+    group: str
+    n_rows: int
+
+    def kept(self, start: int, stop: int) -> Bool[ndarray, " particle"]:
+        """Which rows count; all where that cannot be told, as the dataset that tells it is damaged."""
+        everything = np.ones(stop - start, dtype=bool)
+        try:
+            kept = self.snapshot.kept(self.family, self.group, start, stop)
+        except ValueError:
+            return everything
+        return kept if kept.shape == everything.shape else everything
+
+
+@dataclass(frozen=True)
+class FieldReport:
+    """A row of the table: `conversion` as `Mpc x a^1 x h^-1 = 1475.6 kpc`, `origin` where that is stated.
+
+    The range is in `unit`; `problems` are reasons why the file cannot be read as it is, `remark` is good to know.
+    """
+
+    quantity: str
+    dataset: str = ""
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+    conversion: str = ""
+    origin: str = ""
+    unit: str = ""
+    smallest: float | None = None
+    median: float | None = None
+    largest: float | None = None
+    total: float | None = None
+    remark: str = ""
+    problems: tuple[str, ...] = ()
+
+
+def report_fields(rows: Rows) -> tuple[FieldReport, ...]:
+    """What the group has of the field map's quantities, damaged ones included, and the ages that follow."""
+    snapshot, family, group = rows.snapshot, rows.family, rows.group
+    places = snapshot.places(family, group)
+    reports = [_report(rows, quantity, field, datasets) for quantity, (field, datasets) in places.items()]
+    mass = 0.0 if "mass" in places else snapshot.table_mass(family, group)
+    if mass:
+        place, total = f"{snapshot.field_map.header.mass_table}[{group[-1]}]", mass * rows.n_rows
+        reports.append(FieldReport("mass", place, unit="Msun", smallest=mass, median=mass, largest=mass, total=total))
+    return (*reports, *(_ages(snapshot, reports) if family == "stars" else ()))
+
+
+def without_name(snapshot: Snapshot, error: Exception) -> str:
+    """The message of an error without the name of the file."""
+    return str(error).removeprefix(f"{snapshot.container.name}: ")
+
+
+def _report(rows: Rows, quantity: str, field: FieldSettings, datasets: tuple[str, ...]) -> FieldReport:
+    snapshot, group = rows.snapshot, rows.group
+    start = FieldReport(quantity, dataset_words(field, datasets))
+    try:
+        shape = snapshot.container.shape(group, datasets[0])
+        dtype = snapshot.container.read(group, datasets[0], 0, 0).dtype.newbyteorder("=").name
+        start = replace(start, shape=shape, dtype=dtype)
+        conversion = snapshot.conversion(quantity, field, group, datasets[0])
+        found = measure(_slabs(rows, quantity, field, datasets), shape[0] if shape else 0, *_limits(quantity))
+    except ValueError as error:
+        return replace(start, problems=(without_name(snapshot, error),))
+    return replace(
+        start,
+        conversion=conversion_words(conversion, conversion.factor(snapshot.epoch)),
+        origin="map" if conversion.origin == "field map" else "file",
+        unit=conversion.to_unit,
+        smallest=found.smallest,
+        median=found.median,
+        largest=found.largest,
+        total=found.total if quantity in SUMMED else None,
+        remark="; ".join(filter(None, (conversion.remark, field.note))),
+        problems=_problems(found, quantity),
+    )
+
+
+def conversion_words(conversion: Conversion, factor: float) -> str:
+    """`Mpc x a^1 x h^-1 = 1475.6 kpc`; empty for pure numbers that are taken as they are."""
+    stated = unit_words(conversion.unit, conversion.a, conversion.h)
+    if stated == "1" and factor == 1.0:
+        return ""
+    return stated if stated == conversion.to_unit else f"{stated} = {factor:.6g} {conversion.to_unit}".rstrip()
+
+
+def _slabs(
+    rows: Rows, quantity: str, field: FieldSettings, datasets: tuple[str, ...]
+) -> Iterator[tuple[Float[ndarray, "..."], Bool[ndarray, " particle"]]]:
+    for start in range(0, rows.n_rows, SLAB_ROWS):
+        stop = min(start + SLAB_ROWS, rows.n_rows)
+        values = rows.snapshot.column(quantity, field, rows.group, datasets, start, stop, checked=False)
+        yield values, rows.kept(start, start + len(values))
+
+
+def _limits(quantity: str) -> tuple[float, float]:
+    """What values of a quantity must lie between."""
+    if quantity in FRACTIONS:
+        return SMALLEST_METALLICITY, 1.0
+    return (0.0 if quantity in NOT_NEGATIVE else -np.inf), np.inf
+
+
+def _problems(found: Range, quantity: str) -> tuple[str, ...]:
+    counts = {
+        "NaN": found.n_nan,
+        "infinite": found.n_infinite,
+        "negative": found.n_below,
+        "above 1": found.n_above,
+    }
+    texts = [f"{count} {what}" for what, count in counts.items() if count]
+    if found.n_above and quantity in FRACTIONS:
+        texts.append("expected mass fractions: is it in solar units?")
+    return tuple(texts)
+
+
+def _ages(snapshot: Snapshot, rows: list[FieldReport]) -> tuple[FieldReport, ...]:
+    """The ages that follow from the births, in Gyr: from smallest, median and largest, as ages fall with births."""
+    measured = {row.quantity: row for row in rows if row.median is not None}
+    source = age_source(snapshot, {name: np.empty(0) for name in measured})
+    if source is None or source == "age":
+        return ()
+    row = measured[source]
+    place = f"from {row.dataset}"
+    values = np.array([row.smallest, row.median, row.largest], dtype=np.float64)
+    try:
+        log_age = log_ages(snapshot, {source: values})
+    except ValueError as error:
+        return (FieldReport("age", place, unit="Gyr", problems=(without_name(snapshot, error),)),)
+    assert log_age is not None
+    ages = np.sort(10 ** (log_age - 9)).tolist()
+    return (FieldReport("age", place, row.shape, unit="Gyr", smallest=ages[0], median=ages[1], largest=ages[2]),)

@@ -1,0 +1,108 @@
+"""The stars or the gas of one group of a file: its rows, its quantities, what is missing and what is not used."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rubix_like.inspection.fields import FieldReport, Rows, report_fields, without_name
+from rubix_like.inspection.missing import missing_of_gas, missing_of_stars
+from rubix_like.inspection.structure import dataset_names, stored_shape
+from rubix_like.readers.container import AbstractContainer
+from rubix_like.readers.field_map import Family
+from rubix_like.readers.particles import Snapshot
+from rubix_like.readers.snapshot import SLAB_ROWS
+
+_COUNTS = ("NumPart_ThisFile", "NumPart_Total")
+"""Attributes of the Header in which Gadget's descendants count particles by type."""
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """Stars or gas of one group: `n_rows` stored, `n_left_out` of them not read as they are `others`.
+
+    `notes` are what is missing and what follows, `needed` the keys under `galaxy:` that make up for it, `problems`
+    reasons why the group is refused, `unused` the datasets that the field map does not name.
+    """
+
+    family: str
+    group: str
+    n_rows: int
+    n_left_out: int
+    others: str
+    fields: tuple[FieldReport, ...]
+    notes: tuple[str, ...]
+    needed: dict[str, str]
+    problems: tuple[str, ...]
+    unused: tuple[str, ...]
+
+
+def find_rows(snapshot: Snapshot, family: Family) -> tuple[list[Rows], str]:
+    """The groups of a family with their numbers of rows, and what is wrong where datasets of one group differ."""
+    try:
+        counts, problem = snapshot.groups(family), ""
+    except ValueError as error:
+        settings = snapshot.field_map.family(family)
+        counts, problem = {group: _most(snapshot, group) for group in (settings.groups if settings else ())}, error
+    return [Rows(snapshot, family, group, count) for group, count in counts.items() if count], (
+        without_name(snapshot, problem) if isinstance(problem, ValueError) else problem
+    )
+
+
+def report_group(rows: Rows) -> GroupReport:
+    """All that can be said of a group; no value in it raises."""
+    snapshot, family, group = rows.snapshot, rows.family, rows.group
+    fields = report_fields(rows)
+    missing = missing_of_stars(snapshot, group) if family == "stars" else missing_of_gas(snapshot, group)
+    return GroupReport(
+        family=family,
+        group=group,
+        n_rows=rows.n_rows,
+        n_left_out=_left_out(rows),
+        others=snapshot.others(family),
+        fields=fields,
+        notes=(*(found.text for found in missing), *_count_notes(snapshot.container, group, rows.n_rows)),
+        needed={key: value for found in missing for key, value in found.settings.items()},
+        problems=tuple(f"{group}: {row.dataset}: {text}" for row in fields for text in row.problems),
+        unused=_unused(rows),
+    )
+
+
+def _most(snapshot: Snapshot, group: str) -> int:
+    """The rows of the longest dataset of a group."""
+    shapes = []
+    for name in dataset_names(snapshot.container, group):
+        try:
+            shapes.append(snapshot.container.shape(group, name))
+        except ValueError:
+            continue
+    return max((shape[0] for shape in shapes if shape), default=0)
+
+
+def _left_out(rows: Rows) -> int:
+    starts = range(0, rows.n_rows, SLAB_ROWS)
+    return sum(int(np.count_nonzero(~rows.kept(start, min(start + SLAB_ROWS, rows.n_rows)))) for start in starts)
+
+
+def _count_notes(container: AbstractContainer, group: str, n_rows: int) -> list[str]:
+    """Where the header counts other numbers of particles than there are rows."""
+    if not group[-1:].isdigit():
+        return []
+    notes = []
+    for name in _COUNTS:
+        counts = np.asarray(container.attribute("Header", name)).reshape(-1)
+        index = int(group[-1])
+        if counts.dtype.kind in "iuf" and counts.size > index and counts[index] != n_rows:
+            notes.append(f"the Header's {name} is {counts[index]}, the file has {n_rows} rows: those are read")
+    return notes
+
+
+def _unused(rows: Rows) -> tuple[str, ...]:
+    """The datasets of the group that the field map does not name, with the shape of those that are no columns."""
+    settings = rows.snapshot.field_map.family(rows.family)
+    named = set()
+    for field in settings.fields.values() if settings else ():
+        named |= {*field.dataset, *field.stack, *([field.divide_by] if field.divide_by else [])}
+    container = rows.snapshot.container
+    names = [name for name in dataset_names(container, rows.group) if name not in named]
+    shapes = {name: stored_shape(container, rows.group, name) for name in names}
+    return tuple(name if shape == f"({rows.n_rows})" else f"{name} {shape}" for name, shape in shapes.items())

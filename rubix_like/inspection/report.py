@@ -1,0 +1,142 @@
+"""From the settings under `galaxy:` to all that can be said of the file without making a galaxy of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from rubix_like.config.messages import explain
+from rubix_like.config.yaml_files import format_yaml
+from rubix_like.errors import ConfigError
+from rubix_like.inspection.groups import GroupReport, find_rows, report_group
+from rubix_like.inspection.structure import dataset_names, skeleton, structure_lines
+from rubix_like.readers import find_reader
+from rubix_like.readers.container import AbstractContainer
+from rubix_like.readers.epoch import Epoch, read_epoch
+from rubix_like.readers.field_map import FAMILIES, FieldMap, load_field_map
+from rubix_like.readers.opening import open_container
+from rubix_like.readers.particles import Snapshot
+from rubix_like.readers.recognise import check_named, conditions, recognise
+from rubix_like.readers.snapshot import AUTO, SnapshotReader
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a file holds: `facts` by name, `groups`, groups that are not used, and the section `galaxy:` that reads it.
+
+    `problems` are reasons why the file is refused. Where nothing is recognised, or the header cannot be read,
+    `structure` shows what is there and `field_map` is the start of a field map for it.
+    """
+
+    facts: dict[str, str]
+    groups: tuple[GroupReport, ...] = ()
+    unused_groups: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    galaxy: str = ""
+    structure: tuple[str, ...] = ()
+    field_map: str = ""
+
+
+def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
+    """Look at the file that a section `galaxy:` (path, reader, ...) names; nothing in the file stops it.
+
+    Raises FileNotFoundError or OSError where there is no such file, ConfigError for settings that cannot be.
+    """
+    settings = _settings(section)
+    with open_container(settings.path) as (container, kind):
+        facts = {"file": container.name, "kind": kind}
+        try:
+            field_map = _field_map(settings, container, kind)
+        except ValueError as error:
+            return Inspection(
+                facts, problems=(str(error),), structure=_structure(container), field_map=_skeleton(container)
+            )
+        facts |= {"recognised": _recognition(field_map, container, kind, settings.reader)}
+        try:
+            epoch = read_epoch(container, field_map)
+        except ValueError as error:
+            return Inspection(facts, problems=(str(error),), structure=_structure(container))
+        return _inspect(Snapshot(container, field_map, epoch), facts, section)
+
+
+def _settings(section: Mapping[str, Any]) -> SnapshotReader:
+    name = str(section.get("reader", AUTO))
+    reader = find_reader(name)
+    if reader is not SnapshotReader:
+        raise ConfigError(f"inspect shows files that are read by a field map; the reader '{name}' reads without one")
+    try:
+        return SnapshotReader.model_validate(dict(section))
+    except ValidationError as error:
+        raise ConfigError(explain(error, SnapshotReader, "galaxy")) from error
+
+
+def _field_map(settings: SnapshotReader, container: AbstractContainer, kind: str) -> FieldMap:
+    if settings.reader == AUTO:
+        return recognise(container, kind)
+    field_map = load_field_map(settings.reader)
+    check_named(field_map, container, kind)
+    return field_map
+
+
+def _recognition(field_map: FieldMap, container: AbstractContainer, kind: str, reader: str) -> str:
+    """What the file is taken for, and why."""
+    found = conditions(field_map, container, kind)
+    why = f"the file {'; '.join(found)}" if found else "the file has none of what it is recognised by"
+    return f"{field_map.title} ({field_map.name}{'' if reader == AUTO else ', as named'}): {why}"
+
+
+def _structure(container: AbstractContainer) -> tuple[str, ...]:
+    try:
+        return structure_lines(container)
+    except ValueError as error:
+        return (str(error),)
+
+
+def _skeleton(container: AbstractContainer) -> str:
+    try:
+        return skeleton(container)
+    except ValueError:
+        return ""
+
+
+def _inspect(snapshot: Snapshot, facts: dict[str, str], section: Mapping[str, Any]) -> Inspection:
+    reports, problems = [], []
+    for family in FAMILIES:
+        found, problem = find_rows(snapshot, family)
+        reports += [report_group(rows) for rows in found]
+        problems += [problem] if problem else []
+    problems += [text for report in reports for text in report.problems]
+    if not any(report.family == "stars" and report.n_rows > report.n_left_out for report in reports):
+        problems.append(f"no stars ({' or '.join(snapshot.field_map.stars.groups)})")
+    needed = {key: value for report in reports for key, value in report.needed.items()}
+    galaxy = {name: str(value) if isinstance(value, Path) else value for name, value in section.items()}
+    return Inspection(
+        facts | _facts(snapshot.epoch),
+        tuple(reports),
+        _unused_groups(snapshot),
+        tuple(problems),
+        format_yaml({"galaxy": galaxy | {key: value for key, value in needed.items() if key not in galaxy}}),
+    )
+
+
+def _facts(epoch: Epoch) -> dict[str, str]:
+    facts = {"simulation": epoch.simulation or "not named in its header"}
+    if epoch.redshift is not None and epoch.universe_age is not None:
+        facts |= {
+            "redshift": f"{round(epoch.redshift, 6):g} (scale factor a = {epoch.scale_factor:.6g})",
+            "age then": f"{epoch.universe_age / 1e9:.4g} Gyr since the Big Bang",
+        }
+    else:
+        facts["time"] = f"{epoch.time:g} as stored"
+    box = "none" if epoch.box_size is None else f"{epoch.box_size:g} in the file's unit of length"
+    return facts | {"h": f"{epoch.h:g}", "cosmology": epoch.cosmology_text, "periodic box": box}
+
+
+def _unused_groups(snapshot: Snapshot) -> tuple[str, ...]:
+    """Groups with datasets that are neither stars nor gas."""
+    families = [family for family in (snapshot.field_map.stars, snapshot.field_map.gas) if family]
+    used = {group for family in families for group in family.groups}
+    counts = {group: len(dataset_names(snapshot.container, group)) for group in snapshot.container.groups()}
+    return tuple(f"{group} ({count} datasets)" for group, count in counts.items() if count and group not in used)

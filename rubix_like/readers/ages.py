@@ -1,0 +1,114 @@
+"""Ages and metallicities of stars: what a file keeps of them (birth or age), and for the others a stated recipe."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.cosmology import age_table
+from rubix_like.readers.frame import Frame
+from rubix_like.readers.particles import Snapshot, Table
+from rubix_like.readers.recipe import AgeRecipe
+from rubix_like.validation import require
+
+SOURCES = ("birth_scale_factor", "birth_time", "age", "log_age")
+"""Quantities that ages come from, the first that a table has being taken."""
+
+
+class Populated(NamedTuple):
+    """Stars with `log_age` and `metallicity`, where each comes from ("file" or a few words), and notes on it."""
+
+    table: Table
+    ages: str = "file"
+    metallicities: str = "file"
+    notes: tuple[str, ...] = ()
+
+
+def populate(snapshot: Snapshot, table: Table, frame: Frame, recipe: AgeRecipe | None) -> Populated:
+    """Ages and metallicities of all stars: the file's and, for those without, the recipe's by their rows in the file.
+
+    Raises ValueError where some have none and there is no recipe, and for what the file has wrong.
+    """
+    unknown = np.full(len(table["mass"]), np.nan)
+    log_age = log_ages(snapshot, table)
+    log_age = unknown if log_age is None else log_age
+    metallicity = table.get("metallicity", unknown)
+    ageless, metalless = np.isnan(log_age), np.isnan(metallicity)
+    if recipe is None:
+        _require_none(snapshot, ageless, _age_name(snapshot))
+        _require_none(snapshot, metalless, "metallicity")
+        return Populated(table | {"log_age": log_age})
+    if not (ageless.any() or metalless.any()):
+        note = "galaxy.ages has no effect: the file has ages and metallicities of all stars"
+        return Populated(table | {"log_age": log_age}, notes=(note,))
+    limit = snapshot.epoch.universe_age
+    row, radius = table["row"], np.linalg.norm(frame.offset(table["position"]), axis=1)
+    drawn = {
+        "log_age": _filled(log_age, ageless, recipe.log_age(row[ageless], limit)),
+        "metallicity": _filled(metallicity, metalless, recipe.metal_fraction(row[metalless], radius[metalless])),
+    }
+    ages = _origin(ageless, recipe.describe_ages(limit)) if ageless.any() else "file"
+    metallicities = _origin(metalless, recipe.describe_metallicities()) if metalless.any() else "file"
+    texts = (("ages", ages), ("metallicities", metallicities))
+    notes = tuple(
+        f"{what} of stars without them in the file are drawn: {text}" for what, text in texts if text != "file"
+    )
+    return Populated(table | drawn, ages, metallicities, notes)
+
+
+def _require_none(snapshot: Snapshot, lacking: ndarray, quantity: str) -> None:
+    if lacking.any():
+        remedy = "take a file with it, or set galaxy.ages: recipe to draw what is missing (docs/recipes.md)"
+        raise ValueError(snapshot.missing("stars", quantity, remedy))
+
+
+def _age_name(snapshot: Snapshot) -> str:
+    return next((name for name in SOURCES if name in snapshot.field_map.stars.fields), "age")
+
+
+def _filled(values: ndarray, where: ndarray, new: ndarray) -> Float[ndarray, " particle"]:
+    result = values.copy()
+    result[where] = new
+    return result
+
+
+def _origin(drawn: ndarray, words: str) -> str:
+    return f"{words}; {np.count_nonzero(drawn)} of {drawn.size} stars"
+
+
+def age_source(snapshot: Snapshot, table: Table) -> str | None:
+    """Which column the ages come from: scale factors only with expansion, times only without; None for none."""
+    usable = {
+        "birth_scale_factor": snapshot.epoch.cosmology is not None,
+        "birth_time": snapshot.epoch.cosmology is None,
+    }
+    return next((name for name in SOURCES if name in table and usable.get(name, True)), None)
+
+
+def log_ages(snapshot: Snapshot, table: Table) -> Float[ndarray, " particle"] | None:
+    """log10(age / yr), NaN for stars whose group has no ages, an age below 1 yr being 0; None without any ages.
+
+    Raises ValueError for births after the snapshot.
+    """
+    source = age_source(snapshot, table)
+    if source is None:
+        return None
+    place = f"{snapshot.container.name}: {snapshot.field_name('stars', source, '/'.join(snapshot.groups('stars')))}"
+    stored = table[source]
+    known = np.isfinite(stored)
+    result = np.full(stored.shape, np.nan)
+    result[known] = stored[known] if source == "log_age" else np.log10(_ages(snapshot, source, stored[known], place))
+    return result
+
+
+def _ages(snapshot: Snapshot, source: str, stored: ndarray, place: str) -> Float[ndarray, " particle"]:
+    """Ages in yr, at least 1."""
+    if source == "birth_scale_factor":
+        cosmology = snapshot.epoch.cosmology
+        assert cosmology is not None
+        return np.maximum(age_table(cosmology, snapshot.epoch.scale_factor).stellar_age(stored, place), 1.0)
+    age = stored if source == "age" else snapshot.now - stored
+    slack = 0.0 if source == "age" else 1e-6 * abs(snapshot.now)
+    require(age >= -slack, stored, place, "births before the snapshot", "is the Header of another snapshot?")
+    return np.maximum(age, 1.0)

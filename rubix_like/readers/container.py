@@ -1,0 +1,71 @@
+"""What a reader needs of a file, whatever its format: groups of datasets whose rows are particles, and attributes."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+
+class AbstractContainer(ABC):
+    """One open file, or several of one snapshot: `group/dataset` arrays of rows, read slab by slab.
+
+    A group without rows counts as absent. `name` stands for the file in messages.
+    """
+
+    name: str
+
+    @abstractmethod
+    def groups(self) -> tuple[str, ...]:
+        """Names at the top of the file: groups of datasets or of attributes."""
+
+    @abstractmethod
+    def datasets(self, group: str) -> tuple[str, ...]:
+        """Names of the datasets in `group`, nested ones as `Elements/Oxygen`; empty where there is no such group."""
+
+    @abstractmethod
+    def attributes(self, place: str) -> tuple[str, ...]:
+        """Names of the attributes of a group or of a `group/dataset`; empty where there is no such place."""
+
+    @abstractmethod
+    def attribute(self, place: str, name: str) -> Any:
+        """The attribute `name` of a group or a `group/dataset`, None where there is none."""
+
+    @abstractmethod
+    def shape(self, group: str, dataset: str) -> tuple[int, ...]:
+        """Shape of a dataset, rows first."""
+
+    @abstractmethod
+    def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
+        """The rows `start` to `stop` of a dataset as stored; raises ValueError where they cannot be read."""
+
+    def contents(self, group: str = "") -> str:
+        """What is there, in words for messages: the datasets of `group`, or the groups of the file."""
+        found = self.datasets(group) if group else ()
+        if found:
+            return f"{group} has {', '.join(found)}"
+        return f"the file has {', '.join(self.groups()) or 'nothing'}"
+
+
+def scalar(value: Any) -> Any:
+    """The first element of an attribute stored as an array; the attribute itself where it is none."""
+    array = np.asarray(value)
+    return None if array.size == 0 else array.reshape(-1)[0]
+
+
+def as_text(value: Any) -> str:
+    """An attribute as text, empty where there is none."""
+    first = None if value is None else scalar(value)
+    if first is None:
+        return ""
+    return first.decode("utf-8", "replace").strip() if isinstance(first, bytes) else str(first).strip()
+
+
+def as_number(value: Any) -> float | None:
+    """An attribute as a finite float, None where there is none or it is no number."""
+    first = None if value is None else scalar(value)
+    try:
+        number = None if first is None else float(first)
+    except (TypeError, ValueError):
+        return None
+    return number if number is not None and np.isfinite(number) else None

@@ -1,0 +1,118 @@
+"""From stored numbers to our units: unit x a^a x h^h, from the field map or the dataset's own attributes."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from astropy import units
+
+from rubix_like.readers.container import AbstractContainer, as_number
+from rubix_like.readers.epoch import Epoch, first_number
+from rubix_like.readers.field_map import QUANTITIES, FieldMap, FieldSettings, HeaderSettings
+
+SAME_UNIT: float = 0.01
+"""A CGS factor within 1 % of the field map's unit is that unit: codes round the solar mass (1.989e33 or 2e33 g) and the
+parsec (3.08e18 cm) when they write the factor, not when they define the unit."""
+
+CODE_UNITS: dict[str, tuple[int, int, int]] = {
+    "position": (1, 0, 0),
+    "smoothing_length": (1, 0, 0),
+    "mass": (0, 1, 0),
+    "initial_mass": (0, 1, 0),
+    "density": (-3, 1, 0),
+    "velocity": (0, 0, 1),
+    "internal_energy": (0, 0, 2),
+    "birth_time": (1, 0, -1),
+}
+"""Powers of the run's own units of length, mass and velocity in what is stored in them."""
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """value = stored x `unit_factor` x a^`a` x h^`h` in the unit `to_unit`; `origin` says where that was stated."""
+
+    quantity: str
+    unit: str
+    to_unit: str
+    unit_factor: float
+    a: float
+    h: float
+    origin: Literal["field map", "attributes of the file"]
+    remark: str = ""
+
+    def factor(self, epoch: Epoch) -> float:
+        """The number that stored values are multiplied by."""
+        return self.unit_factor * epoch.scale_factor**self.a * epoch.h**self.h
+
+
+def find_conversion(
+    quantity: str, field: FieldSettings, place: str, container: AbstractContainer, field_map: FieldMap
+) -> Conversion:
+    """The conversion of the dataset at `place`: its own attributes go before the field map, unless told otherwise.
+
+    Where it has none, the run's units in the header do. A quotient of two datasets is as the field map says.
+    """
+    stated = _from_map(quantity, field)
+    if field.trust == "file" and field.divide_by is None:
+        stated = _from_file(stated, field, place, container, field_map)
+    if field.times == 1.0:
+        return stated
+    return replace(stated, unit=f"{field.times:g} {stated.unit}", unit_factor=stated.unit_factor * field.times)
+
+
+def _from_map(quantity: str, field: FieldSettings) -> Conversion:
+    to_unit = QUANTITIES[quantity]
+    factor = _factor(field.unit, to_unit)
+    return Conversion(quantity, field.unit, to_unit, factor, field.a, field.h, "field map")
+
+
+def _from_file(
+    stated: Conversion, field: FieldSettings, place: str, container: AbstractContainer, field_map: FieldMap
+) -> Conversion:
+    a, h, cgs = None, None, None
+    if field_map.attributes is not None:
+        names = field_map.attributes
+        a, h = (as_number(container.attribute(place, name)) for name in (names.a, names.h))
+        cgs = next((x for name in names.cgs if (x := as_number(container.attribute(place, name))) is not None), None)
+    if a is None or h is None:
+        a, h, cgs = field.a, field.h, _code_unit(stated.quantity, container, field_map.header)
+        if cgs is None:
+            return stated
+    factor = _unit_factor(cgs, stated)
+    unit = field.unit if factor == stated.unit_factor else f"{cgs:.6g} CGS"
+    differs = [
+        f"{name} {theirs:g} instead of {ours:g}"
+        for name, theirs, ours in (("a^", a, field.a), ("h^", h, field.h))
+        if theirs != ours
+    ]
+    if factor != stated.unit_factor:
+        differs.append(f"{unit} instead of {field.unit or 'a pure number'}")
+    remark = f"the file states {' and '.join(differs)} of the field map" if differs else ""
+    return replace(stated, unit=unit, unit_factor=factor, a=a, h=h, origin="attributes of the file", remark=remark)
+
+
+def _code_unit(quantity: str, container: AbstractContainer, header: HeaderSettings) -> float | None:
+    """CGS factor of a quantity stored in the run's units, None where the header does not state them."""
+    if quantity not in CODE_UNITS:
+        return None
+    places = (header.unit_length, header.unit_mass, header.unit_velocity)
+    result = 1.0
+    for place, power in zip(places, CODE_UNITS[quantity], strict=True):
+        stated = first_number(container, place) if power else 1.0
+        if stated is None or stated <= 0:
+            return None
+        result *= stated**power
+    return result
+
+
+def _unit_factor(cgs: float | None, stated: Conversion) -> float:
+    """From a CGS factor (0 stands for a pure number in TNG) to our unit; the stated one where they are the same."""
+    if not cgs:
+        return stated.unit_factor
+    base = units.Quantity(1.0, stated.to_unit).cgs.unit
+    factor = cgs / _factor(stated.to_unit, base)
+    return stated.unit_factor if abs(factor / stated.unit_factor - 1.0) < SAME_UNIT else factor
+
+
+def _factor(unit: str, to_unit: Any) -> float:
+    return np.asarray(units.Quantity(1.0, unit).to_value(to_unit), dtype=np.float64).item()

@@ -1,0 +1,282 @@
+"""Field maps: where a simulation's files keep each quantity, in which unit, with which powers of a and h."""
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from astropy import units
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+
+from rubix_like.config.messages import explain
+from rubix_like.config.quantities import Integer, Number, as_tuple
+from rubix_like.config.settings import AbstractSettings
+from rubix_like.config.yaml_files import SUFFIXES, find_file, read_section
+from rubix_like.errors import ConfigError, suggest
+from rubix_like.registry import load_plug_in, plug_in_names, plug_in_place
+from rubix_like.resources import resource, resource_names
+
+KIND = "simulations"
+GROUP = "rubix_like.field_maps"
+"""Entry-point group of field maps from outside: each loads to the path of a YAML file."""
+
+Family = Literal["stars", "gas"]
+FAMILIES: tuple[Family, ...] = ("stars", "gas")
+
+QUANTITIES: dict[str, str] = {
+    "position": "kpc",
+    "velocity": "km / s",
+    "mass": "Msun",
+    "initial_mass": "Msun",
+    "birth_scale_factor": "",
+    "birth_time": "yr",
+    "age": "yr",
+    "log_age": "",
+    "metallicity": "",
+    "smoothing_length": "kpc",
+    "density": "Msun / kpc3",
+    "temperature": "K",
+    "internal_energy": "km2 / s2",
+    "electron_abundance": "",
+    "star_formation_rate": "Msun / yr",
+    "hydrogen_fraction": "",
+    "oxygen_fraction": "",
+}
+"""What a field map may name, and the unit that it is read into."""
+
+VECTORS = frozenset({"position", "velocity"})
+
+REQUIRED: dict[Family, tuple[str, ...]] = {"stars": ("position", "mass"), "gas": ("position", "mass")}
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+Integers = Annotated[tuple[Integer, ...], BeforeValidator(as_tuple)]
+
+
+class FieldSettings(AbstractSettings):
+    """One quantity: value = stored number x unit x a^a x h^h, read into the unit of `QUANTITIES`."""
+
+    dataset: Texts = ()
+    """Dataset in the group; of several names the first that the file has."""
+    stack: tuple[str, ...] = ()
+    """Three datasets that make up a vector, instead of `dataset`."""
+    unit: str = ""
+    """Unit of the stored numbers (astropy); empty: a pure number."""
+    a: Number = 0.0
+    """Power of the scale factor."""
+    h: Number = 0.0
+    """Power of h = H0 / (100 km/s/Mpc)."""
+    columns: Integers | None = None
+    """Columns of a dataset of shape (N, k): one, or several that are added up; null: all of a vector, else (N,)."""
+    one_minus: bool = False
+    """Whether the quantity is 1 minus what is stored (hydrogen from metals and helium)."""
+    divide_by: str | None = None
+    """A dataset of the same group and unit by which the stored numbers are divided (masses of metals)."""
+    mass_table: bool = False
+    """Whether a missing dataset is replaced by the Header's MassTable entry of the group's particle type."""
+    trust: Literal["file", "map"] = "file"
+    """Whether unit and powers in the dataset's own attributes, where it has them, go before those stated here."""
+    times: Number = 1.0
+    """Pure number beside the unit, also where the file states the unit (radius of the kernel over its stored width)."""
+    otherwise: "FieldSettings | None" = None
+    """Where the file keeps the quantity if it has nothing of the above."""
+    note: str = ""
+    """What users should know; printed by `inspect` and in the documentation."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All datasets that the quantity may be in."""
+        return (*self.dataset, *self.stack, *(self.otherwise.names if self.otherwise else ()))
+
+    def find(self, present: Collection[str]) -> tuple["FieldSettings", tuple[str, ...]] | None:
+        """The settings that hold, and the datasets to read, for a group that has the datasets `present`."""
+        if self.stack and all(name in present for name in self.stack):
+            return self, self.stack
+        name = next((name for name in self.dataset if name in present), None)
+        if name is not None:
+            return self, (name,)
+        return self.otherwise.find(present) if self.otherwise else None
+
+    @field_validator("unit")
+    @classmethod
+    def _check_unit(cls, value: str) -> str:
+        try:
+            units.Unit(value)
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"expected a unit that astropy knows, such as 'kpc' or '1e10 Msun', got '{value}'"
+            ) from error
+        return value
+
+    @model_validator(mode="after")
+    def _check_dataset(self) -> "FieldSettings":
+        if bool(self.dataset) == bool(self.stack):
+            raise ValueError("expected either dataset or stack")
+        if self.stack and len(self.stack) != 3:
+            raise ValueError(f"stack: expected three datasets, got {len(self.stack)}")
+        return self
+
+
+class KeepSettings(AbstractSettings):
+    """Which particles count: those whose stored value of `dataset` is above a limit."""
+
+    dataset: str
+    above: Number = 0.0
+    others: str = "particles"
+    """What the others are, for the notes (e.g. wind cells)."""
+
+
+class FamilySettings(AbstractSettings):
+    """Stars or gas: the groups that hold them and their quantities."""
+
+    groups: Texts
+    isolated_groups: Texts = ()
+    """Groups of more of them in runs without expansion (disc and bulge stars of the initial conditions)."""
+    keep: KeepSettings | None = None
+    fields: dict[str, FieldSettings]
+
+    @field_validator("fields")
+    @classmethod
+    def _check_names(cls, value: dict[str, FieldSettings]) -> dict[str, FieldSettings]:
+        for name, field in value.items():
+            if name not in QUANTITIES:
+                raise ValueError(f"unknown quantity '{name}'{suggest(name, QUANTITIES)}")
+            _check_physical_type(name, field)
+        return value
+
+
+class HeaderSettings(AbstractSettings):
+    """Where the file keeps what holds for all particles: attributes as Group/Name, the first that is there."""
+
+    cosmological: Texts = ("Header/ComovingIntegrationOn", "Parameters/ComovingIntegrationOn")
+    """1 for a cosmological run, 0 for one without expansion: goes before the guess of `expansion: auto`."""
+    time: Texts = ("Header/Time",)
+    """Time of a snapshot without expansion, in the unit of the stars' birth times."""
+    scale_factor: Texts = ("Header/Time",)
+    redshift: Texts = ("Header/Redshift",)
+    h: Texts = ("Header/HubbleParam",)
+    omega_m: Texts = ("Header/Omega0",)
+    omega_l: Texts = ("Header/OmegaLambda",)
+    box_size: Texts = ("Header/BoxSize",)
+    """In the unit, and with the powers, of the stars' position."""
+    flat: bool = False
+    """Whether Omega_Lambda = 1 - Omega_m where it is missing."""
+    unit_length: Texts = ("Header/UnitLength_in_cm", "Header/UnitLength_In_CGS", "Parameters/UnitLength_in_cm")
+    """The run's own units in CGS: where stated they go before the field map's, as a dataset's own attributes do."""
+    unit_mass: Texts = ("Header/UnitMass_in_g", "Header/UnitMass_In_CGS", "Parameters/UnitMass_in_g")
+    unit_velocity: Texts = (
+        "Header/UnitVelocity_in_cm_per_s",
+        "Header/UnitVelocity_In_CGS",
+        "Parameters/UnitVelocity_in_cm_per_s",
+    )
+    simulation: Texts = ()
+    """The name of the run, for the output."""
+    mass_table: str = "Header/MassTable"
+
+
+class AttributeSettings(AbstractSettings):
+    """Attributes in which a dataset states its own unit: value = stored x cgs x a^a x h^h."""
+
+    cgs: Texts
+    """Of several names the first that the dataset has."""
+    a: str
+    h: str
+
+
+class RecogniseSettings(AbstractSettings):
+    """One way to recognise the kind: all that is stated must hold."""
+
+    has: tuple[str, ...] = ()
+    """Datasets (Group/Dataset), groups or attributes (Group@Name, Group/Dataset@Name) that the file has."""
+    lacks: tuple[str, ...] = ()
+    matches: dict[str, str] = Field(default_factory=dict)
+    """Attribute (Group@Name) -> regular expression found in its text, capitals ignored."""
+
+    @field_validator("matches")
+    @classmethod
+    def _check_patterns(cls, value: dict[str, str]) -> dict[str, str]:
+        for pattern in value.values():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"expected a regular expression, got '{pattern}' ({error})") from error
+        return value
+
+    @model_validator(mode="after")
+    def _check_positive(self) -> "RecogniseSettings":
+        if not (self.has or self.matches):
+            raise ValueError("expected at least one entry of has or matches: every file lacks something")
+        return self
+
+
+class FieldMap(AbstractSettings):
+    """How one simulation's files are read."""
+
+    title: str
+    """The simulation's name for people."""
+    source: str
+    """Where units and names were published."""
+    container: Literal["hdf5", "gadget-binary", "table", "pynbody"] = "hdf5"
+    """Kind of file."""
+    recognise: tuple[RecogniseSettings, ...] = ()
+    """Ways to recognise it, of which one must hold; none: only by name."""
+    over: tuple[str, ...] = ()
+    """Field maps that give way to this one where both fit."""
+    expansion: Literal["always", "auto", "never"] = "always"
+    """Whether runs are cosmological; auto: where Omega_m > 0 and Time (1 + Redshift) = 1."""
+    header: HeaderSettings = HeaderSettings()
+    attributes: AttributeSettings | None = None
+    stars: FamilySettings
+    gas: FamilySettings | None = None
+    name: Annotated[str, Field(exclude=True)] = ""
+    """Set from the file's name."""
+
+    def family(self, family: Family) -> FamilySettings | None:
+        """The settings of stars or gas."""
+        return self.stars if family == "stars" else self.gas
+
+
+def field_map_names() -> tuple[str, ...]:
+    """Names of the packaged field maps, then of those from entry points."""
+    packaged = resource_names(KIND)
+    return packaged + tuple(name for name in plug_in_names(GROUP) if name not in packaged)
+
+
+def load_field_map(name: str, place: str = "galaxy.reader") -> FieldMap:
+    """The field map of a name (packaged or from an entry point) or in a .yaml file; raises ConfigError."""
+    path = _locate(name, place)
+    return parse_field_map(read_section(path) | {"name": name}, str(path))
+
+
+def parse_field_map(section: Mapping[str, object], place: str) -> FieldMap:
+    """A checked field map from plain data; `place` names it in errors."""
+    try:
+        return FieldMap.model_validate(dict(section))
+    except ValidationError as error:
+        raise ConfigError(explain(error, FieldMap, place)) from error
+
+
+def _locate(name: str, place: str) -> Path:
+    if name in resource_names(KIND):
+        return resource(KIND, name)
+    if name in plug_in_names(GROUP):
+        return _plug_in_path(name)
+    if Path(name).suffix in SUFFIXES:
+        return find_file(KIND, name)
+    raise ConfigError(f"{place}: unknown simulation '{name}'{suggest(name, field_map_names())}")
+
+
+def _plug_in_path(name: str) -> Path:
+    path = load_plug_in("field map", GROUP, name)
+    if not isinstance(path, str | os.PathLike):
+        place = plug_in_place("field map", GROUP, name)
+        raise ConfigError(f"{place}: expected the path of a YAML file, got {path!r}")
+    return Path(path)
+
+
+def _check_physical_type(name: str, field: FieldSettings) -> None:
+    expected = units.Unit(QUANTITIES[name])
+    if not units.Unit(field.unit).is_equivalent(expected):
+        raise ValueError(f"{name}: expected a unit of {expected or 'a pure number'}, got '{field.unit}'")
+    if field.otherwise:
+        _check_physical_type(name, field.otherwise)
