@@ -50,18 +50,25 @@ def missing_of_gas(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
     if "metallicity" not in there:
         found.append(Consequence("no metallicities: the gas is left out"))
     if "temperature" not in there:
-        if {"internal_energy", "electron_abundance"} <= there:
-            hydrogen = "hydrogen_fraction" if "hydrogen_fraction" in there else "a hydrogen fraction of 0.76"
-            found.append(
-                Consequence(f"no temperature: it follows from internal_energy, electron_abundance and {hydrogen}")
-            )
-        else:
-            found.append(Consequence("no temperature, nor internal_energy and electron_abundance that would tell it"))
-    others = ("density", "star_formation_rate", "hydrogen_fraction", "oxygen_fraction", "smoothing_length")
+        found.append(_temperature(there))
+    if "smoothing_length" not in there and "density" in there:
+        found.append(Consequence("no smoothing lengths: twice the radius of a sphere of mass over density"))
+    others = ("density", "star_formation_rate", "hydrogen_fraction", "oxygen_fraction")
     absent = [name for name in others if name not in there]
     if absent:
         found.append(Consequence(f"also not there: {', '.join(absent)}"))
     return tuple(found)
+
+
+def _temperature(there: set[str]) -> Consequence:
+    """What tells the temperature of gas without one."""
+    if "internal_energy" not in there:
+        return Consequence("no temperature, nor internal_energy that would tell it")
+    hydrogen = "hydrogen_fraction" if "hydrogen_fraction" in there else "a hydrogen fraction of 0.76"
+    if "electron_abundance" in there:
+        return Consequence(f"no temperature: it follows from internal_energy, electron_abundance and {hydrogen}")
+    ionised = "as neutral gas below 1e4 K and ionised above"
+    return Consequence(f"no temperature: it follows from internal_energy and {hydrogen}, {ionised}")
 
 
 def _required(snapshot: Snapshot, family: Family, group: str) -> tuple[Consequence, ...]:
