@@ -19,6 +19,29 @@ AGE_SLACK: float = 1e-3
 SMALLEST_METALLICITY: float = -1e-12
 """Negative mass fractions down to here are rounding of the simulation and become 0."""
 
+LARGEST: dict[str, float] = {
+    "position": 1e9,
+    "velocity": 299792.458,
+    "mass": 1e15,
+    "initial_mass": 1e15,
+    "birth_scale_factor": 1e3,
+    "birth_time": 1e13,
+    "age": 1e13,
+    "log_age": 1e3,
+    "metallicity": 1e3,
+    "smoothing_length": 1e9,
+    "density": 1.5e31,
+    "temperature": 1e12,
+    "internal_energy": 8.98755e10,
+    "electron_abundance": 1e3,
+    "star_formation_rate": 1e9,
+    "hydrogen_fraction": 1e3,
+    "oxygen_fraction": 1e3,
+}
+"""Magnitudes that no particle of any simulation reaches, in the units of the readers (kpc, km/s, Msun, yr, K):
+1000 Gpc, the speed of light and its square, a rich cluster of galaxies in one particle, 1 g/cm3. Beyond them the
+numbers are in another unit, or damaged. Fractions and logarithms are checked closely in `validate`."""
+
 Particles = TypeVar("Particles", Stars, Gas)
 
 FRACTIONS = ("metallicity", "hydrogen_fraction", "oxygen_fraction")
@@ -70,6 +93,15 @@ def require(good: Any, values: Any, place: str, expected: str, remedy: str) -> N
         f"{place}: expected {expected}, got {np.asarray(values)[index]} at index {where} "
         f"({np.count_nonzero(~good)} of {good.size} values); {remedy}"
     )
+
+
+def check_magnitudes(quantity: str, values: np.ndarray, place: str) -> None:
+    """Raise ValueError, naming `place` and the first, where values are not finite or beyond `LARGEST`."""
+    limit = LARGEST.get(quantity)
+    if limit is None:
+        return
+    remedy = "the file is damaged there, or its numbers are in another unit than its reader expects"
+    require(np.abs(values) <= limit, values, place, f"{quantity} of at most {limit:g} in magnitude", remedy)
 
 
 def _check_fields(kind: str, fields: Mapping[str, Any]) -> None:

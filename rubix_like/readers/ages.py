@@ -1,9 +1,9 @@
 """Ages and metallicities of stars: what a file keeps of them (birth or age), and for the others a stated recipe."""
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
-from astropy.cosmology import LambdaCDM, Planck15
+from astropy.cosmology import Planck15
 from jaxtyping import Float
 from numpy import ndarray
 
@@ -124,5 +124,4 @@ def _ages(snapshot: Snapshot, source: str, stored: ndarray, place: str) -> Float
 
 def _time_since(redshift: float | None) -> float:
     """Years from a redshift until today in Planck15."""
-    cosmology = cast(LambdaCDM, Planck15)
-    return float(cosmology.lookback_time(redshift).to_value("yr"))
+    return float(Planck15.lookback_time(redshift).to_value("yr"))  # pyright: ignore[reportAttributeAccessIssue]

@@ -8,7 +8,7 @@ from astropy import units
 
 from rubix_like.readers.container import AbstractContainer, as_number, as_text
 from rubix_like.readers.epoch import Epoch, first_number
-from rubix_like.readers.field_map import QUANTITIES, FieldMap, FieldSettings, HeaderSettings
+from rubix_like.readers.field_map import QUANTITIES, AttributeSettings, FieldMap, FieldSettings, HeaderSettings
 
 SAME_UNIT: float = 0.01
 """A CGS factor within 1 % of the field map's unit is that unit: codes round the solar mass (1.989e33 or 2e33 g) and the
@@ -41,8 +41,18 @@ class Conversion:
     remark: str = ""
 
     def factor(self, epoch: Epoch) -> float:
-        """The number that stored values are multiplied by."""
-        return self.unit_factor * epoch.scale_factor**self.a * epoch.h**self.h
+        """The number that stored values are multiplied by; raises ValueError for one that is no positive number."""
+        try:
+            factor = self.unit_factor * epoch.scale_factor**self.a * epoch.h**self.h
+        except (OverflowError, ZeroDivisionError):
+            factor = np.inf
+        if not (np.isfinite(factor) and factor > 0):
+            raise ValueError(
+                f"{self.quantity}: expected a positive factor to {self.to_unit or 'a pure number'}, got "
+                f"{self.unit_factor:g} x {epoch.scale_factor:g}^{self.a:g} x {epoch.h:g}^{self.h:g} from the "
+                f"{self.origin}; correct the header of the file or the field map"
+            )
+        return factor
 
 
 def find_conversion(
@@ -69,17 +79,16 @@ def _from_map(quantity: str, field: FieldSettings) -> Conversion:
 def _from_file(
     stated: Conversion, field: FieldSettings, place: str, container: AbstractContainer, field_map: FieldMap
 ) -> Conversion:
-    a, h, cgs = None, None, None
     names = field_map.attributes
     if names is not None and names.unit:
         return _as_named(stated, as_text(container.attribute(place, names.unit)), f"{container.name}: {place}")
-    if names is not None:
-        a, h = (as_number(container.attribute(place, name)) for name in (names.a, names.h))
-        cgs = next((x for name in names.cgs if (x := as_number(container.attribute(place, name))) is not None), None)
-    if a is None or h is None:
-        a, h, cgs = field.a, field.h, _code_unit(stated.quantity, container, field_map.header)
+    found = _attributes(place, container, names)
+    if found is None:
+        cgs = _code_unit(stated.quantity, container, field_map.header)
         if cgs is None:
             return stated
+        found = field.a, field.h, cgs
+    a, h, cgs = found
     factor = _unit_factor(cgs, stated)
     unit = field.unit if factor == stated.unit_factor else f"{cgs:.6g} CGS"
     differs = [
@@ -104,6 +113,21 @@ def _as_named(stated: Conversion, unit: str, place: str) -> Conversion:
         raise ValueError(f"{place}: expected a unit of {expected} in its attributes, got '{unit}'") from error
     remark = "" if factor == stated.unit_factor else f"the file states {unit} instead of {stated.unit} of the field map"
     return replace(stated, unit=unit, unit_factor=factor, origin="attributes of the file", remark=remark)
+
+
+def _attributes(
+    place: str, container: AbstractContainer, names: AttributeSettings | None
+) -> tuple[float, float, float | None] | None:
+    """Powers of a and h and CGS factor in a dataset's own attributes, None where it has no powers."""
+    if names is None:
+        return None
+    a, h = (as_number(container.attribute(place, name)) for name in (names.a, names.h))
+    if a is None or h is None:
+        return None
+    if names.physical and as_number(container.attribute(place, names.physical)) == 1:
+        a, h = 0.0, 0.0
+    factors = (as_number(container.attribute(place, name)) for name in names.cgs)
+    return a, h, next((factor for factor in factors if factor is not None), None)
 
 
 def _code_unit(quantity: str, container: AbstractContainer, header: HeaderSettings) -> float | None:

@@ -8,12 +8,34 @@ from typing import Any
 
 import h5py
 import numpy as np
+from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
 from numpy import ndarray
 
 from rubix_like.readers.container import AbstractContainer
+from rubix_like.readers.hdf5_storage import (
+    DAMAGED,
+    Extents,
+    StorageError,
+    check_stored,
+    check_type,
+    check_written,
+    share_bytes,
+)
 
-_BROKEN = (OSError, KeyError, RuntimeError, ValueError, TypeError, UnicodeDecodeError)
+_BROKEN = (
+    OSError,
+    LookupError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    MemoryError,
+    SystemError,
+)
 """What h5py raises on damaged structure."""
+
+_ABSENT_LINK = "which is not there; keep the files of a snapshot together, or download it again"
 
 
 @dataclass(frozen=True)
@@ -22,16 +44,18 @@ class HDF5Container(AbstractContainer):
 
     name: str
     file: h5py.File
+    whole: dict[str, Extents]
+    """Where the bytes of the datasets lie that have been found whole; each is checked before its first read."""
 
     def groups(self) -> tuple[str, ...]:
         """Everything at the top of the file."""
-        return self._guarded("", lambda: tuple(self.file))
+        return self._guarded("", lambda: tuple(_text(name) for name in self.file))
 
     def datasets(self, group: str) -> tuple[str, ...]:
-        """Datasets in `group`, those of its subgroups as `Subgroup/Dataset`."""
+        """Datasets in `group`, those of its subgroups as `Subgroup/Dataset`; also those that cannot be opened."""
         found = self._find(group)
         if isinstance(found, h5py.Dataset):
-            return tuple(found.dtype.names or ())
+            return self._guarded(group, lambda: tuple(found.dtype.names or ()))
         if not isinstance(found, h5py.Group):
             return ()
         return self._guarded(group, lambda: tuple(_dataset_names(found)))
@@ -39,62 +63,128 @@ class HDF5Container(AbstractContainer):
     def attributes(self, place: str) -> tuple[str, ...]:
         """Names of the attributes at `place`."""
         found = self._find(place)
-        return () if found is None else self._guarded(place, lambda: tuple(found.attrs))
+        return () if found is None else self._guarded(place, lambda: tuple(_text(name) for name in found.attrs))
 
     def attribute(self, place: str, name: str) -> Any:
         """The attribute as h5py gives it, None without one; a dataset of one value counts as one of its group."""
         found = self._find(place)
         if found is None:
             return None
-        stored = self._guarded(f"{place}@{name}", lambda: found.attrs.get(name))
-        return self._single(found, place, name) if stored is None and isinstance(found, h5py.Group) else stored
-
-    def _single(self, group: h5py.Group, place: str, name: str) -> Any:
-        def act() -> Any:
-            dataset = group.get(name)
-            return dataset[()] if isinstance(dataset, h5py.Dataset) and dataset.shape in {(), (1,)} else None
-
-        return self._guarded(f"{place}/{name}", act)
+        return self._guarded(f"{place}@{name}", lambda: _attribute(found, name))
 
     def shape(self, group: str, dataset: str) -> tuple[int, ...]:
         """Shape of the dataset, rows first."""
-        array = self._dataset(group, dataset)
-        inner = array.dtype[dataset].shape if array.dtype.names else ()
-        return self._guarded(f"{group}/{dataset}", lambda: (*array.shape, *inner))
+        found = self._dataset(group, dataset)
+        return self._guarded(f"{group}/{dataset}", lambda: _shape(found, dataset))
 
     def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
         """The rows as stored."""
         array = self._dataset(group, dataset)
-        if array.dtype.names is None:
-            return self._guarded(f"{group}/{dataset}", lambda: np.asarray(array[start:stop]))
-        return self._guarded(f"{group}/{dataset}", lambda: np.asarray(array[start:stop, dataset]))
+        place = f"{group}/{dataset}"
+        self._check_whole(array, place)
+        names = self._guarded(place, lambda: array.dtype.names)
+        selection = slice(start, stop) if names is None else (slice(start, stop), dataset)
+        values = self._guarded(place, lambda: np.asarray(array[selection]))
+        fill = self._guarded(place, lambda: array.fillvalue if names is None else array.fillvalue[dataset])
+        self._guarded(place, lambda: check_written(array, values, start, fill))
+        return values
 
     def _dataset(self, group: str, dataset: str) -> h5py.Dataset:
         found = self._find(group)
         found = found if isinstance(found, h5py.Dataset) else self._find(f"{group}/{dataset}")
-        if not isinstance(found, h5py.Dataset):
+        if found is None:
             raise ValueError(f"{self.name}: {group}/{dataset} is missing; {self.contents(group)}")
+        if not isinstance(found, h5py.Dataset):
+            raise ValueError(
+                f"{self.name}: {group}/{dataset}: expected a dataset, got a {type(found).__name__.lower()}"
+            )
         return found
 
+    def _check_whole(self, array: h5py.Dataset, place: str) -> None:
+        """Raise ValueError where the data are not all there, or share bytes with those of another dataset."""
+        own = array.name or place
+        if own in self.whole:
+            return
+        extents = self._guarded(place, lambda: check_stored(array, Path(self.name)))
+        other = next((name for name, taken in self.whole.items() if share_bytes([extents, taken])), None)
+        if other is not None or share_bytes([extents]):
+            raise ValueError(
+                f"{self.name}: {place} claims the same bytes of the file as {other or 'another part of it'}; {DAMAGED}"
+            )
+        self.whole[own] = extents
+
     def _find(self, place: str) -> Any:
-        return self._guarded(place, lambda: self.file.get(place) if place else self.file)
+        found = self.file
+        for part in filter(None, place.split("/")):
+            if not isinstance(found, h5py.Group):
+                return None
+            found = self._guarded(place, lambda group=found, name=part: _member(group, name))
+        return found
 
     def _guarded(self, place: str, act: Any) -> Any:
         try:
             return act()
+        except StorageError as error:
+            raise ValueError(f"{self.name}: {place} cannot be read: {error}") from error
         except _BROKEN as error:
-            raise ValueError(
-                f"{self.name}: {place or 'the file'} cannot be read ({error}); the file is damaged or incomplete: "
-                f"copy or download it again"
-            ) from error
+            reason = str(error) or type(error).__name__
+            raise ValueError(f"{self.name}: {place or 'the file'} cannot be read ({reason}); {DAMAGED}") from error
 
 
-def _dataset_names(group: h5py.Group) -> Iterator[str]:
-    for name, item in group.items():
-        if isinstance(item, h5py.Dataset):
-            yield name
-        elif isinstance(item, h5py.Group):
-            yield from (f"{name}/{inner}" for inner, dataset in item.items() if isinstance(dataset, h5py.Dataset))
+def _text(name: str | bytes | None) -> str:
+    """A name as text; h5py gives bytes for one that is not UTF-8."""
+    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
+
+
+def _shape(dataset: h5py.Dataset, name: str) -> tuple[int, ...]:
+    """Rows first; the columns of a field `name` of a compound type count, too."""
+    inner = dataset.dtype[name].shape if dataset.dtype.names else ()
+    return (*(dataset.shape or ()), *inner)
+
+
+def _member(group: h5py.Group, name: str) -> Any:
+    """What `name` in a group is, None where there is none; raises StorageError for a link that leads nowhere."""
+    if not group.id.links.exists(name.encode()):
+        return None
+    try:
+        return group[name]
+    except (KeyError, OSError):
+        link = group.get(name, getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            raise StorageError(f"it is a link to {link.path} in '{link.filename}', {_ABSENT_LINK}") from None
+        if isinstance(link, h5py.SoftLink):
+            raise StorageError(f"it is a link to {link.path}, {_ABSENT_LINK}") from None
+        raise
+
+
+def _attribute(found: Any, name: str) -> Any:
+    """An attribute; a dataset of one value counts as one of its group."""
+    if name not in found.attrs:
+        dataset = _member(found, name) if isinstance(found, h5py.Group) else None
+        if not isinstance(dataset, h5py.Dataset) or dataset.shape not in {(), (1,)}:
+            return None
+        check_type(dataset.id.get_type())
+        return dataset[()]
+    check_type(found.attrs.get_id(name).get_type())
+    return found.attrs[name]
+
+
+def _dataset_names(group: Any) -> Iterator[str]:
+    for name in group:
+        kind = _kind(group, name)
+        if kind == h5o.TYPE_GROUP:
+            inner: Any = group[name]
+            yield from (f"{name}/{_text(item)}" for item in inner if _kind(inner, item) != h5o.TYPE_GROUP)
+        else:
+            yield _text(name)
+
+
+def _kind(group: Any, name: Any) -> int:
+    """What an object of a group is by HDF5's numbers; what cannot be opened counts as a dataset."""
+    try:
+        return h5o.get_info(group.id, name.encode() if isinstance(name, str) else name).type
+    except _BROKEN:
+        return h5o.TYPE_DATASET
 
 
 @contextmanager
@@ -102,7 +192,7 @@ def open_hdf5(path: Path) -> Iterator[HDF5Container]:
     """Open `path` for reading; raises OSError where HDF5 cannot open it."""
     try:
         file = h5py.File(path, "r")
-    except OSError as error:
+    except _BROKEN as error:
         raise OSError(f"galaxy.path: '{path}' cannot be read ({error}); is the download complete?") from error
     with file:
-        yield HDF5Container(str(path), file)
+        yield HDF5Container(str(path), file, {})

@@ -10,7 +10,7 @@ from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.conversion import Conversion, find_conversion
 from rubix_like.readers.epoch import Epoch
 from rubix_like.readers.field_map import REQUIRED, VECTORS, Family, FamilySettings, FieldMap, FieldSettings
-from rubix_like.validation import require
+from rubix_like.validation import check_magnitudes, require
 
 Table = dict[str, Float[ndarray, "..."]]
 """Columns by quantity, with the same number of rows."""
@@ -167,19 +167,34 @@ class Snapshot:
         stop: int,
         checked: bool = True,
     ) -> ndarray:
-        """Rows of one quantity in its unit; raises ValueError where they cannot be read or, if `checked`, not finite."""
+        """Rows of one quantity in its unit; raises ValueError for what cannot be read or, `checked`, is not finite."""
         vector = quantity in VECTORS and not field.stack
         stored = [self._stored(group, name, field.columns, vector, start, stop, checked) for name in datasets]
         values = np.stack(stored, axis=1) if field.stack else stored[0]
+        if field.at_least is not None:
+            values = np.maximum(values, field.at_least)
         if field.divide_by is not None:
             divisor = self._stored(group, field.divide_by, None, False, start, stop, checked)
             place = f"{self.container.name}: {group}/{field.divide_by}"
             require((divisor > 0) | (not checked), divisor, place, "values > 0", "")
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 values = values / divisor
         if field.one_minus:
             values = 1.0 - values
-        return values * self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
+        factor = self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = values * factor
+        if checked:
+            self._check_range(quantity, values, factor, f"{self.container.name}: {group}/{' '.join(datasets)}")
+        return values
+
+    def _check_range(self, quantity: str, values: ndarray, factor: float, place: str) -> None:
+        """Raise ValueError where values are beyond any particle's, or positions far outside the periodic box."""
+        check_magnitudes(quantity, values, place)
+        if quantity == "position" and self.epoch.box_size is not None:
+            side = self.epoch.box_size * factor
+            remedy = "the file is damaged there, or its BoxSize is in another unit"
+            require(np.abs(values) <= 2 * side, values, place, f"positions in or near the box of {side:g} kpc", remedy)
 
     def _stored(
         self,
@@ -196,15 +211,16 @@ class Snapshot:
         shape = self.container.shape(group, name)
         self._check_shape(place, shape, columns, vector)
         raw = self.container.read(group, name, start, stop)
-        try:
+        if raw.dtype.kind not in "fiu":
+            raise ValueError(f"{place}: expected numbers, got {raw.dtype}; is the file one of {self.field_map.title}?")
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is named below
             values = np.asarray(raw, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{place} cannot be read as numbers ({error}); is the download complete?") from error
         remedy = "leave these particles out or download the file again"
         require(np.isfinite(values) | (not checked), values, place, "finite values", remedy)
         if columns is None or values.ndim == 1:
             return values
-        return values[:, list(columns)].sum(axis=1)
+        with np.errstate(over="ignore"):
+            return values[:, list(columns)].sum(axis=1)
 
     def _check_shape(self, place: str, shape: tuple[int, ...], columns: tuple[int, ...] | None, vector: bool) -> None:
         good, expected = shape[1:] == (), "(N,)"
