@@ -6,6 +6,7 @@ import numpy as np
 
 from rubix_like.readers.ages import age_source
 from rubix_like.readers.field_map import REQUIRED, Family
+from rubix_like.readers.gas import IONISED_FROM, PRIMORDIAL_HYDROGEN
 from rubix_like.readers.particles import Snapshot
 
 
@@ -36,7 +37,9 @@ def missing_of_stars(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
         found.append(Consequence(f"{text} (taken equal where the library has none)"))
     if "smoothing_length" not in there:
         found.append(
-            Consequence("no smoothing lengths: with engine.deposit: smoothed they are taken from the neighbours")
+            Consequence(
+                "no smoothing lengths: engine.deposit: smoothed takes them from the distances to the neighbours"
+            )
         )
     return tuple(found)
 
@@ -49,10 +52,7 @@ def missing_of_gas(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
         found.append(Consequence("no velocities: the gas is left out unless galaxy.velocities is zero"))
     if "metallicity" not in there:
         found.append(Consequence("no metallicities: the gas is left out"))
-    if "temperature" not in there:
-        found.append(_temperature(there))
-    if "smoothing_length" not in there and "density" in there:
-        found.append(Consequence("no smoothing lengths: twice the radius of a sphere of mass over density"))
+    found += [*_temperature(there), *_smoothing(there)]
     others = ("density", "star_formation_rate", "hydrogen_fraction", "oxygen_fraction")
     absent = [name for name in others if name not in there]
     if absent:
@@ -60,15 +60,23 @@ def missing_of_gas(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
     return tuple(found)
 
 
-def _temperature(there: set[str]) -> Consequence:
-    """What tells the temperature of gas without one."""
+def _temperature(there: set[str]) -> list[Consequence]:
+    if "temperature" in there:
+        return []
     if "internal_energy" not in there:
-        return Consequence("no temperature, nor internal_energy that would tell it")
-    hydrogen = "hydrogen_fraction" if "hydrogen_fraction" in there else "a hydrogen fraction of 0.76"
+        return [Consequence("no temperatures, nor an internal_energy that would tell them")]
+    hydrogen = "hydrogen_fraction" if "hydrogen_fraction" in there else f"a hydrogen fraction of {PRIMORDIAL_HYDROGEN}"
     if "electron_abundance" in there:
-        return Consequence(f"no temperature: it follows from internal_energy, electron_abundance and {hydrogen}")
-    ionised = "as neutral gas below 1e4 K and ionised above"
-    return Consequence(f"no temperature: it follows from internal_energy and {hydrogen}, {ionised}")
+        return [Consequence(f"no temperatures: they follow from internal_energy, electron_abundance and {hydrogen}")]
+    text = f"no temperatures: they follow from internal_energy and {hydrogen}, the gas being taken as neutral below"
+    return [Consequence(f"{text} {IONISED_FROM:g} K and ionised above")]
+
+
+def _smoothing(there: set[str]) -> list[Consequence]:
+    if "smoothing_length" in there:
+        return []
+    follows = "density" in there
+    return [Consequence(f"no smoothing lengths{': they follow from mass and density' if follows else ''}")]
 
 
 def _required(snapshot: Snapshot, family: Family, group: str) -> tuple[Consequence, ...]:
