@@ -259,7 +259,7 @@ def real_run(path, **keys):
 
 def test_a_real_n_body_disc(real_data):
     path = real_data / "galaxies" / "SimSpin_example_HDF5.hdf5"
-    with pytest.raises(ValueError, match="set galaxy.ages: recipe"):
+    with pytest.raises(ValueError, match=r"set galaxy.ages: recipe"):
         real_run(path)
     galaxy, info = real_run(path, ages="recipe")
     with h5py.File(path) as file:
@@ -280,9 +280,9 @@ def test_a_real_disc_of_old_and_new_stars(real_data):
         metals = file["PartType4/Metallicity"][:, 0]
     assert info.ages.endswith("4040 of 4553 stars")
     log_age = np.asarray(galaxy.stars.log_age)
-    np.testing.assert_allclose(log_age[4040:], np.log10(np.maximum(young * 0.9777922e9, 1)), atol=1e-4)
-    np.testing.assert_allclose(np.asarray(galaxy.stars.metallicity)[4040:], metals, rtol=1e-6)
-    assert log_age[:4040].min() > 8
+    np.testing.assert_allclose(log_age[:513], np.log10(np.maximum(young * 0.9777922e9, 1)), atol=1e-4)
+    np.testing.assert_allclose(np.asarray(galaxy.stars.metallicity)[:513], metals, rtol=1e-6)
+    assert log_age[513:].min() >= 8
 
 
 def test_real_kernels_that_blur_the_galaxy(real_data):
@@ -294,7 +294,7 @@ def test_real_kernels_that_blur_the_galaxy(real_data):
 
 def test_a_real_catalogue_without_velocities(real_data):
     path = real_data / "galaxies" / "camels_CV_10gal.hdf5"
-    with pytest.raises(ValueError, match="set galaxy.velocities: zero"):
+    with pytest.raises(ValueError, match=r"set galaxy.velocities: zero"):
         real_run(path)
     galaxy, info = real_run(path, velocities="zero")
     assert (info.velocities, info.ages, np.abs(galaxy.stars.velocity).max()) == ("zero", "file", 0)

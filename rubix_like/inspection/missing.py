@@ -26,7 +26,7 @@ def missing_of_stars(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
         found.append(
             Consequence("no velocities: galaxy.velocities: zero makes a cube without motions", {"velocities": "zero"})
         )
-    if age_source(snapshot, {name: np.empty(0) for name in there}) is None:
+    if age_source({name: np.empty(0) for name in there}) is None:
         found.append(Consequence("no ages: galaxy.ages: recipe draws them from a stated history", {"ages": "recipe"}))
     if "metallicity" not in there:
         found.append(

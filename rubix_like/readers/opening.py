@@ -7,6 +7,7 @@ from pathlib import Path
 
 import h5py
 
+from rubix_like.errors import ConfigError
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.gadget_binary import byte_order, open_gadget
 from rubix_like.readers.hdf5 import open_hdf5
@@ -28,6 +29,7 @@ def open_container(path: Path, by_pynbody: bool = False) -> Iterator[tuple[Abstr
     if not path.exists():
         raise FileNotFoundError(f"galaxy.path: no file '{path}'; set galaxy.path to a snapshot or cut-out")
     if by_pynbody or is_ramses(path):
+        _refuse_gadget(path)
         opened, kind = open_pynbody(path), "pynbody"
     elif path.is_dir():
         raise IsADirectoryError(f"galaxy.path: '{path}' is a directory; expected a file, or an output of RAMSES")
@@ -37,9 +39,22 @@ def open_container(path: Path, by_pynbody: bool = False) -> Iterator[tuple[Abstr
         yield container, kind
 
 
-def _open_file(path: Path) -> tuple[AbstractContextManager[AbstractContainer], str]:
+def _refuse_gadget(path: Path) -> None:
+    """pynbody takes a unit of length of its own for Gadget's binary files, which state none."""
+    if path.is_file() and byte_order(_head(path)) is not None:
+        raise ConfigError(
+            f"galaxy.reader: '{path}' is a binary snapshot of Gadget, which is read without pynbody; leave out "
+            f"galaxy.reader"
+        )
+
+
+def _head(path: Path) -> bytes:
     with path.open("rb") as file:  # PermissionError, before HDF5 hides it
-        head = file.read(HEAD_BYTES)
+        return file.read(HEAD_BYTES)
+
+
+def _open_file(path: Path) -> tuple[AbstractContextManager[AbstractContainer], str]:
+    head = _head(path)
     if h5py.is_hdf5(path):
         return open_hdf5(path), "hdf5"
     for begins, open_table in _TABLES:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from astropy.io import fits
@@ -139,7 +139,7 @@ def open_fits_tables(path: Path) -> Iterator[TableContainer]:
     with file:
         with _opening(path, "a FITS file"):
             hdus = [hdu for hdu in file if isinstance(hdu, fits.BinTableHDU | fits.TableHDU)]
-            header = {key: value for hdu in (file[0], *hdus) for key, value in hdu.header.items()}
+            header = {key: value for hdu in (cast(Any, file[0]), *hdus) for key, value in hdu.header.items()}
             tables = {hdu.name or f"HDU{file.index_of(hdu)}": FitsColumns(hdu) for hdu in hdus}
         if not tables:
             raise ValueError(f"{path}: expected tables of particles, got a FITS file without any table")
