@@ -81,14 +81,9 @@ def _origin(drawn: ndarray, words: str) -> str:
     return f"{words}; {np.count_nonzero(drawn)} of {drawn.size} stars"
 
 
-def age_source(snapshot: Snapshot, table: Table) -> str | None:
-    """Which column the ages come from; None for none.
-
-    Scale factors and lookback times are used only with expansion, times of birth only without.
-    """
-    expands = snapshot.epoch.cosmology is not None
-    usable = {"birth_scale_factor": expands, "lookback_time": expands, "birth_time": not expands}
-    return next((name for name in SOURCES if name in table and usable.get(name, True)), None)
+def age_source(table: Table) -> str | None:
+    """Which column the ages come from; None for none."""
+    return next((name for name in SOURCES if name in table), None)
 
 
 def log_ages(snapshot: Snapshot, table: Table) -> Float[ndarray, " particle"] | None:
@@ -96,7 +91,7 @@ def log_ages(snapshot: Snapshot, table: Table) -> Float[ndarray, " particle"] | 
 
     Raises ValueError for births after the snapshot.
     """
-    source = age_source(snapshot, table)
+    source = age_source(table)
     if source is None:
         return None
     place = f"{snapshot.container.name}: {snapshot.field_name('stars', source, '/'.join(snapshot.groups('stars')))}"

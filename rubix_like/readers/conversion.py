@@ -102,19 +102,6 @@ def _from_file(
     return replace(stated, unit=unit, unit_factor=factor, a=a, h=h, origin="attributes of the file", remark=remark)
 
 
-def _as_named(stated: Conversion, unit: str, place: str) -> Conversion:
-    """With the unit that a dataset names, if it names one; raises ValueError where it is of another kind."""
-    if not unit:
-        return stated
-    try:
-        factor = _factor(unit, stated.to_unit)
-    except (ValueError, TypeError) as error:
-        expected = stated.to_unit or "a pure number"
-        raise ValueError(f"{place}: expected a unit of {expected} in its attributes, got '{unit}'") from error
-    remark = "" if factor == stated.unit_factor else f"the file states {unit} instead of {stated.unit} of the field map"
-    return replace(stated, unit=unit, unit_factor=factor, origin="attributes of the file", remark=remark)
-
-
 def _attributes(
     place: str, container: AbstractContainer, names: AttributeSettings | None
 ) -> tuple[float, float, float | None] | None:
@@ -128,6 +115,19 @@ def _attributes(
         a, h = 0.0, 0.0
     factors = (as_number(container.attribute(place, name)) for name in names.cgs)
     return a, h, next((factor for factor in factors if factor is not None), None)
+
+
+def _as_named(stated: Conversion, unit: str, place: str) -> Conversion:
+    """With the unit that a dataset names, if it names one; raises ValueError where it is of another kind."""
+    if not unit:
+        return stated
+    try:
+        factor = _factor(unit, stated.to_unit)
+    except (ValueError, TypeError) as error:
+        expected = stated.to_unit or "a pure number"
+        raise ValueError(f"{place}: expected a unit of {expected} in its attributes, got '{unit}'") from error
+    remark = "" if factor == stated.unit_factor else f"the file states {unit} instead of {stated.unit} of the field map"
+    return replace(stated, unit=unit, unit_factor=factor, origin="attributes of the file", remark=remark)
 
 
 def _code_unit(quantity: str, container: AbstractContainer, header: HeaderSettings) -> float | None:

@@ -180,10 +180,10 @@ class AttributeSettings(AbstractSettings):
     """Of several names the first that the dataset has."""
     a: str = ""
     h: str = ""
-    unit: str = ""
-    """Instead of the others: the attribute with the name of the unit (astropy)."""
     physical: str = ""
     """An attribute that is 1 where the stored values are physical, whatever `a` and `h` say."""
+    unit: str = ""
+    """Instead of the others: the attribute with the name of the unit (astropy)."""
 
 
 class RecogniseSettings(AbstractSettings):
