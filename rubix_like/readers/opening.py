@@ -12,7 +12,7 @@ from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.gadget_binary import byte_order, open_gadget
 from rubix_like.readers.hdf5 import open_hdf5
 from rubix_like.readers.pynbody_snapshot import is_ramses, is_tipsy, open_pynbody
-from rubix_like.readers.table_files import open_fits_tables, open_npz_tables, open_parquet, open_text_table
+from rubix_like.readers.table_files import GZIP, open_fits_tables, open_npz_tables, open_parquet, open_text_table
 
 HEAD_BYTES = 4096
 
@@ -74,7 +74,7 @@ def _open_file(path: Path) -> tuple[AbstractContextManager[AbstractContainer], s
 
 def _is_fits(head: bytes) -> bool:
     """A FITS file, maybe compressed by gzip."""
-    if head[:2] == b"\x1f\x8b":
+    if head[:2] == GZIP:
         try:
             head = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(head, 80)
         except zlib.error:
