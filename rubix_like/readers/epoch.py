@@ -60,7 +60,10 @@ def read_epoch(container: AbstractContainer, field_map: FieldMap) -> Epoch:
     omega_l = first_number(container, header.omega_l) if header.flat else _needed(container, header.omega_l)
     omega_l = 1.0 - omega_m if omega_l is None else omega_l
     text = f"H0={100 * h:g}, Omega_m={omega_m:g}, Omega_Lambda={omega_l:g} (snapshot)"
-    cosmology = snapshot_cosmology(h, omega_m, omega_l)
+    try:
+        cosmology = snapshot_cosmology(h, omega_m, omega_l)
+    except ValueError as error:
+        raise ValueError(f"{container.name}: {error}") from error
     return Epoch(scale_factor, h, scale_factor, box_size, cosmology, text, simulation)
 
 

@@ -85,14 +85,15 @@ class HDF5Container(AbstractContainer):
         names = self._guarded(place, lambda: array.dtype.names)
         selection = slice(start, stop) if names is None else (slice(start, stop), dataset)
         values = self._guarded(place, lambda: np.asarray(array[selection]))
-        fill = self._guarded(place, lambda: array.fillvalue if names is None else array.fillvalue[dataset])
-        self._guarded(place, lambda: check_written(array, values, start, fill))
+        self._guarded(place, lambda: check_written(array, values, start, dataset))
         return values
 
     def _dataset(self, group: str, dataset: str) -> h5py.Dataset:
         found = self._find(group)
         found = found if isinstance(found, h5py.Dataset) else self._find(f"{group}/{dataset}")
         if found is None:
+            if dataset in self.datasets(group):
+                raise ValueError(f"{self.name}: {group}/{dataset} is listed, but not found; {DAMAGED}")
             raise ValueError(f"{self.name}: {group}/{dataset} is missing; {self.contents(group)}")
         if not isinstance(found, h5py.Dataset):
             raise ValueError(

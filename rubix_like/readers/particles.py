@@ -167,7 +167,7 @@ class Snapshot:
         stop: int,
         checked: bool = True,
     ) -> ndarray:
-        """Rows of one quantity in its unit; raises ValueError where they cannot be read or, if `checked`, not finite."""
+        """Rows of one quantity in its unit; raises ValueError where they cannot be read or, `checked`, are absurd."""
         vector = quantity in VECTORS and not field.stack
         stored = [self._stored(group, name, field.columns, vector, start, stop, checked) for name in datasets]
         values = np.stack(stored, axis=1) if field.stack else stored[0]
