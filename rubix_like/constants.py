@@ -16,6 +16,9 @@ ANGSTROM_PER_MICRON: float = 1e4
 CUBE_FLUX_UNIT = 1e-20 * units.erg / units.s / units.cm**2
 """Unit of a line flux; a cube holds this per Angstrom."""
 
+SOLAR_LUMINOSITY: float = float(constants.L_sun.to_value(units.erg / units.s))
+"""erg/s (IAU 2015: 3.828e33)"""
+
 SOLAR_LUMINOSITY_AT_1_MPC: float = float(
     (constants.L_sun / (4 * np.pi * (1 * units.Mpc) ** 2)).to_value(CUBE_FLUX_UNIT)
 )

@@ -49,6 +49,7 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("GALAGES", "galaxy_ages", "where the stars' ages come from"),
     ("GALMETAL", "galaxy_metallicities", "where their metallicities come from"),
     ("GALVELOC", "galaxy_velocities", "where their velocities come from"),
+    ("GALHSML", "galaxy_smoothing_length", "where their smoothing lengths come from"),
     ("SSPLIB", "ssp_library", "simple stellar populations"),
     ("PIPELINE", "pipeline", "list of stages"),
     ("METHOD", "method", "direct or basis"),

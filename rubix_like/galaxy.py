@@ -100,10 +100,11 @@ class GalaxyInfo(eqx.Module):
     """What is known of a galaxy beside its particles: plain values, never differentiated.
 
     `redshift` is the snapshot's own (None when it has none), `universe_age` in yr at that redshift (upper limit of the
-    stars' ages; None: not checked). `initial_mass` says where the birth masses come from: "file", "missing" (then the
-    galaxy holds the current mass there until `load_galaxy` fills it in) or a sentence; `ages`, `metallicities` and
-    `velocities` say it of those. `notes` are sentences for the run's summary; `center` (kpc in the file's frame) and
-    `bulk_velocity` (km/s) are what the reader took off.
+    stars' ages; None: not checked). `initial_mass`, `ages`, `metallicities`, `velocities` and `smoothing_length` say
+    where those of the stars come from: "file" or a few words. A reader leaves NaN in the stars' birth masses that are
+    not in its file, to be filled in from the current masses by `load_galaxy`; `initial_mass` is "missing" until then.
+    `smoothing_length` is empty where a run does not need it. `notes` are sentences for the run's summary; `center` (kpc
+    in the file's frame) and `bulk_velocity` (km/s) are what the reader took off.
     """
 
     name: str
@@ -121,4 +122,5 @@ class GalaxyInfo(eqx.Module):
     ages: str = "file"
     metallicities: str = "file"
     velocities: str = "file"
+    smoothing_length: str = ""
     notes: tuple[str, ...] = ()

@@ -92,6 +92,7 @@ def _galaxy_entries(info: GalaxyInfo) -> dict[str, str | int | float | None]:
         "galaxy_ages": info.ages,
         "galaxy_metallicities": info.metallicities,
         "galaxy_velocities": info.velocities,
+        "galaxy_smoothing_length": info.smoothing_length or None,
         "galaxy_stars": info.n_stars,
         "galaxy_gas": info.n_gas,
     }

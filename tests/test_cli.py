@@ -559,7 +559,7 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
     ("kind", "names"),
     [
         ("instruments", ["name", *resource_names("instruments")]),
-        ("ssp", ["popstar", "bc03-miles", "bc03-lr"]),
+        ("ssp", ["popstar", "bc03-miles", "bc03-lr", "fsps"]),
         ("stages", ["orient", "point", "stars", "psf", "dust", "degrade_lsf", "aperture", "noise"]),
         ("readers", ["synthetic", "auto", *resource_names("simulations")]),
         ("pipelines", ["stellar"]),
@@ -596,7 +596,7 @@ def test_libraries(command, tmp_path, monkeypatch):
     assert f"Library popstar is in {packaged}" in command("ssp", "get", "popstar")[1]
     assert_refused(command("ssp", "get", "bc03"), "'bc03'", "did you mean 'bc03-lr'")
     assert_refused(command("ssp", "info", "popsta"), "did you mean 'popstar'")
-    assert_refused(command("ssp", "import", "absent.h5"), "no such file: absent.h5")
+    assert_refused(command("ssp", "import", "absent.h5"), "no such file or folder: absent.h5")
     (tmp_path / "text.h5").write_text("hello")
     assert_refused(command("ssp", "import", "text.h5"), "text.h5", "known layouts")
     assert files(tmp_path) == ["cache", "cache/ssp", "cache/ssp/mine.h5", "text.h5"]

@@ -9,9 +9,11 @@ from pydantic import ValidationError
 from rubix_like.config import RunConfig, load_config
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.readers import READERS, fill_initial_mass, load, load_galaxy, load_galaxy_info, surviving_fraction
+from rubix_like.readers import READERS, load, load_galaxy, load_galaxy_info
+from rubix_like.readers.birth_mass import fill_initial_mass, surviving_fraction, without_birth_mass
 from rubix_like.readers.synthetic import SyntheticReader
 from rubix_like.ssp import SSPLibrary
+from rubix_like.validation import validate
 
 RUN = {
     "galaxy": {"reader": "synthetic", "n_stars": 200, "seed": 3},
@@ -89,25 +91,51 @@ def test_surviving_fraction_is_bilinear_and_clamped():
     np.testing.assert_allclose(surviving_fraction(library(FRACTION), log_age, metallicity), expected, rtol=1e-12)
 
 
-def test_initial_mass_is_the_current_mass_over_the_surviving_fraction():
+def without_masses(lacking):
+    """A galaxy of 50 stars of 1e9 yr, some without a mass at birth, and its current masses."""
     galaxy, info = synthetic()
+    mass = np.asarray(galaxy.stars.initial_mass)
     stars = dataclasses.replace(
-        galaxy.stars, log_age=np.full(50, 9.0), metallicity=np.full(50, 0.02), mass=galaxy.stars.initial_mass
+        galaxy.stars,
+        log_age=np.full(50, 9.0),
+        metallicity=np.full(50, 0.02),
+        initial_mass=np.where(lacking, np.nan, 1.5 * mass),
+        mass=mass,
     )
-    before = Galaxy(stars=stars, gas=galaxy.gas)
-    filled, said = fill_initial_mass(before, info, library(FRACTION))
-    np.testing.assert_allclose(filled.stars.initial_mass, stars.mass / 0.6, rtol=1e-12)
-    np.testing.assert_array_equal(filled.stars.mass, stars.mass)
-    np.testing.assert_array_equal(before.stars.initial_mass, stars.mass)
+    return Galaxy(stars=stars, gas=galaxy.gas), info, mass
+
+
+@pytest.mark.parametrize(("first", "text"), [(0, ""), (20, "; 30 of 50 stars")])
+def test_initial_mass_is_the_current_mass_over_the_surviving_fraction(first, text):
+    """Of the stars without one, all or the last 30."""
+    before, info, mass = without_masses(np.arange(50) >= first)
+    galaxy, lacking = without_birth_mass(before)
+    np.testing.assert_array_equal(lacking, np.arange(50) >= first)
+    filled, said = fill_initial_mass(galaxy, info, lacking, library(FRACTION))
+    np.testing.assert_allclose(filled.stars.initial_mass, np.where(lacking, mass / 0.6, 1.5 * mass), rtol=1e-12)
+    np.testing.assert_array_equal(filled.stars.mass, mass)
+    assert np.isnan(before.stars.initial_mass).sum() == 50 - first
     assert filled.gas is galaxy.gas
-    assert said.initial_mass == "current mass over the surviving fraction of small"
+    assert said.initial_mass == "current mass over the surviving fraction of small" + text
+    assert any("no birth masses" in note and said.initial_mass in note for note in said.notes)
 
 
 def test_initial_mass_is_taken_equal_without_surviving_fractions():
-    galaxy, info = synthetic()
-    filled, said = fill_initial_mass(galaxy, info, library(None))
-    assert eqx.tree_equal(filled, galaxy)
+    galaxy, info, mass = without_masses(np.ones(50, dtype=bool))
+    galaxy, lacking = without_birth_mass(galaxy)
+    filled, said = fill_initial_mass(galaxy, info, lacking, library(None))
+    np.testing.assert_array_equal(filled.stars.initial_mass, mass)
     assert said.initial_mass == "taken equal to the current mass (small has no surviving fractions)"
+
+
+def test_known_birth_masses_are_left_alone():
+    galaxy, info, _ = without_masses(np.zeros(50, dtype=bool))
+    same, lacking = without_birth_mass(galaxy)
+    assert same is galaxy
+    assert not lacking.any()
+    bare = Galaxy(stars=dataclasses.replace(galaxy.stars, mass=None, initial_mass=np.full(50, np.nan)))
+    with pytest.raises(ValueError, match=r"stars.initial_mass: expected finite values"):
+        validate(without_birth_mass(bare)[0], info.universe_age)
 
 
 @pytest.mark.parametrize("name", ["illustris1_z0_subhalo420815_stars", "SimSpin_example_IllustrisTNG"])

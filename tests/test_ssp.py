@@ -217,6 +217,7 @@ def test_list_and_import(cache, table, tmp_path):
         ("popstar", "embedded"),
         ("bc03-miles", "to fetch: rubix-like ssp get bc03-miles"),
         ("bc03-lr", "to fetch: rubix-like ssp get bc03-lr"),
+        ("fsps", "to compute: rubix-like ssp get fsps"),
     ]
     path = tmp_path / "other.h5"
     write_table(table, path)

@@ -62,9 +62,8 @@ def _section(options: argparse.Namespace, overrides: Mapping[str, str]) -> dict[
 
 
 def _summary(inspection: Inspection) -> str:
-    *_, last = inspection.problems
     count = len(inspection.problems)
-    return last if count == 1 else f"{inspection.facts['file']}: {count} problems, as listed"
+    return f"{inspection.facts['file']} cannot be used as it is: {count} problem{'s' if count > 1 else ''}, as listed"
 
 
 def _width() -> int:

@@ -65,6 +65,8 @@ def report_fields(rows: Rows) -> tuple[FieldReport, ...]:
     """What the group has of the field map's quantities, damaged ones included, and the ages that follow."""
     snapshot, family, group = rows.snapshot, rows.family, rows.group
     places = snapshot.places(family, group)
+    unused = "birth_scale_factor" if snapshot.epoch.cosmology is None else "birth_time"
+    places.pop(unused, None)
     reports = [_report(rows, quantity, field, datasets) for quantity, (field, datasets) in places.items()]
     mass = 0.0 if "mass" in places else snapshot.table_mass(family, group)
     if mass:
@@ -113,7 +115,7 @@ def conversion_words(conversion: Conversion, factor: float) -> str:
 
 def _slabs(
     rows: Rows, quantity: str, field: FieldSettings, datasets: tuple[str, ...]
-) -> Iterator[tuple[Float[ndarray, "..."], Bool[ndarray, " particle"]]]:
+) -> Iterator[tuple[Float[ndarray, "..."], Bool[ndarray, "..."]]]:
     for start in range(0, rows.n_rows, SLAB_ROWS):
         stop = min(start + SLAB_ROWS, rows.n_rows)
         values = rows.snapshot.column(quantity, field, rows.group, datasets, start, stop, checked=False)
@@ -155,4 +157,4 @@ def _ages(snapshot: Snapshot, rows: list[FieldReport]) -> tuple[FieldReport, ...
         return (FieldReport("age", place, unit="Gyr", problems=(without_name(snapshot, error),)),)
     assert log_age is not None
     ages = np.sort(10 ** (log_age - 9)).tolist()
-    return (FieldReport("age", place, row.shape, unit="Gyr", smallest=ages[0], median=ages[1], largest=ages[2]),)
+    return (FieldReport("age", place, unit="Gyr", smallest=ages[0], median=ages[1], largest=ages[2]),)

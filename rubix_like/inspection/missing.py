@@ -45,9 +45,10 @@ def missing_of_gas(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
     """What a group of gas lacks."""
     there = set(snapshot.quantities("gas", group))
     found = list(_required(snapshot, "gas", group))
-    lacking = [name for name in ("velocity", "metallicity") if name not in there]
-    if lacking:
-        found.append(Consequence(f"no {' and no '.join(lacking)}: the gas is left out"))
+    if "velocity" not in there:
+        found.append(Consequence("no velocities: the gas is left out unless galaxy.velocities is zero"))
+    if "metallicity" not in there:
+        found.append(Consequence("no metallicities: the gas is left out"))
     if "temperature" not in there:
         if {"internal_energy", "electron_abundance"} <= there:
             hydrogen = "hydrogen_fraction" if "hydrogen_fraction" in there else "a hydrogen fraction of 0.76"

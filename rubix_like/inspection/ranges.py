@@ -31,7 +31,7 @@ class Range:
 
 
 def measure(
-    slabs: Iterable[tuple[Float[ndarray, "..."], Bool[ndarray, " particle"]]],
+    slabs: Iterable[tuple[Float[ndarray, "..."], Bool[ndarray, "..."]]],
     n_rows: int,
     low: float = -np.inf,
     high: float = np.inf,

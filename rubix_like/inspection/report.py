@@ -1,6 +1,6 @@
 """From the settings under `galaxy:` to all that can be said of the file without making a galaxy of it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from rubix_like.inspection.groups import GroupReport, find_rows, report_group
 from rubix_like.inspection.structure import dataset_names, skeleton, structure_lines
 from rubix_like.readers import find_reader
 from rubix_like.readers.container import AbstractContainer
-from rubix_like.readers.epoch import Epoch, read_epoch
+from rubix_like.readers.epoch import read_epoch
 from rubix_like.readers.field_map import FAMILIES, FieldMap, load_field_map
 from rubix_like.readers.opening import open_container
 from rubix_like.readers.particles import Snapshot
@@ -83,7 +83,7 @@ def _field_map(settings: SnapshotReader, container: AbstractContainer, kind: str
 def _recognition(field_map: FieldMap, container: AbstractContainer, kind: str, reader: str) -> str:
     """What the file is taken for, and why."""
     found = conditions(field_map, container, kind)
-    why = f"the file {'; '.join(found)}" if found else "the file has none of what it is recognised by"
+    why = f"it {', '.join(found)}" if found else "it has nothing that would tell"
     return f"{field_map.title} ({field_map.name}{'' if reader == AUTO else ', as named'}): {why}"
 
 
@@ -113,15 +113,16 @@ def _inspect(snapshot: Snapshot, facts: dict[str, str], section: Mapping[str, An
     needed = {key: value for report in reports for key, value in report.needed.items()}
     galaxy = {name: str(value) if isinstance(value, Path) else value for name, value in section.items()}
     return Inspection(
-        facts | _facts(snapshot.epoch),
+        facts | _facts(snapshot),
         tuple(reports),
-        _unused_groups(snapshot),
+        _unused_groups(snapshot, {report.group for report in reports}),
         tuple(problems),
         format_yaml({"galaxy": galaxy | {key: value for key, value in needed.items() if key not in galaxy}}),
     )
 
 
-def _facts(epoch: Epoch) -> dict[str, str]:
+def _facts(snapshot: Snapshot) -> dict[str, str]:
+    epoch = snapshot.epoch
     facts = {"simulation": epoch.simulation or "not named in its header"}
     if epoch.redshift is not None and epoch.universe_age is not None:
         facts |= {
@@ -130,13 +131,24 @@ def _facts(epoch: Epoch) -> dict[str, str]:
         }
     else:
         facts["time"] = f"{epoch.time:g} as stored"
-    box = "none" if epoch.box_size is None else f"{epoch.box_size:g} in the file's unit of length"
-    return facts | {"h": f"{epoch.h:g}", "cosmology": epoch.cosmology_text, "periodic box": box}
+    return facts | {"h": f"{epoch.h:g}", "cosmology": epoch.cosmology_text, "periodic box": _box(snapshot)}
 
 
-def _unused_groups(snapshot: Snapshot) -> tuple[str, ...]:
+def _box(snapshot: Snapshot) -> str:
+    stored = snapshot.epoch.box_size
+    if stored is None:
+        return "none"
+    try:
+        return f"{stored:g} x {snapshot.length:.6g} kpc = {stored * snapshot.length:.6g} kpc"
+    except ValueError:
+        return f"{stored:g} in the unit of the positions"
+
+
+def _unused_groups(snapshot: Snapshot, used: Collection[str]) -> tuple[str, ...]:
     """Groups with datasets that are neither stars nor gas."""
-    families = [family for family in (snapshot.field_map.stars, snapshot.field_map.gas) if family]
-    used = {group for family in families for group in family.groups}
     counts = {group: len(dataset_names(snapshot.container, group)) for group in snapshot.container.groups()}
-    return tuple(f"{group} ({count} datasets)" for group, count in counts.items() if count and group not in used)
+    return tuple(
+        f"{group} ({count} dataset{'s' if count > 1 else ''})"
+        for group, count in counts.items()
+        if count and group not in used
+    )

@@ -1,6 +1,7 @@
 """The groups, datasets and attributes of a file that no field map fits, and the start of a field map for it."""
 
 import re
+from typing import Any
 
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.readers.container import AbstractContainer, as_text
@@ -10,8 +11,8 @@ MOST_ATTRIBUTES: int = 40
 """Attributes of one place that are shown."""
 
 _GUESSES: dict[str, str] = {
-    "position": r"^(coordinates?|positions?|pos)$",
-    "velocity": r"^(velocit(y|ies)|vel)$",
+    "position": r"^(coordinates?|positions?|pos|x)$",
+    "velocity": r"^(velocit(y|ies)|vel|vx)$",
     "mass": r"^(mass(es)?|m)$",
     "initial_mass": r"^(gfm_)?(initial|birth)_?mass(es)?$",
     "birth_scale_factor": r"^(gfm_)?(stellar)?(formation_?time|birth_?scale_?factors?)$",
@@ -57,7 +58,7 @@ def stored_words(container: AbstractContainer, group: str, dataset: str) -> str:
 def skeleton(container: AbstractContainer) -> str:
     """The start of a field map in YAML: the group that looks most like stars, its datasets guessed by their names."""
     groups = {group: _guess(dataset_names(container, group)) for group in container.groups()}
-    group, fields = max(groups.items(), key=lambda item: len(item[1]), default=("PartType4", {}))
+    group, fields = max(groups.items(), key=_likeness, default=("PartType4", {}))
     for quantity in ("position", "mass"):
         fields.setdefault(quantity, {"dataset": f"NAME_OF_{quantity.upper()}"})
     ordered = {name: fields[name] | _unit(name) for name in QUANTITIES if name in fields}
@@ -71,17 +72,31 @@ def skeleton(container: AbstractContainer) -> str:
     )
 
 
+def _likeness(found: tuple[str, dict[str, Any]]) -> tuple[int, bool]:
+    """How much a group with its guessed datasets looks like stars."""
+    group, fields = found
+    return len(fields), re.search(r"star|PartType4", group, re.IGNORECASE) is not None
+
+
 def _unit(quantity: str) -> dict[str, str]:
     return {"unit": _UNITS[quantity]} if quantity in _UNITS else {}
 
 
-def _guess(names: tuple[str, ...]) -> dict[str, dict[str, str]]:
+def _guess(names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
     found = {}
     for name in names:
         for quantity, pattern in _GUESSES.items():
             if quantity not in found and re.match(pattern, name, re.IGNORECASE):
-                found[quantity] = {"dataset": name}
+                found[quantity] = _place(name)
     return found
+
+
+def _place(name: str) -> dict[str, Any]:
+    """A dataset, or the three of a vector whose first is x or vx."""
+    if name.lower() not in {"x", "vx"}:
+        return {"dataset": name}
+    following = {"x": "yz", "X": "YZ"}[name[-1]]
+    return {"stack": [name, *(name[:-1] + axis for axis in following)]}
 
 
 def dataset_names(container: AbstractContainer, group: str) -> tuple[str, ...]:

@@ -2,12 +2,12 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.galaxy import Gas, Stars
 from rubix_like.readers.frame import Frame
-from rubix_like.readers.gas import PRIMORDIAL_HYDROGEN, gas_temperature
 from rubix_like.readers.particles import Table
 
 Leaf = Float[Array, "..."]
@@ -16,13 +16,13 @@ Leaf = Float[Array, "..."]
 def make_stars(table: Table, frame: Frame) -> Stars:
     """Stars from the columns position, velocity, mass, log_age, metallicity and, where there are, the others.
 
-    Without `initial_mass` the current mass stands there, to be corrected by the SSP library's surviving fraction.
+    Where there is no `initial_mass` it is NaN, to be filled in by the SSP library's surviving fraction.
     """
     position, velocity = frame.apply(table)
     return Stars(
         position=_leaf(position),
         velocity=_leaf(velocity),
-        initial_mass=_leaf(table.get("initial_mass", table["mass"])),
+        initial_mass=_leaf(table.get("initial_mass", np.full_like(table["mass"], np.nan))),
         log_age=_leaf(table["log_age"]),
         metallicity=_leaf(table["metallicity"]),
         mass=_leaf(table["mass"]),
@@ -31,21 +31,14 @@ def make_stars(table: Table, frame: Frame) -> Stars:
 
 
 def make_gas(table: Table, frame: Frame) -> Gas:
-    """Gas from the columns position, velocity, mass, metallicity and, where there are, the others.
-
-    The temperature is the file's, else from internal energy, electron abundance and hydrogen (0.76 without).
-    """
+    """Gas from the columns position, velocity, mass, metallicity and, where there are, the others."""
     position, velocity = frame.apply(table)
-    temperature = table.get("temperature")
-    if temperature is None and {"internal_energy", "electron_abundance"} <= set(table):
-        hydrogen = table.get("hydrogen_fraction", PRIMORDIAL_HYDROGEN)
-        temperature = gas_temperature(table["internal_energy"], table["electron_abundance"], hydrogen)
     return Gas(
         position=_leaf(position),
         velocity=_leaf(velocity),
         mass=_leaf(table["mass"]),
         metallicity=_leaf(table["metallicity"]),
-        temperature=None if temperature is None else _leaf(temperature),
+        temperature=_optional(table, "temperature"),
         density=_optional(table, "density"),
         internal_energy=_optional(table, "internal_energy"),
         electron_abundance=_optional(table, "electron_abundance"),

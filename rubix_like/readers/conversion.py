@@ -8,7 +8,7 @@ from astropy import units
 
 from rubix_like.readers.container import AbstractContainer, as_number
 from rubix_like.readers.epoch import Epoch, first_number
-from rubix_like.readers.field_map import QUANTITIES, FieldMap, FieldSettings, HeaderSettings
+from rubix_like.readers.field_map import QUANTITIES, AttributeSettings, FieldMap, FieldSettings, HeaderSettings
 
 SAME_UNIT: float = 0.01
 """A CGS factor within 1 % of the field map's unit is that unit: codes round the solar mass (1.989e33 or 2e33 g) and the
@@ -79,15 +79,13 @@ def _from_map(quantity: str, field: FieldSettings) -> Conversion:
 def _from_file(
     stated: Conversion, field: FieldSettings, place: str, container: AbstractContainer, field_map: FieldMap
 ) -> Conversion:
-    a, h, cgs = None, None, None
-    if field_map.attributes is not None:
-        names = field_map.attributes
-        a, h = (as_number(container.attribute(place, name)) for name in (names.a, names.h))
-        cgs = next((x for name in names.cgs if (x := as_number(container.attribute(place, name))) is not None), None)
-    if a is None or h is None:
-        a, h, cgs = field.a, field.h, _code_unit(stated.quantity, container, field_map.header)
+    found = _attributes(place, container, field_map.attributes)
+    if found is None:
+        cgs = _code_unit(stated.quantity, container, field_map.header)
         if cgs is None:
             return stated
+        found = field.a, field.h, cgs
+    a, h, cgs = found
     factor = _unit_factor(cgs, stated)
     unit = field.unit if factor == stated.unit_factor else f"{cgs:.6g} CGS"
     differs = [
@@ -99,6 +97,21 @@ def _from_file(
         differs.append(f"{unit} instead of {field.unit or 'a pure number'}")
     remark = f"the file states {' and '.join(differs)} of the field map" if differs else ""
     return replace(stated, unit=unit, unit_factor=factor, a=a, h=h, origin="attributes of the file", remark=remark)
+
+
+def _attributes(
+    place: str, container: AbstractContainer, names: AttributeSettings | None
+) -> tuple[float, float, float | None] | None:
+    """Powers of a and h and CGS factor in a dataset's own attributes, None where it has no powers."""
+    if names is None:
+        return None
+    a, h = (as_number(container.attribute(place, name)) for name in (names.a, names.h))
+    if a is None or h is None:
+        return None
+    if names.physical and as_number(container.attribute(place, names.physical)) == 1:
+        a, h = 0.0, 0.0
+    factors = (as_number(container.attribute(place, name)) for name in names.cgs)
+    return a, h, next((factor for factor in factors if factor is not None), None)
 
 
 def _code_unit(quantity: str, container: AbstractContainer, header: HeaderSettings) -> float | None:

@@ -72,6 +72,8 @@ class FieldSettings(AbstractSettings):
     """Whether the quantity is 1 minus what is stored (hydrogen from metals and helium)."""
     divide_by: str | None = None
     """A dataset of the same group and unit by which the stored numbers are divided (masses of metals)."""
+    at_least: Number | None = None
+    """Smaller stored numbers count as this one (a negative rate that stands for a time)."""
     mass_table: bool = False
     """Whether a missing dataset is replaced by the Header's MassTable entry of the group's particle type."""
     trust: Literal["file", "map"] = "file"
@@ -181,6 +183,8 @@ class AttributeSettings(AbstractSettings):
     """Of several names the first that the dataset has."""
     a: str
     h: str
+    physical: str = ""
+    """An attribute that is 1 where the stored values are physical, whatever `a` and `h` say."""
 
 
 class RecogniseSettings(AbstractSettings):

@@ -171,6 +171,8 @@ class Snapshot:
         vector = quantity in VECTORS and not field.stack
         stored = [self._stored(group, name, field.columns, vector, start, stop, checked) for name in datasets]
         values = np.stack(stored, axis=1) if field.stack else stored[0]
+        if field.at_least is not None:
+            values = np.maximum(values, field.at_least)
         if field.divide_by is not None:
             divisor = self._stored(group, field.divide_by, None, False, start, stop, checked)
             place = f"{self.container.name}: {group}/{field.divide_by}"

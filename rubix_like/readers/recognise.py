@@ -9,41 +9,54 @@ from rubix_like.readers.field_map import FieldMap, RecogniseSettings, field_map_
 
 def recognise(container: AbstractContainer, kind: str = "hdf5") -> FieldMap:
     """The one field map for this `kind` of file that fits; raises ConfigError where none or several do."""
-    fitting = {
-        name: field_map for name in field_map_names() if fits(field_map := load_field_map(name), container, kind)
-    }
-    beaten = {loser for field_map in fitting.values() for loser in field_map.over}
-    best = [name for name in fitting if name not in beaten]
+    best = _fitting(container, kind)
     if len(best) == 1:
-        return fitting[best[0]]
-    known = ", ".join(field_map_names())
+        return best[0]
     if best:
+        names = [field_map.name for field_map in best]
         raise ConfigError(
-            f"galaxy.path: '{container.name}' fits {len(best)} kinds of simulation: {' and '.join(best)}; "
-            f"name one, e.g. galaxy: {{reader: {best[0]}}}"
+            f"galaxy.path: '{container.name}' fits {len(best)} kinds of simulation: {' and '.join(names)}; "
+            f"name one, e.g. galaxy: {{reader: {names[0]}}}"
         )
     raise ConfigError(
         f"galaxy.path: '{container.name}' is not recognised ({container.contents()}); name its simulation "
-        f"(galaxy.reader: {known}), or give a field map of your own (galaxy.reader: my_simulation.yaml)"
+        f"(galaxy.reader: {', '.join(field_map_names())}), or give a field map of your own (galaxy.reader: "
+        f"my_simulation.yaml)"
     )
 
 
 def check_named(field_map: FieldMap, container: AbstractContainer, kind: str) -> None:
-    """Raise ConfigError where a named simulation cannot be that of the file, saying which one fits."""
+    """Raise ConfigError where a named simulation cannot be that of the file, saying which one fits.
+
+    A field map of the user's own file is not held against the known ones.
+    """
     if field_map.container != kind:
         raise ConfigError(
             f"galaxy.reader: expected a field map for files of kind {kind}, as '{container.name}' is, got "
             f"'{field_map.name}' for {field_map.container}; leave galaxy.reader out to have the file recognised"
         )
-    groups = container.groups()
-    wanted = [group for family in (field_map.stars, field_map.gas) if family for group in family.groups]
-    if not set(wanted) & set(groups):
-        fitting = [name for name in field_map_names() if fits(load_field_map(name), container, kind)]
-        hint = f"; it looks like {' or '.join(fitting)}" if fitting else ""
-        raise ConfigError(
-            f"galaxy.reader: expected '{container.name}' to have {' or '.join(wanted)} ({field_map.title}), but "
-            f"{container.contents()}{hint}"
-        )
+    families = [family for family in (field_map.stars, field_map.gas) if family]
+    wanted = [group for family in families for group in (*family.groups, *family.isolated_groups)]
+    has_groups = bool(set(wanted) & set(container.groups()))
+    if has_groups and field_map.name not in field_map_names():
+        return
+    others = [other.name for other in _fitting(container, kind)]
+    if has_groups and (field_map.name in others or set(others) <= set(field_map.over)):
+        return
+    hint = f"; it looks like {' or '.join(others)}: leave galaxy.reader out, or name that" if others else ""
+    if has_groups:
+        text = f"to be of {field_map.title}, but its datasets or attributes are others"
+    else:
+        text = f"to have {' or '.join(wanted)} ({field_map.title}), but {container.contents()}"
+    raise ConfigError(f"galaxy.reader: expected '{container.name}' {text}{hint}")
+
+
+def _fitting(container: AbstractContainer, kind: str) -> tuple[FieldMap, ...]:
+    """The field maps that fit, without those that give way to another one that does."""
+    known = [load_field_map(name) for name in field_map_names()]
+    fitting = [field_map for field_map in known if fits(field_map, container, kind)]
+    beaten = {loser for field_map in fitting for loser in field_map.over}
+    return tuple(field_map for field_map in fitting if field_map.name not in beaten)
 
 
 def fits(field_map: FieldMap, container: AbstractContainer, kind: str) -> bool:
@@ -59,10 +72,12 @@ def conditions(field_map: FieldMap, container: AbstractContainer, kind: str) -> 
     return () if way is None else way_words(way)
 
 
-def way_words(way: RecogniseSettings) -> tuple[str, ...]:
-    """The conditions of a way in words."""
-    matches = [f"has {place} that matches '{pattern}'" for place, pattern in way.matches.items()]
-    return (*(f"has {place}" for place in way.has), *(f"has no {place}" for place in way.lacks), *matches)
+def way_words(way: RecogniseSettings, mark: str = "") -> tuple[str, ...]:
+    """The conditions of a way in words, with `mark` on both sides of what stands in the file."""
+    has = [f"has {mark}{place}{mark}" for place in way.has]
+    lacks = [f"has no {mark}{place}{mark}" for place in way.lacks]
+    matches = [f"has {mark}{place}{mark} that matches {mark}{text}{mark}" for place, text in way.matches.items()]
+    return (*has, *lacks, *matches)
 
 
 def _holds(way: RecogniseSettings, container: AbstractContainer) -> bool:

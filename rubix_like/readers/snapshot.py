@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
-from rubix_like.config.quantities import Number
+from rubix_like.config.quantities import Integer, Number
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas
 from rubix_like.readers.ages import populate
@@ -15,6 +16,8 @@ from rubix_like.readers.assembly import make_gas, make_stars
 from rubix_like.readers.epoch import read_epoch
 from rubix_like.readers.field_map import Family, load_field_map
 from rubix_like.readers.frame import Frame, Vector, find_frame
+from rubix_like.readers.gas import complete_gas
+from rubix_like.readers.neighbours import NEIGHBOURS, SmoothingChoice
 from rubix_like.readers.opening import open_container
 from rubix_like.readers.particles import Snapshot, Table, stacked
 from rubix_like.readers.recipe import Ages
@@ -35,9 +38,13 @@ class SnapshotReader(AbstractSettings):
     center: tuple[Number, Number, Number] | None = None
     """In the file's own unit of length (as a catalogue gives it); null: found by the shrinking sphere."""
     velocities: Literal["file", "zero"] = "file"
-    """'zero' for files without velocities: all particles are at rest."""
+    """'zero' for files without velocities: all particles, stars and gas, are at rest."""
     ages: Ages = None
     """'recipe', or a section that states it, for stars of which the file has no ages or metallicities; null: file."""
+    smoothing_length: SmoothingChoice = "auto"
+    """Of stars, for engine.deposit smoothed: the file's, by their neighbours, or auto: the file's where usable."""
+    neighbours: Annotated[Integer, Field(ge=1)] = NEIGHBOURS
+    """How many other stars are within a smoothing length by neighbours."""
 
     @contextmanager
     def open(self) -> Iterator[Snapshot]:
@@ -72,7 +79,7 @@ class SnapshotReader(AbstractSettings):
             n_gas=0 if gas is None else gas.mass.shape[0],
             center=_triple(frame.wrapped_center),
             bulk_velocity=_triple(frame.velocity),
-            initial_mass="file" if "initial_mass" in table else "missing",
+            initial_mass="file" if np.isfinite(table.get("initial_mass", np.nan)).all() else "missing",
             ages=populated.ages,
             metallicities=populated.metallicities,
             velocities=self.velocities,
@@ -83,8 +90,9 @@ class SnapshotReader(AbstractSettings):
         """Stars with velocities; raises ValueError where the file cannot tell them."""
         table, notes = _gather(snapshot, "stars")
         if self.velocities == "zero":
+            unused = "; those of the file are not used" if "velocity" in table else ""
+            notes = (*notes, f"velocities set to zero (galaxy.velocities: zero): the cube has no kinematics{unused}")
             table |= {"velocity": np.zeros_like(table["position"])}
-            notes = (*notes, "velocities set to zero (galaxy.velocities: zero): the cube has no kinematics")
         if not np.isfinite(table.get("velocity", np.nan)).all():
             remedy = "take a file with velocities, or set galaxy.velocities: zero for particles at rest"
             raise ValueError(snapshot.missing("stars", "velocity", remedy))
@@ -106,7 +114,8 @@ class SnapshotReader(AbstractSettings):
             return None, notes
         if self.velocities == "zero":
             table |= {"velocity": np.zeros_like(table["position"])}
-        return make_gas(table, frame), notes
+        table, gas_notes = complete_gas(table)
+        return make_gas(table, frame), (*notes, *gas_notes)
 
 
 def _gather(snapshot: Snapshot, family: Family) -> tuple[Table, tuple[str, ...]]:

@@ -82,19 +82,23 @@ LIBRARIES: dict[str, LibraryEntry] = {
 }
 
 
+COMPUTED = ("fsps",)
+"""Names of the libraries that `get` computes with a program of the user's (`rubix_like.ssp.fsps`)."""
+
+
 def cached_path(name: str) -> Path:
     """Where the library called `name` lies in the user's cache once it is fetched or imported."""
     return cache_directory() / "ssp" / f"{name}.h5"
 
 
 def imported_names() -> tuple[str, ...]:
-    """Names of the libraries in the user's cache that are not in `LIBRARIES`: those imported from files."""
+    """Names of the libraries in the user's cache that are not known by name: those imported from files."""
     names = (path.stem for path in (cache_directory() / "ssp").glob("*.h5") if not path.name.startswith("."))
-    return tuple(sorted(name for name in names if name not in LIBRARIES))
+    return tuple(sorted(name for name in names if name not in LIBRARIES and name not in COMPUTED))
 
 
 def list_libraries() -> list[tuple[str, str]]:
-    """Rows (name, where) of all libraries; `where` is "embedded", "in the cache" or the command that fetches it."""
+    """Rows (name, where) of all libraries; `where` is "embedded", "in the cache" or the command that gets it there."""
     rows = []
     for name, entry in LIBRARIES.items():
         if entry.kind == "embedded":
@@ -103,6 +107,8 @@ def list_libraries() -> list[tuple[str, str]]:
             rows.append(
                 (name, "in the cache" if cached_path(name).is_file() else f"to fetch: rubix-like ssp get {name}")
             )
+    for name in COMPUTED:
+        rows.append((name, "in the cache" if cached_path(name).is_file() else f"to compute: rubix-like ssp get {name}"))
     return rows + [(name, "in the cache") for name in imported_names()]
 
 
@@ -115,14 +121,18 @@ def locate(name_or_path: str | Path) -> Path:
     name = str(name_or_path)
     if name in LIBRARIES:
         return _locate_known(name)
-    if name in imported_names():
+    if name in imported_names() or (name in COMPUTED and cached_path(name).is_file()):
         return cached_path(name)
+    if name in COMPUTED:
+        raise ConfigError(
+            f"ssp.library: '{name}' is not in the cache yet; compute it once with: rubix-like ssp get {name}"
+        )
     path = Path(name_or_path).expanduser()
     if path.is_file():
         return path
     if isinstance(name_or_path, Path) or path.suffix or len(path.parts) > 1:
         raise FileNotFoundError(f"ssp.library: expected an SSP file or a name, got '{name}': no such file")
-    known = (*LIBRARIES, *imported_names())
+    known = (*LIBRARIES, *COMPUTED, *imported_names())
     raise ConfigError(f"ssp.library: unknown library '{name}'{suggest(name, known)} (`rubix-like ssp list` shows all)")
 
 

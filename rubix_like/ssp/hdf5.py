@@ -135,8 +135,10 @@ def is_ours(path: Path) -> bool:
     try:
         with h5py.File(path, "r") as file:
             return file.attrs.get("format") == FORMAT
-    except OSError as error:
-        raise ValueError(_damaged(path)) from error
+    except (OSError, RuntimeError, KeyError) as error:
+        raise ValueError(
+            f"{path}: the HDF5 file is damaged or incomplete ({error}); fetch or import it again from its source"
+        ) from error
 
 
 def _check_header(path: Path, file: h5py.File) -> None:
@@ -157,7 +159,10 @@ def _check_header(path: Path, file: h5py.File) -> None:
 def _stored_arrays(table: SSPTable) -> dict[str, np.ndarray]:
     arrays = {field.name: getattr(table, field.name) for field in fields(table)}
     stored = {name: np.ascontiguousarray(arrays[name], dtype="<f8") for name in _ARRAYS}
-    stored["spectra"] = np.ascontiguousarray(table.spectra, dtype="<f4")
+    with np.errstate(over="ignore"):
+        stored["spectra"] = np.ascontiguousarray(table.spectra, dtype="<f4")
+    if not np.all(np.isfinite(stored["spectra"])):
+        raise ValueError(f"SSP library '{table.name}': spectra: expected values below 3.4e38, got more")
     if table.surviving_fraction is not None:
         stored["surviving_fraction"] = np.ascontiguousarray(table.surviving_fraction, dtype="<f4")
     return stored

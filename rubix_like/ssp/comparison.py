@@ -1,0 +1,175 @@
+"""What differs between two SSP libraries: numbers at solar metallicity, and sentences."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.ssp.library import SSPLibrary
+from rubix_like.ssp.photometry import B_BAND, V_BAND, magnitudes, mass_to_light
+
+AGES: dict[str, float] = {"10 Myr": 7.0, "100 Myr": 8.0, "1 Gyr": 9.0, "10 Gyr": 10.0}
+"""The ages that are compared, as log10(age / yr)."""
+
+REFERENCE_WAVELENGTH = 5500.0
+"""Vacuum Angstrom at which resolutions are told."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """A library at the node of its metallicity axis that is nearest to its own solar metallicity."""
+
+    library: SSPLibrary
+    metallicity: float
+    v_magnitude: Float[ndarray, " age"]
+    b_minus_v: Float[ndarray, " age"]
+    mass_to_light: Float[ndarray, " age"]
+
+    def at_age(self, values: Float[ndarray, " age"], log_age: float) -> float:
+        """`values` of the age axis, linear in log age; NaN beyond the library's ages."""
+        return float(np.interp(log_age, np.asarray(self.library.log_age), values, left=np.nan, right=np.nan))
+
+    def spectrum(self, log_age: float) -> Float[ndarray, " rest"]:
+        """Lsun/Angstrom/Msun, linear in log age; NaN beyond the library's ages."""
+        ages, spectra = np.asarray(self.library.log_age), self.spectra
+        if not ages[0] <= log_age <= ages[-1]:
+            return np.full(spectra.shape[1], np.nan)
+        low = int(np.clip(np.searchsorted(ages, log_age, side="right") - 1, 0, len(ages) - 2))
+        part = (log_age - ages[low]) / (ages[low + 1] - ages[low])
+        return (1.0 - part) * spectra[low] + part * spectra[low + 1]
+
+    @property
+    def spectra(self) -> Float[ndarray, "age rest"]:
+        """The spectra at this metallicity."""
+        index = int(np.argmin(np.abs(np.asarray(self.library.metallicity) - self.metallicity)))
+        return np.asarray(self.library.spectra[index])
+
+
+def solar_population(library: SSPLibrary) -> Population:
+    """The library at (about) solar metallicity, with its light in B and V."""
+    metallicity = np.maximum(np.asarray(library.metallicity), 1e-9)
+    index = int(np.argmin(np.abs(np.log(metallicity / library.solar_metallicity))))
+    v_magnitude = magnitudes(library, V_BAND)[index]
+    return Population(
+        library=library,
+        metallicity=float(np.asarray(library.metallicity)[index]),
+        v_magnitude=v_magnitude,
+        b_minus_v=magnitudes(library, B_BAND)[index] - v_magnitude,
+        mass_to_light=mass_to_light(library)[index],
+    )
+
+
+def common_bins(one: SSPLibrary, other: SSPLibrary) -> Float[ndarray, " edge"]:
+    """Edges of bins as wide as the coarser library's resolution, where both have light (vacuum Angstrom).
+
+    Raises ValueError where the two have no wavelengths in common.
+    """
+    grids = [np.asarray(library.rest_wavelength) for library in (one, other)]
+    low, high = max(grid[0] for grid in grids), min(grid[-1] for grid in grids)
+    if low >= high:
+        raise ValueError(
+            f"expected libraries with wavelengths in common, got {grids[0][0]:g}-{grids[0][-1]:g} A ({one.name}) and "
+            f"{grids[1][0]:g}-{grids[1][-1]:g} A ({other.name})"
+        )
+    union = np.union1d(*grids)
+    union = union[(union >= low) & (union <= high)]
+    widths = [np.interp(union, grid, np.asarray(lib.fwhm)) for grid, lib in zip(grids, (one, other), strict=True)]
+    passed = np.concatenate([[0.0], np.cumsum(np.diff(union) / np.maximum(*widths)[1:])])
+    return np.interp(np.arange(0.0, passed[-1], 1.0), passed, union)
+
+
+def bin_means(
+    wavelength: Float[ndarray, " rest"], spectrum: Float[ndarray, " rest"], edges: Float[ndarray, " edge"]
+) -> Float[ndarray, " bin"]:
+    """Mean of a spectrum, linear between its nodes, over bins (trapezoids between the nodes and the edges)."""
+    grid = np.union1d(wavelength, edges)
+    values = np.interp(grid, wavelength, spectrum)
+    integral = np.concatenate([[0.0], np.cumsum(0.5 * (values[1:] + values[:-1]) * np.diff(grid))])
+    return np.diff(integral[np.searchsorted(grid, edges)]) / np.diff(edges)
+
+
+def comparison_lines(one: Population, other: Population) -> list[str]:
+    """The table of V light, colour and mass-to-light ratio, then what differs, one sentence a line."""
+    return [*_table(one, other), "", *_sentences(one, other)]
+
+
+def _table(one: Population, other: Population) -> list[str]:
+    pair = (one, other)
+    width = max(24, *(len(population.library.name) + 2 for population in pair))
+    head = f"{'':<10}" + "".join(f"{population.library.name:<{width}}" for population in pair)
+    metal = f"{'Z':<10}" + "".join(f"{population.metallicity:<{width}.4g}" for population in pair)
+    columns = f"{'age':<10}" + f"{'M_V    B-V   M/L_V':<{width}}" * 2
+    rows = [
+        f"{label:<10}" + "".join(f"{_cell(population, log_age):<{width}}" for population in pair)
+        for label, log_age in AGES.items()
+    ]
+    note = "Vega magnitudes and solar units, per Msun at birth; '-': beyond the library's ages or wavelengths"
+    return [line.rstrip() for line in (head, metal, columns, *rows)] + [note]
+
+
+def _cell(population: Population, log_age: float) -> str:
+    values = [
+        population.at_age(column, log_age)
+        for column in (population.v_magnitude, population.b_minus_v, population.mass_to_light)
+    ]
+    texts = (
+        f"{value:.{digits}f}" if np.isfinite(value) else "-" for value, digits in zip(values, (2, 3, 3), strict=True)
+    )
+    return " ".join(f"{text:<{size}}" for text, size in zip(texts, (6, 6, 6), strict=True))
+
+
+def _sentences(one: Population, other: Population) -> list[str]:
+    first, second = one.library, other.library
+    facts = (
+        ("wavelengths were given in", first.source_medium, second.source_medium, " (here both are in vacuum)"),
+        ("initial mass function", first.imf, second.imf, ""),
+        ("solar metallicity", f"{first.solar_metallicity:g}", f"{second.solar_metallicity:g}", ""),
+        ("metallicities", _metal_range(first), _metal_range(second), ""),
+        ("ages", _age_range(first), _age_range(second), ""),
+        ("wavelengths", _wave_range(first), _wave_range(second), ""),
+        ("resolution", _resolution(first), _resolution(second), f" (FWHM at {REFERENCE_WAVELENGTH:g} A)"),
+        ("surviving mass", _has_masses(first), _has_masses(second), ""),
+        ("licence", first.licence, second.licence, ""),
+    )
+    lines = []
+    for what, a, b, note in facts:
+        known = f"both {a}" if a == b else f"{first.name} {a}, {second.name} {b}"
+        lines.append(f"{what}{note}: {known}")
+    return [*lines, _light_sentence(one, other)]
+
+
+def _light_sentence(one: Population, other: Population) -> str:
+    parts = []
+    for label, log_age in AGES.items():
+        difference = other.at_age(other.v_magnitude, log_age) - one.at_age(one.v_magnitude, log_age)
+        if np.isfinite(difference):
+            parts.append(f"{100.0 * (10.0 ** (-0.4 * difference) - 1.0):+.0f} % at {label}")
+    text = ", ".join(parts) or "not comparable (no ages with V light in common)"
+    return f"V light of {other.library.name} against {one.library.name}, per Msun at birth: {text}"
+
+
+def _metal_range(library: SSPLibrary) -> str:
+    values = np.asarray(library.metallicity)
+    return f"{len(values)}, {values[0]:.4g}-{values[-1]:.4g}"
+
+
+def _age_range(library: SSPLibrary) -> str:
+    ages = 10.0 ** np.asarray(library.log_age)
+    return f"{len(ages)}, {ages[0]:.3g}-{ages[-1]:.3g} yr"
+
+
+def _wave_range(library: SSPLibrary) -> str:
+    values = np.asarray(library.rest_wavelength)
+    return f"{len(values)}, {values[0]:.5g}-{values[-1]:.5g} A"
+
+
+def _resolution(library: SSPLibrary) -> str:
+    wavelength = np.asarray(library.rest_wavelength)
+    if not wavelength[0] <= REFERENCE_WAVELENGTH <= wavelength[-1]:
+        return "not covered"
+    return f"{np.interp(REFERENCE_WAVELENGTH, wavelength, np.asarray(library.fwhm)):.3g} A"
+
+
+def _has_masses(library: SSPLibrary) -> str:
+    return "in the file" if library.surviving_fraction is not None else "not in the file"

@@ -1,0 +1,117 @@
+"""SSP tables of DSPS (Hearin et al. 2023, MNRAS 521, 1741), e.g. ssp_data_fsps_v3.2_lgmet_age.h5.
+
+Datasets: ssp_lgmet (metal,) log10 of the metal mass fraction, ssp_lg_age_gyr (age,) log10(age / Gyr), ssp_wave (rest,)
+vacuum Angstrom, ssp_flux (metal, age, rest) Lsun/Hz of 1 Msun at birth; tables with emission lines add ssp_emline_*.
+DSPS documents its file as made by python-fsps with its default settings and nebular emission; the file states nothing.
+"""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.constants import SPEED_OF_LIGHT
+from rubix_like.ssp.formats import SourceFormat, basel_fwhm, node_spacing
+from rubix_like.ssp.hdf5 import SSPTable
+from rubix_like.ssp.measured import check_light_unit
+
+DATASETS = {"ssp_lgmet": 1, "ssp_lg_age_gyr": 1, "ssp_wave": 1, "ssp_flux": 3}
+"""The datasets and their numbers of axes."""
+
+EMISSION_LINES = {"ssp_emline_name", "ssp_emline_wave", "ssp_emline_luminosity"}
+
+MIST_SOLAR_METALLICITY = 0.0142
+"""Choi et al. 2016, ApJ 823, 102; FSPS 3.2 uses these isochrones by default."""
+
+ANGSTROM_PER_KM = 1e13
+
+
+def per_angstrom(
+    per_hertz: Float[ndarray, "*node rest"], wavelength: Float[ndarray, " rest"]
+) -> Float[ndarray, "*node rest"]:
+    """L_lambda = L_nu c / lambda^2: light per Angstrom from light per Hz, at wavelengths in Angstrom."""
+    return per_hertz * (SPEED_OF_LIGHT * ANGSTROM_PER_KM / wavelength**2)
+
+
+def fsps_miles_fwhm(wavelength: Float[ndarray, " rest"]) -> Float[ndarray, " rest"]:
+    """FWHM (Angstrom) of FSPS with its default spectra: MILES (2.54 A at 3525-7500 A, Beifiori et al. 2011), BaSeL.
+
+    Never finer than the sampling, so that a table of coarser spectra is not given MILES' resolution.
+    """
+    miles = (wavelength >= 3525.0) & (wavelength <= 7500.0)
+    return np.where(miles, np.maximum(2.54, node_spacing(wavelength)), basel_fwhm(wavelength))
+
+
+def is_dsps(path: Path) -> bool:
+    """Whether `path` is an HDF5 file with the four datasets and no others but those of the emission lines."""
+    if not h5py.is_hdf5(path):
+        return False
+    try:
+        with h5py.File(path, "r") as file:
+            return set(DATASETS) <= set(file) <= set(DATASETS) | EMISSION_LINES
+    except (OSError, RuntimeError):
+        return False
+
+
+def read_dsps(path: Path) -> SSPTable:
+    """The file's spectra per Angstrom; those of its emission lines that stand in a table of their own are left out.
+
+    Raises ValueError for datasets that are damaged, no numbers or of another shape, and for light in another unit.
+    """
+    try:
+        with h5py.File(path, "r") as file:
+            arrays = {name: _numbers(path, file, name) for name in DATASETS}
+            lines = "ssp_emline_luminosity" in file
+    except (OSError, RuntimeError, KeyError) as error:
+        raise ValueError(f"{path}: the HDF5 file is damaged or incomplete: {error}") from error
+    wavelength, log_age = arrays["ssp_wave"], arrays["ssp_lg_age_gyr"] + 9.0
+    metallicity = 10.0 ** arrays["ssp_lgmet"]
+    _check(path, arrays)
+    with np.errstate(over="ignore"):
+        spectra = per_angstrom(arrays["ssp_flux"], wavelength)
+    check_light_unit(str(path), wavelength, log_age, metallicity, spectra)
+    light = "its table of emission lines is left out" if lines else "the light of young populations includes nebulae"
+    return SSPTable(
+        name="dsps-fsps",
+        medium="vacuum",
+        imf="Kroupa 2001, 0.08-120 Msun",
+        solar_metallicity=MIST_SOLAR_METALLICITY,
+        citation="Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, ApJ 712, 833; DSPS: Hearin et al. 2023, "
+        "MNRAS 521, 1741",
+        licence="not stated with the file; FSPS and DSPS: MIT and BSD-3-Clause",
+        source=f"{path.name} of DSPS; the file states no settings; taken are python-fsps' defaults with nebular lines, "
+        f"as DSPS documents: Kroupa, vacuum, MIST isochrones, MILES spectra and their resolution; {light}; no mass "
+        "fractions",
+        spectra=spectra,
+        log_age=log_age,
+        metallicity=metallicity,
+        rest_wavelength=wavelength,
+        fwhm=fsps_miles_fwhm(wavelength),
+    )
+
+
+def _numbers(path: Path, file: h5py.File, name: str) -> Float[ndarray, "..."]:
+    dataset = file[name]
+    if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "fiu" or dataset.ndim != DATASETS[name]:
+        raise ValueError(f"{path}: {name}: expected a dataset of numbers with {DATASETS[name]} axes, got {dataset}")
+    return np.asarray(dataset, dtype=np.float64)
+
+
+def _check(path: Path, arrays: dict[str, Float[ndarray, "..."]]) -> None:
+    shape = tuple(len(arrays[name]) for name in ("ssp_lgmet", "ssp_lg_age_gyr", "ssp_wave"))
+    if arrays["ssp_flux"].shape != shape:
+        raise ValueError(f"{path}: ssp_flux: expected shape {shape} (metal, age, wave), got {arrays['ssp_flux'].shape}")
+    low, high = arrays["ssp_wave"].min(), arrays["ssp_wave"].max()
+    if not 1.0 <= low <= high < 1e12:
+        raise ValueError(f"{path}: ssp_wave: expected Angstrom in 1-1e12, got {low:g} to {high:g}")
+    low, high = arrays["ssp_lgmet"].min(), arrays["ssp_lgmet"].max()
+    if not -6.0 < low <= high < -0.8:
+        raise ValueError(f"{path}: ssp_lgmet: expected log10 of metal mass fractions, got {low:g} to {high:g}")
+    low, high = arrays["ssp_lg_age_gyr"].min(), arrays["ssp_lg_age_gyr"].max()
+    if not -6.0 < low <= high < 1.5:
+        raise ValueError(f"{path}: ssp_lg_age_gyr: expected log10(age / Gyr), got {low:g} to {high:g}")
+
+
+DSPS_HDF5 = SourceFormat(is_dsps, read_dsps)

@@ -1,0 +1,123 @@
+"""FSPS through python-fsps (MIT), which the user installs together with FSPS' data; imported only here.
+
+Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, ApJ 712, 833; python-fsps: Johnson et al. 2023.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
+from rubix_like.errors import ConfigError
+from rubix_like.ssp.dsps import per_angstrom
+from rubix_like.ssp.formats import node_spacing
+from rubix_like.ssp.hdf5 import SSPTable
+
+HOW_TO_INSTALL = (
+    "install it (pip install 'rubix-like[fsps]'), get FSPS with its data (git clone "
+    "https://github.com/cconroy20/fsps.git) and set the environment variable SPS_HOME to that folder"
+)
+
+IMFS = (
+    "Salpeter 1955",
+    "Chabrier 2003",
+    "Kroupa 2001",
+    "van Dokkum 2008",
+    "Dave 2008",
+    "tabulated in FSPS' data/imf.dat",
+)
+"""Names of python-fsps' `imf_type`."""
+
+PLAIN = {"sfh": 0, "zred": 0.0, "dust1": 0.0, "dust2": 0.0, "dust3": 0.0, "fagn": 0.0, "add_neb_emission": False}
+"""Parameters of python-fsps that make its spectra those of bare stellar populations at rest."""
+
+
+@runtime_checkable
+class Population(Protocol):
+    """What is used of `fsps.StellarPopulation` (python-fsps 0.4.7 and later)."""
+
+    params: Any
+    zlegend: ndarray
+    ssp_ages: ndarray
+    wavelengths: ndarray
+    resolutions: ndarray
+    solar_metallicity: float
+    libraries: Any
+    stellar_mass: ndarray
+
+    def get_spectrum(self, zmet: int) -> tuple[ndarray, ndarray]:
+        """Wavelengths (rest,) and spectra (age, rest) in Lsun/Hz at the metallicity number `zmet`, from 1."""
+        ...
+
+
+def compute_fsps(report: Callable[[str], None]) -> SSPTable:
+    """The stellar spectra of FSPS with python-fsps' default settings: Kroupa's IMF, no dust, no nebulae.
+
+    Raises ConfigError where python-fsps or its data are missing.
+    """
+    try:
+        package = importlib.import_module("fsps")
+    except ImportError as error:
+        raise ConfigError(f"ssp get fsps: python-fsps is missing ({error}): {HOW_TO_INSTALL}") from error
+    except (RuntimeError, OSError) as error:  # what python-fsps raises where SPS_HOME is unset or holds no data
+        raise ConfigError(f"ssp get fsps: FSPS' data are missing ({error}): {HOW_TO_INSTALL}") from error
+    report("computing spectra with python-fsps (minutes)")
+    return read_population(package.StellarPopulation(zcontinuous=0, **PLAIN), report)
+
+
+def read_population(population: Population, report: Callable[[str], None] = lambda _: None) -> SSPTable:
+    """Spectra and masses of a `fsps.StellarPopulation(zcontinuous=0)` at all its ages and metallicities, in vacuum.
+
+    Other IMFs or settings: make the population with them, then `write_table` the result. Raises ValueError for one
+    whose spectra are not those of bare stars at rest.
+    """
+    params = population.params
+    for key, value in PLAIN.items():
+        if params[key] != value:
+            raise ValueError(f"fsps.StellarPopulation: {key}: expected {value}, got {params[key]}")
+    wavelength = np.asarray(population.wavelengths, dtype=np.float64)
+    metallicity = np.asarray(population.zlegend, dtype=np.float64)
+    spectra, surviving = [], []
+    for number in range(1, len(metallicity) + 1):
+        report(f"metallicity {number} of {len(metallicity)}")
+        per_hertz = np.asarray(population.get_spectrum(zmet=number)[1], dtype=np.float64)
+        spectra.append(per_angstrom(per_hertz, wavelength).astype(np.float32))
+        surviving.append(np.array(population.stellar_mass, dtype=np.float64))
+    isochrones, stars = (_text(name) for name in population.libraries[:2])
+    return SSPTable(
+        name="fsps",
+        medium="vacuum",
+        imf=_imf(params),
+        solar_metallicity=float(population.solar_metallicity),
+        citation="Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, ApJ 712, 833; python-fsps: Johnson et "
+        "al. 2023",
+        licence="MIT (FSPS and python-fsps)",
+        source=f"python-fsps, isochrones {isochrones}, spectra {stars}; stellar light without nebulae or diffuse dust; "
+        "resolution as FSPS states it; masses with remnants",
+        spectra=np.array(spectra),
+        log_age=np.asarray(population.ssp_ages, dtype=np.float64),
+        metallicity=metallicity,
+        rest_wavelength=wavelength,
+        fwhm=_fwhm(wavelength, np.asarray(population.resolutions, dtype=np.float64)),
+        surviving_fraction=np.array(surviving),
+    )
+
+
+def _fwhm(wavelength: Float[ndarray, " rest"], dispersion: Float[ndarray, " rest"]) -> Float[ndarray, " rest"]:
+    """FWHM (Angstrom) from FSPS' dispersion (km/s, negative where it is an estimate), not finer than the sampling."""
+    return np.maximum(node_spacing(wavelength), FWHM_PER_SIGMA * np.abs(dispersion) / SPEED_OF_LIGHT * wavelength)
+
+
+def _imf(params: Any) -> str:
+    name = IMFS[params["imf_type"]]
+    slopes = tuple(params[f"imf{i}"] for i in (1, 2, 3))
+    changed = f", slopes {slopes}" if params["imf_type"] == 2 and slopes != (1.3, 2.3, 2.3) else ""
+    return f"{name}{changed}, {params['imf_lower_limit']:g}-{params['imf_upper_limit']:g} Msun"
+
+
+def _text(name: Any) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)

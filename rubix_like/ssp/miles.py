@@ -1,0 +1,238 @@
+"""A folder of MILES or E-MILES spectra, one FITS file per age and metallicity, as http://miles.iac.es offers them.
+
+File names state the models, e.g. Ech1.30Zp0.06T01.0000_iTp0.00_baseFe.fits: E (E-MILES; M: MILES, I: MIUSCAT), IMF
+and its slope, [M/H], age in Gyr, isochrones (iP: Padova, iT: BaSTI), abundances. Spectra: Lsun/Angstrom of a population
+of 1 Msun at birth (Lsun = 3.826e33 erg/s), linear in air wavelength (Vazdekis et al. 2016, MNRAS 463, 3409).
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
+from rubix_like.ssp.formats import SourceFormat, open_fits
+from rubix_like.ssp.hdf5 import SSPTable
+from rubix_like.ssp.miles_mass import surviving_fraction
+
+_NAME = re.compile(
+    r"(?P<range>[EMI])(?P<imf>ch|ku|kb|un|bi)(?P<slope>\d\.\d\d)"
+    r"Z(?P<sign>[mp])(?P<metal>\d\.\d\d)T(?P<age>\d\d\.\d{4})"
+    r"(?:_i(?P<isochrones>[PT])p(?P<isochrone_alpha>\d\.\d\d))?(?:_(?P<alpha>baseFe|Ep\d\.\d\d))?(?P<rest>_\w[\w.]*)?"
+    r"\.fits(?:\.gz)?"
+)
+
+_SET = ("range", "imf", "slope", "isochrones", "isochrone_alpha", "alpha")
+"""Parts of the name that all files of a library share."""
+
+IMFS = {
+    "ch": "Chabrier 2003",
+    "ku": "Kroupa 2001, universal",
+    "kb": "Kroupa 2001, revised",
+    "un": "unimodal",
+    "bi": "bimodal",
+}
+
+MASS_LIMITS = "0.1-100 Msun"
+
+MILES_FWHM = 2.51
+"""Angstrom (Falcon-Barroso et al. 2011, A&A 532, A95)."""
+
+
+@dataclass(frozen=True)
+class SpectralRange:
+    """One of the ranges in which the models come: its name and the wavelengths that its files lie within."""
+
+    name: str
+    first: float
+    last: float
+
+
+RANGES = {
+    "E": SpectralRange("E-MILES", 1680.0, 50000.0),
+    "M": SpectralRange("MILES", 3500.0, 7500.0),
+    "I": SpectralRange("MIUSCAT", 3460.0, 9480.0),
+}
+
+
+@dataclass(frozen=True)
+class Isochrones:
+    """A set of isochrones: the metal mass fraction that each [M/H] of the file names stands for.
+
+    `word` is how the names of the tables of masses call it.
+    """
+
+    name: str
+    word: str
+    solar_metallicity: float
+    fractions: dict[float, float]
+
+
+PADOVA = Isochrones(
+    "Padova 2000 (Girardi et al. 2000)",
+    "padova",
+    0.019,
+    {-2.32: 0.0001, -1.71: 0.0004, -1.31: 0.001, -0.71: 0.004, -0.40: 0.008, 0.0: 0.019, 0.22: 0.03},
+)
+
+BASTI = Isochrones(
+    "BaSTI (Pietrinferni et al. 2004)",
+    "basti",
+    0.0172,
+    {
+        -2.27: 0.0001,
+        -1.79: 0.0003,
+        -1.49: 0.0006,
+        -1.26: 0.001,
+        -0.96: 0.002,
+        -0.66: 0.004,
+        -0.35: 0.008,
+        -0.25: 0.01,
+        0.06: 0.0198,
+        0.15: 0.024,
+        0.26: 0.03,
+        0.40: 0.04,
+    },
+)
+
+_ISOCHRONES = {"P": PADOVA, None: PADOVA, "T": BASTI}
+
+
+def emiles_fwhm(wavelength: Float[ndarray, " rest"]) -> Float[ndarray, " rest"]:
+    """FWHM (Angstrom) of E-MILES at air wavelengths (Vazdekis et al. 2016, section 2 and table 1).
+
+    3 A below 3060.8 A, 5 A to 3541.4 A, 2.51 A to 8950.4 A, a dispersion of 60 km/s beyond (23.57 A at 5 micron).
+    """
+    limits = [wavelength < 3060.8, wavelength < 3541.4, wavelength <= 8950.4]
+    return np.select(limits, [3.0, 5.0, MILES_FWHM], FWHM_PER_SIGMA * 60.0 / SPEED_OF_LIGHT * wavelength)
+
+
+def metal_fraction(metal: Float[ndarray, " metal"], isochrones: Isochrones) -> Float[ndarray, " metal"]:
+    """Metal mass fraction of [M/H]: the isochrones' own where it is one of theirs, else Z = Z_sun 10^[M/H]."""
+    nearest = [min(isochrones.fractions, key=lambda known, value=value: abs(known - value)) for value in metal]
+    own = np.array([isochrones.fractions[known] for known in nearest])
+    scaled = isochrones.solar_metallicity * 10.0**metal
+    return np.where(np.abs(np.array(nearest) - metal) < 0.011, own, scaled)
+
+
+def is_miles(path: Path) -> bool:
+    """Whether the folder `path` holds at least one file named as the models are."""
+    return any(_NAME.fullmatch(file.name) for file in path.iterdir())
+
+
+def read_miles(path: Path) -> SSPTable:
+    """The grid of spectra in the folder `path`, which must be complete and of one kind.
+
+    Mass fractions are taken from a table of the models' masses (names with "mass", .txt or none) in the same folder,
+    where there is one for the IMF and isochrones. Raises ValueError for several kinds, a gap in the grid, spectra that
+    differ in length, are not linear in Angstrom, not of the native resolution, or damaged.
+    """
+    names = {file: found for file in sorted(path.iterdir()) if (found := _NAME.fullmatch(file.name))}
+    kind = _one_kind(path, names)
+    nodes = _grid(path, names)
+    metal, age = (np.array(sorted({node[axis] for node in nodes})) for axis in (0, 1))
+    _, wavelength = _read_spectrum(next(iter(nodes.values())), kind["range"])
+    spectra = np.empty((len(metal), len(age), len(wavelength)), dtype=np.float32)
+    for (value, years), file in nodes.items():
+        spectrum, own = _read_spectrum(file, kind["range"])
+        if own.shape != wavelength.shape or not np.allclose(own, wavelength, rtol=1e-6):
+            raise ValueError(f"{file}: expected the wavelengths of the other spectra in the folder, got others")
+        spectra[np.searchsorted(metal, value), np.searchsorted(age, years)] = spectrum
+    isochrones = _ISOCHRONES[kind["isochrones"]]
+    surviving, mass_note = surviving_fraction(path, kind["imf"], kind["slope"], isochrones.word, metal, age)
+    return SSPTable(
+        name=_table_name(kind),
+        medium="air",
+        imf=_imf(kind),
+        solar_metallicity=isochrones.solar_metallicity,
+        citation="Vazdekis et al. 2016, MNRAS 463, 3409; MILES: Sanchez-Blazquez et al. 2006, MNRAS 371, 703",
+        licence="MILES team: non-commercial use; not to be passed on without their notice (http://miles.iac.es)",
+        source=f"{len(nodes)} FITS files of {RANGES[kind['range']].name}; isochrones {isochrones.name}, whose metal "
+        f"fractions stand for [M/H]; abundances {kind['alpha'] or 'baseFe'}; {mass_note}",
+        spectra=spectra,
+        log_age=np.log10(age) + 9.0,
+        metallicity=metal_fraction(metal, isochrones),
+        rest_wavelength=wavelength,
+        fwhm=emiles_fwhm(wavelength) if kind["range"] == "E" else np.full_like(wavelength, MILES_FWHM),
+        surviving_fraction=surviving,
+    )
+
+
+def _one_kind(path: Path, names: dict[Path, re.Match[str]]) -> dict[str, Any]:
+    """What all file names agree on; several kinds in one folder are refused."""
+    kinds = {tuple(found[part] for part in _SET) for found in names.values()}
+    if len(kinds) > 1:
+        examples = [next(f.name for f, found in names.items() if tuple(found[p] for p in _SET) == k) for k in kinds]
+        raise ValueError(
+            f"{path}: expected the spectra of one IMF, slope, isochrones, abundance and range, got {len(kinds)} kinds, "
+            f"e.g. {' and '.join(sorted(examples)[:2])}; put each kind into a folder of its own"
+        )
+    return dict(zip(_SET, kinds.pop(), strict=True))
+
+
+def _grid(path: Path, names: dict[Path, re.Match[str]]) -> dict[tuple[float, float], Path]:
+    """The file at each ([M/H], age in Gyr); raises ValueError for one that stands twice or is missing."""
+    nodes: dict[tuple[float, float], Path] = {}
+    for file, found in names.items():
+        node = (float(found["metal"]) * (-1.0 if found["sign"] == "m" else 1.0) + 0.0, float(found["age"]))
+        if node in nodes:
+            raise ValueError(f"{path}: {file.name} and {nodes[node].name} are of one age and metallicity; keep one")
+        nodes[node] = file
+    metals, ages = ({node[axis] for node in nodes} for axis in (0, 1))
+    missing = sorted((metal, age) for metal in metals for age in ages if (metal, age) not in nodes)
+    if missing:
+        metal, age = missing[0]
+        raise ValueError(
+            f"{path}: expected a spectrum for each of {len(metals)} metallicities and {len(ages)} ages, {len(missing)} "
+            f"are missing, e.g. [M/H] {metal:+.2f} at {age:g} Gyr: complete the folder, or take the others of that "
+            "metallicity or age out of it"
+        )
+    if min(ages) <= 0:
+        raise ValueError(f"{path}: expected ages above 0 Gyr in the file names, got {min(ages):g}")
+    return nodes
+
+
+def _read_spectrum(path: Path, letter: str) -> tuple[Float[ndarray, " rest"], Float[ndarray, " rest"]]:
+    """Spectrum and air wavelengths of one file, after a look at what its header says of sampling and resolution."""
+    with open_fits(path) as file:
+        header, data = file[0].header, file[0].data
+        spectrum = None if data is None else np.asarray(data, dtype=np.float64)
+        comments = " ".join(str(card) for card in header.get("COMMENT", []))
+        missing = [key for key in ("CRVAL1", "CDELT1") if not isinstance(header.get(key), int | float)]
+        if spectrum is None or spectrum.ndim != 1 or len(spectrum) < 2 or missing:
+            raise ValueError(f"{path}: expected one spectrum with CRVAL1 and CDELT1 in the first part of the file")
+        steps = np.arange(len(spectrum)) + 1.0 - header.get("CRPIX1", 1)
+        wavelength = header["CRVAL1"] + header["CDELT1"] * steps
+    within = RANGES[letter]
+    if not within.first <= wavelength[0] < wavelength[-1] <= within.last:
+        raise ValueError(
+            f"{path}: expected Angstrom in {within.first:g}-{within.last:g} ({within.name}), linearly sampled, got "
+            f"{wavelength[0]:.6g} to {wavelength[-1]:.6g}"
+        )
+    resolution = re.search(r"Spectral resolution:\s*([\d.]+)([^\']*)", comments)
+    if resolution and not ("Angstrom" in resolution[2] and abs(float(resolution[1]) - MILES_FWHM) < 0.05):
+        raise ValueError(
+            f"{path}: expected the models' native resolution ({MILES_FWHM} A), got '{resolution[0].strip()}': take the "
+            "spectra without broadening; a run degrades them to the instrument's resolution itself"
+        )
+    return spectrum, wavelength
+
+
+def _table_name(kind: dict[str, Any]) -> str:
+    isochrones = _ISOCHRONES[kind["isochrones"]].word
+    alpha = "" if kind["alpha"] in (None, "baseFe") else f"-{kind['alpha']}"
+    return f"{RANGES[kind['range']].name.lower()}-{kind['imf']}{kind['slope']}-{isochrones}{alpha}"
+
+
+def _imf(kind: dict[str, Any]) -> str:
+    if kind["imf"] in ("un", "bi"):
+        salpeter = " (Salpeter 1955)" if (kind["imf"], kind["slope"]) == ("un", "1.30") else ""
+        return f"{IMFS[kind['imf']]}, logarithmic slope {kind['slope']}{salpeter}, {MASS_LIMITS}"
+    return f"{IMFS[kind['imf']]}, {MASS_LIMITS}"
+
+
+MILES_FITS = SourceFormat(is_miles, read_miles, directory=True)

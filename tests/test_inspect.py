@@ -1,0 +1,474 @@
+"""`rubix-like inspect` on tiny files whose numbers are worked out here, on damaged ones, and on the real ones."""
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import yaml
+from astropy import units
+from astropy.cosmology import FlatLambdaCDM
+
+from rubix_like.cli import main
+from rubix_like.errors import ConfigError
+from rubix_like.inspection import ranges
+from rubix_like.inspection.ranges import measure
+from rubix_like.inspection.report import inspect_galaxy
+from rubix_like.inspection.text import inspection_text, table_text
+from rubix_like.readers.field_map import parse_field_map
+
+HEADER = {
+    "BoxSize": 1000.0,
+    "HubbleParam": 0.5,
+    "Omega0": 0.3,
+    "OmegaLambda": 0.7,
+    "Redshift": 1.0,
+    "Time": 0.5,
+    "SimulationName": "TNG-tiny",
+    "NumPart_ThisFile": [2, 0, 0, 0, 9, 0],
+}
+MEGAPARSEC = 3.085678e24
+
+
+def tiny_groups():
+    """Four stars, one of them wind, and two gas cells, of IllustrisTNG."""
+    return {
+        "PartType4": {
+            "Coordinates": np.arange(12.0).reshape(4, 3),
+            "Velocities": np.array([[2, 0, 0], [4, 0, 0], [0, 6, 0], [0, 0, -8]], dtype=np.float32),
+            "Masses": np.array([1, 2, 3, 4], dtype=np.float32),
+            "GFM_StellarFormationTime": np.array([0.25, -1, 0.4, 0.5]),
+            "ParticleIDs": np.arange(4),
+            "Odd": np.zeros((4, 2)),
+        },
+        "PartType0": {
+            "Coordinates": np.ones((2, 3)),
+            "Velocities": np.ones((2, 3)),
+            "Masses": np.array([1.0, 2.0]),
+            "GFM_Metallicity": np.array([0.01, 0.02]),
+            "Density": np.array([1.0, 3.0]),
+        },
+        "PartType1": {"Coordinates": np.ones((5, 3))},
+    }
+
+
+def write(path, groups, header=HEADER):
+    with h5py.File(path, "w") as file:
+        file.create_group("Header").attrs.update(header)
+        for group, table in groups.items():
+            for name, values in table.items():
+                file[f"{group}/{name}"] = values
+        stars = file.get("PartType4", {})
+        if "Coordinates" in stars:
+            stars["Coordinates"].attrs.update({"to_cgs": MEGAPARSEC, "a_scaling": 1.0, "h_scaling": 0.0})
+        if "Masses" in stars:
+            stars["Masses"].attrs.update({"to_cgs": 1.989e43, "a_scaling": 0.0, "h_scaling": -1.0})
+    return path
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def inspect(capsys, *arguments):
+    """(exit code, standard output, standard error) of `rubix-like inspect`."""
+    capsys.readouterr()
+    code = main(["inspect", *map(str, arguments)])
+    return code, *capsys.readouterr()
+
+
+TINY = """\
+file          tiny.hdf5
+kind          hdf5
+recognised    IllustrisTNG and Illustris (illustris): it has PartType4/GFM_StellarFormationTime, has
+              PartType4/Velocities, has Header@BoxSize
+simulation    TNG-tiny
+redshift      1 (scale factor a = 0.5)
+age then      8.052 Gyr since the Big Bang
+h             0.5
+cosmology     H0=50, Omega_m=0.3, Omega_Lambda=0.7 (snapshot)
+periodic box  1000 x 500 kpc = 500000 kpc
+
+Stars in PartType4: 3 (1 wind cells (GFM_StellarFormationTime <= 0) left out)
+  quantity            dataset                        shape   type     stored unit and conversion        stated by
+  position            Coordinates                    (4, 3)  float64  3.08568e+24 CGS x a^1 = 500 kpc   file
+  velocity            Velocities                     (4, 3)  float32  km / s x a^0.5 = 0.707107 km / s  map
+  mass                Masses                         (4)     float32  1e10 Msun x h^-1 = 2e+10 Msun     file
+  birth_scale_factor  GFM_StellarFormationTime       (4)     float64                                    map
+  age                 from GFM_StellarFormationTime
+
+  quantity            unit    smallest  median  largest  sum
+  position            kpc     0         3500    5500
+  velocity            km / s  -5.6569   0       4.2426
+  mass                Msun    2e+10     6e+10   8e+10    1.6e+11
+  birth_scale_factor          0.25      0.4     0.5
+  age                 Gyr     1e-09     2.1713  5.0948
+  - position: the file states h^ 0 instead of -1 and 3.08568e+24 CGS instead of kpc of the field map
+  - no metallicities: galaxy.ages: recipe draws them, too, from a gradient
+  - no masses at birth: the mass now over the surviving fraction of the SSP library (taken equal where the library has
+    none)
+  - no smoothing lengths: with engine.deposit: smoothed they are taken from the neighbours
+  - the Header's NumPart_ThisFile is 9, the file has 4 rows: those are read
+  not used: Odd (4, 2), ParticleIDs
+
+Gas in PartType0: 2
+  quantity     dataset          shape   type     stored unit and conversion                         stated by
+  position     Coordinates      (2, 3)  float64  kpc x a^1 x h^-1 = 1 kpc                           map
+  velocity     Velocities       (2, 3)  float64  km / s x a^0.5 = 0.707107 km / s                   map
+  mass         Masses           (2)     float64  1e10 Msun x h^-1 = 2e+10 Msun                      map
+  metallicity  GFM_Metallicity  (2)     float64                                                     map
+  density      Density          (2)     float64  1e10 Msun / kpc3 x a^-3 x h^2 = 2e+10 Msun / kpc3  map
+
+  quantity     unit         smallest  median   largest  sum
+  position     kpc          1         1        1
+  velocity     km / s       0.70711   0.70711  0.70711
+  mass         Msun         2e+10     3e+10    4e+10    6e+10
+  metallicity               0.01      0.015    0.02
+  density      Msun / kpc3  2e+10     4e+10    6e+10
+  - no temperature, nor internal_energy and electron_abundance that would tell it
+  - also not there: star_formation_rate, hydrogen_fraction, oxygen_fraction, smoothing_length
+
+Not used: PartType1 (1 dataset)
+
+To be read by
+galaxy:
+  path: tiny.hdf5
+  ages: recipe
+"""
+
+
+def test_the_whole_report(desk, capsys):
+    write(desk / "tiny.hdf5", tiny_groups())
+    code, text, errors = inspect(capsys, "tiny.hdf5")
+    assert text.splitlines() == TINY.splitlines()
+    assert (code, errors) == (0, "")
+
+
+def test_the_ages_of_the_report_are_those_of_the_cosmology():
+    cosmology = FlatLambdaCDM(H0=50, Om0=0.3, Tcmb0=0)
+    birth = np.array([3.0, 1.5])
+    ages = (cosmology.age(1.0) - cosmology.age(birth)).to_value(units.Gyr)
+    assert [f"{age:.5g}" for age in ages] == ["5.0948", "2.1713"]
+    assert f"{cosmology.age(1.0).to_value(units.Gyr):.4g}" == "8.052"
+
+
+def test_json_holds_the_same(desk, capsys):
+    write(desk / "tiny.hdf5", tiny_groups())
+    code, text, _ = inspect(capsys, "tiny.hdf5", "--json")
+    found = json.loads(text)
+    stars, gas = found["groups"]
+    assert code == 0
+    assert (stars["n_rows"], stars["n_left_out"], gas["n_rows"]) == (4, 1, 2)
+    mass = {row["quantity"]: row for row in stars["fields"]}["mass"]
+    assert (mass["dtype"], mass["shape"], mass["unit"], mass["origin"]) == ("float32", [4], "Msun", "file")
+    assert mass["total"] == pytest.approx(8 * 1e10 / 0.5)
+    assert yaml.safe_load(found["galaxy"]) == {"galaxy": {"path": "tiny.hdf5", "ages": "recipe"}}
+
+
+def fields_of(path, family="stars", **section):
+    """Quantity -> its row, and the whole inspection."""
+    inspection = inspect_galaxy({"path": str(path), "reader": "illustris", **section})
+    rows = [row for report in inspection.groups if report.family == family for row in report.fields]
+    return {row.quantity: row for row in rows}, inspection
+
+
+def notes_of(inspection, family):
+    return [note for report in inspection.groups if report.family == family for note in report.notes]
+
+
+def test_values_that_are_no_numbers_are_counted_and_the_others_shown(desk, capsys):
+    groups = tiny_groups()
+    groups["PartType4"]["Masses"] = np.array([1, np.nan, np.inf, 4])
+    groups["PartType4"]["Velocities"][2, 1] = np.nan
+    groups["PartType0"] |= {"Density": np.array([-1.0, 3.0]), "GFM_Metallicity": np.array([0.5, 1.5])}
+    path = write(desk / "bad.hdf5", groups)
+    stars, inspection = fields_of(path)
+    assert stars["mass"].problems == ("1 NaN", "1 infinite")
+    assert (stars["mass"].smallest, stars["mass"].largest) == pytest.approx((2e10, 8e10))
+    assert stars["velocity"].problems == ("1 NaN",)
+    assert stars["velocity"].largest == pytest.approx(2 * np.sqrt(0.5))
+    gas, _ = fields_of(path, "gas")
+    assert gas["density"].problems == ("1 negative",)
+    assert gas["metallicity"].problems == ("1 above 1", "expected mass fractions: is it in solar units?")
+    code, text, errors = inspect(capsys, path, "--reader", "illustris")
+    assert code == 2
+    assert "  - PartType4: Masses: 1 NaN" in text.splitlines()
+    assert "Once the problems are solved" in text
+    assert errors == f"rubix-like: {path} cannot be used as it is: {len(inspection.problems)} problems, as listed\n"
+
+
+def damage(path, dataset):
+    """Overwrite the middle of a compressed dataset's only chunk."""
+    with h5py.File(path) as file:
+        chunk = file[dataset].id.get_chunk_info(0)
+    with path.open("r+b") as file:
+        file.seek(chunk.byte_offset + chunk.size // 2)
+        file.write(b"\xff" * (chunk.size // 3))
+
+
+def test_a_damaged_dataset_is_one_row_and_the_others_go_on(desk):
+    groups = tiny_groups()
+    masses = groups["PartType4"].pop("Masses")
+    path = write(desk / "damaged.hdf5", groups)
+    with h5py.File(path, "a") as file:
+        file.create_dataset("PartType4/Masses", data=masses, compression="gzip", chunks=(4,))
+    damage(path, "PartType4/Masses")
+    stars, inspection = fields_of(path)
+    assert stars["position"].largest == pytest.approx(5500, rel=1e-6)
+    assert stars["mass"].shape == (4,)
+    assert stars["mass"].median is None
+    (problem,) = stars["mass"].problems
+    assert "PartType4/Masses cannot be read" in problem
+    assert any("Masses" in text for text in inspection.problems)
+    assert max(map(len, inspection_text(inspection).splitlines())) <= 120
+
+
+def test_datasets_of_other_lengths_and_shapes(desk):
+    groups = tiny_groups()
+    groups["PartType4"]["Masses"] = np.ones(3)
+    groups["PartType4"]["Velocities"] = np.ones((4, 2))
+    stars, inspection = fields_of(write(desk / "odd.hdf5", groups))
+    assert any("expected as many rows in every dataset, got" in text for text in inspection.problems)
+    assert "expected shape (N, 3), got (4, 2)" in stars["velocity"].problems[0]
+    assert stars["position"].largest == pytest.approx(5500, rel=1e-6)
+
+
+def test_births_after_the_snapshot(desk):
+    groups = tiny_groups()
+    groups["PartType4"]["GFM_StellarFormationTime"][0] = 0.9
+    stars, inspection = fields_of(write(desk / "late.hdf5", groups))
+    assert stars["birth_scale_factor"].largest == 0.9
+    assert "birth" in stars["age"].problems[0]
+    assert inspection.problems
+
+
+@pytest.mark.parametrize(
+    ("family", "removed", "note", "needed"),
+    [
+        ("stars", "Velocities", "no velocities: galaxy.velocities: zero", {"velocities": "zero", "ages": "recipe"}),
+        ("stars", "GFM_StellarFormationTime", "no ages: galaxy.ages: recipe", {"ages": "recipe"}),
+        ("stars", "Masses", "no mass (PartType4/Masses): the file cannot be read without", {"ages": "recipe"}),
+        ("gas", "Velocities", "no velocities: the gas is left out unless", {"ages": "recipe"}),
+        ("gas", "GFM_Metallicity", "no metallicities: the gas is left out", {"ages": "recipe"}),
+    ],
+)
+def test_what_is_missing_and_what_follows(desk, family, removed, note, needed):
+    groups = tiny_groups()
+    del groups["PartType4" if family == "stars" else "PartType0"][removed]
+    path = write(desk / "less.hdf5", groups)
+    inspection = inspect_galaxy({"path": str(path), "reader": "illustris"})
+    assert any(text.startswith(note) for text in notes_of(inspection, family))
+    section = yaml.safe_load(inspection.galaxy)["galaxy"]
+    assert section == {"path": str(path), "reader": "illustris", **needed}
+
+
+def test_the_temperature_that_follows(desk):
+    groups = tiny_groups()
+    groups["PartType0"] |= {"InternalEnergy": np.ones(2), "ElectronAbundance": np.ones(2)}
+    _, inspection = fields_of(write(desk / "warm.hdf5", groups))
+    text = "no temperature: it follows from internal_energy, electron_abundance and a hydrogen fraction of 0.76"
+    assert text in notes_of(inspection, "gas")
+
+
+def test_a_file_without_stars_is_a_problem(desk):
+    groups = tiny_groups()
+    del groups["PartType4"]
+    inspection = inspect_galaxy({"path": str(write(desk / "gas.hdf5", groups)), "reader": "illustris"})
+    assert inspection.problems == ("no stars (PartType4)",)
+    groups = tiny_groups()
+    groups["PartType4"]["GFM_StellarFormationTime"][:] = -1
+    inspection = inspect_galaxy({"path": str(write(desk / "wind.hdf5", groups)), "reader": "illustris"})
+    assert "no stars (PartType4)" in inspection.problems
+
+
+@pytest.mark.parametrize("missing", ["HubbleParam", "Time"])
+def test_a_header_that_cannot_be_read_shows_what_is_there(desk, capsys, missing):
+    header = {key: value for key, value in HEADER.items() if key not in {missing, "Redshift"}}
+    path = write(desk / "headless.hdf5", tiny_groups(), header)
+    code, text, errors = inspect(capsys, path)
+    assert code == 2
+    assert f"Header has no attribute {missing}" in " ".join(text.split())
+    assert "    Coordinates  (4, 3) float64" in text.splitlines()
+    assert errors == f"rubix-like: {path} cannot be used as it is: 1 problem, as listed\n"
+
+
+UNKNOWN = """\
+file  unknown.hdf5
+kind  hdf5
+
+What is in it:
+Info
+    @Epoch = 0.5
+    @Names = ['a' 'b']
+Stars
+    @What = particles
+    Age  (4) float32
+    Mass  (4) float64
+    Pos  (4, 3) float64
+    vx  (4) int64
+
+A field map says where a simulation keeps what is needed. Save this as my_simulation.yaml, correct groups, datasets,
+units and their powers of a and h (keys a: and h:), add what is missing (docs/how-to-extend.md), and try it with
+  rubix-like inspect unknown.hdf5 --reader my_simulation.yaml
+
+title: My simulation
+source: where its units are documented
+expansion: auto
+stars:
+  groups: Stars
+  fields:
+    position:
+      dataset: Pos
+      unit: kpc
+    velocity:
+      stack:
+      - vx
+      - vy
+      - vz
+      unit: km / s
+    mass:
+      dataset: Mass
+      unit: Msun
+    age:
+      dataset: Age
+      unit: Gyr
+
+Problems
+"""
+
+
+def test_a_file_that_nobody_knows(desk, capsys):
+    with h5py.File("unknown.hdf5", "w") as file:
+        file["Stars/Pos"], file["Stars/Mass"] = np.ones((4, 3)), np.ones(4)
+        file["Stars/Age"], file["Stars/vx"] = np.ones(4, ">f4"), np.arange(4)
+        file["Stars"].attrs["What"] = b"particles"
+        file.create_group("Info").attrs["Epoch"] = 0.5
+        file["Info"].attrs["Names"] = ["a", "b"]
+    code, text, errors = inspect(capsys, "unknown.hdf5")
+    assert text.startswith(UNKNOWN)
+    assert "'unknown.hdf5' is not recognised" in text
+    assert (code, errors) == (2, "rubix-like: unknown.hdf5 cannot be used as it is: 1 problem, as listed\n")
+
+
+def test_the_start_of_a_field_map_is_one(desk):
+    with h5py.File("unknown.hdf5", "w") as file:
+        file["Stars/Pos"], file["Stars/Mass"], file["Stars/Velocity"] = np.ones((4, 3)), np.ones(4), np.ones((4, 3))
+    start = inspect_galaxy({"path": "unknown.hdf5"}).field_map
+    assert parse_field_map(yaml.safe_load(start), "start").stars.groups == ("Stars",)
+    Path("my_simulation.yaml").write_text(start)
+    stars, inspection = fields_of("unknown.hdf5", reader="my_simulation.yaml")
+    assert set(stars) == {"position", "velocity", "mass"}
+    assert inspection.facts["recognised"].startswith("My simulation (my_simulation.yaml, as named): it has nothing")
+    assert yaml.safe_load(inspection.galaxy)["galaxy"]["reader"] == "my_simulation.yaml"
+
+
+def test_a_wrong_kind_that_is_named(desk, capsys):
+    write(desk / "tiny.hdf5", {"Stars": {"Mass": np.ones(3)}})
+    code, text, _ = inspect(capsys, "tiny.hdf5", "--reader", "eagle")
+    assert code == 2
+    assert "expected 'tiny.hdf5' to have PartType4 or PartType0 (EAGLE)" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gone.hdf5"], "no file 'gone.hdf5'"),
+        (["tiny.hdf5", "--reader", "ilustris"], "unknown reader 'ilustris'; did you mean 'illustris'?"),
+        (["tiny.hdf5", "--reader", "synthetic"], "the reader 'synthetic' reads without one"),
+        (["tiny.hdf5", "--set", "galaxy.velocites=zero"], "galaxy: unknown key 'velocites'; did you mean 'velocities'"),
+        (["tiny.hdf5", "--set", "noise.seed=1"], "--set: expected a key of the section galaxy"),
+        (["tiny.hdf5", "--set", "galaxy.center"], "--set: expected KEY=VALUE"),
+    ],
+)
+def test_what_cannot_be_is_refused(desk, capsys, arguments, message):
+    write(desk / "tiny.hdf5", tiny_groups())
+    code, text, errors = inspect(capsys, *arguments)
+    assert (code, text) == (2, "")
+    assert message in errors
+
+
+def test_keys_that_are_set_are_in_the_section_to_run(desk, capsys):
+    write(desk / "tiny.hdf5", tiny_groups())
+    _, text, _ = inspect(
+        capsys, "tiny.hdf5", "--reader", "illustris", "--set", "galaxy.center=[1, 2, 3]", "galaxy.ages={history: burst}"
+    )
+    section = yaml.safe_load(text[text.index("galaxy:\n") :])["galaxy"]
+    assert section == {
+        "path": "tiny.hdf5",
+        "reader": "illustris",
+        "center": [1, 2, 3],
+        "ages": {"history": "burst"},
+    }
+
+
+def in_slabs(values, kept, size):
+    return [(values[i : i + size], kept[i : i + size]) for i in range(0, len(values), size)]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+@pytest.mark.parametrize("shape", [(101,), (101, 3)])
+def test_ranges_do_not_depend_on_the_slabs(size, shape):
+    rng = np.random.default_rng(3)
+    values, kept = rng.normal(size=shape), rng.random(101) < 0.7
+    values[5], values[9] = np.nan, np.inf
+    found = measure(in_slabs(values, kept, size), 101, low=-1.0, high=2.0)
+    good = values[kept][np.isfinite(values[kept])]
+    width = values[0].size
+    assert (found.smallest, found.largest, found.median) == (good.min(), good.max(), np.median(good))
+    assert found.total == pytest.approx(good.sum())
+    assert (found.n_values, found.n_nan, found.n_infinite) == (good.size, width, width)
+    assert (found.n_below, found.n_above) == ((good < -1).sum(), (good > 2).sum())
+
+
+def test_the_median_of_many_rows_is_that_of_every_few(monkeypatch):
+    monkeypatch.setattr(ranges, "MEDIAN_ROWS", 10)
+    values = np.random.default_rng(4).normal(size=35)
+    kept = np.arange(35) % 3 > 0
+    for size in (1, 6, 35):
+        assert measure(in_slabs(values, kept, size), 35).median == np.median(values[::4][kept[::4]])
+
+
+def test_nothing_finite_has_no_range():
+    found = measure([(np.full(3, np.nan), np.ones(3, dtype=bool))], 3)
+    assert (found.smallest, found.median, found.largest, found.n_nan) == (None, None, None, 3)
+    assert measure([], 0).median is None
+
+
+def test_tables_fit_their_width_and_lose_nothing():
+    rows = [("one", "x" * 50, "", "[bold]a[/bold]"), ("two", "short words that may be wrapped at spaces", "", "b")]
+    text = table_text(("name", "long", "empty", "last"), rows, 60)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert "empty" not in text
+    assert text.count("x") == 50
+    assert "[bold]a[/bold]" in text
+
+
+def test_real_files_are_described_in_full(real_data: Path, capsys):
+    paths = sorted(path for path in (real_data / "galaxies").glob("*.hdf5") if "_subhalo." not in path.name)
+    assert len(paths) > 9
+    for path in paths:
+        code, text, errors = inspect(capsys, path)
+        assert (code, errors) == (0, ""), errors
+        assert text.isascii(), path
+        assert max(map(len, text.splitlines())) <= 120, path
+        section = yaml.safe_load(text[text.rindex("To be read by\n") :].removeprefix("To be read by\n"))
+        assert section["galaxy"]["path"] == str(path)
+
+
+def test_a_real_galaxy_against_numpy(real_data: Path):
+    path = real_data / "galaxies" / "EAGLE_snap28_G92_9_full7524.hdf5"
+    stars, inspection = fields_of(path, reader="eagle")
+    with h5py.File(path) as file:
+        mass = file["PartType4/Mass"][()].astype(float) * 1e10 / 0.6777
+        position = file["PartType4/Coordinates"][()] * 1e3 / 0.6777
+    assert stars["mass"].total == pytest.approx(mass.sum(), rel=1e-12)
+    expected = (position.min(), np.median(position), position.max())
+    assert (stars["position"].smallest, stars["position"].median, stars["position"].largest) == pytest.approx(expected)
+    assert stars["mass"].conversion == "1e10 Msun x h^-1 = 1.47558e+10 Msun"
+    assert inspection.groups[0].n_rows == mass.size
+    with pytest.raises(ConfigError, match="reads without one"):
+        inspect_galaxy({"path": str(path), "reader": "synthetic"})

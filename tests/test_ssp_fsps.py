@@ -1,0 +1,86 @@
+"""FSPS through python-fsps."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+from ssp_files import light
+from ssp_files.fsps import StellarPopulation
+
+from rubix_like.cli import main
+from rubix_like.errors import ConfigError
+from rubix_like.ssp import get, list_libraries, load_ssp
+from rubix_like.ssp.catalogue import cached_path
+from rubix_like.ssp.fsps import read_population
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def python_fsps(monkeypatch):
+    package = types.ModuleType("fsps")
+    package.__dict__["StellarPopulation"] = StellarPopulation
+    monkeypatch.setitem(sys.modules, "fsps", package)
+
+
+def test_spectra_masses_and_settings_of_a_population():
+    table = read_population(StellarPopulation())
+    wavelength = light.wavelengths(91.0, 1e6)
+    np.testing.assert_allclose(table.spectra, light.spectra(wavelength), rtol=1e-6)
+    np.testing.assert_allclose(table.log_age, np.log10(light.AGES))
+    np.testing.assert_array_equal(table.metallicity, light.METALLICITIES)
+    np.testing.assert_allclose(table.surviving_fraction, [light.surviving()[0] - 0.01 * i for i in (1, 2, 3)])
+    assert table.imf == "Kroupa 2001, 0.08-120 Msun"
+    assert table.medium == "vacuum"
+    assert table.solar_metallicity == 0.0142
+    assert "isochrones mist, spectra miles" in table.source
+
+
+def test_resolution_is_that_of_fsps_or_the_sampling():
+    table = read_population(StellarPopulation())
+    at = np.searchsorted(table.rest_wavelength, [5000.0, 8000.0])
+    step = table.rest_wavelength[at[1] + 1] - table.rest_wavelength[at[1]]
+    expected = 2.354820045 / 299792.458 * table.rest_wavelength[at] * [60.0, 1000.0]
+    np.testing.assert_allclose(table.fwhm[at], np.maximum(expected, [0.0, step]), rtol=1e-6)
+
+
+def test_other_imfs_are_stated():
+    assert read_population(StellarPopulation(imf_type=0)).imf == "Salpeter 1955, 0.08-120 Msun"
+    assert "slopes (1.3, 2.3, 2.7)" in read_population(StellarPopulation(imf3=2.7)).imf
+
+
+@pytest.mark.parametrize(("key", "value"), [("sfh", 1), ("dust2", 0.3), ("zred", 0.1), ("add_neb_emission", True)])
+def test_other_light_than_that_of_bare_stars_is_refused(key, value):
+    with pytest.raises(ValueError, match=f"{key}: expected .*, got {value}"):
+        read_population(StellarPopulation(**{key: value}))
+
+
+def test_get_computes_it_once(python_fsps, capsys):
+    assert ("fsps", "to compute: rubix-like ssp get fsps") in list_libraries()
+    with pytest.raises(ConfigError, match="compute it once with: rubix-like ssp get fsps"):
+        load_ssp("fsps")
+    assert main(["ssp", "get", "fsps"]) == 0
+    assert "metallicity 3 of 3" in capsys.readouterr().err
+    assert load_ssp("fsps").name == "fsps"
+    assert ("fsps", "in the cache") in list_libraries()
+    written = cached_path("fsps").stat().st_mtime_ns
+    get("fsps")
+    assert cached_path("fsps").stat().st_mtime_ns == written
+
+
+def test_without_the_package_the_error_tells_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsps", None)
+    with pytest.raises(ConfigError, match=r"python-fsps is missing .*pip install 'rubix-like\[fsps\]'.*SPS_HOME"):
+        get("fsps")
+    assert not cached_path("fsps").exists()
+
+
+def test_without_the_data_the_error_tells_how_to_get_them(monkeypatch, tmp_path):
+    (tmp_path / "fsps.py").write_text('raise RuntimeError("You need to have the SPS_HOME environment variable")')
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"FSPS' data are missing .*git clone.*SPS_HOME"):
+        get("fsps")
