@@ -193,6 +193,7 @@ class Snapshot:
         check_magnitudes(quantity, values, place)
         if quantity == "position" and self.epoch.box_size is not None:
             side = self.epoch.box_size * factor
+            check_magnitudes(quantity, np.array([side]), f"{self.container.name}: side of the periodic box")
             remedy = "the file is damaged there, or its BoxSize is in another unit"
             require(np.abs(values) <= 2 * side, values, place, f"positions in or near the box of {side:g} kpc", remedy)
 
