@@ -6,6 +6,7 @@ from rubix_like.config import load_pipeline
 from rubix_like.errors import ConfigError
 from rubix_like.readers import READERS
 from rubix_like.readers.field_map import field_map_names, load_field_map
+from rubix_like.readers.table_map import TABLE
 from rubix_like.registry import Registry
 from rubix_like.resources import resource, resource_names
 from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES
@@ -25,6 +26,7 @@ def reader_rows() -> Rows:
     """Name and first line of the description of every reader, then the simulations with a field map."""
     readers = _described(READERS)
     taken = {name for name, _ in readers}
+    readers.append((TABLE, "Plain tables (FITS, ECSV, CSV, Parquet, npz, HDF5), by the names of their columns"))
     return readers + [(name, _title(name)) for name in field_map_names() if name not in taken]
 
 

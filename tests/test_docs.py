@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 import rubix_like
-from rubix_like.cli import make_parser, read_overrides
+from rubix_like.cli import main, make_parser, read_overrides
 from rubix_like.config import RunConfig, load_config, load_pipeline
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.instrument import load_instrument
+from rubix_like.readers.field_map import load_field_map
 from rubix_like.resources import resource_names
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -130,23 +131,36 @@ def test_the_plug_ins_of_the_worked_example_are_listed(desk: Path) -> None:
     from rubix_like.listing import reader_rows, stage_rows  # noqa: PLC0415
 
     assert "Reads a text table of stars." in dict(reader_rows())["star-table"]
+    assert dict(reader_rows())["toy"] == "Toy simulation"
     assert "young" in dict(stage_rows())
 
 
+def test_the_report_of_the_page_on_inputs_is_true(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file of its first example, inspected: the lines that the page shows are there, in their order."""
+    exec(compile(read_blocks("docs/inputs.md", "python")[0].text, "docs/inputs.md", "exec"), {})
+    (block,) = read_blocks("docs/inputs.md", "text")
+    assert main(["inspect", "cutout.hdf5"]) == 0
+    report = capsys.readouterr().out.splitlines()
+    places = [report.index(line) for line in block.text.splitlines()]
+    assert places == sorted(places)
+
+
 def check_yaml(block: Block, folder: Path) -> None:
-    """Load a block as what its keys say it is: a run (missing sections from the quickstart), a pipeline, a preset."""
+    """Load a block as what its keys say it is: a run (the rest from the quickstart), a pipeline, a preset, a map."""
     keys = set(parse_yaml(block.text, "block"))
     path = folder / "block.yaml"
     path.write_text(block.text, encoding="utf-8")
     if keys <= set(RunConfig.model_fields):
         quickstart = load_config("quickstart")
         load_config({name: getattr(quickstart, name) for name in RunConfig.model_fields} | parse_yaml(block.text, ""))
+    elif {"title", "stars"} <= keys:
+        load_field_map(str(path))
     elif "paint" in keys:
         load_pipeline(str(path))
     elif keys & {"pixel_scale", "based_on"}:
         load_instrument(str(path))
     else:
-        pytest.fail(f"neither a run, a pipeline nor an instrument: {sorted(keys)}")
+        pytest.fail(f"neither a run, a pipeline, an instrument nor a field map: {sorted(keys)}")
 
 
 @pytest.mark.parametrize("page", pages_with("yaml"))

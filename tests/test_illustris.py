@@ -198,6 +198,23 @@ def test_a_wrong_given_center_is_noted(cutout):
     assert any("kpc from the densest place" in note for note in notes)
 
 
+def test_velocities_set_to_zero(tmp_path, cutout, tables):
+    """Of stars and gas, whether the file has them or not; what it has is not used, and that is said."""
+    galaxy, info = load(cutout, velocities="zero")
+    assert any("set to zero" in note and "those of the file are not used" in note for note in info.notes)
+    del tables["PartType4"]["Velocities"], tables["PartType0"]["Velocities"]
+    bare, bare_info = load(write(tmp_path / "bare.hdf5", tables, HEADER), velocities="zero")
+    assert any("set to zero" in note for note in bare_info.notes)
+    assert not any("not used" in note for note in bare_info.notes)
+    for found, said in ((galaxy, info), (bare, bare_info)):
+        assert not np.any(found.stars.velocity)
+        assert found.gas.velocity.shape == (N_GAS, 3)
+        assert not np.any(found.gas.velocity)
+        assert (said.velocities, said.bulk_velocity) == ("zero", (0, 0, 0))
+    np.testing.assert_array_equal(galaxy.stars.position, bare.stars.position)
+    assert load(cutout)[1].velocities == "file"
+
+
 def test_missing_initial_mass_is_said(tmp_path, tables):
     del tables["PartType4"]["GFM_InitialMass"]
     galaxy, info = load(write(tmp_path / "a.hdf5", tables, HEADER))

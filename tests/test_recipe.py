@@ -3,8 +3,10 @@
 import h5py
 import numpy as np
 import pytest
+from astropy.io import fits
 
-from rubix_like import ConfigError, load_config
+from rubix_like import ConfigError, Cube, load_config, run
+from rubix_like.readers import load as load_run
 from rubix_like.readers.philox import philox, uniform_by_row
 from rubix_like.readers.recipe import AgeRecipe
 from rubix_like.readers.snapshot import SnapshotReader
@@ -110,6 +112,15 @@ def test_stars_with_ages_keep_them(tmp_path):
     np.testing.assert_array_equal(np.asarray(galaxy.stars.log_age)[:N_OLD], alone.stars.log_age)
 
 
+def test_parts_of_a_file_have_the_rows_of_the_whole(tmp_path):
+    """Also across groups; by which a star has the same age whatever is read with it."""
+    settings = write(tmp_path, {"PartType2": particles(N_OLD, 1), "PartType4": known(N_YOUNG, 2)})
+    with SnapshotReader.model_validate(settings).open() as snapshot:
+        for start, stop in ((0, 340), (100, 250), (290, 310), (335, 400)):
+            rows = snapshot.read("stars", start, stop)["row"]
+            np.testing.assert_array_equal(rows, np.arange(start, min(stop, 340)))
+
+
 def test_metallicities_alone_can_be_missing(tmp_path):
     young = known(N_YOUNG, 2)
     del young["Metallicity"]
@@ -183,3 +194,107 @@ def test_too_many_metals_are_refused(tmp_path):
         ValueError, match=r"galaxy.ages.metallicity_gradient: expected metal mass fractions of at most 1"
     ):
         load(settings, ages={"metallicity_gradient": 1})
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """A run to a cube of a file without ages, velocities, masses at birth and smoothing lengths."""
+    folder = tmp_path_factory.mktemp("drawn")
+    columns = particles(N_OLD, 1)
+    del columns["Velocities"]
+    galaxy = write(folder, {"PartType2": columns}) | {"ages": {"history": "delayed"}, "velocities": "zero"}
+    config = {
+        "galaxy": galaxy,
+        "observation": {"redshift": 0.05, "inclination": "45 deg"},
+        "instrument": {
+            "name": "muse",
+            "fov": "3 arcsec",
+            "wavelength": {"start": 5000, "stop": 5005},
+            "psf": None,
+            "lsf": None,
+        },
+        "engine": {"deposit": "smoothed", "smoothing": {"largest": 0.1}, "method": "direct"},
+        "devices": {"data": 1},
+    }
+    return run(config, folder / "cube.fits"), folder
+
+
+ORIGINS = {
+    "GALAGES": ("galaxy_ages", "recipe: delayed 12-0.1 Gyr, timescale 3 Gyr, seed 1; 300 of 300 stars"),
+    "GALMETAL": ("galaxy_metallicities", "recipe: 0.02, -0.03 dex/kpc, scatter 0.1 dex; 300 of 300 stars"),
+    "GALVELOC": ("galaxy_velocities", "zero"),
+    "GALHSML": ("galaxy_smoothing_length", "distance to neighbour 32; 300 of 300 stars"),
+}
+
+
+def test_the_output_says_what_was_drawn(drawn):
+    """In the cards of FITS files and, for every layout, in the entries of the cube, with a note each."""
+    cube, folder = drawn
+    header = fits.getheader(folder / "cube.fits")
+    cube.write(folder / "cube.h5")
+    for card, (key, words) in ORIGINS.items():
+        assert header[card] == words
+        assert Cube.read(folder / "cube.fits").meta[key] == words
+        assert Cube.read(folder / "cube.h5").meta[key] == words
+    notes = " ".join(str(value) for key, value in cube.meta.items() if key.startswith("note_"))
+    for words in ("ages of stars", "metallicities of stars", "velocities set to zero", "smoothing lengths of stars"):
+        assert words in notes
+    assert "the file has no birth masses" in notes
+    assert "not used" not in notes
+
+
+def test_a_cube_without_motions(drawn):
+    cube, _ = drawn
+    light = np.asarray(cube.flux).sum(axis=2) > 0
+    assert light.sum() > 100
+    np.testing.assert_array_equal(np.asarray(cube.mean_v_los)[light], 0)
+
+
+def real_run(path, **keys):
+    """What a run gets of a real file, with deposit `smoothed`."""
+    galaxy = {"path": str(path), **keys}
+    sections = {"observation": {"redshift": 0.02}, "instrument": {"name": "muse"}, "engine": {"deposit": "smoothed"}}
+    return load_run(sections | {"galaxy": galaxy})
+
+
+def test_a_real_n_body_disc(real_data):
+    path = real_data / "galaxies" / "SimSpin_example_HDF5.hdf5"
+    with pytest.raises(ValueError, match=r"set galaxy.ages: recipe"):
+        real_run(path)
+    galaxy, info = real_run(path, ages="recipe")
+    with h5py.File(path) as file:
+        mass = file["PartType2/Masses"][()].sum() * 1e10
+    assert np.asarray(galaxy.stars.mass, dtype=float).sum() == pytest.approx(mass, rel=1e-6)
+    assert info.ages.endswith("2000 of 2000 stars")
+    assert info.smoothing_length.endswith("2000 of 2000 stars")
+    age = 10 ** (np.asarray(galaxy.stars.log_age) - 9)
+    assert age.mean() == pytest.approx(6.05, abs=4 * 11.9 / np.sqrt(12 * 2000))
+
+
+def test_a_real_disc_of_old_and_new_stars(real_data):
+    """GIZMO: type 2 was there from the start, type 4 was formed (times in 0.978 Gyr, kpc / (km/s))."""
+    path = real_data / "galaxies" / "gizmo_isolated_C16.hdf5"
+    galaxy, info = real_run(path, ages="recipe")
+    with h5py.File(path) as file:
+        young = file["Header"].attrs["Time"] - file["PartType4/StellarFormationTime"][()]
+        metals = file["PartType4/Metallicity"][:, 0]
+    assert info.ages.endswith("4040 of 4553 stars")
+    log_age = np.asarray(galaxy.stars.log_age)
+    np.testing.assert_allclose(log_age[:513], np.log10(np.maximum(young * 0.9777922e9, 1)), atol=1e-4)
+    np.testing.assert_allclose(np.asarray(galaxy.stars.metallicity)[:513], metals, rtol=1e-6)
+    assert log_age[513:].min() >= 8
+
+
+def test_real_kernels_that_blur_the_galaxy(real_data):
+    """EAGLE's median of 18.7 kpc against a half-mass radius of 2.5 kpc."""
+    _, info = real_run(real_data / "galaxies" / "EAGLE_snap28_G92_9_full7524.hdf5")
+    assert info.smoothing_length == "distance to neighbour 32; 7524 of 7524 stars"
+    assert any("median, 18.7 kpc, is above the half-mass radius of 2.5" in note for note in info.notes)
+
+
+def test_a_real_catalogue_without_velocities(real_data):
+    path = real_data / "galaxies" / "camels_CV_10gal.hdf5"
+    with pytest.raises(ValueError, match=r"set galaxy.velocities: zero"):
+        real_run(path)
+    galaxy, info = real_run(path, velocities="zero")
+    assert (info.velocities, info.ages, np.abs(galaxy.stars.velocity).max()) == ("zero", "file", 0)

@@ -7,9 +7,11 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from astropy import units
-from astropy.cosmology import FlatLambdaCDM, LambdaCDM
+from astropy import constants, units
+from astropy.cosmology import FlatLambdaCDM, LambdaCDM, Planck18
+from astropy.io import fits
 
+from rubix_like import run
 from rubix_like.readers.snapshot import SnapshotReader
 
 KPC_PER_KMS_IN_YEARS = 977792221.6807891
@@ -314,3 +316,38 @@ def test_what_is_read_agrees_with_the_raw_fields(real_data: Path, name):
     assert info.n_stars == len(raw.mass)
     check_stars(galaxy.stars, raw, info)
     check_gas(galaxy.gas, raw, info)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GALAXIES)
+def test_a_cube_without_a_hint(real_data: Path, tmp_path, name):
+    """One spaxel takes all the light: as much per mass, in Lsun per Angstrom and Msun, as old and young stars give.
+
+    Where ages or motions are not the file's, it is said.
+    """
+    keys = GALAXIES[name][1]
+    path = real_data / "galaxies" / f"{name}.hdf5"
+    size = 4e5
+    config = {
+        "galaxy": {"path": str(path), **keys},
+        "observation": {"redshift": 0.05, "align": "none"},
+        "instrument": {
+            "name": "muse",
+            "pixel_scale": size,
+            "fov": [size, size],
+            "wavelength": {"start": 5000.0, "stop": 5060.0, "step": 10.0, "sampling": "linear", "medium": "air"},
+            "psf": None,
+            "lsf": None,
+        },
+        "engine": {"method": "direct", "precision": "float64"},
+    }
+    cube = run(config, tmp_path / "cube.fits")
+    with h5py.File(path) as file:
+        mass = GALAXIES[name][0](file).mass.sum()
+    flux = np.asarray(cube.flux).sum(axis=(0, 1)) * 1e-20
+    distance = Planck18.luminosity_distance(0.05).to_value(units.cm)
+    light = flux * 4 * np.pi * distance**2 * 1.05 / constants.L_sun.cgs.value / mass
+    assert ((light > 2e-5) & (light < 2e-3)).all()
+    header = fits.getheader(tmp_path / "cube.fits")
+    assert ("recipe" in header["GALAGES"]) == ("ages" in keys)
+    assert ("zero" in header["GALVELOC"]) == ("velocities" in keys)

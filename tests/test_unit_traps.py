@@ -166,6 +166,22 @@ def test_units_of_the_run_in_the_header(tmp_path, name, place, length, mass, vel
         assert box == pytest.approx(1e3, rel=1e-3)
 
 
+def test_a_quotient_of_masses_has_no_unit(tmp_path):
+    """What Magneticum's files state of the masses of metals is not of their fraction."""
+
+    def change(file):
+        for group in FAMILIES.values():
+            file[f"{group}/Metallicity"].attrs.update(
+                {"CGSConversionFactor": 1.989e43, "aexp-scale-exponent": 0.0, "h-scale-exponent": -1.0}
+            )
+
+    path = write_small(tmp_path / "a.hdf5", "magneticum", change)
+    raw = stored(path, "PartType4")
+    with opened(path, load_field_map("magneticum")) as snapshot:
+        metallicity = snapshot.read("stars", 0, N)["metallicity"]
+    np.testing.assert_allclose(metallicity, raw["Metallicity"][:, 1:].sum(axis=1) / raw["InitialMass"], rtol=1e-12)
+
+
 def test_swift_says_that_a_value_is_physical(tmp_path):
     def change(file):
         state_units(file, "swift", "gas")

@@ -145,7 +145,7 @@ def _problems(found: Range, quantity: str) -> tuple[str, ...]:
 def _ages(snapshot: Snapshot, rows: list[FieldReport]) -> tuple[FieldReport, ...]:
     """The ages that follow from the births, in Gyr: from smallest, median and largest, as ages fall with births."""
     measured = {row.quantity: row for row in rows if row.median is not None}
-    source = age_source(snapshot, {name: np.empty(0) for name in measured})
+    source = age_source({name: np.empty(0) for name in measured})
     if source is None or source == "age":
         return ()
     row = measured[source]

@@ -6,6 +6,7 @@ import numpy as np
 
 from rubix_like.readers.ages import age_source
 from rubix_like.readers.field_map import REQUIRED, Family
+from rubix_like.readers.gas import IONISED_FROM, PRIMORDIAL_HYDROGEN
 from rubix_like.readers.particles import Snapshot
 
 
@@ -25,7 +26,7 @@ def missing_of_stars(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
         found.append(
             Consequence("no velocities: galaxy.velocities: zero makes a cube without motions", {"velocities": "zero"})
         )
-    if age_source(snapshot, {name: np.empty(0) for name in there}) is None:
+    if age_source({name: np.empty(0) for name in there}) is None:
         found.append(Consequence("no ages: galaxy.ages: recipe draws them from a stated history", {"ages": "recipe"}))
     if "metallicity" not in there:
         found.append(
@@ -36,7 +37,9 @@ def missing_of_stars(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
         found.append(Consequence(f"{text} (taken equal where the library has none)"))
     if "smoothing_length" not in there:
         found.append(
-            Consequence("no smoothing lengths: with engine.deposit: smoothed they are taken from the neighbours")
+            Consequence(
+                "no smoothing lengths: engine.deposit: smoothed takes them from the distances to the neighbours"
+            )
         )
     return tuple(found)
 
@@ -49,19 +52,31 @@ def missing_of_gas(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
         found.append(Consequence("no velocities: the gas is left out unless galaxy.velocities is zero"))
     if "metallicity" not in there:
         found.append(Consequence("no metallicities: the gas is left out"))
-    if "temperature" not in there:
-        if {"internal_energy", "electron_abundance"} <= there:
-            hydrogen = "hydrogen_fraction" if "hydrogen_fraction" in there else "a hydrogen fraction of 0.76"
-            found.append(
-                Consequence(f"no temperature: it follows from internal_energy, electron_abundance and {hydrogen}")
-            )
-        else:
-            found.append(Consequence("no temperature, nor internal_energy and electron_abundance that would tell it"))
-    others = ("density", "star_formation_rate", "hydrogen_fraction", "oxygen_fraction", "smoothing_length")
+    found += [*_temperature(there), *_smoothing(there)]
+    others = ("density", "star_formation_rate", "hydrogen_fraction", "oxygen_fraction")
     absent = [name for name in others if name not in there]
     if absent:
         found.append(Consequence(f"also not there: {', '.join(absent)}"))
     return tuple(found)
+
+
+def _temperature(there: set[str]) -> list[Consequence]:
+    if "temperature" in there:
+        return []
+    if "internal_energy" not in there:
+        return [Consequence("no temperatures, nor an internal_energy that would tell them")]
+    hydrogen = "hydrogen_fraction" if "hydrogen_fraction" in there else f"a hydrogen fraction of {PRIMORDIAL_HYDROGEN}"
+    if "electron_abundance" in there:
+        return [Consequence(f"no temperatures: they follow from internal_energy, electron_abundance and {hydrogen}")]
+    text = f"no temperatures: they follow from internal_energy and {hydrogen}, the gas being taken as neutral below"
+    return [Consequence(f"{text} {IONISED_FROM:g} K and ionised above")]
+
+
+def _smoothing(there: set[str]) -> list[Consequence]:
+    if "smoothing_length" in there:
+        return []
+    follows = "density" in there
+    return [Consequence(f"no smoothing lengths{': they follow from mass and density' if follows else ''}")]
 
 
 def _required(snapshot: Snapshot, family: Family, group: str) -> tuple[Consequence, ...]:

@@ -15,11 +15,11 @@ from rubix_like.inspection.structure import dataset_names, skeleton, structure_l
 from rubix_like.readers import find_reader
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.epoch import read_epoch
-from rubix_like.readers.field_map import FAMILIES, FieldMap, load_field_map
-from rubix_like.readers.opening import open_container
+from rubix_like.readers.field_map import FAMILIES, FieldMap
 from rubix_like.readers.particles import Snapshot
-from rubix_like.readers.recognise import check_named, conditions, recognise
+from rubix_like.readers.recognise import conditions
 from rubix_like.readers.snapshot import AUTO, SnapshotReader
+from rubix_like.readers.table_map import TABLE
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
     Raises FileNotFoundError or OSError where there is no such file, ConfigError for settings that cannot be.
     """
     settings = _settings(section)
-    with open_container(settings.path) as (container, kind):
+    with settings.open_file() as (container, kind):
         facts = {"file": container.name, "kind": kind}
         try:
-            field_map = _field_map(settings, container, kind)
+            field_map = settings.find_field_map(container, kind)
         except ValueError as error:
             return Inspection(
                 facts, problems=(str(error),), structure=_structure(container), field_map=_skeleton(container)
@@ -72,16 +72,10 @@ def _settings(section: Mapping[str, Any]) -> SnapshotReader:
         raise ConfigError(explain(error, SnapshotReader, "galaxy")) from error
 
 
-def _field_map(settings: SnapshotReader, container: AbstractContainer, kind: str) -> FieldMap:
-    if settings.reader == AUTO:
-        return recognise(container, kind)
-    field_map = load_field_map(settings.reader)
-    check_named(field_map, container, kind)
-    return field_map
-
-
 def _recognition(field_map: FieldMap, container: AbstractContainer, kind: str, reader: str) -> str:
     """What the file is taken for, and why."""
+    if field_map.name == TABLE:
+        return f"{field_map.title}: columns by their names, or as the settings say"
     found = conditions(field_map, container, kind)
     why = f"it {', '.join(found)}" if found else "it has nothing that would tell"
     return f"{field_map.title} ({field_map.name}{'' if reader == AUTO else ', as named'}): {why}"

@@ -12,6 +12,7 @@ from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.readers.birth_mass import fill_initial_mass, without_birth_mass
 from rubix_like.readers.field_map import KIND, field_map_names
 from rubix_like.readers.neighbours import choose_smoothing_lengths
+from rubix_like.readers.table_map import TABLE
 from rubix_like.registry import Registry
 from rubix_like.resources import resource_names
 from rubix_like.ssp.library import load_ssp
@@ -40,14 +41,14 @@ def find_reader(name: str) -> Any:
     """
     if name in READERS.names() and (name in READERS.builtin or name not in resource_names(KIND)):
         return READERS.find(name)
-    if name in field_map_names() or Path(name).suffix in SUFFIXES:
+    if name == TABLE or name in field_map_names() or Path(name).suffix in SUFFIXES:
         return READERS.find("auto")
     raise ConfigError(f"unknown reader '{name}'{suggest(name, reader_names())}")
 
 
 def reader_names() -> tuple[str, ...]:
-    """What `galaxy.reader` can be: the registered readers, then the simulations with a field map."""
-    return tuple(dict.fromkeys((*READERS.names(), *field_map_names())))
+    """What `galaxy.reader` can be: the registered readers, plain tables, then the simulations with a field map."""
+    return tuple(dict.fromkeys((*READERS.names(), TABLE, *field_map_names())))
 
 
 def load(config: ConfigSource) -> tuple[Galaxy, GalaxyInfo]:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from astropy.cosmology import Planck15
 from jaxtyping import Float
 from numpy import ndarray
 
@@ -12,8 +13,11 @@ from rubix_like.readers.particles import Snapshot, Table
 from rubix_like.readers.recipe import AgeRecipe
 from rubix_like.validation import require
 
-SOURCES = ("birth_scale_factor", "birth_time", "age", "log_age")
+SOURCES = ("birth_scale_factor", "birth_time", "lookback_time", "age", "log_age")
 """Quantities that ages come from, the first that a table has being taken."""
+
+LOOKBACK_SLACK: float = 1e6
+"""Years by which a lookback time may be shorter than that of the snapshot: rounding in its redshift."""
 
 
 class Populated(NamedTuple):
@@ -77,13 +81,9 @@ def _origin(drawn: ndarray, words: str) -> str:
     return f"{words}; {np.count_nonzero(drawn)} of {drawn.size} stars"
 
 
-def age_source(snapshot: Snapshot, table: Table) -> str | None:
-    """Which column the ages come from: scale factors only with expansion, times only without; None for none."""
-    usable = {
-        "birth_scale_factor": snapshot.epoch.cosmology is not None,
-        "birth_time": snapshot.epoch.cosmology is None,
-    }
-    return next((name for name in SOURCES if name in table and usable.get(name, True)), None)
+def age_source(table: Table) -> str | None:
+    """Which column the ages come from; None for none."""
+    return next((name for name in SOURCES if name in table), None)
 
 
 def log_ages(snapshot: Snapshot, table: Table) -> Float[ndarray, " particle"] | None:
@@ -91,7 +91,7 @@ def log_ages(snapshot: Snapshot, table: Table) -> Float[ndarray, " particle"] | 
 
     Raises ValueError for births after the snapshot.
     """
-    source = age_source(snapshot, table)
+    source = age_source(table)
     if source is None:
         return None
     place = f"{snapshot.container.name}: {snapshot.field_name('stars', source, '/'.join(snapshot.groups('stars')))}"
@@ -108,7 +108,10 @@ def _ages(snapshot: Snapshot, source: str, stored: ndarray, place: str) -> Float
         cosmology = snapshot.epoch.cosmology
         assert cosmology is not None
         return np.maximum(age_table(cosmology, snapshot.epoch.scale_factor).stellar_age(stored, place), 1.0)
-    age = stored if source == "age" else snapshot.now - stored
-    slack = 0.0 if source == "age" else 1e-6 * abs(snapshot.now)
+    age, slack = stored, 0.0
+    if source == "lookback_time":
+        age, slack = stored - Planck15.lookback_time(snapshot.epoch.redshift).to_value("yr"), LOOKBACK_SLACK
+    elif source == "birth_time":
+        age, slack = snapshot.now - stored, 1e-6 * abs(snapshot.now)
     require(age >= -slack, stored, place, "births before the snapshot", "is the Header of another snapshot?")
     return np.maximum(age, 1.0)

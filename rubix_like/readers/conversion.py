@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from astropy import units
 
-from rubix_like.readers.container import AbstractContainer, as_number
+from rubix_like.readers.container import AbstractContainer, as_number, as_text
 from rubix_like.readers.epoch import Epoch, first_number
 from rubix_like.readers.field_map import QUANTITIES, AttributeSettings, FieldMap, FieldSettings, HeaderSettings
 
@@ -79,7 +79,10 @@ def _from_map(quantity: str, field: FieldSettings) -> Conversion:
 def _from_file(
     stated: Conversion, field: FieldSettings, place: str, container: AbstractContainer, field_map: FieldMap
 ) -> Conversion:
-    found = _attributes(place, container, field_map.attributes)
+    names = field_map.attributes
+    if names is not None and names.unit:
+        return _as_named(stated, as_text(container.attribute(place, names.unit)), f"{container.name}: {place}")
+    found = _attributes(place, container, names)
     if found is None:
         cgs = _code_unit(stated.quantity, container, field_map.header)
         if cgs is None:
@@ -112,6 +115,19 @@ def _attributes(
         a, h = 0.0, 0.0
     factors = (as_number(container.attribute(place, name)) for name in names.cgs)
     return a, h, next((factor for factor in factors if factor is not None), None)
+
+
+def _as_named(stated: Conversion, unit: str, place: str) -> Conversion:
+    """With the unit that a dataset names, if it names one; raises ValueError where it is of another kind."""
+    if not unit:
+        return stated
+    try:
+        factor = _factor(unit, stated.to_unit)
+    except (ValueError, TypeError) as error:
+        expected = stated.to_unit or "a pure number"
+        raise ValueError(f"{place}: expected a unit of {expected} in its attributes, got '{unit}'") from error
+    remark = "" if factor == stated.unit_factor else f"the file states {unit} instead of {stated.unit} of the field map"
+    return replace(stated, unit=unit, unit_factor=factor, origin="attributes of the file", remark=remark)
 
 
 def _code_unit(quantity: str, container: AbstractContainer, header: HeaderSettings) -> float | None:

@@ -31,6 +31,7 @@ QUANTITIES: dict[str, str] = {
     "initial_mass": "Msun",
     "birth_scale_factor": "",
     "birth_time": "yr",
+    "lookback_time": "yr",
     "age": "yr",
     "log_age": "",
     "metallicity": "",
@@ -43,7 +44,8 @@ QUANTITIES: dict[str, str] = {
     "hydrogen_fraction": "",
     "oxygen_fraction": "",
 }
-"""What a field map may name, and the unit that it is read into."""
+"""What a field map may name, and the unit that it is read into. Lookback times are those from birth until today
+(redshift 0) in astropy's Planck15; they are used in cosmological runs only."""
 
 VECTORS = frozenset({"position", "velocity"})
 
@@ -51,6 +53,7 @@ REQUIRED: dict[Family, tuple[str, ...]] = {"stars": ("position", "mass"), "gas":
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
 Integers = Annotated[tuple[Integer, ...], BeforeValidator(as_tuple)]
+Kinds = Annotated[tuple[Literal["hdf5", "gadget-binary", "table", "pynbody"], ...], BeforeValidator(as_tuple)]
 
 
 class FieldSettings(AbstractSettings):
@@ -102,13 +105,7 @@ class FieldSettings(AbstractSettings):
     @field_validator("unit")
     @classmethod
     def _check_unit(cls, value: str) -> str:
-        try:
-            units.Unit(value)
-        except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"expected a unit that astropy knows, such as 'kpc' or '1e10 Msun', got '{value}'"
-            ) from error
-        return value
+        return check_unit(value)
 
     @model_validator(mode="after")
     def _check_dataset(self) -> "FieldSettings":
@@ -177,14 +174,16 @@ class HeaderSettings(AbstractSettings):
 
 
 class AttributeSettings(AbstractSettings):
-    """Attributes in which a dataset states its own unit: value = stored x cgs x a^a x h^h."""
+    """Attributes in which a dataset states its own unit: value = stored x cgs x a^a x h^h, or value = stored x unit."""
 
-    cgs: Texts
+    cgs: Texts = ()
     """Of several names the first that the dataset has."""
-    a: str
-    h: str
+    a: str = ""
+    h: str = ""
     physical: str = ""
     """An attribute that is 1 where the stored values are physical, whatever `a` and `h` say."""
+    unit: str = ""
+    """Instead of the others: the attribute with the name of the unit (astropy)."""
 
 
 class RecogniseSettings(AbstractSettings):
@@ -220,8 +219,8 @@ class FieldMap(AbstractSettings):
     """The simulation's name for people."""
     source: str
     """Where units and names were published."""
-    container: Literal["hdf5", "gadget-binary", "table", "pynbody"] = "hdf5"
-    """Kind of file."""
+    container: Kinds = ("hdf5",)
+    """Kinds of file that have these groups and datasets, one or several."""
     recognise: tuple[RecogniseSettings, ...] = ()
     """Ways to recognise it, of which one must hold; none: only by name."""
     over: tuple[str, ...] = ()
@@ -278,9 +277,18 @@ def _plug_in_path(name: str) -> Path:
     return Path(path)
 
 
+def check_unit(text: str) -> str:
+    """The unit as given; raises ValueError where astropy does not know it."""
+    try:
+        units.Unit(text)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"expected a unit that astropy knows, such as 'kpc' or '1e10 Msun', got '{text}'") from error
+    return text
+
+
 def _check_physical_type(name: str, field: FieldSettings) -> None:
-    expected = units.Unit(QUANTITIES[name])
-    if not units.Unit(field.unit).is_equivalent(expected):
+    expected = QUANTITIES[name]
+    if not units.Unit(field.unit).is_equivalent(units.Unit(expected)):
         raise ValueError(f"{name}: expected a unit of {expected or 'a pure number'}, got '{field.unit}'")
     if field.otherwise:
         _check_physical_type(name, field.otherwise)

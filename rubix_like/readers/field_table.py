@@ -27,7 +27,7 @@ file states itself, in attributes of the dataset or as the run's units in the he
 def simulations_page() -> str:
     """The whole page in Markdown: a table of the packaged simulations, then one of the fields of each."""
     maps = [load_field_map(name) for name in resource_names("simulations")]
-    overview = [(f"[{m.name}](#{m.name})", m.title, m.container, _recognised(m), m.source) for m in maps]
+    overview = [(f"[{m.name}](#{m.name})", m.title, " or ".join(m.container), _recognised(m), m.source) for m in maps]
     title = ("name", "simulation", "files", "recognised by", "source of names and units")
     blocks = [_INTRODUCTION, markdown_table(title, overview), *(_section(field_map) for field_map in maps)]
     return "\n\n".join(blocks) + "\n"

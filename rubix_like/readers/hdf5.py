@@ -66,16 +66,25 @@ class HDF5Container(AbstractContainer):
         return () if found is None else self._guarded(place, lambda: tuple(_text(name) for name in found.attrs))
 
     def attribute(self, place: str, name: str) -> Any:
-        """The attribute as h5py gives it, None without one."""
+        """The attribute as h5py gives it, None without one; a dataset of one value counts as one of its group."""
         found = self._find(place)
         if found is None:
             return None
-        return self._guarded(f"{place}@{name}", lambda: _attribute(found, name))
+        stored = self._guarded(f"{place}@{name}", lambda: _attribute(found, name))
+        return self._single(found, place, name) if stored is None and isinstance(found, h5py.Group) else stored
+
+    def _single(self, group: h5py.Group, place: str, name: str) -> Any:
+        def act() -> Any:
+            dataset = group.get(name)
+            return dataset[()] if isinstance(dataset, h5py.Dataset) and dataset.shape in {(), (1,)} else None
+
+        return self._guarded(f"{place}/{name}", act)
 
     def shape(self, group: str, dataset: str) -> tuple[int, ...]:
         """Shape of the dataset, rows first."""
-        found = self._dataset(group, dataset)
-        return self._guarded(f"{group}/{dataset}", lambda: tuple(found.shape or ()))
+        array = self._dataset(group, dataset)
+        inner = array.dtype[dataset].shape if array.dtype.names else ()
+        return self._guarded(f"{group}/{dataset}", lambda: (*(array.shape or ()), *inner))
 
     def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
         """The rows as stored."""

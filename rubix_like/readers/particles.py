@@ -46,11 +46,16 @@ class Snapshot:
         return sum(self.groups(family).values())
 
     def places(self, family: Family, group: str) -> dict[str, tuple[FieldSettings, tuple[str, ...]]]:
-        """By quantity: the field and the datasets it is read from, for what `group` has of it."""
+        """By quantity: the field and the datasets it is read from, for what `group` has of it.
+
+        Births are scale factors (or lookback times) in a run with expansion and times in one without.
+        """
         settings = self.field_map.family(family)
         present = set(self.container.datasets(group))
         found = {name: field.find(present) for name, field in (settings.fields if settings else {}).items()}
-        return {quantity: place for quantity, place in found.items() if place is not None}
+        without = self.epoch.cosmology is None
+        idle = {"birth_scale_factor", "lookback_time"} if without else {"birth_time"}
+        return {quantity: place for quantity, place in found.items() if place is not None and quantity not in idle}
 
     @property
     def length(self) -> float:

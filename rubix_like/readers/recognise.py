@@ -30,14 +30,15 @@ def check_named(field_map: FieldMap, container: AbstractContainer, kind: str) ->
 
     A field map of the user's own file is not held against the known ones.
     """
-    if field_map.container != kind:
+    if kind not in field_map.container:
+        kinds = " or ".join(field_map.container)
         raise ConfigError(
             f"galaxy.reader: expected a field map for files of kind {kind}, as '{container.name}' is, got "
-            f"'{field_map.name}' for {field_map.container}; leave galaxy.reader out to have the file recognised"
+            f"'{field_map.name}' for {kinds}; leave galaxy.reader out to have the file recognised"
         )
     families = [family for family in (field_map.stars, field_map.gas) if family]
     wanted = [group for family in families for group in (*family.groups, *family.isolated_groups)]
-    has_groups = bool(set(wanted) & set(container.groups()))
+    has_groups = bool({group.partition("/")[0] for group in wanted} & set(container.groups()))
     if has_groups and field_map.name not in field_map_names():
         return
     others = [other.name for other in _fitting(container, kind)]
@@ -61,12 +62,12 @@ def _fitting(container: AbstractContainer, kind: str) -> tuple[FieldMap, ...]:
 
 def fits(field_map: FieldMap, container: AbstractContainer, kind: str) -> bool:
     """Whether a field map is for this kind of file and one of its ways to recognise it holds."""
-    return field_map.container == kind and any(_holds(way, container) for way in field_map.recognise)
+    return kind in field_map.container and any(_holds(way, container) for way in field_map.recognise)
 
 
 def conditions(field_map: FieldMap, container: AbstractContainer, kind: str) -> tuple[str, ...]:
     """What a file is recognised by, in words: the first way of the field map that holds; empty where none does."""
-    if field_map.container != kind:
+    if kind not in field_map.container:
         return ()
     way = next((way for way in field_map.recognise if _holds(way, container)), None)
     return () if way is None else way_words(way)

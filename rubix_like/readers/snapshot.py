@@ -1,20 +1,21 @@
 """Snapshots and cut-outs of simulations, read by field maps: recognised from the file, or named."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rubix_like.config.quantities import Integer, Number
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas
 from rubix_like.readers.ages import populate
 from rubix_like.readers.assembly import make_gas, make_stars
+from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.epoch import read_epoch
-from rubix_like.readers.field_map import Family, load_field_map
+from rubix_like.readers.field_map import Family, FieldMap, load_field_map
 from rubix_like.readers.frame import Frame, Vector, find_frame
 from rubix_like.readers.gas import complete_gas
 from rubix_like.readers.neighbours import NEIGHBOURS, SmoothingChoice
@@ -22,6 +23,8 @@ from rubix_like.readers.opening import open_container
 from rubix_like.readers.particles import Snapshot, Table, stacked
 from rubix_like.readers.recipe import Ages
 from rubix_like.readers.recognise import check_named, recognise
+from rubix_like.readers.table_map import TABLE, assumed_units, table_field_map
+from rubix_like.readers.table_settings import TableSettings
 
 AUTO = "auto"
 
@@ -33,7 +36,7 @@ class SnapshotReader(AbstractSettings):
     """Snapshots and cut-outs of simulations (field maps), recognised from the file."""
 
     reader: str = AUTO
-    """'auto' (recognise), the name of a simulation (`rubix-like list readers`) or a field map's .yaml file."""
+    """'auto' (recognise), the name of a simulation (`rubix-like list readers`), 'table' or a field map's .yaml file."""
     path: Path
     center: tuple[Number, Number, Number] | None = None
     """In the file's own unit of length (as a catalogue gives it); null: found by the shrinking sphere."""
@@ -46,16 +49,38 @@ class SnapshotReader(AbstractSettings):
     neighbours: Annotated[Integer, Field(ge=1)] = NEIGHBOURS
     """How many other stars are within a smoothing length by neighbours."""
 
+    columns: TableSettings | None = None
+    """Of a plain table: the columns of its stars that are not recognised by their names, and their units."""
+    gas: TableSettings | None = None
+    """Of a plain table: those of its gas."""
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> "SnapshotReader":
+        if self.reader not in {AUTO, TABLE} and (self.columns or self.gas):
+            raise ValueError(f"expected columns and gas only with reader: {TABLE}, got them with '{self.reader}'")
+        return self
+
     @contextmanager
     def open(self) -> Iterator[Snapshot]:
         """The open file: `count(family)` and `read(family, start, stop)`; no particle is read yet."""
-        with open_container(self.path) as (container, kind):
-            if self.reader == AUTO:
-                field_map = recognise(container, kind)
-            else:
-                field_map = load_field_map(self.reader)
-                check_named(field_map, container, kind)
+        with self.open_file() as (container, kind):
+            field_map = self.find_field_map(container, kind)
             yield Snapshot(container, field_map, read_epoch(container, field_map))
+
+    def open_file(self) -> AbstractContextManager[tuple[AbstractContainer, str]]:
+        """The open file, whatever is in it, and its kind."""
+        named = self.reader not in {AUTO, TABLE}
+        return open_container(self.path, named and load_field_map(self.reader).container == ("pynbody",))
+
+    def find_field_map(self, container: AbstractContainer, kind: str) -> FieldMap:
+        """How this file is read: as named, as its columns say or as it is recognised; raises ConfigError."""
+        if self.reader not in {AUTO, TABLE}:
+            field_map = load_field_map(self.reader)
+            check_named(field_map, container, kind)
+            return field_map
+        if TABLE in {kind, self.reader} or self.columns or self.gas:
+            return table_field_map(container, kind, self.columns or TableSettings(), self.gas or TableSettings())
+        return recognise(container, kind)
 
     def load(self) -> tuple[Galaxy, GalaxyInfo]:
         """Read the file; raises FileNotFoundError, OSError or ValueError with place, expectation and remedy."""
@@ -83,7 +108,7 @@ class SnapshotReader(AbstractSettings):
             ages=populated.ages,
             metallicities=populated.metallicities,
             velocities=self.velocities,
-            notes=(*notes, *frame_notes, *populated.notes, *gas_notes),
+            notes=(*assumed_units(snapshot.field_map), *notes, *frame_notes, *populated.notes, *gas_notes),
         )
 
     def _read_stars(self, snapshot: Snapshot) -> tuple[Table, tuple[str, ...]]:

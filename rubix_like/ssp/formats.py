@@ -134,17 +134,8 @@ def _recognise(path: Path) -> SourceFormat:
     )
 
 
-_FITS_DAMAGE = (
-    AstropyWarning,
-    fits.VerifyError,
-    zipfile.BadZipFile,
-    zlib.error,
-    OSError,
-    EOFError,
-    TypeError,
-    LookupError,
-)
-"""What astropy raises on a file that is damaged, cut short or packed (it unpacks gzip and zip)."""
+_FITS_DAMAGE = (AstropyWarning, fits.VerifyError, zipfile.BadZipFile, zlib.error, OSError, EOFError, TypeError)
+"""What astropy raises on a file that is damaged, cut short or packed (it unpacks gzip and zip); also LookupError."""
 
 
 @contextmanager
@@ -154,7 +145,7 @@ def open_fits(path: Path) -> Iterator[Any]:
         with warnings.catch_warnings(), path.open("rb") as handle, fits.open(handle) as file:
             warnings.simplefilter("error", AstropyWarning)
             yield file
-    except _FITS_DAMAGE as error:
+    except (*_FITS_DAMAGE, LookupError) as error:
         raise ValueError(f"{path}: the FITS file is damaged or incomplete: {error}") from error
 
 

@@ -27,6 +27,10 @@ from rubix_like.ssp.measured import check_light_unit, measured_medium
 AGE_AXES = ("ages", "age", "log10ages", "log10age")
 METAL_AXES = ("metallicities", "metallicity", "log10metallicities", "log10metallicity")
 STELLAR_LIGHT = ("incident", "stellar")
+MODEL = ("sps_name", "sps_version", "sps_variant", "imf_type", "imf_masses", "imf_slopes")
+BRIGHTEST = 1e30
+"""Lsun/Angstrom/Msun that nothing reaches."""
+
 _ANGSTROM_PER_KM = 1e13
 
 
@@ -55,7 +59,8 @@ def read_synthesizer(path: Path) -> SSPTable:
     """
     try:
         with h5py.File(path, "r") as file:
-            model = {key: _plain(value) for key, value in file["Model"].attrs.items()} if "Model" in file else {}
+            given = file["Model"].attrs if "Model" in file else {}
+            model = {key: _plain(given[key]) for key in MODEL if key in given}
             log_age, metallicity = _axes(path, file)
             wavelength, light = _light(path, file, (len(log_age), len(metallicity)))
             surviving = _surviving(path, file, light.shape[:2])
@@ -123,10 +128,6 @@ def _light(
     wavelength = np.asarray(spectra["wavelength"], dtype=np.float64)
     wavelength = wavelength * _unit(path, spectra["wavelength"], units.Angstrom)
     luminosity = np.asarray(spectra[kind], dtype=np.float64)
-    if not (np.all(wavelength > 0) and np.all(np.isfinite(wavelength)) and np.all(np.isfinite(luminosity))):
-        raise ValueError(
-            f"{path}: spectra: expected positive wavelengths and finite light in 'wavelength' and '{kind}'"
-        )
     if luminosity.shape != (*shape, len(wavelength)):
         raise ValueError(f"{path}: spectra/{kind}: expected shape {(*shape, len(wavelength))}, got {luminosity.shape}")
     weight = str(_plain(file.attrs.get("WeightVariable", "initial_masses")))
@@ -136,8 +137,11 @@ def _light(
     order = np.argsort(wavelength)
     wavelength = wavelength[order]
     factor = SPEED_OF_LIGHT * _ANGSTROM_PER_KM / SOLAR_LUMINOSITY * per_hertz
-    with np.errstate(over="ignore"):
-        return wavelength, luminosity[..., order] * (factor / wavelength / wavelength)
+    with np.errstate(all="ignore"):
+        light = luminosity[..., order] * (factor / wavelength / wavelength)
+    if not (np.all(wavelength > 0) and np.all(np.abs(light) < BRIGHTEST)):
+        raise ValueError(f"{path}: spectra/{kind}: expected finite light at positive wavelengths, got other values")
+    return wavelength, light
 
 
 def _unit(path: Path, dataset: Any, unit: Any) -> float:

@@ -28,7 +28,7 @@ MASS_TO_LIGHT = {"light": {9.0: (0.45, 1.15), 10.0: (4.0, 8.7)}, "heavy": {9.0: 
 
 "light": IMFs of Chabrier and Kroupa; Bruzual & Charlot (2003) have 0.74 and 6.4, and models of one IMF lie within 0.15
 dex of each other (Conroy & Gunn 2010, ApJ 712, 833: BC03, Maraston 2005, FSPS). "heavy": Salpeter's, about 0.22 dex
-more (Conroy 2013, ARA&A 51, 393).
+more (Conroy 2013, ARA&A 51, 393); E-MILES (Vazdekis et al. 2016, MNRAS 463, 3409; Padova isochrones) has 1.10 and 8.2.
 """
 
 BOLOMETRIC = {"light": {9.0: (1.2, 2.3), 10.0: (0.18, 0.35)}, "heavy": {9.0: (0.7, 1.4), 10.0: (0.1, 0.22)}}
