@@ -19,6 +19,7 @@ from damage import damaged_copy
 from rubix_like.cli import main
 from rubix_like.readers.field_map import FAMILIES
 from rubix_like.readers.snapshot import SnapshotReader
+from rubix_like.resources import resource
 
 SECONDS = 20
 """A recipe that takes longer is a hang."""
@@ -82,7 +83,8 @@ def try_recipes(recipes, folder, outcomes):
         faulthandler.dump_traceback_later(SECONDS, exit=True)
         source = recipe["source"]
         if source not in known:
-            known[source] = read(Path(source))
+            expected, name = read(Path(source))
+            known[source] = expected, str(resource("simulations", name))  # a file's is not held against the others
         expected, reader = known[source]
         path = damaged_copy(recipe, folder)
         outcome = attempt(path, "auto" if recipe["auto"] else reader, expected)

@@ -10,8 +10,12 @@ from damage import BOX, N_STARS, write_eagle, write_illustris
 from rubix_like.errors import ConfigError
 from rubix_like.readers.field_map import load_field_map
 from rubix_like.readers.snapshot import SnapshotReader
+from rubix_like.resources import resource
 
 STARS = "PartType4"
+
+ILLUSTRIS = str(resource("simulations", "illustris"))
+"""As a file of the user's own, a field map is not held against the others, which takes its time."""
 
 
 @pytest.fixture
@@ -19,11 +23,17 @@ def path(tmp_path):
     return write_illustris(tmp_path / "cutout.hdf5")
 
 
-def load(path, reader="illustris"):
+def load(path, reader=ILLUSTRIS):
     return SnapshotReader(path=path, reader=reader).load()
 
 
-def refused(path, pattern, reader="illustris", error=ValueError):
+def stars(path):
+    """The columns of the stars as they leave the file."""
+    with SnapshotReader(path=path, reader=ILLUSTRIS).open() as snapshot:
+        return snapshot.read("stars", 0, snapshot.count("stars"))
+
+
+def refused(path, pattern, reader=ILLUSTRIS, error=ValueError):
     """Reading is refused in one line that names the file."""
     with pytest.raises(error, match=pattern) as caught:
         load(path, reader)
@@ -45,7 +55,7 @@ def stored(path, place):
 @pytest.mark.parametrize("length", [0, 3, 8, 100, 1000, 5000, 20000, -1])
 def test_truncated_file(path, length):
     path.write_bytes(path.read_bytes()[:length])
-    refused(path, "is not an HDF5 file|truncated file: eof = .*is the download complete", error=OSError)
+    refused(path, "is not an HDF5 file|cannot be read .*is the download complete", error=OSError)
 
 
 def test_wrong_kind_named(path, tmp_path):
@@ -87,11 +97,11 @@ def test_unlabelled_files(tmp_path, path):
 
 @pytest.mark.parametrize("dtype", ["<u8", ">u8", "<i8"])
 def test_identifiers_of_64_bits(path, dtype):
-    galaxy, _ = load(path)
+    expected = stars(path)["position"]
     top = 2**64 if "u" in dtype else 2**63
     identifiers = (np.arange(N_STARS, dtype=object) + top - N_STARS).astype(dtype)
     replace(path, f"{STARS}/ParticleIDs", identifiers)
-    np.testing.assert_array_equal(load(path)[0].stars.position, galaxy.stars.position)
+    np.testing.assert_array_equal(stars(path)["position"], expected)
 
 
 PACKED = {
@@ -112,7 +122,7 @@ def test_packed_datasets_are_read_by_slab(path, packing):
     values[40:] = BOX["TNG"] / 2
     values[:, 1] += np.arange(N_STARS)
     replace(path, place, np.asfortranarray(values), **PACKED[packing])
-    with SnapshotReader(path=path).open() as snapshot:
+    with SnapshotReader(path=path, reader=ILLUSTRIS).open() as snapshot:
         whole = snapshot.read("stars", 0, N_STARS)["position"]
         parts = [snapshot.read("stars", start, start + 37)["position"] for start in range(0, N_STARS, 37)]
     np.testing.assert_allclose(whole, values * 0.8 / 0.7, rtol=1e-14)
@@ -143,21 +153,21 @@ def test_unknown_compression(path):
 
 @pytest.mark.parametrize("dtype", [">f4", ">f8", "<f8", np.longdouble])
 def test_big_endian_and_other_floats(path, dtype):
-    expected, _ = load(path)
+    expected = stars(path)
     for name in ("Masses", "GFM_Metallicity"):
         replace(path, f"{STARS}/{name}", stored(path, f"{STARS}/{name}").astype(dtype))
-    galaxy, _ = load(path)
-    np.testing.assert_array_equal(galaxy.stars.mass, expected.stars.mass)
-    np.testing.assert_array_equal(galaxy.stars.metallicity, expected.stars.metallicity)
+    found = stars(path)
+    np.testing.assert_array_equal(found["mass"], expected["mass"])
+    np.testing.assert_array_equal(found["metallicity"], expected["metallicity"])
 
 
 def test_small_floats_and_integers_are_numbers(path):
     replace(path, f"{STARS}/Masses", np.full(N_STARS, 3, dtype=np.int32))
     half = np.linspace(0, 0.04, N_STARS).astype(np.float16)
     replace(path, f"{STARS}/GFM_Metallicity", half)
-    stars = load(path)[0].stars
-    np.testing.assert_allclose(stars.mass, 3e10 / 0.7, rtol=1e-12)
-    np.testing.assert_array_equal(stars.metallicity, half.astype(float))
+    found = stars(path)
+    np.testing.assert_allclose(found["mass"], 3e10 / 0.7, rtol=1e-12)
+    np.testing.assert_array_equal(found["metallicity"], half.astype(float))
 
 
 VALUES = {
@@ -202,7 +212,7 @@ def test_links_that_lead_nowhere(path):
             h5py.ExternalLink("gone.hdf5", "/a"),
             r"it is a link to /a in 'gone.hdf5', which is not there; keep the files",
         ),
-        (h5py.SoftLink("/PartType4/Masses"), "it is a link to /PartType4/Masses"),
+        (h5py.SoftLink("/PartType4/Masses"), "PartType4/Masses cannot be read .*too many links"),
     ):
         with h5py.File(path, "r+") as file:
             del file["PartType4/Masses"]
@@ -211,7 +221,7 @@ def test_links_that_lead_nowhere(path):
 
 
 def test_virtual_dataset(path, tmp_path):
-    expected, _ = load(path)
+    expected = stars(path)["mass"]
     with h5py.File(tmp_path / "part.hdf5", "w") as file:
         file["masses"] = stored(path, f"{STARS}/Masses")
     layout = h5py.VirtualLayout((N_STARS,), "f4")
@@ -219,7 +229,7 @@ def test_virtual_dataset(path, tmp_path):
     with h5py.File(path, "r+") as file:
         del file["PartType4/Masses"]
         file.create_virtual_dataset("PartType4/Masses", layout)
-    np.testing.assert_array_equal(load(path)[0].stars.mass, expected.stars.mass)
+    np.testing.assert_array_equal(stars(path)["mass"], expected)
     (tmp_path / "part.hdf5").unlink()
     refused(path, "PartType4/Masses .* virtual and its source masses in 'part.hdf5' is not there; keep all files")
     layout = h5py.VirtualLayout((N_STARS,), "f4")
@@ -263,7 +273,7 @@ def test_headers(path, case):
 def test_headers_that_hold_a_number_in_another_way(path, value):
     with h5py.File(path, "r+") as file:
         file["Header"].attrs["HubbleParam"] = value
-    with SnapshotReader(path=path).open() as snapshot:
+    with SnapshotReader(path=path, reader=ILLUSTRIS).open() as snapshot:
         assert snapshot.epoch.h == pytest.approx(0.7, rel=1e-7)
 
 

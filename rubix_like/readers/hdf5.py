@@ -75,7 +75,7 @@ class HDF5Container(AbstractContainer):
 
     def _single(self, group: h5py.Group, place: str, name: str) -> Any:
         def act() -> Any:
-            dataset = group.get(name)
+            dataset = _member(group, name)
             return dataset[()] if isinstance(dataset, h5py.Dataset) and dataset.shape in {(), (1,)} else None
 
         return self._guarded(f"{place}/{name}", act)
@@ -83,16 +83,20 @@ class HDF5Container(AbstractContainer):
     def shape(self, group: str, dataset: str) -> tuple[int, ...]:
         """Shape of the dataset, rows first."""
         array = self._dataset(group, dataset)
-        inner = array.dtype[dataset].shape if array.dtype.names else ()
-        return self._guarded(f"{group}/{dataset}", lambda: (*(array.shape or ()), *inner))
+
+        def act() -> tuple[int, ...]:
+            inner = array.dtype[dataset].shape if dataset in (array.dtype.names or ()) else ()
+            return (*(array.shape or ()), *inner)
+
+        return self._guarded(f"{group}/{dataset}", act)
 
     def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
         """The rows as stored."""
         array = self._dataset(group, dataset)
         place = f"{group}/{dataset}"
         self._check_whole(array, place)
-        names = self._guarded(place, lambda: array.dtype.names)
-        selection = slice(start, stop) if names is None else (slice(start, stop), dataset)
+        names = self._guarded(place, lambda: array.dtype.names or ())
+        selection = (slice(start, stop), dataset) if dataset in names else slice(start, stop)
         values = self._guarded(place, lambda: np.asarray(array[selection]))
         self._guarded(place, lambda: check_written(array, values, start, dataset))
         return values

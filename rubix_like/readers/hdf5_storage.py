@@ -44,7 +44,7 @@ def check_stored(dataset: h5py.Dataset, path: Path) -> Extents:
     """
     filters = _check_filters(dataset)
     check_type(dataset.id.get_type(), filters)
-    if dataset.size in (0, None):
+    if dataset.size in (0, None) or dataset.dtype.hasobject:
         return _no_extents()
     if dataset.is_virtual:
         _check_sources(dataset, path.parent)
@@ -139,7 +139,7 @@ def check_written(dataset: h5py.Dataset, values: ndarray, start: int, field: str
         return
     fill: Any = 0
     if dataset.id.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_UNDEFINED:
-        fill = dataset.fillvalue if dataset.dtype.names is None else dataset.fillvalue[field]
+        fill = dataset.fillvalue[field] if field in (dataset.dtype.names or ()) else dataset.fillvalue
     chunks, stop = tuple(dataset.chunks), start + len(values)
     spans = [range(start - start % chunks[0], stop, chunks[0])]
     spans += [range(0, values.shape[i], chunks[i]) for i in range(1, len(chunks))]
