@@ -30,10 +30,7 @@ class Snapshot:
     epoch: Epoch
 
     def groups(self, family: Family) -> dict[str, int]:
-        """The groups that hold stars or gas, with their numbers of rows; empty ones are left out.
-
-        Raises ValueError where datasets of one group have different numbers of rows or a needed one is missing.
-        """
+        """The groups with stars or gas and their numbers of rows; ValueError where these differ within a group."""
         return self._star_groups if family == "stars" else self._gas_groups
 
     @cached_property
