@@ -51,9 +51,8 @@ def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
         try:
             field_map = settings.find_field_map(container, kind)
         except ValueError as error:
-            return Inspection(
-                facts, problems=(str(error),), structure=_structure(container), field_map=_skeleton(container)
-            )
+            start = "" if kind == TABLE else _skeleton(container)
+            return Inspection(facts, problems=(str(error),), structure=_structure(container), field_map=start)
         facts |= {"recognised": _recognition(field_map, container, kind, settings.reader)}
         try:
             epoch = read_epoch(container, field_map)

@@ -12,7 +12,7 @@ from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.gadget_binary import byte_order, open_gadget
 from rubix_like.readers.hdf5 import open_hdf5
 from rubix_like.readers.pynbody_snapshot import is_ramses, is_tipsy, open_pynbody
-from rubix_like.readers.table_files import open_fits_tables, open_npz_tables, open_parquet, open_text_table
+from rubix_like.readers.table_files import GZIP, open_fits_tables, open_npz_tables, open_parquet, open_text_table
 
 HEAD_BYTES = 4096
 
@@ -28,6 +28,8 @@ def open_container(path: Path, by_pynbody: bool = False) -> Iterator[tuple[Abstr
     path = path.expanduser()
     if not path.exists():
         raise FileNotFoundError(f"galaxy.path: no file '{path}'; set galaxy.path to a snapshot or cut-out")
+    if not (path.is_file() or path.is_dir()):
+        raise OSError(f"galaxy.path: '{path}' is a pipe or device; expected a file")
     if by_pynbody or is_ramses(path):
         _refuse_gadget(path)
         opened, kind = open_pynbody(path), "pynbody"
@@ -74,7 +76,7 @@ def _open_file(path: Path) -> tuple[AbstractContextManager[AbstractContainer], s
 
 def _is_fits(head: bytes) -> bool:
     """A FITS file, maybe compressed by gzip."""
-    if head[:2] == b"\x1f\x8b":
+    if head[:2] == GZIP:
         try:
             head = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(head, 80)
         except zlib.error:

@@ -214,7 +214,7 @@ class Snapshot:
         stop: int,
         checked: bool = True,
     ) -> ndarray:
-        """Rows of one quantity in its unit; raises ValueError for what cannot be read or, `checked`, is not finite."""
+        """Rows of one quantity in its unit; raises ValueError where they cannot be read or, `checked`, are absurd."""
         vector = quantity in VECTORS and not field.stack
         stored = [self._stored(group, name, field.columns, vector, start, stop, checked) for name in datasets]
         values = np.stack(stored, axis=1) if field.stack else stored[0]
@@ -240,6 +240,7 @@ class Snapshot:
         check_magnitudes(quantity, values, place)
         if quantity == "position" and self.epoch.box_size is not None:
             side = self.epoch.box_size * factor
+            check_magnitudes(quantity, np.array([side]), f"{self.container.name}: side of the periodic box")
             remedy = "the file is damaged there, or its BoxSize is in another unit"
             require(np.abs(values) <= 2 * side, values, place, f"positions in or near the box of {side:g} kpc", remedy)
 
