@@ -32,12 +32,15 @@ def find_cosmology(name: str) -> FLRW:
 def snapshot_cosmology(h: float, omega_m: float, omega_l: float) -> LambdaCDM:
     """The cosmology of a simulation: matter and Lambda (and the curvature they leave), no radiation.
 
-    `h` = H0 / (100 km/s/Mpc); raises ValueError when `h` or `omega_m` is not positive.
+    `h` = H0 / (100 km/s/Mpc); raises ValueError where `h` is not in [0.01, 100], `omega_m` not in (0, 10] or `omega_l`
+    not in [-10, 10] (no simulation is run there), or where the expansion has no beginning.
     """
-    if not (h > 0 and omega_m > 0 and np.isfinite([h, omega_m, omega_l]).all()):
+    possible = 0.01 <= h <= 100 and 0 < omega_m <= 10 and abs(omega_l) <= 10
+    a = np.geomspace(FIRST_SCALE_FACTOR, 1, 200)
+    if not (possible and (omega_m / a**3 + (1 - omega_m - omega_l) / a**2 + omega_l > 0).all()):
         raise ValueError(
-            f"cosmology of the snapshot: expected HubbleParam > 0, Omega0 > 0 and a finite OmegaLambda, "
-            f"got {h}, {omega_m}, {omega_l}; is the Header complete?"
+            f"cosmology of the snapshot: expected HubbleParam in [0.01, 100], Omega0 in (0, 10] and OmegaLambda in "
+            f"[-10, 10], with a big bang, got {h}, {omega_m}, {omega_l}; is the Header complete?"
         )
     return LambdaCDM(H0=100 * h, Om0=omega_m, Ode0=omega_l, Tcmb0=0)  # pyright: ignore[reportCallIssue]
 

@@ -19,6 +19,7 @@ from damage import damaged_copy
 from rubix_like.cli import main
 from rubix_like.readers.field_map import FAMILIES
 from rubix_like.readers.snapshot import SnapshotReader
+from rubix_like.resources import resource
 
 SECONDS = 20
 """A recipe that takes longer is a hang."""
@@ -27,64 +28,67 @@ MORE_MEMORY = 1 << 30
 """Bytes of address space that reading may take."""
 
 
-def read(path):
-    """All columns of all families, as they leave `Snapshot.read`, and what the header says."""
-    with SnapshotReader(path=path).open() as snapshot:
+def read(path, reader="auto"):
+    """All columns as `Snapshot.read` gives them, with the numbers of the header, and the name of the field map."""
+    with SnapshotReader(path=path, reader=reader).open() as snapshot:
         tables = {family: snapshot.read(family, 0, snapshot.count(family)) for family in FAMILIES}
-        epoch = snapshot.epoch
+        epoch, name = snapshot.epoch, snapshot.field_map.name
     columns = {f"{family}.{name}": values for family in FAMILIES for name, values in tables[family].items()}
-    header = {"scale_factor": epoch.scale_factor, "h": epoch.h, "box": epoch.box_size or 0.0, "time": epoch.time}
-    cosmology = epoch.cosmology_text
-    return columns | {f"header.{name}": np.array([value]) for name, value in header.items()} | {"cosmology": cosmology}
+    header = [epoch.scale_factor, epoch.h, epoch.box_size or 0.0, epoch.time]
+    return columns | {"header": np.array(header), "cosmology": np.array([epoch.cosmology_text])}, name
 
 
 def differences(found, expected):
-    """By column: the rows that differ, or why the columns cannot be compared."""
+    """By column: the first rows that differ, or why the columns cannot be compared."""
     result = {}
     for name in sorted(set(found) | set(expected)):
-        one, two = found.get(name), expected.get(name)
-        if one is None or two is None:
+        if name not in found or name not in expected:
             result[name] = "only in one"
-        elif isinstance(one, str):
-            result.update({} if one == two else {name: one})
-        elif one.shape != two.shape:
-            result[name] = f"shape {one.shape} instead of {two.shape}"
+        elif found[name].shape != expected[name].shape:
+            result[name] = "other shape"
         else:
-            same = (one == two) | (np.isnan(one) & np.isnan(two))
-            rows = np.flatnonzero(~same.reshape(len(same), -1).all(axis=1))
-            result.update({name: rows[:10].tolist() + [...][:0]} if rows.size else {})
+            rows = np.unique(np.argwhere(~_same(found[name], expected[name]))[:, 0])[:10].tolist()
+            result.update({name: rows} if rows else {})
     return result
 
 
-def attempt(path, expected):
+def _same(one, two):
+    return one == two if one.dtype.kind == "U" else (one == two) | (np.isnan(one) & np.isnan(two))
+
+
+def attempt(path, reader, expected):
+    """What came of reading `path`."""
     try:
-        found = read(path)
+        found, _ = read(path, reader)
     except (ValueError, OSError) as error:
-        return {"status": "refused", "type": type(error).__name__, "message": str(error)}
-    except BaseException as error:
-        return {"status": "broken", "type": type(error).__name__, "message": str(error)}
+        return {"status": "refused", "message": str(error)}
+    except Exception as error:
+        return {"status": "broken", "message": f"{type(error).__name__}: {error}"}
     changed = differences(found, expected)
     return {"status": "changed", "changed": changed} if changed else {"status": "identical"}
 
 
 def command_line(path):
-    """Exit code and standard error of `rubix-like check` of a run on this file."""
+    """Exit code and standard error of `rubix-like check` for a run on this file."""
     text = io.StringIO()
-    with contextlib.redirect_stderr(text), contextlib.redirect_stdout(io.StringIO()):
-        code = main(["check", "quickstart", "--set", "galaxy.path=" + str(path)])
+    with contextlib.redirect_stderr(text), contextlib.redirect_stdout(text):
+        code = main(["check", "quickstart", "--set", f"galaxy={{reader: auto, path: {path}}}"])
     return {"code": code, "text": text.getvalue()}
 
 
 def try_recipes(recipes, folder, outcomes):
-    expected = {}
+    """One line for each recipe."""
+    known = {}
     for recipe in recipes:
         faulthandler.dump_traceback_later(SECONDS, exit=True)
         source = recipe["source"]
-        if source not in expected:
-            expected[source] = read(Path(source))
+        if source not in known:
+            expected, name = read(Path(source))
+            known[source] = expected, str(resource("simulations", name))  # a file's is not held against the others
+        expected, reader = known[source]
         path = damaged_copy(recipe, folder)
-        outcome = attempt(path, expected[source])
-        if recipe.get("command"):
+        outcome = attempt(path, "auto" if recipe["auto"] else reader, expected)
+        if recipe["command"] and outcome["status"] == "refused":
             outcome["command"] = command_line(path)
         path.unlink()
         faulthandler.cancel_dump_traceback_later()
@@ -94,9 +98,8 @@ def try_recipes(recipes, folder, outcomes):
 if __name__ == "__main__":
     faulthandler.enable()
     warnings.simplefilter("error")
-    jobs, folder, written = (Path(argument) for argument in sys.argv[1:])
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + MORE_MEMORY, size + MORE_MEMORY))
-    with written.open("w") as outcomes:
-        try_recipes(json.loads(jobs.read_text()), folder, outcomes)
+    jobs, work, written = (Path(argument) for argument in sys.argv[1:])
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + MORE_MEMORY, taken + MORE_MEMORY))
+    with written.open("w") as file:
+        try_recipes(json.loads(jobs.read_text()), work, file)

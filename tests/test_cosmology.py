@@ -54,9 +54,12 @@ def test_births_outside_the_table_are_refused(birth):
         age_table(snapshot_cosmology(**TNG), 0.5).stellar_age(np.array([0.2, birth, 0.3]))
 
 
-def test_snapshot_cosmology_refuses_an_incomplete_header():
-    with pytest.raises(ValueError, match="HubbleParam > 0"):
-        snapshot_cosmology(0.0, 0.3, 0.7)
+@pytest.mark.parametrize(
+    "numbers", [(0.0, 0.3, 0.7), (70.0e3, 0.3, 0.7), (0.7, 0.0, 1.0), (0.7, 0.3, 1e30), (0.7, 0.1, 5.0)]
+)
+def test_snapshot_cosmology_refuses_an_impossible_header(numbers):
+    with pytest.raises(ValueError, match=r"HubbleParam in \[0.01, 100\]"):
+        snapshot_cosmology(*numbers)
 
 
 def test_luminosity_distance_equals_an_integral():

@@ -65,7 +65,7 @@ def as_number(value: Any) -> float | None:
     """An attribute as a finite float, None where there is none or it is no number."""
     first = None if value is None else scalar(value)
     try:
-        number = None if first is None else float(first)
-    except (TypeError, ValueError):
+        number = None if first is None or np.iscomplexobj(first) else float(first)
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if number is not None and np.isfinite(number) else None

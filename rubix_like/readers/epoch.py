@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 from astropy.cosmology import LambdaCDM
 
 from rubix_like.cosmology import snapshot_cosmology, universe_age
@@ -42,8 +43,7 @@ def read_epoch(container: AbstractContainer, field_map: FieldMap) -> Epoch:
     """The epoch in the header of a file; raises ValueError where something is missing or impossible."""
     header = field_map.header
     simulation = next((text for place in header.simulation if (text := as_text(_stored(container, place)))), "")
-    box = first_number(container, header.box_size)
-    box_size = box if box is not None and box > 0 else None
+    box_size = _box_size(container, header.box_size)
     if not _expands(container, field_map):
         h = first_number(container, header.h) or 1.0
         return Epoch(
@@ -60,8 +60,27 @@ def read_epoch(container: AbstractContainer, field_map: FieldMap) -> Epoch:
     omega_l = first_number(container, header.omega_l) if header.flat else _needed(container, header.omega_l)
     omega_l = 1.0 - omega_m if omega_l is None else omega_l
     text = f"H0={100 * h:g}, Omega_m={omega_m:g}, Omega_Lambda={omega_l:g} (snapshot)"
-    cosmology = snapshot_cosmology(h, omega_m, omega_l)
+    try:
+        cosmology = snapshot_cosmology(h, omega_m, omega_l)
+    except ValueError as error:
+        raise ValueError(f"{container.name}: {error}") from error
     return Epoch(scale_factor, h, scale_factor, box_size, cosmology, text, simulation)
+
+
+def _box_size(container: AbstractContainer, places: tuple[str, ...]) -> float | None:
+    """Side of the periodic box as stored; None where it is 0 or not stated. Raises ValueError for what is no cube."""
+    stated = next((place for place in places if _stored(container, place) is not None), None)
+    if stated is None:
+        return None
+    stored = _stored(container, stated)
+    sides = [as_number(side) for side in np.asarray(stored).reshape(-1)]
+    side = sides[0] if sides else None
+    if side is None or side < 0 or sides.count(side) < len(sides):
+        raise ValueError(
+            f"{container.name}: {stated}: expected the side of a cubic box, or 0 for none, got {stored}; correct "
+            f"it, or download the file again"
+        )
+    return side or None
 
 
 def _expands(container: AbstractContainer, field_map: FieldMap) -> bool:

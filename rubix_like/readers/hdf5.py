@@ -82,17 +82,18 @@ class HDF5Container(AbstractContainer):
         array = self._dataset(group, dataset)
         place = f"{group}/{dataset}"
         self._check_whole(array, place)
-        names = self._guarded(place, lambda: array.dtype.names)
-        selection = slice(start, stop) if names is None else (slice(start, stop), dataset)
+        names = self._guarded(place, lambda: array.dtype.names or ())
+        selection = (slice(start, stop), dataset) if dataset in names else slice(start, stop)
         values = self._guarded(place, lambda: np.asarray(array[selection]))
-        fill = self._guarded(place, lambda: array.fillvalue if names is None else array.fillvalue[dataset])
-        self._guarded(place, lambda: check_written(array, values, start, fill))
+        self._guarded(place, lambda: check_written(array, values, start, dataset))
         return values
 
     def _dataset(self, group: str, dataset: str) -> h5py.Dataset:
         found = self._find(group)
         found = found if isinstance(found, h5py.Dataset) else self._find(f"{group}/{dataset}")
         if found is None:
+            if dataset in self.datasets(group):
+                raise ValueError(f"{self.name}: {group}/{dataset} is listed, but not found; {DAMAGED}")
             raise ValueError(f"{self.name}: {group}/{dataset} is missing; {self.contents(group)}")
         if not isinstance(found, h5py.Dataset):
             raise ValueError(
@@ -138,7 +139,7 @@ def _text(name: str | bytes | None) -> str:
 
 def _shape(dataset: h5py.Dataset, name: str) -> tuple[int, ...]:
     """Rows first; the columns of a field `name` of a compound type count, too."""
-    inner = dataset.dtype[name].shape if dataset.dtype.names else ()
+    inner = dataset.dtype[name].shape if name in (dataset.dtype.names or ()) else ()
     return (*(dataset.shape or ()), *inner)
 
 

@@ -44,7 +44,7 @@ def check_stored(dataset: h5py.Dataset, path: Path) -> Extents:
     """
     filters = _check_filters(dataset)
     check_type(dataset.id.get_type(), filters)
-    if dataset.size in (0, None):
+    if dataset.size in (0, None) or dataset.dtype.hasobject:
         return _no_extents()
     if dataset.is_virtual:
         _check_sources(dataset, path.parent)
@@ -129,14 +129,17 @@ def _chunked(dataset: h5py.Dataset, filters: tuple[int, ...]) -> Extents:
     return np.array([(min(stored.byte_offset, _BEYOND), stored.size) for stored in found], dtype=np.int64)
 
 
-def check_written(dataset: h5py.Dataset, values: ndarray, start: int, fill: Any) -> None:
+def check_written(dataset: h5py.Dataset, values: ndarray, start: int, field: str) -> None:
     """Raise what h5py raises where a chunk of nothing but the fill value, read from row `start` on, is not stored.
 
-    HDF5 may list a chunk that it then does not find by its place. Only such chunks are looked up here, as that reads
-    their bytes once more.
+    `field` is what was read of a compound type. HDF5 may list a chunk that it then does not find by its place. Only
+    such chunks are looked up here, as that reads their bytes once more.
     """
     if dataset.chunks is None or values.dtype.kind not in "fiu" or not values.size:
         return
+    fill: Any = 0
+    if dataset.id.get_create_plist().fill_value_defined() != h5d.FILL_VALUE_UNDEFINED:
+        fill = dataset.fillvalue[field] if field in (dataset.dtype.names or ()) else dataset.fillvalue
     chunks, stop = tuple(dataset.chunks), start + len(values)
     spans = [range(start - start % chunks[0], stop, chunks[0])]
     spans += [range(0, values.shape[i], chunks[i]) for i in range(1, len(chunks))]

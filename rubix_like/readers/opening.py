@@ -28,6 +28,8 @@ def open_container(path: Path, by_pynbody: bool = False) -> Iterator[tuple[Abstr
     path = path.expanduser()
     if not path.exists():
         raise FileNotFoundError(f"galaxy.path: no file '{path}'; set galaxy.path to a snapshot or cut-out")
+    if not (path.is_file() or path.is_dir()):
+        raise OSError(f"galaxy.path: '{path}' is a pipe or device; expected a file")
     if by_pynbody or is_ramses(path):
         _refuse_gadget(path)
         opened, kind = open_pynbody(path), "pynbody"
