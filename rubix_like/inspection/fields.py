@@ -13,7 +13,7 @@ from rubix_like.readers.conversion import Conversion
 from rubix_like.readers.field_map import Family, FieldMap, FieldSettings
 from rubix_like.readers.field_words import dataset_words, unit_words
 from rubix_like.readers.particles import Snapshot
-from rubix_like.readers.snapshot import SLAB_ROWS
+from rubix_like.readers.rows import SLAB_ROWS
 from rubix_like.readers.table_map import TABLE
 from rubix_like.validation import FRACTIONS, NOT_NEGATIVE, SMALLEST_METALLICITY
 

@@ -18,7 +18,8 @@ from rubix_like.readers.epoch import read_epoch
 from rubix_like.readers.field_map import FAMILIES, FieldMap
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.recognise import conditions
-from rubix_like.readers.snapshot import AUTO, SnapshotReader
+from rubix_like.readers.selection import AUTO
+from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.readers.table_map import TABLE
 
 
