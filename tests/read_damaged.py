@@ -19,9 +19,9 @@ from damage import damaged_copy
 from rubix_like.cli import main
 from rubix_like.readers.field_map import FAMILIES
 from rubix_like.readers.snapshot import SnapshotReader
-from rubix_like.resources import resource
+from rubix_like.resources import resource as packaged
 
-SECONDS = 20
+SECONDS = 60
 """A recipe that takes longer is a hang."""
 
 MORE_MEMORY = 1 << 30
@@ -84,7 +84,7 @@ def try_recipes(recipes, folder, outcomes):
         source = recipe["source"]
         if source not in known:
             expected, name = read(Path(source))
-            known[source] = expected, str(resource("simulations", name))  # a file's is not held against the others
+            known[source] = expected, str(packaged("simulations", name))  # a file's is not held against the others
         expected, reader = known[source]
         path = damaged_copy(recipe, folder)
         outcome = attempt(path, "auto" if recipe["auto"] else reader, expected)
