@@ -10,7 +10,7 @@ from rubix_like.parameters import Parameters
 from rubix_like.pipeline import Pipeline
 from rubix_like.pointing import Pointing
 from rubix_like.products.maps import Maps
-from rubix_like.readers import load_galaxy, load_galaxy_info
+from rubix_like.readers import load_galaxy, load_galaxy_info, open_galaxy
 from rubix_like.run import run
 from rubix_like.scene import Scene
 from rubix_like.sharding import make_mesh, particle_shardings, shard
@@ -47,6 +47,7 @@ __all__ = [
     "load_ssp",
     "make_mesh",
     "make_mosaic",
+    "open_galaxy",
     "particle_shardings",
     "run",
     "shard",

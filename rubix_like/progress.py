@@ -3,11 +3,18 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, Protocol, cast, runtime_checkable
 
 _HEARTBEAT_SECONDS = 30.0
+
+Report = Callable[[str, int, int], None]
+"""What a step tells of itself while it lasts: what is done ("stars read"), how many of them, and of how many."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """A report that nobody reads."""
 
 
 @runtime_checkable
@@ -28,8 +35,9 @@ class Stream(Protocol):
 class Progress:
     """Reports named steps as they start and end, and keeps their times (seconds) in `timings`, added up by name.
 
-    On a terminal a step shows a spinner with the elapsed time; elsewhere it prints a line at its start, one every
-    30 s while it lasts, and one at its end. With `stream=None` nothing is shown.
+    On a terminal a step shows a spinner with the elapsed time, and a bar once it reports how far it is; elsewhere it
+    prints a line at its start, one every 30 s while it lasts, with what it reported last, and one at its end. With
+    `stream=None` nothing is shown.
     """
 
     def __init__(self, stream: Stream | None = None) -> None:
@@ -37,11 +45,11 @@ class Progress:
         self.timings: dict[str, float] = {}
 
     @contextmanager
-    def step(self, name: str, label: str) -> Iterator[None]:
-        """Adds the time of a step to `timings[name]` and shows it as `label`."""
+    def step(self, name: str, label: str) -> Iterator[Report]:
+        """Adds the time of a step to `timings[name]` and shows it as `label`; gives the step's `Report`."""
         start = time.perf_counter()
-        with self._shown(label):
-            yield
+        with self._shown(label) as report:
+            yield report
         seconds = time.perf_counter() - start
         self.timings[name] = self.timings.get(name, 0.0) + seconds
         self._line(f"{label}: {seconds:.1f} s")
@@ -51,45 +59,61 @@ class Progress:
             print(text, file=self.stream, flush=True)
 
     @contextmanager
-    def _shown(self, label: str) -> Iterator[None]:
+    def _shown(self, label: str) -> Iterator[Report]:
         if self.stream is None:
-            yield
+            yield silent
         elif self.stream.isatty():
-            with _spinner(self.stream, label):
-                yield
+            with _bar(self.stream, label) as report:
+                yield report
         else:
             self._line(f"{label} ...")
-            with self._heartbeat(label):
-                yield
+            with self._heartbeat(label) as report:
+                yield report
 
     @contextmanager
-    def _heartbeat(self, label: str) -> Iterator[None]:
+    def _heartbeat(self, label: str) -> Iterator[Report]:
         done = threading.Event()
         start = time.perf_counter()
+        reported: list[str] = []
+
+        def report(what: str, finished: int, total: int) -> None:
+            reported[:] = [f", {_share(what, finished, total)}"]
 
         def beat() -> None:
             while not done.wait(_HEARTBEAT_SECONDS):
-                self._line(f"{label} ... still at work after {time.perf_counter() - start:.0f} s")
+                self._line(f"{label} ... still at work after {time.perf_counter() - start:.0f} s{''.join(reported)}")
 
         thread = threading.Thread(target=beat, daemon=True)
         thread.start()
         try:
-            yield
+            yield report
         finally:
             done.set()
             thread.join()
 
 
-@contextmanager
-def _spinner(stream: Stream, label: str) -> Iterator[None]:
-    from rich.console import Console  # noqa: PLC0415 (slow to import, only for terminals)
-    from rich.progress import Progress as Bar  # noqa: PLC0415
-    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+def _share(what: str, finished: int, total: int) -> str:
+    """`stars read: 1,000 of 2,000`."""
+    return f"{what}: {finished:,} of {total:,}"
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Bar(*columns, console=Console(file=cast(IO[str], stream)), transient=True) as bar:
-        bar.add_task(label, total=None)
-        yield
+
+@contextmanager
+def _bar(stream: Stream, label: str) -> Iterator[Report]:
+    """A spinner with the elapsed time; the first report adds a bar."""
+    from rich.console import Console  # noqa: PLC0415 (slow to import, only for terminals)
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.progress import Progress as Bar  # noqa: PLC0415
+
+    plain = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Bar(*plain, console=Console(file=cast(IO[str], stream)), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+
+        def report(what: str, finished: int, total: int) -> None:
+            if len(bar.columns) == len(plain):
+                bar.columns = (*plain[:2], BarColumn(), plain[2])
+            bar.update(task, description=f"{label} ({_share(what, finished, total)})", completed=finished, total=total)
+
+        yield report
 
 
 def terminal_progress() -> Progress:

@@ -68,8 +68,8 @@ def prepare(config: RunConfig, progress: Progress, path: Path | None = None) -> 
     check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
     locate(config.ssp.library)
     check_bands(config.products)
-    with progress.step("load", "loading the galaxy"):
-        galaxy, info = load(config)
+    with progress.step("load", "loading the galaxy") as report:
+        galaxy, info = load(config, report)
     with progress.step("plan", "planning the run"):
         pipeline = Pipeline.from_config(config, galaxy, info=info)
     with progress.step("compile", "compiling"):

@@ -67,19 +67,29 @@ def validate(galaxy: Galaxy, universe_age: float | None = None) -> Galaxy:
     Gas without particles becomes None. The input is unchanged; only concrete arrays can be checked: call it outside
     jit.
     """
-    stars = galaxy.stars
-    if np.shape(stars.position)[:1] == (0,):
+    if np.shape(galaxy.stars.position)[:1] == (0,):
         raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
-    Stars(**vars(stars))  # the shapes, should a field have been replaced since
-    _check_fields("stars", vars(stars))
-    _check_ages(np.asarray(stars.log_age), universe_age)
+    stars = validate_stars(galaxy.stars, universe_age)
     if not np.sum(np.asarray(stars.initial_mass), dtype=np.float64) > 0:
         raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
     if galaxy.gas is None or np.shape(galaxy.gas.position)[:1] == (0,):
-        return Galaxy(stars=_without_negative_fractions(stars))
-    Gas(**vars(galaxy.gas))
-    _check_fields("gas", vars(galaxy.gas))
-    return Galaxy(stars=_without_negative_fractions(stars), gas=_without_negative_fractions(galaxy.gas))
+        return Galaxy(stars=stars)
+    return Galaxy(stars=stars, gas=validate_gas(galaxy.gas))
+
+
+def validate_stars(stars: Stars, universe_age: float | None = None) -> Stars:
+    """What `validate` checks of each star, for any part of a galaxy, even none of it."""
+    Stars(**vars(stars))  # the shapes, should a field have been replaced since
+    _check_fields("stars", vars(stars))
+    _check_ages(np.asarray(stars.log_age), universe_age)
+    return _without_negative_fractions(stars)
+
+
+def validate_gas(gas: Gas) -> Gas:
+    """What `validate` checks of gas, for any part of a galaxy, even none of it."""
+    Gas(**vars(gas))
+    _check_fields("gas", vars(gas))
+    return _without_negative_fractions(gas)
 
 
 def require(good: Any, values: Any, place: str, expected: str, remedy: str) -> None:

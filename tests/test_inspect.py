@@ -453,8 +453,8 @@ def test_tables_fit_their_width_and_lose_nothing():
 
 @pytest.mark.slow
 def test_real_files_are_described_in_full(real_data: Path, capsys):
-    paths = sorted(path for path in (real_data / "galaxies").glob("*.hdf5") if "_subhalo." not in path.name)
-    assert len(paths) > 9
+    paths = sorted(path for path in (real_data / "galaxies").iterdir() if "_subhalo." not in path.name)
+    assert len(paths) > 12
     for path in paths:
         code, text, errors = inspect(capsys, path)
         assert (code, errors) == (0, ""), errors
@@ -462,6 +462,23 @@ def test_real_files_are_described_in_full(real_data: Path, capsys):
         assert max(map(len, text.splitlines())) <= 120, path
         section = yaml.safe_load(text[text.rindex("To be read by\n") :].removeprefix("To be read by\n"))
         assert section["galaxy"]["path"] == str(path)
+
+
+def test_a_table(desk, capsys):
+    rng = np.random.default_rng(2)
+    columns = {name: rng.normal(size=5) for name in ("x", "y", "z", "vx", "vy", "vz")}
+    np.savez("stars.npz", **columns, m=np.full(5, 1e6), t=np.full(5, 5.0))
+    code, text, _ = inspect(capsys, "stars.npz", "--set", "galaxy.columns={age: {column: t, unit: Gyr}}")
+    assert code == 0
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "age t (5) float64 Gyr = 1e+09 yr table" in lines
+    assert "position x, y, z (5) float64 kpc table" in lines
+    assert "- position: the file has no unit for x y z: taken as kpc" in lines
+    section = yaml.safe_load(text[text.rindex("galaxy:") :])["galaxy"]
+    assert section == {"path": "stars.npz", "columns": {"age": {"column": "t", "unit": "Gyr"}}, "ages": "recipe"}
+    code, text, _ = inspect(capsys, "stars.npz", "--reader", "eagle")
+    assert code == 2
+    assert "field map says" not in text
 
 
 def test_a_real_galaxy_against_numpy(real_data: Path):

@@ -30,7 +30,7 @@ def test_every_stage_has_its_kind_and_a_description():
 
 def test_every_reader_has_a_description():
     rows = dict(reader_rows())
-    assert tuple(rows) == READERS.names() + tuple(packaged("simulations"))
+    assert tuple(rows) == (*READERS.names(), "table", *packaged("simulations"))
     assert "Illustris" in rows["illustris"]
     assert "disc" in rows["synthetic"]
 

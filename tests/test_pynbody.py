@@ -146,7 +146,7 @@ def test_slabs_shapes_and_header(run):
 def test_units_are_never_those_that_pynbody_assumes(run):
     path, _ = run
     path.with_suffix(".param").unlink()
-    with pytest.raises(OSError, match=r"No readable param file.*tipsy files need the run's \.param file"):
+    with pytest.raises(OSError, match=r"No readable param file.*put the run's \.param file beside it"):
         SnapshotReader(path=path).load()
 
 
@@ -168,3 +168,9 @@ def test_a_file_that_pynbody_does_not_know(tmp_path):
     (tmp_path / "text").write_text("not a snapshot")
     with pytest.raises(OSError, match="cannot be read by pynbody"):
         SnapshotReader(path=tmp_path / "text", reader="pynbody").load()
+
+
+def test_units_of_gadget_are_not_left_to_pynbody(tmp_path):
+    (tmp_path / "snapshot").write_bytes(struct.pack(">i", 256) + bytes(300))
+    with pytest.raises(ConfigError, match="is a binary snapshot of Gadget, which is read without pynbody"):
+        SnapshotReader(path=tmp_path / "snapshot", reader="pynbody").load()

@@ -118,7 +118,7 @@ def test_columns_named_in_a_configuration(tmp_path, columns):
 
 def test_stars_and_gas_of_one_file(tmp_path, columns):
     gas = {name: columns[name][:9] for name in ("x", "y", "z", "vx", "vy", "vz", "mass", "metallicity")}
-    gas |= {"rho": np.arange(1.0, 10) * u.g / u.cm**3, "temperature": np.arange(9.0) * 1e4 * u.K}
+    gas |= {"rho": np.arange(1.0, 10) * 1e-24 * u.g / u.cm**3, "temperature": np.arange(9.0) * 1e4 * u.K}
     gas |= {"sfr": np.arange(9.0) * u.kg / u.s, "u": np.arange(9.0) * u.erg / u.g}
     hdus = [fits.PrimaryHDU()]
     for name, content in (("GAS", gas), ("STARS", columns)):

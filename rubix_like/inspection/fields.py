@@ -10,10 +10,11 @@ from numpy import ndarray
 from rubix_like.inspection.ranges import Range, measure
 from rubix_like.readers.ages import age_source, log_ages
 from rubix_like.readers.conversion import Conversion
-from rubix_like.readers.field_map import Family, FieldSettings
+from rubix_like.readers.field_map import Family, FieldMap, FieldSettings
 from rubix_like.readers.field_words import dataset_words, unit_words
 from rubix_like.readers.particles import Snapshot
-from rubix_like.readers.snapshot import SLAB_ROWS
+from rubix_like.readers.rows import SLAB_ROWS
+from rubix_like.readers.table_map import TABLE
 from rubix_like.validation import FRACTIONS, NOT_NEGATIVE, SMALLEST_METALLICITY
 
 SUMMED: tuple[str, ...] = ("mass", "initial_mass", "star_formation_rate")
@@ -94,7 +95,7 @@ def _report(rows: Rows, quantity: str, field: FieldSettings, datasets: tuple[str
     return replace(
         start,
         conversion=conversion_words(conversion, conversion.factor(snapshot.epoch)),
-        origin="map" if conversion.origin == "field map" else "file",
+        origin=_origin(conversion, snapshot.field_map),
         unit=conversion.to_unit,
         smallest=found.smallest,
         median=found.median,
@@ -103,6 +104,13 @@ def _report(rows: Rows, quantity: str, field: FieldSettings, datasets: tuple[str
         remark="; ".join(filter(None, (conversion.remark, field.note))),
         problems=_problems(found, quantity),
     )
+
+
+def _origin(conversion: Conversion, field_map: FieldMap) -> str:
+    """Where the unit was stated, in one word."""
+    if conversion.origin != "field map":
+        return "file"
+    return "table" if field_map.name == TABLE else "map"
 
 
 def conversion_words(conversion: Conversion, factor: float) -> str:

@@ -10,7 +10,7 @@ from rubix_like.inspection.structure import dataset_names, stored_shape
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.field_map import Family
 from rubix_like.readers.particles import Snapshot
-from rubix_like.readers.snapshot import SLAB_ROWS
+from rubix_like.readers.rows import SLAB_ROWS
 
 _COUNTS = ("NumPart_ThisFile", "NumPart_Total")
 """Attributes of the Header in which Gadget's descendants count particles by type."""

@@ -18,7 +18,8 @@ from rubix_like.readers.epoch import read_epoch
 from rubix_like.readers.field_map import FAMILIES, FieldMap
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.recognise import conditions
-from rubix_like.readers.snapshot import AUTO, SnapshotReader
+from rubix_like.readers.selection import AUTO
+from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.readers.table_map import TABLE
 
 
@@ -50,9 +51,8 @@ def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
         try:
             field_map = settings.find_field_map(container, kind)
         except ValueError as error:
-            return Inspection(
-                facts, problems=(str(error),), structure=_structure(container), field_map=_skeleton(container)
-            )
+            start = "" if kind == TABLE else _skeleton(container)
+            return Inspection(facts, problems=(str(error),), structure=_structure(container), field_map=start)
         facts |= {"recognised": _recognition(field_map, container, kind, settings.reader)}
         try:
             epoch = read_epoch(container, field_map)

@@ -1,6 +1,7 @@
 """Galaxy readers: each turns the settings under `galaxy:` into a Galaxy and what is known of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,9 +10,11 @@ from rubix_like.config.models import Reader
 from rubix_like.config.yaml_files import SUFFIXES
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.galaxy import Galaxy, GalaxyInfo
+from rubix_like.progress import Report, silent
 from rubix_like.readers.birth_mass import fill_initial_mass, without_birth_mass
 from rubix_like.readers.field_map import KIND, field_map_names
 from rubix_like.readers.neighbours import choose_smoothing_lengths
+from rubix_like.readers.parts import CheckedParts, GalaxyInMemory, GalaxyParts, SlabReader, check_smoothing_of_parts
 from rubix_like.readers.table_map import TABLE
 from rubix_like.registry import Registry
 from rubix_like.resources import resource_names
@@ -51,25 +54,51 @@ def reader_names() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*READERS.names(), TABLE, *field_map_names())))
 
 
-def load(config: ConfigSource) -> tuple[Galaxy, GalaxyInfo]:
+def load(config: ConfigSource, report: Report = silent) -> tuple[Galaxy, GalaxyInfo]:
     """Read the galaxy of a run and check it (`validate`).
 
     `config` is a RunConfig or what `load_config` accepts. Where the file has no birth masses (NaN of the reader) they
     are the current mass over the surviving fraction of the run's SSP library, or taken equal when the library has none;
     `GalaxyInfo.initial_mass` says which. Smoothing lengths that the run needs and the file has not are estimated
-    (`choose_smoothing_lengths`). Raises ConfigError for settings, FileNotFoundError, OSError or ValueError for data.
+    (`choose_smoothing_lengths`). `report` is told how many rows are read. Raises ConfigError for settings,
+    FileNotFoundError, OSError or ValueError for data.
     """
     run = load_config(config)
-    if run.galaxy is None:
-        known = ", ".join(reader_names())
-        raise ConfigError(f"galaxy: this configuration has none; add 'galaxy: {{reader: ...}}' (readers: {known})")
-    galaxy, info = cast(Reader, run.galaxy).load()
+    reader = _reader(run)
+    galaxy, info = reader.load(report) if isinstance(reader, SlabReader) else reader.load()
     galaxy, info = choose_smoothing_lengths(galaxy, info, run)
     galaxy, lacking = without_birth_mass(galaxy)
     galaxy = validate(galaxy, info.universe_age)
     if lacking.any():
         galaxy, info = fill_initial_mass(galaxy, info, lacking, load_ssp(run))
     return galaxy, info
+
+
+@contextmanager
+def open_galaxy(config: ConfigSource, report: Report = silent) -> Iterator[GalaxyParts]:
+    """The galaxy of a run, to be read part by part: the parts, put together, are what `load` gives.
+
+    With `n_stars`, `read_stars(start, stop)`, `n_gas`, `read_gas(start, stop)` and `info`. Of a file only what is asked
+    for is read, after one pass that selects particles and one over positions, velocities and masses of the stars that
+    finds the frame; other readers hold the whole galaxy. Raises as `load`, and ConfigError where smoothing lengths
+    would have to be estimated from the neighbours, for which all stars are needed at once.
+    """
+    run = load_config(config)
+    reader = _reader(run)
+    if not isinstance(reader, SlabReader):
+        yield GalaxyInMemory(*load(run))
+        return
+    check_smoothing_of_parts(run)
+    with reader.open_galaxy(report) as parts:
+        lacking = parts.info.initial_mass == "missing"
+        yield CheckedParts.from_parts(parts, load_ssp(run) if lacking else None)
+
+
+def _reader(run: RunConfig) -> Reader:
+    if run.galaxy is None:
+        known = ", ".join(reader_names())
+        raise ConfigError(f"galaxy: this configuration has none; add 'galaxy: {{reader: ...}}' (readers: {known})")
+    return cast(Reader, run.galaxy)
 
 
 def load_galaxy(config: ConfigSource) -> Galaxy:

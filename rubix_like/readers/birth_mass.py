@@ -31,15 +31,21 @@ def fill_initial_mass(
     f is the surviving fraction, bilinear in (log10 age, log10 Z) and clamped to the library's grid; without one, both
     masses are equal.
     """
+    text = birth_mass_origin(library)
     if library.surviving_fraction is None:
-        text = f"taken equal to the current mass ({library.name} has no surviving fractions)"
         return galaxy, _with_origin(info, text, lacking)
     stars = galaxy.stars
     log_age, metallicity = np.asarray(stars.log_age)[lacking], np.asarray(stars.metallicity)[lacking]
     birth = np.array(stars.initial_mass, dtype=np.float64)
     birth[lacking] /= surviving_fraction(library, log_age, metallicity)
-    text = f"current mass over the surviving fraction of {library.name}"
     return _with_birth_mass(galaxy, birth), _with_origin(info, text, lacking)
+
+
+def birth_mass_origin(library: SSPLibrary) -> str:
+    """Where birth masses come from that a file has not, in a few words."""
+    if library.surviving_fraction is None:
+        return f"taken equal to the current mass ({library.name} has no surviving fractions)"
+    return f"current mass over the surviving fraction of {library.name}"
 
 
 def _with_birth_mass(galaxy: Galaxy, mass: Float[np.ndarray, " particle"]) -> Galaxy:

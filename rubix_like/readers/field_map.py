@@ -14,6 +14,7 @@ from rubix_like.config.quantities import Integer, Number, as_tuple
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES, find_file, read_section
 from rubix_like.errors import ConfigError, suggest
+from rubix_like.readers.labels import LabelSettings
 from rubix_like.registry import load_plug_in, plug_in_names, plug_in_place
 from rubix_like.resources import resource, resource_names
 
@@ -229,6 +230,8 @@ class FieldMap(AbstractSettings):
     """Whether runs are cosmological; auto: where Omega_m > 0 and Time (1 + Redshift) = 1."""
     header: HeaderSettings = HeaderSettings()
     attributes: AttributeSettings | None = None
+    labels: LabelSettings | None = None
+    """Membership of haloes and subhaloes, for selections without a catalogue."""
     stars: FamilySettings
     gas: FamilySettings | None = None
     name: Annotated[str, Field(exclude=True)] = ""

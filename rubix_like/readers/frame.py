@@ -35,8 +35,10 @@ class Frame:
         return self.center if self.box_size is None else self.center % self.box_size
 
 
-def find_frame(table: Table, given: Vector | None, box_size: float | None) -> tuple[Frame, tuple[str, ...]]:
-    """The frame of these stars, with notes: the given centre (kpc) or that of the shrinking sphere.
+def find_frame(
+    table: Table, given: Vector | None, box_size: float | None, origin: str = "galaxy.center"
+) -> tuple[Frame, tuple[str, ...]]:
+    """The frame of these stars, with notes: the given centre (kpc), whose `origin` is said, or the shrinking sphere's.
 
     The bulk velocity is the mass-weighted mean of the stars within the half-mass radius.
     """
@@ -46,8 +48,8 @@ def find_frame(table: Table, given: Vector | None, box_size: float | None) -> tu
     if given is not None:
         apart = float(np.linalg.norm(unwrap((center - given)[None], np.zeros(3), box_size)))
         if apart > half_mass_radius(unwrap(position, center, box_size), mass):
-            text = f"galaxy.center is {apart:.3g} kpc from the densest place of the stars"
-            notes = (f"{text}, beyond their half-mass radius (it is expected in the file's own unit)",)
+            text = f"{origin} is {apart:.3g} kpc from the densest place of the stars"
+            notes = (f"{text}, beyond their half-mass radius (bare numbers are in the file's own unit)",)
         center = given
     offset = unwrap(position, center, box_size)
     return Frame(center, bulk_velocity(offset, table["velocity"], mass), box_size), notes

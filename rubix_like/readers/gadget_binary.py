@@ -88,8 +88,8 @@ class GadgetContainer(AbstractContainer):
 
 def byte_order(head: bytes) -> str | None:
     """ "<" or ">" where the first bytes of a file are those of a Gadget snapshot of format 1 or 2, else None."""
-    for order, name in (("<", "little"), (">", "big")):
-        marker = int.from_bytes(head[:4], name)
+    for order in ("<", ">"):
+        marker = _integer(head[:4], order)
         if marker == HEADER_BYTES or (marker == 8 and head[4:8] == b"HEAD"):
             return order
     return None
@@ -157,7 +157,11 @@ def _record_length(file: BinaryIO, name: str, order: str, position: int, size: i
 def _marker(file: BinaryIO, order: str, position: int) -> int | None:
     file.seek(position)
     raw = file.read(4)
-    return int.from_bytes(raw, "little" if order == "<" else "big") if len(raw) == 4 else None
+    return _integer(raw, order) if len(raw) == 4 else None
+
+
+def _integer(raw: bytes, order: str) -> int:
+    return int.from_bytes(raw, "little" if order == "<" else "big")
 
 
 def _read_header(file: BinaryIO, name: str, order: str, records: list[_Record]) -> dict[str, Any]:

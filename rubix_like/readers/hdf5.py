@@ -70,25 +70,12 @@ class HDF5Container(AbstractContainer):
         found = self._find(place)
         if found is None:
             return None
-        stored = self._guarded(f"{place}@{name}", lambda: _attribute(found, name))
-        return self._single(found, place, name) if stored is None and isinstance(found, h5py.Group) else stored
-
-    def _single(self, group: h5py.Group, place: str, name: str) -> Any:
-        def act() -> Any:
-            dataset = _member(group, name)
-            return dataset[()] if isinstance(dataset, h5py.Dataset) and dataset.shape in {(), (1,)} else None
-
-        return self._guarded(f"{place}/{name}", act)
+        return self._guarded(f"{place}@{name}", lambda: _attribute(found, name))
 
     def shape(self, group: str, dataset: str) -> tuple[int, ...]:
         """Shape of the dataset, rows first."""
-        array = self._dataset(group, dataset)
-
-        def act() -> tuple[int, ...]:
-            inner = array.dtype[dataset].shape if dataset in (array.dtype.names or ()) else ()
-            return (*(array.shape or ()), *inner)
-
-        return self._guarded(f"{group}/{dataset}", act)
+        found = self._dataset(group, dataset)
+        return self._guarded(f"{group}/{dataset}", lambda: _shape(found, dataset))
 
     def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
         """The rows as stored."""
@@ -150,6 +137,12 @@ def _text(name: str | bytes | None) -> str:
     return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
 
 
+def _shape(dataset: h5py.Dataset, name: str) -> tuple[int, ...]:
+    """Rows first; the columns of a field `name` of a compound type count, too."""
+    inner = dataset.dtype[name].shape if name in (dataset.dtype.names or ()) else ()
+    return (*(dataset.shape or ()), *inner)
+
+
 def _member(group: h5py.Group, name: str) -> Any:
     """What `name` in a group is, None where there is none; raises StorageError for a link that leads nowhere."""
     if not group.id.links.exists(name.encode()):
@@ -166,8 +159,13 @@ def _member(group: h5py.Group, name: str) -> Any:
 
 
 def _attribute(found: Any, name: str) -> Any:
+    """An attribute; a dataset of one value counts as one of its group."""
     if name not in found.attrs:
-        return None
+        dataset = _member(found, name) if isinstance(found, h5py.Group) else None
+        if not isinstance(dataset, h5py.Dataset) or dataset.shape not in {(), (1,)}:
+            return None
+        check_type(dataset.id.get_type())
+        return dataset[()]
     check_type(found.attrs.get_id(name).get_type())
     return found.attrs[name]
 

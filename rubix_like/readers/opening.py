@@ -7,11 +7,12 @@ from pathlib import Path
 
 import h5py
 
+from rubix_like.errors import ConfigError
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.gadget_binary import byte_order, open_gadget
 from rubix_like.readers.hdf5 import open_hdf5
 from rubix_like.readers.pynbody_snapshot import is_ramses, is_tipsy, open_pynbody
-from rubix_like.readers.table_files import open_fits_tables, open_npz_tables, open_parquet, open_text_table
+from rubix_like.readers.table_files import GZIP, open_fits_tables, open_npz_tables, open_parquet, open_text_table
 
 HEAD_BYTES = 4096
 
@@ -30,6 +31,7 @@ def open_container(path: Path, by_pynbody: bool = False) -> Iterator[tuple[Abstr
     if not (path.is_file() or path.is_dir()):
         raise OSError(f"galaxy.path: '{path}' is a pipe or device; expected a file")
     if by_pynbody or is_ramses(path):
+        _refuse_gadget(path)
         opened, kind = open_pynbody(path), "pynbody"
     elif path.is_dir():
         raise IsADirectoryError(f"galaxy.path: '{path}' is a directory; expected a file, or an output of RAMSES")
@@ -39,9 +41,22 @@ def open_container(path: Path, by_pynbody: bool = False) -> Iterator[tuple[Abstr
         yield container, kind
 
 
-def _open_file(path: Path) -> tuple[AbstractContextManager[AbstractContainer], str]:
+def _refuse_gadget(path: Path) -> None:
+    """pynbody takes a unit of length of its own for Gadget's binary files, which state none."""
+    if path.is_file() and byte_order(_head(path)) is not None:
+        raise ConfigError(
+            f"galaxy.reader: '{path}' is a binary snapshot of Gadget, which is read without pynbody; leave out "
+            f"galaxy.reader"
+        )
+
+
+def _head(path: Path) -> bytes:
     with path.open("rb") as file:  # PermissionError, before HDF5 hides it
-        head = file.read(HEAD_BYTES)
+        return file.read(HEAD_BYTES)
+
+
+def _open_file(path: Path) -> tuple[AbstractContextManager[AbstractContainer], str]:
+    head = _head(path)
     if h5py.is_hdf5(path):
         return open_hdf5(path), "hdf5"
     for begins, open_table in _TABLES:
@@ -61,7 +76,7 @@ def _open_file(path: Path) -> tuple[AbstractContextManager[AbstractContainer], s
 
 def _is_fits(head: bytes) -> bool:
     """A FITS file, maybe compressed by gzip."""
-    if head[:2] == b"\x1f\x8b":
+    if head[:2] == GZIP:
         try:
             head = zlib.decompressobj(16 + zlib.MAX_WBITS).decompress(head, 80)
         except zlib.error:

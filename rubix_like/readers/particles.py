@@ -1,19 +1,19 @@
 """Particles of a snapshot, slab by slab: stored numbers become named columns in our units (float64)."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from numpy import ndarray
 
+from rubix_like.readers.columns import Places, Table, row_count, stacked
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.conversion import Conversion, find_conversion
 from rubix_like.readers.epoch import Epoch
 from rubix_like.readers.field_map import REQUIRED, VECTORS, Family, FamilySettings, FieldMap, FieldSettings
 from rubix_like.validation import check_magnitudes, require
-
-Table = dict[str, Float[ndarray, "..."]]
-"""Columns by quantity, with the same number of rows."""
 
 _AGAIN = "download the file again with this field included"
 
@@ -34,6 +34,21 @@ class Snapshot:
 
         Raises ValueError where datasets of one group have different numbers of rows or a needed one is missing.
         """
+        return self._star_groups if family == "stars" else self._gas_groups
+
+    @cached_property
+    def _star_groups(self) -> dict[str, int]:
+        return self._groups("stars")
+
+    @cached_property
+    def _gas_groups(self) -> dict[str, int]:
+        return self._groups("gas")
+
+    @cached_property
+    def _places(self) -> dict[tuple[Family, str], Places]:
+        return {}  # filled by `places`
+
+    def _groups(self, family: Family) -> dict[str, int]:
         settings = self.field_map.family(family)
         if settings is None:
             return {}
@@ -45,11 +60,16 @@ class Snapshot:
         """Number of rows of stars or gas in the file, before any selection."""
         return sum(self.groups(family).values())
 
-    def places(self, family: Family, group: str) -> dict[str, tuple[FieldSettings, tuple[str, ...]]]:
+    def places(self, family: Family, group: str) -> Places:
         """By quantity: the field and the datasets it is read from, for what `group` has of it.
 
         Births are scale factors (or lookback times) in a run with expansion and times in one without.
         """
+        if (family, group) not in self._places:
+            self._places[family, group] = self._find_places(family, group)
+        return self._places[family, group]
+
+    def _find_places(self, family: Family, group: str) -> Places:
         settings = self.field_map.family(family)
         present = set(self.container.datasets(group))
         found = {name: field.find(present) for name, field in (settings.fields if settings else {}).items()}
@@ -107,21 +127,40 @@ class Snapshot:
         """How the dataset is converted."""
         return find_conversion(quantity, field, f"{group}/{dataset}", self.container, self.field_map)
 
-    def read(self, family: Family, start: int, stop: int) -> Table:
+    def read(self, family: Family, start: int, stop: int, quantities: Collection[str] | None = None) -> Table:
         """The rows `start` to `stop` of stars or gas, those left out by the field map's `keep` included as `kept` = 0.
 
-        Columns are what any of the family's groups has; a group without one of them has NaN there; `row` counts through
-        the family's groups. Raises ValueError with file, dataset and row for what is missing, of another shape,
-        unreadable or infinite.
+        Columns are what any of the family's groups has, of `quantities` where these are given; a group without one of
+        them has NaN there; `row` counts through the family's groups. Only datasets that are needed are read. Raises
+        ValueError with file, dataset and row for what is missing, of another shape, unreadable or infinite.
         """
-        parts, first = [], 0
+        parts = [
+            self._read_group(family, group, begin, end, quantities)
+            | {"row": np.arange(first + begin, first + end, dtype=np.float64)}
+            for group, first, begin, end in self.stretches(family, start, stop)
+        ]
+        return self._completed(family, stacked(parts) if parts else {"row": np.zeros(0)}, quantities)
+
+    def stretches(self, family: Family, start: int, stop: int) -> list[tuple[str, int, int, int]]:
+        """(group, its first row in the family, first and last row within the group) of these rows, none empty."""
+        found, first = [], 0
         for group, n_rows in self.groups(family).items():
             begin, end = max(start - first, 0), min(stop - first, n_rows)
             if begin < end:
-                parts.append(self._read_group(family, group, begin, end))
+                found.append((group, first, begin, end))
             first += n_rows
-        table = stacked(parts)
-        return table | {"row": start + np.arange(len(table.get("mass", ())), dtype=np.float64)}
+        return found
+
+    def available(self, family: Family) -> tuple[str, ...]:
+        """The quantities that any group of the family has."""
+        return tuple(dict.fromkeys(name for group in self.groups(family) for name in self.quantities(family, group)))
+
+    def _completed(self, family: Family, table: Table, quantities: Collection[str] | None) -> Table:
+        """The table with NaN for what only other groups of the family have."""
+        known = self.available(family)
+        lacking = [name for name in known if name not in table and (quantities is None or name in quantities)]
+        count = row_count(table)
+        return table | {name: np.full((count, 3) if name in VECTORS else (count,), np.nan) for name in lacking}
 
     def _rows(self, settings: FamilySettings, group: str) -> int:
         """Rows of the group; all the datasets that are read must have as many."""
@@ -137,16 +176,19 @@ class Snapshot:
         shape = next(iter(counts.values()), ())
         return shape[0] if shape else 0
 
-    def _read_group(self, family: Family, group: str, start: int, stop: int) -> Table:
-        places = self.places(family, group)
+    def _read_group(
+        self, family: Family, group: str, start: int, stop: int, quantities: Collection[str] | None
+    ) -> Table:
         self._check_required(family, group)
         table = {
             quantity: self.column(quantity, field, group, datasets, start, stop)
-            for quantity, (field, datasets) in places.items()
+            for quantity, (field, datasets) in self.places(family, group).items()
+            if quantities is None or quantity in quantities
         }
-        if "mass" not in table:
+        if "mass" not in table and (quantities is None or "mass" in quantities):
             table["mass"] = np.full(stop - start, self.table_mass(family, group))
-        table["kept"] = self.kept(family, group, start, stop).astype(np.float64)
+        if quantities is None or "kept" in quantities:
+            table["kept"] = self.kept(family, group, start, stop).astype(np.float64)
         return table
 
     def kept(self, family: Family, group: str, start: int, stop: int) -> Bool[ndarray, " particle"]:
@@ -256,16 +298,3 @@ class Snapshot:
             return 0.0
         conversion = find_conversion("mass", field, f"{group}/{field.dataset[0]}", self.container, self.field_map)
         return float(masses[index]) * conversion.factor(self.epoch)
-
-
-def stacked(parts: list[Table]) -> Table:
-    """Tables one below the other; a column that one of them lacks is NaN there."""
-    if len(parts) == 1:
-        return parts[0]
-    columns = {name: values for part in parts for name, values in part.items()}
-    return {
-        name: np.concatenate(
-            [part.get(name, np.full((len(part["mass"]), *values.shape[1:]), np.nan)) for part in parts]
-        )
-        for name, values in columns.items()
-    }

@@ -43,6 +43,8 @@ DERIVED: dict[str, tuple[tuple[str, ...], ...]] = {
 
 FAMILIES = {"stars": "star", "gas": "gas", "dark_matter": "dm"}
 
+_NO_PARAMETERS = "No readable param file"
+
 _TIPSY_BYTES = 32
 _BYTES_PER_PARTICLE = (48, 36, 44)
 """Of gas, dark matter and stars in tipsy files with single-precision positions."""
@@ -116,7 +118,7 @@ class PynbodyContainer(AbstractContainer):
 def open_pynbody(path: Path) -> Iterator[PynbodyContainer]:
     """Open a snapshot with pynbody; raises ConfigError where it is not installed, OSError where it cannot read it."""
     try:
-        import pynbody  # noqa: PLC0415  (an extra)
+        import pynbody  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  (an extra)
     except ImportError as error:
         raise ConfigError(
             f"galaxy.path: '{path}' is read through pynbody, which is not installed: pip install 'rubix-like[pynbody]'"
@@ -126,9 +128,10 @@ def open_pynbody(path: Path) -> Iterator[PynbodyContainer]:
             snapshot = pynbody.load(str(path))
             container = PynbodyContainer(str(path), snapshot, _header(snapshot))
         except Exception as error:
+            is_param = _NO_PARAMETERS in str(error)
+            remedy = "put the run's .param file beside it" if is_param else "check the file with pynbody itself"
             raise OSError(
-                f"galaxy.path: '{path}' cannot be read by pynbody ({type(error).__name__}: {error}); tipsy files need "
-                f"the run's .param file in their folder or the one above"
+                f"galaxy.path: '{path}' cannot be read by pynbody ({type(error).__name__}: {error}); {remedy}"
             ) from error
     yield container
 
@@ -186,5 +189,5 @@ def _warnings_that_matter() -> Iterator[None]:
     """pynbody takes units of its own where the run's parameters are missing, with no more than a warning: refused."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        warnings.filterwarnings("error", message="No readable param file")
+        warnings.filterwarnings("error", message=_NO_PARAMETERS)
         yield

@@ -1,11 +1,12 @@
 """Tables of particles in FITS, ECSV, CSV, Parquet and npz: a table of the file is a group, its columns the datasets."""
 
+import gzip
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from astropy.io import fits
@@ -16,6 +17,9 @@ from rubix_like.errors import ConfigError
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.table_columns import AbstractColumns, ArrayColumns, yaml_units
 from rubix_like.readers.table_zip import open_npz
+
+GZIP = b"\x1f\x8b"
+"""First bytes of a file compressed by gzip."""
 
 _ONLY = "table"
 """Name of the table in files that hold one."""
@@ -76,17 +80,18 @@ class TableContainer(AbstractContainer):
 
 @dataclass(frozen=True)
 class FitsColumns(AbstractColumns):
-    """A binary or ASCII table of a FITS file."""
+    """A binary or ASCII table of a FITS file, with the units (TUNIT) by column."""
 
     hdu: Any
+    units: dict[str, str | None]
 
     def names(self) -> tuple[str, ...]:
         """TTYPE of the columns."""
-        return tuple(self.hdu.columns.names)
+        return tuple(self.units)
 
     def unit(self, name: str) -> str | None:
         """TUNIT, None without."""
-        return self.hdu.columns[name].unit or None
+        return self.units[name]
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of the column."""
@@ -134,16 +139,22 @@ class ParquetColumns(AbstractColumns):
 @contextmanager
 def open_fits_tables(path: Path) -> Iterator[TableContainer]:
     """Open the tables of a FITS file; raises OSError where it is damaged, ValueError where it has none."""
-    with _opening(path, "a FITS file"):
-        file = fits.open(path, memmap=True)
-    with file:
+    with path.open("rb") as raw, ExitStack() as stack:
+        packed = raw.read(2) == GZIP
+        raw.seek(0)
         with _opening(path, "a FITS file"):
+            stream = stack.enter_context(gzip.open(raw)) if packed else raw
+            file = stack.enter_context(fits.open(cast(Any, stream), memmap=not packed))
             hdus = [hdu for hdu in file if isinstance(hdu, fits.BinTableHDU | fits.TableHDU)]
-            header = {key: value for hdu in (file[0], *hdus) for key, value in hdu.header.items()}
-            tables = {hdu.name or f"HDU{file.index_of(hdu)}": FitsColumns(hdu) for hdu in hdus}
+            header = {key: value for hdu in (cast(Any, file[0]), *hdus) for key, value in hdu.header.items()}
+            tables = {hdu.name or f"HDU{file.index_of(hdu)}": _fits_columns(hdu) for hdu in hdus}
         if not tables:
             raise ValueError(f"{path}: expected tables of particles, got a FITS file without any table")
         yield TableContainer(str(path), dict(tables), header)
+
+
+def _fits_columns(hdu: Any) -> FitsColumns:
+    return FitsColumns(hdu, {str(column.name): column.unit or None for column in hdu.columns})
 
 
 @contextmanager

@@ -74,6 +74,7 @@ _META = {
     "h": ("HubbleParam", "HUBBLE", "h"),
     "omega_m": ("Omega0", "OMEGA0", "Om0", "OM0"),
     "omega_l": ("OmegaLambda", "OMEGA_L", "OMEGAL"),
+    "box_size": ("BoxSize", "BOXSIZE"),
 }
 """Entries of the file's meta data that make up an epoch, if redshift, h and Omega_m are all there."""
 
@@ -88,12 +89,8 @@ def table_field_map(container: AbstractContainer, kind: str, stars: TableSetting
         raise ConfigError(f"galaxy.reader: expected '{container.name}' to hold tables, got a file of kind {kind}")
     star_table = _find_table(container, stars.table, STAR_TABLES, "columns")
     gas_table = _find_table(container, gas.table, GAS_TABLES, "gas") if _has_gas(container, gas) else None
-    header = HeaderSettings(
-        scale_factor="/scale_factor",
-        box_size=("/BoxSize", "/BOXSIZE"),
-        flat=True,
-        **{name: tuple(f"/{entry}" for entry in entries) for name, entries in _META.items()},
-    )
+    places = {name: tuple(f"/{entry}" for entry in entries) for name, entries in _META.items()}
+    header = HeaderSettings.model_validate({"scale_factor": "/scale_factor", "flat": True} | places)
     needed = (header.redshift, header.h, header.omega_m)
     known = [any(as_number(container.attribute("", p[1:])) is not None for p in places) for places in needed]
     return FieldMap(

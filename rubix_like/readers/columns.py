@@ -1,0 +1,29 @@
+"""Tables of named columns."""
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.readers.field_map import FieldSettings
+
+Places = dict[str, tuple[FieldSettings, tuple[str, ...]]]
+"""By quantity: the field, and the datasets that it is read from."""
+
+Table = dict[str, Float[ndarray, "..."]]
+"""Columns by quantity, with the same number of rows."""
+
+
+def row_count(table: Table) -> int:
+    """Number of rows of a table."""
+    return len(next(iter(table.values()), ()))
+
+
+def stacked(parts: list[Table]) -> Table:
+    """Tables one below the other; a column that one of them lacks is NaN there."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = {name: values for part in parts for name, values in part.items()}
+    return {
+        name: np.concatenate([part.get(name, np.full((row_count(part), *values.shape[1:]), np.nan)) for part in parts])
+        for name, values in columns.items()
+    }

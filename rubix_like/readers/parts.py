@@ -1,0 +1,132 @@
+"""Galaxies that are read part by part, from a file or from memory, checked and completed as whole ones are."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+
+from rubix_like.config import RunConfig
+from rubix_like.errors import ConfigError
+from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas, Stars
+from rubix_like.readers.birth_mass import birth_mass_origin, fill_initial_mass, without_birth_mass
+from rubix_like.ssp.library import SSPLibrary
+from rubix_like.validation import validate_gas, validate_stars
+
+
+@runtime_checkable
+class GalaxyParts(Protocol):
+    """A galaxy of which any range of stars or gas particles can be read; parts put together are the whole."""
+
+    @property
+    def info(self) -> GalaxyInfo:
+        """What is known of the whole galaxy."""
+        ...
+
+    @property
+    def n_stars(self) -> int:
+        """Number of stars."""
+        ...
+
+    @property
+    def n_gas(self) -> int:
+        """Number of gas particles."""
+        ...
+
+    def read_stars(self, start: int, stop: int) -> Stars:
+        """The stars `start` to `stop` (exclusive)."""
+        ...
+
+    def read_gas(self, start: int, stop: int) -> Gas | None:
+        """The gas particles `start` to `stop` (exclusive); None where the galaxy has none."""
+        ...
+
+
+@runtime_checkable
+class SlabReader(Protocol):
+    """A reader that can leave the particles in the file and tells how far it is."""
+
+    open_galaxy: Callable[..., AbstractContextManager[GalaxyParts]]
+    load: Callable[..., tuple[Galaxy, GalaxyInfo]]
+
+
+@dataclass(frozen=True)
+class GalaxyInMemory:
+    """The parts of a galaxy that is held as a whole."""
+
+    galaxy: Galaxy
+    info: GalaxyInfo
+
+    @property
+    def n_stars(self) -> int:
+        """Number of stars."""
+        return len(self.galaxy.stars.initial_mass)
+
+    @property
+    def n_gas(self) -> int:
+        """Number of gas particles."""
+        return 0 if self.galaxy.gas is None else len(self.galaxy.gas.mass)
+
+    def read_stars(self, start: int, stop: int) -> Stars:
+        """The stars `start` to `stop` (exclusive)."""
+        return _part(self.galaxy.stars, start, stop)
+
+    def read_gas(self, start: int, stop: int) -> Gas | None:
+        """The gas particles `start` to `stop` (exclusive); None where the galaxy has none."""
+        return None if self.galaxy.gas is None else _part(self.galaxy.gas, start, stop)
+
+
+@dataclass(frozen=True)
+class CheckedParts:
+    """Parts from a file, each validated and its birth masses completed by the surviving fractions of `library`."""
+
+    parts: GalaxyParts
+    library: SSPLibrary | None
+    info: GalaxyInfo
+
+    @staticmethod
+    def from_parts(parts: GalaxyParts, library: SSPLibrary | None) -> "CheckedParts":
+        """`library`: None where the file has all birth masses."""
+        if library is None:
+            return CheckedParts(parts, None, parts.info)
+        origin = birth_mass_origin(library)
+        notes = (*parts.info.notes, f"the file has no birth masses: {origin}")
+        return CheckedParts(parts, library, replace(parts.info, initial_mass=origin, notes=notes))
+
+    @property
+    def n_stars(self) -> int:
+        """Number of stars."""
+        return self.parts.n_stars
+
+    @property
+    def n_gas(self) -> int:
+        """Number of gas particles."""
+        return self.parts.n_gas
+
+    def read_stars(self, start: int, stop: int) -> Stars:
+        """The stars `start` to `stop` (exclusive)."""
+        galaxy, lacking = without_birth_mass(Galaxy(stars=self.parts.read_stars(start, stop)))
+        galaxy = Galaxy(stars=validate_stars(galaxy.stars, self.info.universe_age))
+        if self.library is not None and lacking.any():
+            galaxy, _ = fill_initial_mass(galaxy, self.info, lacking, self.library)
+        return galaxy.stars
+
+    def read_gas(self, start: int, stop: int) -> Gas | None:
+        """The gas particles `start` to `stop` (exclusive); None where the galaxy has none."""
+        gas = self.parts.read_gas(start, stop)
+        return None if gas is None else validate_gas(gas)
+
+
+def check_smoothing_of_parts(run: RunConfig) -> None:
+    """Raise ConfigError where smoothing lengths of the stars depend on all of them."""
+    choice = getattr(run.galaxy, "smoothing_length", "auto")
+    if choice == "neighbours" or (choice == "auto" and run.engine.deposit == "smoothed"):
+        raise ConfigError(
+            f"galaxy.smoothing_length: expected 'file' for a galaxy that is read part by part, got '{choice}': "
+            f"distances to neighbours need all stars at once"
+        )
+
+
+def _part(particles: Any, start: int, stop: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf[start:stop], particles)
