@@ -77,6 +77,13 @@ def test_an_unlabelled_file_is_not_guessed(tmp_path, name):
     named(path, name)
 
 
+def test_a_group_catalogue_alone(tmp_path):
+    with h5py.File(tmp_path / "groups.hdf5", "w") as file:
+        file["Subhalo/SubhaloLenType"] = np.ones((3, 6), dtype=np.int32)
+    with open_hdf5(tmp_path / "groups.hdf5") as container, pytest.raises(ConfigError, match=r"as galaxy\.catalogue"):
+        recognise(container)
+
+
 def test_two_kinds_that_fit(tmp_path):
     """The message names both, and naming one of them is enough."""
 

@@ -75,7 +75,7 @@ def load(config: ConfigSource, report: Report = silent) -> tuple[Galaxy, GalaxyI
 
 
 @contextmanager
-def open_galaxy(config: ConfigSource, report: Report = silent) -> Iterator[GalaxyParts]:
+def open_galaxy(config: ConfigSource, report: Report | None = None) -> Iterator[GalaxyParts]:
     """The galaxy of a run, to be read part by part: the parts, put together, are what `load` gives.
 
     With `n_stars`, `read_stars(start, stop)`, `n_gas`, `read_gas(start, stop)` and `info`. Of a file only what is asked
@@ -89,7 +89,7 @@ def open_galaxy(config: ConfigSource, report: Report = silent) -> Iterator[Galax
         yield GalaxyInMemory(*load(run))
         return
     check_smoothing_of_parts(run)
-    with reader.open_galaxy(report) as parts:
+    with reader.open_galaxy(report or silent) as parts:
         lacking = parts.info.initial_mass == "missing"
         yield CheckedParts.from_parts(parts, load_ssp(run) if lacking else None)
 

@@ -30,10 +30,7 @@ class Snapshot:
     epoch: Epoch
 
     def groups(self, family: Family) -> dict[str, int]:
-        """The groups that hold stars or gas, with their numbers of rows; empty ones are left out.
-
-        Raises ValueError where datasets of one group have different numbers of rows or a needed one is missing.
-        """
+        """The groups with stars or gas and their numbers of rows; ValueError where these differ within a group."""
         return self._star_groups if family == "stars" else self._gas_groups
 
     @cached_property
@@ -61,10 +58,7 @@ class Snapshot:
         return sum(self.groups(family).values())
 
     def places(self, family: Family, group: str) -> Places:
-        """By quantity: the field and the datasets it is read from, for what `group` has of it.
-
-        Births are scale factors (or lookback times) in a run with expansion and times in one without.
-        """
+        """By quantity of `group` the field and its datasets; births are times only in a run without expansion."""
         if (family, group) not in self._places:
             self._places[family, group] = self._find_places(family, group)
         return self._places[family, group]

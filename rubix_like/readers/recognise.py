@@ -6,6 +6,9 @@ from rubix_like.errors import ConfigError
 from rubix_like.readers.container import AbstractContainer, as_text
 from rubix_like.readers.field_map import FieldMap, RecogniseSettings, field_map_names, load_field_map
 
+CATALOGUES = ("Subhalo/SubhaloLenType", "Group/GroupLenType")
+"""What tells a group catalogue, which lies beside a snapshot."""
+
 
 def recognise(container: AbstractContainer, kind: str = "hdf5") -> FieldMap:
     """The one field map for this `kind` of file that fits; raises ConfigError where none or several do."""
@@ -17,6 +20,11 @@ def recognise(container: AbstractContainer, kind: str = "hdf5") -> FieldMap:
         raise ConfigError(
             f"galaxy.path: '{container.name}' fits {len(best)} kinds of simulation: {' and '.join(names)}; "
             f"name one, e.g. galaxy: {{reader: {names[0]}}}"
+        )
+    if any(_is_there(place, container) for place in CATALOGUES):
+        raise ConfigError(
+            f"galaxy.path: '{container.name}' is a group catalogue: it has no particles; give the snapshot as "
+            f"galaxy.path and this file as galaxy.catalogue, with galaxy.subhalo or galaxy.halo"
         )
     raise ConfigError(
         f"galaxy.path: '{container.name}' is not recognised ({container.contents()}); name its simulation "
