@@ -263,8 +263,8 @@ def _named(recipe, path, i):
     return {
         "name": f"{path.name} {i} {what}",
         "source": str(path),
-        "auto": i % 8 == 0,
-        "command": i % 12 == 0 and recipe["expect"] == "refused",
+        "auto": i % 20 == 3,
+        "command": i % 20 == 1 and recipe["expect"] == "refused",
     } | recipe
 
 
