@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, WithJsonSchema, field_validator
 
 from rubix_like.config.quantities import as_tuple
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.readers.field_map import check_unit
+from rubix_like.readers.unit_names import check_unit
 
 Columns = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
 
