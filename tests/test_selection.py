@@ -183,7 +183,7 @@ def test_faults_of_catalogues(tmp_path, snapshot, catalogue):
     bare = write(tmp_path / "bare.hdf5", {"Group": {"GroupLenType": by_type(GROUP_LENGTHS)}}, {})
     fails("Subhalo/SubhaloLenType is missing", catalogue=bare, subhalo=0)
     longer = write(tmp_path / "longer.hdf5", {"Group": {"GroupLenType": by_type([[1, 999]])}}, {})
-    fails("halo 0 ends at row 999 of PartType4, which has 183", catalogue=longer, halo=0)
+    fails("halo 0 begins at row 0 and ends at row 999 of PartType4, which has 183", catalogue=longer, halo=0)
     with pytest.raises(FileNotFoundError, match=r"galaxy.catalogue: no file '.*gone.hdf5'"):
         selected(snapshot, catalogue=tmp_path / "gone.hdf5", subhalo=0)
     with pytest.raises(ValidationError, match="expected 'halo' or 'subhalo' beside it"):

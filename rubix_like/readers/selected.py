@@ -11,8 +11,9 @@ from numpy import ndarray
 from rubix_like.progress import Report, silent
 from rubix_like.readers.carried_numbers import with_numbers
 from rubix_like.readers.catalogue import Entry
+from rubix_like.readers.columns import Table
 from rubix_like.readers.field_map import FAMILIES, VECTORS, Family
-from rubix_like.readers.particles import Snapshot, Table
+from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.region import AbstractRegion, Vector, find_regions
 from rubix_like.readers.rows import Rows, chained, filtered, run
 from rubix_like.readers.selection import AbstractSelection, place_in_kpc
