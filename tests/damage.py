@@ -1,6 +1,7 @@
 """Snapshots in three layouts, and recipes of damage to them: plain data that say what is done to a copy of a file."""
 
 import shutil
+import struct
 from pathlib import Path
 
 import h5py
@@ -64,6 +65,20 @@ def write_eagle(path):
                 made = file.create_dataset(f"{group}/{name}", data=values, chunks=chunks, **packing)
                 a, h = powers.get(name, (0, -1 if "Mass" in name else 0))
                 made.attrs.update({"aexp-scale-exponent": float(a), "h-scale-exponent": float(h)})
+    return path
+
+
+def write_gadget(path):
+    """Gadget's binary format 1: gas, and stars of the disk, in four records after the header."""
+    rng = np.random.default_rng(7)
+    n = N_GAS + N_STARS
+    counts = (N_GAS, 0, N_STARS, 0, 0, 0)
+    head = struct.pack("<6I6d2d2i6I2i4d", *counts, *[0.0] * 6, 0.0, 0.0, 0, 0, *counts, 0, 1, 0.0, 0.0, 0.0, 1.0)
+    positions, velocities = rng.normal(size=(n, 3)) * 5, rng.normal(size=(n, 3)) * 80
+    masses, energy = rng.uniform(1e-5, 2e-5, n), rng.uniform(100, 1e5, N_GAS)
+    numbers = [values.astype("<f4").tobytes() for values in (positions, velocities, masses, energy)]
+    records = [head.ljust(256, b"\0"), *numbers[:2], np.arange(n, dtype="<u4").tobytes(), *numbers[2:]]
+    path.write_bytes(b"".join(struct.pack("<I", len(data)) + data + struct.pack("<I", len(data)) for data in records))
     return path
 
 
@@ -216,13 +231,40 @@ def recipes(path, snapshot, n_flips, n_raw, n_edits, seed):
     return [_named(recipe, path, i) for i, recipe in enumerate(made)]
 
 
+def gadget_recipes(path, n_flips, n_raw, seed):
+    """Recipes for a binary snapshot of format 1: flips in markers, counts, the rest of the header, and in raw data."""
+    rng = np.random.default_rng(seed)
+    content = path.read_bytes()
+    records, position = [], 0
+    while position < len(content):
+        length = struct.unpack_from("<I", content, position)[0]
+        records.append((position + 4, length))
+        position += length + 8
+    markers = [start + i for first, length in records for start in (first - 4, first + length) for i in range(4)]
+    counts = struct.unpack_from("<6I", content, 4)
+    pools = [(markers, "refused"), (range(4, 28), "refused"), (range(28, 260), "anything")]
+    made = []
+    for i in range(n_flips):
+        pool, expect = pools[i % 3]
+        made.append({"expect": expect, "flips": [[int(rng.choice(pool)), int(rng.integers(1, 256))]]})
+    for i in range(n_raw):
+        first = records[1 + i % 2][0] + 12 * counts[0]  # positions or velocities behind those of the gas
+        byte = int(rng.integers(12 * sum(counts[2:])))
+        flips = [[first + 12 * counts[1] + byte, int(rng.integers(1, 256))]]
+        made.append({"expect": "one row", "family": "stars", "row": byte // 12, "flips": flips})
+    lengths = [0, 1, 4, 100, 260, 264, 268, 2000, len(content) // 2, len(content) - 5, len(content) - 1]
+    made += [{"expect": "refused", "length": length} for length in lengths[:: 1 if n_flips > 20 else 3]]
+    made.append({"expect": "anything", "zero_from": len(content) // 2})
+    return [_named(recipe, path, i) for i, recipe in enumerate(made)]
+
+
 def _named(recipe, path, i):
     what = {key: value for key, value in recipe.items() if key != "expect"}
     return {
         "name": f"{path.name} {i} {what}",
         "source": str(path),
-        "auto": i % 8 == 0,
-        "command": i % 6 == 0 and recipe["expect"] == "refused",
+        "auto": i % 20 == 3,
+        "command": i % 20 == 1 and recipe["expect"] == "refused",
     } | recipe
 
 

@@ -21,7 +21,7 @@ from rubix_like.readers.field_map import FAMILIES
 from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.resources import resource as packaged
 
-SECONDS = 20
+SECONDS = 60
 """A recipe that takes longer is a hang."""
 
 MORE_MEMORY = 1 << 30

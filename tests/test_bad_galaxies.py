@@ -1,6 +1,7 @@
 """What users may hand over by mistake: every file ends in one sentence with file, place, expectation and remedy."""
 
 import os
+import struct
 
 import h5py
 import numpy as np
@@ -139,6 +140,54 @@ def test_chunks_that_were_never_written(path):
         del file["PartType4/Masses"]
         file.create_dataset("PartType4/Masses", (N_STARS,), "f4")
     refused(path, r"its shape \(150,\) takes 600 bytes, but 0 are stored; the file is damaged or incomplete")
+
+
+INDEX = {
+    "left-out filter": (4, 1, r"its chunk at \(50, 0\) cannot be of"),
+    "bytes": (3, 0x7F, "it claims bytes .* of a file of|cannot be of"),
+    "place": (8, 1, "the index of its chunks does not cover its shape|bad coordinate offset"),
+    "place within a number": (30, 24, "Coordinates cannot be read .*chunk address isn't defined|bad coordinate offset"),
+    "address": (36, 0x40, "it claims bytes .* of a file of"),
+}
+"""Byte of the entry in the index of chunks, the bits that are flipped, and the message."""
+
+
+@pytest.mark.parametrize("case", INDEX)
+def test_damaged_index_of_chunks(path, case):
+    """HDF5 gives zeros, or bytes that are no numbers, for most of them."""
+    offset, mask, pattern = INDEX[case]
+    place = f"{STARS}/Coordinates"
+    replace(path, place, stored(path, place), chunks=(50, 3), compression="gzip", shuffle=True)
+    with h5py.File(path) as file:
+        chunk = file[place].id.get_chunk_info(1)
+    entry = struct.pack("<IIQQQQ", chunk.size, 0, 50, 0, 0, chunk.byte_offset)
+    content = bytearray(path.read_bytes())
+    assert content.count(entry) == 1
+    content[content.index(entry) + offset] ^= mask
+    path.write_bytes(content)
+    refused(path, pattern)
+
+
+def test_datasets_that_share_their_bytes(path):
+    """The address of one contiguous dataset becomes that of another."""
+    with h5py.File(path) as file:
+        one, two = (file[f"{STARS}/{name}"].id.get_offset() for name in ("Masses", "GFM_Metallicity"))
+    content = path.read_bytes()
+    assert content.count(struct.pack("<Q", one)) == 1
+    path.write_bytes(content.replace(struct.pack("<Q", one), struct.pack("<Q", two)))
+    refused(path, "claims the same bytes of the file as /PartType4/")
+
+
+def test_numbers_of_no_known_format(path):
+    """One bit of the exponent's bias in the type of the masses."""
+    replace(path, f"{STARS}/Masses", stored(path, f"{STARS}/Masses").astype("f8"))
+    bias = struct.pack("<I", 1023)
+    with h5py.File(path) as file:
+        start = h5py.h5o.get_info(file[f"{STARS}/Masses"].id).addr
+    content = bytearray(path.read_bytes())
+    content[content.index(bias, start)] ^= 2
+    path.write_bytes(content)
+    refused(path, "PartType4/Masses cannot be read: its numbers are in no format of IEEE 754")
 
 
 def test_unknown_compression(path):

@@ -225,7 +225,7 @@ def write_truncated(path):
         (lambda path: path.write_bytes(b""), ["galaxy.path", "not an HDF5 file"]),
         (lambda path: path.mkdir(), ["galaxy.path", "directory"]),
         (write_truncated, ["galaxy.path", "cannot be read", "is the download complete"]),
-        (lambda path: write_cutout(path, star_columns(), {}), ["cutout.hdf5", "Header has no attribute Time"]),
+        (lambda path: write_cutout(path, star_columns(), {}), ["cutout.hdf5", "datasets or attributes are others"]),
     ],
 )
 def test_galaxy_files_that_cannot_be_read(command, tmp_path, make, fragments):
@@ -561,7 +561,7 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
         ("instruments", ["name", *resource_names("instruments")]),
         ("ssp", ["popstar", "bc03-miles", "bc03-lr", "fsps"]),
         ("stages", ["orient", "point", "stars", "psf", "dust", "degrade_lsf", "aperture", "noise"]),
-        ("readers", ["synthetic", "auto", *resource_names("simulations")]),
+        ("readers", ["synthetic", "auto", "table", *resource_names("simulations")]),
         ("pipelines", ["stellar"]),
         ("configs", ["manga_tng", "muse_tng", "quickstart"]),
     ],

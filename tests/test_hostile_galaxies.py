@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from conftest import REPOSITORY
-from damage import recipes, write_eagle, write_illustris
+from damage import gadget_recipes, recipes, write_eagle, write_gadget, write_illustris
 
 from rubix_like.readers.snapshot import SnapshotReader
 
+GADGET = "SimSpin_example_Gadget"
 REAL = ("EAGLE_snap28_G92_9_full7524.hdf5", "gizmo_isolated_C16.hdf5", "SimSpin_example_IllustrisTNG.hdf5")
 
 
@@ -53,12 +54,12 @@ def fault(recipe, came):
 
 
 def _fault_of_message(came):
-    if "damaged.hdf5" not in came["message"] or "\n" in came["message"]:
+    if "damaged" not in came["message"].split("; the file is")[0] or "\n" in came["message"] or "\n" in came["message"]:
         return f"the message does not name the file in one line: {came['message']}"
     if "command" not in came:
         return ""
     *progress, last = came["command"]["text"].splitlines()
-    good = last.startswith("rubix-like: ") and "damaged.hdf5" in last and progress == ["loading the galaxy ..."]
+    good = last.startswith("rubix-like: ") and "damaged" in last and progress == ["loading the galaxy ..."]
     return "" if came["command"]["code"] == 2 and good else f"the command line ended with {came['command']}"
 
 
@@ -80,16 +81,23 @@ def written(tmp_path):
     return [write_illustris(tmp_path / "illustris.hdf5"), write_eagle(tmp_path / "eagle.hdf5")]
 
 
-def test_a_few_damaged_files(written, tmp_path):
-    jobs = [job for seed, path in enumerate(written) for job in jobs_for(path, seed, 8, 4, 5)]
+@pytest.fixture
+def binary(tmp_path):
+    return write_gadget(tmp_path / "binary")
+
+
+def test_a_few_damaged_files(written, binary, tmp_path):
+    jobs = [job for seed, path in enumerate(written) for job in jobs_for(path, seed, 4, 2, 5)]
+    jobs += gadget_recipes(binary, 6, 3, 3)
     assert len(jobs) >= 40
     counts = check(jobs, tmp_path)
     assert counts["refused"] > 20
 
 
 @pytest.mark.slow
-def test_many_damaged_files(written, tmp_path):
-    jobs = [job for seed, path in enumerate(written) for job in jobs_for(path, 10 + seed, 72, 20, 20)]
+def test_many_damaged_files(written, binary, tmp_path):
+    jobs = [job for seed, path in enumerate(written) for job in jobs_for(path, 10 + seed, 48, 14, 20)]
+    jobs += gadget_recipes(binary, 30, 10, 13)
     assert len(jobs) >= 200
     counts = check(jobs, tmp_path)
     assert counts["refused"] > 100
@@ -97,8 +105,9 @@ def test_many_damaged_files(written, tmp_path):
 
 @pytest.mark.slow
 def test_many_damaged_real_files(real_data, tmp_path):
-    paths = [real_data / "galaxies" / name for name in REAL]
-    jobs = [job for seed, path in enumerate(paths) for job in jobs_for(path, 20 + seed, 40, 12, 20)]
-    assert len(jobs) >= 200
+    folder = real_data / "galaxies"
+    jobs = [job for seed, name in enumerate(REAL) for job in jobs_for(folder / name, 20 + seed, 40, 12, 20)]
+    jobs += gadget_recipes(folder / GADGET, 30, 10, 23)
+    assert len(jobs) >= 250
     counts = check(jobs, tmp_path)
-    assert counts["refused"] > 100
+    assert counts["refused"] > 120

@@ -226,14 +226,21 @@ def test_a_damaged_dataset_is_one_row_and_the_others_go_on(desk):
     assert max(map(len, inspection_text(inspection).splitlines())) <= 120
 
 
-def test_datasets_of_other_lengths_and_shapes(desk):
+def test_a_dataset_of_another_shape(desk):
     groups = tiny_groups()
-    groups["PartType4"]["Masses"] = np.ones(3)
     groups["PartType4"]["Velocities"] = np.ones((4, 2))
-    stars, inspection = fields_of(write(desk / "odd.hdf5", groups))
-    assert any("expected as many rows in every dataset, got" in text for text in inspection.problems)
+    stars, _ = fields_of(write(desk / "odd.hdf5", groups))
     assert "expected shape (N, 3), got (4, 2)" in stars["velocity"].problems[0]
     assert stars["position"].largest == pytest.approx(5500, rel=1e-6)
+
+
+def test_datasets_of_other_lengths(desk, capsys):
+    groups = tiny_groups()
+    groups["PartType4"]["Masses"] = np.ones(3)
+    code, text, _ = inspect(capsys, write(desk / "odd.hdf5", groups), "--reader", "illustris")
+    assert code == 2
+    assert "expected as many rows in every dataset, got Coordinates 4, Velocities 4, Masses 3" in " ".join(text.split())
+    assert "    Masses  (3) float64" in text.splitlines()
 
 
 def test_births_after_the_snapshot(desk):
@@ -406,6 +413,39 @@ def test_keys_that_are_set_are_in_the_section_to_run(desk, capsys):
         "center": [1, 2, 3],
         "ages": {"history": "burst"},
     }
+
+
+def test_a_selection_is_counted(desk, capsys):
+    write(desk / "tiny.hdf5", tiny_groups())
+    arguments = ["tiny.hdf5", "--reader", "illustris", "--set", "galaxy.sphere.center=[0, 1, 2]"]
+    code, text, errors = inspect(capsys, *arguments, "galaxy.sphere.radius=6000 kpc")
+    assert (code, errors) == (0, "")
+    assert "Selected: 2 of 4 stars and 2 of 2 gas" in text.splitlines()
+    section = yaml.safe_load(text[text.rindex("galaxy:") :])["galaxy"]
+    assert section["sphere"] == {"center": [0, 1, 2], "radius": "6000 kpc"}
+    code, text, _ = inspect(capsys, *arguments, "galaxy.sphere.radius=8000 kpc", "galaxy.sphere.center=[500, 500, 500]")
+    assert code == 2
+    assert "none of the 3 stars" in " ".join(text.split())
+
+
+def test_files_of_one_snapshot(desk, capsys):
+    whole, parts = tiny_groups(), ({}, {})
+    for group, table in whole.items():
+        for part, rows in zip(parts, (slice(0, 1), slice(1, None)), strict=True):
+            part[group] = {name: values[rows] for name, values in table.items()}
+    counts = {"NumFilesPerSnapshot": 2, "NumPart_Total": [2, 5, 0, 0, 7, 0]}
+    for number, part in enumerate(parts):
+        here = [len(part["PartType0"]["Masses"]), 0, 0, 0, len(part["PartType4"]["Masses"]), 0]
+        write(desk / f"snap.{number}.hdf5", part, HEADER | counts | {"NumPart_ThisFile": here})
+    code, text, errors = inspect(capsys, "snap.0.hdf5", "snap.1.hdf5", "--reader", "illustris")
+    assert (code, errors) == (0, "")
+    lines = text.splitlines()
+    expected = TINY.splitlines()
+    for start in ("  mass  ", "  position  ", "  velocity  ", "  density  "):
+        assert [line for line in lines if line.startswith(start)] == [x for x in expected if x.startswith(start)]
+    assert "PartType4 has 4 rows in all files together, but the Header tells of 7" in text
+    assert "NumPart_ThisFile" not in text
+    assert yaml.safe_load(text[text.rindex("galaxy:") :])["galaxy"]["path"] == ["snap.0.hdf5", "snap.1.hdf5"]
 
 
 def in_slabs(values, kept, size):

@@ -27,7 +27,7 @@ def load_config(
         return source
     sections, place = _read(source)
     for key, value in (overrides or {}).items():
-        sections = _overridden(sections, key, value)
+        sections = overridden(sections, key, value)
     try:
         return RunConfig.model_validate(sections)
     except ValidationError as error:
@@ -45,7 +45,7 @@ def _read(source: str | Path | Mapping[str, Any] | RunConfig) -> tuple[dict[str,
     return read_section(path), str(path)
 
 
-def _overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, Any]:
+def overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, Any]:
     """A copy of `sections` in which the dotted `key` holds `value`; only the sections on the way are copied."""
     *parents, last = key.split(".")
     if not all((*parents, last)):

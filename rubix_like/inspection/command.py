@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from rubix_like.config.loading import overridden
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.errors import ConfigError
 from rubix_like.inspection.report import Inspection, inspect_galaxy
@@ -20,7 +21,12 @@ WIDEST: int = 120
 
 def add_inspect_options(parser: argparse.ArgumentParser) -> None:
     """The options of `rubix-like inspect`."""
-    parser.add_argument("file", metavar="FILE", help="a snapshot, cut-out or table of particles")
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="+",
+        help="a snapshot, cut-out or table of particles; several: the files of one snapshot",
+    )
     parser.add_argument(
         "--reader",
         metavar="NAME",
@@ -32,7 +38,7 @@ def add_inspect_options(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         default=[],
-        help="other keys of the section galaxy, as of `run`, e.g. --set galaxy.velocities=zero",
+        help="other keys of the section galaxy, as of `run`, e.g. --set galaxy.sphere.radius='30 kpc'",
     )
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
 
@@ -50,14 +56,13 @@ def inspect_file(options: argparse.Namespace, overrides: Mapping[str, str]) -> N
 
 def _section(options: argparse.Namespace, overrides: Mapping[str, str]) -> dict[str, Any]:
     """The section `galaxy` that the options describe."""
-    section: dict[str, Any] = {"path": options.file}
+    section: dict[str, Any] = {"path": options.files if len(options.files) > 1 else options.files[0]}
     if options.reader is not None:
         section["reader"] = options.reader
     for key, value in overrides.items():
-        start, _, name = key.partition(".")
-        if start != "galaxy" or not name or "." in name:
+        if not key.startswith("galaxy."):
             raise ConfigError(f"--set: expected a key of the section galaxy, such as galaxy.center, got '{key}'")
-        section[name] = parse_yaml(value, f"--set {key}={value}")
+        section = overridden(section, key.removeprefix("galaxy."), parse_yaml(value, f"--set {key}={value}"))
     return section
 
 

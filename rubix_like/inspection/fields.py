@@ -86,8 +86,9 @@ def _report(rows: Rows, quantity: str, field: FieldSettings, datasets: tuple[str
     start = FieldReport(quantity, dataset_words(field, datasets))
     try:
         shape = snapshot.container.shape(group, datasets[0])
-        dtype = snapshot.container.read(group, datasets[0], 0, 0).dtype.newbyteorder("=").name
-        start = replace(start, shape=shape, dtype=dtype)
+        start = replace(start, shape=shape)
+        dtype = snapshot.container.read(group, datasets[0], 0, min(rows.n_rows, 1)).dtype
+        start = replace(start, dtype=dtype.newbyteorder("=").name)
         conversion = snapshot.conversion(quantity, field, group, datasets[0])
         found = measure(_slabs(rows, quantity, field, datasets), shape[0] if shape else 0, *_limits(quantity))
     except ValueError as error:

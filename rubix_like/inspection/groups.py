@@ -4,16 +4,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rubix_like.inspection.fields import FieldReport, Rows, report_fields, without_name
+from rubix_like.inspection.fields import FieldReport, Rows, report_fields
 from rubix_like.inspection.missing import missing_of_gas, missing_of_stars
 from rubix_like.inspection.structure import dataset_names, stored_shape
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.field_map import Family
+from rubix_like.readers.joined import JoinedContainer, count_notes
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.rows import SLAB_ROWS
 
-_COUNTS = ("NumPart_ThisFile", "NumPart_Total")
-"""Attributes of the Header in which Gadget's descendants count particles by type."""
+_COUNT = "NumPart_ThisFile"
+"""Attribute of the Header in which Gadget's descendants count a file's particles by type."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,9 @@ class GroupReport:
     unused: tuple[str, ...]
 
 
-def find_rows(snapshot: Snapshot, family: Family) -> tuple[list[Rows], str]:
-    """The groups of a family with their numbers of rows, and what is wrong where datasets of one group differ."""
-    try:
-        counts, problem = snapshot.groups(family), ""
-    except ValueError as error:
-        settings = snapshot.field_map.family(family)
-        counts, problem = {group: _most(snapshot, group) for group in (settings.groups if settings else ())}, error
-    return [Rows(snapshot, family, group, count) for group, count in counts.items() if count], (
-        without_name(snapshot, problem) if isinstance(problem, ValueError) else problem
-    )
+def find_rows(snapshot: Snapshot, family: Family) -> list[Rows]:
+    """The groups of a family with their numbers of rows; raises ValueError where datasets of one group differ."""
+    return [Rows(snapshot, family, group, count) for group, count in snapshot.groups(family).items()]
 
 
 def report_group(rows: Rows) -> GroupReport:
@@ -67,17 +61,6 @@ def report_group(rows: Rows) -> GroupReport:
     )
 
 
-def _most(snapshot: Snapshot, group: str) -> int:
-    """The rows of the longest dataset of a group."""
-    shapes = []
-    for name in dataset_names(snapshot.container, group):
-        try:
-            shapes.append(snapshot.container.shape(group, name))
-        except ValueError:
-            continue
-    return max((shape[0] for shape in shapes if shape), default=0)
-
-
 def _left_out(rows: Rows) -> int:
     starts = range(0, rows.n_rows, SLAB_ROWS)
     return sum(int(np.count_nonzero(~rows.kept(start, min(start + SLAB_ROWS, rows.n_rows)))) for start in starts)
@@ -85,14 +68,13 @@ def _left_out(rows: Rows) -> int:
 
 def _count_notes(container: AbstractContainer, group: str, n_rows: int) -> list[str]:
     """Where the header counts other numbers of particles than there are rows."""
-    if not group[-1:].isdigit():
-        return []
-    notes = []
-    for name in _COUNTS:
-        counts = np.asarray(container.attribute("Header", name)).reshape(-1)
-        index = int(group[-1])
-        if counts.dtype.kind in "iuf" and counts.size > index and counts[index] != n_rows:
-            notes.append(f"the Header's {name} is {counts[index]}, the file has {n_rows} rows: those are read")
+    notes = [note for note in count_notes(container) if note.startswith(f"{group} ")]
+    if isinstance(container, JoinedContainer) or not group[-1:].isdigit():
+        return notes
+    counts = np.asarray(container.attribute("Header", _COUNT)).reshape(-1)
+    index = int(group[-1])
+    if counts.dtype.kind in "iuf" and counts.size > index and counts[index] != n_rows:
+        notes.append(f"the Header's {_COUNT} is {counts[index]}, the file has {n_rows} rows: those are read")
     return notes
 
 

@@ -1,6 +1,6 @@
 """From the settings under `galaxy:` to all that can be said of the file without making a galaxy of it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,17 @@ from pydantic import ValidationError
 from rubix_like.config.messages import explain
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.errors import ConfigError
+from rubix_like.inspection.fields import Rows
 from rubix_like.inspection.groups import GroupReport, find_rows, report_group
 from rubix_like.inspection.structure import dataset_names, skeleton, structure_lines
 from rubix_like.readers import find_reader
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.epoch import read_epoch
 from rubix_like.readers.field_map import FAMILIES, FieldMap
+from rubix_like.readers.membership import find_entry
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.recognise import conditions
+from rubix_like.readers.selected import select
 from rubix_like.readers.selection import AUTO
 from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.readers.table_map import TABLE
@@ -27,13 +30,15 @@ from rubix_like.readers.table_map import TABLE
 class Inspection:
     """What a file holds: `facts` by name, `groups`, groups that are not used, and the section `galaxy:` that reads it.
 
-    `problems` are reasons why the file is refused. Where nothing is recognised, or the header cannot be read,
+    `groups` are of all rows; `selection` says how many of them are selected, where the section selects any.
+    `problems` are reasons why the file is refused. Where nothing is recognised, or header or groups cannot be read,
     `structure` shows what is there and `field_map` is the start of a field map for it.
     """
 
     facts: dict[str, str]
     groups: tuple[GroupReport, ...] = ()
     unused_groups: tuple[str, ...] = ()
+    selection: str = ""
     problems: tuple[str, ...] = ()
     galaxy: str = ""
     structure: tuple[str, ...] = ()
@@ -55,10 +60,11 @@ def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
             return Inspection(facts, problems=(str(error),), structure=_structure(container), field_map=start)
         facts |= {"recognised": _recognition(field_map, container, kind, settings.reader)}
         try:
-            epoch = read_epoch(container, field_map)
+            snapshot = Snapshot(container, field_map, read_epoch(container, field_map))
+            groups = tuple(rows for family in FAMILIES for rows in find_rows(snapshot, family))
         except ValueError as error:
             return Inspection(facts, problems=(str(error),), structure=_structure(container))
-        return _inspect(Snapshot(container, field_map, epoch), facts, section)
+        return _inspect(snapshot, groups, facts, settings, section)
 
 
 def _settings(section: Mapping[str, Any]) -> SnapshotReader:
@@ -95,24 +101,41 @@ def _skeleton(container: AbstractContainer) -> str:
         return ""
 
 
-def _inspect(snapshot: Snapshot, facts: dict[str, str], section: Mapping[str, Any]) -> Inspection:
-    reports, problems = [], []
-    for family in FAMILIES:
-        found, problem = find_rows(snapshot, family)
-        reports += [report_group(rows) for rows in found]
-        problems += [problem] if problem else []
-    problems += [text for report in reports for text in report.problems]
+def _inspect(
+    snapshot: Snapshot,
+    groups: Sequence[Rows],
+    facts: dict[str, str],
+    settings: SnapshotReader,
+    section: Mapping[str, Any],
+) -> Inspection:
+    reports = [report_group(rows) for rows in groups]
+    problems = [text for report in reports for text in report.problems]
     if not any(report.family == "stars" and report.n_rows > report.n_left_out for report in reports):
         problems.append(f"no stars ({' or '.join(snapshot.field_map.stars.groups)})")
+    selection, problem = ("", "") if problems else _selection(snapshot, settings)
+    problems += [problem] if problem else []
     needed = {key: value for report in reports for key, value in report.needed.items()}
     galaxy = {name: str(value) if isinstance(value, Path) else value for name, value in section.items()}
     return Inspection(
         facts | _facts(snapshot),
         tuple(reports),
         _unused_groups(snapshot, {report.group for report in reports}),
+        selection,
         tuple(problems),
         format_yaml({"galaxy": galaxy | {key: value for key, value in needed.items() if key not in galaxy}}),
     )
+
+
+def _selection(snapshot: Snapshot, settings: SnapshotReader) -> tuple[str, str]:
+    """How many particles are selected, and what is wrong with the selection; empty without one."""
+    if all(getattr(settings, key) is None for key in ("halo", "subhalo", "sphere", "box")):
+        return "", ""
+    try:
+        selected = select(snapshot, settings, find_entry(settings, snapshot))
+    except (ValueError, OSError) as error:
+        return "", str(error)
+    counts = [f"{selected.count(family)} of {snapshot.count(family)} {family}" for family in FAMILIES]
+    return "; ".join((" and ".join(counts), *selected.notes)), ""
 
 
 def _facts(snapshot: Snapshot) -> dict[str, str]:

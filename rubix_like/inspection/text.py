@@ -21,6 +21,8 @@ def inspection_text(inspection: Inspection, width: int = 120) -> str:
     blocks += [_group(report, width) for report in inspection.groups]
     if inspection.unused_groups:
         blocks.append(_paragraph("Not used: ", ", ".join(inspection.unused_groups), width))
+    if inspection.selection:
+        blocks.append(_paragraph("Selected: ", inspection.selection, width))
     if inspection.structure:
         blocks.append("\n".join(["What is in it:", *(line[:width] for line in inspection.structure)]))
     if inspection.field_map:
