@@ -184,6 +184,9 @@ def test_faults_of_catalogues(tmp_path, snapshot, catalogue):
     fails("Subhalo/SubhaloLenType is missing", catalogue=bare, subhalo=0)
     longer = write(tmp_path / "longer.hdf5", {"Group": {"GroupLenType": by_type([[1, 999]])}}, {})
     fails("halo 0 begins at row 0 and ends at row 999 of PartType4, which has 183", catalogue=longer, halo=0)
+    offsets = {"SubhaloLenType": by_type([[1, 9]]), "SubhaloOffsetType": by_type([[0, -1]])}
+    before = write(tmp_path / "before.hdf5", {"Subhalo": offsets}, {})
+    fails("subhalo 0 begins at row -1 and ends at row 8 of PartType4", catalogue=before, subhalo=0)
     with pytest.raises(FileNotFoundError, match=r"galaxy.catalogue: no file '.*gone.hdf5'"):
         selected(snapshot, catalogue=tmp_path / "gone.hdf5", subhalo=0)
     with pytest.raises(ValidationError, match="expected 'halo' or 'subhalo' beside it"):
@@ -313,6 +316,11 @@ def test_numbers_that_particles_carry(tmp_path):
         ValueError, match=r"none of the 1 stars of '.*' has the number 3; they have 1 numbers, .* are 0$"
     ):
         selected(path, reader="eagle", halo=7, subhalo=3)
+    with h5py.File(path, "r+") as file:
+        del file["PartType4/GroupNumber"]
+        file["PartType4/GroupNumber"] = np.full((7, 2), 12)
+    with pytest.raises(ValueError, match=r"expected one number of the halo per particle, got int64 of shape \(7, 2\)"):
+        selected(path, reader="eagle", halo=12)
     with h5py.File(path, "r+") as file:
         del file["PartType4/GroupNumber"]
     with pytest.raises(ValueError, match=r"PartType4/GroupNumber \(number of the halo\) is missing; PartType4 has"):

@@ -131,6 +131,15 @@ def test_missing_part(folder, path):
         load(folder / path)
 
 
+def test_damaged_number_of_files(folder):
+    with h5py.File(folder / "snap_020.0.hdf5", "r+") as file:
+        file["Header"].attrs["NumFilesPerSnapshot"] = 2**40
+    with pytest.raises(
+        FileNotFoundError, match=rf"of which {2**40 - 3} are missing .*snap_020.3.hdf5, .* and \d+ more"
+    ):
+        load(folder / "snap_020.0.hdf5")
+
+
 def test_part_that_is_there_twice(folder):
     (folder / "snap_020.02.hdf5").write_bytes((folder / "snap_020.2.hdf5").read_bytes())
     with pytest.raises(ValueError, match=r"part 2 is there twice: snap_020.02.hdf5, snap_020.2.hdf5; remove one"):

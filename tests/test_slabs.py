@@ -126,6 +126,23 @@ def test_lengths_by_neighbours_need_all_stars(path):
             pass
 
 
+def test_lengths_of_the_file_must_be_there_for_parts_too(path, tmp_path):
+    config = run(path, smoothing_length="file")
+    with (
+        open_galaxy(config) as galaxy,
+        pytest.raises(rl.ConfigError, match=r"smoothing lengths of all stars .* 7 of 7 have none"),
+    ):
+        galaxy.read_stars(3, 10)
+    stored = write(tmp_path / "snap.hdf5", 60, 5)
+    with h5py.File(stored, "r+") as file:
+        file["PartType4/StellarHsml"] = np.linspace(0.1, 1, 60)
+    config = run(stored, smoothing_length="file")
+    whole, info = load(config)
+    with open_galaxy(config) as galaxy:
+        assert galaxy.info == info
+        np.testing.assert_array_equal(galaxy.read_stars(3, 10).smoothing_length, whole.stars.smoothing_length[3:10])
+
+
 @dataclasses.dataclass(frozen=True)
 class Counting(AbstractContainer):
     """Another container, with a list of all that was read of it."""

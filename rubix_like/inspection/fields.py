@@ -66,8 +66,6 @@ def report_fields(rows: Rows) -> tuple[FieldReport, ...]:
     """What the group has of the field map's quantities, damaged ones included, and the ages that follow."""
     snapshot, family, group = rows.snapshot, rows.family, rows.group
     places = snapshot.places(family, group)
-    unused = "birth_scale_factor" if snapshot.epoch.cosmology is None else "birth_time"
-    places.pop(unused, None)
     reports = [_report(rows, quantity, field, datasets) for quantity, (field, datasets) in places.items()]
     mass = 0.0 if "mass" in places else snapshot.table_mass(family, group)
     if mass:

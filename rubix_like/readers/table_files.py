@@ -120,7 +120,8 @@ class ParquetColumns(AbstractColumns):
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of the column; lists of one length count as columns."""
         rows = self.file.metadata.num_rows
-        return (rows, *self.read(name, 0, 1).shape[1:]) if rows else (0,)
+        is_list = self.file.schema_arrow.field(name).type.num_fields > 0
+        return (rows, *(self.read(name, 0, 1).shape[1:] if rows and is_list else ()))
 
     def read(self, name: str, start: int, stop: int) -> ndarray:
         """The rows."""

@@ -20,6 +20,7 @@ from astropy.utils.exceptions import AstropyWarning
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
 from rubix_like.registry import Registry
 from rubix_like.ssp.catalogue import LIBRARIES, cached_path
@@ -48,6 +49,11 @@ BASEL_RESOLVING_POWER = 300.0
 """lambda / FWHM of the BaSeL stellar spectra (Bruzual & Charlot 2003, section 2.2.1)."""
 
 BC03_SOLAR_METALLICITY = 0.02
+
+MIST_SOLAR_METALLICITY = 0.0142
+"""Choi et al. 2016, ApJ 823, 102; FSPS 3.2 uses these isochrones by default."""
+
+FSPS_CITATION = "Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, ApJ 712, 833"
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,13 @@ def import_library(path: str | Path, name: str | None = None) -> Path:
     target = cached_path(name)
     write_table(replace(table, name=name), target)
     return target
+
+
+def per_angstrom(
+    per_hertz: Float[ndarray, "*node rest"], wavelength: Float[ndarray, " rest"]
+) -> Float[ndarray, "*node rest"]:
+    """L_lambda = L_nu c / lambda^2: light per Angstrom from light per Hz, at wavelengths in Angstrom."""
+    return per_hertz * (SPEED_OF_LIGHT * ANGSTROM_PER_KM / wavelength / wavelength)
 
 
 def node_spacing(wavelength: Float[ndarray, " rest"]) -> Float[ndarray, " rest"]:
