@@ -3,6 +3,7 @@
 import h5py
 import numpy as np
 import pytest
+from snapshot_files import write_snapshot
 
 from rubix_like.readers.snapshot import SnapshotReader
 
@@ -31,13 +32,11 @@ def tables():
 
 
 def write(path, groups, header):
-    with h5py.File(path, "w") as file:
-        file.create_group("Header").attrs.update(header)
-        for group, table in groups.items():
-            for name, values in table.items():
-                file[f"{group}/{name}"] = values
-            if "Masses" in table:
-                file[f"{group}/Masses"].attrs.update(to_cgs=1.989e43, a_scaling=0.0, h_scaling=-1.0)
+    """A file that states the unit of its masses itself."""
+    write_snapshot(path, groups, header)
+    with h5py.File(path, "r+") as file:
+        for group in [group for group, table in groups.items() if "Masses" in table]:
+            file[f"{group}/Masses"].attrs.update(to_cgs=1.989e43, a_scaling=0.0, h_scaling=-1.0)
     return path
 
 
