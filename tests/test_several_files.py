@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from snapshot_files import write_snapshot
 
+from rubix_like.inspection.report import inspect_galaxy
 from rubix_like.readers.snapshot import SnapshotReader
 
 A = 0.8
@@ -182,6 +183,7 @@ def test_parts_of_other_snapshots(folder, tables, name, value, text):
     write(folder / "snap_020.2.hdf5", part_of(tables, 2), header_of(2, **{name: value}))
     with pytest.raises(ValueError, match=rf"snap_020.2.hdf5: {text}.* of .*snap_020.0.hdf5.*no parts of one snapshot"):
         load(folder)
+    assert [text in problem for problem in inspect_galaxy({"path": str(folder)}).problems] == [True]
 
 
 def test_units_and_datasets_must_agree(folder, tables):
