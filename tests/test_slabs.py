@@ -113,6 +113,7 @@ def test_ages_by_recipe_belong_to_the_row_whatever_the_parts(tmp_path):
     whole = rl.load_galaxy(config)
     with rl.open_galaxy(config) as galaxy:
         assert galaxy.info.ages == rl.load_galaxy_info(config).ages
+        assert "wind cells cannot be told from stars: the file has no GFM_StellarFormationTime" in galaxy.info.notes
         part = galaxy.read_stars(30, 70)
     for name in ("log_age", "metallicity", "initial_mass"):
         np.testing.assert_array_equal(getattr(part, name), np.asarray(getattr(whole.stars, name))[30:70])
