@@ -18,6 +18,7 @@ from rubix_like.ssp.formats import (
     SourceFormat,
     basel_fwhm,
     node_spacing,
+    open_hdf5,
     per_angstrom,
 )
 from rubix_like.ssp.hdf5 import SSPTable
@@ -54,12 +55,9 @@ def read_dsps(path: Path) -> SSPTable:
 
     Raises ValueError for datasets that are damaged, no numbers or of another shape, and for light in another unit.
     """
-    try:
-        with h5py.File(path, "r") as file:
-            arrays = {name: _numbers(path, file, name) for name in DATASETS}
-            lines = "ssp_emline_luminosity" in file
-    except (OSError, RuntimeError, KeyError) as error:
-        raise ValueError(f"{path}: the HDF5 file is damaged or incomplete: {error}") from error
+    with open_hdf5(path) as file:
+        arrays = {name: _numbers(path, file, name) for name in DATASETS}
+        lines = "ssp_emline_luminosity" in file
     wavelength, log_age = arrays["ssp_wave"], arrays["ssp_lg_age_gyr"] + 9.0
     metallicity = 10.0 ** arrays["ssp_lgmet"]
     _check(path, arrays)

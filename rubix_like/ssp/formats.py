@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from astropy.io import fits
 from astropy.utils.exceptions import AstropyWarning
@@ -160,6 +161,20 @@ def open_fits(path: Path) -> Iterator[Any]:
             yield file
     except (*_FITS_DAMAGE, LookupError) as error:
         raise ValueError(f"{path}: the FITS file is damaged or incomplete: {error}") from error
+
+
+_HDF5_DAMAGE = (OSError, LookupError, RuntimeError, TypeError, OverflowError, MemoryError)
+"""What h5py and numpy raise on a file that is damaged, or that lacks what its layout has."""
+
+
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[h5py.File]:
+    """An open HDF5 file; a truncated or damaged one is a ValueError."""
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except _HDF5_DAMAGE as error:
+        raise ValueError(f"{path}: the HDF5 file is damaged or incomplete: {error}") from error
 
 
 OURS = SourceFormat(is_ours, read_table)

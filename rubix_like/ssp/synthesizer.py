@@ -20,7 +20,14 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import SOLAR_LUMINOSITY
-from rubix_like.ssp.formats import FSPS_CITATION, MIST_SOLAR_METALLICITY, SourceFormat, node_spacing, per_angstrom
+from rubix_like.ssp.formats import (
+    FSPS_CITATION,
+    MIST_SOLAR_METALLICITY,
+    SourceFormat,
+    node_spacing,
+    open_hdf5,
+    per_angstrom,
+)
 from rubix_like.ssp.hdf5 import SSPTable
 from rubix_like.ssp.measured import check_light_unit, measured_medium, shows_lines
 
@@ -55,15 +62,12 @@ def read_synthesizer(path: Path) -> SSPTable:
     L_lambda = L_nu c / lambda^2. Of two rows of one age (BC03's age 0 is set to its first age) the second is taken.
     Raises ValueError for a file that is damaged, lacks a unit or has another axis.
     """
-    try:
-        with h5py.File(path, "r") as file:
-            given = file["Model"].attrs if "Model" in file else {}
-            model = {key: _plain(given[key]) for key in MODEL if key in given}
-            log_age, metallicity = _axes(path, file)
-            wavelength, light = _light(path, file, (len(log_age), len(metallicity)))
-            surviving = _surviving(path, file, light.shape[:2])
-    except (OSError, KeyError, RuntimeError, TypeError) as error:
-        raise ValueError(f"{path}: the grid of Synthesizer is damaged or incomplete: {error}") from error
+    with open_hdf5(path) as file:
+        given = file["Model"].attrs if "Model" in file else {}
+        model = {key: _plain(given[key]) for key in MODEL if key in given}
+        log_age, metallicity = _axes(path, file)
+        wavelength, light = _light(path, file, (len(log_age), len(metallicity)))
+        surviving = _surviving(path, file, light.shape[:2])
     spectra = light.transpose(1, 0, 2)
     check_light_unit(path.name, wavelength, log_age, metallicity, spectra)
     medium, medium_source = _medium(path, wavelength, log_age, metallicity, spectra)
