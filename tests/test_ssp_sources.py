@@ -95,7 +95,7 @@ def test_rubix_layout(cache, tmp_path):
 def test_damaged_structure_of_a_rubix_file_is_named(tmp_path):
     path = classic.write_rubix(tmp_path)
     content, messages = path.read_bytes(), []
-    for place in range(100, 3000, 40):
+    for place in range(100, 3000, 20):
         path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
         try:
             read_rubix(path)
