@@ -1,12 +1,12 @@
 """Field maps: where a simulation's files keep each quantity, in which unit, with which powers of a and h."""
 
+import functools
 import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from astropy import units
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from rubix_like.config.messages import explain
@@ -15,6 +15,7 @@ from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES, find_file, read_section
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.readers.labels import LabelSettings
+from rubix_like.readers.unit_names import check_equivalent, check_unit
 from rubix_like.registry import load_plug_in, plug_in_names, plug_in_place
 from rubix_like.resources import resource, resource_names
 
@@ -250,6 +251,11 @@ def field_map_names() -> tuple[str, ...]:
 def load_field_map(name: str, place: str = "galaxy.reader") -> FieldMap:
     """The field map of a name (packaged or from an entry point) or in a .yaml file; raises ConfigError."""
     path = _locate(name, place)
+    return _read(name, path, path.stat().st_mtime_ns) if path.is_file() else _read(name, path, 0)
+
+
+@functools.lru_cache(maxsize=256)
+def _read(name: str, path: Path, changed: int) -> FieldMap:  # noqa: ARG001  (a changed file is read anew)
     return parse_field_map(read_section(path) | {"name": name}, str(path))
 
 
@@ -279,18 +285,7 @@ def _plug_in_path(name: str) -> Path:
     return Path(path)
 
 
-def check_unit(text: str) -> str:
-    """The unit as given; raises ValueError where astropy does not know it."""
-    try:
-        units.Unit(text)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"expected a unit that astropy knows, such as 'kpc' or '1e10 Msun', got '{text}'") from error
-    return text
-
-
 def _check_physical_type(name: str, field: FieldSettings) -> None:
-    expected = QUANTITIES[name]
-    if not units.Unit(field.unit).is_equivalent(units.Unit(expected)):
-        raise ValueError(f"{name}: expected a unit of {expected or 'a pure number'}, got '{field.unit}'")
+    check_equivalent(name, field.unit, QUANTITIES[name])
     if field.otherwise:
         _check_physical_type(name, field.otherwise)

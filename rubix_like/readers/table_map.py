@@ -11,10 +11,10 @@ from rubix_like.readers.field_map import (
     FieldMap,
     FieldSettings,
     HeaderSettings,
-    check_unit,
 )
 from rubix_like.readers.table_columns import ASTROPY_META, yaml_units
 from rubix_like.readers.table_settings import ColumnSettings, TableSettings
+from rubix_like.readers.unit_names import check_unit
 
 TABLE = "table"
 KINDS = ("table", "hdf5")
