@@ -12,6 +12,7 @@ SPEED_OF_LIGHT: float = float(constants.c.to_value(units.km / units.s))
 ARCSEC_PER_RADIAN: float = float(units.radian.to(units.arcsec))
 
 ANGSTROM_PER_MICRON: float = 1e4
+ANGSTROM_PER_KM: float = 1e13
 
 CUBE_FLUX_UNIT = 1e-20 * units.erg / units.s / units.cm**2
 """Unit of a line flux; a cube holds this per Angstrom."""

@@ -26,6 +26,7 @@ LARGEST: dict[str, float] = {
     "initial_mass": 1e15,
     "birth_scale_factor": 1e3,
     "birth_time": 1e13,
+    "lookback_time": 1e13,
     "age": 1e13,
     "log_age": 1e3,
     "metallicity": 1e3,

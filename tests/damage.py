@@ -6,6 +6,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+from snapshot_files import write_snapshot
 
 N_STARS, N_GAS = 150, 90
 HEADER = {"HubbleParam": 0.7, "Omega0": 0.3, "OmegaLambda": 0.7, "Redshift": 0.25, "Time": 0.8}
@@ -28,13 +29,8 @@ def write_illustris(path):
         "ElectronAbundance": rng.uniform(0, 1.2, N_GAS),
         "StarFormationRate": rng.uniform(0.1, 1, N_GAS).astype(np.float32),
     }
-    with h5py.File(path, "w") as file:
-        header = HEADER | {"BoxSize": BOX["TNG"], "SimulationName": "TNG-test"}
-        file.create_group("Header").attrs.update(header)
-        for group, table in (("PartType4", stars), ("PartType0", gas)):
-            for name, values in table.items():
-                file[f"{group}/{name}"] = values
-    return path
+    header = HEADER | {"BoxSize": BOX["TNG"], "SimulationName": "TNG-test"}
+    return write_snapshot(path, {"PartType4": stars, "PartType0": gas}, header)
 
 
 def write_eagle(path):

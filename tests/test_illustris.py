@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from astropy import constants, units
 from astropy.cosmology import FlatLambdaCDM
+from snapshot_files import write_snapshot
 
 from rubix_like.readers.gas import gas_temperature
 from rubix_like.readers.snapshot import SnapshotReader
@@ -65,16 +66,6 @@ HEADER = {
 }
 
 
-def write(path, groups, header):
-    with h5py.File(path, "w") as file:
-        file.create_group("Header").attrs.update(header)
-        for group, table in groups.items():
-            file.create_group(group)
-            for name, values in table.items():
-                file[f"{group}/{name}"] = values
-    return path
-
-
 @pytest.fixture
 def tables():
     rng = np.random.default_rng(11)
@@ -83,7 +74,7 @@ def tables():
 
 @pytest.fixture
 def cutout(tmp_path, tables):
-    return write(tmp_path / "cutout_77.hdf5", tables, HEADER)
+    return write_snapshot(tmp_path / "cutout_77.hdf5", tables, HEADER)
 
 
 def load(path, **settings):
@@ -186,7 +177,7 @@ def test_wind_does_not_move_the_center(cutout, tmp_path, tables):
     is_star = tables["PartType4"]["GFM_StellarFormationTime"] > 0
     clean = {name: values[is_star] for name, values in tables["PartType4"].items()}
     galaxy, info = load(cutout)
-    without, info_without = load(write(tmp_path / "clean.hdf5", {"PartType4": clean}, HEADER))
+    without, info_without = load(write_snapshot(tmp_path / "clean.hdf5", {"PartType4": clean}, HEADER))
     assert info.center == info_without.center
     assert info.bulk_velocity == info_without.bulk_velocity
     assert info_without.notes == ()
@@ -203,7 +194,7 @@ def test_velocities_set_to_zero(tmp_path, cutout, tables):
     galaxy, info = load(cutout, velocities="zero")
     assert any("set to zero" in note and "those of the file are not used" in note for note in info.notes)
     del tables["PartType4"]["Velocities"], tables["PartType0"]["Velocities"]
-    bare, bare_info = load(write(tmp_path / "bare.hdf5", tables, HEADER), velocities="zero")
+    bare, bare_info = load(write_snapshot(tmp_path / "bare.hdf5", tables, HEADER), velocities="zero")
     assert any("set to zero" in note for note in bare_info.notes)
     assert not any("not used" in note for note in bare_info.notes)
     for found, said in ((galaxy, info), (bare, bare_info)):
@@ -217,7 +208,7 @@ def test_velocities_set_to_zero(tmp_path, cutout, tables):
 
 def test_missing_initial_mass_is_said(tmp_path, tables):
     del tables["PartType4"]["GFM_InitialMass"]
-    galaxy, info = load(write(tmp_path / "a.hdf5", tables, HEADER))
+    galaxy, info = load(write_snapshot(tmp_path / "a.hdf5", tables, HEADER))
     assert info.initial_mass == "missing"
     assert np.isnan(galaxy.stars.initial_mass).all()
     assert np.isfinite(galaxy.stars.mass).all()
@@ -225,37 +216,37 @@ def test_missing_initial_mass_is_said(tmp_path, tables):
 
 def test_scale_factor_from_the_redshift_alone(tmp_path, tables, cutout):
     header = {name: value for name, value in HEADER.items() if name != "Time"}
-    other = load(write(tmp_path / "a.hdf5", tables, header))[0]
+    other = load(write_snapshot(tmp_path / "a.hdf5", tables, header))[0]
     for one, two in zip(jax.tree.leaves(other), jax.tree.leaves(load(cutout)[0]), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-6)
 
 
 def test_birth_just_after_the_snapshot_is_age_zero(tmp_path, tables):
     tables["PartType4"]["GFM_StellarFormationTime"][[2, 3]] = A + 9e-5
-    log_age = load(write(tmp_path / "a.hdf5", tables, HEADER))[0].stars.log_age
+    log_age = load(write_snapshot(tmp_path / "a.hdf5", tables, HEADER))[0].stars.log_age
     assert np.count_nonzero(np.asarray(log_age) == 0) == 3
     tables["PartType4"]["GFM_StellarFormationTime"][2] = A + 2e-4
     with pytest.raises(ValueError, match="birth scale factors"):
-        load(write(tmp_path / "b.hdf5", tables, HEADER))
+        load(write_snapshot(tmp_path / "b.hdf5", tables, HEADER))
 
 
 def test_gas_is_optional(tmp_path, tables):
     stars = {"PartType4": tables["PartType4"]}
-    assert load(write(tmp_path / "a.hdf5", stars, HEADER))[0].gas is None
-    assert load(write(tmp_path / "b.hdf5", stars | {"PartType0": {}}, HEADER))[0].gas is None
+    assert load(write_snapshot(tmp_path / "a.hdf5", stars, HEADER))[0].gas is None
+    assert load(write_snapshot(tmp_path / "b.hdf5", stars | {"PartType0": {}}, HEADER))[0].gas is None
     few = {name: tables["PartType0"][name] for name in ("Coordinates", "Velocities", "Masses", "GFM_Metallicity")}
-    gas = load(write(tmp_path / "c.hdf5", stars | {"PartType0": few}, HEADER))[0].gas
+    gas = load(write_snapshot(tmp_path / "c.hdf5", stars | {"PartType0": few}, HEADER))[0].gas
     assert gas.temperature is None
     assert gas.hydrogen_fraction is None
     del few["Velocities"]
-    galaxy, info = load(write(tmp_path / "d.hdf5", stars | {"PartType0": few}, HEADER))
+    galaxy, info = load(write_snapshot(tmp_path / "d.hdf5", stars | {"PartType0": few}, HEADER))
     assert galaxy.gas is None
     assert any("gas left out: the file has no PartType0/Velocities" in note for note in info.notes)
 
 
 def test_without_a_box_nothing_is_wrapped(tmp_path, tables):
     header = {name: value for name, value in HEADER.items() if name != "BoxSize"}
-    galaxy, _ = load(write(tmp_path / "a.hdf5", tables, header), center=CENTER.tolist())
+    galaxy, _ = load(write_snapshot(tmp_path / "a.hdf5", tables, header), center=CENTER.tolist())
     raw = tables["PartType4"]
     offset = (raw["Coordinates"] - CENTER)[raw["GFM_StellarFormationTime"] > 0]
     np.testing.assert_allclose(galaxy.stars.position, offset * A / H, rtol=1e-12, atol=1e-8)
@@ -284,36 +275,36 @@ def test_missing_field(tmp_path, tables, name):
     with pytest.raises(
         ValueError, match=rf"PartType4/{name} is missing; PartType4 has .*GFM_InitialMass.*; (download|take)"
     ):
-        load(write(tmp_path / "a.hdf5", tables, HEADER))
+        load(write_snapshot(tmp_path / "a.hdf5", tables, HEADER))
 
 
 @pytest.mark.parametrize("name", ["HubbleParam", "Omega0", "OmegaLambda"])
 def test_missing_header_attribute(tmp_path, tables, name):
     header = {key: value for key, value in HEADER.items() if key != name}
     with pytest.raises(ValueError, match=f"Header has no attribute {name} that is a number; it has BoxSize"):
-        load(write(tmp_path / "a.hdf5", tables, header))
+        load(write_snapshot(tmp_path / "a.hdf5", tables, header))
 
 
 def test_files_of_another_kind(tmp_path, tables):
     with pytest.raises(ValueError, match=r"PartType4 \(stars\) is missing or empty; the file has Header, PartType0"):
-        load(write(tmp_path / "a.hdf5", {"PartType0": tables["PartType0"]}, HEADER))
+        load(write_snapshot(tmp_path / "a.hdf5", {"PartType0": tables["PartType0"]}, HEADER))
     with h5py.File(tmp_path / "b.hdf5", "w") as file:
         file["table"] = np.ones(3)
     with pytest.raises(ValueError, match=r"to have PartType4 or PartType0 .*, but the file has table"):
         load(tmp_path / "b.hdf5")
     with pytest.raises(ValueError, match="scale factor Time"):
-        load(write(tmp_path / "c.hdf5", tables, HEADER | {"Time": 13.2}))
+        load(write_snapshot(tmp_path / "c.hdf5", tables, HEADER | {"Time": 13.2}))
 
 
 def test_no_stars(tmp_path, tables):
     empty = {name: values[:0] for name, values in tables["PartType4"].items()}
     with pytest.raises(ValueError, match="at least one star, got no particles"):
-        load(write(tmp_path / "a.hdf5", {"PartType4": empty}, HEADER))
+        load(write_snapshot(tmp_path / "a.hdf5", {"PartType4": empty}, HEADER))
     wind = tables["PartType4"] | {"GFM_StellarFormationTime": np.full(N_STARS + N_WIND, -0.5)}
     with pytest.raises(ValueError, match="got only 407 wind cells"):
-        load(write(tmp_path / "b.hdf5", {"PartType4": wind}, HEADER))
+        load(write_snapshot(tmp_path / "b.hdf5", {"PartType4": wind}, HEADER))
     with pytest.raises(ValueError, match="is missing or empty"):
-        load(write(tmp_path / "c.hdf5", {"PartType4": {}}, HEADER))
+        load(write_snapshot(tmp_path / "c.hdf5", {"PartType4": {}}, HEADER))
 
 
 def test_not_a_number(tmp_path, tables):
@@ -321,16 +312,16 @@ def test_not_a_number(tmp_path, tables):
     with pytest.raises(
         ValueError, match=r"PartType4/Coordinates: expected finite .* index \(7, 1\) \(2 of 1221 values"
     ):
-        load(write(tmp_path / "a.hdf5", tables, HEADER))
+        load(write_snapshot(tmp_path / "a.hdf5", tables, HEADER))
 
 
 def test_shapes(tmp_path, tables):
     other = tables["PartType4"] | {"Masses": np.ones((N_STARS + N_WIND, 2))}
     with pytest.raises(ValueError, match=r"PartType4/Masses: expected shape \(N,\), got \(407, 2\)"):
-        load(write(tmp_path / "a.hdf5", {"PartType4": other}, HEADER))
+        load(write_snapshot(tmp_path / "a.hdf5", {"PartType4": other}, HEADER))
     shorter = tables["PartType4"] | {"Masses": np.ones(5)}
     with pytest.raises(ValueError, match=r"expected as many rows in every dataset, got .*Masses 5"):
-        load(write(tmp_path / "b.hdf5", {"PartType4": shorter}, HEADER))
+        load(write_snapshot(tmp_path / "b.hdf5", {"PartType4": shorter}, HEADER))
 
 
 REAL = {

@@ -4,6 +4,7 @@ import h5py
 import numpy as np
 import pytest
 from astropy.io import fits
+from snapshot_files import write_snapshot
 
 from rubix_like import ConfigError, Cube, load_config, run
 from rubix_like.readers import load as load_run
@@ -47,11 +48,7 @@ def known(n, seed):
 
 def write(folder, groups, header=None):
     """A file, and a field map beside it, as settings of a reader."""
-    with h5py.File(folder / "disc.hdf5", "w") as file:
-        file.create_group("Header").attrs.update(header or {"Time": 1.0})
-        for group, columns in groups.items():
-            for name, values in columns.items():
-                file[f"{group}/{name}"] = values
+    write_snapshot(folder / "disc.hdf5", groups, header or {"Time": 1.0})
     (folder / "discs.yaml").write_text(FIELD_MAP)
     return {"reader": str(folder / "discs.yaml"), "path": str(folder / "disc.hdf5"), "center": [0, 0, 0]}
 

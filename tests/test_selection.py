@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from snapshot_files import write_snapshot
 
 from rubix_like.readers import rows as rows_module
 from rubix_like.readers.rows import Rows, chained, run, where
@@ -52,15 +53,6 @@ def particles(kind, rng):
     return common | {"GFM_StellarFormationTime": birth, "GFM_InitialMass": common["Masses"] * 2}
 
 
-def write(path, groups, header):
-    with h5py.File(path, "w") as file:
-        file.create_group("Header").attrs.update(header)
-        for group, table in groups.items():
-            for name, values in table.items():
-                file[f"{group}/{name}"] = values
-    return path
-
-
 @pytest.fixture(scope="module")
 def tables():
     rng = np.random.default_rng(5)
@@ -69,7 +61,7 @@ def tables():
 
 @pytest.fixture(scope="module")
 def snapshot(tmp_path_factory, tables):
-    return write(tmp_path_factory.mktemp("selection") / "snap_050.hdf5", tables, HEADER)
+    return write_snapshot(tmp_path_factory.mktemp("selection") / "snap_050.hdf5", tables, HEADER)
 
 
 def by_type(pairs):
@@ -88,7 +80,9 @@ def catalogue(tmp_path_factory):
         },
         "Subhalo": {"SubhaloLenType": by_type(SUBHALOES[:, :2]), "SubhaloGrNr": hosts, "SubhaloPos": CENTERS},
     }
-    return write(tmp_path_factory.mktemp("groups") / "fof_subhalo_tab_050.hdf5", groups, {"Time": A, "Redshift": 1.0})
+    return write_snapshot(
+        tmp_path_factory.mktemp("groups") / "fof_subhalo_tab_050.hdf5", groups, {"Time": A, "Redshift": 1.0}
+    )
 
 
 def selected(path, **settings):
@@ -142,14 +136,14 @@ def test_catalogue_with_offsets_of_its_own(tmp_path, snapshot, catalogue):
     with h5py.File(catalogue) as file:
         lengths = file["Subhalo/SubhaloLenType"][()]
     groups = {"Subhalo": {"SubhaloLenType": lengths, "SubhaloOffsetType": np.full_like(lengths, 3)}}
-    other = write(tmp_path / "tab.hdf5", groups, {})
+    other = write_snapshot(tmp_path / "tab.hdf5", groups, {})
     assert selected(snapshot, catalogue=other, subhalo=0)[1].tolist() == list(range(3, 23))
 
 
 def test_catalogue_of_subhaloes_alone_must_cover_the_rows(tmp_path, snapshot, catalogue, tables):
     with h5py.File(catalogue) as file:
         lengths = file["Subhalo/SubhaloLenType"][()]
-    alone = write(tmp_path / "alone.hdf5", {"Subhalo": {"SubhaloLenType": lengths}}, {})
+    alone = write_snapshot(tmp_path / "alone.hdf5", {"Subhalo": {"SubhaloLenType": lengths}}, {})
     with pytest.raises(
         ValueError, match="PartType4 has 183 rows, but the subhaloes of the catalogue have 130 together"
     ):
@@ -162,7 +156,7 @@ def test_catalogue_of_subhaloes_alone_must_cover_the_rows(tmp_path, snapshot, ca
         1,
         0,
     ]
-    whole = write(tmp_path / "whole.hdf5", {"Subhalo": {"SubhaloLenType": lengths}}, {})
+    whole = write_snapshot(tmp_path / "whole.hdf5", {"Subhalo": {"SubhaloLenType": lengths}}, {})
     stars, gas = selected(snapshot, catalogue=whole, subhalo=1)
     assert gas.tolist() == list(range(20, 30))
     assert stars.tolist() == [row for row in range(50, 80) if born(tables)[row]]
@@ -178,12 +172,15 @@ def test_faults_of_catalogues(tmp_path, snapshot, catalogue):
     fails("galaxy.subhalo: subhalo 4 of .* has no stars; the nearest number with stars is 3", subhalo=4)
     fails("galaxy.halo: halo 1 of .* has no stars; the nearest number with stars is [02]", halo=1)
     fails("galaxy.halo: subhalo 0 is not in halo 2", subhalo=0, halo=2)
-    early = write(tmp_path / "early.hdf5", {}, {"Time": 0.4})
+    early = write_snapshot(tmp_path / "early.hdf5", {}, {"Time": 0.4})
     fails("is of time 0.4, the snapshot '.*' of 0.5", catalogue=early, subhalo=0)
-    bare = write(tmp_path / "bare.hdf5", {"Group": {"GroupLenType": by_type(GROUP_LENGTHS)}}, {})
+    bare = write_snapshot(tmp_path / "bare.hdf5", {"Group": {"GroupLenType": by_type(GROUP_LENGTHS)}}, {})
     fails("Subhalo/SubhaloLenType is missing", catalogue=bare, subhalo=0)
-    longer = write(tmp_path / "longer.hdf5", {"Group": {"GroupLenType": by_type([[1, 999]])}}, {})
-    fails("halo 0 ends at row 999 of PartType4, which has 183", catalogue=longer, halo=0)
+    longer = write_snapshot(tmp_path / "longer.hdf5", {"Group": {"GroupLenType": by_type([[1, 999]])}}, {})
+    fails("halo 0 begins at row 0 and ends at row 999 of PartType4, which has 183", catalogue=longer, halo=0)
+    offsets = {"SubhaloLenType": by_type([[1, 9]]), "SubhaloOffsetType": by_type([[0, -1]])}
+    before = write_snapshot(tmp_path / "before.hdf5", {"Subhalo": offsets}, {})
+    fails("subhalo 0 begins at row -1 and ends at row 8 of PartType4", catalogue=before, subhalo=0)
     with pytest.raises(FileNotFoundError, match=r"galaxy.catalogue: no file '.*gone.hdf5'"):
         selected(snapshot, catalogue=tmp_path / "gone.hdf5", subhalo=0)
     with pytest.raises(ValidationError, match="expected 'halo' or 'subhalo' beside it"):
@@ -290,7 +287,7 @@ def eagle(path, numbers):
         "SubGroupNumber": np.array([subhalo for _, subhalo in numbers], dtype=np.int32),
     }
     header = HEADER | {"RunLabel": b"Eagle", "Time": 1.0, "Redshift": 0.0, "ExpansionFactor": 1.0}
-    write(path, {"PartType4": stars}, header)
+    write_snapshot(path, {"PartType4": stars}, header)
     with h5py.File(path, "r+") as file:
         file["PartType4/Coordinates"].attrs["aexp-scale-exponent"] = 1.0
     return path
@@ -313,6 +310,11 @@ def test_numbers_that_particles_carry(tmp_path):
         ValueError, match=r"none of the 1 stars of '.*' has the number 3; they have 1 numbers, .* are 0$"
     ):
         selected(path, reader="eagle", halo=7, subhalo=3)
+    with h5py.File(path, "r+") as file:
+        del file["PartType4/GroupNumber"]
+        file["PartType4/GroupNumber"] = np.full((7, 2), 12)
+    with pytest.raises(ValueError, match=r"expected one number of the halo per particle, got int64 of shape \(7, 2\)"):
+        selected(path, reader="eagle", halo=12)
     with h5py.File(path, "r+") as file:
         del file["PartType4/GroupNumber"]
     with pytest.raises(ValueError, match=r"PartType4/GroupNumber \(number of the halo\) is missing; PartType4 has"):

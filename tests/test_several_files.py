@@ -3,7 +3,9 @@
 import h5py
 import numpy as np
 import pytest
+from snapshot_files import write_snapshot
 
+from rubix_like.inspection.report import inspect_galaxy
 from rubix_like.readers.snapshot import SnapshotReader
 
 A = 0.8
@@ -31,13 +33,11 @@ def tables():
 
 
 def write(path, groups, header):
-    with h5py.File(path, "w") as file:
-        file.create_group("Header").attrs.update(header)
-        for group, table in groups.items():
-            for name, values in table.items():
-                file[f"{group}/{name}"] = values
-            if "Masses" in table:
-                file[f"{group}/Masses"].attrs.update(to_cgs=1.989e43, a_scaling=0.0, h_scaling=-1.0)
+    """A file that states the unit of its masses itself."""
+    write_snapshot(path, groups, header)
+    with h5py.File(path, "r+") as file:
+        for group in [group for group, table in groups.items() if "Masses" in table]:
+            file[f"{group}/Masses"].attrs.update(to_cgs=1.989e43, a_scaling=0.0, h_scaling=-1.0)
     return path
 
 
@@ -131,6 +131,15 @@ def test_missing_part(folder, path):
         load(folder / path)
 
 
+def test_damaged_number_of_files(folder):
+    with h5py.File(folder / "snap_020.0.hdf5", "r+") as file:
+        file["Header"].attrs["NumFilesPerSnapshot"] = 2**40
+    with pytest.raises(
+        FileNotFoundError, match=rf"of which {2**40 - 3} are missing .*snap_020.3.hdf5, .* and \d+ more"
+    ):
+        load(folder / "snap_020.0.hdf5")
+
+
 def test_part_that_is_there_twice(folder):
     (folder / "snap_020.02.hdf5").write_bytes((folder / "snap_020.2.hdf5").read_bytes())
     with pytest.raises(ValueError, match=r"part 2 is there twice: snap_020.02.hdf5, snap_020.2.hdf5; remove one"):
@@ -174,6 +183,7 @@ def test_parts_of_other_snapshots(folder, tables, name, value, text):
     write(folder / "snap_020.2.hdf5", part_of(tables, 2), header_of(2, **{name: value}))
     with pytest.raises(ValueError, match=rf"snap_020.2.hdf5: {text}.* of .*snap_020.0.hdf5.*no parts of one snapshot"):
         load(folder)
+    assert [text in problem for problem in inspect_galaxy({"path": str(folder)}).problems] == [True]
 
 
 def test_units_and_datasets_must_agree(folder, tables):

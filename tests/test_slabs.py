@@ -113,6 +113,7 @@ def test_ages_by_recipe_belong_to_the_row_whatever_the_parts(tmp_path):
     whole = rl.load_galaxy(config)
     with rl.open_galaxy(config) as galaxy:
         assert galaxy.info.ages == rl.load_galaxy_info(config).ages
+        assert "wind cells cannot be told from stars: the file has no GFM_StellarFormationTime" in galaxy.info.notes
         part = galaxy.read_stars(30, 70)
     for name in ("log_age", "metallicity", "initial_mass"):
         np.testing.assert_array_equal(getattr(part, name), np.asarray(getattr(whole.stars, name))[30:70])
@@ -124,6 +125,23 @@ def test_lengths_by_neighbours_need_all_stars(path):
         config = run(path).model_dump(mode="json") | {"galaxy": section, "engine": more.get("engine", {})}
         with pytest.raises(rl.ConfigError, match="neighbours need all stars at once"), open_galaxy(config):
             pass
+
+
+def test_lengths_of_the_file_must_be_there_for_parts_too(path, tmp_path):
+    config = run(path, smoothing_length="file")
+    with (
+        open_galaxy(config) as galaxy,
+        pytest.raises(rl.ConfigError, match=r"smoothing lengths of all stars .* 7 of 7 have none"),
+    ):
+        galaxy.read_stars(3, 10)
+    stored = write(tmp_path / "snap.hdf5", 60, 5)
+    with h5py.File(stored, "r+") as file:
+        file["PartType4/StellarHsml"] = np.linspace(0.1, 1, 60)
+    config = run(stored, smoothing_length="file")
+    whole, info = load(config)
+    with open_galaxy(config) as galaxy:
+        assert galaxy.info == info
+        np.testing.assert_array_equal(galaxy.read_stars(3, 10).smoothing_length, whole.stars.smoothing_length[3:10])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,8 @@ from ssp_files.dsps import datasets, write_sample
 from rubix_like.errors import ConfigError
 from rubix_like.ssp import import_library, load_ssp
 from rubix_like.ssp.catalogue import cached_path
-from rubix_like.ssp.dsps import fsps_miles_fwhm, is_dsps, per_angstrom, read_dsps
+from rubix_like.ssp.dsps import fsps_miles_fwhm, is_dsps, read_dsps
+from rubix_like.ssp.formats import per_angstrom
 
 
 def test_light_per_hertz_becomes_light_per_angstrom(tmp_path):

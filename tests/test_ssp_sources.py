@@ -7,11 +7,13 @@ import h5py
 import numpy as np
 import pytest
 from astropy.io import fits
+from ssp_files import classic
 
 from rubix_like.ssp import LIBRARIES, get, import_library, load_ssp
 from rubix_like.ssp.catalogue import Wheel, cached_path
 from rubix_like.ssp.fetch import fetch_member
 from rubix_like.ssp.hdf5 import read_table
+from rubix_like.ssp.packaged import read_rubix
 
 
 @pytest.fixture
@@ -88,6 +90,18 @@ def test_rubix_layout(cache, tmp_path):
         file["flux"][:, 0] = 9.0
     with pytest.raises(ValueError, match="to repeat those of the first age"):
         import_library(tmp_path / "BC03lr.h5")
+
+
+def test_damaged_structure_of_a_rubix_file_is_named(tmp_path):
+    path = classic.write_rubix(tmp_path)
+    content, messages = path.read_bytes(), []
+    for place in range(100, 3000, 20):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        try:
+            read_rubix(path)
+        except ValueError as error:
+            messages.append(str(error))
+    assert sum(f"{path}: the HDF5 file is damaged or incomplete" in message for message in messages) > 5
 
 
 @pytest.fixture

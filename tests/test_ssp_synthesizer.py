@@ -98,6 +98,10 @@ VALUES = datasets()
             {"spectra__incident": (np.nan * VALUES["spectra/incident"][0], "erg/s/Hz")},
             "spectra are in another unit|finite",
         ),
+        (
+            {"spectra__wavelength": (VALUES["spectra/wavelength"][0] * 1.002, "angstrom")},
+            "expected the Balmer lines within 40 km/s .* redshifted",
+        ),
         ({"spectra__incident": None}, "spectra: expected 'incident', the stars' own light, got wavelength"),
         ({"spectra__wavelength": None}, "damaged or incomplete"),
         ({"axes__ages": None}, "damaged or incomplete"),

@@ -105,6 +105,10 @@ def as_tuple(value: object) -> object:
     return value if isinstance(value, list | tuple) or value is None else (value,)
 
 
+Texts = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+"""One text or a list of them."""
+
+
 def one_or_many(schema: dict[str, Any]) -> WithJsonSchema:
     """JSON schema of one quantity or a list of them, the list's length limited by `schema`."""
     quantity = [{"type": "number"}, {"type": "string"}]

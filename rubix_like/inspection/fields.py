@@ -22,7 +22,7 @@ SUMMED: tuple[str, ...] = ("mass", "initial_mass", "star_formation_rate")
 
 
 @dataclass(frozen=True)
-class Rows:
+class GroupRows:
     """A group that holds stars or gas, and how many rows it has."""
 
     snapshot: Snapshot
@@ -62,12 +62,10 @@ class FieldReport:
     problems: tuple[str, ...] = ()
 
 
-def report_fields(rows: Rows) -> tuple[FieldReport, ...]:
+def report_fields(rows: GroupRows) -> tuple[FieldReport, ...]:
     """What the group has of the field map's quantities, damaged ones included, and the ages that follow."""
     snapshot, family, group = rows.snapshot, rows.family, rows.group
     places = snapshot.places(family, group)
-    unused = "birth_scale_factor" if snapshot.epoch.cosmology is None else "birth_time"
-    places.pop(unused, None)
     reports = [_report(rows, quantity, field, datasets) for quantity, (field, datasets) in places.items()]
     mass = 0.0 if "mass" in places else snapshot.table_mass(family, group)
     if mass:
@@ -81,7 +79,7 @@ def without_name(snapshot: Snapshot, error: Exception) -> str:
     return str(error).removeprefix(f"{snapshot.container.name}: ")
 
 
-def _report(rows: Rows, quantity: str, field: FieldSettings, datasets: tuple[str, ...]) -> FieldReport:
+def _report(rows: GroupRows, quantity: str, field: FieldSettings, datasets: tuple[str, ...]) -> FieldReport:
     snapshot, group = rows.snapshot, rows.group
     start = FieldReport(quantity, dataset_words(field, datasets))
     try:
@@ -123,7 +121,7 @@ def conversion_words(conversion: Conversion, factor: float) -> str:
 
 
 def _slabs(
-    rows: Rows, quantity: str, field: FieldSettings, datasets: tuple[str, ...]
+    rows: GroupRows, quantity: str, field: FieldSettings, datasets: tuple[str, ...]
 ) -> Iterator[tuple[Float[ndarray, "..."], Bool[ndarray, "..."]]]:
     for start in range(0, rows.n_rows, SLAB_ROWS):
         stop = min(start + SLAB_ROWS, rows.n_rows)

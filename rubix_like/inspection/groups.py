@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rubix_like.inspection.fields import FieldReport, Rows, report_fields
+from rubix_like.inspection.fields import FieldReport, GroupRows, report_fields
 from rubix_like.inspection.missing import missing_of_gas, missing_of_stars
 from rubix_like.inspection.structure import dataset_names, stored_shape
 from rubix_like.readers.container import AbstractContainer
@@ -37,12 +37,12 @@ class GroupReport:
     unused: tuple[str, ...]
 
 
-def find_rows(snapshot: Snapshot, family: Family) -> list[Rows]:
+def find_rows(snapshot: Snapshot, family: Family) -> list[GroupRows]:
     """The groups of a family with their numbers of rows; raises ValueError where datasets of one group differ."""
-    return [Rows(snapshot, family, group, count) for group, count in snapshot.groups(family).items()]
+    return [GroupRows(snapshot, family, group, count) for group, count in snapshot.groups(family).items()]
 
 
-def report_group(rows: Rows) -> GroupReport:
+def report_group(rows: GroupRows) -> GroupReport:
     """All that can be said of a group; no value in it raises."""
     snapshot, family, group = rows.snapshot, rows.family, rows.group
     fields = report_fields(rows)
@@ -61,7 +61,7 @@ def report_group(rows: Rows) -> GroupReport:
     )
 
 
-def _left_out(rows: Rows) -> int:
+def _left_out(rows: GroupRows) -> int:
     starts = range(0, rows.n_rows, SLAB_ROWS)
     return sum(int(np.count_nonzero(~rows.kept(start, min(start + SLAB_ROWS, rows.n_rows)))) for start in starts)
 
@@ -78,7 +78,7 @@ def _count_notes(container: AbstractContainer, group: str, n_rows: int) -> list[
     return notes
 
 
-def _unused(rows: Rows) -> tuple[str, ...]:
+def _unused(rows: GroupRows) -> tuple[str, ...]:
     """The datasets of the group that the field map does not name, with the shape of those that are no columns."""
     settings = rows.snapshot.field_map.family(rows.family)
     named = set()

@@ -10,13 +10,14 @@ from pydantic import ValidationError
 from rubix_like.config.messages import explain
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.errors import ConfigError
-from rubix_like.inspection.fields import Rows
+from rubix_like.inspection.fields import GroupRows
 from rubix_like.inspection.groups import GroupReport, find_rows, report_group
 from rubix_like.inspection.structure import dataset_names, skeleton, structure_lines
 from rubix_like.readers import find_reader
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.epoch import read_epoch
 from rubix_like.readers.field_map import FAMILIES, FieldMap
+from rubix_like.readers.joined import check_parts
 from rubix_like.readers.membership import find_entry
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.recognise import conditions
@@ -60,6 +61,7 @@ def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
             return Inspection(facts, problems=(str(error),), structure=_structure(container), field_map=start)
         facts |= {"recognised": _recognition(field_map, container, kind, settings.reader)}
         try:
+            check_parts(container, field_map)
             snapshot = Snapshot(container, field_map, read_epoch(container, field_map))
             groups = tuple(rows for family in FAMILIES for rows in find_rows(snapshot, family))
         except ValueError as error:
@@ -103,7 +105,7 @@ def _skeleton(container: AbstractContainer) -> str:
 
 def _inspect(
     snapshot: Snapshot,
-    groups: Sequence[Rows],
+    groups: Sequence[GroupRows],
     facts: dict[str, str],
     settings: SnapshotReader,
     section: Mapping[str, Any],

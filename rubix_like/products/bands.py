@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.constants import SPEED_OF_LIGHT
+from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
 from rubix_like.ssp import SSPLibrary
 
@@ -20,7 +20,6 @@ AB_ZERO_POINT: float = 3631e9
 _NANOJANSKY_PER_CUBE_UNIT = 1e12
 """nJy of 1e-20 erg/s/cm2/Hz."""
 
-_ANGSTROM_PER_KM = 1e13
 _PART = 0.01
 _LEAST_COVERED = 0.999
 
@@ -111,7 +110,7 @@ class BandWeight:
         slope = np.diff(response) / np.diff(wavelength)
         start = response[:-1] - slope * wavelength[:-1]
         per_wavelength = np.sum(start * np.log(wavelength[1:] / wavelength[:-1]) + np.diff(response))
-        frequencies = SPEED_OF_LIGHT * _ANGSTROM_PER_KM * float(per_wavelength)
+        frequencies = SPEED_OF_LIGHT * ANGSTROM_PER_KM * float(per_wavelength)
         return cls(band, scale=_NANOJANSKY_PER_CUBE_UNIT / frequencies, power=1)
 
     def at(self, wavelength: Float[ndarray, "*wave"]) -> Float[ndarray, "*wave"]:

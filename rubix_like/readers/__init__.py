@@ -91,7 +91,7 @@ def open_galaxy(config: ConfigSource, report: Report | None = None) -> Iterator[
     check_smoothing_of_parts(run)
     with reader.open_galaxy(report or silent) as parts:
         lacking = parts.info.initial_mass == "missing"
-        yield CheckedParts.from_parts(parts, load_ssp(run) if lacking else None)
+        yield CheckedParts.from_parts(parts, load_ssp(run) if lacking else None, run)
 
 
 def _reader(run: RunConfig) -> Reader:

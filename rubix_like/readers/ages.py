@@ -8,8 +8,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.cosmology import age_table
+from rubix_like.readers.columns import Table
 from rubix_like.readers.frame import Frame
-from rubix_like.readers.particles import Snapshot, Table
+from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.recipe import AgeRecipe
 from rubix_like.validation import require
 

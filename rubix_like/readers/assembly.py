@@ -7,8 +7,8 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.galaxy import Gas, Stars
+from rubix_like.readers.columns import Table
 from rubix_like.readers.frame import Frame
-from rubix_like.readers.particles import Table
 
 Leaf = Float[Array, "..."]
 

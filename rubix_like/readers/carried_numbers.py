@@ -80,5 +80,11 @@ def read_numbers(snapshot: Snapshot, family: Family, kind: Kind, start: int, sto
                 f"{container.name}: {group}/{' or '.join(names)} (number of the {kind}) is missing; "
                 f"{container.contents(group)}; download the file again with it included, or select a sphere or box"
             )
-        parts.append(container.read(group, name, begin, end))
+        values = container.read(group, name, begin, end)
+        if values.ndim != 1 or values.dtype.kind not in "fiu":
+            raise ValueError(
+                f"{container.name}: {group}/{name}: expected one number of the {kind} per particle, got {values.dtype} "
+                f"of shape {values.shape}; select a sphere or box instead"
+            )
+        parts.append(values)
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

@@ -48,13 +48,13 @@ class Entry:
                 f"{place}: {group} has {n_rows} rows, but the subhaloes of the catalogue have {self.whole[kind]} "
                 f"together; without Group/GroupLenType and Subhalo/SubhaloGrNr in the catalogue they must be the same"
             )
-        last = int(self.first[kind] + self.length[kind])
-        if last > n_rows:
+        first, length = int(self.first[kind]), int(self.length[kind])
+        if not 0 <= first <= first + length <= n_rows:
             raise ValueError(
-                f"{place}: {self.title} ends at row {last} of {group}, which has {n_rows}; is the catalogue of this "
-                f"snapshot, and is the snapshot whole?"
+                f"{place}: {self.title} begins at row {first} and ends at row {first + length} of {group}, which has "
+                f"{n_rows}; is the catalogue of this snapshot, and are both whole?"
             )
-        return run(int(self.first[kind]), last)
+        return run(first, first + length)
 
 
 def find_halo(catalogue: AbstractContainer, number: int) -> Entry:

@@ -9,6 +9,9 @@ from rubix_like.readers.field_map import FieldSettings
 Places = dict[str, tuple[FieldSettings, tuple[str, ...]]]
 """By quantity: the field, and the datasets that it is read from."""
 
+Vector = Float[ndarray, "3"]
+Vectors = Float[ndarray, "particle 3"]
+
 Table = dict[str, Float[ndarray, "..."]]
 """Columns by quantity, with the same number of rows."""
 

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+DAMAGED: str = "the file is damaged or incomplete: copy or download it again"
+
 
 class AbstractContainer(ABC):
     """One open file, or several of one snapshot: `group/dataset` arrays of rows, read slab by slab.
@@ -45,6 +47,10 @@ class AbstractContainer(ABC):
         if found:
             return f"{group} has {', '.join(found)}"
         return f"the file has {', '.join(self.groups()) or 'nothing'}"
+
+    def missing(self, group: str, dataset: str) -> ValueError:
+        """The error for a dataset that is not there, which says what is."""
+        return ValueError(f"{self.name}: {group}/{dataset} is missing; {self.contents(group)}")
 
 
 def scalar(value: Any) -> Any:

@@ -9,7 +9,8 @@ from rubix_like.cosmology import snapshot_cosmology, universe_age
 from rubix_like.readers.container import AbstractContainer, as_number, as_text
 from rubix_like.readers.field_map import FieldMap
 
-_SAME_TIME = 1e-3
+SAME_TIME: float = 1e-3
+"""How far two statements of one scale factor or time may differ, as a ratio."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def _expands(container: AbstractContainer, field_map: FieldMap) -> bool:
     redshift = first_number(container, header.redshift)
     if not omega_m or time is None or redshift is None:
         return bool(omega_m)
-    return abs(time * (1.0 + redshift) - 1.0) < _SAME_TIME
+    return abs(time * (1.0 + redshift) - 1.0) < SAME_TIME
 
 
 def _scale_factor(container: AbstractContainer, field_map: FieldMap) -> float:
@@ -112,7 +113,7 @@ def _scale_factor(container: AbstractContainer, field_map: FieldMap) -> float:
             f"{place}: expected a scale factor {_name(header.scale_factor[0])} in (0.01, 1], got {scale_factor}; "
             f"{field_map.title} is read as a cosmological simulation: is the file of another one?"
         )
-    if redshift is not None and abs(scale_factor * (1.0 + redshift) - 1.0) > _SAME_TIME:
+    if redshift is not None and abs(scale_factor * (1.0 + redshift) - 1.0) > SAME_TIME:
         raise ValueError(
             f"{place}: expected scale factor = 1 / (1 + redshift), got {scale_factor} and redshift {redshift}; "
             f"correct the one that is wrong"

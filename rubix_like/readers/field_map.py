@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from rubix_like.config.messages import explain
-from rubix_like.config.quantities import Integer, Number, as_tuple
+from rubix_like.config.quantities import Integer, Number, Texts, as_tuple
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES, find_file, read_section
 from rubix_like.errors import ConfigError, suggest
@@ -53,7 +53,6 @@ VECTORS = frozenset({"position", "velocity"})
 
 REQUIRED: dict[Family, tuple[str, ...]] = {"stars": ("position", "mass"), "gas": ("position", "mass")}
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
 Integers = Annotated[tuple[Integer, ...], BeforeValidator(as_tuple)]
 Kinds = Annotated[tuple[Literal["hdf5", "gadget-binary", "table", "pynbody"], ...], BeforeValidator(as_tuple)]
 

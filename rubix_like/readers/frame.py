@@ -7,10 +7,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.centering import bulk_velocity, half_mass_radius, shrinking_sphere, unwrap
-from rubix_like.readers.particles import Table
-
-Vector = Float[ndarray, "3"]
-Vectors = Float[ndarray, "particle 3"]
+from rubix_like.readers.columns import Table, Vector, Vectors
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ class GadgetContainer(AbstractContainer):
 
     def _place(self, group: str, dataset: str) -> Place:
         if (group, dataset) not in self.places:
-            raise ValueError(f"{self.name}: {group}/{dataset} is missing; {self.contents(group)}")
+            raise self.missing(group, dataset)
         return self.places[group, dataset]
 
 

@@ -11,9 +11,8 @@ import numpy as np
 from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
 from numpy import ndarray
 
-from rubix_like.readers.container import AbstractContainer
+from rubix_like.readers.container import DAMAGED, AbstractContainer
 from rubix_like.readers.hdf5_storage import (
-    DAMAGED,
     Extents,
     StorageError,
     check_stored,
@@ -94,7 +93,7 @@ class HDF5Container(AbstractContainer):
         if found is None:
             if dataset in self.datasets(group):
                 raise ValueError(f"{self.name}: {group}/{dataset} is listed, but not found; {DAMAGED}")
-            raise ValueError(f"{self.name}: {group}/{dataset} is missing; {self.contents(group)}")
+            raise self.missing(group, dataset)
         if not isinstance(found, h5py.Dataset):
             raise ValueError(
                 f"{self.name}: {group}/{dataset}: expected a dataset, got a {type(found).__name__.lower()}"

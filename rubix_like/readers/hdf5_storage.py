@@ -13,13 +13,14 @@ from h5py import h5d, h5t, h5z  # pyright: ignore[reportAttributeAccessIssue]
 from jaxtyping import Int
 from numpy import ndarray
 
+from rubix_like.readers.container import DAMAGED
+
 LARGEST_EXPANSION: int = 1100
 """Bytes that one compressed byte can stand for: deflate reaches 1032."""
 
 SMALL_CHUNK: int = 1 << 26
 """Bytes of a chunk that are held without asking how they were packed."""
 
-DAMAGED: str = "the file is damaged or incomplete: copy or download it again"
 _BEYOND = 1 << 62
 
 _OWN_FORMAT = {h5z.FILTER_NBIT, h5z.FILTER_SCALEOFFSET}

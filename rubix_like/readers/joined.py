@@ -145,9 +145,9 @@ def count_notes(container: AbstractContainer) -> tuple[str, ...]:
     notes = []
     for group in container.groups():
         kind = int(group[-1]) if group.startswith("PartType") and group[-1].isdigit() else low.size
-        if kind >= low.size:
+        if kind >= low.size or not np.isfinite(low[kind]):
             continue
-        upper = int(high[kind]) << 32 if high.dtype.kind in "fiu" and kind < high.size else 0
+        upper = int(high[kind]) << 32 if high.dtype.kind in "iu" and kind < high.size else 0
         stated, found = int(low[kind]) + upper, _row_count(container, group)
         if stated != found:
             notes.append(f"{group} has {found} rows in all files together, but the Header tells of {stated}")

@@ -2,11 +2,10 @@
 
 from rubix_like.readers.catalogue import Entry, find_halo, find_subhalo, nearest_with_particles
 from rubix_like.readers.container import AbstractContainer, as_number
+from rubix_like.readers.epoch import SAME_TIME
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.selection import AbstractSelection
 from rubix_like.readers.snapshot_files import open_files
-
-_SAME_TIME = 1e-3
 
 
 def find_entry(selection: AbstractSelection, snapshot: Snapshot) -> Entry | None:
@@ -33,7 +32,7 @@ def find_entry(selection: AbstractSelection, snapshot: Snapshot) -> Entry | None
 def _check_time(catalogue: AbstractContainer, snapshot: Snapshot) -> None:
     """Catalogue and snapshot are of one time, where both tell it."""
     time, own = as_number(catalogue.attribute("Header", "Time")), snapshot.epoch.time
-    if time is not None and own and abs(time / own - 1.0) > _SAME_TIME:
+    if time is not None and own and abs(time / own - 1.0) > SAME_TIME:
         raise ValueError(
             f"galaxy.catalogue: '{catalogue.name}' is of time {time:.6g}, the snapshot '{snapshot.container.name}' of "
             f"{own:.6g}; take the catalogue of the same snapshot"

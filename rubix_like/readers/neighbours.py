@@ -30,6 +30,13 @@ class HasSmoothing(Protocol):
     neighbours: Any
 
 
+def smoothing_choice(run: RunConfig) -> tuple[SmoothingChoice, int]:
+    """`galaxy.smoothing_length` and `galaxy.neighbours`, or their defaults for a reader without these keys."""
+    if isinstance(run.galaxy, HasSmoothing):
+        return run.galaxy.smoothing_length, run.galaxy.neighbours
+    return "auto", NEIGHBOURS
+
+
 def neighbour_distance(position: Float[ndarray, "particle 3"], number: int) -> Float[ndarray, " particle"]:
     """Distance from each particle to its `number`-th nearest other particle, in the unit of `position`.
 
@@ -56,9 +63,7 @@ def choose_smoothing_lengths(galaxy: Galaxy, info: GalaxyInfo, run: RunConfig) -
     run that does not smooth; lengths that some stars lack are then left out. Raises ConfigError where the file was
     asked for and has none.
     """
-    choice, number = "auto", NEIGHBOURS
-    if isinstance(run.galaxy, HasSmoothing):
-        choice, number = run.galaxy.smoothing_length, run.galaxy.neighbours
+    choice, number = smoothing_choice(run)
     stars = galaxy.stars
     stored = stars.smoothing_length
     lacking = np.ones(len(stars.initial_mass), dtype=bool) if stored is None else np.isnan(np.asarray(stored))

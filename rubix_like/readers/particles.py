@@ -16,6 +16,7 @@ from rubix_like.readers.field_map import REQUIRED, VECTORS, Family, FamilySettin
 from rubix_like.validation import check_magnitudes, require
 
 _AGAIN = "download the file again with this field included"
+_BY_ZERO = "other numbers are divided by these: leave these particles out or download the file again"
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,7 @@ class Snapshot:
         if field.divide_by is not None:
             divisor = self._stored(group, field.divide_by, None, False, start, stop, checked)
             place = f"{self.container.name}: {group}/{field.divide_by}"
-            require((divisor > 0) | (not checked), divisor, place, "values > 0", "")
+            require((divisor > 0) | (not checked), divisor, place, "values > 0", _BY_ZERO)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 values = values / divisor
         if field.one_minus:

@@ -11,6 +11,7 @@ from rubix_like.config import RunConfig
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas, Stars
 from rubix_like.readers.birth_mass import birth_mass_origin, fill_initial_mass, without_birth_mass
+from rubix_like.readers.neighbours import choose_smoothing_lengths, smoothing_choice
 from rubix_like.ssp.library import SSPLibrary
 from rubix_like.validation import validate_gas, validate_stars
 
@@ -84,15 +85,18 @@ class CheckedParts:
     parts: GalaxyParts
     library: SSPLibrary | None
     info: GalaxyInfo
+    run: RunConfig
 
     @staticmethod
-    def from_parts(parts: GalaxyParts, library: SSPLibrary | None) -> "CheckedParts":
-        """`library`: None where the file has all birth masses."""
+    def from_parts(parts: GalaxyParts, library: SSPLibrary | None, run: RunConfig) -> "CheckedParts":
+        """The parts of the run's galaxy; `library`: None where the file has all birth masses."""
+        stored = smoothing_choice(run)[0] == "file"
+        info = replace(parts.info, smoothing_length="file") if stored else parts.info
         if library is None:
-            return CheckedParts(parts, None, parts.info)
+            return CheckedParts(parts, None, info, run)
         origin = birth_mass_origin(library)
-        notes = (*parts.info.notes, f"the file has no birth masses: {origin}")
-        return CheckedParts(parts, library, replace(parts.info, initial_mass=origin, notes=notes))
+        notes = (*info.notes, f"the file has no birth masses: {origin}")
+        return CheckedParts(parts, library, replace(info, initial_mass=origin, notes=notes), run)
 
     @property
     def n_stars(self) -> int:
@@ -105,8 +109,9 @@ class CheckedParts:
         return self.parts.n_gas
 
     def read_stars(self, start: int, stop: int) -> Stars:
-        """The stars `start` to `stop` (exclusive)."""
-        galaxy, lacking = without_birth_mass(Galaxy(stars=self.parts.read_stars(start, stop)))
+        """The stars `start` to `stop` (exclusive); ConfigError where asked-for smoothing lengths are missing."""
+        galaxy, _ = choose_smoothing_lengths(Galaxy(stars=self.parts.read_stars(start, stop)), self.info, self.run)
+        galaxy, lacking = without_birth_mass(galaxy)
         galaxy = Galaxy(stars=validate_stars(galaxy.stars, self.info.universe_age))
         if self.library is not None and lacking.any():
             galaxy, _ = fill_initial_mass(galaxy, self.info, lacking, self.library)
@@ -120,7 +125,7 @@ class CheckedParts:
 
 def check_smoothing_of_parts(run: RunConfig) -> None:
     """Raise ConfigError where smoothing lengths of the stars depend on all of them."""
-    choice = getattr(run.galaxy, "smoothing_length", "auto")
+    choice, _ = smoothing_choice(run)
     if choice == "neighbours" or (choice == "auto" and run.engine.deposit == "smoothed"):
         raise ConfigError(
             f"galaxy.smoothing_length: expected 'file' for a galaxy that is read part by part, got '{choice}': "

@@ -101,7 +101,7 @@ class PynbodyContainer(AbstractContainer):
 
     def _check(self, group: str, dataset: str) -> None:
         if dataset not in self.datasets(group):
-            raise ValueError(f"{self.name}: {group}/{dataset} is missing; {self.contents(group)}")
+            raise self.missing(group, dataset)
 
     def _guarded(self, place: str, act: Any) -> Any:
         with _warnings_that_matter():

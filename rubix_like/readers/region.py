@@ -8,10 +8,8 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.centering import unwrap
+from rubix_like.readers.columns import Vector, Vectors
 from rubix_like.readers.selection import AbstractSelection, Place, place_in_kpc, to_kpc
-
-Vector = Float[ndarray, "3"]
-Vectors = Float[ndarray, "particle 3"]
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ class Rows:
 
     def within(self, start: int, stop: int) -> "Rows":
         """Those of the rows that lie from `start` to `stop` (exclusive)."""
-        return _without_empty(np.maximum(self.starts, start), np.minimum(self.stops, stop))
+        near = slice(*np.searchsorted(self.stops, [start], "right"), *np.searchsorted(self.starts, [stop]))
+        return _without_empty(np.maximum(self.starts[near], start), np.minimum(self.stops[near], stop))
 
     def pieces(self) -> Iterator[tuple[int, int, "Rows"]]:
         """(start, stop, rows within) of stretches of at most SLAB_ROWS that hold all rows; gaps above GAP_ROWS do not

@@ -11,9 +11,10 @@ from numpy import ndarray
 from rubix_like.progress import Report, silent
 from rubix_like.readers.carried_numbers import with_numbers
 from rubix_like.readers.catalogue import Entry
+from rubix_like.readers.columns import Table, Vector
 from rubix_like.readers.field_map import FAMILIES, VECTORS, Family
-from rubix_like.readers.particles import Snapshot, Table
-from rubix_like.readers.region import AbstractRegion, Vector, find_regions
+from rubix_like.readers.particles import Snapshot
+from rubix_like.readers.region import AbstractRegion, find_regions
 from rubix_like.readers.rows import Rows, chained, filtered, run
 from rubix_like.readers.selection import AbstractSelection, place_in_kpc
 
@@ -86,6 +87,7 @@ def select(
         numbered = with_numbers(snapshot, family, selection, candidates, report)
         kept = _kept(snapshot, family, numbered, report)
         left_out[family] = numbered.count - kept.count
+        notes = (*notes, *_untold(snapshot, family))
         rows[family] = _placed(snapshot, family, regions, kept, report)
     return Selected(snapshot, rows, left_out, center, origin, notes)
 
@@ -112,6 +114,16 @@ def _kept(snapshot: Snapshot, family: Family, rows: Rows, report: Report) -> Row
         return snapshot.read(family, start, stop, ("kept",))["kept"] > 0
 
     return filtered(rows, keep, f"{settings.keep.dataset} of {family} read", report)
+
+
+def _untold(snapshot: Snapshot, family: Family) -> tuple[str, ...]:
+    """A note where the dataset is missing that tells which rows `keep` leaves."""
+    settings = snapshot.field_map.family(family)
+    keep = settings.keep if settings else None
+    groups = snapshot.groups(family)
+    if keep is None or all(keep.dataset in snapshot.container.datasets(group) for group in groups):
+        return ()
+    return (f"{keep.others} cannot be told from {family}: the file has no {keep.dataset}",)
 
 
 def _placed(snapshot: Snapshot, family: Family, regions: Iterable[AbstractRegion], rows: Rows, report: Report) -> Rows:

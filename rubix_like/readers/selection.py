@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-from jaxtyping import Float
-from numpy import ndarray
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from rubix_like.config.quantities import Integer, as_tuple, parse_number, parse_quantity
 from rubix_like.config.settings import AbstractSettings
+from rubix_like.readers.columns import Vector
 
 
 def _parse_length(value: object) -> float | str:
@@ -57,7 +56,6 @@ Paths = Annotated[
 
 Place = tuple[Length, Length, Length]
 Extent = Annotated[Length, AfterValidator(_check_positive)]
-Vector = Float[ndarray, "3"]
 
 
 def to_kpc(value: float | str, file_unit: float) -> float:

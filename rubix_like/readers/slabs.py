@@ -10,9 +10,10 @@ from rubix_like.galaxy import GalaxyInfo, Gas, Stars
 from rubix_like.progress import Report, silent
 from rubix_like.readers.ages import Populated, populate
 from rubix_like.readers.assembly import make_gas, make_stars
+from rubix_like.readers.columns import Table
 from rubix_like.readers.frame import Frame
 from rubix_like.readers.gas import complete_gas
-from rubix_like.readers.particles import Snapshot, Table
+from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.recipe import AgeRecipe
 from rubix_like.readers.selected import Selected
 

@@ -11,14 +11,15 @@ from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.progress import Report, silent
 from rubix_like.readers.ages import SOURCES, Populated
 from rubix_like.readers.assembly import make_gas, make_stars
+from rubix_like.readers.columns import Table, Vector
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.epoch import read_epoch
 from rubix_like.readers.field_map import FieldMap, load_field_map
-from rubix_like.readers.frame import Frame, Vector, find_frame
+from rubix_like.readers.frame import Frame, find_frame
 from rubix_like.readers.joined import check_parts, count_notes
 from rubix_like.readers.membership import find_entry
 from rubix_like.readers.neighbours import NEIGHBOURS, SmoothingChoice
-from rubix_like.readers.particles import Snapshot, Table
+from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.recipe import Ages
 from rubix_like.readers.recognise import check_named, recognise
 from rubix_like.readers.selected import Selected, select

@@ -4,6 +4,7 @@ import glob
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 
 from rubix_like.readers.container import AbstractContainer, as_number
@@ -90,12 +91,13 @@ def _whole(paths: tuple[Path, ...], n_files: int, key: str) -> tuple[Path, ...]:
     found = _parts(paths, split, key)
     _check_parts_there_once(found, key)
     stem, _, suffix = split
-    missing = [f"{stem}{number}{suffix}" for number in range(n_files) if number not in found]
-    if missing:
-        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+    n_missing = n_files - sum(number < n_files for number in found)
+    if n_missing:
+        missing = (f"{stem}{number}{suffix}" for number in range(n_files) if number not in found)
+        more = f" and {n_missing - _SHOWN} more" if n_missing > _SHOWN else ""
         raise FileNotFoundError(
-            f"{key}: the snapshot has {n_files} files, of which {len(missing)} are missing in '{paths[0].parent}': "
-            f"{', '.join(missing[:_SHOWN])}{more}; download them"
+            f"{key}: the snapshot has {n_files} files, of which {n_missing} are missing in '{paths[0].parent}': "
+            f"{', '.join(islice(missing, _SHOWN))}{more}; download them"
         )
     beyond = next((twins[0] for number, twins in found.items() if number >= n_files), None)
     if beyond is not None:

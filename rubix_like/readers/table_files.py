@@ -14,7 +14,7 @@ from astropy.table import MaskedColumn, Table
 from numpy import ndarray
 
 from rubix_like.errors import ConfigError
-from rubix_like.readers.container import AbstractContainer
+from rubix_like.readers.container import DAMAGED, AbstractContainer
 from rubix_like.readers.table_columns import AbstractColumns, ArrayColumns, yaml_units
 from rubix_like.readers.table_zip import open_npz
 
@@ -66,16 +66,13 @@ class TableContainer(AbstractContainer):
 
     def _guarded(self, group: str, dataset: str, act: Any) -> Any:
         if dataset not in self.datasets(group):
-            raise ValueError(f"{self.name}: {group}/{dataset} is missing; {self.contents(group)}")
+            raise self.missing(group, dataset)
         try:
             with _truncation_is_an_error():
                 return act()
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
-            raise ValueError(
-                f"{self.name}: {group}/{dataset} cannot be read ({text}); the file is damaged or incomplete: copy it "
-                f"again"
-            ) from error
+            raise ValueError(f"{self.name}: {group}/{dataset} cannot be read ({text}); {DAMAGED}") from error
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,8 @@ class ParquetColumns(AbstractColumns):
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of the column; lists of one length count as columns."""
         rows = self.file.metadata.num_rows
-        return (rows, *self.read(name, 0, 1).shape[1:]) if rows else (0,)
+        is_list = self.file.schema_arrow.field(name).type.num_fields > 0
+        return (rows, *(self.read(name, 0, 1).shape[1:] if rows and is_list else ()))
 
     def read(self, name: str, start: int, stop: int) -> ndarray:
         """The rows."""

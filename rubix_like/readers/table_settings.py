@@ -4,17 +4,15 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema, field_validator
 
-from rubix_like.config.quantities import as_tuple
+from rubix_like.config.quantities import Texts
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.readers.unit_names import check_unit
-
-Columns = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
 
 
 class ColumnSettings(AbstractSettings):
     """The column of a quantity, or the three of a vector, and the unit of its numbers."""
 
-    column: Columns
+    column: Texts
     unit: str | None = None
     """A unit that astropy knows, e.g. Gyr or 1e10 Msun; null: the one that the file states."""
 

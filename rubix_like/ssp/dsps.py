@@ -12,8 +12,15 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.constants import SPEED_OF_LIGHT
-from rubix_like.ssp.formats import SourceFormat, basel_fwhm, node_spacing
+from rubix_like.ssp.formats import (
+    FSPS_CITATION,
+    MIST_SOLAR_METALLICITY,
+    SourceFormat,
+    basel_fwhm,
+    node_spacing,
+    open_hdf5,
+    per_angstrom,
+)
 from rubix_like.ssp.hdf5 import SSPTable
 from rubix_like.ssp.measured import check_light_unit
 
@@ -21,18 +28,6 @@ DATASETS = {"ssp_lgmet": 1, "ssp_lg_age_gyr": 1, "ssp_wave": 1, "ssp_flux": 3}
 """The datasets and their numbers of axes."""
 
 EMISSION_LINES = {"ssp_emline_name", "ssp_emline_wave", "ssp_emline_luminosity"}
-
-MIST_SOLAR_METALLICITY = 0.0142
-"""Choi et al. 2016, ApJ 823, 102; FSPS 3.2 uses these isochrones by default."""
-
-ANGSTROM_PER_KM = 1e13
-
-
-def per_angstrom(
-    per_hertz: Float[ndarray, "*node rest"], wavelength: Float[ndarray, " rest"]
-) -> Float[ndarray, "*node rest"]:
-    """L_lambda = L_nu c / lambda^2: light per Angstrom from light per Hz, at wavelengths in Angstrom."""
-    return per_hertz * (SPEED_OF_LIGHT * ANGSTROM_PER_KM / wavelength**2)
 
 
 def fsps_miles_fwhm(wavelength: Float[ndarray, " rest"]) -> Float[ndarray, " rest"]:
@@ -60,12 +55,9 @@ def read_dsps(path: Path) -> SSPTable:
 
     Raises ValueError for datasets that are damaged, no numbers or of another shape, and for light in another unit.
     """
-    try:
-        with h5py.File(path, "r") as file:
-            arrays = {name: _numbers(path, file, name) for name in DATASETS}
-            lines = "ssp_emline_luminosity" in file
-    except (OSError, RuntimeError, KeyError) as error:
-        raise ValueError(f"{path}: the HDF5 file is damaged or incomplete: {error}") from error
+    with open_hdf5(path) as file:
+        arrays = {name: _numbers(path, file, name) for name in DATASETS}
+        lines = "ssp_emline_luminosity" in file
     wavelength, log_age = arrays["ssp_wave"], arrays["ssp_lg_age_gyr"] + 9.0
     metallicity = 10.0 ** arrays["ssp_lgmet"]
     _check(path, arrays)
@@ -78,8 +70,7 @@ def read_dsps(path: Path) -> SSPTable:
         medium="vacuum",
         imf="Kroupa 2001, 0.08-120 Msun",
         solar_metallicity=MIST_SOLAR_METALLICITY,
-        citation="Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, ApJ 712, 833; DSPS: Hearin et al. 2023, "
-        "MNRAS 521, 1741",
+        citation=f"{FSPS_CITATION}; DSPS: Hearin et al. 2023, MNRAS 521, 1741",
         licence="not stated with the file; FSPS and DSPS: MIT and BSD-3-Clause",
         source=f"{path.name} of DSPS; the file states no settings; taken are python-fsps' defaults with nebular lines, "
         f"as DSPS documents: Kroupa, vacuum, MIST isochrones, MILES spectra and their resolution; {light}; no mass "

@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from astropy.io import fits
 from astropy.utils.exceptions import AstropyWarning
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
 from rubix_like.registry import Registry
 from rubix_like.ssp.catalogue import LIBRARIES, cached_path
@@ -48,6 +50,11 @@ BASEL_RESOLVING_POWER = 300.0
 """lambda / FWHM of the BaSeL stellar spectra (Bruzual & Charlot 2003, section 2.2.1)."""
 
 BC03_SOLAR_METALLICITY = 0.02
+
+MIST_SOLAR_METALLICITY = 0.0142
+"""Choi et al. 2016, ApJ 823, 102; FSPS 3.2 uses these isochrones by default."""
+
+FSPS_CITATION = "Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, ApJ 712, 833"
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,13 @@ def import_library(path: str | Path, name: str | None = None) -> Path:
     target = cached_path(name)
     write_table(replace(table, name=name), target)
     return target
+
+
+def per_angstrom(
+    per_hertz: Float[ndarray, "*node rest"], wavelength: Float[ndarray, " rest"]
+) -> Float[ndarray, "*node rest"]:
+    """L_lambda = L_nu c / lambda^2: light per Angstrom from light per Hz, at wavelengths in Angstrom."""
+    return per_hertz * (SPEED_OF_LIGHT * ANGSTROM_PER_KM / wavelength / wavelength)
 
 
 def node_spacing(wavelength: Float[ndarray, " rest"]) -> Float[ndarray, " rest"]:
@@ -147,6 +161,20 @@ def open_fits(path: Path) -> Iterator[Any]:
             yield file
     except (*_FITS_DAMAGE, LookupError) as error:
         raise ValueError(f"{path}: the FITS file is damaged or incomplete: {error}") from error
+
+
+_HDF5_DAMAGE = (OSError, LookupError, RuntimeError, TypeError, OverflowError, MemoryError)
+"""What h5py and numpy raise on a file that is damaged, or that lacks what its layout has."""
+
+
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[h5py.File]:
+    """An open HDF5 file; a truncated or damaged one is a ValueError."""
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except _HDF5_DAMAGE as error:
+        raise ValueError(f"{path}: the HDF5 file is damaged or incomplete: {error}") from error
 
 
 OURS = SourceFormat(is_ours, read_table)

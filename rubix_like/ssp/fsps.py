@@ -13,8 +13,7 @@ from numpy import ndarray
 
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
-from rubix_like.ssp.dsps import per_angstrom
-from rubix_like.ssp.formats import node_spacing
+from rubix_like.ssp.formats import FSPS_CITATION, node_spacing, per_angstrom
 from rubix_like.ssp.hdf5 import SSPTable
 
 HOW_TO_INSTALL = (
@@ -93,8 +92,7 @@ def read_population(population: Population, report: Callable[[str], None] = lamb
         medium="vacuum",
         imf=_imf(params),
         solar_metallicity=float(population.solar_metallicity),
-        citation="Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, ApJ 712, 833; python-fsps: Johnson et "
-        "al. 2023",
+        citation=f"{FSPS_CITATION}; python-fsps: Johnson et al. 2023",
         licence="MIT (FSPS and python-fsps)",
         source=f"python-fsps, isochrones {isochrones}, spectra {stars}; stellar light without nebulae or diffuse dust; "
         "resolution as FSPS states it; masses with remnants",

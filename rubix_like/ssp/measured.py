@@ -4,7 +4,7 @@ For layouts that do not state these; both are measured on one spectrum, of the m
 """
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like import air
@@ -49,14 +49,11 @@ def measured_medium(
     lines stand at neither medium's wavelengths.
     """
     spectrum = spectra[np.argmin(np.abs(metallicity - SOLAR)), np.argmin(np.abs(log_age - np.log10(5e8)))]
-    in_air = np.array(BALMER_AIR)
-    covered = (wavelength[0] + SEARCH < in_air) & (in_air < wavelength[-1] - SEARCH)
-    steps = np.array([np.interp(line, wavelength[:-1], np.diff(wavelength)) for line in in_air])
-    usable = covered & (steps <= COARSEST)
+    in_air, usable = np.array(BALMER_AIR), shows_lines(wavelength)
     if not usable.any():
         raise ValueError(
             f"{name}: cannot tell air from vacuum: expected Balmer lines sampled by {COARSEST:g} A or finer, got "
-            f"{steps.min():.3g} A over {wavelength[0]:.5g}-{wavelength[-1]:.5g} A"
+            f"{_steps(wavelength).min():.3g} A over {wavelength[0]:.5g}-{wavelength[-1]:.5g} A"
         )
     offsets = {}
     for medium, lines in (("air", in_air), ("vacuum", air.to_vacuum(in_air))):
@@ -69,6 +66,13 @@ def measured_medium(
             f"{offsets['air']:.0f} and {offsets['vacuum']:.0f} km/s: the wavelengths are redshifted or not in Angstrom"
         )
     return medium, offsets[medium]
+
+
+def shows_lines(wavelength: Float[ndarray, " rest"]) -> Bool[ndarray, " line"]:
+    """Which of the four Balmer lines are covered, and sampled finely enough to be measured."""
+    in_air = np.array(BALMER_AIR)
+    covered = (wavelength[0] + SEARCH < in_air) & (in_air < wavelength[-1] - SEARCH)
+    return covered & (_steps(wavelength) <= COARSEST)
 
 
 def check_light_unit(
@@ -92,6 +96,11 @@ def check_light_unit(
             f"{name}: expected about {expected:.1e} Lsun/Angstrom/Msun at 5500 A and 10^{log_age[age]:.2f} yr, got "
             f"{light:.1e}: the spectra are in another unit or were normalised"
         )
+
+
+def _steps(wavelength: Float[ndarray, " rest"]) -> Float[ndarray, " line"]:
+    """Distance of the nodes at each Balmer line (Angstrom)."""
+    return np.interp(np.array(BALMER_AIR), wavelength[:-1], np.diff(wavelength))
 
 
 def _deepest(wavelength: Float[ndarray, " rest"], spectrum: Float[ndarray, " rest"], line: float) -> float:

@@ -8,7 +8,14 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.ssp.catalogue import LIBRARIES
-from rubix_like.ssp.formats import BC03_SOLAR_METALLICITY, SourceFormat, basel_fwhm, bc03_miles_fwhm, open_fits
+from rubix_like.ssp.formats import (
+    BC03_SOLAR_METALLICITY,
+    SourceFormat,
+    basel_fwhm,
+    bc03_miles_fwhm,
+    open_fits,
+    open_hdf5,
+)
 from rubix_like.ssp.hdf5 import SSPTable
 from rubix_like.ssp.remnants import with_remnants
 
@@ -110,7 +117,7 @@ def _is_rubix(path: Path) -> bool:
 
 def read_rubix(path: Path) -> SSPTable:
     """BC03lr as in RUBIX: flux (metal, age, rest); `age` is log10(age / yr), with 0 for the row of birth."""
-    with h5py.File(path, "r") as file:
+    with open_hdf5(path) as file:
         log_age = np.asarray(file["age"], dtype=np.float64)
         spectra = np.asarray(file["flux"], dtype=np.float64)
         metallicity = np.asarray(file["metallicity"], dtype=np.float64)

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.ssp.formats import BC03_SOLAR_METALLICITY, SourceFormat
+from rubix_like.ssp.formats import BC03_SOLAR_METALLICITY, FSPS_CITATION, MIST_SOLAR_METALLICITY, SourceFormat
 from rubix_like.ssp.hdf5 import SSPTable
 from rubix_like.ssp.measured import check_light_unit, measured_medium
 from rubix_like.ssp.miles import PADOVA, metal_fraction
@@ -38,6 +38,7 @@ _DAMAGE = (
     RuntimeError,
     SyntaxError,
     UserWarning,
+    MemoryError,
     tokenize.TokenError,
     struct.error,
     zipfile.BadZipFile,
@@ -71,10 +72,10 @@ COLLECTIONS = {
         citation="Vazdekis et al. 2016, MNRAS 463, 3409",
     ),
     "fsps": Collection(
-        solar_metallicity=0.0142,
+        solar_metallicity=MIST_SOLAR_METALLICITY,
         solar_source="of the MIST isochrones, Choi et al. 2016, which FSPS 3.2 uses by default",
         first_wavelength=(0.0, 1600.0),
-        citation="Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, ApJ 712, 833",
+        citation=FSPS_CITATION,
     ),
     "galaxev": Collection(
         solar_metallicity=BC03_SOLAR_METALLICITY,

@@ -19,10 +19,17 @@ from astropy import units
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.constants import SOLAR_LUMINOSITY, SPEED_OF_LIGHT
-from rubix_like.ssp.formats import SourceFormat, node_spacing
+from rubix_like.constants import SOLAR_LUMINOSITY
+from rubix_like.ssp.formats import (
+    FSPS_CITATION,
+    MIST_SOLAR_METALLICITY,
+    SourceFormat,
+    node_spacing,
+    open_hdf5,
+    per_angstrom,
+)
 from rubix_like.ssp.hdf5 import SSPTable
-from rubix_like.ssp.measured import check_light_unit, measured_medium
+from rubix_like.ssp.measured import check_light_unit, measured_medium, shows_lines
 
 AGE_AXES = ("ages", "age", "log10ages", "log10age")
 METAL_AXES = ("metallicities", "metallicity", "log10metallicities", "log10metallicity")
@@ -30,8 +37,6 @@ STELLAR_LIGHT = ("incident", "stellar")
 MODEL = ("sps_name", "sps_version", "sps_variant", "imf_type", "imf_masses", "imf_slopes")
 BRIGHTEST = 1e30
 """Lsun/Angstrom/Msun that nothing reaches."""
-
-_ANGSTROM_PER_KM = 1e13
 
 
 @dataclass(frozen=True)
@@ -45,10 +50,10 @@ class Population:
 POPULATIONS: dict[str, Population] = {
     "bpass": Population("BPASS: Eldridge et al. 2017, PASA 34, e058; Stanway & Eldridge 2018, MNRAS 479, 75", 0.02),
     "bc03": Population("Bruzual & Charlot 2003, MNRAS 344, 1000", 0.02),
-    "fsps": Population("FSPS: Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, ApJ 712, 833", 0.0142),
+    "fsps": Population(f"FSPS: {FSPS_CITATION}", MIST_SOLAR_METALLICITY),
     "maraston": Population("Maraston 2005, MNRAS 362, 799; Maraston & Stromback 2011, MNRAS 418, 2785", 0.02),
 }
-"""By the beginning of sps_name. FSPS: solar for its default isochrones, MIST (Choi et al. 2016)."""
+"""By the beginning of sps_name."""
 
 
 def read_synthesizer(path: Path) -> SSPTable:
@@ -57,18 +62,15 @@ def read_synthesizer(path: Path) -> SSPTable:
     L_lambda = L_nu c / lambda^2. Of two rows of one age (BC03's age 0 is set to its first age) the second is taken.
     Raises ValueError for a file that is damaged, lacks a unit or has another axis.
     """
-    try:
-        with h5py.File(path, "r") as file:
-            given = file["Model"].attrs if "Model" in file else {}
-            model = {key: _plain(given[key]) for key in MODEL if key in given}
-            log_age, metallicity = _axes(path, file)
-            wavelength, light = _light(path, file, (len(log_age), len(metallicity)))
-            surviving = _surviving(path, file, light.shape[:2])
-    except (OSError, KeyError, RuntimeError, TypeError) as error:
-        raise ValueError(f"{path}: the grid of Synthesizer is damaged or incomplete: {error}") from error
+    with open_hdf5(path) as file:
+        given = file["Model"].attrs if "Model" in file else {}
+        model = {key: _plain(given[key]) for key in MODEL if key in given}
+        log_age, metallicity = _axes(path, file)
+        wavelength, light = _light(path, file, (len(log_age), len(metallicity)))
+        surviving = _surviving(path, file, light.shape[:2])
     spectra = light.transpose(1, 0, 2)
-    medium, medium_source = _medium(path, wavelength, log_age, metallicity, spectra)
     check_light_unit(path.name, wavelength, log_age, metallicity, spectra)
+    medium, medium_source = _medium(path, wavelength, log_age, metallicity, spectra)
     name = str(model.get("sps_name") or path.stem)
     last = np.append(np.diff(log_age) != 0.0, True)
     population = next((value for key, value in POPULATIONS.items() if name.lower().startswith(key)), None)
@@ -136,9 +138,8 @@ def _light(
     per_hertz = _unit(path, spectra[kind], units.erg / units.s / units.Hz)
     order = np.argsort(wavelength)
     wavelength = wavelength[order]
-    factor = SPEED_OF_LIGHT * _ANGSTROM_PER_KM / SOLAR_LUMINOSITY * per_hertz
     with np.errstate(all="ignore"):
-        light = luminosity[..., order] * (factor / wavelength / wavelength)
+        light = per_angstrom(luminosity[..., order] * (per_hertz / SOLAR_LUMINOSITY), wavelength)
     if not (np.all(wavelength > 0) and np.all(np.abs(light) < BRIGHTEST)):
         raise ValueError(f"{path}: spectra/{kind}: expected finite light at positive wavelengths, got other values")
     return wavelength, light
@@ -176,10 +177,9 @@ def _medium(
     path: Path, wavelength: ndarray, log_age: ndarray, metallicity: ndarray, spectra: ndarray
 ) -> tuple[str, str]:
     """The medium, and how it is known: no grid states it."""
-    try:
-        medium, offset = measured_medium(path.name, wavelength, log_age, metallicity, spectra)
-    except ValueError:
-        return "vacuum", "medium not stated and its Balmer lines do not tell it, vacuum assumed"
+    if not shows_lines(wavelength).any():
+        return "vacuum", "medium not stated and the sampling too coarse to measure it, vacuum assumed"
+    medium, offset = measured_medium(path.name, wavelength, log_age, metallicity, spectra)
     return medium, f"medium not stated, {medium} measured (the Balmer lines stand {offset:+.0f} km/s from it)"
 
 
