@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rubix_like.config.loading import overridden
-from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.errors import ConfigError
 from rubix_like.inspection.report import Inspection, inspect_galaxy
 from rubix_like.inspection.text import inspection_text
@@ -62,7 +61,7 @@ def _section(options: argparse.Namespace, overrides: Mapping[str, str]) -> dict[
     for key, value in overrides.items():
         if not key.startswith("galaxy."):
             raise ConfigError(f"--set: expected a key of the section galaxy, such as galaxy.center, got '{key}'")
-        section = overridden(section, key.removeprefix("galaxy."), parse_yaml(value, f"--set {key}={value}"))
+        section = overridden({"galaxy": section}, key, value)["galaxy"]
     return section
 
 

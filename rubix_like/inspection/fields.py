@@ -44,7 +44,9 @@ class GroupRows:
 class FieldReport:
     """A row of the table: `conversion` as `Mpc x a^1 x h^-1 = 1475.6 kpc`, `origin` where that is stated.
 
-    The range is in `unit`; `problems` are reasons why the file cannot be read as it is, `remark` is good to know.
+    The range is in `unit`, times and ages in Gyr; of a vector `smallest` and `largest` are those of all components,
+    and `axes` has (smallest, median, largest) of x, y and z. `problems` are reasons why the file cannot be read as it
+    is, `remark` is good to know.
     """
 
     quantity: str
@@ -58,6 +60,7 @@ class FieldReport:
     median: float | None = None
     largest: float | None = None
     total: float | None = None
+    axes: tuple[tuple[float | None, float | None, float | None], ...] = ()
     remark: str = ""
     problems: tuple[str, ...] = ()
 
@@ -91,18 +94,36 @@ def _report(rows: GroupRows, quantity: str, field: FieldSettings, datasets: tupl
         found = measure(_slabs(rows, quantity, field, datasets), shape[0] if shape else 0, *_limits(quantity))
     except ValueError as error:
         return replace(start, problems=(without_name(snapshot, error),))
+    unit, scale = ("Gyr", 1e-9) if conversion.to_unit == "yr" else (conversion.to_unit, 1.0)
+    start = _with_range(start, found, scale)
     return replace(
         start,
-        conversion=conversion_words(conversion, conversion.factor(snapshot.epoch)),
+        conversion=conversion_words(conversion, conversion.factor(snapshot.epoch) * scale, unit),
         origin=_origin(conversion, snapshot.field_map),
-        unit=conversion.to_unit,
-        smallest=found.smallest,
-        median=found.median,
-        largest=found.largest,
-        total=found.total if quantity in SUMMED else None,
+        unit=unit,
         remark="; ".join(filter(None, (conversion.remark, field.note))),
         problems=_problems(found, quantity),
     )
+
+
+def _with_range(row: FieldReport, found: tuple[Range, ...], scale: float) -> FieldReport:
+    """The row with the values of its range, times `scale`."""
+    axes = tuple(
+        (_scaled(one.smallest, scale), _scaled(one.median, scale), _scaled(one.largest, scale)) for one in found
+    )
+    smallest, largest = (tuple(axis[index] for axis in axes if axis[index] is not None) for index in (0, 2))
+    return replace(
+        row,
+        smallest=min(smallest, default=None),
+        median=axes[0][1] if len(axes) == 1 else None,
+        largest=max(largest, default=None),
+        total=found[0].total if row.quantity in SUMMED else None,
+        axes=axes if len(axes) > 1 else (),
+    )
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale
 
 
 def _origin(conversion: Conversion, field_map: FieldMap) -> str:
@@ -112,12 +133,12 @@ def _origin(conversion: Conversion, field_map: FieldMap) -> str:
     return "table" if field_map.name == TABLE else "map"
 
 
-def conversion_words(conversion: Conversion, factor: float) -> str:
-    """`Mpc x a^1 x h^-1 = 1475.6 kpc`; empty for pure numbers that are taken as they are."""
+def conversion_words(conversion: Conversion, factor: float, unit: str) -> str:
+    """`Mpc x a^1 x h^-1 = 1475.6 kpc`, `unit` being kpc; empty for pure numbers that are taken as they are."""
     stated = unit_words(conversion.unit, conversion.a, conversion.h)
     if stated == "1" and factor == 1.0:
         return ""
-    return stated if stated == conversion.to_unit else f"{stated} = {factor:.6g} {conversion.to_unit}".rstrip()
+    return stated if stated == unit else f"{stated} = {factor:.6g} {unit}".rstrip()
 
 
 def _slabs(
@@ -136,15 +157,15 @@ def _limits(quantity: str) -> tuple[float, float]:
     return (0.0 if quantity in NOT_NEGATIVE else -np.inf), np.inf
 
 
-def _problems(found: Range, quantity: str) -> tuple[str, ...]:
+def _problems(found: tuple[Range, ...], quantity: str) -> tuple[str, ...]:
     counts = {
-        "NaN": found.n_nan,
-        "infinite": found.n_infinite,
-        "negative": found.n_below,
-        "above 1": found.n_above,
+        "NaN": sum(one.n_nan for one in found),
+        "infinite": sum(one.n_infinite for one in found),
+        "negative": sum(one.n_below for one in found),
+        "above 1": sum(one.n_above for one in found),
     }
     texts = [f"{count} {what}" for what, count in counts.items() if count]
-    if found.n_above and quantity in FRACTIONS:
+    if counts["above 1"] and quantity in FRACTIONS:
         texts.append("expected mass fractions: is it in solar units?")
     return tuple(texts)
 
@@ -157,7 +178,7 @@ def _ages(snapshot: Snapshot, rows: list[FieldReport]) -> tuple[FieldReport, ...
         return ()
     row = measured[source]
     place = f"from {row.dataset}"
-    values = np.array([row.smallest, row.median, row.largest], dtype=np.float64)
+    values = np.array([row.smallest, row.median, row.largest], dtype=np.float64) * (1e9 if row.unit == "Gyr" else 1.0)
     try:
         log_age = log_ages(snapshot, {source: values})
     except ValueError as error:

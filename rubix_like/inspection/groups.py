@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rubix_like.inspection.fields import FieldReport, GroupRows, report_fields
-from rubix_like.inspection.missing import missing_of_gas, missing_of_stars
-from rubix_like.inspection.structure import dataset_names, stored_shape
+from rubix_like.inspection.missing import missing_of_gas, missing_of_stars, unused_datasets
+from rubix_like.inspection.structure import stored_shape
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.field_map import Family
 from rubix_like.readers.joined import JoinedContainer, count_notes
@@ -54,9 +54,15 @@ def report_group(rows: GroupRows) -> GroupReport:
         n_left_out=_left_out(rows),
         others=snapshot.others(family),
         fields=fields,
-        notes=(*(found.text for found in missing), *_count_notes(snapshot.container, group, rows.n_rows)),
+        notes=(
+            *(found.text for found in missing if not found.is_refused),
+            *_count_notes(snapshot.container, group, rows.n_rows),
+        ),
         needed={key: value for found in missing for key, value in found.settings.items()},
-        problems=tuple(f"{group}: {row.dataset}: {text}" for row in fields for text in row.problems),
+        problems=(
+            *(f"{group}: {found.text}" for found in missing if found.is_refused),
+            *(f"{group}: {row.dataset}: {text}" for row in fields for text in row.problems),
+        ),
         unused=_unused(rows),
     )
 
@@ -80,11 +86,7 @@ def _count_notes(container: AbstractContainer, group: str, n_rows: int) -> list[
 
 def _unused(rows: GroupRows) -> tuple[str, ...]:
     """The datasets of the group that the field map does not name, with the shape of those that are no columns."""
-    settings = rows.snapshot.field_map.family(rows.family)
-    named = set()
-    for field in settings.fields.values() if settings else ():
-        named |= {*field.dataset, *field.stack, *([field.divide_by] if field.divide_by else [])}
     container = rows.snapshot.container
-    names = [name for name in dataset_names(container, rows.group) if name not in named]
+    names = unused_datasets(rows.snapshot, rows.family, rows.group)
     shapes = {name: stored_shape(container, rows.group, name) for name in names}
     return tuple(name if shape == f"({rows.n_rows})" else f"{name} {shape}" for name, shape in shapes.items())

@@ -1,37 +1,55 @@
 """What a galaxy's file lacks, what follows from it, and which settings make up for it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from rubix_like.readers.ages import age_source
-from rubix_like.readers.field_map import REQUIRED, Family
+from rubix_like.errors import suggest
+from rubix_like.inspection.structure import dataset_names, stored_shape
+from rubix_like.readers.ages import SOURCES, age_source
+from rubix_like.readers.field_map import REQUIRED, VECTORS, Family, field_map_names
 from rubix_like.readers.gas import IONISED_FROM, PRIMORDIAL_HYDROGEN
 from rubix_like.readers.particles import Snapshot
+from rubix_like.readers.table_map import TABLE
+
+_EXAMPLES = {
+    "position": "[..., ..., ...]",
+    "velocity": "[..., ..., ...]",
+    "age": "{column: ..., unit: Gyr}",
+}
+"""How the columns of a quantity are named in the settings."""
 
 
 @dataclass(frozen=True)
 class Consequence:
-    """A sentence about something missing, and the keys under `galaxy:` without which the file is refused."""
+    """A sentence about something missing, and the keys under `galaxy:` without which the file is refused.
+
+    `is_refused` where no key makes up for it.
+    """
 
     text: str
     settings: dict[str, str] = field(default_factory=dict)
+    is_refused: bool = False
 
 
 def missing_of_stars(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
     """What a group of stars lacks."""
     there = snapshot.quantities("stars", group)
-    found = list(_required(snapshot, "stars", group))
+    found = list(required(snapshot, "stars", group))
     if "velocity" not in there:
-        found.append(
-            Consequence("no velocities: galaxy.velocities: zero makes a cube without motions", {"velocities": "zero"})
+        text = (
+            f"no velocities: {_place(snapshot, group, 'velocity')}galaxy.velocities: zero makes a cube without motions"
         )
+        found.append(Consequence(text, {"velocities": "zero"}))
     if age_source({name: np.empty(0) for name in there}) is None:
-        found.append(Consequence("no ages: galaxy.ages: recipe draws them from a stated history", {"ages": "recipe"}))
+        quantity = next((name for name in SOURCES if name in snapshot.field_map.stars.fields), "age")
+        text = f"no ages: {_place(snapshot, group, quantity)}galaxy.ages: recipe draws them from a stated history"
+        found.append(Consequence(text, {"ages": "recipe"}))
     if "metallicity" not in there:
-        found.append(
-            Consequence("no metallicities: galaxy.ages: recipe draws them, too, from a gradient", {"ages": "recipe"})
-        )
+        start = f"no metallicities: {_place(snapshot, group, 'metallicity')}"
+        text = f"{start}galaxy.ages: recipe draws them, too, from a gradient"
+        found.append(Consequence(text, {"ages": "recipe"}))
     if "initial_mass" not in there:
         text = "no masses at birth: the mass now over the surviving fraction of the SSP library"
         found.append(Consequence(f"{text} (taken equal where the library has none)"))
@@ -47,7 +65,7 @@ def missing_of_stars(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
 def missing_of_gas(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
     """What a group of gas lacks."""
     there = set(snapshot.quantities("gas", group))
-    found = list(_required(snapshot, "gas", group))
+    found = list(required(snapshot, "gas", group))
     if "velocity" not in there:
         found.append(Consequence("no velocities: the gas is left out unless galaxy.velocities is zero"))
     if "metallicity" not in there:
@@ -79,8 +97,67 @@ def _smoothing(there: set[str]) -> list[Consequence]:
     return [Consequence(f"no smoothing lengths{': they follow from mass and density' if follows else ''}")]
 
 
-def _required(snapshot: Snapshot, family: Family, group: str) -> tuple[Consequence, ...]:
+def required(snapshot: Snapshot, family: Family, group: str) -> tuple[Consequence, ...]:
+    """What a group lacks of that without which its stars are refused, and its gas left out."""
     there = snapshot.quantities(family, group)
     lacking = [name for name in REQUIRED[family] if name not in there]
-    places = ", ".join(f"{name} ({snapshot.field_name(family, name, group)})" for name in lacking)
-    return (Consequence(f"no {places}: the file cannot be read without"),) if lacking else ()
+    if not lacking:
+        return ()
+    if snapshot.field_map.name == TABLE:
+        text = f"no {' and '.join(lacking)} recognised; {_columns(snapshot, family, group, lacking)}"
+    else:
+        hints = {name: _nearest(snapshot, family, group, name) for name in lacking}
+        places = [f"{name} ({snapshot.field_name(family, name, group)}{hint})" for name, hint in hints.items()]
+        text = f"no {', '.join(places)}"
+    if family == "gas":
+        return (Consequence(f"{text}: the gas is left out"),)
+    return (Consequence(f"{text}: the file cannot be read without", is_refused=True),)
+
+
+def unused_datasets(snapshot: Snapshot, family: Family, group: str) -> tuple[str, ...]:
+    """The datasets of a group that the field map does not name."""
+    settings = snapshot.field_map.family(family)
+    named = set()
+    for one in settings.fields.values() if settings else ():
+        named |= {*one.names, *([one.divide_by] if one.divide_by else [])}
+    return tuple(name for name in dataset_names(snapshot.container, group) if name not in named)
+
+
+def _place(snapshot: Snapshot, group: str, quantity: str) -> str:
+    """Where a table or a field map of the user's own might have the stars' quantity; empty where nobody can tell."""
+    if snapshot.field_map.name == TABLE:
+        there = unused_datasets(snapshot, "stars", group)
+        return f"{_columns(snapshot, 'stars', group, [quantity])}; " if there else ""
+    one = snapshot.field_map.stars.fields.get(quantity)
+    if one is None or snapshot.field_map.name in field_map_names():
+        return ""
+    absent = [name for name in one.names if name not in dataset_names(snapshot.container, group)]
+    text = f"the field map names {' or '.join(absent)}, not in {group}"
+    return f"{text}{_nearest(snapshot, 'stars', group, quantity)}; or " if absent else ""
+
+
+def _nearest(snapshot: Snapshot, family: Family, group: str, quantity: str) -> str:
+    """`; did you mean 'v'?` for the unused dataset whose name is nearest to one that the field map names.
+
+    For a vector also the only unused one that has three columns.
+    """
+    settings = snapshot.field_map.family(family)
+    one = settings.fields.get(quantity) if settings else None
+    unused = unused_datasets(snapshot, family, group)
+    present = dataset_names(snapshot.container, group)
+    if one is None:
+        return ""
+    hints = [suggest(name, unused) for name in one.names if name not in present]
+    near = next((hint for hint in hints if "did you mean" in hint), "")
+    triples = [name for name in unused if stored_shape(snapshot.container, group, name).endswith(", 3)")]
+    if not near and quantity in VECTORS and not one.stack and len(triples) == 1:
+        return f"; did you mean '{triples[0]}'?"
+    return near
+
+
+def _columns(snapshot: Snapshot, family: Family, group: str, quantities: Sequence[str]) -> str:
+    """The settings that name the columns of a table, and which columns there are to name."""
+    key = "columns" if family == "stars" else "gas"
+    examples = [f"{name}: {_EXAMPLES.get(name, '...')}" for name in quantities]
+    unused = ", ".join(unused_datasets(snapshot, family, group)) or "none"
+    return f"name the columns, galaxy.{key}: {{{', '.join(examples)}}} (not used: {unused})"

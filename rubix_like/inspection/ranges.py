@@ -35,20 +35,24 @@ def measure(
     n_rows: int,
     low: float = -np.inf,
     high: float = np.inf,
-) -> Range:
-    """The range of `n_rows` rows that come as (values, which rows count), components of a vector together."""
+) -> tuple[Range, ...]:
+    """The range of `n_rows` rows that come as (values, which rows count); of a vector one for each component."""
     step = -(-n_rows // MEDIAN_ROWS)
-    middles, found, first = [], Range(), 0
+    middles: list[list[ndarray]] = []
+    found: list[Range] = []
+    first = 0
     for values, kept in slabs:
-        finite = np.isfinite(values)
-        counted = finite & kept.reshape(-1, *[1] * (values.ndim - 1))
-        good = values[counted]
-        found = _joined(found, good, low, high, int(np.isnan(values).sum()), int(np.isinf(values).sum()))
+        components = (values if values.ndim > 1 else values[:, None]).T
+        found = found or [Range() for _ in components]
+        middles = middles or [[] for _ in components]
         chosen = slice(-first % step, None, step)
-        middles.append(values[chosen][counted[chosen]])
+        for index, component in enumerate(components):
+            counted = np.isfinite(component) & kept
+            n_nan, n_infinite = int(np.isnan(component).sum()), int(np.isinf(component).sum())
+            found[index] = _joined(found[index], component[counted], low, high, n_nan, n_infinite)
+            middles[index].append(component[chosen][counted[chosen]])
         first += len(values)
-    sample = np.concatenate(middles) if middles else np.empty(0)
-    return _with_median(found, sample)
+    return tuple(map(_with_median, found, map(np.concatenate, middles))) or (Range(),)
 
 
 def _joined(found: Range, good: Float[ndarray, " value"], low: float, high: float, n_nan: int, n_inf: int) -> Range:

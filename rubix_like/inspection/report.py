@@ -12,10 +12,11 @@ from rubix_like.config.yaml_files import format_yaml
 from rubix_like.errors import ConfigError
 from rubix_like.inspection.fields import GroupRows
 from rubix_like.inspection.groups import GroupReport, find_rows, report_group
+from rubix_like.inspection.missing import required
 from rubix_like.inspection.structure import dataset_names, skeleton, structure_lines
 from rubix_like.readers import find_reader
 from rubix_like.readers.container import AbstractContainer
-from rubix_like.readers.epoch import read_epoch
+from rubix_like.readers.epoch import first_number, read_epoch
 from rubix_like.readers.field_map import FAMILIES, FieldMap
 from rubix_like.readers.joined import check_parts
 from rubix_like.readers.membership import find_entry
@@ -57,7 +58,7 @@ def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
         try:
             field_map = settings.find_field_map(container, kind)
         except ValueError as error:
-            start = "" if kind == TABLE else _skeleton(container)
+            start = "" if kind == TABLE or settings.reader != AUTO else _skeleton(container)
             return Inspection(facts, problems=(str(error),), structure=_structure(container), field_map=start)
         facts |= {"recognised": _recognition(field_map, container, kind, settings.reader)}
         try:
@@ -113,7 +114,7 @@ def _inspect(
     reports = [report_group(rows) for rows in groups]
     problems = [text for report in reports for text in report.problems]
     if not any(report.family == "stars" and report.n_rows > report.n_left_out for report in reports):
-        problems.append(f"no stars ({' or '.join(snapshot.field_map.stars.groups)})")
+        problems += _without_stars(snapshot) if not snapshot.count("stars") else [_no_stars(snapshot)]
     selection, problem = ("", "") if problems else _selection(snapshot, settings)
     problems += [problem] if problem else []
     needed = {key: value for report in reports for key, value in report.needed.items()}
@@ -126,6 +127,17 @@ def _inspect(
         tuple(problems),
         format_yaml({"galaxy": galaxy | {key: value for key, value in needed.items() if key not in galaxy}}),
     )
+
+
+def _no_stars(snapshot: Snapshot) -> str:
+    return f"no stars ({' or '.join(snapshot.field_map.stars.groups)})"
+
+
+def _without_stars(snapshot: Snapshot) -> list[str]:
+    """Why no group has rows of stars: nothing in it is known, or it is not there."""
+    groups = [group for group in snapshot.field_map.stars.groups if dataset_names(snapshot.container, group)]
+    texts = [f"{group}: {found.text}" for group in groups for found in required(snapshot, "stars", group)]
+    return texts or [_no_stars(snapshot)]
 
 
 def _selection(snapshot: Snapshot, settings: SnapshotReader) -> tuple[str, str]:
@@ -141,16 +153,22 @@ def _selection(snapshot: Snapshot, settings: SnapshotReader) -> tuple[str, str]:
 
 
 def _facts(snapshot: Snapshot) -> dict[str, str]:
-    epoch = snapshot.epoch
+    epoch, header = snapshot.epoch, snapshot.field_map.header
     facts = {"simulation": epoch.simulation or "not named in its header"}
     if epoch.redshift is not None and epoch.universe_age is not None:
         facts |= {
             "redshift": f"{round(epoch.redshift, 6):g} (scale factor a = {epoch.scale_factor:.6g})",
             "age then": f"{epoch.universe_age / 1e9:.4g} Gyr since the Big Bang",
         }
-    else:
+    elif _is_stated(snapshot, header.time):
         facts["time"] = f"{epoch.time:g} as stored"
-    return facts | {"h": f"{epoch.h:g}", "cosmology": epoch.cosmology_text, "periodic box": _box(snapshot)}
+    if epoch.cosmology is not None or _is_stated(snapshot, header.h):
+        facts["h"] = f"{epoch.h:g}"
+    return facts | {"cosmology": epoch.cosmology_text, "periodic box": _box(snapshot)}
+
+
+def _is_stated(snapshot: Snapshot, places: tuple[str, ...]) -> bool:
+    return first_number(snapshot.container, places) is not None
 
 
 def _box(snapshot: Snapshot) -> str:
@@ -165,7 +183,10 @@ def _box(snapshot: Snapshot) -> str:
 
 def _unused_groups(snapshot: Snapshot, used: Collection[str]) -> tuple[str, ...]:
     """Groups with datasets that are neither stars nor gas."""
-    counts = {group: len(dataset_names(snapshot.container, group)) for group in snapshot.container.groups()}
+    counts = {}
+    for group in snapshot.container.groups():
+        inner = tuple(f"{other.removeprefix(f'{group}/')}/" for other in used if other.startswith(f"{group}/"))
+        counts[group] = sum(not name.startswith(inner) for name in dataset_names(snapshot.container, group))
     return tuple(
         f"{group} ({count} dataset{'s' if count > 1 else ''})"
         for group, count in counts.items()

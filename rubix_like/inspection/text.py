@@ -4,6 +4,7 @@ import io
 import textwrap
 from collections.abc import Sequence
 
+from rubix_like.inspection.fields import FieldReport
 from rubix_like.inspection.groups import GroupReport
 from rubix_like.inspection.report import Inspection
 from rubix_like.inspection.structure import shape_words
@@ -11,14 +12,17 @@ from rubix_like.inspection.structure import shape_words
 STORED: tuple[str, ...] = ("quantity", "dataset", "shape", "type", "stored unit and conversion", "stated by")
 """The first table of a group; the unit is stated by the field map or by the file's attributes."""
 
-VALUES: tuple[str, ...] = ("quantity", "unit", "smallest", "median", "largest", "sum", "")
+VALUES: tuple[str, ...] = ("quantity", "unit", "smallest", "median", "largest", "sum")
 """The second one: the values that count, after conversion."""
 
 
 def inspection_text(inspection: Inspection, width: int = 120) -> str:
     """The report: facts, tables, what is missing, what is wrong, and the configuration to run."""
-    blocks = [_facts(inspection.facts, width)]
-    blocks += [_group(report, width) for report in inspection.groups]
+    facts = inspection.facts
+    if inspection.problems and not inspection.groups:
+        facts = {"file": facts["file"], "problem": inspection.problems[0], **facts}
+    blocks = [_facts(facts, width)]
+    blocks += [_group(report, width, bool(inspection.selection)) for report in inspection.groups]
     if inspection.unused_groups:
         blocks.append(_paragraph("Not used: ", ", ".join(inspection.unused_groups), width))
     if inspection.selection:
@@ -40,10 +44,12 @@ def _facts(facts: dict[str, str], width: int) -> str:
     return "\n".join(_paragraph(f"{name:<{longest}}  ", text, width) for name, text in facts.items())
 
 
-def _group(report: GroupReport, width: int) -> str:
+def _group(report: GroupReport, width: int, is_part_selected: bool) -> str:
     heading = f"{report.family.capitalize()} in {report.group}: {report.n_rows - report.n_left_out}"
     if report.n_left_out:
         heading += f" ({report.n_left_out} {report.others} left out)"
+    if is_part_selected:
+        heading += ", ranges and sums of the whole file"
     stored = [
         (
             row.quantity,
@@ -55,20 +61,23 @@ def _group(report: GroupReport, width: int) -> str:
         )
         for row in report.fields
     ]
-    values = [
-        (
-            row.quantity,
-            row.unit,
-            *(_number(value) for value in (row.smallest, row.median, row.largest, row.total)),
-            "; ".join(row.problems),
-        )
-        for row in report.fields
-    ]
+    values = [line for row in report.fields for line in _values(row)]
+    wrong = [f"{row.quantity}: {'; '.join(row.problems)}" for row in report.fields if row.problems]
     remarks = [f"{row.quantity}: {row.remark}" for row in report.fields if row.remark]
-    notes = [_item(note, width) for note in (*remarks, *report.notes)]
+    notes = [_item(note, width) for note in (*wrong, *remarks, *report.notes)]
     unused = [_paragraph("  not used: ", ", ".join(report.unused), width)] if report.unused else []
     lines = [heading, table_text(STORED, stored, width), "", table_text(VALUES, values, width), *notes, *unused]
     return "\n".join(lines)
+
+
+def _values(row: FieldReport) -> list[tuple[str, ...]]:
+    """The lines of the second table: one, or three of a vector."""
+    if not row.axes:
+        return [(row.quantity, row.unit, *map(_number, (row.smallest, row.median, row.largest, row.total)))]
+    return [
+        (f"{row.quantity} {axis}", row.unit, *map(_number, values), "")
+        for axis, values in zip("xyz", row.axes, strict=True)
+    ]
 
 
 def table_text(title: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:

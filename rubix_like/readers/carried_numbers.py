@@ -9,6 +9,7 @@ from numpy import ndarray
 
 from rubix_like.progress import Report
 from rubix_like.readers.field_map import Family
+from rubix_like.readers.field_words import counted
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.rows import Rows, filtered
 from rubix_like.readers.selection import AbstractSelection
@@ -55,8 +56,8 @@ def _no_such_number(snapshot: Snapshot, kind: Kind, number: int, rows: Rows) -> 
         found.update(np.unique(read_numbers(snapshot, "stars", kind, start, stop)[piece.mask(start, stop)]).tolist())
     nearest = sorted(found, key=lambda value: (abs(value - number), value))[:3]
     return (
-        f"galaxy.{kind}: none of the {rows.count} stars of '{snapshot.container.name}' has the number {number}; they "
-        f"have {len(found)} numbers, the nearest of which are {', '.join(str(value) for value in nearest)}"
+        f"galaxy.{kind}: none of the {counted(rows.count, 'star')} of '{snapshot.container.name}' has the number {number}; they "
+        f"have {counted(len(found), 'number')}, the nearest of which are {', '.join(str(value) for value in nearest)}"
     )
 
 

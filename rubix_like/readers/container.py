@@ -8,6 +8,8 @@ from numpy import ndarray
 
 DAMAGED: str = "the file is damaged or incomplete: copy or download it again"
 
+_QUOTES = "\"'"
+
 
 class AbstractContainer(ABC):
     """One open file, or several of one snapshot: `group/dataset` arrays of rows, read slab by slab.
@@ -60,11 +62,12 @@ def scalar(value: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """An attribute as text, empty where there is none."""
+    """An attribute as text, empty where there is none; without the quotes that some writers begin it with."""
     first = None if value is None else scalar(value)
     if first is None:
         return ""
-    return first.decode("utf-8", "replace").strip() if isinstance(first, bytes) else str(first).strip()
+    text = first.decode("utf-8", "replace").strip() if isinstance(first, bytes) else str(first).strip()
+    return text.strip(_QUOTES).strip() if text.startswith(tuple(_QUOTES)) else text
 
 
 def as_number(value: Any) -> float | None:

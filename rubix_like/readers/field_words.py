@@ -20,6 +20,11 @@ def unit_words(unit: str, a: float, h: float) -> str:
     return " x ".join([unit.strip() or "1", *powers])
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 star`, `2 stars`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _with_columns(name: str, columns: tuple[int, ...]) -> str:
     """One column `name[:, 4]`; several are added up, `sum(name[:, 1:11])`."""
     if len(columns) == 1:

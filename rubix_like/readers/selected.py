@@ -13,6 +13,7 @@ from rubix_like.readers.carried_numbers import with_numbers
 from rubix_like.readers.catalogue import Entry
 from rubix_like.readers.columns import Table, Vector
 from rubix_like.readers.field_map import FAMILIES, VECTORS, Family
+from rubix_like.readers.field_words import counted
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.region import AbstractRegion, find_regions
 from rubix_like.readers.rows import Rows, chained, filtered, run
@@ -149,7 +150,7 @@ def _nothing_in(snapshot: Snapshot, region: AbstractRegion, rows: Rows) -> str:
         if distance.min() < nearest:
             nearest, place = float(distance.min()), position[distance.argmin()] / snapshot.length
     return (
-        f"galaxy.{region.key}: none of the {rows.count} stars of '{snapshot.container.name}' lies in it; the "
+        f"galaxy.{region.key}: none of the {counted(rows.count, 'star')} of '{snapshot.container.name}' lies in it; the "
         f"nearest is {nearest:.4g} kpc from its centre, at {', '.join(f'{value:.6g}' for value in place)} in the "
         f"file's own unit ({snapshot.length:.6g} kpc); choose another centre or more of a radius or size"
     )
