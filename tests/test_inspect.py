@@ -16,6 +16,7 @@ from rubix_like.inspection import ranges
 from rubix_like.inspection.ranges import measure
 from rubix_like.inspection.report import inspect_galaxy
 from rubix_like.inspection.text import inspection_text, table_text
+from rubix_like.readers.container import as_text
 from rubix_like.readers.field_map import parse_field_map
 
 HEADER = {
@@ -100,8 +101,12 @@ Stars in PartType4: 3 (1 wind cells (GFM_StellarFormationTime <= 0) left out)
   age                 from GFM_StellarFormationTime
 
   quantity            unit    smallest  median  largest  sum
-  position            kpc     0         3500    5500
-  velocity            km / s  -5.6569   0       4.2426
+  position x          kpc     0         3000    4500
+  position y          kpc     500       3500    5000
+  position z          kpc     1000      4000    5500
+  velocity x          km / s  0         0       1.4142
+  velocity y          km / s  0         0       4.2426
+  velocity z          km / s  -5.6569   0       0
   mass                Msun    2e+10     6e+10   8e+10    1.6e+11
   birth_scale_factor          0.25      0.4     0.5
   age                 Gyr     1e-09     2.1713  5.0948
@@ -122,8 +127,12 @@ Gas in PartType0: 2
   density      Density          (2)     float64  1e10 Msun / kpc3 x a^-3 x h^2 = 2e+10 Msun / kpc3  map
 
   quantity     unit         smallest  median   largest  sum
-  position     kpc          1         1        1
-  velocity     km / s       0.70711   0.70711  0.70711
+  position x   kpc          1         1        1
+  position y   kpc          1         1        1
+  position z   kpc          1         1        1
+  velocity x   km / s       0.70711   0.70711  0.70711
+  velocity y   km / s       0.70711   0.70711  0.70711
+  velocity z   km / s       0.70711   0.70711  0.70711
   mass         Msun         2e+10     3e+10    4e+10    6e+10
   metallicity               0.01      0.015    0.02
   density      Msun / kpc3  2e+10     4e+10    6e+10
@@ -195,6 +204,7 @@ def test_values_that_are_no_numbers_are_counted_and_the_others_shown(desk, capsy
     assert gas["metallicity"].problems == ("1 above 1", "expected mass fractions: is it in solar units?")
     code, text, errors = inspect(capsys, path, "--reader", "illustris")
     assert code == 2
+    assert "  - mass: 1 NaN; 1 infinite" in text.splitlines()
     assert "  - PartType4: Masses: 1 NaN" in text.splitlines()
     assert "Once the problems are solved" in text
     assert errors == f"rubix-like: {path} cannot be used as it is: {len(inspection.problems)} problems, as listed\n"
@@ -257,7 +267,6 @@ def test_births_after_the_snapshot(desk):
     [
         ("stars", "Velocities", "no velocities: galaxy.velocities: zero", {"velocities": "zero", "ages": "recipe"}),
         ("stars", "GFM_StellarFormationTime", "no ages: galaxy.ages: recipe", {"ages": "recipe"}),
-        ("stars", "Masses", "no mass (PartType4/Masses): the file cannot be read without", {"ages": "recipe"}),
         ("gas", "Velocities", "no velocities: the gas is left out unless", {"ages": "recipe"}),
         ("gas", "GFM_Metallicity", "no metallicities: the gas is left out", {"ages": "recipe"}),
     ],
@@ -307,9 +316,6 @@ def test_a_header_that_cannot_be_read_shows_what_is_there(desk, capsys, missing)
 
 
 UNKNOWN = """\
-file  unknown.hdf5
-kind  hdf5
-
 What is in it:
 Info
     @Epoch = 0.5
@@ -359,7 +365,10 @@ def test_a_file_that_nobody_knows(desk, capsys):
         file.create_group("Info").attrs["Epoch"] = 0.5
         file["Info"].attrs["Names"] = ["a", "b"]
     code, text, errors = inspect(capsys, "unknown.hdf5")
-    assert text.startswith(UNKNOWN)
+    assert UNKNOWN in text
+    file, problem = text.splitlines()[:2]
+    assert file.split() == ["file", "unknown.hdf5"]
+    assert problem.startswith("problem  galaxy.path: 'unknown.hdf5' is not recognised (")
     assert "'unknown.hdf5' is not recognised" in text
     assert (code, errors) == (2, "rubix-like: unknown.hdf5 cannot be used as it is: 1 problem, as listed\n")
 
@@ -380,7 +389,9 @@ def test_a_wrong_kind_that_is_named(desk, capsys):
     write(desk / "tiny.hdf5", {"Stars": {"Mass": np.ones(3)}})
     code, text, _ = inspect(capsys, "tiny.hdf5", "--reader", "eagle")
     assert code == 2
-    assert "expected 'tiny.hdf5' to have PartType4 or PartType0 (EAGLE)" in " ".join(text.split())
+    assert "expected 'tiny.hdf5' to have PartType4 or PartType0 (EAGLE)" in " ".join(text.splitlines()[1].split())
+    assert "field map says" not in text
+    assert "    Mass  (3) float64" in text.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -421,6 +432,8 @@ def test_a_selection_is_counted(desk, capsys):
     code, text, errors = inspect(capsys, *arguments, "galaxy.sphere.radius=6000 kpc")
     assert (code, errors) == (0, "")
     assert "Selected: 2 of 4 stars and 2 of 2 gas" in text.splitlines()
+    kept = "3 (1 wind cells (GFM_StellarFormationTime <= 0) left out)"
+    assert f"Stars in PartType4: {kept}, ranges and sums of the whole file" in text.splitlines()
     section = yaml.safe_load(text[text.rindex("galaxy:") :])["galaxy"]
     assert section["sphere"] == {"center": [0, 1, 2], "radius": "6000 kpc"}
     code, text, _ = inspect(capsys, *arguments, "galaxy.sphere.radius=8000 kpc", "galaxy.sphere.center=[500, 500, 500]")
@@ -458,13 +471,14 @@ def test_ranges_do_not_depend_on_the_slabs(size, shape):
     rng = np.random.default_rng(3)
     values, kept = rng.normal(size=shape), rng.random(101) < 0.7
     values[5], values[9] = np.nan, np.inf
-    found = measure(in_slabs(values, kept, size), 101, low=-1.0, high=2.0)
-    good = values[kept][np.isfinite(values[kept])]
-    width = values[0].size
-    assert (found.smallest, found.largest, found.median) == (good.min(), good.max(), np.median(good))
-    assert found.total == pytest.approx(good.sum())
-    assert (found.n_values, found.n_nan, found.n_infinite) == (good.size, width, width)
-    assert (found.n_below, found.n_above) == ((good < -1).sum(), (good > 2).sum())
+    components = measure(in_slabs(values, kept, size), 101, low=-1.0, high=2.0)
+    assert len(components) == values[0].size
+    for found, column in zip(components, values.reshape(101, -1).T, strict=True):
+        good = column[kept & np.isfinite(column)]
+        assert (found.smallest, found.largest, found.median) == (good.min(), good.max(), np.median(good))
+        assert found.total == pytest.approx(good.sum())
+        assert (found.n_values, found.n_nan, found.n_infinite) == (good.size, 1, 1)
+        assert (found.n_below, found.n_above) == ((good < -1).sum(), (good > 2).sum())
 
 
 def test_the_median_of_many_rows_is_that_of_every_few(monkeypatch):
@@ -472,13 +486,14 @@ def test_the_median_of_many_rows_is_that_of_every_few(monkeypatch):
     values = np.random.default_rng(4).normal(size=35)
     kept = np.arange(35) % 3 > 0
     for size in (1, 5, 35):
-        assert measure(in_slabs(values, kept, size), 35).median == np.median(values[::4][kept[::4]])
+        (found,) = measure(in_slabs(values, kept, size), 35)
+        assert found.median == np.median(values[::4][kept[::4]])
 
 
 def test_nothing_finite_has_no_range():
-    found = measure([(np.full(3, np.nan), np.ones(3, dtype=bool))], 3)
+    (found,) = measure([(np.full(3, np.nan), np.ones(3, dtype=bool))], 3)
     assert (found.smallest, found.median, found.largest, found.n_nan) == (None, None, None, 3)
-    assert measure([], 0).median is None
+    assert measure([], 0)[0].median is None
 
 
 def test_tables_fit_their_width_and_lose_nothing():
@@ -511,7 +526,16 @@ def test_a_table(desk, capsys):
     code, text, _ = inspect(capsys, "stars.npz", "--set", "galaxy.columns={age: {column: t, unit: Gyr}}")
     assert code == 0
     lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "age t (5) float64 Gyr = 1e+09 yr table" in lines
+    assert "age t (5) float64 Gyr table" in lines
+    assert "age Gyr 5 5 5" in lines
+    assert [line.split()[0] for line in lines[:6] if line] == [
+        "file",
+        "kind",
+        "recognised",
+        "simulation",
+        "cosmology",
+        "periodic",
+    ]
     assert "position x, y, z (5) float64 kpc table" in lines
     assert "- position: the file has no unit for x y z: taken as kpc" in lines
     section = yaml.safe_load(text[text.rindex("galaxy:") :])["galaxy"]
@@ -521,6 +545,106 @@ def test_a_table(desk, capsys):
     assert "field map says" not in text
 
 
+def test_a_table_whose_columns_nobody_knows(desk, capsys):
+    np.savez("odd.npz", a=np.ones(5), b=np.ones(5))
+    code, text, errors = inspect(capsys, "odd.npz")
+    remedy = "galaxy.columns: {position: [..., ..., ...], mass: ...} (not used: a, b)"
+    assert f"table: no position and mass recognised; name the columns, {remedy}" in " ".join(text.split())
+    assert (code, errors) == (2, "rubix-like: odd.npz cannot be used as it is: 1 problem, as listed\n")
+    np.savez("half.npz", x=np.ones(5), y=np.ones(5), z=np.ones(5), vx=np.ones(5), w=np.ones(5))
+    code, text, _ = inspect(capsys, "half.npz")
+    words = " ".join(text.split())
+    assert code == 2
+    assert "table: no mass recognised; name the columns, galaxy.columns: {mass: ...} (not used: vx, w)" in words
+    assert (
+        "no velocities: name the columns, galaxy.columns: {velocity: [..., ..., ...]} (not used: vx, w); gal" in words
+    )
+    assert "\nTo be read by" not in text
+
+
+MY_MAP = """\
+title: Mine
+source: none
+expansion: never
+stars:
+  groups: particles/star
+  fields:
+    position: {dataset: r, unit: kpc}
+    velocity: {dataset: speed, unit: km / s}
+    mass: {dataset: m, unit: Msun}
+    age: {dataset: t, unit: Gyr}
+"""
+
+
+def my_galaxy(*left_out):
+    shapes = {"r": (4, 3), "v": (4, 3), "m": (4,), "t": (4,), "s": (4,)}
+    with h5py.File("mine.hdf5", "w") as file:
+        for name, shape in shapes.items():
+            if name not in left_out:
+                file[f"particles/star/{name}"] = np.full(shape, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("dataset: m,", "dataset: mass,", "no mass (particles/star/mass): the file cannot be read without"),
+        ("dataset: r,", "stack: [r, q, vv],", "no position (particles/star/q or vv; did you mean 'v'?): the file"),
+    ],
+)
+def test_a_field_map_that_names_what_is_not_there_for_what_is_needed(desk, capsys, old, new, problem):
+    my_galaxy()
+    Path("my.yaml").write_text(MY_MAP.replace(old, new).replace("speed", "none"))
+    code, text, _ = inspect(capsys, "mine.hdf5", "--reader", "my.yaml")
+    assert code == 2
+    assert f"  - particles/star: {problem}" in text
+    assert "\nTo be read by" not in text
+
+
+def test_a_field_map_that_names_velocities_that_are_not_there(desk, capsys):
+    my_galaxy()
+    Path("my.yaml").write_text(MY_MAP)
+    code, text, _ = inspect(capsys, "mine.hdf5", "--reader", "my.yaml")
+    hint = "the field map names speed, not in particles/star; did you mean 'v'? Or galaxy.velocities: zero makes"
+    words = " ".join(text.split())
+    assert code == 0
+    assert f"no velocities: {hint}" in words
+    assert "age Gyr 2 2 2" in words
+    assert "\nNot used:" not in text
+    assert "\ntime " not in text
+    assert "\nh " not in text
+
+
+def test_nested_keys_are_set_as_by_run(desk, capsys):
+    np.savez("stars.npz", **dict.fromkeys("xyz", np.ones(5)), m=np.ones(5), t=np.full(5, 3.0))
+    keys = ["galaxy.columns.age={column: t, unit: Gyr}", "galaxy.sphere.radius=10", "galaxy.sphere.center=[1, 1, 1]"]
+    code, text, errors = inspect(capsys, "stars.npz", "--set", *keys)
+    assert (code, errors) == (0, "")
+    assert "Selected: 5 of 5 stars and 0 of 0 gas" in text.splitlines()
+    section = yaml.safe_load(text[text.rindex("galaxy:") :])["galaxy"]
+    assert section["sphere"] == {"radius": 10, "center": [1, 1, 1]}
+    assert section["columns"] == {"age": {"column": "t", "unit": "Gyr"}}
+
+
+def test_ages_follow_from_birth_times_in_gigayears(desk):
+    my_galaxy()
+    clock = "header: {time: [/now]}\nstars:"
+    text = MY_MAP.replace("age: {dataset: t", "birth_time: {dataset: t").replace("stars:", clock)
+    Path("my.yaml").write_text(text)
+    with h5py.File("mine.hdf5", "a") as file:
+        file.attrs["now"] = 5.0
+    stars, inspection = fields_of("mine.hdf5", reader="my.yaml")
+    assert (stars["birth_time"].unit, stars["birth_time"].median) == ("Gyr", pytest.approx(2.0))
+    assert (stars["age"].unit, stars["age"].median) == ("Gyr", pytest.approx(3.0))
+    assert inspection.facts["time"] == "5 as stored"
+
+
+@pytest.mark.parametrize(
+    ("stored", "text"), [(b'"Eagle', "Eagle"), ("'TNG50-1'", "TNG50-1"), ("5'", "5'"), (None, ""), ([b" a "], "a")]
+)
+def test_text_without_the_quotes_that_it_begins_with(stored, text):
+    assert as_text(stored) == text
+
+
 def test_a_real_galaxy_against_numpy(real_data: Path):
     path = real_data / "galaxies" / "EAGLE_snap28_G92_9_full7524.hdf5"
     stars, inspection = fields_of(path, reader="eagle")
@@ -528,8 +652,11 @@ def test_a_real_galaxy_against_numpy(real_data: Path):
         mass = file["PartType4/Mass"][()].astype(float) * 1e10 / 0.6777
         position = file["PartType4/Coordinates"][()] * 1e3 / 0.6777
     assert stars["mass"].total == pytest.approx(mass.sum(), rel=1e-12)
-    expected = (position.min(), np.median(position), position.max())
-    assert (stars["position"].smallest, stars["position"].median, stars["position"].largest) == pytest.approx(expected)
+    assert (stars["position"].smallest, stars["position"].largest) == pytest.approx((position.min(), position.max()))
+    expected = np.stack([position.min(axis=0), np.median(position, axis=0), position.max(axis=0)], axis=1)
+    np.testing.assert_allclose(stars["position"].axes, expected, rtol=1e-12)
+    assert inspection.facts["simulation"] == "Eagle"
+    assert "half-mass radius" in stars["smoothing_length"].remark
     assert stars["mass"].conversion == "1e10 Msun x h^-1 = 1.47558e+10 Msun"
     assert inspection.groups[0].n_rows == mass.size
     with pytest.raises(ConfigError, match="reads without one"):

@@ -111,7 +111,8 @@ def _with_range(row: FieldReport, found: tuple[Range, ...], scale: float) -> Fie
     axes = tuple(
         (_scaled(one.smallest, scale), _scaled(one.median, scale), _scaled(one.largest, scale)) for one in found
     )
-    smallest, largest = (tuple(axis[index] for axis in axes if axis[index] is not None) for index in (0, 2))
+    smallest = [value for value, _, _ in axes if value is not None]
+    largest = [value for _, _, value in axes if value is not None]
     return replace(
         row,
         smallest=min(smallest, default=None),

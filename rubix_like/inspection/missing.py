@@ -106,8 +106,10 @@ def required(snapshot: Snapshot, family: Family, group: str) -> tuple[Consequenc
     if snapshot.field_map.name == TABLE:
         text = f"no {' and '.join(lacking)} recognised; {_columns(snapshot, family, group, lacking)}"
     else:
-        hints = {name: _nearest(snapshot, family, group, name) for name in lacking}
-        places = [f"{name} ({snapshot.field_name(family, name, group)}{hint})" for name, hint in hints.items()]
+        absent = {name: " or ".join(_absent(snapshot, family, group, name)) or name for name in lacking}
+        places = [
+            f"{name} ({group}/{place}{_nearest(snapshot, family, group, name)})" for name, place in absent.items()
+        ]
         text = f"no {', '.join(places)}"
     if family == "gas":
         return (Consequence(f"{text}: the gas is left out"),)
@@ -128,12 +130,19 @@ def _place(snapshot: Snapshot, group: str, quantity: str) -> str:
     if snapshot.field_map.name == TABLE:
         there = unused_datasets(snapshot, "stars", group)
         return f"{_columns(snapshot, 'stars', group, [quantity])}; " if there else ""
-    one = snapshot.field_map.stars.fields.get(quantity)
-    if one is None or snapshot.field_map.name in field_map_names():
+    absent = _absent(snapshot, "stars", group, quantity)
+    if not absent or snapshot.field_map.name in field_map_names():
         return ""
-    absent = [name for name in one.names if name not in dataset_names(snapshot.container, group)]
-    text = f"the field map names {' or '.join(absent)}, not in {group}"
-    return f"{text}{_nearest(snapshot, 'stars', group, quantity)}; or " if absent else ""
+    near = _nearest(snapshot, "stars", group, quantity)
+    return f"the field map names {' or '.join(absent)}, not in {group}{f'{near} Or ' if near else '; or '}"
+
+
+def _absent(snapshot: Snapshot, family: Family, group: str, quantity: str) -> list[str]:
+    """The datasets that the field map names for a quantity and that the group has not."""
+    settings = snapshot.field_map.family(family)
+    one = settings.fields.get(quantity) if settings else None
+    present = dataset_names(snapshot.container, group)
+    return [name for name in one.names if name not in present] if one else []
 
 
 def _nearest(snapshot: Snapshot, family: Family, group: str, quantity: str) -> str:
@@ -141,16 +150,11 @@ def _nearest(snapshot: Snapshot, family: Family, group: str, quantity: str) -> s
 
     For a vector also the only unused one that has three columns.
     """
-    settings = snapshot.field_map.family(family)
-    one = settings.fields.get(quantity) if settings else None
     unused = unused_datasets(snapshot, family, group)
-    present = dataset_names(snapshot.container, group)
-    if one is None:
-        return ""
-    hints = [suggest(name, unused) for name in one.names if name not in present]
-    near = next((hint for hint in hints if "did you mean" in hint), "")
+    absent = _absent(snapshot, family, group, quantity)
+    near = next((hint for name in absent if "did you mean" in (hint := suggest(name, unused))), "")
     triples = [name for name in unused if stored_shape(snapshot.container, group, name).endswith(", 3)")]
-    if not near and quantity in VECTORS and not one.stack and len(triples) == 1:
+    if not near and absent and quantity in VECTORS and len(triples) == 1:
         return f"; did you mean '{triples[0]}'?"
     return near
 

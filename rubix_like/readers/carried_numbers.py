@@ -56,8 +56,9 @@ def _no_such_number(snapshot: Snapshot, kind: Kind, number: int, rows: Rows) -> 
         found.update(np.unique(read_numbers(snapshot, "stars", kind, start, stop)[piece.mask(start, stop)]).tolist())
     nearest = sorted(found, key=lambda value: (abs(value - number), value))[:3]
     return (
-        f"galaxy.{kind}: none of the {counted(rows.count, 'star')} of '{snapshot.container.name}' has the number {number}; they "
-        f"have {counted(len(found), 'number')}, the nearest of which are {', '.join(str(value) for value in nearest)}"
+        f"galaxy.{kind}: none of the {counted(rows.count, 'star')} of '{snapshot.container.name}' has the "
+        f"number {number}; they have {counted(len(found), 'number')}, the nearest of which are "
+        f"{', '.join(str(value) for value in nearest)}"
     )
 
 

@@ -150,7 +150,7 @@ def _nothing_in(snapshot: Snapshot, region: AbstractRegion, rows: Rows) -> str:
         if distance.min() < nearest:
             nearest, place = float(distance.min()), position[distance.argmin()] / snapshot.length
     return (
-        f"galaxy.{region.key}: none of the {counted(rows.count, 'star')} of '{snapshot.container.name}' lies in it; the "
-        f"nearest is {nearest:.4g} kpc from its centre, at {', '.join(f'{value:.6g}' for value in place)} in the "
+        f"galaxy.{region.key}: none of the {counted(rows.count, 'star')} of '{snapshot.container.name}' lies in it; "
+        f"the nearest is {nearest:.4g} kpc from its centre, at {', '.join(f'{value:.6g}' for value in place)} in the "
         f"file's own unit ({snapshot.length:.6g} kpc); choose another centre or more of a radius or size"
     )
