@@ -93,7 +93,7 @@ def test_unlabelled_files(tmp_path, path):
     refused(tmp_path / "empty.h5", r"is not recognised \(the file has nothing\)", "auto", ConfigError)
     with h5py.File(path, "r+") as file:
         del file["Header"]
-    refused(path, "no group Header; the file has PartType0, PartType4; expected a snapshot")
+    refused(path, "no group Header; the file has PartType0, PartType4; download the file")
 
 
 @pytest.mark.parametrize("dtype", ["<u8", ">u8", "<i8"])

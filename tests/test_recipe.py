@@ -271,6 +271,8 @@ def test_a_real_n_body_disc(real_data):
 def test_a_real_disc_of_old_and_new_stars(real_data):
     """GIZMO: type 2 was there from the start, type 4 was formed (times in 0.978 Gyr, kpc / (km/s))."""
     path = real_data / "galaxies" / "gizmo_isolated_C16.hdf5"
+    with pytest.raises(ValueError, match=r"PartType2/StellarFormationTime is missing; .*galaxy.ages: recipe"):
+        real_run(path)
     galaxy, info = real_run(path, ages="recipe")
     with h5py.File(path) as file:
         young = file["Header"].attrs["Time"] - file["PartType4/StellarFormationTime"][()]

@@ -110,6 +110,8 @@ def test_more_than_ten_parts_are_in_the_order_of_their_numbers(tmp_path, tables)
 def test_a_part_alone_is_a_list_of_one_or_a_file_without_a_number(folder, tmp_path, tables):
     one = write(tmp_path / "cutout.hdf5", part_of(tables, 1), header_of(1))
     assert masses(one).size == 25
+    alone = part_of(tables, 2)["PartType4"]["Masses"] * 1e10 / 0.7
+    np.testing.assert_allclose(masses([folder / "snap_020.2.hdf5"]), alone)
     listed = [folder / "snap_020.2.hdf5", folder / "snap_020.0.hdf5"]
     np.testing.assert_allclose(masses(listed)[:45], tables["PartType4"]["Masses"][55:] * 1e10 / 0.7)
     assert "PartType4 has 75 rows in all files together, but the Header tells of 100" in load(listed)[1].notes

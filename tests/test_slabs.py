@@ -104,6 +104,16 @@ def test_parts_of_a_galaxy_in_memory():
         np.testing.assert_array_equal(galaxy.read_gas(2, 5).mass, whole.gas.mass[2:5])
 
 
+def test_parts_beyond_the_galaxy_and_after_its_end(path):
+    with rl.open_galaxy(run(path)) as galaxy:
+        assert galaxy.read_stars(3, 3).mass.shape == (0,)
+        for start, stop in ((-5, 3), (10, 5), (0, galaxy.n_stars + 1)):
+            with pytest.raises(ValueError, match=rf"0 <= start <= stop <= {galaxy.n_stars}, got start {start} and"):
+                galaxy.read_stars(start, stop)
+    with pytest.raises(ValueError, match=r"snap\.hdf5 is closed: read it inside the `with`"):
+        galaxy.read_stars(0, 10)
+
+
 def test_ages_by_recipe_belong_to_the_row_whatever_the_parts(tmp_path):
     path = write(tmp_path / "snap.hdf5", 200, 5)
     with h5py.File(path, "r+") as file:

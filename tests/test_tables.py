@@ -196,12 +196,12 @@ def test_slabs_are_the_rows_of_the_whole(tmp_path, columns):
     ("change", "text"),
     [
         ({"mass": None, "initial_mass": None}, "mass is missing"),
-        ({"x": None}, "position is missing"),
+        ({"x": None}, r"position is missing; .*name its column \(galaxy.columns: \{position: COLUMN\}\)$"),
         ({"x": np.ones(N) * u.kpc}, r"expected one unit, got Mpc, kpc; state it"),
         ({"mass": np.ones(N) * u.kpc}, r"mass: expected a unit of (solMass|Msun), got 'kpc'"),
         ({"age": np.ones(N)}, "age: expected a unit, got none"),
         ({"metallicity": np.ones(N) * u.dex}, r"metallicity: expected a unit of a pure number, got 'dex'"),
-        ({"metallicity": None}, "metallicity is missing"),
+        ({"metallicity": None}, r"metallicity is missing; .*galaxy.columns: .*, or set galaxy.ages: recipe"),
         ({"age": None}, "age is missing"),
     ],
 )

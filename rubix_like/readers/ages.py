@@ -64,12 +64,14 @@ def populate(snapshot: Snapshot, table: Table, frame: Frame, recipe: AgeRecipe |
 
 def _require_none(snapshot: Snapshot, lacking: ndarray, quantity: str) -> None:
     if lacking.any():
-        remedy = "take a file with it, or set galaxy.ages: recipe to draw what is missing (docs/recipes.md)"
+        remedy = "set galaxy.ages: recipe to draw what is missing (docs/recipes.md)"
         raise ValueError(snapshot.missing("stars", quantity, remedy))
 
 
 def _age_name(snapshot: Snapshot) -> str:
-    return next((name for name in SOURCES if name in snapshot.field_map.stars.fields), "age")
+    """The quantity that ages of this file come from, or could come from."""
+    known = (*snapshot.available("stars"), *snapshot.field_map.stars.fields)
+    return next((name for name in known if name in SOURCES), "age")
 
 
 def _filled(values: ndarray, where: ndarray, new: ndarray) -> Float[ndarray, " particle"]:

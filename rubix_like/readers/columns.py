@@ -30,3 +30,9 @@ def stacked(parts: list[Table]) -> Table:
         name: np.concatenate([part.get(name, np.full((row_count(part), *values.shape[1:]), np.nan)) for part in parts])
         for name, values in columns.items()
     }
+
+
+def check_range(start: int, stop: int, n_particle: int) -> None:
+    """Raise ValueError unless `start` to `stop` (exclusive) are rows of a galaxy of `n_particle`."""
+    if not 0 <= start <= stop <= n_particle:
+        raise ValueError(f"expected 0 <= start <= stop <= {n_particle}, got start {start} and stop {stop}")

@@ -57,8 +57,8 @@ def read_epoch(container: AbstractContainer, field_map: FieldMap) -> Epoch:
             simulation,
         )
     scale_factor = _scale_factor(container, field_map)
-    h, omega_m = _needed(container, header.h), _needed(container, header.omega_m)
-    omega_l = first_number(container, header.omega_l) if header.flat else _needed(container, header.omega_l)
+    h, omega_m = _needed(container, field_map, "h"), _needed(container, field_map, "omega_m")
+    omega_l = first_number(container, header.omega_l) if header.flat else _needed(container, field_map, "omega_l")
     omega_l = 1.0 - omega_m if omega_l is None else omega_l
     text = f"H0={100 * h:g}, Omega_m={omega_m:g}, Omega_Lambda={omega_l:g} (snapshot)"
     try:
@@ -105,7 +105,7 @@ def _scale_factor(container: AbstractContainer, field_map: FieldMap) -> float:
     redshift = first_number(container, header.redshift)
     stored = first_number(container, header.scale_factor)
     if stored is None and (redshift is None or redshift <= -1):
-        stored = _needed(container, header.scale_factor)
+        stored = _needed(container, field_map, "scale_factor")
     scale_factor = 1.0 / (1.0 + (redshift or 0.0)) if stored is None else stored
     place = f"{container.name}: {_group(header.scale_factor[0])}"
     if not 0.01 < scale_factor <= 1.0 + 1e-6:
@@ -121,21 +121,22 @@ def _scale_factor(container: AbstractContainer, field_map: FieldMap) -> float:
     return min(scale_factor, 1.0)
 
 
-def _needed(container: AbstractContainer, places: tuple[str, ...]) -> float:
+def _needed(container: AbstractContainer, field_map: FieldMap, key: str) -> float:
+    """The number at `header.KEY` of the field map; raises ValueError where there is none."""
+    places = getattr(field_map.header, key)
     number = first_number(container, places)
     if number is not None:
         return number
     group, name = _group(places[0]), _name(places[0])
-    if group not in container.groups():
-        raise ValueError(
-            f"{container.name}: no group {group}; {container.contents()}; expected a snapshot or cut-out as the "
-            f"simulation's team gives it"
-        )
-    found = ", ".join(sorted(container.attributes(group))) or "none"
-    raise ValueError(
-        f"{container.name}: {group} has no attribute {name} that is a number; it has {found}; download the file again "
-        f"without editing its {group}"
+    also = {"scale_factor": " (or header.redshift)", "omega_l": " (or header.flat: true)"}.get(key, "")
+    remedy = (
+        f"download the file again as the simulation's team gives it, or correct header.{key}{also} in the field map "
+        f"'{field_map.name}'"
     )
+    if group not in container.groups():
+        raise ValueError(f"{container.name}: no group {group}; {container.contents()}; {remedy}")
+    found = ", ".join(sorted(container.attributes(group))) or "none"
+    raise ValueError(f"{container.name}: {group} has no attribute {name} that is a number; it has {found}; {remedy}")
 
 
 def first_number(container: AbstractContainer, places: tuple[str, ...]) -> float | None:

@@ -127,6 +127,8 @@ class HDF5Container(AbstractContainer):
         except StorageError as error:
             raise ValueError(f"{self.name}: {place} cannot be read: {error}") from error
         except _BROKEN as error:
+            if not self.file:
+                raise ValueError(f"{self.name} is closed: read it inside the `with` that opened it") from error
             reason = str(error) or type(error).__name__
             raise ValueError(f"{self.name}: {place or 'the file'} cannot be read ({reason}); {DAMAGED}") from error
 

@@ -13,9 +13,9 @@ from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.conversion import Conversion, find_conversion
 from rubix_like.readers.epoch import Epoch
 from rubix_like.readers.field_map import REQUIRED, VECTORS, Family, FamilySettings, FieldMap, FieldSettings
+from rubix_like.readers.table_map import TABLE
 from rubix_like.validation import check_magnitudes, require
 
-_AGAIN = "download the file again with this field included"
 _BY_ZERO = "other numbers are divided by these: leave these particles out or download the file again"
 
 
@@ -104,11 +104,15 @@ class Snapshot:
         keep = settings.keep if settings else None
         return f"{keep.others} ({keep.dataset} <= {keep.above:g})" if keep else "particles"
 
-    def missing(self, family: Family, quantity: str, remedy: str) -> str:
-        """The sentence for a quantity that is needed and that no group of the family has."""
+    def missing(self, family: Family, quantity: str, otherwise: str = "") -> str:
+        """The sentence for a quantity that is needed and that a group lacks; `otherwise`: what else may be done."""
         lacking = [group for group in self.groups(family) if quantity not in self.quantities(family, group)]
         group = next(iter(lacking), family)
         name = self.field_name(family, quantity, group)
+        remedy = "take or download a file with it"
+        if self.field_map.name == TABLE:
+            remedy = f"name its column (galaxy.{'columns' if family == 'stars' else 'gas'}: {{{quantity}: COLUMN}})"
+        remedy = f"{remedy}, or {otherwise}" if otherwise else remedy
         return f"{self.container.name}: {name} is missing; {self.container.contents(group)}; {remedy}"
 
     def _star_factor(self, quantity: str) -> float:
@@ -116,7 +120,7 @@ class Snapshot:
             if quantity in (places := self.places("stars", group)):
                 field, datasets = places[quantity]
                 return self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
-        raise ValueError(self.missing("stars", quantity, _AGAIN))
+        raise ValueError(self.missing("stars", quantity))
 
     def conversion(self, quantity: str, field: FieldSettings, group: str, dataset: str) -> Conversion:
         """How the dataset is converted."""
@@ -197,7 +201,7 @@ class Snapshot:
     def _check_required(self, family: Family, group: str) -> None:
         for quantity in REQUIRED[family]:
             if quantity not in self.quantities(family, group):
-                raise ValueError(self.missing(family, quantity, _AGAIN))
+                raise ValueError(self.missing(family, quantity))
 
     def column(
         self,

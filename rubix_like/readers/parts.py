@@ -11,6 +11,7 @@ from rubix_like.config import RunConfig
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas, Stars
 from rubix_like.readers.birth_mass import birth_mass_origin, fill_initial_mass, without_birth_mass
+from rubix_like.readers.columns import check_range
 from rubix_like.readers.neighbours import choose_smoothing_lengths, smoothing_choice
 from rubix_like.ssp.library import SSPLibrary
 from rubix_like.validation import validate_gas, validate_stars
@@ -134,4 +135,5 @@ def check_smoothing_of_parts(run: RunConfig) -> None:
 
 
 def _part(particles: Any, start: int, stop: int) -> Any:
+    check_range(start, stop, len(particles.position))
     return jax.tree.map(lambda leaf: leaf[start:stop], particles)

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
-from rubix_like.config.quantities import Integer, as_tuple, parse_number, parse_quantity
+from rubix_like.config.quantities import Integer, parse_number, parse_quantity
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.readers.columns import Vector
 
@@ -47,12 +47,8 @@ Length = Annotated[
 
 AUTO = "auto"
 
-Paths = Annotated[
-    tuple[Path, ...],
-    BeforeValidator(as_tuple),
-    Field(min_length=1),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
-]
+Paths = Path | Annotated[tuple[Path, ...], Field(min_length=1)]
+"""One path, which may stand for several files, or a list of files, which are taken as they are."""
 
 Place = tuple[Length, Length, Length]
 Extent = Annotated[Length, AfterValidator(_check_positive)]
@@ -100,9 +96,9 @@ class AbstractSelection(AbstractSettings):
     center: Place | None = None
     """The galaxy's centre, each coordinate in the file's own unit (as a catalogue gives it) or with a unit (physical);
     null: the catalogue's position of the halo or subhalo, else found by the shrinking sphere."""
-    catalogue: Annotated[tuple[Path, ...], BeforeValidator(as_tuple)] = ()
+    catalogue: Paths | None = None
     """Group catalogue of the snapshot (fof_subhalo_tab_*.hdf5): a file, a pattern, a folder or the first of several;
-    none: halo and subhalo are numbers that the particles carry themselves (EAGLE, SWIFT)."""
+    null: halo and subhalo are numbers that the particles carry themselves (EAGLE, SWIFT)."""
     halo: Annotated[Integer, Field(ge=0)] | None = None
     """Number of the halo: from 0 in a catalogue, else as the particles carry it."""
     subhalo: Annotated[Integer, Field(ge=0)] | None = None

@@ -10,7 +10,7 @@ from rubix_like.galaxy import GalaxyInfo, Gas, Stars
 from rubix_like.progress import Report, silent
 from rubix_like.readers.ages import Populated, populate
 from rubix_like.readers.assembly import make_gas, make_stars
-from rubix_like.readers.columns import Table
+from rubix_like.readers.columns import Table, check_range
 from rubix_like.readers.frame import Frame
 from rubix_like.readers.gas import complete_gas
 from rubix_like.readers.particles import Snapshot
@@ -32,7 +32,7 @@ class ColumnReader:
         if self.velocities == "zero":
             table |= {"velocity": np.zeros_like(table["position"])}
         if not np.isfinite(table.get("velocity", np.nan)).all():
-            remedy = "take a file with velocities, or set galaxy.velocities: zero for particles at rest"
+            remedy = "set galaxy.velocities: zero for particles at rest"
             raise ValueError(self.selected.snapshot.missing("stars", "velocity", remedy))
         return table
 
@@ -112,6 +112,7 @@ class GalaxySlabs:
 
         Smoothing lengths that only some stars of the file have are left out.
         """
+        check_range(start, stop, self.n_stars)
         snapshot = self.columns.selected.snapshot
         table = self.columns.stars(start, stop)
         if not all("smoothing_length" in snapshot.quantities("stars", group) for group in snapshot.groups("stars")):
@@ -120,6 +121,7 @@ class GalaxySlabs:
 
     def read_gas(self, start: int, stop: int) -> Gas | None:
         """The gas particles `start` to `stop` (exclusive) of the selected ones; None where the galaxy has none."""
+        check_range(start, stop, self.n_gas)
         if not self.n_gas:
             return None
         table, _ = self.columns.gas(start, stop)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -124,9 +125,10 @@ class SnapshotReader(AbstractSelection):
         selected, snapshot = columns.selected, columns.selected.snapshot
         epoch = snapshot.epoch
         born = all("initial_mass" in snapshot.quantities("stars", group) for group in snapshot.groups("stars"))
+        first = self.path if isinstance(self.path, Path) else self.path[0]
         numbers = (("halo", self.halo), ("subhalo", self.subhalo))
         return GalaxyInfo(
-            name="_".join([self.path[0].stem, *(f"{kind}{number}" for kind, number in numbers if number is not None)]),
+            name="_".join([first.stem, *(f"{kind}{number}" for kind, number in numbers if number is not None)]),
             reader=snapshot.field_map.name,
             source=snapshot.container.name,
             simulation=epoch.simulation or snapshot.field_map.title,

@@ -19,7 +19,7 @@ _SHOWN = 5
 
 @contextmanager
 def open_files(
-    given: tuple[Path, ...], key: str = "galaxy.path", by_pynbody: bool = False
+    given: Path | tuple[Path, ...], key: str = "galaxy.path", by_pynbody: bool = False
 ) -> Iterator[tuple[AbstractContainer, str]]:
     """The open snapshot in these files, as one, and its kind ("hdf5", ...); `key` names the setting in messages.
 
@@ -27,11 +27,12 @@ def open_files(
     several: then all of them are found. Paths in a list are taken as they are. Raises FileNotFoundError, OSError or
     ValueError, naming files that are missing or there twice.
     """
-    paths = tuple(path.expanduser() for path in given) if len(given) > 1 else _expanded(Path(*given).expanduser(), key)
+    alone = isinstance(given, Path)
+    paths = _expanded(given.expanduser(), key) if alone else tuple(path.expanduser() for path in given)
     _check_there_once(paths, key)
     with ExitStack() as stack:
         opened, kind = stack.enter_context(open_container(paths[0], by_pynbody))
-        whole = _whole(paths, _file_count(opened), key) if len(given) == 1 else paths
+        whole = _whole(paths, _file_count(opened), key) if alone else paths
         if len(whole) == 1:
             yield opened, kind
             return
