@@ -557,7 +557,8 @@ def test_a_table_whose_columns_nobody_knows(desk, capsys):
     assert code == 2
     assert "table: no mass recognised; name the columns, galaxy.columns: {mass: ...} (not used: vx, w)" in words
     assert (
-        "no velocities: name the columns, galaxy.columns: {velocity: [..., ..., ...]} (not used: vx, w); gal" in words
+        "no velocities: name the columns, galaxy.columns: {velocity: [..., ..., ...]} (not used: vx, w); or galaxy"
+        in words
     )
     assert "\nTo be read by" not in text
 

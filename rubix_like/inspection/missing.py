@@ -129,7 +129,7 @@ def _place(snapshot: Snapshot, group: str, quantity: str) -> str:
     """Where a table or a field map of the user's own might have the stars' quantity; empty where nobody can tell."""
     if snapshot.field_map.name == TABLE:
         there = unused_datasets(snapshot, "stars", group)
-        return f"{_columns(snapshot, 'stars', group, [quantity])}; " if there else ""
+        return f"{_columns(snapshot, 'stars', group, [quantity])}; or " if there else ""
     absent = _absent(snapshot, "stars", group, quantity)
     if not absent or snapshot.field_map.name in field_map_names():
         return ""

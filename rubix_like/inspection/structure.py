@@ -6,6 +6,7 @@ from typing import Any
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.readers.container import AbstractContainer, as_text
 from rubix_like.readers.field_map import QUANTITIES
+from rubix_like.readers.field_words import counted
 
 MOST_ATTRIBUTES: int = 40
 """Attributes of one place that are shown."""
@@ -114,7 +115,7 @@ def _attribute_lines(container: AbstractContainer, group: str) -> list[str]:
     except ValueError as error:
         return [f"    {str(error).removeprefix(f'{container.name}: ')}"]
     more = len(names) - MOST_ATTRIBUTES
-    return [*texts, f"    ... and {more} more attributes"] if more > 0 else texts
+    return [*texts, f"    ... and {counted(more, 'more attribute')}"] if more > 0 else texts
 
 
 def _shown(value: object) -> str:

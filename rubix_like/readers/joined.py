@@ -10,6 +10,7 @@ from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.conversion import Conversion
 from rubix_like.readers.epoch import read_epoch
 from rubix_like.readers.field_map import FAMILIES, FieldMap
+from rubix_like.readers.field_words import counted
 from rubix_like.readers.particles import Snapshot
 
 
@@ -150,7 +151,7 @@ def count_notes(container: AbstractContainer) -> tuple[str, ...]:
         upper = int(high[kind]) << 32 if high.dtype.kind in "iu" and kind < high.size else 0
         stated, found = int(low[kind]) + upper, _row_count(container, group)
         if stated != found:
-            notes.append(f"{group} has {found} rows in all files together, but the Header tells of {stated}")
+            notes.append(f"{group} has {counted(found, 'row')} in all files together, but the Header tells of {stated}")
     return tuple(notes)
 
 
