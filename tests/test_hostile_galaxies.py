@@ -12,11 +12,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
 from damage import gadget_recipes, recipes, write_eagle, write_gadget, write_illustris
 
 from rubix_like.readers.snapshot import SnapshotReader
 
+REPOSITORY = Path(__file__).resolve().parent.parent
 GADGET = "SimSpin_example_Gadget"
 REAL = ("EAGLE_snap28_G92_9_full7524.hdf5", "gizmo_isolated_C16.hdf5", "SimSpin_example_IllustrisTNG.hdf5")
 

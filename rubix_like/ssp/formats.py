@@ -148,7 +148,7 @@ def _recognise(path: Path) -> SourceFormat:
     )
 
 
-_FITS_DAMAGE = (AstropyWarning, fits.VerifyError, zipfile.BadZipFile, zlib.error, OSError, EOFError, TypeError)
+FITS_DAMAGE = (AstropyWarning, fits.VerifyError, zipfile.BadZipFile, zlib.error, OSError, EOFError, TypeError)
 """What astropy raises on a file that is damaged, cut short or packed (it unpacks gzip and zip); also LookupError."""
 
 
@@ -159,7 +159,7 @@ def open_fits(path: Path) -> Iterator[Any]:
         with warnings.catch_warnings(), path.open("rb") as handle, fits.open(handle) as file:
             warnings.simplefilter("error", AstropyWarning)
             yield file
-    except (*_FITS_DAMAGE, LookupError) as error:
+    except (*FITS_DAMAGE, LookupError) as error:
         raise ValueError(f"{path}: the FITS file is damaged or incomplete: {error}") from error
 
 

@@ -7,7 +7,6 @@ NORMi the flux that template i was divided by, in Lsun/Angstrom per Msun at birt
 
 import re
 import warnings
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from astropy.utils.exceptions import AstropyWarning
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.ssp.formats import SourceFormat, node_spacing, open_fits
+from rubix_like.ssp.formats import FITS_DAMAGE, SourceFormat, node_spacing, open_fits
 from rubix_like.ssp.hdf5 import SSPTable
 from rubix_like.ssp.measured import check_light_unit, measured_medium
 
@@ -132,7 +131,7 @@ def _is_pipe3d(path: Path) -> bool:
             warnings.simplefilter("ignore", AstropyWarning)
             header = fits.getheader(path)
             return header["NAXIS"] == 2 and NAME.fullmatch(str(header["NAME0"]).strip()) is not None
-    except (fits.VerifyError, zlib.error, OSError, EOFError, ValueError, TypeError, KeyError, IndexError):
+    except (*FITS_DAMAGE, ValueError, LookupError):
         return False
 
 
