@@ -633,7 +633,10 @@ def interruptible():
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(
     ("number", "code", "said"),
-    [(signal.SIGINT, 130, "rubix-like: interrupted; nothing was left half-written\n"), (signal.SIGTERM, 143, "")],
+    [
+        (signal.SIGINT, 130, "rubix-like: interrupted; nothing was left half-written\n"),
+        pytest.param(signal.SIGTERM, 143, "", marks=pytest.mark.slow),
+    ],
 )
 def test_interruption_while_the_cube_is_written(cache, tmp_path, number, code, said):
     (tmp_path / "cube.fits.gz").write_text("older")

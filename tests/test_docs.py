@@ -110,7 +110,7 @@ def prepare_files(page: str, folder: Path) -> None:
             (folder / block.file_name).write_text(block.text, encoding="utf-8")
 
 
-QUICK_PAGES = ("README.md", "docs/quickstart.md")
+QUICK_PAGES = ("README.md",)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_light_from_outside_the_field_shines_in():
     assert small[:, :5].sum() > 0
 
 
-@pytest.mark.parametrize("method", ["direct", "basis"])
+@pytest.mark.parametrize("method", [pytest.param("direct", marks=pytest.mark.slow), "basis"])
 def test_gradients_are_finite_differences(method):
     """Of positions and smoothing lengths."""
     rng = np.random.default_rng(3)

@@ -172,7 +172,7 @@ def compare(found, expected, share=1.2e-3):
     np.testing.assert_allclose(found[~lit], 0, atol=1e-6 * expected.max())
 
 
-@pytest.mark.parametrize("n_devices", [1, 3])
+@pytest.mark.parametrize("n_devices", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_outliers_are_painted_one_by_one(n_devices):
     """Five stars at 1990 km/s among many of 150 km/s: neither lost nor allowed to multiply the velocity nodes."""
     galaxy = with_fast_stars(crowd(4000), 1990.0, 5)
@@ -358,7 +358,8 @@ print(abs(mass[::2] / (one.sum() / 1.1e4) - 1).max(), gradient.stars.velocity.dt
 """
 
 
-@pytest.mark.parametrize("n", [100_000, pytest.param(10_000_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [100_000, 10_000_000])
 def test_equal_stars_in_float32_without_64_bit_mode_lose_nothing(n):
     """Half of them in one spaxel, all in one cell of the histogram; JAX as users have it."""
     folder = str(__file__).rsplit("/", 1)[0]

@@ -108,7 +108,11 @@ def check_both_precisions(folder, name, wavelength, library):
 
 @pytest.mark.parametrize(
     ("name", "wavelength"),
-    [(ILLUSTRIS_1, LINEAR_AIR), pytest.param(ILLUSTRIS_2, LINEAR_AIR, marks=pytest.mark.slow), (TNG, LOG_VACUUM)],
+    [
+        pytest.param(ILLUSTRIS_1, LINEAR_AIR, marks=pytest.mark.slow),
+        pytest.param(ILLUSTRIS_2, LINEAR_AIR, marks=pytest.mark.slow),
+        (TNG, LOG_VACUUM),
+    ],
 )
 def test_cube_is_the_sum_over_stars(real_data, name, wavelength):
     check_both_precisions(real_data, name, wavelength, "popstar")

@@ -161,7 +161,11 @@ def test_a_point_source_has_its_own_width_at_every_wavelength():
     np.testing.assert_allclose(flux.sum(axis=(0, 1)), single, rtol=1e-6)
 
 
-@pytest.mark.parametrize("psf", [MOFFAT, CHROMATIC, GAUSSIANS], ids=lambda psf: f"{psf['kind']}{len(psf)}")
+@pytest.mark.parametrize(
+    "psf",
+    [pytest.param(MOFFAT, marks=pytest.mark.slow), CHROMATIC, pytest.param(GAUSSIANS, marks=pytest.mark.slow)],
+    ids=lambda psf: f"{psf['kind']}{len(psf)}",
+)
 def test_every_kind_of_psf_lets_light_shine_in_and_keeps_it(psf):
     """The same image as in a larger field; on eight devices as on one."""
     stars = np.random.default_rng(5).normal(size=(60, 3))
