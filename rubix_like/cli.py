@@ -22,6 +22,7 @@ from rubix_like.instrument_table import instrument_table, print_table
 from rubix_like.listing import config_rows, pipeline_rows, reader_rows, stage_rows
 from rubix_like.memory import check_memory, explained_exhaustion, format_bytes
 from rubix_like.output import output_files
+from rubix_like.overrides import add_set_option, read_overrides
 from rubix_like.plots.command import PLOT_HELP, add_plot_options, plot
 from rubix_like.plots.ssp_command import COMPARE_HELP, add_compare_options, compare
 from rubix_like.plots.style import require_matplotlib
@@ -103,13 +104,9 @@ def _add(commands, name: str, command: Callable[[argparse.Namespace], None], tex
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", metavar="CONFIG", help="a YAML file, or the name of a packaged configuration")
-    parser.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        nargs="+",
-        action="extend",
-        default=[],
-        help='override settings (after CONFIG), e.g. --set observation.inclination="40 deg" noise.signal_to_noise=50',
+    add_set_option(
+        parser,
+        'override settings (after CONFIG), e.g. --set observation.inclination="40 deg" noise.signal_to_noise=50',
     )
 
 
@@ -126,19 +123,6 @@ def _add_ssp(commands) -> None:
     importing.add_argument("file", help="a file, or a folder (E-MILES, BC03); docs/ssp.md lists the layouts")
     importing.add_argument("--name", help="the name to give it (default: that of its library, or the file's)")
     add_compare_options(_add(actions, "compare", compare, COMPARE_HELP))
-
-
-def read_overrides(pairs: Sequence[str]) -> dict[str, str]:
-    """`["a.b=1", ...]` as `{"a.b": "1", ...}`; raises ConfigError for one without a key or value."""
-    overrides = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip() or not value.strip():
-            raise ConfigError(
-                f"--set: expected KEY=VALUE (e.g. noise.signal_to_noise=50, or noise=null for nothing), got '{pair}'"
-            )
-        overrides[key.strip()] = value
-    return overrides
 
 
 def _load(options: argparse.Namespace) -> RunConfig:

@@ -16,8 +16,9 @@ import pytest
 from astropy.io import fits
 
 from rubix_like import Cube, __version__
-from rubix_like.cli import main, read_overrides
+from rubix_like.cli import main
 from rubix_like.errors import ConfigError
+from rubix_like.overrides import read_overrides
 from rubix_like.resources import resource, resource_names
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 import rubix_like
-from rubix_like.cli import main, make_parser, read_overrides
+from rubix_like.cli import main, make_parser
 from rubix_like.config import RunConfig, load_config, load_pipeline
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.instrument import load_instrument
+from rubix_like.overrides import read_overrides
 from rubix_like.readers.field_map import load_field_map
 from rubix_like.resources import resource_names
 

@@ -12,6 +12,7 @@ from rubix_like.config.loading import overridden
 from rubix_like.errors import ConfigError
 from rubix_like.inspection.report import Inspection, inspect_galaxy
 from rubix_like.inspection.text import inspection_text
+from rubix_like.overrides import add_set_option
 
 INSPECT_HELP: str = "say what a galaxy's file holds: simulation, quantities, units, ranges, and what is missing"
 
@@ -31,14 +32,7 @@ def add_inspect_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the simulation (`rubix-like list readers`) or a field map's .yaml file (default: recognised)",
     )
-    parser.add_argument(
-        "--set",
-        metavar="KEY=VALUE",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="other keys of the section galaxy, as of `run`, e.g. --set galaxy.sphere.radius='30 kpc'",
-    )
+    add_set_option(parser, "other keys of the section galaxy, as of `run`, e.g. --set galaxy.sphere.radius='30 kpc'")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
 
 

@@ -1,7 +1,8 @@
 """From stored numbers to our units: unit x a^a x h^h, from the field map or the dataset's own attributes."""
 
+import functools
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from astropy import units
@@ -148,10 +149,18 @@ def _unit_factor(cgs: float | None, stated: Conversion) -> float:
     """From a CGS factor (0 stands for a pure number in TNG) to our unit; the stated one where they are the same."""
     if not cgs:
         return stated.unit_factor
-    base = units.Quantity(1.0, stated.to_unit).cgs.unit
-    factor = cgs / _factor(stated.to_unit, base)
+    factor = cgs / _in_cgs(stated.to_unit)
     return stated.unit_factor if abs(factor / stated.unit_factor - 1.0) < SAME_UNIT else factor
 
 
-def _factor(unit: str, to_unit: Any) -> float:
+@functools.lru_cache(maxsize=256)
+def _in_cgs(unit: str) -> float:
+    """CGS units in one `unit`; kept, as it is asked for with every slab and astropy takes milliseconds."""
+    whole = units.Quantity(1.0, unit)
+    return np.asarray(whole.to_value(whole.cgs.unit), dtype=np.float64).item()
+
+
+@functools.lru_cache(maxsize=256)
+def _factor(unit: str, to_unit: str) -> float:
+    """How many `to_unit` one `unit` is; kept as `_in_cgs` is."""
     return np.asarray(units.Quantity(1.0, unit).to_value(to_unit), dtype=np.float64).item()

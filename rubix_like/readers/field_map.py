@@ -251,7 +251,7 @@ def field_map_names() -> tuple[str, ...]:
 def load_field_map(name: str, place: str = "galaxy.reader") -> FieldMap:
     """The field map of a name (packaged or from an entry point) or in a .yaml file; raises ConfigError."""
     path = _locate(name, place)
-    return _read(name, path, path.stat().st_mtime_ns) if path.is_file() else _read(name, path, 0)
+    return _read(name, path, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
 @functools.lru_cache(maxsize=256)
