@@ -134,7 +134,16 @@ class DevicesSettings(AbstractSettings):
     """The mesh of devices."""
 
     data: Annotated[Literal["all"] | int, BeforeValidator(_parse_devices)] = "all"
-    """Devices over which the particles are spread."""
+    """Devices over which the particles are spread; all: those that there are, over `wave`."""
+    wave: Annotated[Integer, Field(ge=1)] = 1
+    """Parts of the detector's bins that are painted apart, each by `data` devices."""
+    output: Literal["replicated", "sharded"] | None = None
+    """Whether every device gets the whole cube, or its own part of the wavelengths; null: replicated for wave 1."""
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the cube is spread over the devices."""
+        return self.wave > 1 if self.output is None else self.output == "sharded"
 
 
 class OutputSettings(AbstractSettings):

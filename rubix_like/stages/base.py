@@ -17,6 +17,7 @@ from rubix_like.parameters import Parameters
 from rubix_like.products.sums import ProductImages
 from rubix_like.scene import Scene
 from rubix_like.setup import Setup
+from rubix_like.wave_split import WHOLE, WaveSplit
 
 
 class PaintedCube(eqx.Module):
@@ -25,6 +26,9 @@ class PaintedCube(eqx.Module):
     moments (y, x, moment) are sums over particles of what is not of one wavelength, which a stage treats like light of
     the detector's whole range: light, light times v_los (km/s), and within the cube stages also what the products sum.
     `products` is what became of the latter, set after the last stage; `truth` (y, x, wave) is the flux before noise.
+
+    `split`: a device may hold a part of the bins only (of flux, variance and truth, and of the tables that a stage
+    marks as `per_bin`); the moments and products are the same on all devices.
     """
 
     flux: Float[Array, "y x wave"]
@@ -32,6 +36,7 @@ class PaintedCube(eqx.Module):
     variance: Float[Array, "y x wave"] | None = None
     truth: Float[Array, "y x wave"] | None = None
     products: ProductImages | None = None
+    split: WaveSplit = eqx.field(static=True, default=WHOLE)
 
 
 Spatial = Callable[[Float[Array, "y x k"]], Float[Array, "inner_y inner_x k"]]

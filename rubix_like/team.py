@@ -1,0 +1,46 @@
+"""The processes of a run, as the host sees them: who is who, shares of work, exchange of values."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+Value = TypeVar("Value")
+
+
+class AbstractTeam(ABC):
+    """The processes of one run; all of them call `exchange` in the same order."""
+
+    number: int
+    """Of this process, from 0."""
+    size: int
+    """How many processes there are."""
+
+    @abstractmethod
+    def exchange(self, work: Callable[[], Value]) -> list[Value]:
+        """What `work` gave in every process, by their numbers.
+
+        Where it fails in one, all raise: that process its own error, the others one that names it and what it said.
+        """
+
+    def share(self, n: int) -> tuple[int, int]:
+        """First and last (exclusive) of `n` things in a row that are this process's."""
+        return n * self.number // self.size, n * (self.number + 1) // self.size
+
+    def total(self, work: Callable[[], Float[ndarray, "..."]]) -> Float[ndarray, "..."]:
+        """The sum over all processes, in their order: the same bits everywhere."""
+        return np.sum(self.exchange(work), axis=0)
+
+
+class Alone(AbstractTeam):
+    """A single process."""
+
+    number = 0
+    size = 1
+
+    def exchange(self, work: Callable[[], Value]) -> list[Value]:
+        """What `work` gives."""
+        return [work()]
