@@ -1,10 +1,16 @@
 """How the bins of the detector are spread over the devices of a mesh, and what devices tell each other of them."""
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
+import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
+
+Pad = Literal["edge", "zero"]
+PER_BIN: str = "per_bin"
+"""Key of a field's metadata: (axis, how it is padded)."""
 
 
 @dataclass(frozen=True)
@@ -53,3 +59,11 @@ class WaveSplit:
 
 WHOLE = WaveSplit()
 """Every device holds all bins."""
+
+
+def per_bin(axis: int = -1, *, pad: Pad = "edge") -> Any:
+    """A field of a module whose array has the detector's bins along `axis`: a device holds the part of its own bins.
+
+    `pad`: what follows the last bin where the parts are not even: its value again, or 0 (bool: False).
+    """
+    return eqx.field(metadata={PER_BIN: (axis, pad)})
