@@ -89,10 +89,47 @@ def _paint_products(
     return products.paint(look, particles[products.component], tables.grid, plan.chunk, parameters)
 
 
+def add_up(layout: Layout, tables: Tables, partial: Partial) -> Partial:
+    """The sums over all devices, of which each keeps what it finishes: one collective for each kind of `Sum`."""
+    painters = (component.painter for component in tables.paint)
+    how = Partial(
+        light=tuple(painter.sums(light) for painter, light in zip(painters, partial.light, strict=True)),
+        counters=jax.tree.map(lambda _: Sum.PARTICLES, partial.counters),
+        products=None if partial.products is None else Sum.PARTICLES,
+    )
+    kinds, (leaves, structure) = jax.tree.leaves(how), jax.tree.flatten(partial)
+    added = list(leaves)
+    for kind in Sum:
+        numbers = [number for number, own in enumerate(kinds) if own is kind]
+        for number, value in zip(numbers, _added([leaves[number] for number in numbers], kind, layout), strict=True):
+            added[number] = value
+    return jax.tree.unflatten(structure, added)
+
+
+def _added(leaves: list[Array], kind: Sum, layout: Layout) -> list[Array]:
+    """Arrays of one kind, added up over the devices."""
+    if not leaves:
+        return []
+    if kind is Sum.EVERYTHING:
+        return lax.psum(leaves, (DATA_AXIS, *layout.painted.axes))
+    if kind is Sum.PARTICLES or not layout.scatters:
+        return lax.psum(leaves, DATA_AXIS)
+    axis = 1 if kind is Sum.BINS else 0
+    padded = [_padded(leaf, axis, layout.n_data) for leaf in leaves]
+    return lax.psum_scatter(padded, DATA_AXIS, scatter_dimension=axis, tiled=True)
+
+
+def _padded(array: Array, axis: int, multiple: int) -> Array:
+    """With zeros up to a length that can be cut evenly."""
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, -array.shape[axis] % multiple)
+    return jnp.pad(array, widths)
+
+
 def finish(
-    plan: Plan, tables: Tables, parameters: Parameters, partial: Partial, key: PRNGKeyArray | None
+    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, partial: Partial, key: PRNGKeyArray | None
 ) -> tuple[PaintedCube, Counters]:
-    """From sums over all particles to the observed cube: the detector, then the cube stages."""
+    """From sums over all particles to the observed cube, or a device's part: the detector, then the cube stages."""
     early, late = leading_spatial(tables.cube, parameters)
 
     def seen(images: Float[Array, "y x k"]) -> Float[Array, "seen k"]:
@@ -104,7 +141,8 @@ def finish(
         return seen(tables.grid.images(columns))
 
     projected = [
-        component.painter.project(light, spatial) for component, light in zip(tables.paint, partial.light, strict=True)
+        component.painter.project(light, spatial, layout)
+        for component, light in zip(tables.paint, partial.light, strict=True)
     ]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
@@ -113,7 +151,7 @@ def finish(
         moments = jnp.concatenate([moments, seen(products)], axis=1)
     margin = sum(stage.margin for stage, _ in late)
     shape = (plan.n_y + 2 * margin, plan.n_x + 2 * margin, -1)
-    cube = PaintedCube(flux=flux.reshape(shape), moments=moments.reshape(shape))
+    cube = PaintedCube(flux=flux.reshape(shape), moments=moments.reshape(shape), split=layout.split)
     keys = split_keys(key, tables.cube)
     for stage, number in late:
         cube = stage(cube, parameters, keys[number])
@@ -147,27 +185,60 @@ def _with_products(
 
 
 def observe(
-    plan: Plan, mesh: Mesh, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
+    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
 ) -> tuple[PaintedCube, Counters]:
-    """The whole way: every device paints its own particles, one psum adds the partials, the sum is finished once."""
+    """The whole way: every device paints its own particles, they are added up once, and each finishes its own bins."""
     whole, split = PartitionSpec(), PartitionSpec(DATA_AXIS)
+    structure = None
 
-    def paint_and_add(tables: Tables, parameters: Parameters, particles: tuple[Any, ...]) -> Partial:
-        return lax.psum(paint(plan, tables, parameters, particles), DATA_AXIS)
+    def on_each_device(tables: Tables, parameters: Parameters, particles: tuple[Any, ...], key: Any) -> Any:
+        nonlocal structure
+        partial = add_up(layout, tables, paint(plan, tables, parameters, particles))
+        cube, counters = finish(plan, layout, tables, parameters, partial, key)
+        return (cube.flux, cube.variance, cube.truth), (cube.moments, cube.products), counters
 
     particles = tuple(component.particles(galaxy) for component in tables.paint)
-    add_up = jax.shard_map(paint_and_add, mesh=mesh, in_specs=(whole, whole, split), out_specs=whole)
-    return finish(plan, tables, parameters, add_up(tables, parameters, particles), key)
+    voxels, (moments, products), counters = jax.shard_map(
+        on_each_device,
+        mesh=layout.mesh,
+        in_specs=(table_specs(tables, layout), whole, split, whole),
+        out_specs=(layout.voxels, whole, whole),
+    )(tables, parameters, particles, key)
+    if layout.gathered:
+        voxels = jax.tree.map(lambda voxel: voxel[:, :, : plan.n_wave], voxels)
+    flux, variance, truth = voxels
+    split = WHOLE if layout.gathered else layout.split
+    return PaintedCube(flux, moments, variance, truth, products, split), counters
+
+
+def lay_out(tables: Tables, layout: Layout) -> Tables:
+    """On the host: the tables whose arrays along the bins, cut evenly, are those of each device's part."""
+    painters = [component.painter.laid_out(layout, tables.grid) for component in tables.paint]
+    laid = eqx.tree_at(lambda t: [component.painter for component in t.paint], tables, painters)
+    return dataclasses.replace(laid, cube=padded(tables.cube, layout.split))
+
+
+def table_specs(tables: Tables, layout: Layout) -> Tables:
+    """The tables with a PartitionSpec in place of every array."""
+    everywhere = jax.tree.map(lambda _: PartitionSpec(), tables)
+    return dataclasses.replace(
+        everywhere,
+        paint=wave_specs(tables.paint, layout.painted.axes),
+        cube=wave_specs(tables.cube, layout.split.axes),
+    )
 
 
 @functools.lru_cache(maxsize=128)
-def compiled_observe(plan: Plan, mesh: Mesh, spec_leaves: tuple[Any, ...], structure: Any) -> Callable[..., Any]:
-    """`observe` under one jit: particles lie as the spec tree says, all else is whole on every device.
+def compiled_observe(plan: Plan, layout: Layout, spec_leaves: tuple[Any, ...], structure: Any) -> Callable[..., Any]:
+    """`observe` under one jit: tables and particles lie as the spec trees say, all else is whole on every device.
 
     Cached, so that pipelines with the same plan on the same mesh share what was compiled.
     """
-    whole = replicated(mesh)
-    spec_tree = jax.tree.unflatten(structure, spec_leaves)
+    whole = replicated(layout.mesh)
+    table_tree, particle_tree = jax.tree.unflatten(structure, spec_leaves)
+    out = whole if layout.gathered else layout.out_shardings
     return jax.jit(
-        functools.partial(observe, plan, mesh), in_shardings=(whole, whole, spec_tree, whole), out_shardings=whole
+        functools.partial(observe, plan, layout),
+        in_shardings=(table_tree, whole, particle_tree, whole),
+        out_shardings=out,
     )
