@@ -94,11 +94,11 @@ class BasisPainter(AbstractPainter):
             by_rows=layout.scatters and not early and n_coefficient > split.n_own,
         )
 
-    def sums(self, partial: BasisPartial) -> BasisPartial:
-        """Coefficients, or flux density bin by bin."""
-        how = Sum.BINS if self._projects_early else Sum.ROWS if self.by_rows else Sum.PARTICLES
-        outliers = None if self.outliers is None else self.outliers.sums(partial.outliers)
-        return BasisPartial(how, Sum.PARTICLES, outliers)
+    @property
+    def sums(self) -> tuple[Sum, ...]:
+        """Coefficients, or flux density bin by bin, moments, and what the outliers' painter says."""
+        painted = Sum.BINS if self._projects_early else Sum.ROWS if self.by_rows else Sum.PARTICLES
+        return painted, Sum.PARTICLES, *(() if self.outliers is None else self.outliers.sums)
 
     def project(
         self, partial: BasisPartial, spatial: Images, layout: Layout

@@ -125,9 +125,10 @@ class DirectPainter(AbstractPainter):
             sums = DirectPartial(self.response.apply(sums.light), sums.moments)
         return sums, counters
 
-    def sums(self, partial: DirectPartial) -> DirectPartial:  # noqa: ARG002
+    @property
+    def sums(self) -> tuple[Sum, ...]:
         """Light bin by bin; the moments are those of the part's own bins."""
-        return DirectPartial(Sum.BINS, Sum.EVERYTHING)
+        return Sum.BINS, Sum.EVERYTHING
 
     def contribution(self, view: View) -> DirectContribution:
         """Spectra of one chunk, Doppler-shifted and collected in bins, shared among their spaxels."""

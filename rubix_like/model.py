@@ -3,25 +3,28 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from rubix_like.counters import count
 from rubix_like.cube import Counters
 from rubix_like.galaxy import Galaxy
-from rubix_like.painter import View
+from rubix_like.layout import Layout
+from rubix_like.painter import Sum, View
 from rubix_like.parameters import Parameters
 from rubix_like.products.sums import ProductImages, Sighting
 from rubix_like.scene import Scene
 from rubix_like.sharding import DATA_AXIS, replicated
 from rubix_like.stages.base import AbstractComponent, AbstractCubeStage, PaintedCube, Spatial, split_keys
 from rubix_like.tables import Plan, Tables
+from rubix_like.wave_split import WHOLE
+from rubix_like.wave_tables import padded, wave_specs
 
 
 class Partial(eqx.Module):
@@ -91,13 +94,9 @@ def _paint_products(
 
 def add_up(layout: Layout, tables: Tables, partial: Partial) -> Partial:
     """The sums over all devices, of which each keeps what it finishes: one collective for each kind of `Sum`."""
-    painters = (component.painter for component in tables.paint)
-    how = Partial(
-        light=tuple(painter.sums(light) for painter, light in zip(painters, partial.light, strict=True)),
-        counters=jax.tree.map(lambda _: Sum.PARTICLES, partial.counters),
-        products=None if partial.products is None else Sum.PARTICLES,
-    )
-    kinds, (leaves, structure) = jax.tree.leaves(how), jax.tree.flatten(partial)
+    light = [kind for component in tables.paint for kind in component.painter.sums]
+    leaves, structure = jax.tree.flatten(partial)
+    kinds = [*light, *(Sum.PARTICLES for _ in leaves[len(light) :])]
     added = list(leaves)
     for kind in Sum:
         numbers = [number for number, own in enumerate(kinds) if own is kind]
@@ -115,20 +114,40 @@ def _added(leaves: list[Array], kind: Sum, layout: Layout) -> list[Array]:
     if kind is Sum.PARTICLES or not layout.scatters:
         return lax.psum(leaves, DATA_AXIS)
     axis = 1 if kind is Sum.BINS else 0
-    padded = [_padded(leaf, axis, layout.n_data) for leaf in leaves]
-    return lax.psum_scatter(padded, DATA_AXIS, scatter_dimension=axis, tiled=True)
+    even = [_multiple(leaf, axis, layout.n_data) for leaf in leaves]
+    return lax.psum_scatter(even, DATA_AXIS, scatter_dimension=axis, tiled=True)
 
 
-def _padded(array: Array, axis: int, multiple: int) -> Array:
+def _multiple(array: Array, axis: int, multiple: int) -> Array:
     """With zeros up to a length that can be cut evenly."""
     widths = [(0, 0)] * array.ndim
     widths[axis] = (0, -array.shape[axis] % multiple)
     return jnp.pad(array, widths)
 
 
+class Voxels(NamedTuple):
+    """(y, x, wave), on each device the bins of its part: flux, with noise its variance, and where it is kept the truth.
+
+    Where the parts are not even the last ones have bins beyond the detector's, to be left out.
+    """
+
+    flux: Float[Array, "y x wave"]
+    variance: Float[Array, "y x wave"] | None
+    truth: Float[Array, "y x wave"] | None
+
+
+class Observed(NamedTuple):
+    """What the compiled function returns: voxels, what is the same on all devices, counters."""
+
+    voxels: Voxels
+    moments: Float[Array, "y x 2"]
+    products: ProductImages | None
+    counters: Counters
+
+
 def finish(
     plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, partial: Partial, key: PRNGKeyArray | None
-) -> tuple[PaintedCube, Counters]:
+) -> Observed:
     """From sums over all particles to the observed cube, or a device's part: the detector, then the cube stages."""
     early, late = leading_spatial(tables.cube, parameters)
 
@@ -158,7 +177,7 @@ def finish(
     if products is not None:
         cube = _with_products(plan, parameters, cube, products)
     counters = functools.reduce(functools.partial(jax.tree.map, jnp.add), partial.counters)
-    return cube, counters
+    return Observed(Voxels(cube.flux, cube.variance, cube.truth), cube.moments, cube.products, counters)
 
 
 def leading_spatial(
@@ -186,46 +205,55 @@ def _with_products(
 
 def observe(
     plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
-) -> tuple[PaintedCube, Counters]:
+) -> Observed:
     """The whole way: every device paints its own particles, they are added up once, and each finishes its own bins."""
     whole, split = PartitionSpec(), PartitionSpec(DATA_AXIS)
-    structure = None
 
-    def on_each_device(tables: Tables, parameters: Parameters, particles: tuple[Any, ...], key: Any) -> Any:
-        nonlocal structure
-        partial = add_up(layout, tables, paint(plan, tables, parameters, particles))
-        cube, counters = finish(plan, layout, tables, parameters, partial, key)
-        return (cube.flux, cube.variance, cube.truth), (cube.moments, cube.products), counters
+    def on_each_device(tables: Tables, parameters: Parameters, particles: tuple[Any, ...], key: Any) -> Observed:
+        partial = paint(plan, tables, parameters, particles)
+        return finish(plan, layout, tables, parameters, add_up(layout, tables, partial), key)
 
-    particles = tuple(component.particles(galaxy) for component in tables.paint)
-    voxels, (moments, products), counters = jax.shard_map(
+    observed = jax.shard_map(
         on_each_device,
         mesh=layout.mesh,
         in_specs=(table_specs(tables, layout), whole, split, whole),
-        out_specs=(layout.voxels, whole, whole),
-    )(tables, parameters, particles, key)
-    if layout.gathered:
-        voxels = jax.tree.map(lambda voxel: voxel[:, :, : plan.n_wave], voxels)
-    flux, variance, truth = voxels
-    split = WHOLE if layout.gathered else layout.split
-    return PaintedCube(flux, moments, variance, truth, products, split), counters
+        out_specs=observed_specs(layout),
+    )(tables, parameters, tuple(component.particles(galaxy) for component in tables.paint), key)
+    return gathered(plan, layout, observed)
+
+
+def observed_specs(layout: Layout) -> Observed:
+    """The prefix of the tree of PartitionSpecs of what every device returns."""
+    whole = PartitionSpec()
+    voxels = PartitionSpec(None, None, layout.split.axes) if layout.split.axes else whole
+    return Observed(voxels, whole, whole, whole)  # pyright: ignore[reportArgumentType]
+
+
+def gathered(plan: Plan, layout: Layout, observed: Observed) -> Observed:
+    """Without the padding, where the parts will be put together on every device."""
+    if layout.split.is_whole or not layout.gathered:
+        return observed
+    return observed._replace(voxels=jax.tree.map(lambda voxels: voxels[:, :, : plan.n_wave], observed.voxels))
+
+
+def observed_shardings(layout: Layout) -> Observed:
+    """The prefix of the tree of shardings of what the compiled function returns."""
+    specs = observed_specs(dataclasses.replace(layout, split=WHOLE) if layout.gathered else layout)
+    return layout.shardings(specs)
 
 
 def lay_out(tables: Tables, layout: Layout) -> Tables:
     """On the host: the tables whose arrays along the bins, cut evenly, are those of each device's part."""
     painters = [component.painter.laid_out(layout, tables.grid) for component in tables.paint]
     laid = eqx.tree_at(lambda t: [component.painter for component in t.paint], tables, painters)
-    return dataclasses.replace(laid, cube=padded(tables.cube, layout.split))
+    return laid if layout.split.is_whole else dataclasses.replace(laid, cube=padded(tables.cube, layout.split))
 
 
 def table_specs(tables: Tables, layout: Layout) -> Tables:
     """The tables with a PartitionSpec in place of every array."""
-    everywhere = jax.tree.map(lambda _: PartitionSpec(), tables)
-    return dataclasses.replace(
-        everywhere,
-        paint=wave_specs(tables.paint, layout.painted.axes),
-        cube=wave_specs(tables.cube, layout.split.axes),
-    )
+    along_bins = wave_specs(tables.paint, layout.painted.axes), wave_specs(tables.cube, layout.split.axes)
+    whole = jax.tree.map(lambda _: PartitionSpec(), tables)
+    return eqx.tree_at(lambda t: (t.paint, t.cube), whole, along_bins)
 
 
 @functools.lru_cache(maxsize=128)
@@ -235,10 +263,9 @@ def compiled_observe(plan: Plan, layout: Layout, spec_leaves: tuple[Any, ...], s
     Cached, so that pipelines with the same plan on the same mesh share what was compiled.
     """
     whole = replicated(layout.mesh)
-    table_tree, particle_tree = jax.tree.unflatten(structure, spec_leaves)
-    out = whole if layout.gathered else layout.out_shardings
+    tables, particles = jax.tree.unflatten(structure, spec_leaves)
     return jax.jit(
         functools.partial(observe, plan, layout),
-        in_shardings=(table_tree, whole, particle_tree, whole),
-        out_shardings=out,
+        in_shardings=(tables, whole, particles, whole),
+        out_shardings=observed_shardings(layout),
     )

@@ -61,7 +61,7 @@ class AbstractPainter(eqx.Module):
 
     A *partial* is a pytree of arrays that is linear in the particles' light: devices are added up, as `sums` says, then
     `project` makes the cube. `axes` is what particles are looked up on, `velocity_limit` the largest |v_los| (km/s)
-    that it can paint. All its methods but `report` and `laid_out` see the bins of their own device's part of the layout.
+    that it can paint. Inside the model it sees the bins of its own device's part of the layout.
     """
 
     axes: eqx.AbstractVar[TemplateAxes]
@@ -75,9 +75,10 @@ class AbstractPainter(eqx.Module):
     def laid_out(self, layout: Layout, grid: SpaxelGrid) -> "AbstractPainter":
         """On the host: the painter whose tables along the detector's bins, cut evenly, are those of each part."""
 
+    @property
     @abstractmethod
-    def sums(self, partial: Any) -> Any:
-        """The partial with a `Sum` in place of every array."""
+    def sums(self) -> tuple[Sum, ...]:
+        """How each array of its partial, in the order of the leaves, is added up."""
 
     @abstractmethod
     def project(
