@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
-from rubix_like.cube import OUTSIDE_SSP, Counters, Cube, Meta
+from rubix_like.counters import check_counters
+from rubix_like.cube import OUTSIDE_SSP, Cube, Meta
 from rubix_like.detector import Medium, Sampling
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
@@ -134,7 +134,7 @@ class Pipeline(eqx.Module):
         planned velocity range raise ValueError; inside jit or grad they are only counted (`Cube.counters`).
         """
         arguments = self.arguments(galaxy, parameters, key=key)
-        return self.to_cube(self._compiled(*arguments)(*arguments))
+        return self.to_cube(self.compiled(*arguments)(*arguments))
 
     def at(self, pointing: Pointing) -> "Pipeline":
         """This pipeline with the parameters, the noise key and the header of another field; compiles nothing anew."""
@@ -159,12 +159,12 @@ class Pipeline(eqx.Module):
     def lower(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
         """The lowered computation for a galaxy of this size (`.compile()`, `.compile().as_text()`)."""
         arguments = self.arguments(galaxy, parameters)
-        return self._compiled(*arguments).lower(*arguments)
+        return self.compiled(*arguments).lower(*arguments)
 
     def trace(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
         """The traced computation for a galaxy of this size (`.jaxpr`)."""
         arguments = self.arguments(galaxy, parameters)
-        return self._compiled(*arguments).trace(*arguments)
+        return self.compiled(*arguments).trace(*arguments)
 
     def arguments(
         self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
@@ -175,6 +175,12 @@ class Pipeline(eqx.Module):
         chosen_key = self.noise_key if key is None else key
         chosen, chosen_key = jax.device_put((chosen, chosen_key), replicated(self.mesh))
         return self.tables, chosen, placed, chosen_key
+
+    def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
+        """The compiled function for such `arguments`; shared with every pipeline of the same plan and layout."""
+        specs = self.layout.shardings(table_specs(tables, self.layout)), particle_shardings(placed, self.mesh)
+        shardings, structure = jax.tree.flatten(specs)
+        return compiled_observe(self.plan, self.layout, tuple(shardings), structure)
 
     def to_cube(self, observed: Observed) -> Cube:
         """The public cube from what the compiled function returns, after a look at the counters."""
@@ -225,11 +231,6 @@ class Pipeline(eqx.Module):
             meta=frame.meta,
         )
 
-    def _compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
-        specs = self.layout.shardings(table_specs(tables, self.layout)), particle_shardings(placed, self.mesh)
-        shardings, structure = jax.tree.flatten(specs)
-        return compiled_observe(self.plan, self.layout, tuple(shardings), structure)
-
 
 def _layout(config: RunConfig, planned: Planned, mesh: Mesh | None) -> Layout:
     """The run's devices and what each of them holds."""
@@ -276,28 +277,3 @@ def _combined(bits: list[ndarray | None], shape: tuple[int, ...]) -> Int[ndarray
     return functools.reduce(
         np.bitwise_or, [own.astype(np.int32) for own in bits if own is not None], np.zeros(shape, dtype=np.int32)
     )
-
-
-def check_counters(counters: Counters, velocity_limit: Float[Array | ndarray, ""]) -> None:
-    """Raise ValueError for particles that the cube is wrong for; does nothing while tracing."""
-    if isinstance(counters.n_not_finite, Tracer):
-        return
-    broken, fast, total = (int(n) for n in (counters.n_not_finite, counters.n_beyond_velocity, counters.n_particles))
-    if int(counters.n_outside) == total:
-        logging.getLogger("rubix_like").warning("all %d stars are outside the field: the cube is empty", total)
-    if broken:
-        raise ValueError(
-            f"galaxy: expected finite positions, velocities, masses, ages and metallicities, got {broken} of {total} "
-            f"stars with others; rubix_like.validate(galaxy) names them"
-        )
-    if int(counters.n_overflow):
-        raise ValueError(
-            f"galaxy: expected few stars faster than the velocity nodes of method 'basis' (as planned), got "
-            f"{int(counters.n_overflow)} of {total} stars more; build the pipeline from this galaxy, or raise "
-            f"engine.velocity_range"
-        )
-    if fast:
-        raise ValueError(
-            f"galaxy: expected line-of-sight velocities within {float(velocity_limit):.0f} km/s (as planned), got "
-            f"{fast} of {total} stars beyond; raise engine.velocity_range or build the pipeline from this galaxy"
-        )
