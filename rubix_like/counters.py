@@ -1,4 +1,4 @@
-"""How many particles were outside, clamped, too fast or broken: sums that ride along with the cube, and a look at them."""
+"""How many particles were outside, clamped, too fast or broken: sums beside the cube's, and a look at them."""
 
 import logging
 from collections.abc import Mapping
