@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rubix_like.poisson import FEW, draw_poisson, poisson_quantile
+from rubix_like.poisson import FEW, poisson_quantile
 
 SIZE = 200_000
 
