@@ -1,5 +1,6 @@
 """The noise of physical exposures: photons of source and sky, dark current, read-out."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -32,8 +33,8 @@ class ExposureNoise(AbstractNoise):
     one, of the expected electrons, not of the realised ones.
     """
 
-    gain: Float[Array | ndarray, " wave"] = per_bin()
-    background: Float[Array | ndarray, " wave"] = per_bin()
+    gain: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
+    background: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     read_variance: Float[Array | ndarray, ""]
 
     @classmethod

@@ -51,7 +51,7 @@ class TargetNoise(AbstractNoise):
     radius: Float[Array | ndarray, ""] | None
     inside: Bool[Array | ndarray, "y x"]
     pixel_scale: Float[Array | ndarray, ""]
-    window: Bool[Array | ndarray, " wave"] = per_bin(pad="zero")
+    window: Bool[Array | ndarray, " wave"] = eqx.field(metadata=per_bin(pad="zero"))
     average: bool = eqx.field(static=True)
 
     @classmethod

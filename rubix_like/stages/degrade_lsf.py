@@ -38,9 +38,9 @@ class DegradeLSF(AbstractCubeStage):
     `weights[q, l]` takes the light of bin l - reach + q to the flux density of bin l.
     """
 
-    weights: Float[Array | ndarray, "block wave"] = per_bin(pad="zero")
-    lsf_fwhm: Float[Array | ndarray, " wave"] = per_bin()
-    bits: Int[Array | ndarray, " wave"] = per_bin(pad="zero")
+    weights: Float[Array | ndarray, "block wave"] = eqx.field(metadata=per_bin(pad="zero"))
+    lsf_fwhm: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
+    bits: Int[Array | ndarray, " wave"] = eqx.field(metadata=per_bin(pad="zero"))
     n_sharper: Int[Array | ndarray, ""]
     margin: int = eqx.field(static=True, default=0)
 

@@ -23,7 +23,7 @@ class Dust(AbstractCubeStage):
     velocities) keep the light before the screen as their weight.
     """
 
-    relative: Float[Array | ndarray, " wave"] | None = per_bin()
+    relative: Float[Array | ndarray, " wave"] | None = eqx.field(metadata=per_bin())
     margin: int = eqx.field(static=True, default=0)
 
     @classmethod

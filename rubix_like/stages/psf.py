@@ -26,7 +26,7 @@ class PSFStage(AbstractCubeStage):
     """
 
     psf: PSF | None
-    wavelength: Float[Array | ndarray, " wave"] = per_bin()
+    wavelength: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     middle: Float[Array | ndarray, ""]
     margin: int = eqx.field(static=True)
 
