@@ -1,24 +1,20 @@
 """Cube stages on devices that hold a part of the bins each: the cube, noise and gradients of one that holds them all."""
 
 import functools
-from collections import Counter
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hlo import collectives
 from jax.sharding import AxisType, PartitionSpec
-from jaxtyping import Array, Float
 
-from rubix_like import ConfigError, load_config, load_ssp
-from rubix_like.normal import numbered_normal
+from rubix_like import load_config, load_ssp
 from rubix_like.parameters import Parameters
 from rubix_like.planning import make_setup
 from rubix_like.stages import CUBE_STAGES, PaintedCube
 from rubix_like.tables import as_dtype
-from rubix_like.wave_split import WHOLE, WaveSplit, per_bin
+from rubix_like.wave_split import WHOLE, WaveSplit
 from rubix_like.wave_tables import padded, wave_specs
 
 N_WAVE = {"even": 40, "uneven, one part empty": 33, "fewer than devices": 5}
