@@ -11,7 +11,7 @@ from rubix_like.poisson import FEW
 
 SIZE = 200_000
 
-draw_poisson, poisson_quantile = jax.jit(poisson.draw_poisson), jax.jit(poisson.poisson_quantile)
+poisson_quantile = jax.jit(poisson.poisson_quantile)
 
 
 def numbers(expected, dtype="float64", seed=1):
