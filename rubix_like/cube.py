@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
-from rubix_like.wcs import Card, celestial_cards, spectral_cards, world_coordinates
+from rubix_like.wcs import Card, cube_cards, world_coordinates
 
 if TYPE_CHECKING:
     from astropy.wcs import WCS
@@ -188,12 +188,15 @@ class Cube(eqx.Module):
     @property
     def wcs_cards(self) -> tuple[Card, ...]:
         """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
-        n_y, n_x, _ = np.shape(self.flux)
-        centre_and_angle = (float(self.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
-        edges = np.asarray(self.wave_edges, dtype=np.float64)
-        return (
-            *celestial_cards(n_x, n_y, self.pixel_scale, *centre_and_angle),
-            *spectral_cards(np.asarray(self.wavelength, dtype=np.float64), edges, self.medium, self.sampling),
+        n_y, n_x, n_wave = np.shape(self.flux)
+        return cube_cards(
+            (n_y, n_x, n_wave),
+            self.pixel_scale,
+            self.meta,
+            wavelength=np.asarray(self.wavelength),
+            wave_edges=np.asarray(self.wave_edges),
+            medium=self.medium,
+            sampling=self.sampling,
         )
 
     @property
