@@ -68,7 +68,7 @@ class Block:
             bits[self.rows if bits.shape[0] > 1 else slice(None), :, self.bins if bits.shape[2] > 1 else slice(None)]
             for bits in self.mask_bits
         ]
-        return np.ascontiguousarray(np.broadcast_to(reduce(np.bitwise_or, own), self.shape))
+        return np.broadcast_to(reduce(np.bitwise_or, own), self.shape)
 
     @property
     def shape(self) -> tuple[int, int, int]:
