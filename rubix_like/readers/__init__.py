@@ -14,7 +14,14 @@ from rubix_like.progress import Report, silent
 from rubix_like.readers.birth_mass import fill_initial_mass, without_birth_mass
 from rubix_like.readers.field_map import KIND, field_map_names
 from rubix_like.readers.neighbours import choose_smoothing_lengths
-from rubix_like.readers.parts import CheckedParts, GalaxyInMemory, GalaxyParts, SlabReader, check_smoothing_of_parts
+from rubix_like.readers.parts import (
+    CheckedParts,
+    CountingReader,
+    GalaxyInMemory,
+    GalaxyParts,
+    SlabReader,
+    check_smoothing_of_parts,
+)
 from rubix_like.readers.table_map import TABLE
 from rubix_like.registry import Registry
 from rubix_like.resources import resource_names
@@ -92,6 +99,12 @@ def open_galaxy(config: ConfigSource, report: Report | None = None) -> Iterator[
     with reader.open_galaxy(report or silent) as parts:
         lacking = parts.info.initial_mass == "missing"
         yield CheckedParts.from_parts(parts, load_ssp(run) if lacking else None, run)
+
+
+def most_stars(run: RunConfig) -> int | None:
+    """How many stars the galaxy of a run has at most, without reading any; None where its reader cannot tell."""
+    reader = _reader(run)
+    return reader.count_stars() if isinstance(reader, CountingReader) else None
 
 
 def _reader(run: RunConfig) -> Reader:

@@ -65,6 +65,11 @@ class SnapshotReader(AbstractSelection):
             check_parts(container, field_map)
             yield Snapshot(container, field_map, read_epoch(container, field_map))
 
+    def count_stars(self) -> int:
+        """How many rows of stars the file has, selected or not."""
+        with self.open() as snapshot:
+            return snapshot.count("stars")
+
     def open_file(self) -> AbstractContextManager[tuple[AbstractContainer, str]]:
         """The open file or files, whatever is in them, and their kind."""
         named = self.reader not in {AUTO, TABLE}
