@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
+from rubix_like.census import Census, census_of
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import OUTSIDE_SSP, Counters, Cube, Meta
 from rubix_like.detector import Medium, Sampling
@@ -77,21 +78,21 @@ class Pipeline(eqx.Module):
         galaxy: Galaxy | None = None,
         mesh: Mesh | None = None,
         info: GalaxyInfo | None = None,
+        census: Census | None = None,
     ) -> "Pipeline":
         """Plan a run. The concrete `galaxy` fixes alignment and velocity range; `info` goes into the cube's header.
 
-        Without a galaxy `observation.align: stars` is refused. `mesh` needs one axis, "data"; by default it spans
-        `devices.data`. Raises ConfigError for settings and ValueError for particles that cannot be used.
+        `census` stands for a galaxy that is never held as a whole. Without either `observation.align: stars` is
+        refused. `mesh` needs one axis, "data"; by default it spans `devices.data`. Raises ConfigError for settings and
+        ValueError for particles that cannot be used.
         """
         config = load_config(config)
-        if config.engine.precision == "float64" and not jax.config.read("jax_enable_x64"):
-            raise ConfigError(
-                "engine.precision: expected 64-bit numbers to be switched on in JAX for float64, got 32-bit; call "
-                "jax.config.update('jax_enable_x64', True) before anything else"
-            )
+        _check_precision(config)
+        library = load_ssp(config)
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
-        planned = plan_run(config, load_ssp(config), galaxy)
+            census = census or census_of(config, library, galaxy)
+        planned = plan_run(config, library, census)
         mesh = (
             make_mesh(None if config.devices.data == "all" else config.devices.data)
             if mesh is None
@@ -214,6 +215,14 @@ class Pipeline(eqx.Module):
     def _compiled(self, placed: Galaxy) -> Any:
         shardings, structure = jax.tree.flatten(particle_shardings(placed, self.mesh))
         return compiled_observe(self.plan, self.mesh, tuple(shardings), structure)
+
+
+def _check_precision(config: RunConfig) -> None:
+    if config.engine.precision == "float64" and not jax.config.read("jax_enable_x64"):
+        raise ConfigError(
+            "engine.precision: expected 64-bit numbers to be switched on in JAX for float64, got 32-bit; call "
+            "jax.config.update('jax_enable_x64', True) before anything else"
+        )
 
 
 def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
