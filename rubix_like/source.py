@@ -10,7 +10,7 @@ from rubix_like.galaxy import Galaxy, GalaxyInfo, Stars
 from rubix_like.memory import available_memory
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Report
-from rubix_like.readers import load, most_stars, open_galaxy
+from rubix_like.readers import has_more_stars, load, open_galaxy
 from rubix_like.readers.parts import GalaxyParts, needs_all_stars
 from rubix_like.slabs import SlabCuts, read_ahead
 from rubix_like.ssp import load_ssp
@@ -68,7 +68,7 @@ def open_source(config: RunConfig, files: ExitStack, report: Report) -> Source:
     if slab == "all" or (slab == "auto" and _surely_fits(config)):
         return WholeGalaxy(*load(config, report))
     parts = files.enter_context(open_galaxy(config, report))
-    if slab == "auto" and _fits(parts.n_stars):  # few of many were selected
+    if slab == "auto" and parts.n_stars <= (_most_stars() or 0):  # few of many were selected
         gas = parts.read_gas(0, parts.n_gas)
         return WholeGalaxy(Galaxy(parts.read_stars(0, parts.n_stars), gas), parts.info)
     size = _automatic_size() if slab == "auto" else slab
@@ -80,13 +80,14 @@ def open_source(config: RunConfig, files: ExitStack, report: Report) -> Source:
 
 def _surely_fits(config: RunConfig) -> bool:
     """Whether all particles of the file, selected or not, can be in memory; also where nobody can tell, or all must."""
-    most = None if needs_all_stars(config) else most_stars(config)
-    return most is None or _fits(most)
+    limit = _most_stars()
+    return limit is None or needs_all_stars(config) or not has_more_stars(config, limit)
 
 
-def _fits(n_stars: int) -> bool:
+def _most_stars() -> int | None:
+    """How many stars can be in memory; None where that is not known."""
     available = available_memory()
-    return available is None or n_stars * BYTES_PER_STAR <= available // _MOST_AT_ONCE
+    return None if available is None else available // _MOST_AT_ONCE // BYTES_PER_STAR
 
 
 def _automatic_size() -> int:

@@ -101,10 +101,10 @@ def open_galaxy(config: ConfigSource, report: Report | None = None) -> Iterator[
         yield CheckedParts.from_parts(parts, load_ssp(run) if lacking else None, run)
 
 
-def most_stars(run: RunConfig) -> int | None:
-    """How many stars the galaxy of a run has at most, without reading any; None where its reader cannot tell."""
+def has_more_stars(run: RunConfig, limit: int) -> bool:
+    """Whether the file of a run has more than `limit` stars, selected or not; False where its reader cannot tell."""
     reader = _reader(run)
-    return reader.count_stars() if isinstance(reader, CountingReader) else None
+    return isinstance(reader, CountingReader) and reader.has_more_stars(limit)
 
 
 def _reader(run: RunConfig) -> Reader:

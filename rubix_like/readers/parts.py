@@ -55,10 +55,10 @@ class SlabReader(Protocol):
 
 @runtime_checkable
 class CountingReader(Protocol):
-    """A reader that tells how many stars its file has before any of them is read."""
+    """A reader that tells roughly how large its file is before any particle is read."""
 
-    def count_stars(self) -> int:
-        """Stars in the file, selected or not."""
+    def has_more_stars(self, limit: int) -> bool:
+        """Whether the file has more than `limit` stars, selected or not."""
         ...
 
 
