@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from rubix_like.galaxy import Galaxy, Gas, Stars
 from rubix_like.readers.parts import GalaxyParts
-from rubix_like.sharding import particle_shardings, size_class
+from rubix_like.sharding import DATA_AXIS, particle_shardings, size_class
 from rubix_like.stages.base import AbstractComponent
 from rubix_like.team import AbstractTeam, Alone
 
@@ -83,7 +83,7 @@ def place_slabs(
         if found != (columns := columns or found):
             raise ValueError(f"slab {number}: expected the columns of the slabs before, {columns}, got {found}")
         largest = max(size, *(len(kind.position) for kind in (slab.stars, slab.gas) if kind is not None))
-        n_rows = max(n_rows, size_class(largest, mesh.size))
+        n_rows = max(n_rows, size_class(largest, mesh.shape[DATA_AXIS]))
         placed = _placed(slab, n_rows, dtype, mesh)
         del slab  # the next one is read while this one waits here
         yield placed

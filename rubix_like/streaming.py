@@ -6,123 +6,174 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import PRNGKeyArray
+import numpy as np
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, PRNGKeyArray
 
-from rubix_like.cube import Counters
 from rubix_like.galaxy import Galaxy
-from rubix_like.model import Partial, finish, paint
+from rubix_like.layout import Layout
+from rubix_like.model import (
+    Observed,
+    Partial,
+    add_up,
+    finish,
+    gathered,
+    kinds_of_sums,
+    observed_shardings,
+    observed_specs,
+    paint,
+    table_specs,
+)
+from rubix_like.painter import Sum
 from rubix_like.parameters import Parameters
 from rubix_like.sharding import DATA_AXIS, particle_shardings, replicated
 from rubix_like.slabs import paints_gas, place_slabs, read_ahead
-from rubix_like.stages.base import PaintedCube
 from rubix_like.tables import Plan, Tables
 
 _WHOLE, _SPLIT = PartitionSpec(), PartitionSpec(DATA_AXIS)
 
+Sums = tuple[Array, ...]
+"""What the devices have painted so far: the arrays of their `Partial`s, one device's below the other's."""
 
-class SlabSums(eqx.Module):
-    """What every device has painted so far: a `Partial` whose arrays lie one device's below the other's.
 
-    An array of (row, ...) is one of (device x row, ...) over the mesh, a number one of (device,); `numbers` says which
-    of the leaves are numbers. While slabs are added they are in 64 bits, so that thousands of slabs lose nothing.
+@dataclass(frozen=True)
+class SumsForm:
+    """How the partials of all devices lie in one array each: those of (row, ...) as (device x row, ...), numbers as
+    (device,).
+
+    `structure`: of a partial; `shapes`: of its arrays on one device; `axes`: of the mesh along which they differ.
     """
 
-    partial: Partial
-    numbers: tuple[bool, ...] = eqx.field(static=True)
+    structure: Any
+    shapes: tuple[tuple[int, ...], ...]
+    axes: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def lay(cls, partial: Partial, dtype: Any) -> "SlabSums":
-        """A device's own partial, as its part of the whole."""
+    def of(cls, plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, slab: Galaxy) -> "SumsForm":
+        """That of a run; nothing is computed."""
+        own_tables = _on_one_device(tables, layout.shardings(table_specs(tables, layout)))
+        own_slab = _on_one_device(slab, particle_shardings(slab, layout.mesh))
+        particles = tuple(component.particles(own_slab) for component in tables.paint)
+        partial = jax.eval_shape(functools.partial(paint, plan), own_tables, parameters, particles)
         leaves, structure = jax.tree.flatten(partial)
-        laid = [jnp.atleast_1d(leaf).astype(dtype) for leaf in leaves]
-        return cls(jax.tree.unflatten(structure, laid), tuple(leaf.ndim == 0 for leaf in leaves))
+        of_bins = (Sum.BINS, Sum.EVERYTHING)
+        axes = tuple(
+            (DATA_AXIS, *(layout.painted.axes if kind in of_bins else ()))
+            for kind in kinds_of_sums(tables, len(leaves))
+        )
+        return cls(structure, tuple(leaf.shape for leaf in leaves), axes)
 
-    def own(self) -> Partial:
+    @property
+    def specs(self) -> tuple[PartitionSpec, ...]:
+        """Of every array, along which it is spread over the devices."""
+        return tuple(PartitionSpec(axes) for axes in self.axes)
+
+    def empty(self, layout: Layout) -> Sums:
+        """The arrays of all devices, at zero, in 64 bits."""
+        return tuple(
+            jnp.zeros((int(np.prod([layout.mesh.shape[axis] for axis in axes])) * rows, *columns), jnp.float64)
+            for shape, axes in zip(self.shapes, self.axes, strict=True)
+            for rows, *columns in [shape or (1,)]
+        )
+
+    def own(self, sums: Sums) -> Partial:
         """The partial of the device that this runs on."""
-        leaves, structure = jax.tree.flatten(self.partial)
-        own = [leaf[0] if number else leaf for leaf, number in zip(leaves, self.numbers, strict=True)]
-        return jax.tree.unflatten(structure, own)
+        own = [leaf if shape else leaf[0] for leaf, shape in zip(sums, self.shapes, strict=True)]
+        return jax.tree.unflatten(self.structure, own)
 
 
-def paint_slab(
-    plan: Plan, mesh: Mesh, tables: Tables, parameters: Parameters, slab: Galaxy, dtype: Any = jnp.float64
-) -> SlabSums:
-    """Every device's sums over its own particles of one slab, for itself."""
-
-    def paint_own(tables: Tables, parameters: Parameters, particles: tuple[Any, ...]) -> SlabSums:
-        return SlabSums.lay(paint(plan, tables, parameters, particles), dtype)
-
-    particles = tuple(component.particles(slab) for component in tables.paint)
-    each = jax.shard_map(paint_own, mesh=mesh, in_specs=(_WHOLE, _WHOLE, _SPLIT), out_specs=_SPLIT)
-    return each(tables, parameters, particles)
+def _on_one_device(tree: Any, shardings: Any) -> Any:
+    """The shapes of the parts of arrays that a device holds."""
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(sharding.shard_shape(leaf.shape), leaf.dtype), tree, shardings
+    )
 
 
 def add_slab(
-    plan: Plan, mesh: Mesh, sums: SlabSums, tables: Tables, parameters: Parameters, slab: Galaxy
-) -> SlabSums:
-    """The sums with one more slab: no device hears of another."""
-    return jax.tree.map(jnp.add, sums, paint_slab(plan, mesh, tables, parameters, slab))
+    plan: Plan, layout: Layout, form: SumsForm, sums: Sums, tables: Tables, parameters: Parameters, slab: Galaxy
+) -> Sums:
+    """The sums with those over one more slab: every device paints its own particles, and hears of no other."""
+
+    def paint_and_add(sums: Sums, tables: Tables, parameters: Parameters, particles: tuple[Any, ...]) -> Sums:
+        painted = jax.tree.leaves(paint(plan, tables, parameters, particles))
+        return tuple(total + jnp.atleast_1d(own).astype(total.dtype) for total, own in zip(sums, painted, strict=True))
+
+    return jax.shard_map(
+        paint_and_add,
+        mesh=layout.mesh,
+        in_specs=(form.specs, table_specs(tables, layout), _WHOLE, _SPLIT),
+        out_specs=form.specs,
+    )(sums, tables, parameters, tuple(component.particles(slab) for component in tables.paint))
 
 
 def finish_sums(
-    plan: Plan, mesh: Mesh, sums: SlabSums, tables: Tables, parameters: Parameters, key: PRNGKeyArray | None
-) -> tuple[PaintedCube, Counters]:
-    """From the sums of all devices to the observed cube: one psum, then `finish`."""
+    plan: Plan,
+    layout: Layout,
+    form: SumsForm,
+    sums: Sums,
+    tables: Tables,
+    parameters: Parameters,
+    key: PRNGKeyArray | None,
+) -> Observed:
+    """From the sums of every device to the observed cube: they are added up once, and each finishes its own bins."""
 
-    def add_up(sums: SlabSums) -> Partial:
-        return lax.psum(sums.own(), DATA_AXIS)
+    def on_each_device(sums: Sums, tables: Tables, parameters: Parameters, key: Any) -> Observed:
+        return finish(plan, layout, tables, parameters, add_up(layout, tables, form.own(sums)), key)
 
-    partial = jax.shard_map(add_up, mesh=mesh, in_specs=_SPLIT, out_specs=_WHOLE)(sums)
-    return finish(plan, tables, parameters, partial, key)
+    observed = jax.shard_map(
+        on_each_device,
+        mesh=layout.mesh,
+        in_specs=(form.specs, table_specs(tables, layout), _WHOLE, _WHOLE),
+        out_specs=observed_specs(layout),
+    )(sums, tables, parameters, key)
+    return gathered(plan, layout, observed)
 
 
 @dataclass(frozen=True)
 class SlabPrograms:
-    """The compiled functions of a run by slabs, for slabs of one size; what they take first is used up by `add`.
+    """The compiled functions of a run by slabs.
 
-    `start(tables, parameters, slab)`: sums at zero; `add(sums, tables, parameters, slab)`: with one more slab;
-    `rounded(sums)`: in the run's own precision; `finish(sums, tables, parameters, key)`: the cube and the counters.
+    `start()`: sums at zero; `add(sums, tables, parameters, slab)`: with one more slab, in the place of the sums before;
+    `rounded(sums)`: from 64 bits to the run's own precision; `finish(sums, tables, parameters, key)`: the cube. All but
+    the last are called within `wide`.
     """
 
-    start: Callable[..., SlabSums]
-    add: Callable[..., SlabSums]
-    rounded: Callable[..., SlabSums]
-    finish: Callable[..., tuple[PaintedCube, Counters]]
+    start: Callable[..., Any]
+    add: Callable[..., Any]
+    rounded: Callable[..., Any]
+    finish: Callable[..., Any]
 
 
 @functools.lru_cache(maxsize=128)
-def slab_programs(plan: Plan, mesh: Mesh, spec_leaves: tuple[Any, ...], structure: Any) -> SlabPrograms:
-    """The functions under jit: slabs lie as the spec tree says, sums device by device, all else whole on every device.
+def slab_programs(
+    plan: Plan, layout: Layout, form: SumsForm, spec_leaves: tuple[Any, ...], structure: Any
+) -> SlabPrograms:
+    """The functions under jit: tables and slabs lie as the spec trees say, sums device by device, all else whole.
 
-    Cached, so that pipelines with the same plan on the same mesh share what was compiled. What has 64 bits is called
-    within `wide`.
+    The sums are kept in 64 bits, so that thousands of slabs lose nothing. Cached, so that pipelines with the same plan
+    on the same mesh share what was compiled.
     """
-    whole, split = replicated(mesh), NamedSharding(mesh, _SPLIT)
-    particles = jax.tree.unflatten(structure, spec_leaves)
+    whole, split = replicated(layout.mesh), layout.shardings(form.specs)
+    tables, particles = jax.tree.unflatten(structure, spec_leaves)
 
-    def start(tables: Tables, parameters: Parameters, slab: Galaxy) -> SlabSums:
-        shapes = jax.eval_shape(functools.partial(paint_slab, plan, mesh), tables, parameters, slab)
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-
-    def rounded(sums: SlabSums) -> SlabSums:
-        return jax.tree.map(lambda leaf: leaf.astype(plan.dtype), sums)
+    def rounded(sums: Sums) -> Sums:
+        return tuple(leaf.astype(plan.dtype) for leaf in sums)
 
     return SlabPrograms(
-        start=jax.jit(start, in_shardings=(whole, whole, particles), out_shardings=split),
+        start=jax.jit(functools.partial(form.empty, layout), out_shardings=split),
         add=jax.jit(
-            functools.partial(add_slab, plan, mesh),
-            in_shardings=(split, whole, whole, particles),
+            functools.partial(add_slab, plan, layout, form),
+            in_shardings=(split, tables, whole, particles),
             out_shardings=split,
             donate_argnums=0,
         ),
-        rounded=jax.jit(rounded, in_shardings=split, out_shardings=split),
+        rounded=jax.jit(rounded, in_shardings=(split,), out_shardings=split),
         finish=jax.jit(
-            functools.partial(finish_sums, plan, mesh), in_shardings=(split, whole, whole, whole), out_shardings=whole
+            functools.partial(finish_sums, plan, layout, form),
+            in_shardings=(split, tables, whole, whole),
+            out_shardings=observed_shardings(layout),
         ),
     )
 
@@ -132,44 +183,49 @@ def wide() -> AbstractContextManager[Any]:
     return jax.enable_x64(True)
 
 
-def programs_for(plan: Plan, mesh: Mesh, slab: Galaxy) -> SlabPrograms:
+def programs_for(
+    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, slab: Galaxy
+) -> SlabPrograms:
     """The programs for placed slabs with the columns of this one."""
-    shardings, structure = jax.tree.flatten(particle_shardings(slab, mesh))
-    return slab_programs(plan, mesh, tuple(shardings), structure)
-
-
-def observe_slabs(
-    plan: Plan, mesh: Mesh, tables: Tables, parameters: Parameters, slabs: Iterable[Galaxy], key: PRNGKeyArray | None
-) -> tuple[PaintedCube, Counters]:
-    """The whole way for a galaxy that comes in slabs: what `observe` makes of all of it at once."""
-    placed = place_slabs(slabs, plan.dtype, mesh, with_gas=paints_gas(tables.paint))
-    with read_ahead(placed) as coming:
-        programs, (sums,) = paint_slabs(plan, mesh, tables, (parameters,), coming)
-    return programs.finish(sums, tables, parameters, key)
+    form = SumsForm.of(plan, layout, tables, parameters, slab)
+    specs = layout.shardings(table_specs(tables, layout)), particle_shardings(slab, layout.mesh)
+    shardings, structure = jax.tree.flatten(specs)
+    return slab_programs(plan, layout, form, tuple(shardings), structure)
 
 
 def paint_slabs(
     plan: Plan,
-    mesh: Mesh,
+    layout: Layout,
     tables: Tables,
     views: Sequence[Parameters],
     slabs: Iterable[Galaxy],
     programs: SlabPrograms | None = None,
-) -> tuple[SlabPrograms, tuple[SlabSums, ...]]:
+    tell: Callable[[int], None] = lambda number: None,
+) -> tuple[SlabPrograms, list[Sums]]:
     """The sums of all placed slabs, for each view of them, in the plan's precision, and the programs that made them.
 
-    A slab is let go before the next one is asked for. `programs`: compiled ones, for slabs of one size.
+    A slab is painted to its end before the next one is asked for. `programs`: compiled ones, where all slabs have one
+    size; `tell` is told how many are done.
     """
-    sums: list[SlabSums] = []
-    for slab in slabs:
-        if programs is None:
-            programs = programs_for(plan, mesh, slab)
+    sums: list[Sums] = []
+    for number, slab in enumerate(slabs, start=1):
+        programs = programs or programs_for(plan, layout, tables, views[0], slab)
         with wide():
-            sums = sums or [programs.start(tables, view, slab) for view in views]
-            for number, view in enumerate(views):
-                sums[number] = programs.add(sums[number], tables, view, slab)
+            sums = sums or [programs.start() for _ in views]
+            sums = [programs.add(own, tables, view, slab) for own, view in zip(sums, views, strict=True)]
         jax.block_until_ready(sums)
+        tell(number)
     if programs is None:
         raise ValueError("slabs: expected at least one, got none")
     with wide():
-        return programs, tuple(programs.rounded(own) for own in sums)
+        return programs, [programs.rounded(own) for own in sums]
+
+
+def observe_slabs(
+    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, slabs: Iterable[Galaxy], key: PRNGKeyArray | None
+) -> Observed:
+    """The whole way for a galaxy that comes in slabs: what `observe` makes of all of it at once."""
+    placed = place_slabs(slabs, plan.dtype, layout.mesh, with_gas=paints_gas(tables.paint))
+    with read_ahead(placed) as coming:
+        programs, (sums,) = paint_slabs(plan, layout, tables, (parameters,), coming)
+    return programs.finish(sums, tables, parameters, key)

@@ -61,9 +61,10 @@ WHOLE = WaveSplit()
 """Every device holds all bins."""
 
 
-def per_bin(axis: int = -1, *, pad: Pad = "edge") -> Any:
+def per_bin(axis: int = -1, *, pad: Pad = "edge", **options: Any) -> Any:
     """A field of a module whose array has the detector's bins along `axis`: a device holds the part of its own bins.
 
-    `pad`: what follows the last bin where the parts are not even: its value again, or 0 (bool: False).
+    `pad`: what follows the last bin where the parts are not even: its value again, or 0 (bool: False). `options` are
+    those of `equinox.field`.
     """
-    return eqx.field(metadata={PER_BIN: (axis, pad)})
+    return eqx.field(metadata={PER_BIN: (axis, pad)}, **options)
