@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from numpy import ndarray
 
 from rubix_like.census import Census, census_of
 from rubix_like.config import RunConfig, load_config
+from rubix_like.counters import check_counters
 from rubix_like.cube import OUTSIDE_SSP, Counters, Cube, Meta
 from rubix_like.detector import Medium, Sampling
 from rubix_like.errors import ConfigError
@@ -32,6 +33,7 @@ from rubix_like.products.planning import product_axes
 from rubix_like.provenance import describe_run
 from rubix_like.sharding import WAVE_AXIS, check_mesh, make_mesh, particle_shardings, replicated, shard
 from rubix_like.ssp import load_ssp
+from rubix_like.streaming import observe_slabs
 from rubix_like.tables import Plan, Tables, as_dtype
 from rubix_like.validation import validate
 
@@ -157,6 +159,17 @@ class Pipeline(eqx.Module):
         placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
         return tuple(base.at(pointing)(placed) for pointing in self.pointings)
 
+    def observe_slabs(
+        self, slabs: Iterable[Galaxy], parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
+    ) -> Cube:
+        """The cube of a galaxy in parts, each made by `slabs` while the one before is painted: only two are in memory.
+
+        The parts have the same columns; those of about one length, or shorter than one before, share a compilation, and
+        may be empty. Build the pipeline from a `census`, or without a galaxy. Not differentiable. Raises as a call.
+        """
+        chosen, chosen_key = self.chosen(parameters, key)
+        return self.to_cube(observe_slabs(self.plan, self.layout, self.tables, chosen, slabs, chosen_key))
+
     def lower(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
         """The lowered computation for a galaxy of this size (`.compile()`, `.compile().as_text()`)."""
         arguments = self.arguments(galaxy, parameters)
@@ -171,11 +184,15 @@ class Pipeline(eqx.Module):
         self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
     ) -> tuple[Tables, Parameters, Galaxy, PRNGKeyArray | None]:
         """What the compiled function takes: tables, parameters, the galaxy placed on the mesh, the noise key."""
-        placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
+        chosen, chosen_key = self.chosen(parameters, key)
+        return self.tables, chosen, shard(as_dtype(galaxy, self.plan.dtype), self.mesh), chosen_key
+
+    def chosen(
+        self, parameters: Parameters | None = None, key: PRNGKeyArray | None = None
+    ) -> tuple[Parameters, PRNGKeyArray | None]:
+        """Parameters and noise key, the configuration's where not given, on the mesh."""
         chosen = as_dtype(self.parameters if parameters is None else parameters, self.plan.dtype)
-        chosen_key = self.noise_key if key is None else key
-        chosen, chosen_key = jax.device_put((chosen, chosen_key), replicated(self.mesh))
-        return self.tables, chosen, placed, chosen_key
+        return jax.device_put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
 
     def to_cube(self, observed: Observed) -> Cube:
         """The public cube from what the compiled function returns, after a look at the counters."""
@@ -285,28 +302,3 @@ def _combined(bits: list[ndarray | None], shape: tuple[int, ...]) -> Int[ndarray
     return functools.reduce(
         np.bitwise_or, [own.astype(np.int32) for own in bits if own is not None], np.zeros(shape, dtype=np.int32)
     )
-
-
-def check_counters(counters: Counters, velocity_limit: Float[Array | ndarray, ""]) -> None:
-    """Raise ValueError for particles that the cube is wrong for; does nothing while tracing."""
-    if isinstance(counters.n_not_finite, Tracer):
-        return
-    broken, fast, total = (int(n) for n in (counters.n_not_finite, counters.n_beyond_velocity, counters.n_particles))
-    if int(counters.n_outside) == total:
-        logging.getLogger("rubix_like").warning("all %d stars are outside the field: the cube is empty", total)
-    if broken:
-        raise ValueError(
-            f"galaxy: expected finite positions, velocities, masses, ages and metallicities, got {broken} of {total} "
-            f"stars with others; rubix_like.validate(galaxy) names them"
-        )
-    if int(counters.n_overflow):
-        raise ValueError(
-            f"galaxy: expected few stars faster than the velocity nodes of method 'basis' (as planned), got "
-            f"{int(counters.n_overflow)} of {total} stars more; build the pipeline from this galaxy, or raise "
-            f"engine.velocity_range"
-        )
-    if fast:
-        raise ValueError(
-            f"galaxy: expected line-of-sight velocities within {float(velocity_limit):.0f} km/s (as planned), got "
-            f"{fast} of {total} stars beyond; raise engine.velocity_range or build the pipeline from this galaxy"
-        )
