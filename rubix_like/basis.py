@@ -55,7 +55,7 @@ class BasisPainter(AbstractPainter):
 
     axes: TemplateAxes
     coefficients: Float[Array | ndarray, "template rank"]
-    matrix: Float[Array | ndarray, "velocity_rank wave"] = per_bin(1, pad="zero")
+    matrix: Float[Array | ndarray, "velocity_rank wave"] = eqx.field(metadata=per_bin(1, pad="zero"))
     nodes: VelocityNodes
     moment_matrix: Float[Array | ndarray, "velocity_rank 2"]
     velocity_limit: Float[Array | ndarray, ""]

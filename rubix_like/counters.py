@@ -1,4 +1,4 @@
-"""How many particles were outside, clamped, too fast or broken: sums over particles that ride along with the cube."""
+"""How many particles were outside, clamped, too fast or broken: sums beside the cube's, and a look at them."""
 
 import logging
 from collections.abc import Mapping

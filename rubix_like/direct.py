@@ -66,7 +66,7 @@ class DirectPainter(AbstractPainter):
     flux_factor: Float[Array | ndarray, ""]
     velocity_limit: Float[Array | ndarray, ""]
     responds: Responds = eqx.field(static=True)
-    on_detector: Float[Array | ndarray, " wave"] | None = per_bin(default=None)
+    on_detector: Float[Array | ndarray, " wave"] | None = eqx.field(metadata=per_bin(), default=None)
 
     @classmethod
     def build(

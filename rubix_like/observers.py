@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 
 from rubix_like.cube import Cube
 from rubix_like.galaxy import Galaxy
-from rubix_like.memory import MemoryNeed, available_memory, format_bytes, host_need, memory_need
+from rubix_like.memory import MemoryNeed, available_memory, device_bytes, memory_need, need_of
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress
+from rubix_like.readers.parts import GalaxyParts
 from rubix_like.slabs import SlabCuts, paints_gas, place_slabs, read_ahead
 from rubix_like.source import BYTES_PER_STAR, GalaxyInSlabs, Source, WholeGalaxy
 from rubix_like.streaming import SlabPrograms, compile_programs, paint_slabs
+
+BYTES_PER_PLACED_STAR: int = 100
+"""What a star takes on the devices, at most: as many columns as there are, in 64 bits."""
 
 _SHARE_FOR_SUMS = 4
 """1 / n of the available memory: for the sums of several pointings, painted in one pass over the particles."""
@@ -28,8 +31,8 @@ class AbstractObserver(ABC):
     """A compiled run of one pipeline."""
 
     @abstractmethod
-    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[Cube]:
-        """The cube of every pointing, or the only one, each finished when it is asked for."""
+    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube]]:
+        """Words for every pointing (none for the only one) and its cube, finished when it is asked for."""
 
     @abstractmethod
     def need(self, pipeline: Pipeline, mask_and_file_bytes: int) -> MemoryNeed:
@@ -54,14 +57,14 @@ class WholeObserver(AbstractObserver):
     galaxy: Galaxy
     compiled: Any
 
-    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[Cube]:
+    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube]]:
         """One computation per pointing."""
         galaxy = pipeline.arguments(self.galaxy)[2]
-        n_stars, n_device = len(self.galaxy.stars.initial_mass), pipeline.mesh.size
+        stars = f"painting {len(self.galaxy.stars.initial_mass)} stars on {pipeline.mesh.size} device(s)"
         for which, view in _views(pipeline):
-            with progress.step("run", f"painting {n_stars} stars on {n_device} device(s){which}"):
-                cube = view.to_cube(*jax.block_until_ready(self.compiled(*view.arguments(galaxy))))
-            yield cube
+            with progress.step("run", stars + which):
+                cube = view.to_cube(jax.block_until_ready(self.compiled(*view.arguments(galaxy))))
+            yield which, cube
 
     def need(self, pipeline: Pipeline, mask_and_file_bytes: int) -> MemoryNeed:
         """As compiled."""
@@ -69,24 +72,77 @@ class WholeObserver(AbstractObserver):
 
     def words(self) -> str:
         """All at once."""
-        return "all particles in memory"
+        return "all particles at once"
 
 
 @dataclass(frozen=True)
 class SlabObserver(AbstractObserver):
     """Of particles that are read slab by slab, once for every `n_pass` pointings."""
 
-    source: GalaxyInSlabs
+    parts: GalaxyParts
     cuts: SlabCuts
     programs: SlabPrograms
     n_pass: int
 
     @classmethod
     def build(cls, source: GalaxyInSlabs, pipeline: Pipeline) -> "SlabObserver":
-        """Compile for slabs of the size that all will have."""
+        """Compiled for slabs of the size that all will have."""
         cuts = SlabCuts.of(source.parts, source.size, with_gas=paints_gas(pipeline.tables.paint))
-        _, parameters, _, key = pipeline.arguments(...)
+        first = cuts.sample(source.parts)
+        (slab,) = place_slabs(
+            [first], pipeline.plan.dtype, pipeline.mesh, with_gas=first.gas is not None, size=cuts.size
+        )
+        parameters, key = pipeline.chosen()
+        programs = compile_programs(pipeline.plan, pipeline.layout, pipeline.tables, parameters, key, slab)
+        sums = programs.add.memory_analysis().output_size_in_bytes * pipeline.mesh.size
+        room = (available_memory() or 0) // _SHARE_FOR_SUMS // sums
+        return cls(source.parts, cuts, programs, min(max(1, room), max(1, len(pipeline.pointings))))
 
-    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[Cube]:
-        """A pass over all slabs for as many pointings as there is room for, then their cubes."""
+    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube]]:
+        """A pass over all slabs for as many pointings as there is room for, then the cube of each."""
+        views = _views(pipeline)
+        for first in range(0, len(views), self.n_pass):
+            own = views[first : first + self.n_pass]
+            sums = self._pass(pipeline, [view for _, view in own], progress, "".join(which for which, _ in own))
+            for which, view in own:
+                with progress.step("run", f"finishing the cube{which}"):
+                    finished = self.programs.finish(sums.pop(0), view.tables, *view.chosen())
+                    cube = view.to_cube(jax.block_until_ready(finished))
+                yield which, cube
 
+    def _pass(self, pipeline: Pipeline, views: list[Pipeline], progress: Progress, which: str) -> list[Any]:
+        """The sums of all slabs for some of the views."""
+        plan, layout, cuts, n_stars = pipeline.plan, pipeline.layout, self.cuts, self.parts.n_stars
+        label = f"painting {n_stars} stars in {cuts.n_slab} slab(s) on {pipeline.mesh.size} device(s){which}"
+        slabs = place_slabs(cuts.read(self.parts), plan.dtype, layout.mesh, with_gas=cuts.gas[1] > 0, size=cuts.size)
+        parameters = [view.chosen()[0] for view in views]
+        with progress.step("run", label) as report, read_ahead(slabs) as coming:
+            return paint_slabs(
+                plan,
+                layout,
+                pipeline.tables,
+                parameters,
+                coming,
+                self.programs,
+                lambda number: report("stars painted", n_stars * number // cuts.n_slab, n_stars),
+            )[1]
+
+    def need(self, pipeline: Pipeline, mask_and_file_bytes: int) -> MemoryNeed:
+        """Painting: the sums of a pass, one slab on the devices and the next one; then finishing the cubes."""
+        add, rounded, finish = self.programs.add, self.programs.rounded, self.programs.finish
+        n_others, sums = self.n_pass - 1, add.memory_analysis().output_size_in_bytes
+        painting = device_bytes(add) + n_others * sums + self.cuts.size * BYTES_PER_PLACED_STAR // pipeline.mesh.size
+        finishing = device_bytes(finish) + n_others * rounded.memory_analysis().output_size_in_bytes
+        device = max(painting, self.n_pass * device_bytes(rounded), finishing)
+        result = finish.memory_analysis().output_size_in_bytes
+        return need_of(device, result, pipeline.mesh, mask_and_file_bytes, self.cuts.size * BYTES_PER_STAR)
+
+    def words(self) -> str:
+        """How many slabs, and of what size."""
+        size = min(self.cuts.size, self.parts.n_stars)
+        return f"{self.cuts.n_slab} slab(s) of at most {size} stars, read while the one before is painted"
+
+
+def _views(pipeline: Pipeline) -> list[View]:
+    views = [(f" (pointing {pointing.name})", pipeline.at(pointing)) for pointing in pipeline.pointings]
+    return views or [("", pipeline)]

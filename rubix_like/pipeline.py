@@ -19,11 +19,11 @@ from numpy import ndarray
 from rubix_like.census import Census, census_of
 from rubix_like.config import RunConfig, load_config
 from rubix_like.counters import check_counters
-from rubix_like.cube import OUTSIDE_SSP, Counters, Cube, Meta
+from rubix_like.cube import OUTSIDE_SSP, Cube, Meta
 from rubix_like.detector import Medium, Sampling
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.layout import Layout
+from rubix_like.layout import Layout, plan_layout
 from rubix_like.model import Observed, Voxels, compiled_observe, lay_out, table_specs
 from rubix_like.parameters import Parameters
 from rubix_like.planning import Planned, plan_run
@@ -31,7 +31,7 @@ from rubix_like.pointing import Pointing, pointings_of
 from rubix_like.products.maps import Maps, ProductAxes, make_maps
 from rubix_like.products.planning import product_axes
 from rubix_like.provenance import describe_run
-from rubix_like.sharding import WAVE_AXIS, check_mesh, make_mesh, particle_shardings, replicated, shard
+from rubix_like.sharding import particle_shardings, replicated, shard
 from rubix_like.ssp import load_ssp
 from rubix_like.streaming import observe_slabs
 from rubix_like.tables import Plan, Tables, as_dtype
@@ -95,7 +95,7 @@ class Pipeline(eqx.Module):
             galaxy = validate(galaxy, None if info is None else info.universe_age)
             census = census or census_of(config, library, galaxy)
         planned = plan_run(config, library, census)
-        layout = _layout(config, planned, mesh)
+        layout = plan_layout(config.devices, mesh, planned.plan.n_wave)
         dtype = planned.plan.dtype
         key = None if config.noise is None else jax.random.key(config.noise.seed)
         tables = as_dtype(lay_out(planned.tables, layout), dtype)
@@ -137,7 +137,7 @@ class Pipeline(eqx.Module):
         planned velocity range raise ValueError; inside jit or grad they are only counted (`Cube.counters`).
         """
         arguments = self.arguments(galaxy, parameters, key=key)
-        return self.to_cube(self._compiled(*arguments)(*arguments))
+        return self.to_cube(self.compiled(*arguments)(*arguments))
 
     def at(self, pointing: Pointing) -> "Pipeline":
         """This pipeline with the parameters, the noise key and the header of another field; compiles nothing anew."""
@@ -173,12 +173,12 @@ class Pipeline(eqx.Module):
     def lower(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
         """The lowered computation for a galaxy of this size (`.compile()`, `.compile().as_text()`)."""
         arguments = self.arguments(galaxy, parameters)
-        return self._compiled(*arguments).lower(*arguments)
+        return self.compiled(*arguments).lower(*arguments)
 
     def trace(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
         """The traced computation for a galaxy of this size (`.jaxpr`)."""
         arguments = self.arguments(galaxy, parameters)
-        return self._compiled(*arguments).trace(*arguments)
+        return self.compiled(*arguments).trace(*arguments)
 
     def arguments(
         self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
@@ -193,6 +193,12 @@ class Pipeline(eqx.Module):
         """Parameters and noise key, the configuration's where not given, on the mesh."""
         chosen = as_dtype(self.parameters if parameters is None else parameters, self.plan.dtype)
         return jax.device_put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
+
+    def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
+        """The compiled function for such `arguments`; shared with every pipeline of the same plan and layout."""
+        specs = self.layout.shardings(table_specs(tables, self.layout)), particle_shardings(placed, self.mesh)
+        shardings, structure = jax.tree.flatten(specs)
+        return compiled_observe(self.plan, self.layout, tuple(shardings), structure)
 
     def to_cube(self, observed: Observed) -> Cube:
         """The public cube from what the compiled function returns, after a look at the counters."""
@@ -242,20 +248,6 @@ class Pipeline(eqx.Module):
             pixel_scale=frame.pixel_scale,
             meta=frame.meta,
         )
-
-    def _compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
-        specs = self.layout.shardings(table_specs(tables, self.layout)), particle_shardings(placed, self.mesh)
-        shardings, structure = jax.tree.flatten(specs)
-        return compiled_observe(self.plan, self.layout, tuple(shardings), structure)
-
-
-def _layout(config: RunConfig, planned: Planned, mesh: Mesh | None) -> Layout:
-    """The run's devices and what each of them holds."""
-    devices = config.devices
-    if mesh is None:
-        mesh = make_mesh(None if devices.data == "all" else devices.data, devices.wave)
-    sharded = devices.output == "sharded" or (devices.output is None and WAVE_AXIS in check_mesh(mesh).axis_names)
-    return Layout.build(mesh, planned.plan.n_wave, sharded=sharded)
 
 
 def _check_precision(config: RunConfig) -> None:

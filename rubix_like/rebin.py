@@ -27,9 +27,9 @@ class Rebinner(eqx.Module):
 
     rest_wavelength: Float[Array | ndarray, " rest"]
     rest_low: Float[Array | ndarray, " rest"]
-    edges: Float[Array | ndarray, " fine_edge"] = per_bin()
-    edges_low: Float[Array | ndarray, " fine_edge"] = per_bin()
-    log_edges: Float[Array | ndarray, " fine_edge"] = per_bin()
+    edges: Float[Array | ndarray, " fine_edge"] = eqx.field(metadata=per_bin())
+    edges_low: Float[Array | ndarray, " fine_edge"] = eqx.field(metadata=per_bin())
+    log_edges: Float[Array | ndarray, " fine_edge"] = eqx.field(metadata=per_bin())
     cells: Int[Array | ndarray, " cell"]
     log_start: Float[Array | ndarray, ""]
     cells_per_log: Float[Array | ndarray, ""]

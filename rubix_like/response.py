@@ -35,7 +35,7 @@ class Response(eqx.Module):
     `matrix[q, r, l]` (per Angstrom of the detector's medium) takes part r of bin l - reach + q to bin l.
     """
 
-    matrix: Float[Array | ndarray, "block part wave"] = per_bin(2, pad="zero")
+    matrix: Float[Array | ndarray, "block part wave"] = eqx.field(metadata=per_bin(2, pad="zero"))
 
     @property
     def n_fine(self) -> int:

@@ -1,6 +1,6 @@
 """Slabs: parts of a galaxy that are read, one after the other, while the one before is painted."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +18,6 @@ from rubix_like.stages.base import AbstractComponent
 from rubix_like.team import AbstractTeam, Alone
 
 Item = TypeVar("Item")
-
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,10 @@ class SlabCuts:
             gas = parts.read_gas(*self._range(self.gas, number)) if self.gas[1] > 0 else None
             yield Galaxy(stars=parts.read_stars(*self._range(self.stars, number)), gas=gas)
 
+    def sample(self, parts: GalaxyParts) -> Galaxy:
+        """The first particle of each kind, which has the columns of all slabs."""
+        return Galaxy(stars=parts.read_stars(0, 1), gas=parts.read_gas(0, 1) if self.gas[1] > 0 else None)
+
     def _range(self, share: tuple[int, int], number: int) -> tuple[int, int]:
         first, n = share[0], share[1] - share[0]
         return first + n * number // self.n_slab, first + n * (number + 1) // self.n_slab
@@ -69,23 +72,21 @@ def paints_gas(components: Sequence[AbstractComponent]) -> bool:
     return any(id(x) in looked_at for x in jaxpr.invars)
 
 
-def place_slabs(
-    slabs: Iterable[Galaxy], dtype: str, mesh: Mesh, *, with_gas: bool, size: int = 0
-) -> Iterator[Galaxy]:
+def place_slabs(slabs: Iterable[Galaxy], dtype: str, mesh: Mesh, *, with_gas: bool, size: int = 0) -> Iterator[Galaxy]:
     """The slabs on the mesh, each padded to the size class of `size` particles, or of the largest slab so far.
 
     Raises ValueError where slabs have different columns: they are parts of one galaxy.
     """
     columns, n_rows = None, 0
-    for number, slab in enumerate(slabs, start=1):
-        slab = slab if with_gas else Galaxy(stars=slab.stars)
+    for number, whole in enumerate(slabs, start=1):
+        slab = whole if with_gas else Galaxy(stars=whole.stars)
         found = jax.tree.structure(slab)
         if found != (columns := columns or found):
             raise ValueError(f"slab {number}: expected the columns of the slabs before, {columns}, got {found}")
         largest = max(size, *(len(kind.position) for kind in (slab.stars, slab.gas) if kind is not None))
         n_rows = max(n_rows, size_class(largest, mesh.shape[DATA_AXIS]))
         placed = _placed(slab, n_rows, dtype, mesh)
-        del slab  # the next one is read while this one waits here
+        del whole, slab  # the next one is read while this one waits here
         yield placed
         del placed
 

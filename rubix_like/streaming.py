@@ -1,4 +1,4 @@
-"""Sums over particles that never are in memory all at once: slab by slab, each device for itself, added up at the end."""
+"""Sums over particles that never are in memory all at once: slab by slab, each device for itself, then added up."""
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
@@ -140,10 +140,10 @@ class SlabPrograms:
     the last are called within `wide`.
     """
 
-    start: Callable[..., Any]
-    add: Callable[..., Any]
-    rounded: Callable[..., Any]
-    finish: Callable[..., Any]
+    start: Any
+    add: Any
+    rounded: Any
+    finish: Any
 
 
 @functools.lru_cache(maxsize=128)
@@ -183,14 +183,26 @@ def wide() -> AbstractContextManager[Any]:
     return jax.enable_x64(True)
 
 
-def programs_for(
-    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, slab: Galaxy
-) -> SlabPrograms:
+def programs_for(plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, slab: Galaxy) -> SlabPrograms:
     """The programs for placed slabs with the columns of this one."""
     form = SumsForm.of(plan, layout, tables, parameters, slab)
     specs = layout.shardings(table_specs(tables, layout)), particle_shardings(slab, layout.mesh)
     shardings, structure = jax.tree.flatten(specs)
     return slab_programs(plan, layout, form, tuple(shardings), structure)
+
+
+def compile_programs(
+    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, key: PRNGKeyArray | None, slab: Galaxy
+) -> SlabPrograms:
+    """The programs for slabs like this one, compiled."""
+    programs = programs_for(plan, layout, tables, parameters, slab)
+    with wide():
+        start = programs.start.lower().compile()
+        sums = jax.eval_shape(programs.start)
+        add = programs.add.lower(sums, tables, parameters, slab).compile()
+        rounded = programs.rounded.lower(sums).compile()
+        whole = jax.eval_shape(programs.rounded, sums)
+    return SlabPrograms(start, add, rounded, programs.finish.lower(whole, tables, parameters, key).compile())
 
 
 def paint_slabs(
@@ -200,7 +212,7 @@ def paint_slabs(
     views: Sequence[Parameters],
     slabs: Iterable[Galaxy],
     programs: SlabPrograms | None = None,
-    tell: Callable[[int], None] = lambda number: None,
+    tell: Callable[[int], None] | None = None,
 ) -> tuple[SlabPrograms, list[Sums]]:
     """The sums of all placed slabs, for each view of them, in the plan's precision, and the programs that made them.
 
@@ -214,7 +226,8 @@ def paint_slabs(
             sums = sums or [programs.start() for _ in views]
             sums = [programs.add(own, tables, view, slab) for own, view in zip(sums, views, strict=True)]
         jax.block_until_ready(sums)
-        tell(number)
+        if tell is not None:
+            tell(number)
     if programs is None:
         raise ValueError("slabs: expected at least one, got none")
     with wide():
@@ -222,7 +235,12 @@ def paint_slabs(
 
 
 def observe_slabs(
-    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, slabs: Iterable[Galaxy], key: PRNGKeyArray | None
+    plan: Plan,
+    layout: Layout,
+    tables: Tables,
+    parameters: Parameters,
+    slabs: Iterable[Galaxy],
+    key: PRNGKeyArray | None,
 ) -> Observed:
     """The whole way for a galaxy that comes in slabs: what `observe` makes of all of it at once."""
     placed = place_slabs(slabs, plan.dtype, layout.mesh, with_gas=paints_gas(tables.paint))
