@@ -1,7 +1,7 @@
 """Compiled runs: the cubes of all pointings of particles that are in memory, or that come slab by slab."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,10 +88,7 @@ class SlabObserver(AbstractObserver):
     def build(cls, source: GalaxyInSlabs, pipeline: Pipeline) -> "SlabObserver":
         """Compiled for slabs of the size that all will have."""
         cuts = SlabCuts.of(source.parts, source.size, with_gas=paints_gas(pipeline.tables.paint))
-        first = cuts.sample(source.parts)
-        (slab,) = place_slabs(
-            [first], pipeline.plan.dtype, pipeline.mesh, with_gas=first.gas is not None, size=cuts.size
-        )
+        (slab,) = _placed([cuts.sample(source.parts)], cuts, pipeline)
         parameters, key = pipeline.chosen()
         programs = compile_programs(pipeline.plan, pipeline.layout, pipeline.tables, parameters, key, slab)
         sums = programs.add.memory_analysis().output_size_in_bytes * pipeline.mesh.size
@@ -103,29 +100,29 @@ class SlabObserver(AbstractObserver):
         views = _views(pipeline)
         for first in range(0, len(views), self.n_pass):
             own = views[first : first + self.n_pass]
-            sums = self._pass(pipeline, [view for _, view in own], progress, "".join(which for which, _ in own))
+            words = own[0][0] if len(own) == 1 else f" (pointings {first + 1} to {first + len(own)})"
+            sums = self._pass(pipeline, [view for _, view in own], progress, words)
             for which, view in own:
                 with progress.step("run", f"finishing the cube{which}"):
-                    finished = self.programs.finish(sums.pop(0), view.tables, *view.chosen())
-                    cube = view.to_cube(jax.block_until_ready(finished))
+                    observed = self.programs.finish(sums.pop(0), view.tables, *view.chosen())
+                    cube = view.to_cube(jax.block_until_ready(observed))
+                    del observed
                 yield which, cube
 
-    def _pass(self, pipeline: Pipeline, views: list[Pipeline], progress: Progress, which: str) -> list[Any]:
+    def _pass(self, pipeline: Pipeline, views: list[Pipeline], progress: Progress, words: str) -> list[Any]:
         """The sums of all slabs for some of the views."""
-        plan, layout, cuts, n_stars = pipeline.plan, pipeline.layout, self.cuts, self.parts.n_stars
-        label = f"painting {n_stars} stars in {cuts.n_slab} slab(s) on {pipeline.mesh.size} device(s){which}"
-        slabs = place_slabs(cuts.read(self.parts), plan.dtype, layout.mesh, with_gas=cuts.gas[1] > 0, size=cuts.size)
+        n_stars, n_slab = self.parts.n_stars, self.cuts.n_slab
+        label = f"painting {n_stars} stars in {n_slab} slab(s) on {pipeline.mesh.size} device(s){words}"
+
+        def tell(number: int) -> None:
+            report("stars painted", n_stars * number // n_slab, n_stars)
+
         parameters = [view.chosen()[0] for view in views]
-        with progress.step("run", label) as report, read_ahead(slabs) as coming:
-            return paint_slabs(
-                plan,
-                layout,
-                pipeline.tables,
-                parameters,
-                coming,
-                self.programs,
-                lambda number: report("stars painted", n_stars * number // cuts.n_slab, n_stars),
-            )[1]
+        placed = _placed(self.cuts.read(self.parts), self.cuts, pipeline)
+        with progress.step("run", label) as report, read_ahead(placed) as slabs:
+            plan, layout, tables = pipeline.plan, pipeline.layout, pipeline.tables
+            _, sums = paint_slabs(plan, layout, tables, parameters, slabs, self.programs, tell)
+            return sums
 
     def need(self, pipeline: Pipeline, mask_and_file_bytes: int) -> MemoryNeed:
         """Painting: the sums of a pass, one slab on the devices and the next one; then finishing the cubes."""
@@ -146,3 +143,8 @@ class SlabObserver(AbstractObserver):
 def _views(pipeline: Pipeline) -> list[View]:
     views = [(f" (pointing {pointing.name})", pipeline.at(pointing)) for pointing in pipeline.pointings]
     return views or [("", pipeline)]
+
+
+def _placed(slabs: Iterable[Galaxy], cuts: SlabCuts, pipeline: Pipeline) -> Iterator[Galaxy]:
+    """Slabs on the mesh, all of the same size."""
+    return place_slabs(slabs, pipeline.plan.dtype, pipeline.mesh, with_gas=cuts.gas[1] > 0, size=cuts.size)

@@ -140,10 +140,12 @@ def _maps_of(files: tuple[OutputFile, ...]) -> tuple[Path, ...]:
 def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube]:
     """The cube of every pointing, or the only one, each computed when it is asked for."""
     for which, cube in prepared.observer.cubes(prepared.pipeline, progress):
-        if cube.maps is not None:
-            with progress.step("maps", "fitting velocity distributions" + which):
-                cube = replace(cube, maps=cube.maps.fitted())
-        yield cube
+        if cube.maps is None:
+            yield cube
+            continue
+        with progress.step("maps", "fitting velocity distributions" + which):
+            fitted = cube.maps.fitted()
+        yield replace(cube, maps=fitted)
 
 
 def _write(cube: Cube, file: OutputFile, progress: Progress) -> None:

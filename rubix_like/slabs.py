@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -121,13 +122,15 @@ def _padded(particles: Any, n_rows: int, dtype: str) -> Any:
 @contextmanager
 def read_ahead(items: Iterator[Item]) -> Iterator[Iterator[Item]]:
     """The items, of which each is made in a background thread while the one before is used: two at most are there."""
-    end = object()
+
+    def one() -> list[Item]:
+        return list(islice(items, 1))
 
     def coming() -> Iterator[Item]:
-        waiting = pool.submit(next, items, end)
-        while (item := waiting.result()) is not end:
-            waiting = pool.submit(next, items, end)
-            yield item
+        waiting = pool.submit(one)
+        while made := waiting.result():
+            waiting = pool.submit(one)
+            yield made.pop()
 
     with ThreadPoolExecutor(1, thread_name_prefix="slab") as pool:
         yield coming()
