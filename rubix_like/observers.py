@@ -12,6 +12,7 @@ from rubix_like.galaxy import Galaxy
 from rubix_like.memory import MemoryNeed, available_memory, device_bytes, memory_need, need_of
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress
+from rubix_like.readers.field_words import counted
 from rubix_like.readers.parts import GalaxyParts
 from rubix_like.slabs import SlabCuts, paints_gas, place_slabs, read_ahead
 from rubix_like.source import BYTES_PER_STAR, GalaxyInSlabs, Source, WholeGalaxy
@@ -137,7 +138,10 @@ class SlabObserver(AbstractObserver):
     def words(self) -> str:
         """How many slabs, and of what size."""
         size = min(self.cuts.size, self.parts.n_stars)
-        return f"{self.cuts.n_slab} slab(s) of at most {size} stars, read while the one before is painted"
+        stars = counted(size, "star")
+        if self.cuts.n_slab == 1:
+            return f"1 slab of {stars}"
+        return f"{self.cuts.n_slab} slabs of at most {stars}, each read while the one before is painted"
 
 
 def _views(pipeline: Pipeline) -> list[View]:
@@ -147,4 +151,4 @@ def _views(pipeline: Pipeline) -> list[View]:
 
 def _placed(slabs: Iterable[Galaxy], cuts: SlabCuts, pipeline: Pipeline) -> Iterator[Galaxy]:
     """Slabs on the mesh, all of the same size."""
-    return place_slabs(slabs, pipeline.plan.dtype, pipeline.mesh, with_gas=cuts.gas[1] > 0, size=cuts.size)
+    return place_slabs(slabs, pipeline.plan.dtype, pipeline.mesh, with_gas=cuts.gas is not None, size=cuts.size)

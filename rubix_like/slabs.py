@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from jax.tree_util import keystr, tree_leaves_with_path
 
 from rubix_like.galaxy import Galaxy, Gas, Stars
 from rubix_like.readers.parts import GalaxyParts
@@ -25,12 +26,13 @@ Item = TypeVar("Item")
 class SlabCuts:
     """Where a process's own share of a galaxy is cut into `n_slab` slabs, all of the same size but for one particle.
 
-    Every process has as many slabs, so some may be empty. `stars`, `gas`: first and last (exclusive) of the share.
+    Every process has as many slabs, so some may be empty. `stars`, `gas`: first and last (exclusive) of the share; None
+    where the slabs have no gas.
     """
 
     n_slab: int
     stars: tuple[int, int]
-    gas: tuple[int, int]
+    gas: tuple[int, int] | None
 
     @classmethod
     def of(cls, parts: GalaxyParts, size: int, *, with_gas: bool, team: AbstractTeam | None = None) -> "SlabCuts":
@@ -38,22 +40,23 @@ class SlabCuts:
         team = team or Alone()
         n_gas = parts.n_gas if with_gas else 0
         most = -(-max(parts.n_stars, n_gas) // team.size)
-        return cls(max(1, -(-most // size)), team.share(parts.n_stars), team.share(n_gas))
+        gas = team.share(n_gas) if n_gas else None
+        return cls(max(1, -(-most // size)), team.share(parts.n_stars), gas)
 
     @property
     def size(self) -> int:
         """Particles of one kind in the largest slab."""
-        return max(-(-(last - first) // self.n_slab) for first, last in (self.stars, self.gas))
+        return max(-(-(last - first) // self.n_slab) for first, last in (self.stars, self.gas or (0, 0)))
 
     def read(self, parts: GalaxyParts) -> Iterator[Galaxy]:
         """The slabs, each read when it is asked for."""
         for number in range(self.n_slab):
-            gas = parts.read_gas(*self._range(self.gas, number)) if self.gas[1] > 0 else None
+            gas = None if self.gas is None else parts.read_gas(*self._range(self.gas, number))
             yield Galaxy(stars=parts.read_stars(*self._range(self.stars, number)), gas=gas)
 
     def sample(self, parts: GalaxyParts) -> Galaxy:
         """The first particle of each kind, which has the columns of all slabs."""
-        return Galaxy(stars=parts.read_stars(0, 1), gas=parts.read_gas(0, 1) if self.gas[1] > 0 else None)
+        return Galaxy(stars=parts.read_stars(0, 1), gas=None if self.gas is None else parts.read_gas(0, 1))
 
     def _range(self, share: tuple[int, int], number: int) -> tuple[int, int]:
         first, n = share[0], share[1] - share[0]
@@ -78,10 +81,10 @@ def place_slabs(slabs: Iterable[Galaxy], dtype: str, mesh: Mesh, *, with_gas: bo
 
     Raises ValueError where slabs have different columns: they are parts of one galaxy.
     """
-    columns, n_rows = None, 0
+    columns, n_rows = "", 0
     for number, whole in enumerate(slabs, start=1):
         slab = whole if with_gas else Galaxy(stars=whole.stars)
-        found = jax.tree.structure(slab)
+        found = _columns(slab)
         if found != (columns := columns or found):
             raise ValueError(f"slab {number}: expected the columns of the slabs before, {columns}, got {found}")
         largest = max(size, *(len(kind.position) for kind in (slab.stars, slab.gas) if kind is not None))
@@ -90,6 +93,10 @@ def place_slabs(slabs: Iterable[Galaxy], dtype: str, mesh: Mesh, *, with_gas: bo
         del whole, slab  # the next one is read while this one waits here
         yield placed
         del placed
+
+
+def _columns(slab: Galaxy) -> str:
+    return ", ".join(keystr(path).lstrip(".") for path, _ in tree_leaves_with_path(slab))
 
 
 def _placed(slab: Galaxy, n_rows: int, dtype: str, mesh: Mesh) -> Galaxy:
