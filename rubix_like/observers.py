@@ -36,7 +36,7 @@ class AbstractObserver(ABC):
         """Words for every pointing (none for the only one) and its cube, finished when it is asked for."""
 
     @abstractmethod
-    def need(self, pipeline: Pipeline, mask_and_file_bytes: int) -> MemoryNeed:
+    def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
         """The memory that a run takes."""
 
     @abstractmethod
@@ -67,9 +67,9 @@ class WholeObserver(AbstractObserver):
                 cube = view.to_cube(jax.block_until_ready(self.compiled(*view.arguments(galaxy))))
             yield which, cube
 
-    def need(self, pipeline: Pipeline, mask_and_file_bytes: int) -> MemoryNeed:
+    def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
         """As compiled."""
-        return memory_need(self.compiled, pipeline.mesh, mask_and_file_bytes)
+        return memory_need(self.compiled, pipeline.mesh, mask_and_writing_bytes)
 
     def words(self) -> str:
         """All at once."""
@@ -125,7 +125,7 @@ class SlabObserver(AbstractObserver):
             _, sums = paint_slabs(plan, layout, tables, parameters, slabs, self.programs, tell)
             return sums
 
-    def need(self, pipeline: Pipeline, mask_and_file_bytes: int) -> MemoryNeed:
+    def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
         """Painting: the sums of a pass, one slab on the devices and the next one; then finishing the cubes."""
         add, rounded, finish = self.programs.add, self.programs.rounded, self.programs.finish
         n_others, sums = self.n_pass - 1, add.memory_analysis().output_size_in_bytes
@@ -133,7 +133,7 @@ class SlabObserver(AbstractObserver):
         finishing = device_bytes(finish) + n_others * rounded.memory_analysis().output_size_in_bytes
         device = max(painting, self.n_pass * device_bytes(rounded), finishing)
         result = finish.memory_analysis().output_size_in_bytes
-        return need_of(device, result, pipeline.mesh, mask_and_file_bytes, self.cuts.size * BYTES_PER_STAR)
+        return need_of(device, result, pipeline.mesh, mask_and_writing_bytes, self.cuts.size * BYTES_PER_STAR)
 
     def words(self) -> str:
         """How many slabs, and of what size."""

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy.io import fits
-from test_distribution import collectives, relative_difference
+from hlo import collectives
+from test_distribution import relative_difference
 from test_slabs import write
 
 import rubix_like.memory as memory_module
