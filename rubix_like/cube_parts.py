@@ -183,6 +183,35 @@ def in_parts(cube: Cube | CubeParts) -> CubeParts:
     )
 
 
+def put_together(cube: Cube | CubeParts) -> Cube:
+    """The whole cube, on the host; raises ValueError where this process does not have all its parts."""
+    if isinstance(cube, Cube):
+        return cube
+    check_complete(cube.ranges, cube.shape[2])
+    parts = sorted(cube.parts, key=lambda part: part.first)
+
+    def joined(name: str) -> ndarray:
+        own = [np.asarray(getattr(part, name)) for part in parts]
+        return np.concatenate(own, axis=2)[:, :, : cube.shape[2]]
+
+    return Cube(
+        flux=joined("flux"),
+        variance=joined("variance") if cube.has_variance else None,
+        truth=joined("truth") if cube.has_truth else None,
+        mask=reduce(np.bitwise_or, cube.mask_bits),
+        wavelength=cube.wavelength,
+        wave_edges=cube.wave_edges,
+        pixel_scale=cube.pixel_scale,
+        lsf_fwhm=cube.lsf_fwhm,
+        mean_v_los=cube.mean_v_los,
+        counters=cube.counters,
+        maps=cube.maps,
+        medium=cube.medium,
+        sampling=cube.sampling,
+        meta=cube.meta,
+    )
+
+
 def parts_of(flux: Voxels, variance: Voxels | None = None, truth: Voxels | None = None) -> tuple[Part, ...]:
     """The parts of a cube's arrays that lie in this process: one per device on which they are spread along wavelength.
 
