@@ -20,12 +20,12 @@ from test_fits import full_cube
 from thread_team import run_team, values_of
 
 from rubix_like import cube_parts
-from rubix_like.cube import Cube
+from rubix_like.cube import Cube, Meta
 from rubix_like.cube_files import FORMATS, check_several, write_cube, writing_bytes
 from rubix_like.cube_parts import CubeParts, Part, check_complete, fetch, in_parts, parts_of
 from rubix_like.cube_sums import sums_of
 from rubix_like.errors import ConfigError
-from rubix_like.fits import default_members
+from rubix_like.fits import META_CARDS, default_members
 from rubix_like.fits_hsim import hsim_members
 from rubix_like.fits_images import VoxelImage, plan_file
 from rubix_like.fits_manga import manga_members
@@ -219,13 +219,16 @@ def test_writing_takes_no_more_than_some_blocks():
 
 @pytest.mark.parametrize("layout", list(FORMATS))
 def test_a_team_writes_one_file(tmp_path, layout, small_blocks):
-    """One of the four has two parts, one has none but padding."""
+    """One of the four has two parts, one has none but padding; headers are as process 0 has them."""
     cube = whole_cube()
     expected = cube.write(tmp_path / "whole.fits", layout)
     shares = [[(0, 3), (9, 13)], [(3, 4)], [(4, 9)], [(13, 16)]]
 
     def write(team):
-        return write_cube(cut(cube, shares[team.number], n_padded=3), tmp_path / "a.fits", layout, team)
+        parts = cut(cube, shares[team.number], n_padded=3)
+        if team.number:
+            parts = replace(parts, meta=Meta({key: 1 for _, key, _ in META_CARDS}))
+        return write_cube(parts, tmp_path / "a.fits", layout, team)
 
     assert values_of(run_team(4, write)) == [tmp_path / "a.fits"] * 4
     assert content(tmp_path / "a.fits") == content(expected)
@@ -288,7 +291,7 @@ def test_sums_of_parts_are_those_of_the_whole(small_blocks):
     found = values_of(run_team(3, lambda team: sums_of(cut(cube, [shares[team.number]], n_padded=7), team)))
     for sums in found:
         np.testing.assert_allclose(sums.light, whole.light, rtol=1e-12)
-        for name in ("brightest", "is_noisy", "outside_ssp", "spread", "outside_aperture"):
+        for name in ("brightest", "is_noisy", "outside_ssp", "missing", "spread", "outside_aperture"):
             np.testing.assert_array_equal(getattr(sums, name), getattr(whole, name))
     one = cut(cube, shares[:1])
     lines = summary_lines(one, "a.fits", {}, sums=found[0])
@@ -303,7 +306,7 @@ import resource, sys
 from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
-from rubix_like.cube import Cube
+from rubix_like.cube import Cube, Meta
 from rubix_like.cube_files import writing_bytes
 from rubix_like.cube_sums import sums_of
 
