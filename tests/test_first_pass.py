@@ -381,6 +381,18 @@ def test_a_damaged_row_is_told_by_the_process_that_reads_it(path, tmp_path):
     assert "process 1" in str(first)
 
 
+def test_a_file_that_one_process_does_not_see(path, tmp_path):
+    """The others do not wait for it."""
+
+    def work(team):
+        with open_galaxy(run_of(path, path=str(tmp_path / "none.hdf5") if team.number == 1 else str(path)), team=team):
+            pass
+
+    first, second = run_team(2, work)
+    assert isinstance(second, FileNotFoundError)
+    assert "process 1 failed: galaxy.path: no file" in str(first)
+
+
 def test_a_galaxy_in_memory_is_whole_in_every_process():
     config = rl.load_config(
         {"galaxy": {"reader": "synthetic", "n_stars": 50}}
