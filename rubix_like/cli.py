@@ -171,9 +171,9 @@ def _check_picture(path: Path) -> None:
 def _check(options: argparse.Namespace) -> None:
     config = _load(options)
     check_output(config, config.output.path)
-    prepared = prepare(config, terminal_progress())
-    print(*check_lines(prepared), sep="\n")
-    check_memory(prepared.need, prepared.pipeline.mesh)
+    with prepare(config, terminal_progress()) as prepared:
+        print(*check_lines(prepared), sep="\n")
+        check_memory(prepared.need, prepared.pipeline.mesh)
 
 
 def _inspect(options: argparse.Namespace) -> None:
