@@ -385,7 +385,8 @@ def test_a_file_that_one_process_does_not_see(path, tmp_path):
     """The others do not wait for it."""
 
     def work(team):
-        with open_galaxy(run_of(path, path=str(tmp_path / "none.hdf5") if team.number == 1 else str(path)), team=team):
+        own = tmp_path / "none.hdf5" if team.number == 1 else path
+        with open_galaxy(run_of(own, reader=str(path.parent / "two.yaml")), team=team):
             pass
 
     first, second = run_team(2, work)
