@@ -11,6 +11,8 @@ import numpy as np
 from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
+from rubix_like.cube_files import check_several, write_cube, writing_bytes
+from rubix_like.cube_parts import CubeParts
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes, memory_need
@@ -23,6 +25,7 @@ from rubix_like.progress import Progress
 from rubix_like.readers import load
 from rubix_like.ssp.catalogue import locate
 from rubix_like.summary import accuracy_lines
+from rubix_like.team import AbstractTeam, Alone
 from rubix_like.truth import noiseless
 
 
@@ -84,11 +87,12 @@ def _need(config: RunConfig, path: Path, compiled: Any, pipeline: Pipeline) -> M
     files = output_files(config, path)
     own = files[0]
     mask = own.n_voxel * np.dtype(np.int32).itemsize
-    need = memory_need(compiled, pipeline.mesh, mask + own.n_bytes + expected_maps_size(config, pipeline))
+    writing = writing_bytes(own.n_bytes) + expected_maps_size(config, pipeline)
+    need = memory_need(compiled, pipeline.mesh, mask + writing)
     if not files[-1].is_mosaic:
         return need
     waiting = [cube_bytes(config, file.n_voxel) for file in files]
-    return replace(need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + files[-1].n_bytes))
+    return replace(need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + writing_bytes(files[-1].n_bytes)))
 
 
 def compute(config: RunConfig, path: Path, progress: Progress) -> Result:
@@ -104,12 +108,12 @@ def compute(config: RunConfig, path: Path, progress: Progress) -> Result:
         check_writable(maps, expected_maps_size(config, prepared.pipeline))
     waiting = []
     for cube, file in zip(_observed(prepared, progress), files, strict=False):
-        _write(cube, file, progress)
+        _write(cube, file, progress, Alone())
         waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]
     if files[-1].is_mosaic:
         with progress.step("mosaic", f"combining {len(waiting)} pointings"):
             waiting = [make_mosaic(waiting)]
-        _write(waiting[0], files[-1], progress)
+        _write(waiting[0], files[-1], progress, Alone())
     pointings = tuple(("Pointing", file.path) for file in files[:-1])
     return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
 
@@ -138,18 +142,25 @@ def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube]:
         yield cube
 
 
-def _write(cube: Cube, file: OutputFile, progress: Progress) -> None:
+def _write(cube: Cube | CubeParts, file: OutputFile, progress: Progress, team: AbstractTeam) -> None:
+    """Write a cube and what goes beside it; of a team, every process its own parts and process 0 the maps."""
     with progress.step("write", f"writing {file.path}"):
-        cube.write(file.path, file.layout)
+        write_cube(cube, file.path, file.layout, team)
         if file.truth is not None:
-            noiseless(cube).write(file.truth)
+            write_cube(noiseless(cube), file.truth, team=team)
         if file.maps is not None and cube.maps is not None:
-            cube.maps.write(file.maps)
+            maps, path = cube.maps, file.maps
+            team.exchange(lambda: str(maps.write(path)) if team.number == 0 else None)
 
 
-def check_output(config: RunConfig, path: Path) -> None:
-    """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run."""
+def check_output(config: RunConfig, path: Path, n_processes: int = 1) -> None:
+    """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run.
+
+    `n_processes`: how many write each cube together.
+    """
     files = output_files(config, path)
+    for file in files:
+        check_several(file.path, n_processes)
     every = [own for file in files for own in (file.path, *(other for _, other in file.others))]
     for own in every:
         if every.count(own) > 1:
