@@ -15,6 +15,7 @@ import jax
 from rubix_like.atomic import check_writable
 from rubix_like.cache import COMPILED_LIMIT_BYTES, cache_lines, clear_cache, compiled_folder
 from rubix_like.config import RunConfig, json_schema, load_config
+from rubix_like.cube_parts import put_together
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
 from rubix_like.inspection.command import INSPECT_HELP, add_inspect_options, inspect_file
@@ -155,7 +156,7 @@ def _run(options: argparse.Namespace) -> None:
     cube, path, others = compute(config, path, progress)
     if picture is not None:
         with progress.step("plot", f"drawing {picture}"):
-            save_quicklook(cube, picture)
+            save_quicklook(put_together(cube), picture)
     written = [f"{what} written to {other}" for what, other in others]
     notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
     pictures = [] if picture is None else [f"Picture: {picture}"]

@@ -34,7 +34,9 @@ def memory_need(compiled: Any, mesh: Mesh, mask_and_writing_bytes: int) -> Memor
 
     Files are written block by block.
     """
-    return need_of(device_bytes(compiled), compiled.memory_analysis().output_size_in_bytes, mesh, mask_and_writing_bytes)
+    return need_of(
+        device_bytes(compiled), compiled.memory_analysis().output_size_in_bytes, mesh, mask_and_writing_bytes
+    )
 
 
 def device_bytes(compiled: Any) -> int:

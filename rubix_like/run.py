@@ -13,7 +13,7 @@ from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
 from rubix_like.cube_files import check_several, write_cube, writing_bytes
-from rubix_like.cube_parts import CubeParts
+from rubix_like.cube_parts import CubeParts, put_together
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import GalaxyInfo
 from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes
@@ -35,7 +35,7 @@ class Result(NamedTuple):
     """What a run ends with: the mosaic, the only cube or the last pointing's, its file, and (what, where) of the other
     files."""
 
-    cube: Cube
+    cube: Cube | CubeParts
     path: Path
     others: tuple[tuple[str, Path], ...] = ()
 
@@ -66,7 +66,8 @@ def run(config: RunConfig | str | Path | dict[str, Any], output: str | Path | No
     computed where settings, particles or the output path cannot be used.
     """
     config = load_config(config)
-    return compute(config, Path(config.output.path if output is None else output), Progress()).cube
+    result = compute(config, Path(config.output.path if output is None else output), Progress())
+    return put_together(result.cube)
 
 
 def prepare(config: RunConfig, progress: Progress, path: Path | None = None) -> Prepared:
@@ -120,28 +121,28 @@ def _computed(prepared: Prepared, path: Path, progress: Progress) -> Result:
     files = output_files(config, path)
     for maps in _maps_of(files):
         check_writable(maps, expected_maps_size(config, prepared.pipeline))
-    waiting = []
+    waiting: list[Cube | CubeParts] = []
     for cube, file in zip(_observed(prepared, progress), files, strict=False):
         _write(cube, file, progress, Alone())
         waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]
     if files[-1].is_mosaic:
         with progress.step("mosaic", f"combining {len(waiting)} pointings"):
-            waiting = [make_mosaic(waiting)]
+            waiting = [make_mosaic([put_together(cube) for cube in waiting])]
         _write(waiting[0], files[-1], progress, Alone())
     pointings = tuple(("Pointing", file.path) for file in files[:-1])
     return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
 
 
-def _without_maps(cube: Cube) -> Cube:
+def _without_maps(cube: Cube | CubeParts) -> Cube:
     """What a mosaic needs of a cube, on the host."""
-    return jax.tree.map(np.asarray, replace(cube, maps=None))
+    return jax.tree.map(np.asarray, replace(put_together(cube), maps=None))
 
 
 def _maps_of(files: tuple[OutputFile, ...]) -> tuple[Path, ...]:
     return tuple(file.maps for file in files if file.maps is not None)
 
 
-def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube]:
+def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | CubeParts]:
     """The cube of every pointing, or the only one, each computed when it is asked for."""
     for which, cube in prepared.observer.cubes(prepared.pipeline, progress):
         if cube.maps is None:
@@ -205,13 +206,21 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
         f"particles   {prepared.observer.words()}",
-        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}",
+        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}; {_layout_words(pipeline)}",
         f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
         f"available {format_bytes(available_memory())}",
         *_file_lines(prepared),
         *_maps_lines(prepared),
     ]
     return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]
+
+
+def _layout_words(pipeline: Pipeline) -> str:
+    """What each device paints and keeps."""
+    layout, split = pipeline.layout, pipeline.layout.split
+    apart = f", {layout.painted.n_shard} parts of the bins painted apart" if layout.painted.n_shard > 1 else ""
+    kept = "the whole cube" if layout.gathered else f"its own {split.n_own} of the {pipeline.plan.n_wave} bins"
+    return f"particles in {layout.n_data} parts{apart}; each device keeps {kept}"
 
 
 def _file_lines(prepared: Prepared) -> list[str]:
