@@ -131,7 +131,7 @@ def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube]:
     for which, view in views or [("", pipeline)]:
         stars = f"painting {prepared.info.n_stars} stars on {pipeline.mesh.size} device(s)"
         with progress.step("run", stars + which):
-            cube = view.to_cube(*jax.block_until_ready(prepared.compiled(*view.arguments(galaxy))))
+            cube = view.to_cube(jax.block_until_ready(prepared.compiled(*view.arguments(galaxy))))
         if cube.maps is not None:
             with progress.step("maps", "fitting velocity distributions" + which):
                 cube = replace(cube, maps=cube.maps.fitted())
