@@ -25,6 +25,7 @@ from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.layout import Layout
 from rubix_like.model import Observed, Voxels, compiled_observe, lay_out, table_specs
 from rubix_like.parameters import Parameters
+from rubix_like.placement import own_copy, put
 from rubix_like.planning import Planned, plan_run
 from rubix_like.pointing import Pointing, pointings_of
 from rubix_like.products.maps import Maps, ProductAxes, make_maps
@@ -98,7 +99,7 @@ class Pipeline(eqx.Module):
         key = None if config.noise is None else jax.random.key(config.noise.seed)
         tables = as_dtype(lay_out(planned.tables, layout), dtype)
         return cls(
-            tables=jax.device_put(tables, layout.shardings(table_specs(tables, layout))),
+            tables=put(tables, layout.shardings(table_specs(tables, layout))),
             parameters=Parameters.build(config, dtype),
             noise_key=key,
             plan=planned.plan,
@@ -174,7 +175,7 @@ class Pipeline(eqx.Module):
         placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
         chosen = as_dtype(self.parameters if parameters is None else parameters, self.plan.dtype)
         chosen_key = self.noise_key if key is None else key
-        chosen, chosen_key = jax.device_put((chosen, chosen_key), replicated(self.mesh))
+        chosen, chosen_key = put((chosen, chosen_key), replicated(self.mesh))
         return self.tables, chosen, placed, chosen_key
 
     def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
@@ -185,7 +186,8 @@ class Pipeline(eqx.Module):
 
     def to_cube(self, observed: Observed) -> Cube:
         """The public cube from what the compiled function returns, after a look at the counters."""
-        check_counters(observed.counters, self.velocity_limit)
+        observed = own_copy(observed)
+        check_counters(observed.counters, own_copy(self.velocity_limit))
         frame = self.frame
         voxels = self._without_padding(observed.voxels)
         light, light_velocity = observed.moments[:, :, 0], observed.moments[:, :, 1]

@@ -11,6 +11,7 @@ import numpy as np
 from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
+from rubix_like.distributed_run import plan_share
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes, memory_need
@@ -23,6 +24,7 @@ from rubix_like.progress import Progress
 from rubix_like.readers import load
 from rubix_like.ssp.catalogue import locate
 from rubix_like.summary import accuracy_lines
+from rubix_like.team import ALONE, AbstractTeam
 from rubix_like.truth import noiseless
 
 
@@ -37,7 +39,10 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that is loaded, planned and compiled, but not computed."""
+    """A run that is loaded, planned and compiled, but not computed.
+
+    `galaxy`: as it was loaded; of several processes that of all, placed on the mesh.
+    """
 
     config: RunConfig
     galaxy: Galaxy
@@ -47,18 +52,21 @@ class Prepared:
     need: MemoryNeed
 
 
-def run(config: RunConfig | str | Path | dict[str, Any], output: str | Path | None = None) -> Cube:
+def run(
+    config: RunConfig | str | Path | dict[str, Any], output: str | Path | None = None, team: AbstractTeam = ALONE
+) -> Cube:
     """Load, observe and write: the cube of a configuration, also written to `output` or the configuration's path.
 
     Of several pointings it is their mosaic (with `observation.mosaic: false` the last pointing's cube); each pointing's
-    own cube is written beside it, as cube_NAME.fits. Raises ConfigError, ValueError or OSError before anything is
-    computed where settings, particles or the output path cannot be used.
+    own cube is written beside it, as cube_NAME.fits. In every process of a `team` (`join_processes`) the same is called;
+    each reads its share of the particles, all get the cube, and process 0 writes. Raises ConfigError, ValueError or
+    OSError before anything is computed where settings, particles or the output path cannot be used.
     """
     config = load_config(config)
-    return compute(config, Path(config.output.path if output is None else output), Progress()).cube
+    return compute(config, Path(config.output.path if output is None else output), Progress(), team).cube
 
 
-def prepare(config: RunConfig, progress: Progress, path: Path | None = None) -> Prepared:
+def prepare(config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractTeam = ALONE) -> Prepared:
     """Load the galaxy, plan the run and compile it; what can be refused early is refused before the galaxy is read.
 
     `path`: where the cube will go (None: the configuration's).
@@ -68,10 +76,13 @@ def prepare(config: RunConfig, progress: Progress, path: Path | None = None) -> 
     check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
     locate(config.ssp.library)
     check_bands(config.products)
-    with progress.step("load", "loading the galaxy") as report:
-        galaxy, info = load(config, report)
-    with progress.step("plan", "planning the run"):
-        pipeline = Pipeline.from_config(config, galaxy, info=info)
+    if team.size > 1:
+        galaxy, info, pipeline = plan_share(config, progress, team)
+    else:
+        with progress.step("load", "loading the galaxy") as report:
+            galaxy, info = load(config, report)
+        with progress.step("plan", "planning the run"):
+            pipeline = Pipeline.from_config(config, galaxy, info=info)
     with progress.step("compile", "compiling"):
         compiled = pipeline.lower(galaxy).compile()
     return Prepared(
@@ -91,25 +102,26 @@ def _need(config: RunConfig, path: Path, compiled: Any, pipeline: Pipeline) -> M
     return replace(need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + files[-1].n_bytes))
 
 
-def compute(config: RunConfig, path: Path, progress: Progress) -> Result:
+def compute(config: RunConfig, path: Path, progress: Progress, team: AbstractTeam = ALONE) -> Result:
     """Prepare, compute and write one run; its times are left in `progress.timings`.
 
-    Each cube is written as soon as it is computed; a run that is stopped leaves the finished ones.
+    Each cube is written as soon as it is computed, of a `team` by process 0; a run that is stopped leaves the finished
+    ones.
     """
-    check_output(config, path)
-    prepared = prepare(config, progress, path)
-    check_memory(prepared.need, prepared.pipeline.mesh)
+    team.in_first(lambda: check_output(config, path))
+    prepared = prepare(config, progress, path, team)
+    team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
     files = output_files(config, path)
     for maps in _maps_of(files):
-        check_writable(maps, expected_maps_size(config, prepared.pipeline))
+        team.in_first(lambda maps=maps: check_writable(maps, expected_maps_size(config, prepared.pipeline)))
     waiting = []
     for cube, file in zip(_observed(prepared, progress), files, strict=False):
-        _write(cube, file, progress)
+        team.in_first(lambda cube=cube, file=file: _write(cube, file, progress))
         waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]
     if files[-1].is_mosaic:
         with progress.step("mosaic", f"combining {len(waiting)} pointings"):
             waiting = [make_mosaic(waiting)]
-        _write(waiting[0], files[-1], progress)
+        team.in_first(lambda: _write(waiting[0], files[-1], progress))
     pointings = tuple(("Pointing", file.path) for file in files[:-1])
     return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
 
