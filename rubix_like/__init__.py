@@ -8,8 +8,8 @@ from rubix_like.instrument import Instrument, load_instrument
 from rubix_like.mosaic import make_mosaic
 from rubix_like.parameters import Parameters
 from rubix_like.pipeline import Pipeline
-from rubix_like.pointing import Pointing
 from rubix_like.placement import shard_local
+from rubix_like.pointing import Pointing
 from rubix_like.processes import join_processes
 from rubix_like.products.maps import Maps
 from rubix_like.readers import load_galaxy, load_galaxy_info, open_galaxy

@@ -154,7 +154,7 @@ def _set_up_jax(precision: str) -> None:
 
 @contextmanager
 def _team(options: argparse.Namespace) -> Iterator[AbstractTeam]:
-    """The processes of a run, as the options say. What libraries print goes to standard error, away from the results."""
+    """The processes of a run, as the options say; what libraries print then goes to standard error."""
     launch = read_launch(options)
     if launch is None:
         yield ALONE

@@ -101,7 +101,8 @@ def _placed(own: Any, kind: Callable[..., Any], rows: int, mesh: Mesh, team: Abs
     fields = answers[0][1]
     if any(answer[1] != fields for answer in answers):
         raise ValueError(
-            f"galaxy: expected the same fields in every process's share, got {[sorted(answer[1]) for answer in answers]}"
+            f"galaxy: expected the same fields and types in every process's share, got "
+            f"{' / '.join(str(answer[1]) for answer in answers)}"
         )
     size = size_class(max(n for n, _ in answers), rows)
     padded = {name: _padded(arrays.get(name), name, size, *fields[name]) for name in fields if name != "weight"}

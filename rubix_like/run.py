@@ -58,8 +58,8 @@ def run(
     """Load, observe and write: the cube of a configuration, also written to `output` or the configuration's path.
 
     Of several pointings it is their mosaic (with `observation.mosaic: false` the last pointing's cube); each pointing's
-    own cube is written beside it, as cube_NAME.fits. In every process of a `team` (`join_processes`) the same is called;
-    each reads its share of the particles, all get the cube, and process 0 writes. Raises ConfigError, ValueError or
+    own cube is written beside it, as cube_NAME.fits. Every process of a `team` (`join_processes`) calls the same; each
+    reads its share of the particles, all get the cube, and process 0 writes. Raises ConfigError, ValueError or
     OSError before anything is computed where settings, particles or the output path cannot be used.
     """
     config = load_config(config)

@@ -75,7 +75,7 @@ def load(config: ConfigSource, report: Report = silent) -> tuple[Galaxy, GalaxyI
 
 
 @contextmanager
-def open_galaxy(config: ConfigSource, report: Report | None = None) -> Iterator[GalaxyParts]:
+def open_galaxy(config: ConfigSource, report: Report | None = None, team=None) -> Iterator[GalaxyParts]:
     """The galaxy of a run, to be read part by part: the parts, put together, are what `load` gives.
 
     With `n_stars`, `read_stars(start, stop)`, `n_gas`, `read_gas(start, stop)` and `info`. Of a file only what is asked
