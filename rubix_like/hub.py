@@ -57,22 +57,23 @@ class Hub:
         """Wait until the others have left, or have been told why all end."""
         self._state.over.wait(self._launch.peer_timeout)
         self._server.close()
+        for member in tuple(self._state.members.values()):
+            member.line.close()
 
     def _accept(self) -> None:
-        """Take whoever comes until all are there; at the time limit say who is missing."""
+        """Take whoever comes until all are there; at the time limit say who is missing, also to who comes later."""
         deadline = time.monotonic() + self._launch.connect_timeout
         self._server.settimeout(0.2)
-        while not self._is_complete() and self._state.verdict is None:
+        while not self._is_complete():
             if time.monotonic() > deadline:
-                return self._end(self._missing(), culprit=None)
+                self._end(self._missing(), culprit=None)
             try:
                 connection, _ = self._server.accept()
             except TimeoutError:
                 continue
             except OSError:
-                return None  # closed
+                return  # closed
             threading.Thread(target=self._greet, args=(connection,), daemon=True).start()
-        return None
 
     def _is_complete(self) -> bool:
         return len(self._state.members) == self._launch.size
@@ -98,13 +99,17 @@ class Hub:
         member = _Member(int(hello["number"]), str(hello["who"]), line)
         wrong = self._admit(member, int(hello["size"]))
         if wrong is not None:
-            line.send(Kind.LOST, wrong.encode())
+            with contextlib.suppress(OSError):
+                line.send(Kind.LOST, wrong.encode())
+            line.close()
             return self._end(wrong, culprit=None)
         return self._serve(member)
 
     def _admit(self, member: _Member, size: int) -> str | None:
         """Take a process in; what is wrong with it, or None. The last one opens the run for all."""
         with self._state.lock:
+            if self._state.verdict is not None:
+                return self._state.verdict
             if size != self._launch.size:
                 return (
                     f"process {member.number} ({member.who}) was started with --num-processes {size}, process 0 with "

@@ -98,6 +98,7 @@ class Processes(AbstractTeam):
             return  # nobody is there to be told
         if self._hub is not None:
             self._hub.close()
+        self._line.close()
 
     def _wait_for_the_end(self) -> None:
         """Another process has gone: leave it to the listening thread to learn which, and to end this one."""
@@ -154,8 +155,7 @@ def join_processes(
 @contextmanager
 def joined(launch: Launch) -> Iterator[Processes]:
     """The team of a launch, as `join_processes`."""
-    hub = Hub(launch) if launch.number == 0 else None
-    team = Processes(launch, _connect(launch), hub)
+    team = meet(launch)
     try:
         with JaxProcesses(launch, team).started():
             yield team
@@ -164,6 +164,17 @@ def joined(launch: Launch) -> Iterator[Processes]:
     except BaseException as error:
         team.fail(error)
         atexit.register(_leave_without_jax, _exit_code(error))
+        raise
+
+
+def meet(launch: Launch) -> Processes:
+    """The team, once all processes are there; JAX knows nothing of it. Raises OSError or ConfigError."""
+    hub = Hub(launch) if launch.number == 0 else None
+    try:
+        return Processes(launch, _connect(launch), hub)
+    except (OSError, ConfigError):
+        if hub is not None:
+            hub.close()
         raise
 
 
@@ -191,11 +202,13 @@ def _connect(launch: Launch) -> Line:
         line.live(launch.peer_timeout)
         kind, payload = line.receive()
     except OSError as error:
+        line.close()
         raise OSError(
             f"--coordinator {launch.host}:{launch.port}: something answered and ended the connection ({error}); is it "
             f"process 0 of this run? If not, choose another port"
         ) from error
     if kind is Kind.LOST:
+        line.close()
         raise ConfigError(payload.decode())
     return line
 

@@ -1,5 +1,6 @@
 """Messages between two processes over a socket, with signs of life, and values as bytes."""
 
+import contextlib
 import io
 import pickle
 import socket
@@ -34,7 +35,8 @@ class Line:
     """
 
     def __init__(self, connection: socket.socket, silence: float) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(silence)
         self._connection = connection
         self._sending = threading.Lock()
@@ -80,8 +82,10 @@ class Line:
         threading.Thread(target=beat, daemon=True).start()
 
     def close(self) -> None:
-        """End it; a wait of the other side ends."""
+        """End it; whoever waits on either side is woken."""
         self._closed.set()
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
 
