@@ -195,13 +195,18 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"velocities  up to {float(pipeline.velocity_limit):g} km/s",
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
-        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}",
+        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{_processes(pipeline)}",
         f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
         f"available {format_bytes(available_memory())}",
         *_file_lines(prepared),
         *_maps_lines(prepared),
     ]
     return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]
+
+
+def _processes(pipeline: Pipeline) -> str:
+    count = len({device.process_index for device in pipeline.mesh.devices.flat})
+    return f" of {count} processes" if count > 1 else ""
 
 
 def _file_lines(prepared: Prepared) -> list[str]:

@@ -46,10 +46,12 @@ def config(folder, precision="float32", **sections):
         "galaxy": {"path": str(folder / "snapshot.hdf5")},
         "observation": {"redshift": 0.05, "inclination": "40 deg", "position_angle": "20 deg"},
         "instrument": {
+            "name": "muse",
             "fov": 4,
             "pixel_scale": 0.5,
-            "wavelength": {"range": [4800, 5000], "step": 4},
-            "psf": {"fwhm": 1.0},
+            "wavelength": {"start": 4800, "stop": 4950, "step": 5},
+            "psf": {"fwhm": 0.8},
+            "lsf": {"fwhm": 25},
         },
         "engine": {"method": "direct", "deposit": "cic", "precision": precision},
         "noise": {"signal_to_noise": 30, "seed": 3},
@@ -76,7 +78,7 @@ def said(work):
     """The words of the error that `work` raises."""
     try:
         work()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, LookupError) as error:
         return f"{type(error).__name__}: {error}"
     return "no error"
 
