@@ -10,7 +10,7 @@ import jax
 from rubix_like.config import RunConfig
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas, Stars
-from rubix_like.readers.birth_mass import birth_mass_origin, fill_initial_mass, without_birth_mass
+from rubix_like.readers.birth_mass import MISSING, fill_initial_mass, with_birth_mass_origin, without_birth_mass
 from rubix_like.readers.columns import check_range
 from rubix_like.readers.neighbours import choose_smoothing_lengths, smoothing_choice
 from rubix_like.ssp.library import SSPLibrary
@@ -93,11 +93,9 @@ class CheckedParts:
         """The parts of the run's galaxy; `library`: None where the file has all birth masses."""
         stored = smoothing_choice(run)[0] == "file"
         info = replace(parts.info, smoothing_length="file") if stored else parts.info
-        if library is None:
-            return CheckedParts(parts, None, info, run)
-        origin = birth_mass_origin(library)
-        notes = (*info.notes, f"the file has no birth masses: {origin}")
-        return CheckedParts(parts, library, replace(info, initial_mass=origin, notes=notes), run)
+        if library is not None:
+            info = with_birth_mass_origin(info, library, info.initial_mass.removeprefix(MISSING))
+        return CheckedParts(parts, library, info, run)
 
     @property
     def n_stars(self) -> int:
