@@ -52,13 +52,22 @@ def replacing(path: str | Path) -> Iterator[Path]:
     path = Path(path).expanduser()
     temporary = path.with_name(f".{os.getpid()}-{path.name}")
     _WRITING.add(temporary)
+    with explained(path):
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+            _WRITING.discard(temporary)
+
+
+@contextmanager
+def announced(temporary: Path) -> Iterator[None]:
+    """Inside, a file is removed by `remove_temporaries`, in whichever way it is written."""
+    _WRITING.add(temporary)
     try:
-        yield temporary
-        os.replace(temporary, path)
-    except OSError as error:
-        raise OSError(f"cannot write {path}: {_reason(path.parent, error)}") from error
+        yield
     finally:
-        temporary.unlink(missing_ok=True)
         _WRITING.discard(temporary)
 
 
@@ -66,6 +75,15 @@ def remove_temporaries() -> None:
     """Remove whatever this process is writing: for when it ends at once, without its usual way out."""
     for temporary in tuple(_WRITING):
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """An OSError inside (disk full, no permission) is raised again as an OSError that holds the path and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {_reason(path.parent, error)}") from error
 
 
 def _reason(folder: Path, error: OSError) -> str:

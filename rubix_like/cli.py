@@ -16,6 +16,8 @@ import jax
 from rubix_like.atomic import check_writable
 from rubix_like.cache import COMPILED_LIMIT_BYTES, cache_lines, clear_cache, compiled_folder
 from rubix_like.config import RunConfig, json_schema, load_config
+from rubix_like.cube_parts import CubeParts
+from rubix_like.cube_sums import sums_of
 from rubix_like.distributed_run import agreed
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
@@ -185,15 +187,20 @@ def _run_together(options: argparse.Namespace, team: AbstractTeam) -> list[str]:
     picture = beside(output_files(config, path)[-1].path, ".png") if options.plot else None
     if picture is not None:
         team.in_first(lambda: _check_picture(picture))
+    if picture is not None and team.size > 1 and config.devices.is_sharded:
+        raise ConfigError("--plot: expected a whole cube, got devices.output: sharded; plot the file: rubix-like plot")
     progress = _progress(team)
     cube, path, others = compute(config, path, progress, team)
     if picture is not None:
         with progress.step("plot", f"drawing {picture}"):
-            team.in_first(lambda: save_quicklook(cube, picture))
+            team.in_first(lambda: save_quicklook(cube, picture))  # pyright: ignore[reportArgumentType]
+    sums = sums_of(cube, team) if isinstance(cube, CubeParts) else None
+    if team.number > 0:
+        return []
     written = [f"{what} written to {other}" for what, other in others]
     notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
     pictures = [] if picture is None else [f"Picture: {picture}"]
-    return [*written, *summary_lines(cube, path, progress.timings, config.output.layout), *notes, *pictures]
+    return [*written, *summary_lines(cube, path, progress.timings, config.output.layout, sums), *notes, *pictures]
 
 
 def _check_picture(path: Path) -> None:

@@ -13,9 +13,13 @@ from jax.sharding import Mesh, PartitionSpec
 
 from rubix_like.census import take_census
 from rubix_like.config import RunConfig
+from rubix_like.cube_parts import CubeParts, parts_of
+from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
+from rubix_like.model import Observed
 from rubix_like.pipeline import Pipeline
-from rubix_like.placement import put, shard_local
+from rubix_like.output import output_files
+from rubix_like.placement import own_copy, put, shard_local
 from rubix_like.progress import Progress
 from rubix_like.readers import open_galaxy
 from rubix_like.sharding import make_mesh, replicated
@@ -38,6 +42,11 @@ def agreed(load: Callable[[], RunConfig], team: AbstractTeam) -> RunConfig:
 
 def plan_share(config: RunConfig, progress: Progress, team: AbstractTeam) -> tuple[Galaxy, GalaxyInfo, Pipeline]:
     """The galaxy of all processes on the mesh, of which this one read its share, and the pipeline planned for it."""
+    if config.devices.is_sharded and output_files(config, config.output.path)[-1].is_mosaic:
+        raise ConfigError(
+            "observation.mosaic: expected false where each process has a part of the cubes (devices.output: sharded): a "
+            "mosaic needs whole ones; make it from the files of the pointings (rubix_like.make_mosaic)"
+        )
     mesh = make_mesh(None if config.devices.data == "all" else config.devices.data, config.devices.wave)
     with (
         progress.step("load", f"loading the galaxy, each of {team.size} processes its share") as report,
@@ -58,6 +67,19 @@ def _read_share(parts: Any, team: AbstractTeam) -> Galaxy:
     """The stars and gas of this process."""
     gas = parts.read_gas(*team.share(parts.n_gas)) if parts.n_gas else None
     return Galaxy(stars=parts.read_stars(*team.share(parts.n_stars)), gas=gas)
+
+
+def own_parts(pipeline: Pipeline, observed: Observed) -> CubeParts:
+    """The cube of which this process has the bins of its devices, from what the compiled function returns."""
+    observed, frame = own_copy(observed), pipeline.frame
+    voxels = observed.voxels
+    return CubeParts(
+        parts=parts_of(voxels.flux, voxels.variance, voxels.truth),
+        mask_bits=(frame.spaxel_bits[:, :, None], frame.wave_bits[None, None, :]),
+        has_variance=voxels.variance is not None,
+        has_truth=voxels.truth is not None,
+        **pipeline.described(observed),
+    )
 
 
 def connect_devices(mesh: Mesh, team: AbstractTeam) -> None:

@@ -29,19 +29,19 @@ class MemoryNeed:
     host: int
 
 
-def memory_need(compiled: Any, mesh: Mesh, mask_and_file_bytes: int) -> MemoryNeed:
-    """What a compiled run takes on the host and the devices: the run itself, then its result, the mask and the file.
+def memory_need(compiled: Any, mesh: Mesh, mask_and_writing_bytes: int) -> MemoryNeed:
+    """What a compiled run takes on the host and the devices: the run itself, then its result, the mask and the writing.
 
-    On the host, what this process takes of it. The run is arguments, results and working space, as XLA counts them; the
-    file is put together in memory before it is written.
+    On the host, what this process takes of it. The run is arguments, results and working space, as XLA counts them;
+    files are written block by block.
     """
     analysis = compiled.memory_analysis()
     result = analysis.output_size_in_bytes
     device = analysis.argument_size_in_bytes + result + analysis.temp_size_in_bytes
     if not _is_host(mesh):
-        return MemoryNeed(device, result + mask_and_file_bytes)
+        return MemoryNeed(device, result + mask_and_writing_bytes)
     n_own = len(mesh.local_devices)
-    return MemoryNeed(device, max(device * n_own, result * n_own + mask_and_file_bytes))
+    return MemoryNeed(device, max(device * n_own, result * n_own + mask_and_writing_bytes))
 
 
 def available_memory() -> int | None:

@@ -187,28 +187,31 @@ class Pipeline(eqx.Module):
     def to_cube(self, observed: Observed) -> Cube:
         """The public cube from what the compiled function returns, after a look at the counters."""
         observed = own_copy(observed)
+        voxels = self._without_padding(observed.voxels)
+        mask = self.frame.spaxel_bits[:, :, None] | self.frame.wave_bits[None, None, :]
+        return Cube(
+            flux=voxels.flux, variance=voxels.variance, truth=voxels.truth, mask=mask, **self.described(observed)
+        )
+
+    def described(self, observed: Observed) -> dict[str, Any]:
+        """The fields of a cube beside its voxels and mask, after a look at the counters."""
         check_counters(observed.counters, own_copy(self.velocity_limit))
         frame = self.frame
-        voxels = self._without_padding(observed.voxels)
         light, light_velocity = observed.moments[:, :, 0], observed.moments[:, :, 1]
         empty = light <= 0
         nothing = jnp.full_like(light, jnp.nan)
-        return Cube(
-            flux=voxels.flux,
-            variance=voxels.variance,
-            truth=voxels.truth,
-            mask=frame.spaxel_bits[:, :, None] | frame.wave_bits[None, None, :],
-            wavelength=frame.wavelength,
-            wave_edges=frame.wave_edges,
-            lsf_fwhm=frame.lsf_fwhm,
-            mean_v_los=jnp.where(empty, nothing, light_velocity / jnp.where(empty, jnp.ones_like(light), light)),
-            counters=observed.counters,
-            medium=frame.medium,
-            sampling=frame.sampling,
-            pixel_scale=frame.pixel_scale,
-            meta=frame.meta,
-            maps=self._maps(observed),
-        )
+        return {
+            "wavelength": frame.wavelength,
+            "wave_edges": frame.wave_edges,
+            "lsf_fwhm": frame.lsf_fwhm,
+            "mean_v_los": jnp.where(empty, nothing, light_velocity / jnp.where(empty, jnp.ones_like(light), light)),
+            "counters": observed.counters,
+            "medium": frame.medium,
+            "sampling": frame.sampling,
+            "pixel_scale": frame.pixel_scale,
+            "meta": frame.meta,
+            "maps": self._maps(observed),
+        }
 
     def _without_padding(self, voxels: Voxels) -> Voxels:
         """The detector's own bins: of parts that are not even, on the host, for no device may hold them all."""

@@ -11,7 +11,9 @@ import numpy as np
 from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
-from rubix_like.distributed_run import plan_share
+from rubix_like.cube_files import check_several, write_cube, writing_bytes
+from rubix_like.cube_parts import CubeParts
+from rubix_like.distributed_run import own_parts, plan_share
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes, memory_need
@@ -32,7 +34,7 @@ class Result(NamedTuple):
     """What a run ends with: the mosaic, the only cube or the last pointing's, its file, and (what, where) of the other
     files."""
 
-    cube: Cube
+    cube: Cube | CubeParts
     path: Path
     others: tuple[tuple[str, Path], ...] = ()
 
@@ -54,13 +56,14 @@ class Prepared:
 
 def run(
     config: RunConfig | str | Path | dict[str, Any], output: str | Path | None = None, team: AbstractTeam = ALONE
-) -> Cube:
+) -> Cube | CubeParts:
     """Load, observe and write: the cube of a configuration, also written to `output` or the configuration's path.
 
     Of several pointings it is their mosaic (with `observation.mosaic: false` the last pointing's cube); each pointing's
     own cube is written beside it, as cube_NAME.fits. Every process of a `team` (`join_processes`) calls the same; each
-    reads its share of the particles, all get the cube, and process 0 writes. Raises ConfigError, ValueError or
-    OSError before anything is computed where settings, particles or the output path cannot be used.
+    reads its share of the particles, all get the cube, and process 0 writes; of a sharded cube each gets and writes its
+    own parts. Raises ConfigError, ValueError or OSError before anything is computed where settings, particles or the
+    output path cannot be used.
     """
     config = load_config(config)
     return compute(config, Path(config.output.path if output is None else output), Progress(), team).cube
@@ -95,11 +98,12 @@ def _need(config: RunConfig, path: Path, compiled: Any, pipeline: Pipeline) -> M
     files = output_files(config, path)
     own = files[0]
     mask = own.n_voxel * np.dtype(np.int32).itemsize
-    need = memory_need(compiled, pipeline.mesh, mask + own.n_bytes + expected_maps_size(config, pipeline))
+    writing = writing_bytes(own.n_bytes) + expected_maps_size(config, pipeline)
+    need = memory_need(compiled, pipeline.mesh, mask + writing)
     if not files[-1].is_mosaic:
         return need
     waiting = [cube_bytes(config, file.n_voxel) for file in files]
-    return replace(need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + files[-1].n_bytes))
+    return replace(need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + writing_bytes(files[-1].n_bytes)))
 
 
 def compute(config: RunConfig, path: Path, progress: Progress, team: AbstractTeam = ALONE) -> Result:
@@ -108,20 +112,20 @@ def compute(config: RunConfig, path: Path, progress: Progress, team: AbstractTea
     Each cube is written as soon as it is computed, of a `team` by process 0; a run that is stopped leaves the finished
     ones.
     """
-    team.in_first(lambda: check_output(config, path))
+    team.in_first(lambda: check_output(config, path, team.size if config.devices.is_sharded else 1))
     prepared = prepare(config, progress, path, team)
     team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
     files = output_files(config, path)
     for maps in _maps_of(files):
         team.in_first(lambda maps=maps: check_writable(maps, expected_maps_size(config, prepared.pipeline)))
     waiting = []
-    for cube, file in zip(_observed(prepared, progress), files, strict=False):
-        team.in_first(lambda cube=cube, file=file: _write(cube, file, progress))
+    for cube, file in zip(_observed(prepared, progress, team), files, strict=False):
+        _write_together(cube, file, progress, team)
         waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]
     if files[-1].is_mosaic:
         with progress.step("mosaic", f"combining {len(waiting)} pointings"):
             waiting = [make_mosaic(waiting)]
-        team.in_first(lambda: _write(waiting[0], files[-1], progress))
+        _write_together(waiting[0], files[-1], progress, team)
     pointings = tuple(("Pointing", file.path) for file in files[:-1])
     return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
 
@@ -135,33 +139,53 @@ def _maps_of(files: tuple[OutputFile, ...]) -> tuple[Path, ...]:
     return tuple(file.maps for file in files if file.maps is not None)
 
 
-def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube]:
-    """The cube of every pointing, or the only one, each computed when it is asked for."""
+def _observed(prepared: Prepared, progress: Progress, team: AbstractTeam) -> Iterator[Cube | CubeParts]:
+    """The cube of every pointing, or the only one, each computed when it is asked for.
+
+    Of a cube that is spread over the devices of several processes each has its own parts.
+    """
     pipeline = prepared.pipeline
+    has_parts = team.size > 1 and not pipeline.layout.gathered
     views = [(f" (pointing {pointing.name})", pipeline.at(pointing)) for pointing in pipeline.pointings]
     galaxy = pipeline.arguments(prepared.galaxy)[2]
     for which, view in views or [("", pipeline)]:
         stars = f"painting {prepared.info.n_stars} stars on {pipeline.mesh.size} device(s)"
         with progress.step("run", stars + which):
-            cube = view.to_cube(jax.block_until_ready(prepared.compiled(*view.arguments(galaxy))))
+            observed = jax.block_until_ready(prepared.compiled(*view.arguments(galaxy)))
+            cube = own_parts(view, observed) if has_parts else view.to_cube(observed)
         if cube.maps is not None:
             with progress.step("maps", "fitting velocity distributions" + which):
                 cube = replace(cube, maps=cube.maps.fitted())
         yield cube
 
 
-def _write(cube: Cube, file: OutputFile, progress: Progress) -> None:
+def _write_together(cube: Cube | CubeParts, file: OutputFile, progress: Progress, team: AbstractTeam) -> None:
+    """Parts are written by the processes that have them, a whole cube by process 0."""
+    if isinstance(cube, CubeParts):
+        _write(cube, file, progress, team)
+    else:
+        team.in_first(lambda: _write(cube, file, progress, ALONE))
+
+
+def _write(cube: Cube | CubeParts, file: OutputFile, progress: Progress, team: AbstractTeam) -> None:
+    """Write a cube and what goes beside it; of a team, every process its own parts and process 0 the maps."""
     with progress.step("write", f"writing {file.path}"):
-        cube.write(file.path, file.layout)
+        write_cube(cube, file.path, file.layout, team)
         if file.truth is not None:
-            noiseless(cube).write(file.truth)
+            write_cube(noiseless(cube), file.truth, team=team)
         if file.maps is not None and cube.maps is not None:
-            cube.maps.write(file.maps)
+            maps, path = cube.maps, file.maps
+            team.exchange(lambda: str(maps.write(path)) if team.number == 0 else None)
 
 
-def check_output(config: RunConfig, path: Path) -> None:
-    """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run."""
+def check_output(config: RunConfig, path: Path, n_processes: int = 1) -> None:
+    """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run.
+
+    `n_processes`: how many write each cube together.
+    """
     files = output_files(config, path)
+    for file in files:
+        check_several(file.path, n_processes)
     every = [own for file in files for own in (file.path, *(other for _, other in file.others))]
     for own in every:
         if every.count(own) > 1:
