@@ -10,7 +10,7 @@ Arguments: the address to listen on, the number of processes, the seconds of sil
 import sys
 import time
 
-from jaxlib import _jax
+from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
 if __name__ == "__main__":
     address, size, silence, linger = sys.argv[1:]

@@ -17,8 +17,8 @@ from rubix_like.cube_parts import CubeParts, parts_of
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.model import Observed
-from rubix_like.pipeline import Pipeline
 from rubix_like.output import output_files
+from rubix_like.pipeline import Pipeline
 from rubix_like.placement import own_copy, put, shard_local
 from rubix_like.progress import Progress
 from rubix_like.readers import open_galaxy
@@ -44,8 +44,8 @@ def plan_share(config: RunConfig, progress: Progress, team: AbstractTeam) -> tup
     """The galaxy of all processes on the mesh, of which this one read its share, and the pipeline planned for it."""
     if config.devices.is_sharded and output_files(config, config.output.path)[-1].is_mosaic:
         raise ConfigError(
-            "observation.mosaic: expected false where each process has a part of the cubes (devices.output: sharded): a "
-            "mosaic needs whole ones; make it from the files of the pointings (rubix_like.make_mosaic)"
+            "observation.mosaic: expected false where each process has a part of the cubes (devices.output: sharded); "
+            "make it from the files of the pointings (rubix_like.make_mosaic)"
         )
     mesh = make_mesh(None if config.devices.data == "all" else config.devices.data, config.devices.wave)
     with (

@@ -102,7 +102,7 @@ def find_launch(
         raise ConfigError(
             f"--process-id: expected 0 to {num_processes - 1} (--num-processes {num_processes}), got {process_id}"
         )
-    return Launch(host, port, num_processes, process_id, **limits)
+    return Launch(host, port, num_processes, process_id, None, **limits)
 
 
 def read_address(text: str) -> tuple[str, int]:

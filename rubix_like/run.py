@@ -118,7 +118,7 @@ def compute(config: RunConfig, path: Path, progress: Progress, team: AbstractTea
     files = output_files(config, path)
     for maps in _maps_of(files):
         team.in_first(lambda maps=maps: check_writable(maps, expected_maps_size(config, prepared.pipeline)))
-    waiting = []
+    waiting: list[Any] = []
     for cube, file in zip(_observed(prepared, progress, team), files, strict=False):
         _write_together(cube, file, progress, team)
         waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]

@@ -49,7 +49,7 @@ def config(folder, precision="float32", **sections):
             "name": "muse",
             "fov": 4,
             "pixel_scale": 0.5,
-            "wavelength": {"start": 4800, "stop": 4950, "step": 5},
+            "wavelength": {"start": 4800, "stop": 4950, "step": 5},  # 31 bins: no number of parts divides them
             "psf": {"fwhm": 0.8},
             "lsf": {"fwhm": 25},
         },
@@ -107,6 +107,8 @@ def together(team, folder):
         cube = rl.run(config(folder, precision), folder / f"{precision}.fits", team)
         arrays[precision] = np.asarray(cube.flux)
     rows = {f"rows {name}": sorted(found) for name, found in READ.items()}
+    own = rl.run(config(folder, devices={"output": "sharded"}), folder / "parts.fits", team)
+    facts["bins"] = own.ranges
     placed, _, pipeline = plan_share(rl.load_config(config(folder, "float64", noise=None)), Progress(), team)
     found = slope(pipeline, placed).stars
     for name in ("position", "velocity", "initial_mass"):
@@ -142,7 +144,7 @@ def endless(team, folder, *, writing=False):
         with replacing(folder / "half.fits") as temporary:
             temporary.write_text("half")
             (folder / "ready_0").touch()
-            time.sleep(60)
+            time.sleep(150)
     (folder / f"ready_{team.number}").touch()
     while True:
         jax.block_until_ready(total(ones))
@@ -160,6 +162,6 @@ if __name__ == "__main__":
     scenario, folder, port, size, number = sys.argv[1:]
     jax.config.update("jax_enable_x64", True)
     with rl.join_processes(
-        f"127.0.0.1:{port}", int(size), int(number), connect_timeout=60, peer_timeout=PEER_TIMEOUT
+        f"127.0.0.1:{port}", int(size), int(number), connect_timeout=150, peer_timeout=PEER_TIMEOUT
     ) as team:
         SCENARIOS[scenario](team, Path(folder))
