@@ -55,7 +55,9 @@ class Prepared:
 
 
 def run(
-    config: RunConfig | str | Path | dict[str, Any], output: str | Path | None = None, team: AbstractTeam = ALONE
+    config: RunConfig | str | Path | dict[str, Any],
+    output: str | Path | None = None,
+    team: AbstractTeam | None = None,
 ) -> Cube | CubeParts:
     """Load, observe and write: the cube of a configuration, also written to `output` or the configuration's path.
 
@@ -66,7 +68,7 @@ def run(
     output path cannot be used.
     """
     config = load_config(config)
-    return compute(config, Path(config.output.path if output is None else output), Progress(), team).cube
+    return compute(config, Path(config.output.path if output is None else output), Progress(), team or ALONE).cube
 
 
 def prepare(config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractTeam = ALONE) -> Prepared:
@@ -130,7 +132,7 @@ def compute(config: RunConfig, path: Path, progress: Progress, team: AbstractTea
     return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
 
 
-def _without_maps(cube: Cube) -> Cube:
+def _without_maps(cube: Any) -> Any:
     """What a mosaic needs of a cube, on the host."""
     return jax.tree.map(np.asarray, replace(cube, maps=None))
 
