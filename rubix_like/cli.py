@@ -213,10 +213,10 @@ def _check(options: argparse.Namespace) -> None:
     with _team(options) as team:
         config = agreed(lambda: _load(options), team)
         team.in_first(lambda: check_output(config, config.output.path))
-        prepared = prepare(config, _progress(team), team=team)
-        if team.number == 0:
-            print(*check_lines(prepared), sep="\n")
-        team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
+        with prepare(config, _progress(team), team=team) as prepared:
+            if team.number == 0:
+                print(*check_lines(prepared), sep="\n")
+            team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
 
 
 def _inspect(options: argparse.Namespace) -> None:

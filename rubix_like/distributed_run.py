@@ -1,7 +1,8 @@
 """What a run by several processes does otherwise: each reads its own share of the particles, and all plan alike."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import chain, combinations
 from typing import Any
 
@@ -13,10 +14,13 @@ from jax.sharding import Mesh, PartitionSpec
 
 from rubix_like.census import take_census
 from rubix_like.config import RunConfig
+from rubix_like.cube import Cube
 from rubix_like.cube_parts import CubeParts, parts_of
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
+from rubix_like.memory import MemoryNeed, memory_need
 from rubix_like.model import Observed
+from rubix_like.observers import AbstractObserver, views_of
 from rubix_like.output import output_files
 from rubix_like.pipeline import Pipeline
 from rubix_like.placement import own_copy, put, shard_local
@@ -47,6 +51,11 @@ def plan_share(config: RunConfig, progress: Progress, team: AbstractTeam) -> tup
             "observation.mosaic: expected false where each process has a part of the cubes (devices.output: sharded); "
             "make it from the files of the pointings (rubix_like.make_mosaic)"
         )
+    if isinstance(config.engine.slab, int):
+        raise ConfigError(
+            f"engine.slab: expected all or auto with several processes, each of which holds its share, got "
+            f"{config.engine.slab}"
+        )
     mesh = make_mesh(None if config.devices.data == "all" else config.devices.data, config.devices.wave)
     with (
         progress.step("load", f"loading the galaxy, each of {team.size} processes its share") as report,
@@ -61,6 +70,44 @@ def plan_share(config: RunConfig, progress: Progress, team: AbstractTeam) -> tup
         placed = shard_local(jax.tree.map(lambda leaf: np.asarray(leaf, config.engine.precision), own), mesh, team)
         connect_devices(mesh, team)
     return placed, info, pipeline
+
+
+@dataclass(frozen=True)
+class ShareObserver(AbstractObserver):
+    """Of particles that lie in all processes, `n_stars` in all; `galaxy` is placed on the devices of all."""
+
+    galaxy: Galaxy
+    n_stars: int
+    team: AbstractTeam
+    compiled: Any
+
+    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
+        """One computation per pointing, by all processes; of a sharded cube each has the bins of its devices."""
+        where = f"{pipeline.mesh.size} device(s) of {self.team.size} processes"
+        for which, view in views_of(pipeline):
+            with progress.step("run", f"painting {self.n_stars} stars on {where}{which}"):
+                observed = jax.block_until_ready(self.compiled(*view.arguments(self.galaxy)))
+                cube = view.to_cube(observed) if view.layout.gathered else own_parts(view, observed)
+            yield which, cube
+
+    def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
+        """As compiled."""
+        return memory_need(self.compiled, pipeline.mesh, mask_and_writing_bytes)
+
+    def words(self) -> str:
+        """All at once."""
+        return f"all at once, each of {self.team.size} processes its share"
+
+
+def prepare_share(
+    config: RunConfig, progress: Progress, team: AbstractTeam
+) -> tuple[GalaxyInfo, Pipeline, ShareObserver]:
+    """What is known of the galaxy, the pipeline, and the run of all processes, compiled."""
+    galaxy, info, pipeline = plan_share(config, progress, team)
+    with progress.step("compile", "compiling"):
+        compiled = pipeline.lower(galaxy).compile()
+        team.exchange(lambda: None)
+    return info, pipeline, ShareObserver(galaxy, info.n_stars, team, compiled)
 
 
 def _read_share(parts: Any, team: AbstractTeam) -> Galaxy:

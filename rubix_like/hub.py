@@ -135,20 +135,24 @@ class Hub:
     def _serve(self, member: _Member) -> None:
         """Answer one process until it leaves, fails or is lost."""
         try:
-            while True:
-                kind, payload = member.line.receive()
-                if kind is Kind.VALUE:
-                    self._collect(member.number, payload)
-                elif kind is Kind.FAILED:
-                    return self._end(f"process {member.number}: {payload.decode()}", member.number)
-                elif kind is Kind.BYE:
-                    return self._leave(member.number)
+            while self._answer(member, *member.line.receive()):
+                continue
         except TimeoutError:
             silence = f"has not been heard of for {self._launch.peer_timeout:g} s (--peer-timeout): stopped or cut off"
-            return self._end(f"process {member.number} ({member.who}) {silence}", member.number)
+            self._end(f"process {member.number} ({member.who}) {silence}", member.number)
         except OSError:
             gone = "has ended without a word: killed, out of memory or crashed"
-            return self._end(f"process {member.number} ({member.who}) {gone}", member.number)
+            self._end(f"process {member.number} ({member.who}) {gone}", member.number)
+
+    def _answer(self, member: _Member, kind: Kind, payload: bytes) -> bool:
+        """Do what one message asks for; whether more are to come."""
+        if kind is Kind.VALUE:
+            self._collect(member.number, payload)
+        elif kind is Kind.FAILED:
+            self._end(f"process {member.number}: {payload.decode()}", member.number)
+        elif kind is Kind.BYE:
+            self._leave(member.number)
+        return kind is Kind.VALUE
 
     def _collect(self, number: int, value: bytes) -> None:
         """Keep a value; the last one sends all to all, in the order of the processes."""

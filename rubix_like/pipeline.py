@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from rubix_like.cube import OUTSIDE_SSP, Cube, Meta
 from rubix_like.detector import Medium, Sampling
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.layout import Layout
+from rubix_like.layout import Layout, plan_layout
 from rubix_like.model import Observed, Voxels, compiled_observe, lay_out, table_specs
 from rubix_like.parameters import Parameters
 from rubix_like.placement import own_copy, put
@@ -31,8 +32,9 @@ from rubix_like.pointing import Pointing, pointings_of
 from rubix_like.products.maps import Maps, ProductAxes, make_maps
 from rubix_like.products.planning import product_axes
 from rubix_like.provenance import describe_run
-from rubix_like.sharding import WAVE_AXIS, check_mesh, make_mesh, particle_shardings, replicated, shard
+from rubix_like.sharding import particle_shardings, replicated, shard
 from rubix_like.ssp import load_ssp
+from rubix_like.streaming import observe_slabs
 from rubix_like.tables import Plan, Tables, as_dtype
 from rubix_like.validation import validate
 
@@ -94,7 +96,7 @@ class Pipeline(eqx.Module):
             galaxy = validate(galaxy, None if info is None else info.universe_age)
             census = census or census_of(config, library, galaxy)
         planned = plan_run(config, library, census)
-        layout = _layout(config, planned, mesh)
+        layout = plan_layout(config.devices, mesh, planned.plan.n_wave)
         dtype = planned.plan.dtype
         key = None if config.noise is None else jax.random.key(config.noise.seed)
         tables = as_dtype(lay_out(planned.tables, layout), dtype)
@@ -158,6 +160,17 @@ class Pipeline(eqx.Module):
         placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
         return tuple(base.at(pointing)(placed) for pointing in self.pointings)
 
+    def observe_slabs(
+        self, slabs: Iterable[Galaxy], parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
+    ) -> Cube:
+        """The cube of a galaxy in parts, each made by `slabs` while the one before is painted: only two are in memory.
+
+        The parts have the same columns; those of about one length, or shorter than one before, share a compilation, and
+        may be empty. Build the pipeline from a `census`, or without a galaxy. Not differentiable. Raises as a call.
+        """
+        chosen, chosen_key = self.chosen(parameters, key)
+        return self.to_cube(observe_slabs(self.plan, self.layout, self.tables, chosen, slabs, chosen_key))
+
     def lower(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
         """The lowered computation for a galaxy of this size (`.compile()`, `.compile().as_text()`)."""
         arguments = self.arguments(galaxy, parameters)
@@ -172,11 +185,15 @@ class Pipeline(eqx.Module):
         self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
     ) -> tuple[Tables, Parameters, Galaxy, PRNGKeyArray | None]:
         """What the compiled function takes: tables, parameters, the galaxy placed on the mesh, the noise key."""
-        placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
+        chosen, chosen_key = self.chosen(parameters, key)
+        return self.tables, chosen, shard(as_dtype(galaxy, self.plan.dtype), self.mesh), chosen_key
+
+    def chosen(
+        self, parameters: Parameters | None = None, key: PRNGKeyArray | None = None
+    ) -> tuple[Parameters, PRNGKeyArray | None]:
+        """Parameters and noise key, the configuration's where not given, on the mesh."""
         chosen = as_dtype(self.parameters if parameters is None else parameters, self.plan.dtype)
-        chosen_key = self.noise_key if key is None else key
-        chosen, chosen_key = put((chosen, chosen_key), replicated(self.mesh))
-        return self.tables, chosen, placed, chosen_key
+        return put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
 
     def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
         """The compiled function for such `arguments`; shared with every pipeline of the same plan and layout."""
@@ -189,22 +206,19 @@ class Pipeline(eqx.Module):
         observed = own_copy(observed)
         voxels = self._without_padding(observed.voxels)
         mask = self.frame.spaxel_bits[:, :, None] | self.frame.wave_bits[None, None, :]
-        return Cube(
-            flux=voxels.flux, variance=voxels.variance, truth=voxels.truth, mask=mask, **self.described(observed)
-        )
+        return Cube(mask=mask, **voxels._asdict(), **self.described(observed))
 
     def described(self, observed: Observed) -> dict[str, Any]:
         """The fields of a cube beside its voxels and mask, after a look at the counters."""
         check_counters(observed.counters, own_copy(self.velocity_limit))
         frame = self.frame
         light, light_velocity = observed.moments[:, :, 0], observed.moments[:, :, 1]
-        empty = light <= 0
-        nothing = jnp.full_like(light, jnp.nan)
+        velocity = light_velocity / jnp.where(light > 0, light, jnp.ones_like(light))
         return {
             "wavelength": frame.wavelength,
             "wave_edges": frame.wave_edges,
             "lsf_fwhm": frame.lsf_fwhm,
-            "mean_v_los": jnp.where(empty, nothing, light_velocity / jnp.where(empty, jnp.ones_like(light), light)),
+            "mean_v_los": jnp.where(light > 0, velocity, jnp.full_like(light, jnp.nan)),
             "counters": observed.counters,
             "medium": frame.medium,
             "sampling": frame.sampling,
@@ -236,15 +250,6 @@ class Pipeline(eqx.Module):
             pixel_scale=frame.pixel_scale,
             meta=frame.meta,
         )
-
-
-def _layout(config: RunConfig, planned: Planned, mesh: Mesh | None) -> Layout:
-    """The run's devices and what each of them holds."""
-    devices = config.devices
-    if mesh is None:
-        mesh = make_mesh(None if devices.data == "all" else devices.data, devices.wave)
-    sharded = devices.output == "sharded" or (devices.output is None and WAVE_AXIS in check_mesh(mesh).axis_names)
-    return Layout.build(mesh, planned.plan.n_wave, sharded=sharded)
 
 
 def _check_precision(config: RunConfig) -> None:

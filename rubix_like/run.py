@@ -1,6 +1,7 @@
 """A whole run: configuration in, files out: the cube, or one per pointing and their mosaic."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,17 +14,18 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
 from rubix_like.cube_files import check_several, write_cube, writing_bytes
 from rubix_like.cube_parts import CubeParts
-from rubix_like.distributed_run import own_parts, plan_share
+from rubix_like.distributed_run import prepare_share
 from rubix_like.errors import ConfigError
-from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes, memory_need
+from rubix_like.galaxy import GalaxyInfo
+from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes
 from rubix_like.mosaic import make_mosaic
+from rubix_like.observers import AbstractObserver, compile_observer
 from rubix_like.output import OutputFile, cube_bytes, output_files
 from rubix_like.pipeline import Pipeline
 from rubix_like.products.maps_file import maps_file_size
 from rubix_like.products.planning import check_bands
 from rubix_like.progress import Progress
-from rubix_like.readers import load
+from rubix_like.source import open_source
 from rubix_like.ssp.catalogue import locate
 from rubix_like.summary import accuracy_lines
 from rubix_like.team import ALONE, AbstractTeam
@@ -41,17 +43,20 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that is loaded, planned and compiled, but not computed.
-
-    `galaxy`: as it was loaded; of several processes that of all, placed on the mesh.
-    """
+    """A run that is loaded, planned and compiled, but not computed; to be closed where its particles are in a file."""
 
     config: RunConfig
-    galaxy: Galaxy
     info: GalaxyInfo
     pipeline: Pipeline
-    compiled: Any
+    observer: AbstractObserver
     need: MemoryNeed
+    files: ExitStack
+
+    def __enter__(self) -> "Prepared":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.files.close()
 
 
 def run(
@@ -81,27 +86,27 @@ def prepare(config: RunConfig, progress: Progress, path: Path | None = None, tea
     check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
     locate(config.ssp.library)
     check_bands(config.products)
-    if team.size > 1:
-        galaxy, info, pipeline = plan_share(config, progress, team)
-    else:
-        with progress.step("load", "loading the galaxy") as report:
-            galaxy, info = load(config, report)
-        with progress.step("plan", "planning the run"):
-            pipeline = Pipeline.from_config(config, galaxy, info=info)
-    with progress.step("compile", "compiling"):
-        compiled = pipeline.lower(galaxy).compile()
-    return Prepared(
-        config, galaxy, info, pipeline, compiled, _need(config, path or config.output.path, compiled, pipeline)
-    )
+    with ExitStack() as files:
+        if team.size > 1:
+            info, pipeline, observer = prepare_share(config, progress, team)
+        else:
+            with progress.step("load", "loading the galaxy") as report:
+                source = open_source(config, files, report)
+            with progress.step("plan", "planning the run"):
+                info, pipeline = source.info, source.plan(config)
+            with progress.step("compile", "compiling"):
+                observer = compile_observer(source, pipeline)
+        need = _need(config, path or config.output.path, observer, pipeline)
+        return Prepared(config, info, pipeline, observer, need, files.pop_all())
 
 
-def _need(config: RunConfig, path: Path, compiled: Any, pipeline: Pipeline) -> MemoryNeed:
+def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: Pipeline) -> MemoryNeed:
     """What the run takes: one pointing at a time, on top of the finished ones that wait for the mosaic."""
     files = output_files(config, path)
     own = files[0]
     mask = own.n_voxel * np.dtype(np.int32).itemsize
     writing = writing_bytes(own.n_bytes) + expected_maps_size(config, pipeline)
-    need = memory_need(compiled, pipeline.mesh, mask + writing)
+    need = observer.need(pipeline, mask + writing)
     if not files[-1].is_mosaic:
         return need
     waiting = [cube_bytes(config, file.n_voxel) for file in files]
@@ -115,13 +120,19 @@ def compute(config: RunConfig, path: Path, progress: Progress, team: AbstractTea
     ones.
     """
     team.in_first(lambda: check_output(config, path, team.size if config.devices.is_sharded else 1))
-    prepared = prepare(config, progress, path, team)
-    team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
+    with prepare(config, progress, path, team) as prepared:
+        team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
+        return _computed(prepared, path, progress, team)
+
+
+def _computed(prepared: Prepared, path: Path, progress: Progress, team: AbstractTeam) -> Result:
+    """The cubes of a prepared run, written."""
+    config = prepared.config
     files = output_files(config, path)
     for maps in _maps_of(files):
         team.in_first(lambda maps=maps: check_writable(maps, expected_maps_size(config, prepared.pipeline)))
     waiting: list[Any] = []
-    for cube, file in zip(_observed(prepared, progress, team), files, strict=False):
+    for cube, file in zip(_observed(prepared, progress), files, strict=False):
         _write_together(cube, file, progress, team)
         waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]
     if files[-1].is_mosaic:
@@ -141,24 +152,15 @@ def _maps_of(files: tuple[OutputFile, ...]) -> tuple[Path, ...]:
     return tuple(file.maps for file in files if file.maps is not None)
 
 
-def _observed(prepared: Prepared, progress: Progress, team: AbstractTeam) -> Iterator[Cube | CubeParts]:
-    """The cube of every pointing, or the only one, each computed when it is asked for.
-
-    Of a cube that is spread over the devices of several processes each has its own parts.
-    """
-    pipeline = prepared.pipeline
-    has_parts = team.size > 1 and not pipeline.layout.gathered
-    views = [(f" (pointing {pointing.name})", pipeline.at(pointing)) for pointing in pipeline.pointings]
-    galaxy = pipeline.arguments(prepared.galaxy)[2]
-    for which, view in views or [("", pipeline)]:
-        stars = f"painting {prepared.info.n_stars} stars on {pipeline.mesh.size} device(s)"
-        with progress.step("run", stars + which):
-            observed = jax.block_until_ready(prepared.compiled(*view.arguments(galaxy)))
-            cube = own_parts(view, observed) if has_parts else view.to_cube(observed)
-        if cube.maps is not None:
-            with progress.step("maps", "fitting velocity distributions" + which):
-                cube = replace(cube, maps=cube.maps.fitted())
-        yield cube
+def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | CubeParts]:
+    """The cube of every pointing, or the only one, each computed when it is asked for."""
+    for which, cube in prepared.observer.cubes(prepared.pipeline, progress):
+        if cube.maps is None:
+            yield cube
+            continue
+        with progress.step("maps", "fitting velocity distributions" + which):
+            fitted = cube.maps.fitted()
+        yield replace(cube, maps=fitted)
 
 
 def _write_together(cube: Cube | CubeParts, file: OutputFile, progress: Progress, team: AbstractTeam) -> None:
@@ -221,6 +223,7 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"velocities  up to {float(pipeline.velocity_limit):g} km/s",
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
+        f"particles   {prepared.observer.words()}",
         f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{_processes(pipeline)}",
         f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
         f"available {format_bytes(available_memory())}",

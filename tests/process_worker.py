@@ -99,7 +99,7 @@ def together(team, folder):
     facts = {
         "devices": len(jax.devices()),
         "order": [float(values[-1]) for values in big],
-        "error": said(lambda: team.exchange(lambda: [1.0][team.number] and rl.load_config("nowhere.yaml"))),
+        "error": said(lambda: team.exchange(lambda: [1.0][team.number])),
     }
     record_rows()
     arrays = {}

@@ -14,7 +14,14 @@ from rubix_like.progress import Report, silent
 from rubix_like.readers.birth_mass import MISSING, fill_initial_mass, without_birth_mass
 from rubix_like.readers.field_map import KIND, field_map_names
 from rubix_like.readers.neighbours import choose_smoothing_lengths
-from rubix_like.readers.parts import CheckedParts, GalaxyInMemory, GalaxyParts, SlabReader, check_smoothing_of_parts
+from rubix_like.readers.parts import (
+    CheckedParts,
+    CountingReader,
+    GalaxyInMemory,
+    GalaxyParts,
+    SlabReader,
+    check_smoothing_of_parts,
+)
 from rubix_like.readers.table_map import TABLE
 from rubix_like.registry import Registry
 from rubix_like.resources import resource_names
@@ -96,6 +103,12 @@ def open_galaxy(
     with reader.open_galaxy(report or silent, team) as parts:
         lacking = parts.info.initial_mass.startswith(MISSING)
         yield CheckedParts.from_parts(parts, load_ssp(run) if lacking else None, run)
+
+
+def has_more_stars(run: RunConfig, limit: int) -> bool:
+    """Whether the file of a run has more than `limit` stars, selected or not; False where its reader cannot tell."""
+    reader = _reader(run)
+    return isinstance(reader, CountingReader) and reader.has_more_stars(limit)
 
 
 def _reader(run: RunConfig) -> Reader:

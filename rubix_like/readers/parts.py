@@ -53,6 +53,15 @@ class SlabReader(Protocol):
     load: Callable[..., tuple[Galaxy, GalaxyInfo]]
 
 
+@runtime_checkable
+class CountingReader(Protocol):
+    """A reader that tells roughly how large its file is before any particle is read."""
+
+    def has_more_stars(self, limit: int) -> bool:
+        """Whether the file has more than `limit` stars, selected or not."""
+        ...
+
+
 @dataclass(frozen=True)
 class GalaxyInMemory:
     """The parts of a galaxy that is held as a whole."""
@@ -122,10 +131,16 @@ class CheckedParts:
         return None if gas is None else validate_gas(gas)
 
 
+def needs_all_stars(run: RunConfig) -> bool:
+    """Whether smoothing lengths of the stars may depend on all of them."""
+    choice, _ = smoothing_choice(run)
+    return choice == "neighbours" or (choice == "auto" and run.engine.deposit == "smoothed")
+
+
 def check_smoothing_of_parts(run: RunConfig) -> None:
     """Raise ConfigError where smoothing lengths of the stars depend on all of them."""
-    choice, _ = smoothing_choice(run)
-    if choice == "neighbours" or (choice == "auto" and run.engine.deposit == "smoothed"):
+    if needs_all_stars(run):
+        choice, _ = smoothing_choice(run)
         raise ConfigError(
             f"galaxy.smoothing_length: expected 'file' for a galaxy that is read part by part, got '{choice}': "
             f"distances to neighbours need all stars at once"

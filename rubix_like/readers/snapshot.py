@@ -28,10 +28,13 @@ from rubix_like.readers.recognise import check_named, recognise
 from rubix_like.readers.selected import Selected, select
 from rubix_like.readers.selection import AUTO, AbstractSelection
 from rubix_like.readers.slabs import ColumnReader, GalaxySlabs, no_stars
-from rubix_like.readers.snapshot_files import open_files
+from rubix_like.readers.snapshot_files import open_files, single_file_bytes
 from rubix_like.readers.table_map import TABLE, assumed_units, table_field_map
 from rubix_like.readers.table_settings import TableSettings
 from rubix_like.team import ALONE, AbstractTeam
+
+_LEAST_BYTES_PER_STAR = 16
+"""Of a file, even a compressed one: there are at least eight numbers of a star."""
 
 
 class SnapshotReader(AbstractSelection):
@@ -64,6 +67,14 @@ class SnapshotReader(AbstractSelection):
             field_map = self.find_field_map(container, kind)
             check_parts(container, field_map)
             yield Snapshot(container, field_map, read_epoch(container, field_map))
+
+    def has_more_stars(self, limit: int) -> bool:
+        """Whether the file has more than `limit` stars, selected or not; a small file is not opened for it."""
+        size = single_file_bytes(self.path)
+        if size is not None and size < _LEAST_BYTES_PER_STAR * limit:
+            return False
+        with self.open() as snapshot:
+            return snapshot.count("stars") > limit
 
     def open_file(self) -> AbstractContextManager[tuple[AbstractContainer, str]]:
         """The open file or files, whatever is in them, and their kind."""
