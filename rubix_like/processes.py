@@ -107,18 +107,22 @@ class Processes(AbstractTeam):
     def _listen(self) -> None:
         """Take answers as they come; without process 0, or on its word, end this process."""
         try:
-            while True:
-                kind, payload = self._line.receive()
-                if kind is Kind.VALUES:
-                    self._answers.put(payload)
-                elif kind is Kind.LOST:
-                    return self._give_up(payload.decode())
+            while self._heard(*self._line.receive()):
+                continue
         except TimeoutError:
             silence = f"has not been heard of for {self._launch.peer_timeout:g} s (--peer-timeout): stopped or cut off"
-            return self._give_up(f"process 0 (on {self._launch.host}) {silence}")
+            self._give_up(f"process 0 (on {self._launch.host}) {silence}")
         except OSError:
             gone = "has ended without a word: killed, out of memory or crashed"
-            return self._give_up(f"process 0 (on {self._launch.host}) {gone}")
+            self._give_up(f"process 0 (on {self._launch.host}) {gone}")
+
+    def _heard(self, kind: Kind, payload: bytes) -> bool:
+        """Take one message; whether more may come."""
+        if kind is Kind.VALUES:
+            self._answers.put(payload)
+        elif kind is Kind.LOST:
+            self._give_up(payload.decode())
+        return kind is not Kind.LOST
 
     def _give_up(self, sentence: str) -> None:
         if self._leaving.is_set():
