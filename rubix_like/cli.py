@@ -16,7 +16,7 @@ import jax
 from rubix_like.atomic import check_writable
 from rubix_like.cache import COMPILED_LIMIT_BYTES, cache_lines, clear_cache, compiled_folder
 from rubix_like.config import RunConfig, json_schema, load_config
-from rubix_like.cube_parts import CubeParts
+from rubix_like.cube_parts import CubeParts, put_together
 from rubix_like.cube_sums import sums_of
 from rubix_like.distributed_run import agreed
 from rubix_like.errors import ConfigError
@@ -193,7 +193,7 @@ def _run_together(options: argparse.Namespace, team: AbstractTeam) -> list[str]:
     cube, path, others = compute(config, path, progress, team)
     if picture is not None:
         with progress.step("plot", f"drawing {picture}"):
-            team.in_first(lambda: save_quicklook(cube, picture))  # pyright: ignore[reportArgumentType]
+            team.in_first(lambda: save_quicklook(put_together(cube), picture))
     sums = sums_of(cube, team) if isinstance(cube, CubeParts) else None
     if team.number > 0:
         return []

@@ -36,36 +36,40 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some rows and bins (of the cube) of a part; values are brought to the host, (y, x, bin), when they are asked for.
+    """Some rows and bins (numbered as the cube's) of a part.
 
-    They keep their dtype.
+    Values, (row, x, bin) in their own dtype, are brought to the host when they are asked for.
     """
 
     rows: slice
     bins: slice
     part: Part
-    mask_bits: tuple[Int[ndarray, "_ _ _"], ...]
+    mask_bits: tuple[Int[Array | ndarray, "_ _ _"], ...]
 
     @cached_property
-    def flux(self) -> Float[ndarray, "y x bin"]:
+    def flux(self) -> Float[ndarray, "row x bin"]:
         """Flux of the block."""
         return self._fetch(self.part.flux)
 
     @cached_property
-    def variance(self) -> Float[ndarray, "y x bin"] | None:
+    def variance(self) -> Float[ndarray, "row x bin"] | None:
         """Its variance; None without a noise model."""
         return None if self.part.variance is None else self._fetch(self.part.variance)
 
     @cached_property
-    def truth(self) -> Float[ndarray, "y x bin"] | None:
+    def truth(self) -> Float[ndarray, "row x bin"] | None:
         """Its flux without noise, where that was kept."""
         return None if self.part.truth is None else self._fetch(self.part.truth)
 
     @cached_property
-    def mask(self) -> Int[ndarray, "y x bin"]:
+    def mask(self) -> Int[ndarray, "row x bin"]:
         """Its mask."""
         own = [
-            bits[self.rows if bits.shape[0] > 1 else slice(None), :, self.bins if bits.shape[2] > 1 else slice(None)]
+            _on_host(
+                bits,
+                self.rows if bits.shape[0] > 1 else slice(0, 1),
+                self.bins if bits.shape[2] > 1 else slice(0, 1),
+            )
             for bits in self.mask_bits
         ]
         return np.broadcast_to(reduce(np.bitwise_or, own), self.shape)
@@ -75,11 +79,9 @@ class Block:
         """Of its values."""
         return self.rows.stop - self.rows.start, self.part.flux.shape[1], self.bins.stop - self.bins.start
 
-    def _fetch(self, values: Voxels) -> Float[ndarray, "y x bin"]:
+    def _fetch(self, values: Voxels) -> Float[ndarray, "row x bin"]:
         own = slice(self.bins.start - self.part.first, self.bins.stop - self.part.first)
-        if isinstance(values, np.ndarray) or _is_on_host(values):
-            return np.asarray(values)[self.rows, :, own]
-        return fetch(values, self.rows, own)
+        return _on_host(values, self.rows, own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +93,7 @@ class CubeParts:
     """
 
     parts: tuple[Part, ...]
-    mask_bits: tuple[Int[ndarray, "_ _ _"], ...]
+    mask_bits: tuple[Int[Array | ndarray, "_ _ _"], ...]
     wavelength: Bins
     wave_edges: Edges
     pixel_scale: float
@@ -167,12 +169,41 @@ def in_parts(cube: Cube | CubeParts) -> CubeParts:
         return cube
     return CubeParts(
         parts=parts_of(cube.flux, cube.variance, cube.truth),
-        mask_bits=(np.asarray(cube.mask),),
+        mask_bits=(cube.mask,),
         wavelength=cube.wavelength,
         wave_edges=cube.wave_edges,
         pixel_scale=cube.pixel_scale,
         has_variance=cube.variance is not None,
         has_truth=cube.truth is not None,
+        lsf_fwhm=cube.lsf_fwhm,
+        mean_v_los=cube.mean_v_los,
+        counters=cube.counters,
+        maps=cube.maps,
+        medium=cube.medium,
+        sampling=cube.sampling,
+        meta=cube.meta,
+    )
+
+
+def put_together(cube: Cube | CubeParts) -> Cube:
+    """The whole cube, on the host; raises ValueError where this process does not have all its parts."""
+    if isinstance(cube, Cube):
+        return cube
+    check_complete(cube.ranges, cube.shape[2])
+    parts = sorted(cube.parts, key=lambda part: part.first)
+
+    def joined(name: str) -> ndarray:
+        own = [np.asarray(getattr(part, name)) for part in parts]
+        return np.concatenate(own, axis=2)[:, :, : cube.shape[2]]
+
+    return Cube(
+        flux=joined("flux"),
+        variance=joined("variance") if cube.has_variance else None,
+        truth=joined("truth") if cube.has_truth else None,
+        mask=reduce(np.bitwise_or, cube.mask_bits),
+        wavelength=cube.wavelength,
+        wave_edges=cube.wave_edges,
+        pixel_scale=cube.pixel_scale,
         lsf_fwhm=cube.lsf_fwhm,
         mean_v_los=cube.mean_v_los,
         counters=cube.counters,
@@ -227,12 +258,15 @@ def fetch(values: Array, rows: slice, bins: slice) -> ndarray:
 
 
 @partial(jax.jit, static_argnums=(3, 4))
-def _cut(values: Array, row: int, bin_: int, n_rows: int, n_bins: int) -> Array:
+def _cut(values: Array, row: Any, bin_: Any, n_rows: int, n_bins: int) -> Array:
     return lax.dynamic_slice(values, (row, 0, bin_), (n_rows, values.shape[1], n_bins))
 
 
-def _is_on_host(values: Array) -> bool:
-    return all(device.platform == "cpu" for device in values.devices())
+def _on_host(values: Array | ndarray, rows: slice, bins: slice) -> ndarray:
+    """Some rows and bins on the host; no copy of what is there."""
+    if isinstance(values, np.ndarray) or all(device.platform == "cpu" for device in values.devices()):
+        return np.asarray(values)[rows, :, bins]
+    return fetch(values, rows, bins)
 
 
 def _steps(n: int, step: int) -> Iterator[slice]:

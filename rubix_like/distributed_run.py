@@ -15,15 +15,14 @@ from jax.sharding import Mesh, PartitionSpec
 from rubix_like.census import take_census
 from rubix_like.config import RunConfig
 from rubix_like.cube import Cube
-from rubix_like.cube_parts import CubeParts, parts_of
+from rubix_like.cube_parts import CubeParts
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.memory import MemoryNeed, memory_need
-from rubix_like.model import Observed
 from rubix_like.observers import AbstractObserver, views_of
 from rubix_like.output import output_files
 from rubix_like.pipeline import Pipeline
-from rubix_like.placement import own_copy, put, shard_local
+from rubix_like.placement import put, shard_local
 from rubix_like.progress import Progress
 from rubix_like.readers import open_galaxy
 from rubix_like.sharding import make_mesh, replicated
@@ -87,7 +86,7 @@ class ShareObserver(AbstractObserver):
         for which, view in views_of(pipeline):
             with progress.step("run", f"painting {self.n_stars} stars on {where}{which}"):
                 observed = jax.block_until_ready(self.compiled(*view.arguments(self.galaxy)))
-                cube = view.to_cube(observed) if view.layout.gathered else own_parts(view, observed)
+                cube = view.result(observed)
             yield which, cube
 
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
@@ -114,19 +113,6 @@ def _read_share(parts: Any, team: AbstractTeam) -> Galaxy:
     """The stars and gas of this process."""
     gas = parts.read_gas(*team.share(parts.n_gas)) if parts.n_gas else None
     return Galaxy(stars=parts.read_stars(*team.share(parts.n_stars)), gas=gas)
-
-
-def own_parts(pipeline: Pipeline, observed: Observed) -> CubeParts:
-    """The cube of which this process has the bins of its devices, from what the compiled function returns."""
-    observed, frame = own_copy(observed), pipeline.frame
-    voxels = observed.voxels
-    return CubeParts(
-        parts=parts_of(voxels.flux, voxels.variance, voxels.truth),
-        mask_bits=(frame.spaxel_bits[:, :, None], frame.wave_bits[None, None, :]),
-        has_variance=voxels.variance is not None,
-        has_truth=voxels.truth is not None,
-        **pipeline.described(observed),
-    )
 
 
 def connect_devices(mesh: Mesh, team: AbstractTeam) -> None:

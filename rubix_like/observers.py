@@ -60,13 +60,13 @@ class WholeObserver(AbstractObserver):
     galaxy: Galaxy
     compiled: Any
 
-    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube]]:
+    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
         """One computation per pointing."""
         galaxy = pipeline.arguments(self.galaxy)[2]
         stars = f"painting {len(self.galaxy.stars.initial_mass)} stars on {pipeline.mesh.size} device(s)"
         for which, view in views_of(pipeline):
             with progress.step("run", stars + which):
-                cube = view.to_cube(jax.block_until_ready(self.compiled(*view.arguments(galaxy))))
+                cube = view.result(jax.block_until_ready(self.compiled(*view.arguments(galaxy))))
             yield which, cube
 
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
@@ -98,7 +98,7 @@ class SlabObserver(AbstractObserver):
         room = (available_memory() or 0) // _SHARE_FOR_SUMS // sums
         return cls(source.parts, cuts, programs, min(max(1, room), max(1, len(pipeline.pointings))))
 
-    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube]]:
+    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
         """A pass over all slabs for as many pointings as there is room for, then the cube of each."""
         views = views_of(pipeline)
         for first in range(0, len(views), self.n_pass):
@@ -108,7 +108,7 @@ class SlabObserver(AbstractObserver):
             for which, view in own:
                 with progress.step("run", f"finishing the cube{which}"):
                     observed = self.programs.finish(sums.pop(0), view.tables, *view.chosen())
-                    cube = view.to_cube(jax.block_until_ready(observed))
+                    cube = view.result(jax.block_until_ready(observed))
                     del observed
                 yield which, cube
 

@@ -13,7 +13,7 @@ from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
 from rubix_like.cube_files import check_several, write_cube, writing_bytes
-from rubix_like.cube_parts import CubeParts
+from rubix_like.cube_parts import CubeParts, put_together
 from rubix_like.distributed_run import prepare_share
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import GalaxyInfo
@@ -73,7 +73,8 @@ def run(
     output path cannot be used.
     """
     config = load_config(config)
-    return compute(config, Path(config.output.path if output is None else output), Progress(), team or ALONE).cube
+    result = compute(config, Path(config.output.path if output is None else output), Progress(), team or ALONE)
+    return put_together(result.cube) if team is None else result.cube
 
 
 def prepare(config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractTeam = ALONE) -> Prepared:
@@ -131,21 +132,21 @@ def _computed(prepared: Prepared, path: Path, progress: Progress, team: Abstract
     files = output_files(config, path)
     for maps in _maps_of(files):
         team.in_first(lambda maps=maps: check_writable(maps, expected_maps_size(config, prepared.pipeline)))
-    waiting: list[Any] = []
+    waiting: list[Cube | CubeParts] = []
     for cube, file in zip(_observed(prepared, progress), files, strict=False):
         _write_together(cube, file, progress, team)
         waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]
     if files[-1].is_mosaic:
         with progress.step("mosaic", f"combining {len(waiting)} pointings"):
-            waiting = [make_mosaic(waiting)]
+            waiting = [make_mosaic([put_together(cube) for cube in waiting])]
         _write_together(waiting[0], files[-1], progress, team)
     pointings = tuple(("Pointing", file.path) for file in files[:-1])
     return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
 
 
-def _without_maps(cube: Any) -> Any:
+def _without_maps(cube: Cube | CubeParts) -> Cube:
     """What a mosaic needs of a cube, on the host."""
-    return jax.tree.map(np.asarray, replace(cube, maps=None))
+    return jax.tree.map(np.asarray, replace(put_together(cube), maps=None))
 
 
 def _maps_of(files: tuple[OutputFile, ...]) -> tuple[Path, ...]:
@@ -224,7 +225,8 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
         f"particles   {prepared.observer.words()}",
-        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{_processes(pipeline)}",
+        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{_processes(pipeline)}; "
+        f"{_layout_words(pipeline)}",
         f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
         f"available {format_bytes(available_memory())}",
         *_file_lines(prepared),
@@ -236,6 +238,14 @@ def check_lines(prepared: Prepared) -> list[str]:
 def _processes(pipeline: Pipeline) -> str:
     count = len({device.process_index for device in pipeline.mesh.devices.flat})
     return f" of {count} processes" if count > 1 else ""
+
+
+def _layout_words(pipeline: Pipeline) -> str:
+    """What each device paints and keeps."""
+    layout, split = pipeline.layout, pipeline.layout.split
+    apart = f", {layout.painted.n_shard} parts of the bins painted apart" if layout.painted.n_shard > 1 else ""
+    kept = "the whole cube" if layout.gathered else f"its own {split.n_own} of the {pipeline.plan.n_wave} bins"
+    return f"particles in {layout.n_data} parts{apart}; each device keeps {kept}"
 
 
 def _file_lines(prepared: Prepared) -> list[str]:

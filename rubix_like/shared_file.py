@@ -35,8 +35,7 @@ def replacing_together(path: Path, team: AbstractTeam) -> Iterator[tuple[Path, A
     Whatever is written is written in `exchange` of that team. Where all succeed, process 0 renames the file to `path`;
     where one fails, all raise, the file is removed and an older one at `path` stays as it was.
     """
-    name = str(path.with_name(f".{os.getpid()}-{path.name}"))
-    temporary = Path(team.exchange(lambda: name)[0])
+    temporary = path.with_name(team.exchange(lambda: f".{os.getpid()}-{path.name}")[0])
     writing = _Explaining(team, path)
     try:
         with announced(temporary):

@@ -51,6 +51,9 @@ class Alone(AbstractTeam):
     number = 0
     size = 1
 
+    def __repr__(self) -> str:
+        return "ALONE"
+
     def exchange(self, work: Callable[[], Value]) -> list[Value]:
         """What `work` gives."""
         return [work()]

@@ -26,7 +26,8 @@ from test_distribution import (
     weighted_sum,
 )
 
-from rubix_like import ConfigError, Pipeline, load_config, make_mesh
+from rubix_like import ConfigError, Pipeline, load_config, make_mesh, run
+from rubix_like.cube_files import read_cube
 
 LAYOUTS = {
     "parts on all devices": {"data": 8, "output": "sharded"},
@@ -71,8 +72,12 @@ def rows(*quick):
 
 
 @pytest.mark.parametrize(("method", "layout"), rows(("direct", "two axes"), ("basis", "parts on all devices")))
-def test_cube_is_that_of_one_device(method, layout, precision="float64"):
+def test_cube_is_that_of_one_device(method, layout):
     """31 bins, which no number of parts divides: flux, variance (noise is on), mean velocity and counters."""
+    assert_that_of_one_device(method, layout, "float64")
+
+
+def assert_that_of_one_device(method, layout, precision):
     found = cube_of(method, layout, UNEVEN, precision)
     assert found.flux.shape == found.mask.shape == (6, 6, 31)
     assert_same_cube(found, cube_of(method, None, UNEVEN, precision, WHOLE), CUBE_TOLERANCE[precision])
@@ -81,7 +86,7 @@ def test_cube_is_that_of_one_device(method, layout, precision="float64"):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["direct", "basis"])
 def test_cube_is_that_of_one_device_in_single_precision(method):
-    test_cube_is_that_of_one_device(method, "two axes", "float32")
+    assert_that_of_one_device(method, "two axes", "float32")
 
 
 @pytest.mark.parametrize(("method", "layout"), rows(("direct", "parts on all devices")))
@@ -149,6 +154,20 @@ BY_ROWS = {
 def many_bins(layout):
     devices = ONE if layout is None else LAYOUTS[layout]
     return Pipeline.from_config(load_config(config("basis"), overrides={**BY_ROWS, "devices": devices}), disc(77))
+
+
+def test_a_run_writes_the_parts(tmp_path):
+    """The file of a run whose cube lies in five parts of 31 bins is that of one device; so is the cube given."""
+    found, files = [], []
+    for name, devices in (("parts", LAYOUTS["five devices"]), ("whole", ONE)):
+        path = tmp_path / f"{name}.fits"
+        galaxy = {"galaxy.reader": "synthetic", "galaxy.n_stars": 77, "devices": devices}
+        found.append(run(load_config(config(), overrides=galaxy), path))
+        files.append(read_cube(path))
+    for one, other in (found, files, (found[0], files[1])):
+        assert relative_difference(one.flux, other.flux) < 1e-6
+        np.testing.assert_array_equal(one.mask, other.mask)
+    assert relative_difference(found[0].flux, found[1].flux) < 1e-12
 
 
 @pytest.mark.slow

@@ -97,12 +97,12 @@ def open_galaxy(
     run = load_config(config)
     reader = _reader(run)
     if not isinstance(reader, SlabReader):
-        yield GalaxyInMemory(*load(run))
+        yield team.each(lambda: GalaxyInMemory(*load(run)))
         return
     check_smoothing_of_parts(run)
     with reader.open_galaxy(report or silent, team) as parts:
         lacking = parts.info.initial_mass.startswith(MISSING)
-        yield CheckedParts.from_parts(parts, load_ssp(run) if lacking else None, run)
+        yield CheckedParts.from_parts(parts, team.each(lambda: load_ssp(run)) if lacking else None, run)
 
 
 def has_more_stars(run: RunConfig, limit: int) -> bool:

@@ -1,7 +1,7 @@
 """Snapshots and cut-outs of simulations, read by field maps: recognised from the file, or named."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -97,10 +97,11 @@ class SnapshotReader(AbstractSelection):
 
         Each process of the `team` looks through its share of the rows; all know which ones are selected.
         """
-        with self.open() as snapshot:
-            if not snapshot.count("stars"):
+        with ExitStack() as stack:
+            snapshot = team.each(lambda: stack.enter_context(self.open()))
+            if not team.each(lambda: snapshot.count("stars")):
                 raise ValueError(no_stars(snapshot, "no particles"))
-            entry = find_entry(self, snapshot)
+            entry = team.each(lambda: find_entry(self, snapshot))
             selected = select(snapshot, self, entry, report, team)
             if not selected.count("stars"):
                 left_out = f"only {selected.left_out['stars']} {snapshot.others('stars')}"
