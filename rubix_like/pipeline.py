@@ -73,7 +73,7 @@ class Pipeline(eqx.Module):
             galaxy = validate(galaxy, None if info is None else info.universe_age)
             census = census or census_of(config, library, galaxy)
         planned = plan_run(config, library, census)
-        layout = plan_layout(config.devices, mesh, planned.plan.n_wave)
+        layout = plan_layout(config.devices, mesh, planned.plan.n_wave, planned.projected)
         dtype = planned.plan.dtype
         key = None if config.noise is None else jax.random.key(config.noise.seed)
         tables = as_dtype(lay_out(planned.tables, layout), dtype)
