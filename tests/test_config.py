@@ -160,6 +160,8 @@ def test_numeric_text_is_a_number():
         ({"noise.signal_to_noise": 0}, ["noise.signal_to_noise: expected a number > 0, got 0"]),
         ({"devices.data": 0}, ["devices.data: expected 'all' or a number of devices >= 1, got 0"]),
         ({"devices.data": "some"}, ["devices.data: expected 'all' or a number of devices >= 1, got 'some'"]),
+        ({"engine.slab": "some"}, ["engine.slab: expected 'auto', 'all' or a number of stars >= 1, got 'some'"]),
+        ({"engine.slab": 0}, ["engine.slab: expected 'auto', 'all' or a number of stars >= 1, got 0"]),
         ({"devices.data": True}, ["devices.data: expected 'all'"]),
         (
             {"output.path": "cube.txt"},
