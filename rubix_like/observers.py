@@ -34,7 +34,8 @@ class AbstractObserver(ABC):
 
     @abstractmethod
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
-        """Words for every pointing (none for the only one) and its cube, finished when it is asked for."""
+        """Words for every pointing (none for the only one) and its cube, finished when it is asked for; of a cube that
+        is spread over several processes what this one has."""
 
     @abstractmethod
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
@@ -63,7 +64,7 @@ class WholeObserver(AbstractObserver):
         """One computation per pointing."""
         galaxy = pipeline.arguments(self.galaxy)[2]
         stars = f"painting {len(self.galaxy.stars.initial_mass)} stars on {pipeline.mesh.size} device(s)"
-        for which, view in _views(pipeline):
+        for which, view in views_of(pipeline):
             with progress.step("run", stars + which):
                 cube = view.result(jax.block_until_ready(self.compiled(*view.arguments(galaxy))))
             yield which, cube
@@ -99,7 +100,7 @@ class SlabObserver(AbstractObserver):
 
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
         """A pass over all slabs for as many pointings as there is room for, then the cube of each."""
-        views = _views(pipeline)
+        views = views_of(pipeline)
         for first in range(0, len(views), self.n_pass):
             own = views[first : first + self.n_pass]
             words = own[0][0] if len(own) == 1 else f" (pointings {first + 1} to {first + len(own)})"
@@ -145,7 +146,8 @@ class SlabObserver(AbstractObserver):
         return f"{self.cuts.n_slab} slabs of at most {stars}, each read while the one before is painted"
 
 
-def _views(pipeline: Pipeline) -> list[View]:
+def views_of(pipeline: Pipeline) -> list[View]:
+    """The pointings of a run, or its only field."""
     views = [(f" (pointing {pointing.name})", pipeline.at(pointing)) for pointing in pipeline.pointings]
     return views or [("", pipeline)]
 
