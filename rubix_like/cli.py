@@ -14,6 +14,7 @@ import jax
 
 from rubix_like.atomic import check_writable
 from rubix_like.cache import COMPILED_LIMIT_BYTES, cache_lines, clear_cache, compiled_folder
+from rubix_like.catalogue.command import add_catalogue_options, check_catalogue_options, run_listed
 from rubix_like.config import RunConfig, json_schema, load_config
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
@@ -43,14 +44,15 @@ EXIT_BROKEN_PIPE = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0, or 2 with one message on standard error)."""
+    """Run the command line; returns the exit code (0, 1 where a part of a catalogue failed, or 2 with one message on
+    standard error)."""
     options = make_parser().parse_args(arguments)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _terminate)
     logging.basicConfig(format="%(message)s", level=logging.ERROR)
     try:
         with explained_exhaustion():
-            options.command(options)
+            code = options.command(options) or 0
             sys.stdout.flush()
     except KeyboardInterrupt:
         print("rubix-like: interrupted; nothing was left half-written", file=sys.stderr)
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"rubix-like: {error}", file=sys.stderr)
         return EXIT_REFUSED
-    return 0
+    return code
 
 
 def _terminate(number: int, frame: object) -> None:  # noqa: ARG001
@@ -79,8 +81,9 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = _add(commands, "run", _run, "make the cube of a configuration and write it")
     _add_config(run)
-    run.add_argument("--output", metavar="PATH", help="file to write (default: output.path of the configuration)")
+    run.add_argument("--output", metavar="PATH", help="file, or folder of a catalogue (default: output.path)")
     run.add_argument("--plot", action="store_true", help="also write a quick-look PNG beside the cube")
+    add_catalogue_options(run)
     check = _add(commands, "check", _check, "check a configuration; print sizes, memory and devices; compute nothing")
     _add_config(check)
     add_plot_options(_add(commands, "plot", plot, PLOT_HELP))
@@ -96,7 +99,9 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(commands, name: str, command: Callable[[argparse.Namespace], None], text: str) -> argparse.ArgumentParser:
+def _add(
+    commands, name: str, command: Callable[[argparse.Namespace], int | None], text: str
+) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=text)
     parser.set_defaults(command=command)
     return parser
@@ -145,7 +150,10 @@ def _set_up_jax(precision: str) -> None:
     jax.config.update("jax_compilation_cache_max_size", COMPILED_LIMIT_BYTES)
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> int:
+    if options.catalogue is not None:
+        return run_listed(options, _set_up_jax)
+    check_catalogue_options(options)
     config = _load(options)
     path = Path(config.output.path if options.output is None else options.output).expanduser()
     picture = beside(output_files(config, path)[-1].path, ".png") if options.plot else None
@@ -160,6 +168,7 @@ def _run(options: argparse.Namespace) -> None:
     notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
     pictures = [] if picture is None else [f"Picture: {picture}"]
     print(*written, *summary_lines(cube, path, progress.timings, config.output.layout), *notes, *pictures, sep="\n")
+    return 0
 
 
 def _check_picture(path: Path) -> None:

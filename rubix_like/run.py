@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig, load_config
@@ -37,7 +38,8 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that is loaded, planned and compiled, but not computed."""
+    """A run that is loaded, placed on its devices, planned and compiled; `first`: what its only field will be, where
+    that is being computed (see `begin`)."""
 
     config: RunConfig
     galaxy: Galaxy
@@ -45,6 +47,7 @@ class Prepared:
     pipeline: Pipeline
     compiled: Any
     need: MemoryNeed
+    first: Any = None
 
 
 def run(config: RunConfig | str | Path | dict[str, Any], output: str | Path | None = None) -> Cube:
@@ -68,15 +71,33 @@ def prepare(config: RunConfig, progress: Progress, path: Path | None = None) -> 
     check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
     locate(config.ssp.library)
     check_bands(config.products)
+    galaxy, info = read_galaxy(config, progress)
+    return plan_and_compile(config, galaxy, info, progress, path)
+
+
+def read_galaxy(config: RunConfig, progress: Progress) -> tuple[Galaxy, GalaxyInfo]:
+    """The galaxy of a run and what is known of it."""
     with progress.step("load", "loading the galaxy") as report:
-        galaxy, info = load(config, report)
+        return load(config, report)
+
+
+def plan_and_compile(
+    config: RunConfig,
+    galaxy: Galaxy,
+    info: GalaxyInfo,
+    progress: Progress,
+    path: Path | None = None,
+    mesh: Mesh | None = None,
+    placed: Galaxy | None = None,
+) -> Prepared:
+    """A run of a loaded galaxy; `mesh`: its devices (None: the configuration's), `placed`: the galaxy on them."""
     with progress.step("plan", "planning the run"):
-        pipeline = Pipeline.from_config(config, galaxy, info=info)
+        pipeline = Pipeline.from_config(config, galaxy, mesh, info)
     with progress.step("compile", "compiling"):
-        compiled = pipeline.lower(galaxy).compile()
-    return Prepared(
-        config, galaxy, info, pipeline, compiled, _need(config, path or config.output.path, compiled, pipeline)
-    )
+        placed = pipeline.arguments(galaxy)[2] if placed is None else placed
+        compiled = pipeline.lower(placed).compile()
+    need = _need(config, path or config.output.path, compiled, pipeline)
+    return Prepared(config, placed, info, pipeline, compiled, need)
 
 
 def _need(config: RunConfig, path: Path, compiled: Any, pipeline: Pipeline) -> MemoryNeed:
@@ -99,6 +120,24 @@ def compute(config: RunConfig, path: Path, progress: Progress) -> Result:
     check_output(config, path)
     prepared = prepare(config, progress, path)
     check_memory(prepared.need, prepared.pipeline.mesh)
+    return finish(prepared, path, progress)
+
+
+def begin(prepared: Prepared) -> Prepared:
+    """Hand the only field to its devices, which compute it while the host does something else; several fields wait.
+
+    Raises ConfigError where there is not enough memory.
+    """
+    check_memory(prepared.need, prepared.pipeline.mesh)
+    if len(prepared.pipeline.pointings) > 1:
+        return prepared
+    ((_, view),) = _views(prepared)
+    return replace(prepared, first=prepared.compiled(*view.arguments(prepared.galaxy)))
+
+
+def finish(prepared: Prepared, path: Path, progress: Progress) -> Result:
+    """Compute what is not computed yet, and write each cube."""
+    config = prepared.config
     files = output_files(config, path)
     for maps in _maps_of(files):
         check_writable(maps, expected_maps_size(config, prepared.pipeline))
@@ -123,15 +162,22 @@ def _maps_of(files: tuple[OutputFile, ...]) -> tuple[Path, ...]:
     return tuple(file.maps for file in files if file.maps is not None)
 
 
-def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube]:
-    """The cube of every pointing, or the only one, each computed when it is asked for."""
+def _views(prepared: Prepared) -> list[tuple[str, Pipeline]]:
+    """What is observed, for messages, and how: every pointing, or the only field."""
     pipeline = prepared.pipeline
     views = [(f" (pointing {pointing.name})", pipeline.at(pointing)) for pointing in pipeline.pointings]
-    galaxy = pipeline.arguments(prepared.galaxy)[2]
-    for which, view in views or [("", pipeline)]:
-        stars = f"painting {prepared.info.n_stars} stars on {pipeline.mesh.size} device(s)"
+    return views or [("", pipeline)]
+
+
+def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube]:
+    """The cube of every pointing, or the only one, each but the first computed when it is asked for."""
+    begun = prepared.first
+    for which, view in _views(prepared):
+        stars = f"painting {prepared.info.n_stars} stars on {prepared.pipeline.mesh.size} device(s)"
         with progress.step("run", stars + which):
-            cube = view.to_cube(*jax.block_until_ready(prepared.compiled(*view.arguments(galaxy))))
+            begun = prepared.compiled(*view.arguments(prepared.galaxy)) if begun is None else begun
+            cube = view.to_cube(*jax.block_until_ready(begun))
+        begun = None
         if cube.maps is not None:
             with progress.step("maps", "fitting velocity distributions" + which):
                 cube = replace(cube, maps=cube.maps.fitted())
