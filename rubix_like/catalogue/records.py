@@ -88,7 +88,7 @@ class Records:
         return record.status == "done" and all(path.is_file() and path.stat().st_size == size for path, size in sizes)
 
     @contextmanager
-    def claimed(self, kind: str, name: str, wait: float = 0) -> Iterator[bool]:
+    def claimed(self, kind: str, name: str, wait: float = 0.0) -> Iterator[bool]:
         """Whether this worker alone may work on what is called `name`, an entry, a galaxy, until the block is left.
 
         The operating system frees the claims of a process that ends, however it does.

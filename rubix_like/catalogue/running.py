@@ -21,7 +21,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.memory import explained_exhaustion
-from rubix_like.progress import Progress, Report
+from rubix_like.progress import Progress, Report, Stream
 from rubix_like.quicklook import save_quicklook
 from rubix_like.run import Prepared, begin, check_output, finish, plan_and_compile, read_galaxy
 from rubix_like.sharding import make_mesh, pad_on_host
@@ -64,7 +64,7 @@ class _Work:
     with_picture: bool
     report: Report
     n_total: int
-    log: bool
+    stream: Stream | None
     done: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
@@ -100,9 +100,9 @@ def observe_all(
         _refuse_changed(mine, made_from, before)
     label = f"observing {len(mine)} entries of {len(groups)} galaxies"
     with progress.step("catalogue", label) as report:
-        log = progress.stream is not None and not progress.stream.isatty()
-        work = _Work(records, summary, made_from, before, with_picture, report, len(mine), log)
+        work = _Work(records, summary, made_from, before, with_picture, report, len(mine), progress.stream)
         try:
+            _tell(work)
             _observe_groups(work, groups)
         finally:
             summary.update(now=True)
@@ -262,9 +262,15 @@ def _failure(record: Record, error: Exception) -> Record:
 
 def _tell(work: _Work, entry: Entry | None = None, record: Record | None = None, seconds: float = 0.0) -> None:
     """How far the catalogue is; failures, and in a log every entry, with a line of their own."""
-    n_settled = len(work.settled)
+    n_settled, stream = len(work.settled), work.stream
     work.report("entries", n_settled, work.n_total)
-    if entry is None or record is None or not (work.log or record.error):
+    if entry is None or record is None or stream is None:
+        return
+    if stream.isatty() and not record.error:
         return
     ended = f"done in {seconds:.1f} s" if record.status == "done" else f"failed: {record.error}"
-    print(f"[{n_settled}/{work.n_total}] {entry.name}: {ended}", file=sys.stderr, flush=True)
+    print(
+        f"[{n_settled}/{work.n_total}] {entry.name}: {ended}",
+        file=sys.stderr if stream.isatty() else stream,
+        flush=True,
+    )

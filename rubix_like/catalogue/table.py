@@ -72,7 +72,7 @@ class Summary:
         if not now and time.monotonic() < self._next:
             return
         start = time.monotonic()
-        with self.records.claimed(_SUMMARY, "csv", wait=60) as own:
+        with self.records.claimed(_SUMMARY, "csv", wait=60.0) as own:
             if own:
                 remove_stale([self.path])
                 text = _as_csv(self.rows())
