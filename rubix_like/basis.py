@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
@@ -15,9 +16,12 @@ from rubix_like.cost import coefficient_seconds, template_seconds
 from rubix_like.cube import Counters
 from rubix_like.direct import DirectPainter, DirectPartial
 from rubix_like.histogram import Spaxels, VelocityNodes, coefficient_histogram, template_histogram
+from rubix_like.layout import Layout
 from rubix_like.lookup import TemplateAxes
-from rubix_like.painter import AbstractPainter, Images, Look
+from rubix_like.painter import AbstractPainter, Images, Look, Sum
+from rubix_like.sharding import DATA_AXIS
 from rubix_like.spaxels import SpaxelGrid
+from rubix_like.wave_split import per_bin
 
 _LEAST_ROOM = 1 << 29
 """Bytes for a histogram, or as many as the cube takes."""
@@ -42,19 +46,23 @@ class BasisPainter(AbstractPainter):
     at each node through the detector (`projection.projection_matrix`). Only A sees particles, or, where that is
     cheaper, H itself, from the particles' own coefficients (`histogram`).
 
+    Where devices finish parts of the bins and H has more columns than such a part (`by_rows`), each device keeps the
+    rows of its own spaxels of the sum, projects them onto all bins, and trades them for its own bins of all spaxels.
+
     `moment_matrix` takes H to the sums of light on the detector and of light times v_los. Stars faster than the nodes,
     at most `capacity` of them on each device, are painted by `outliers`.
     """
 
     axes: TemplateAxes
     coefficients: Float[Array | ndarray, "template rank"]
-    matrix: Float[Array | ndarray, "velocity_rank wave"]
+    matrix: Float[Array | ndarray, "velocity_rank wave"] = eqx.field(metadata=per_bin(1, pad="zero"))
     nodes: VelocityNodes
     moment_matrix: Float[Array | ndarray, "velocity_rank 2"]
     velocity_limit: Float[Array | ndarray, ""]
     accuracy: Accuracy
     outliers: DirectPainter | None
     capacity: int = eqx.field(static=True)
+    by_rows: bool = eqx.field(static=True, default=False)
 
     @property
     def rank(self) -> int:
@@ -71,18 +79,45 @@ class BasisPainter(AbstractPainter):
         counters = eqx.tree_at(lambda c: c.n_overflow, counters, counters.n_overflow + overflow)
         return BasisPartial(painted, moments, outliers), counters
 
+    def laid_out(self, layout: Layout, grid: SpaxelGrid) -> "BasisPainter":
+        """With the columns of the projection matrix padded; by rows where that moves less."""
+        split = layout.split
+        if split.is_whole:
+            return self
+        n_coefficient, n_wave = self.matrix.shape
+        missing = ((0, 0), (0, split.n_padded - n_wave))
+        early = n_coefficient > split.n_padded // layout.painted.n_shard
+        return dataclasses.replace(
+            self,
+            matrix=np.pad(np.asarray(self.matrix), missing),
+            outliers=None if self.outliers is None else self.outliers.laid_out(layout, grid),
+            by_rows=layout.scatters and not early and n_coefficient > split.n_own,
+        )
+
+    @property
+    def sums(self) -> tuple[Sum, ...]:
+        """Coefficients, or flux density bin by bin, moments, and what the outliers' painter says."""
+        painted = Sum.BINS if self._projects_early else Sum.ROWS if self.by_rows else Sum.PARTICLES
+        return painted, Sum.PARTICLES, *(() if self.outliers is None else self.outliers.sums)
+
     def project(
-        self, partial: BasisPartial, spatial: Images
-    ) -> tuple[Float[Array, "seen wave"], Float[Array, "seen 2"]]:
+        self, partial: BasisPartial, spatial: Images, layout: Layout
+    ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
         """The spaxels that are seen through the detector in one matrix product, and the outliers' light.
 
-        `spatial` commutes with the product, so it acts on the coefficients: fewer columns, then fewer rows.
+        `spatial` commutes with the product, so it acts on the coefficients, which have fewer columns, or after it where
+        each device has but a part of the bins.
         """
-        painted, moments = spatial(partial.painted), spatial(partial.moments)
-        flux = painted if self._projects_early else self._seen(painted)
+        moments = spatial(partial.moments)
+        if self._projects_early:
+            flux = spatial(partial.painted)
+        elif self.by_rows:
+            flux = spatial(self._traded(self._seen(partial.painted, self.matrix), len(partial.moments)))
+        else:
+            flux = self._seen(spatial(partial.painted), layout.own_bins(jnp.asarray(self.matrix)))
         if self.outliers is None or partial.outliers is None:
             return flux, moments
-        light, own_moments = self.outliers.project(partial.outliers, spatial)
+        light, own_moments = self.outliers.project(partial.outliers, spatial, layout)
         return flux + light, moments + own_moments
 
     def report(self) -> dict[str, int | float]:
@@ -102,8 +137,14 @@ class BasisPainter(AbstractPainter):
         """Whether a spaxel's spectrum takes less room than its coefficients."""
         return self.matrix.shape[0] > self.matrix.shape[1]
 
-    def _seen(self, coefficients: Float[Array, "spaxel coefficient"]) -> Float[Array, "spaxel wave"]:
-        return jnp.matmul(coefficients, self.matrix, precision=lax.Precision.HIGHEST)
+    def _seen(
+        self, coefficients: Float[Array, "spaxel coefficient"], matrix: Float[Array | ndarray, "coefficient bin"]
+    ) -> Float[Array, "spaxel bin"]:
+        return jnp.matmul(coefficients, matrix, precision=lax.Precision.HIGHEST)
+
+    def _traded(self, flux: Float[Array, "own_spaxel bin"], n_spaxel: int) -> Float[Array, "spaxel own_bin"]:
+        """All spaxels in the own bins, from the own spaxels in all bins of the part."""
+        return lax.all_to_all(flux, DATA_AXIS, split_axis=1, concat_axis=0, tiled=True)[:n_spaxel]
 
     def _blocks(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Array, Array, Counters]:
         """(painted, moments, counters) of the whole grid, as many spaxels at a time as a histogram has room for."""
@@ -118,7 +159,7 @@ class BasisPainter(AbstractPainter):
             coefficients, counters = reduced(look, particles, (first, size), chunk)
             flat = coefficients.reshape(size, -1)
             moments = jnp.matmul(flat, self.moment_matrix, precision=lax.Precision.HIGHEST)
-            return (self._seen(flat) if self._projects_early else flat), moments, counters
+            return (self._seen(flat, self.matrix) if self._projects_early else flat), moments, counters
 
         if n_blocks == 1:
             return block(0)

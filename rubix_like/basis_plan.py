@@ -70,7 +70,7 @@ def build_basis_painter(templates: Float[ndarray, "template rest"], axes: Templa
     )
     outliers = None
     if setup.motion.capacity:
-        outliers = DirectPainter.build(templates, axes, setup, responds_early=True)
+        outliers = DirectPainter.build(templates, axes, setup, responds="chunk")
     return BasisPainter(
         axes=axes,
         coefficients=plan["coefficients"],

@@ -9,6 +9,7 @@ from astropy.cosmology import FLRW, LambdaCDM
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.constants import ARCSEC_PER_RADIAN
 from rubix_like.errors import ConfigError, suggest
 
 Values = Float[ndarray, "*shape"]
@@ -51,6 +52,16 @@ def luminosity_distance(cosmology: FLRW, redshift: float) -> float:
         raise ConfigError(f"redshift: expected >= 0 for a distance from the cosmology, got {redshift}")
     distance = cosmology.luminosity_distance(redshift)  # pyright: ignore[reportAttributeAccessIssue]
     return float(distance.to_value(units.Mpc))
+
+
+def observed_distance(cosmology: str, redshift: float, given: float | None) -> float:
+    """D_L in Mpc of what is observed: the given one, or that of the named cosmology."""
+    return luminosity_distance(find_cosmology(cosmology), redshift) if given is None else given
+
+
+def arcsec_per_kpc(luminosity_distance: float, redshift: float) -> float:
+    """How large a kpc is seen, by the angular-diameter distance D_L / (1 + z)^2 (Mpc)."""
+    return ARCSEC_PER_RADIAN * (1.0 + redshift) ** 2 / (1e3 * luminosity_distance)
 
 
 @dataclass(frozen=True)

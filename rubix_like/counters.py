@@ -1,9 +1,11 @@
-"""How many particles were outside, clamped, too fast or broken: sums over particles that ride along with the cube."""
+"""How many particles were outside, clamped, too fast or broken: sums beside the cube's, and a look at them."""
 
+import logging
 from collections.abc import Mapping
 
 import jax.numpy as jnp
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
@@ -52,3 +54,28 @@ def count(
         mass_clamped_age=mass(age),
         mass_clamped_metallicity=mass(metallicity),
     )
+
+
+def check_counters(counters: Counters, velocity_limit: Float[Array | ndarray, ""]) -> None:
+    """Raise ValueError for particles that the cube is wrong for; does nothing while tracing."""
+    if isinstance(counters.n_not_finite, Tracer):
+        return
+    broken, fast, total = (int(n) for n in (counters.n_not_finite, counters.n_beyond_velocity, counters.n_particles))
+    if int(counters.n_outside) == total:
+        logging.getLogger("rubix_like").warning("all %d stars are outside the field: the cube is empty", total)
+    if broken:
+        raise ValueError(
+            f"galaxy: expected finite positions, velocities, masses, ages and metallicities, got {broken} of {total} "
+            f"stars with others; rubix_like.validate(galaxy) names them"
+        )
+    if int(counters.n_overflow):
+        raise ValueError(
+            f"galaxy: expected few stars faster than the velocity nodes of method 'basis' (as planned), got "
+            f"{int(counters.n_overflow)} of {total} stars more; build the pipeline from this galaxy, or raise "
+            f"engine.velocity_range"
+        )
+    if fast:
+        raise ValueError(
+            f"galaxy: expected line-of-sight velocities within {float(velocity_limit):.0f} km/s (as planned), got "
+            f"{fast} of {total} stars beyond; raise engine.velocity_range or build the pipeline from this galaxy"
+        )

@@ -1,5 +1,7 @@
 """Proper rotations: from the array's axes to the galaxy's own, from those to the sky, and from the sky to a field."""
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -8,7 +10,10 @@ from numpy import ndarray
 
 def inertia_tensor(position: Float[ndarray, "particle 3"], mass: Float[ndarray, " particle"]) -> Float[ndarray, "3 3"]:
     """I = sum_i m_i (|r_i|^2 1 - r_i r_i^T) in Msun kpc^2; its largest eigenvalue belongs to the short axis."""
-    second = np.einsum("p,pi,pj->ij", mass, position, position)
+    return _inertia(np.einsum("p,pi,pj->ij", mass, position, position))
+
+
+def _inertia(second: Float[ndarray, "3 3"]) -> Float[ndarray, "3 3"]:
     return np.trace(second) * np.eye(3) - second
 
 
@@ -25,6 +30,48 @@ def smallest_rotation(start: Float[ndarray, "3"], end: Float[ndarray, "3"]) -> F
     return np.eye(3) + cross + cross @ cross / (1.0 + cosine)
 
 
+class Moments(NamedTuple):
+    """Sums over stars, about the origin of the arrays, that tell a galaxy's own axes; those of parts add up.
+
+    `second` is sum_i m_i r_i r_i^T (Msun kpc^2), `momentum` sum_i m_i r_i x v_i (Msun kpc km/s).
+    """
+
+    n_star: int
+    second: Float[ndarray, "3 3"]
+    momentum: Float[ndarray, "3"]
+
+    @staticmethod
+    def of(
+        position: Float[ndarray, "particle 3"],
+        velocity: Float[ndarray, "particle 3"],
+        mass: Float[ndarray, " particle"],
+    ) -> "Moments":
+        """The sums over these stars, in float64."""
+        position, velocity, mass = (np.asarray(x, dtype=np.float64) for x in (position, velocity, mass))
+        return Moments(
+            n_star=len(mass),
+            second=np.einsum("p,pi,pj->ij", mass, position, position),
+            momentum=np.einsum("p,pi->i", mass, np.cross(position, velocity)),
+        )
+
+    def joined(self, other: "Moments") -> "Moments":
+        """The sums over the stars of both."""
+        return Moments(self.n_star + other.n_star, self.second + other.second, self.momentum + other.momentum)
+
+    def rotation(self) -> Float[ndarray, "3 3"]:
+        """What `alignment_rotation` gives for these stars."""
+        moments, axes = np.linalg.eigh(_inertia(self.second))
+        spread = moments[2] - moments[1]
+        if self.n_star < 3 or moments[2] <= 0 or spread <= 1e-10 * moments[2]:
+            raise ValueError(
+                f"observation.align: expected a galaxy with a short axis, got {self.n_star} star(s) whose inertia "
+                f"tensor has principal moments {moments.tolist()} Msun kpc^2; use 'align: none' to keep the axes of "
+                f"the input"
+            )
+        short = axes[:, 2]
+        return smallest_rotation(-short if short @ self.momentum < 0 else short, np.array([0.0, 0.0, 1.0]))
+
+
 def alignment_rotation(
     position: Float[ndarray, "particle 3"],
     velocity: Float[ndarray, "particle 3"],
@@ -36,17 +83,7 @@ def alignment_rotation(
     by the smallest rotation. Everything is about the origin of the arrays, in float64, over all particles at once.
     Raises ValueError where a short axis does not exist (fewer than three particles, or all on one line).
     """
-    position, velocity, mass = (np.asarray(x, dtype=np.float64) for x in (position, velocity, mass))
-    moments, axes = np.linalg.eigh(inertia_tensor(position, mass))
-    spread = moments[2] - moments[1]
-    if len(mass) < 3 or moments[2] <= 0 or spread <= 1e-10 * moments[2]:
-        raise ValueError(
-            f"observation.align: expected a galaxy with a short axis, got {len(mass)} star(s) whose inertia tensor has "
-            f"principal moments {moments.tolist()} Msun kpc^2; use 'align: none' to keep the axes of the input"
-        )
-    short = axes[:, 2]
-    momentum = np.einsum("p,pi->i", mass, np.cross(position, velocity))
-    return smallest_rotation(-short if short @ momentum < 0 else short, np.array([0.0, 0.0, 1.0]))
+    return Moments.of(position, velocity, mass).rotation()
 
 
 def sky_rotation(inclination: Float[Array, ""], position_angle: Float[Array, ""]) -> Float[Array, "3 3"]:

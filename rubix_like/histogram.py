@@ -134,7 +134,7 @@ def _summed(
 
     dtype = jnp.result_type(nodes.step)
     with jax.enable_x64(True):
-        start = varying((jnp.zeros(shape, jnp.float64), no_counts(jnp.float64)))
+        start = varying((jnp.zeros(shape, jnp.float64), no_counts(jnp.float64)), particles)
         sums = accumulate(contribute, add_both, start, particles, chunk, two_levels=False)
         return jax.tree.map(lambda leaf: leaf.astype(dtype), sums)
 

@@ -3,25 +3,28 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from rubix_like.counters import count
 from rubix_like.cube import Counters
 from rubix_like.galaxy import Galaxy
-from rubix_like.painter import View
+from rubix_like.layout import Layout
+from rubix_like.painter import Sum, View
 from rubix_like.parameters import Parameters
 from rubix_like.products.sums import ProductImages, Sighting
 from rubix_like.scene import Scene
 from rubix_like.sharding import DATA_AXIS, replicated
 from rubix_like.stages.base import AbstractComponent, AbstractCubeStage, PaintedCube, Spatial, split_keys
 from rubix_like.tables import Plan, Tables
+from rubix_like.wave_split import WHOLE
+from rubix_like.wave_tables import padded, wave_specs
 
 
 class Partial(eqx.Module):
@@ -89,10 +92,63 @@ def _paint_products(
     return products.paint(look, particles[products.component], tables.grid, plan.chunk, parameters)
 
 
+def add_up(layout: Layout, tables: Tables, partial: Partial) -> Partial:
+    """The sums over all devices, of which each keeps what it finishes: one collective for each kind of `Sum`."""
+    light = [kind for component in tables.paint for kind in component.painter.sums]
+    leaves, structure = jax.tree.flatten(partial)
+    kinds = [*light, *(Sum.PARTICLES for _ in leaves[len(light) :])]
+    added = list(leaves)
+    for kind in Sum:
+        numbers = [number for number, own in enumerate(kinds) if own is kind]
+        for number, value in zip(numbers, _added([leaves[number] for number in numbers], kind, layout), strict=True):
+            added[number] = value
+    return jax.tree.unflatten(structure, added)
+
+
+def _added(leaves: list[Array], kind: Sum, layout: Layout) -> list[Array]:
+    """Arrays of one kind, added up over the devices."""
+    if not leaves:
+        return []
+    if kind is Sum.EVERYTHING:
+        return lax.psum(leaves, (DATA_AXIS, *layout.painted.axes))
+    if kind is Sum.PARTICLES or not layout.scatters:
+        return lax.psum(leaves, DATA_AXIS)
+    axis = 1 if kind is Sum.BINS else 0
+    even = [_multiple(leaf, axis, layout.n_data) for leaf in leaves]
+    return lax.psum_scatter(even, DATA_AXIS, scatter_dimension=axis, tiled=True)
+
+
+def _multiple(array: Array, axis: int, multiple: int) -> Array:
+    """With zeros up to a length that can be cut evenly."""
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, -array.shape[axis] % multiple)
+    return jnp.pad(array, widths)
+
+
+class Voxels(NamedTuple):
+    """(y, x, wave), on each device the bins of its part: flux, with noise its variance, and where it is kept the truth.
+
+    Where the parts are not even the last ones have bins beyond the detector's, to be left out.
+    """
+
+    flux: Float[Array, "y x wave"]
+    variance: Float[Array, "y x wave"] | None
+    truth: Float[Array, "y x wave"] | None
+
+
+class Observed(NamedTuple):
+    """What the compiled function returns: voxels, what is the same on all devices, counters."""
+
+    voxels: Voxels
+    moments: Float[Array, "y x 2"]
+    products: ProductImages | None
+    counters: Counters
+
+
 def finish(
-    plan: Plan, tables: Tables, parameters: Parameters, partial: Partial, key: PRNGKeyArray | None
-) -> tuple[PaintedCube, Counters]:
-    """From sums over all particles to the observed cube: the detector, then the cube stages."""
+    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, partial: Partial, key: PRNGKeyArray | None
+) -> Observed:
+    """From sums over all particles to the observed cube, or a device's part: the detector, then the cube stages."""
     early, late = leading_spatial(tables.cube, parameters)
 
     def seen(images: Float[Array, "y x k"]) -> Float[Array, "seen k"]:
@@ -104,7 +160,8 @@ def finish(
         return seen(tables.grid.images(columns))
 
     projected = [
-        component.painter.project(light, spatial) for component, light in zip(tables.paint, partial.light, strict=True)
+        component.painter.project(light, spatial, layout)
+        for component, light in zip(tables.paint, partial.light, strict=True)
     ]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
@@ -113,14 +170,14 @@ def finish(
         moments = jnp.concatenate([moments, seen(products)], axis=1)
     margin = sum(stage.margin for stage, _ in late)
     shape = (plan.n_y + 2 * margin, plan.n_x + 2 * margin, -1)
-    cube = PaintedCube(flux=flux.reshape(shape), moments=moments.reshape(shape))
+    cube = PaintedCube(flux=flux.reshape(shape), moments=moments.reshape(shape), split=layout.split)
     keys = split_keys(key, tables.cube)
     for stage, number in late:
         cube = stage(cube, parameters, keys[number])
     if products is not None:
         cube = _with_products(plan, parameters, cube, products)
     counters = functools.reduce(functools.partial(jax.tree.map, jnp.add), partial.counters)
-    return cube, counters
+    return Observed(Voxels(cube.flux, cube.variance, cube.truth), cube.moments, cube.products, counters)
 
 
 def leading_spatial(
@@ -147,27 +204,68 @@ def _with_products(
 
 
 def observe(
-    plan: Plan, mesh: Mesh, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
-) -> tuple[PaintedCube, Counters]:
-    """The whole way: every device paints its own particles, one psum adds the partials, the sum is finished once."""
+    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
+) -> Observed:
+    """The whole way: every device paints its own particles, they are added up once, and each finishes its own bins."""
     whole, split = PartitionSpec(), PartitionSpec(DATA_AXIS)
 
-    def paint_and_add(tables: Tables, parameters: Parameters, particles: tuple[Any, ...]) -> Partial:
-        return lax.psum(paint(plan, tables, parameters, particles), DATA_AXIS)
+    def on_each_device(tables: Tables, parameters: Parameters, particles: tuple[Any, ...], key: Any) -> Observed:
+        partial = paint(plan, tables, parameters, particles)
+        return finish(plan, layout, tables, parameters, add_up(layout, tables, partial), key)
 
-    particles = tuple(component.particles(galaxy) for component in tables.paint)
-    add_up = jax.shard_map(paint_and_add, mesh=mesh, in_specs=(whole, whole, split), out_specs=whole)
-    return finish(plan, tables, parameters, add_up(tables, parameters, particles), key)
+    observed = jax.shard_map(
+        on_each_device,
+        mesh=layout.mesh,
+        in_specs=(table_specs(tables, layout), whole, split, whole),
+        out_specs=observed_specs(layout),
+    )(tables, parameters, tuple(component.particles(galaxy) for component in tables.paint), key)
+    return gathered(plan, layout, observed)
+
+
+def observed_specs(layout: Layout) -> Observed:
+    """The prefix of the tree of PartitionSpecs of what every device returns."""
+    whole = PartitionSpec()
+    voxels = PartitionSpec(None, None, layout.split.axes) if layout.split.axes else whole
+    return Observed(voxels, whole, whole, whole)  # pyright: ignore[reportArgumentType]
+
+
+def gathered(plan: Plan, layout: Layout, observed: Observed) -> Observed:
+    """Without the padding, where the parts will be put together on every device."""
+    if layout.split.is_whole or not layout.gathered:
+        return observed
+    return observed._replace(voxels=jax.tree.map(lambda voxels: voxels[:, :, : plan.n_wave], observed.voxels))
+
+
+def observed_shardings(layout: Layout) -> Observed:
+    """The prefix of the tree of shardings of what the compiled function returns."""
+    specs = observed_specs(dataclasses.replace(layout, split=WHOLE) if layout.gathered else layout)
+    return layout.shardings(specs)
+
+
+def lay_out(tables: Tables, layout: Layout) -> Tables:
+    """On the host: the tables whose arrays along the bins, cut evenly, are those of each device's part."""
+    painters = [component.painter.laid_out(layout, tables.grid) for component in tables.paint]
+    laid = eqx.tree_at(lambda t: [component.painter for component in t.paint], tables, painters)
+    return laid if layout.split.is_whole else dataclasses.replace(laid, cube=padded(tables.cube, layout.split))
+
+
+def table_specs(tables: Tables, layout: Layout) -> Tables:
+    """The tables with a PartitionSpec in place of every array."""
+    along_bins = wave_specs(tables.paint, layout.painted.axes), wave_specs(tables.cube, layout.split.axes)
+    whole = jax.tree.map(lambda _: PartitionSpec(), tables)
+    return eqx.tree_at(lambda t: (t.paint, t.cube), whole, along_bins)
 
 
 @functools.lru_cache(maxsize=128)
-def compiled_observe(plan: Plan, mesh: Mesh, spec_leaves: tuple[Any, ...], structure: Any) -> Callable[..., Any]:
-    """`observe` under one jit: particles lie as the spec tree says, all else is whole on every device.
+def compiled_observe(plan: Plan, layout: Layout, spec_leaves: tuple[Any, ...], structure: Any) -> Callable[..., Any]:
+    """`observe` under one jit: tables and particles lie as the spec trees say, all else is whole on every device.
 
     Cached, so that pipelines with the same plan on the same mesh share what was compiled.
     """
-    whole = replicated(mesh)
-    spec_tree = jax.tree.unflatten(structure, spec_leaves)
+    whole = replicated(layout.mesh)
+    tables, particles = jax.tree.unflatten(structure, spec_leaves)
     return jax.jit(
-        functools.partial(observe, plan, mesh), in_shardings=(whole, whole, spec_tree, whole), out_shardings=whole
+        functools.partial(observe, plan, layout),
+        in_shardings=(tables, whole, particles, whole),
+        out_shardings=observed_shardings(layout),
     )

@@ -3,6 +3,7 @@
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +12,7 @@ from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube import Counters
+from rubix_like.layout import Layout
 from rubix_like.lookup import TemplateAxes
 from rubix_like.spaxels import SpaxelGrid
 
@@ -41,11 +43,25 @@ Images = Callable[[Float[Array, "spaxel k"]], Float[Array, "seen k"]]
 """From columns over the painted grid to columns over the spaxels that are seen: linear, the same for each."""
 
 
+class Sum(Enum):
+    """How the parts of an array of a partial, one on each device, become the whole."""
+
+    PARTICLES = "particles"
+    """Sums over particles: added up along "data"; the same along "wave"."""
+    BINS = "bins"
+    """(spaxel, wave), also sums over particles: added up along "data", where each device may keep its own bins."""
+    ROWS = "rows"
+    """(spaxel, k), also sums over particles: added up along "data", where each device keeps its own spaxels."""
+    EVERYTHING = "everything"
+    """Sums over particles and bins: added up along "data" and "wave"."""
+
+
 class AbstractPainter(eqx.Module):
     """One way to turn particles into light in spaxels and detector bins: `direct` or `basis`.
 
-    A *partial* is a pytree of arrays that is linear in the particles' light: devices are added up, then `project` makes
-    the cube. `axes` is what particles are looked up on, `velocity_limit` the largest |v_los| (km/s) that it can paint.
+    A *partial* is a pytree of arrays that is linear in the particles' light: devices are added up, as `sums` says, then
+    `project` makes the cube. `axes` is what particles are looked up on, `velocity_limit` the largest |v_los| (km/s)
+    that it can paint. Inside the model it sees the bins of its own device's part of the layout.
     """
 
     axes: eqx.AbstractVar[TemplateAxes]
@@ -56,11 +72,22 @@ class AbstractPainter(eqx.Module):
         """The partial, and the counters, of all particles at hand, at most `chunk` of them at a time."""
 
     @abstractmethod
-    def project(self, partial: Any, spatial: Images) -> tuple[Float[Array, "seen wave"], Float[Array, "seen 2"]]:
+    def laid_out(self, layout: Layout, grid: SpaxelGrid) -> "AbstractPainter":
+        """On the host: the painter whose tables along the detector's bins, cut evenly, are those of each part."""
+
+    @property
+    @abstractmethod
+    def sums(self) -> tuple[Sum, ...]:
+        """How each array of its partial, in the order of the leaves, is added up."""
+
+    @abstractmethod
+    def project(
+        self, partial: Any, spatial: Images, layout: Layout
+    ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
         """Flux density per detector bin (1e-20 erg/s/cm2/Angstrom), and the sums of light and of light times v_los.
 
         `spatial` takes what was painted per cell of the grid, as (spaxel, k), to the spaxels that are seen; it is
-        applied where that costs least.
+        applied where that costs least. The bins are those of the device's part of `layout.split`.
         """
 
     @abstractmethod

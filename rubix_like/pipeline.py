@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,21 +15,23 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
+from rubix_like.census import Census, census_of
 from rubix_like.config import RunConfig, load_config
-from rubix_like.cube import OUTSIDE_SSP, Counters, Cube, Meta
+from rubix_like.counters import check_counters
+from rubix_like.cube import OUTSIDE_SSP, Cube, Meta
 from rubix_like.detector import Medium, Sampling
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.model import compiled_observe
+from rubix_like.layout import Layout
+from rubix_like.model import Observed, Voxels, compiled_observe, lay_out, table_specs
 from rubix_like.parameters import Parameters
 from rubix_like.planning import Planned, plan_run
 from rubix_like.pointing import Pointing, pointings_of
 from rubix_like.products.maps import Maps, ProductAxes, make_maps
 from rubix_like.products.planning import product_axes
 from rubix_like.provenance import describe_run
-from rubix_like.sharding import check_mesh, make_mesh, particle_shardings, replicated, shard
+from rubix_like.sharding import WAVE_AXIS, check_mesh, make_mesh, particle_shardings, replicated, shard
 from rubix_like.ssp import load_ssp
-from rubix_like.stages.base import PaintedCube
 from rubix_like.tables import Plan, Tables, as_dtype
 from rubix_like.validation import validate
 
@@ -67,7 +68,7 @@ class Pipeline(eqx.Module):
     parameters: Parameters
     noise_key: PRNGKeyArray | None
     plan: Plan = eqx.field(static=True)
-    mesh: Mesh = eqx.field(static=True)
+    layout: Layout = eqx.field(static=True)
     frame: Frame = eqx.field(static=True)
 
     @classmethod
@@ -77,36 +78,38 @@ class Pipeline(eqx.Module):
         galaxy: Galaxy | None = None,
         mesh: Mesh | None = None,
         info: GalaxyInfo | None = None,
+        census: Census | None = None,
     ) -> "Pipeline":
         """Plan a run. The concrete `galaxy` fixes alignment and velocity range; `info` goes into the cube's header.
 
-        Without a galaxy `observation.align: stars` is refused. `mesh` needs one axis, "data"; by default it spans
-        `devices.data`. Raises ConfigError for settings and ValueError for particles that cannot be used.
+        `census` stands for a galaxy that is never held as a whole. Without either `observation.align: stars` is
+        refused. `mesh` needs one axis, "data"; by default it spans `devices.data`. Raises ConfigError for settings and
+        ValueError for particles that cannot be used.
         """
         config = load_config(config)
-        if config.engine.precision == "float64" and not jax.config.read("jax_enable_x64"):
-            raise ConfigError(
-                "engine.precision: expected 64-bit numbers to be switched on in JAX for float64, got 32-bit; call "
-                "jax.config.update('jax_enable_x64', True) before anything else"
-            )
+        _check_precision(config)
+        library = load_ssp(config)
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
-        planned = plan_run(config, load_ssp(config), galaxy)
-        mesh = (
-            make_mesh(None if config.devices.data == "all" else config.devices.data)
-            if mesh is None
-            else check_mesh(mesh)
-        )
+            census = census or census_of(config, library, galaxy)
+        planned = plan_run(config, library, census)
+        layout = _layout(config, planned, mesh)
         dtype = planned.plan.dtype
         key = None if config.noise is None else jax.random.key(config.noise.seed)
+        tables = as_dtype(lay_out(planned.tables, layout), dtype)
         return cls(
-            tables=jax.device_put(as_dtype(planned.tables, dtype), replicated(mesh)),
+            tables=jax.device_put(tables, layout.shardings(table_specs(tables, layout))),
             parameters=Parameters.build(config, dtype),
             noise_key=key,
             plan=planned.plan,
-            mesh=mesh,
+            layout=layout,
             frame=make_frame(planned, info),
         )
+
+    @property
+    def mesh(self) -> Mesh:
+        """The devices, along "data" and, where bins are painted apart, "wave"."""
+        return self.layout.mesh
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -132,7 +135,7 @@ class Pipeline(eqx.Module):
         planned velocity range raise ValueError; inside jit or grad they are only counted (`Cube.counters`).
         """
         arguments = self.arguments(galaxy, parameters, key=key)
-        return self.to_cube(*self._compiled(arguments[2])(*arguments))
+        return self.to_cube(self.compiled(*arguments)(*arguments))
 
     def at(self, pointing: Pointing) -> "Pipeline":
         """This pipeline with the parameters, the noise key and the header of another field; compiles nothing anew."""
@@ -157,12 +160,12 @@ class Pipeline(eqx.Module):
     def lower(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
         """The lowered computation for a galaxy of this size (`.compile()`, `.compile().as_text()`)."""
         arguments = self.arguments(galaxy, parameters)
-        return self._compiled(arguments[2]).lower(*arguments)
+        return self.compiled(*arguments).lower(*arguments)
 
     def trace(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
         """The traced computation for a galaxy of this size (`.jaxpr`)."""
         arguments = self.arguments(galaxy, parameters)
-        return self._compiled(arguments[2]).trace(*arguments)
+        return self.compiled(*arguments).trace(*arguments)
 
     def arguments(
         self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
@@ -174,46 +177,77 @@ class Pipeline(eqx.Module):
         chosen, chosen_key = jax.device_put((chosen, chosen_key), replicated(self.mesh))
         return self.tables, chosen, placed, chosen_key
 
-    def to_cube(self, painted: PaintedCube, counters: Counters) -> Cube:
+    def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
+        """The compiled function for such `arguments`; shared with every pipeline of the same plan and layout."""
+        specs = self.layout.shardings(table_specs(tables, self.layout)), particle_shardings(placed, self.mesh)
+        shardings, structure = jax.tree.flatten(specs)
+        return compiled_observe(self.plan, self.layout, tuple(shardings), structure)
+
+    def to_cube(self, observed: Observed) -> Cube:
         """The public cube from what the compiled function returns, after a look at the counters."""
-        check_counters(counters, self.velocity_limit)
+        check_counters(observed.counters, self.velocity_limit)
         frame = self.frame
-        light, light_velocity = painted.moments[:, :, 0], painted.moments[:, :, 1]
+        voxels = self._without_padding(observed.voxels)
+        light, light_velocity = observed.moments[:, :, 0], observed.moments[:, :, 1]
         empty = light <= 0
         nothing = jnp.full_like(light, jnp.nan)
         return Cube(
-            flux=painted.flux,
-            variance=painted.variance,
-            truth=painted.truth,
+            flux=voxels.flux,
+            variance=voxels.variance,
+            truth=voxels.truth,
             mask=frame.spaxel_bits[:, :, None] | frame.wave_bits[None, None, :],
             wavelength=frame.wavelength,
             wave_edges=frame.wave_edges,
             lsf_fwhm=frame.lsf_fwhm,
             mean_v_los=jnp.where(empty, nothing, light_velocity / jnp.where(empty, jnp.ones_like(light), light)),
-            counters=counters,
+            counters=observed.counters,
             medium=frame.medium,
             sampling=frame.sampling,
             pixel_scale=frame.pixel_scale,
             meta=frame.meta,
-            maps=self._maps(painted, counters),
+            maps=self._maps(observed),
         )
 
-    def _maps(self, painted: PaintedCube, counters: Counters) -> Maps | None:
+    def _without_padding(self, voxels: Voxels) -> Voxels:
+        """The detector's own bins: of parts that are not even, on the host, for no device may hold them all."""
+        n_wave, split = self.plan.n_wave, self.layout.split
+        if self.layout.gathered or split.n_padded == n_wave:
+            return voxels
+
+        def cut(own: Any) -> Any:
+            return own[:, :, :n_wave] if isinstance(own, Tracer) else np.asarray(own)[:, :, :n_wave]
+
+        return jax.tree.map(cut, voxels)
+
+    def _maps(self, observed: Observed) -> Maps | None:
         frame = self.frame
-        if painted.products is None or frame.products is None:
+        if observed.products is None or frame.products is None:
             return None
         return make_maps(
-            painted.products,
+            observed.products,
             frame.products,
             frame.spaxel_bits,
-            counters,
+            observed.counters,
             pixel_scale=frame.pixel_scale,
             meta=frame.meta,
         )
 
-    def _compiled(self, placed: Galaxy) -> Any:
-        shardings, structure = jax.tree.flatten(particle_shardings(placed, self.mesh))
-        return compiled_observe(self.plan, self.mesh, tuple(shardings), structure)
+
+def _layout(config: RunConfig, planned: Planned, mesh: Mesh | None) -> Layout:
+    """The run's devices and what each of them holds."""
+    devices = config.devices
+    if mesh is None:
+        mesh = make_mesh(None if devices.data == "all" else devices.data, devices.wave)
+    sharded = devices.output == "sharded" or (devices.output is None and WAVE_AXIS in check_mesh(mesh).axis_names)
+    return Layout.build(mesh, planned.plan.n_wave, sharded=sharded)
+
+
+def _check_precision(config: RunConfig) -> None:
+    if config.engine.precision == "float64" and not jax.config.read("jax_enable_x64"):
+        raise ConfigError(
+            "engine.precision: expected 64-bit numbers to be switched on in JAX for float64, got 32-bit; call "
+            "jax.config.update('jax_enable_x64', True) before anything else"
+        )
 
 
 def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
@@ -252,28 +286,3 @@ def _combined(bits: list[ndarray | None], shape: tuple[int, ...]) -> Int[ndarray
     return functools.reduce(
         np.bitwise_or, [own.astype(np.int32) for own in bits if own is not None], np.zeros(shape, dtype=np.int32)
     )
-
-
-def check_counters(counters: Counters, velocity_limit: Float[Array | ndarray, ""]) -> None:
-    """Raise ValueError for particles that the cube is wrong for; does nothing while tracing."""
-    if isinstance(counters.n_not_finite, Tracer):
-        return
-    broken, fast, total = (int(n) for n in (counters.n_not_finite, counters.n_beyond_velocity, counters.n_particles))
-    if int(counters.n_outside) == total:
-        logging.getLogger("rubix_like").warning("all %d stars are outside the field: the cube is empty", total)
-    if broken:
-        raise ValueError(
-            f"galaxy: expected finite positions, velocities, masses, ages and metallicities, got {broken} of {total} "
-            f"stars with others; rubix_like.validate(galaxy) names them"
-        )
-    if int(counters.n_overflow):
-        raise ValueError(
-            f"galaxy: expected few stars faster than the velocity nodes of method 'basis' (as planned), got "
-            f"{int(counters.n_overflow)} of {total} stars more; build the pipeline from this galaxy, or raise "
-            f"engine.velocity_range"
-        )
-    if fast:
-        raise ValueError(
-            f"galaxy: expected line-of-sight velocities within {float(velocity_limit):.0f} km/s (as planned), got "
-            f"{fast} of {total} stars beyond; raise engine.velocity_range or build the pipeline from this galaxy"
-        )

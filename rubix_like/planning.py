@@ -4,14 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rubix_like.census import Census, log_universe_age
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
-from rubix_like.constants import ARCSEC_PER_RADIAN
-from rubix_like.cosmology import find_cosmology, luminosity_distance, universe_age
+from rubix_like.cosmology import arcsec_per_kpc, observed_distance
 from rubix_like.cost import Work, basis_seconds, direct_seconds
 from rubix_like.detector import LineSpread
 from rubix_like.errors import ConfigError
-from rubix_like.galaxy import Galaxy
-from rubix_like.geometry import alignment_rotation
 from rubix_like.instrument import Instrument
 from rubix_like.motion import LARGEST_STEP, Motion, plan_motion
 from rubix_like.products.planning import plan_products, products_notes
@@ -38,9 +36,9 @@ class Planned:
     notes: tuple[str, ...]
 
 
-def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> Planned:
-    """Sizes, tables and stages of a run; raises ConfigError for what cannot be observed."""
-    setup = make_setup(config, library, galaxy)
+def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> Planned:
+    """Sizes, tables and stages of a run, for the galaxy of a census if any; ConfigError for what cannot be observed."""
+    setup = make_setup(config, library, census)
     pipeline = load_pipeline(config.pipeline)
     _check_noise(config, pipeline)
     scene, paint, cube = (
@@ -53,10 +51,10 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
     )
     margin = _margin(cube, pipeline.cube) + (0 if setup.widths is None else setup.widths.reach)
     n_y, n_x = setup.instrument.n_y + 2 * margin, setup.instrument.n_x + 2 * margin
-    products = None if config.products is None else plan_products(setup, paint, cube, galaxy)
+    products = None if config.products is None else plan_products(setup, paint, cube, census)
     tables = Tables(
-        alignment=_alignment(config, galaxy),
-        arcsec_per_kpc=np.asarray(_arcsec_per_kpc(config, setup.luminosity_distance)),
+        alignment=_alignment(config, census),
+        arcsec_per_kpc=np.asarray(arcsec_per_kpc(setup.luminosity_distance, config.observation.redshift)),
         grid=SpaxelGrid(setup.instrument.pixel_scale, n_y, n_x, config.engine.deposit, setup.widths),
         scene=scene,
         paint=paint,
@@ -74,7 +72,7 @@ def plan_run(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> P
         chunk=config.engine.chunk,
     )
     notes = (*_notes(setup), *_unused_notes(config, pipeline), *_accuracy_notes(paint, config))
-    return Planned(plan, tables, setup, (*notes, *_age_notes(setup, galaxy), *products_notes(setup, galaxy)))
+    return Planned(plan, tables, setup, (*notes, *_age_notes(setup, census), *products_notes(setup, census)))
 
 
 def _check_noise(config: RunConfig, pipeline: PipelineSettings) -> None:
@@ -104,18 +102,17 @@ def _accuracy_notes(components: tuple[AbstractComponent, ...], config: RunConfig
     ]
 
 
-def make_setup(config: RunConfig, library: SSPLibrary, galaxy: Galaxy | None) -> Setup:
+def make_setup(config: RunConfig, library: SSPLibrary, census: Census | None) -> Setup:
     """What stages may look at; raises ConfigError where the detector lies wholly outside the library."""
     observation = config.observation
     instrument = Instrument.build(config.instrument)
-    distance = observation.distance
-    if distance is None:
-        distance = luminosity_distance(find_cosmology(observation.cosmology), observation.redshift)
+    distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
     spread = LineSpread(instrument.bins, library, observation.redshift, instrument.lsf)
-    velocity_limit = _velocity_limit(config, galaxy)
-    widths, width_note = plan_widths(config, galaxy, _arcsec_per_kpc(config, distance))
-    work = _work(config, library, instrument, galaxy, spread, widths)
-    method, motion = _method_and_motion(config, galaxy, spread, work)
+    velocity_limit = _velocity_limit(config, census)
+    lengths = None if census is None else census.lengths
+    widths, width_note = plan_widths(config, lengths, arcsec_per_kpc(distance, observation.redshift))
+    work = _work(config, library, instrument, census, spread, widths)
+    method, motion = _method_and_motion(config, census, work)
     return Setup(
         config=config,
         library=library,
@@ -153,29 +150,24 @@ def _margin(stages: tuple[AbstractCubeStage, ...], settings: tuple[StageSettings
     return sum(margins)
 
 
-def _alignment(config: RunConfig, galaxy: Galaxy | None) -> np.ndarray | None:
+def _alignment(config: RunConfig, census: Census | None) -> np.ndarray | None:
     if config.resolved_align == "none":
         return None
-    if galaxy is None:
+    if census is None:
         raise ConfigError(
             "observation.align: expected 'none' for a pipeline that is built without a galaxy, got 'stars'; pass the "
             "galaxy to Pipeline.from_config, or set 'align: none'"
         )
-    stars = galaxy.stars
-    mass = np.asarray(stars.initial_mass if stars.mass is None else stars.mass)
-    if stars.weight is not None:  # padding of a placed galaxy has none
-        mass = mass * np.asarray(stars.weight)
-    return alignment_rotation(np.asarray(stars.position), np.asarray(stars.velocity), mass)
+    return census.moments.rotation()
 
 
-def _velocity_limit(config: RunConfig, galaxy: Galaxy | None) -> float:
+def _velocity_limit(config: RunConfig, census: Census | None) -> float:
     """Largest |v_los| in km/s that the tables hold: `engine.velocity_range`, or the galaxy's with room to spare."""
     if config.engine.velocity_range is not None:
         return config.engine.velocity_range
-    if galaxy is None:
+    if census is None:
         return _DEFAULT_VELOCITY_LIMIT
-    speed = np.linalg.norm(np.asarray(galaxy.stars.velocity, dtype=np.float64), axis=1).max()
-    needed = 1.2 * (float(speed) + abs(config.observation.velocity_offset))
+    needed = 1.2 * (census.fast.fastest + abs(config.observation.velocity_offset))
     fitting = [limit for limit in _VELOCITY_LADDER if limit >= needed]
     if not fitting:
         raise ValueError(
@@ -202,16 +194,11 @@ def _covered(spread: LineSpread, velocity_limit: float) -> np.ndarray:
     return covered
 
 
-def _arcsec_per_kpc(config: RunConfig, luminosity_distance: float) -> float:
-    """By the angular-diameter distance, D_L / (1 + z)^2 (Mpc)."""
-    return ARCSEC_PER_RADIAN * (1.0 + config.observation.redshift) ** 2 / (1e3 * luminosity_distance)
-
-
 def _work(
     config: RunConfig,
     library: SSPLibrary,
     instrument: Instrument,
-    galaxy: Galaxy | None,
+    census: Census | None,
     spread: LineSpread,
     widths: WidthClasses | None,
 ) -> Work:
@@ -219,7 +206,7 @@ def _work(
     n_layer, n_shared, reach = (1, 1, 0) if widths is None else (widths.n_layer, 2, widths.reach)
     margin = instrument.psf_reach + reach
     return Work(
-        n_particle=0 if galaxy is None else len(galaxy.stars.initial_mass),
+        n_particle=0 if census is None else census.n_stars,
         n_corner=CORNERS[config.engine.deposit] ** 2 * n_shared,
         n_spaxel=n_layer * (instrument.n_y + 2 * margin) * (instrument.n_x + 2 * margin),
         n_template=len(library.log_age) * len(library.metallicity),
@@ -228,13 +215,13 @@ def _work(
     )
 
 
-def _method_and_motion(config: RunConfig, galaxy: Galaxy | None, spread: LineSpread, work: Work) -> tuple[str, Motion]:
+def _method_and_motion(config: RunConfig, census: Census | None, work: Work) -> tuple[str, Motion]:
     """The method, `auto` decided, and the span of the velocity nodes of `basis`.
 
     `auto` is the cheaper of the two by `cost`; `direct` where nothing says how fast the stars are.
     """
     method, limit = config.engine.method, config.engine.velocity_range
-    unknown = galaxy is None and limit is None
+    unknown = census is None and limit is None
     if method == "basis" and unknown:
         raise ConfigError(
             "engine.velocity_range: expected the largest |v_los| for method 'basis' in a pipeline that is built "
@@ -243,28 +230,21 @@ def _method_and_motion(config: RunConfig, galaxy: Galaxy | None, spread: LineSpr
     if method == "direct" or (method == "auto" and unknown):
         return "direct", Motion(0.0, 0)
     motion = Motion(limit or 0.0, 0)
-    if galaxy is not None and limit is None:
-        motion = plan_motion(config, galaxy, spread, work)
+    if census is not None and limit is None:
+        motion = plan_motion(census.fast, census.n_stars, work)
     if method != "auto":
         return method, motion
-    cheaper = galaxy is not None and direct_seconds(work) < basis_seconds(work, motion.limit, motion.capacity)
+    cheaper = census is not None and direct_seconds(work) < basis_seconds(work, motion.limit, motion.capacity)
     return ("direct" if cheaper else "basis"), motion
 
 
-def _age_notes(setup: Setup, galaxy: Galaxy | None) -> tuple[str, ...]:
+def _age_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
     """Says so when stars are older than the Universe at the redshift where the galaxy is put."""
-    if galaxy is None:
-        return ()
-    observation = setup.config.observation
-    limit = np.log10(universe_age(find_cosmology(observation.cosmology), observation.redshift))
-    older = np.asarray(galaxy.stars.log_age) > limit + 1e-3
-    if galaxy.stars.weight is not None:
-        older &= np.asarray(galaxy.stars.weight) > 0
-    if not older.any():
+    if census is None or not census.n_older:
         return ()
     return (
-        f"{older.sum()} stars are older than the Universe at redshift {observation.redshift:g} "
-        f"({10 ** (limit - 9):.3g} Gyr); they are observed as they are",
+        f"{census.n_older} stars are older than the Universe at redshift {setup.config.observation.redshift:g} "
+        f"({10 ** (log_universe_age(setup.config) - 9):.3g} Gyr); they are observed as they are",
     )
 
 

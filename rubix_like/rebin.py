@@ -1,11 +1,15 @@
 """Exact integrals of a Doppler-shifted, piecewise linear spectrum over detector bins."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
+
+from rubix_like.wave_split import per_bin
 
 _MAX_CELLS = 1 << 17
 _SMALLEST_BLOCK = 8
@@ -23,9 +27,9 @@ class Rebinner(eqx.Module):
 
     rest_wavelength: Float[Array | ndarray, " rest"]
     rest_low: Float[Array | ndarray, " rest"]
-    edges: Float[Array | ndarray, " fine_edge"]
-    edges_low: Float[Array | ndarray, " fine_edge"]
-    log_edges: Float[Array | ndarray, " fine_edge"]
+    edges: Float[Array | ndarray, " fine_edge"] = eqx.field(metadata=per_bin())
+    edges_low: Float[Array | ndarray, " fine_edge"] = eqx.field(metadata=per_bin())
+    log_edges: Float[Array | ndarray, " fine_edge"] = eqx.field(metadata=per_bin())
     cells: Int[Array | ndarray, " cell"]
     log_start: Float[Array | ndarray, ""]
     cells_per_log: Float[Array | ndarray, ""]
@@ -56,6 +60,11 @@ class Rebinner(eqx.Module):
             n_steps=max(1, int((above - below[:-1]).max())),
             block=_block(log_nodes, np.log(edges)),
         )
+
+    def chosen(self, number: Int[ndarray, " chosen"]) -> "Rebinner":
+        """With the edges of these numbers, in this order; between two that are the same there is no light."""
+        names = ("edges", "edges_low", "log_edges")
+        return dataclasses.replace(self, **{name: np.asarray(getattr(self, name))[number] for name in names})
 
     def light(
         self, spectra: Float[Array, "particle rest"], log_doppler: Float[Array, " particle"]

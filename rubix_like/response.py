@@ -21,6 +21,7 @@ from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.detector import LineSpread, WavelengthBins
 from rubix_like.errors import ConfigError
 from rubix_like.gaussian import split_variance
+from rubix_like.wave_split import per_bin
 
 _MAX_SUB = 4
 _REACH_SIGMAS = 5.0
@@ -34,7 +35,7 @@ class Response(eqx.Module):
     `matrix[q, r, l]` (per Angstrom of the detector's medium) takes part r of bin l - reach + q to bin l.
     """
 
-    matrix: Float[Array | ndarray, "block part wave"]
+    matrix: Float[Array | ndarray, "block part wave"] = eqx.field(metadata=per_bin(2, pad="zero"))
 
     @property
     def n_fine(self) -> int:

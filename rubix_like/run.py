@@ -176,7 +176,7 @@ def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube]:
         stars = f"painting {prepared.info.n_stars} stars on {prepared.pipeline.mesh.size} device(s)"
         with progress.step("run", stars + which):
             begun = prepared.compiled(*view.arguments(prepared.galaxy)) if begun is None else begun
-            cube = view.to_cube(*jax.block_until_ready(begun))
+            cube = view.to_cube(jax.block_until_ready(begun))
         begun = None
         if cube.maps is not None:
             with progress.step("maps", "fitting velocity distributions" + which):

@@ -16,25 +16,36 @@ from rubix_like.galaxy import Galaxy
 DATA_AXIS = "data"
 """Mesh axis along which the particles lie."""
 
+WAVE_AXIS = "wave"
+"""Mesh axis along which the detector's bins are painted apart; the particles are the same all along it."""
+
 _SIZES_PER_OCTAVE = 8
 
 
-def make_mesh(n_devices: int | None = None) -> Mesh:
-    """A mesh with axis "data" over the first `n_devices` devices of the process (None: all of them)."""
+def make_mesh(n_devices: int | None = None, wave: int = 1) -> Mesh:
+    """A mesh over the first devices of the run: `n_devices` along "data" (None: as many as there are), `wave` along
+    "wave" (1: there is no such axis).
+
+    Raises ConfigError for more devices than there are.
+    """
     devices = jax.devices()
-    count = len(devices) if n_devices is None else n_devices
-    if not 1 <= count <= len(devices):
+    count = len(devices) // wave if n_devices is None else n_devices
+    if not 1 <= count * wave <= len(devices):
+        each = "the devices of this run" if wave == 1 else f"{len(devices)} devices over devices.wave, {wave}"
         raise ConfigError(
-            f"devices.data: expected 'all' or 1 to {len(devices)} (the devices of this process), got {n_devices}"
+            f"devices.data: expected 'all' or 1 to {len(devices) // wave} ({each}), got "
+            f"{'all' if n_devices is None else n_devices}"
         )
-    return jax.make_mesh((count,), (DATA_AXIS,), axis_types=(AxisType.Auto,), devices=devices[:count])
+    shape, names = ((count,), (DATA_AXIS,)) if wave == 1 else ((count, wave), (DATA_AXIS, WAVE_AXIS))
+    return jax.make_mesh(shape, names, axis_types=(AxisType.Auto,) * len(names), devices=devices[: count * wave])
 
 
 def check_mesh(mesh: Mesh) -> Mesh:
-    """The mesh; raises ConfigError unless its one axis is "data"."""
-    if mesh.axis_names != (DATA_AXIS,):
+    """The mesh; raises ConfigError unless its axes are "data", or "data" and "wave"."""
+    if mesh.axis_names not in {(DATA_AXIS,), (DATA_AXIS, WAVE_AXIS)}:
         raise ConfigError(
-            f"mesh: expected one axis named '{DATA_AXIS}', got {mesh.axis_names}; make it with rubix_like.make_mesh(n)"
+            f"mesh: expected one axis named '{DATA_AXIS}', or two, '{DATA_AXIS}' and '{WAVE_AXIS}', got "
+            f"{mesh.axis_names}; make it with rubix_like.make_mesh(n)"
         )
     return mesh
 
@@ -53,9 +64,23 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
-def varying(tree: Any) -> Any:
-    """Arrays that are the same on all devices, as the start of a sum that differs from one to the next."""
-    return jax.tree.map(lambda leaf: lax.pcast(leaf, DATA_AXIS, to="varying"), tree)
+def varying(tree: Any, *like: Any) -> Any:
+    """Arrays that are the same on all devices, as the start of a sum of what differs from one to the next.
+
+    They are marked as different along every mesh axis along which an array of `like` is. Outside `jax.shard_map`
+    nothing differs.
+    """
+    axes = [axis for axis in (DATA_AXIS, WAVE_AXIS) if any(axis in _varies(leaf) for leaf in jax.tree.leaves(like))]
+
+    def mark(leaf: Any) -> Any:
+        return lax.pcast(leaf, tuple(axis for axis in axes if axis not in _varies(leaf)), to="varying")
+
+    return jax.tree.map(mark, tree)
+
+
+def _varies(leaf: Any) -> frozenset[str]:
+    """Mesh axes along which an array differs from device to device."""
+    return jax.typeof(leaf).manual_axis_type.varying
 
 
 def size_class(n_particles: int, n_devices: int) -> int:
@@ -92,7 +117,7 @@ def pad_on_host(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
 
     def padded(particles: Any) -> Any:
         n_particles = len(particles.position)
-        size = size_class(n_particles, mesh.size)
+        size = size_class(n_particles, mesh.shape[DATA_AXIS])
         weight = np.ones(n_particles) if particles.weight is None else np.asarray(particles.weight)
 
         def pad(leaf: Any) -> Any:
@@ -123,6 +148,7 @@ def shard(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
     The caller's galaxy is not changed. Works on concrete arrays and inside jit, grad and vmap.
     """
     has_gas = galaxy.gas is not None and len(galaxy.gas.position) > 0
-    gas = _place(galaxy.gas, mesh.size) if has_gas else None
-    placed = Galaxy(stars=_place(galaxy.stars, mesh.size), gas=gas)
+    n_devices = mesh.shape[DATA_AXIS]
+    gas = _place(galaxy.gas, n_devices) if has_gas else None
+    placed = Galaxy(stars=_place(galaxy.stars, n_devices), gas=gas)
     return jax.device_put(placed, particle_shardings(placed, mesh))

@@ -1,5 +1,7 @@
 """Stars that are wider than a point: width classes, each painted on a layer of its own and convolved once."""
 
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,7 @@ from numpy import ndarray
 from rubix_like.blur import blur_layers
 from rubix_like.config import RunConfig
 from rubix_like.errors import ConfigError
-from rubix_like.galaxy import Galaxy
+from rubix_like.galaxy import Stars
 from rubix_like.gaussian import gaussian_weights, reach_of
 
 DEPOSIT_SIGMA: float = 0.5
@@ -63,32 +65,65 @@ class WidthClasses(eqx.Module):
         return blur_layers(layers, weights)
 
 
-def plan_widths(config: RunConfig, galaxy: Galaxy | None, arcsec_per_kpc: float) -> tuple[WidthClasses | None, str]:
-    """The classes for a galaxy's smoothing lengths, and a note where some are wider than is allowed for.
+class Lengths(NamedTuple):
+    """The smoothing lengths of some stars (kpc); those of parts join.
+
+    `widest`: the largest; `n_wider`: how many are wider than is allowed for; `n_lacking`: how many stars have none.
+    """
+
+    widest: float
+    n_wider: int
+    n_lacking: int
+
+    @staticmethod
+    def of(stars: Stars, allowed: float) -> "Lengths":
+        """Those of these stars; `allowed`: the largest of which a star is painted as wide as it is (kpc)."""
+        if stars.smoothing_length is None:
+            return Lengths(0.0, 0, len(stars.initial_mass))
+        length = np.asarray(stars.smoothing_length, dtype=np.float64)
+        return Lengths(float(length.max(initial=0.0)), int(np.sum(length > allowed * (1 + 1e-9))), 0)
+
+    def joined(self, other: "Lengths") -> "Lengths":
+        """Those of the stars of both."""
+        n_wider, n_lacking = self.n_wider + other.n_wider, self.n_lacking + other.n_lacking
+        return Lengths(max(self.widest, other.widest), n_wider, n_lacking)
+
+
+def largest_sigma(config: RunConfig) -> float:
+    """Standard deviation (arcsec) beyond which no star is smoothed, as `engine.smoothing.largest` says."""
+    return config.engine.smoothing.largest or _WIDEST_OF_FIELD * max(config.instrument.fov)
+
+
+def allowed_length(config: RunConfig, arcsec_per_kpc: float) -> float:
+    """The smoothing length (kpc) of the widest stars that are painted as wide as they are."""
+    narrowest = DEPOSIT_SIGMA * config.instrument.pixel_scale
+    return max(largest_sigma(config), narrowest) / (arcsec_per_kpc * config.engine.smoothing.sigma)
+
+
+def plan_widths(config: RunConfig, lengths: Lengths | None, arcsec_per_kpc: float) -> tuple[WidthClasses | None, str]:
+    """The classes for stars' smoothing lengths, and a note where some are wider than is allowed for.
 
     Raises ConfigError without smoothing lengths. None for another deposit.
     """
     if config.engine.deposit != "smoothed":
         return None, ""
-    if galaxy is None or galaxy.stars.smoothing_length is None:
+    if lengths is None or lengths.n_lacking:
         raise ConfigError(
             "engine.deposit: expected stars with a smoothing_length (kpc) for 'smoothed', got "
-            f"{'no galaxy: pass it to Pipeline.from_config' if galaxy is None else 'none'}; or use nearest, cic or tsc"
+            f"{'no galaxy: pass it to Pipeline.from_config' if lengths is None else 'none'}; or use nearest, cic or tsc"
         )
-    settings, instrument = config.engine.smoothing, config.instrument
-    scale = settings.sigma / instrument.pixel_scale
-    largest = settings.largest or _WIDEST_OF_FIELD * max(instrument.fov)
-    allowed = max(largest / instrument.pixel_scale, DEPOSIT_SIGMA)
-    sigma = np.asarray(galaxy.stars.smoothing_length, dtype=np.float64) * arcsec_per_kpc * scale
-    weight = np.ones_like(sigma) if galaxy.stars.weight is None else np.asarray(galaxy.stars.weight)
-    widest = min(float(np.max(sigma * (weight > 0))), allowed)
+    pixel_scale = config.instrument.pixel_scale
+    scale = config.engine.smoothing.sigma / pixel_scale
+    largest = largest_sigma(config)
+    sigma = lengths.widest * arcsec_per_kpc * scale
+    widest = min(sigma, max(largest / pixel_scale, DEPOSIT_SIGMA))
     n_step = int(np.ceil(np.log(max(widest / DEPOSIT_SIGMA, 1.0)) / np.log(_RATIO) - 1e-9))
     ladder = np.geomspace(DEPOSIT_SIGMA, max(widest, DEPOSIT_SIGMA), n_step + 1)
-    note, wider = "", int(np.sum((sigma > allowed * (1 + 1e-9)) & (weight > 0)))
-    if wider:
+    note = ""
+    if lengths.n_wider:
         note = (
-            f"{wider} stars are smoothed with a sigma of {largest:.3g} arcsec instead of up to "
-            f"{float(sigma.max()) * instrument.pixel_scale:.3g} arcsec (engine.smoothing.largest)"
+            f"{lengths.n_wider} stars are smoothed with a sigma of {largest:.3g} arcsec instead of up to "
+            f"{sigma * pixel_scale:.3g} arcsec (engine.smoothing.largest)"
         )
     classes = WidthClasses(ladder, np.asarray(scale), reach_of(float(ladder[-1])) if n_step else 0)
     return classes, note

@@ -44,3 +44,7 @@ class Alone(AbstractTeam):
     def exchange(self, work: Callable[[], Value]) -> list[Value]:
         """What `work` gives."""
         return [work()]
+
+
+ALONE = Alone()
+"""For runs of one process."""

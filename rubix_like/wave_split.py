@@ -1,9 +1,8 @@
 """How the bins of the detector are spread over the devices of a mesh, and what devices tell each other of them."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
@@ -61,9 +60,10 @@ WHOLE = WaveSplit()
 """Every device holds all bins."""
 
 
-def per_bin(axis: int = -1, *, pad: Pad = "edge") -> Any:
-    """A field of a module whose array has the detector's bins along `axis`: a device holds the part of its own bins.
+def per_bin(axis: int = -1, *, pad: Pad = "edge") -> dict[str, tuple[int, Pad]]:
+    """Says of a module's array that it has the detector's bins along `axis`, so a device holds those of its own part.
 
-    `pad`: what follows the last bin where the parts are not even: its value again, or 0 (bool: False).
+    `name: Float[Array, " wave"] = equinox.field(metadata=per_bin())`. `pad`: what follows the last bin where the parts
+    are not even: its value again, or 0 (bool: False).
     """
-    return eqx.field(metadata={PER_BIN: (axis, pad)})
+    return {PER_BIN: (axis, pad)}

@@ -348,7 +348,7 @@ def test_a_captured_table_would_be_seen(method):
     host = jax.tree.map(np.asarray, tables)
 
     def captured(parameters, galaxy, key):
-        return observe(pipeline.plan, pipeline.mesh, host, parameters, galaxy, key)
+        return observe(pipeline.plan, pipeline.layout, host, parameters, galaxy, key)
 
     found = constant_bytes(jax.jit(captured).trace(parameters, placed, key).jaxpr)
     painter = tables.paint[0].painter

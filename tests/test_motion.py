@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from rubix_like import Galaxy, Pipeline, SSPLibrary, Stars, load_config, make_mesh
+from rubix_like.census import take_census
 from rubix_like.cost import Work, basis_seconds, coefficient_seconds, direct_seconds, template_seconds
-from rubix_like.detector import LineSpread, WavelengthBins
 from rubix_like.errors import ConfigError
 from rubix_like.motion import OUTLIER_LIGHT, plan_motion, speeds
 from rubix_like.planning import make_setup
@@ -57,9 +57,12 @@ def crowd(n=10_000, sigma=150.0, seed=2):
 
 
 def motion_of(velocity, config=None, work=WORK, **stars):
-    config = config or configuration()
-    bins = WavelengthBins.build(config.instrument.wavelength)
-    return plan_motion(config, galaxy_of(velocity, **stars), LineSpread(bins, LIBRARY, 0.05, None), work)
+    census = take_census(config or configuration(), LIBRARY, [galaxy_of(velocity, **stars).stars])
+    return plan_motion(census.fast, census.n_stars, work)
+
+
+def setup_of(config, galaxy, library=LIBRARY):
+    return make_setup(config, library, None if galaxy is None else take_census(config, library, [galaxy.stars]))
 
 
 # ---------------------------------------------------------------- outliers
@@ -168,7 +171,10 @@ def test_padding_is_ignored():
     weight = np.repeat([1.0, 0.0], [len(velocity), 3000])
     padded = np.concatenate([velocity, np.full(3000, 9000.0)])
     assert motion_of(padded, initial_mass=np.where(weight > 0, 1.0, 1e6), weight=weight) == expected
-    assert (speeds(configuration(), galaxy_of(padded, weight=weight))[len(velocity) :] == 0).all()
+    census = take_census(
+        configuration(), LIBRARY, [galaxy_of(padded, initial_mass=np.where(weight > 0, 1.0, 1e6), weight=weight).stars]
+    )
+    assert (census.n_stars, census.birth_mass, census.fast.fastest) == (len(velocity), len(velocity), 2000.0)
 
 
 def test_similar_galaxies_share_a_limit():
@@ -184,11 +190,11 @@ def test_speeds_that_no_star_has_are_refused_with_the_remedy(observation):
     """m/s given as km/s; what is just allowed has a limit."""
     config, offset = configuration({"method": "basis"}, **observation), observation.get("velocity_offset", 0.0)
     fastest = 26_600.0 - abs(offset)
-    assert make_setup(config, LIBRARY, galaxy_of([-fastest])).motion.limit > 26_600.0
+    assert setup_of(config, galaxy_of([-fastest])).motion.limit > 26_600.0
     with pytest.raises(
         ValueError, match=r"stars\.velocity: .* below 26667 km/s, got 1\.5e\+05 km/s.*check the unit.*range"
     ):
-        make_setup(config, LIBRARY, galaxy_of([150_000.0 - abs(offset)]))
+        setup_of(config, galaxy_of([150_000.0 - abs(offset)]))
 
 
 def test_light_is_that_on_the_detector():
@@ -198,7 +204,7 @@ def test_light_is_that_on_the_detector():
     spectra = np.broadcast_to(np.stack([ultraviolet, np.ones_like(rest)]), (2, 2, len(rest))).copy()
     library = eqx.tree_at(lambda own: own.spectra, LIBRARY, spectra)
     galaxy = galaxy_of(np.append(FLAT, 2000.0), log_age=np.append(np.full(10_000, 9.7), 6.5))
-    motion = make_setup(configuration({"method": "basis"}), library, galaxy).motion
+    motion = setup_of(configuration({"method": "basis"}), galaxy, library).motion
     assert motion.capacity > 0
     assert motion.note == ""
 
@@ -214,16 +220,16 @@ VELOCITY = np.array([[300.0, 400.0, 120.0], [0.0, 0.0, -500.0], [-60.0, 0.0, 80.
 )
 def test_where_stars_may_be_turned_their_speed_counts(observation):
     expected = np.linalg.norm(VELOCITY, axis=1)
-    np.testing.assert_allclose(speeds(configuration(**observation), galaxy_of(VELOCITY)), expected)
+    np.testing.assert_allclose(speeds(configuration(**observation), galaxy_of(VELOCITY).stars), expected)
     for offset in (70.0, -70.0):
-        found = speeds(configuration(velocity_offset=offset, **observation), galaxy_of(VELOCITY))
+        found = speeds(configuration(velocity_offset=offset, **observation), galaxy_of(VELOCITY).stars)
         np.testing.assert_allclose(found, expected + 70.0)
 
 
 def test_where_they_are_not_only_the_velocity_along_z_counts():
-    np.testing.assert_allclose(speeds(configuration(), galaxy_of(VELOCITY)), [120.0, 500.0, 80.0])
+    np.testing.assert_allclose(speeds(configuration(), galaxy_of(VELOCITY).stars), [120.0, 500.0, 80.0])
     for offset, expected in ((70.0, [190.0, 430.0, 150.0]), (-70.0, [50.0, 570.0, 10.0])):
-        found = speeds(configuration(velocity_offset=offset), galaxy_of(VELOCITY))
+        found = speeds(configuration(velocity_offset=offset), galaxy_of(VELOCITY).stars)
         np.testing.assert_allclose(found, expected)
 
 
@@ -240,7 +246,7 @@ def test_the_plan_of_a_run_counts_speeds_as_its_stages_turn_the_stars(align):
     """No star is beyond what was planned, but for those that there is a place for."""
     velocity = np.random.default_rng(5).normal(size=(200, 3)) * [200.0, 100.0, 30.0]
     config = configuration({"method": "basis"}, align=align, velocity_offset=-90.0)
-    motion = make_setup(config, LIBRARY, galaxy_of(velocity)).motion
+    motion = setup_of(config, galaxy_of(velocity)).motion
     speed = np.linalg.norm(velocity, axis=1) + 90.0 if align == "stars" else np.abs(velocity[:, 2] - 90.0)
     assert (1.05 * speed + 10.0 > motion.limit).sum() <= motion.capacity
     assert motion.limit < 1.2 * (1.05 * speed.max() + 10.0)
@@ -250,7 +256,7 @@ def test_the_plan_of_a_run_counts_speeds_as_its_stages_turn_the_stars(align):
 
 
 def method_of(galaxy, **engine):
-    return make_setup(configuration(engine), LIBRARY, galaxy).method
+    return setup_of(configuration(engine), galaxy).method
 
 
 def test_auto_is_direct_for_a_handful_and_basis_for_many():
@@ -287,7 +293,7 @@ def test_without_a_galaxy():
 @pytest.mark.parametrize("galaxy", [None, galaxy_of(np.append(crowd(), 2000.0))], ids=["without", "with"])
 def test_a_velocity_range_is_what_the_nodes_span(galaxy):
     """Also where the galaxy is at hand and faster: its fastest stars are then beyond, not outliers."""
-    setup = make_setup(configuration({"method": "basis", "velocity_range": 800.0}), LIBRARY, galaxy)
+    setup = setup_of(configuration({"method": "basis", "velocity_range": 800.0}), galaxy)
     assert (setup.motion.limit, setup.motion.capacity) == (800.0, 0)
     assert setup.velocity_limit == 800.0
 
@@ -298,7 +304,7 @@ def test_the_note_on_bright_outliers_reaches_the_user(monkeypatch, tmp_path):
     mass = np.append(np.ones(20_000), 400.0)
     galaxy = galaxy_of(np.append(crowd(20_000), 3000.0), initial_mass=mass)
     engine = {"method": "basis"}
-    setup = make_setup(configuration(engine), LIBRARY, galaxy)
+    setup = setup_of(configuration(engine), galaxy)
     assert "fast star" in setup.motion.note
     notes = Pipeline.from_config(configuration(engine), galaxy, mesh=make_mesh(1)).notes
     assert any("fast star" in note and "times as much" in note for note in notes)

@@ -16,6 +16,7 @@ from astropy.io import fits
 from jax.sharding import PartitionSpec
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Scene, Stars, load_config, load_ssp, make_mesh, shard, validate
+from rubix_like.layout import Layout
 from rubix_like.lookup import weighted_rows
 from rubix_like.methods import METHODS
 from rubix_like.model import observe
@@ -178,8 +179,9 @@ def painted(component, before, deposit="nearest", n=9, scale=0.2, n_devices=1, c
     grid = SpaxelGrid(jnp.asarray(scale), n, n, deposit)
     tables = Tables(alignment=None, arcsec_per_kpc=jnp.asarray(1.0), grid=grid, scene=(), paint=(component,), cube=())
     galaxy = Galaxy(stars=Stars(**vars(before)))
-    cube, _ = observe(plan, make_mesh(n_devices), tables, Parameters.build(run(), "float64"), galaxy, None)
-    return cube.flux.reshape(n * n, -1), cube.moments.reshape(n * n, 2)
+    layout = Layout.build(make_mesh(n_devices), plan.n_wave, sharded=False)
+    observed = observe(plan, layout, tables, Parameters.build(run(), "float64"), galaxy, None)
+    return observed.voxels.flux.reshape(n * n, -1), observed.moments.reshape(n * n, 2)
 
 
 paint = eqx.filter_jit(painted, compiler_options={"xla_backend_optimization_level": 0})

@@ -158,7 +158,7 @@ def device_groups(groups: Sequence[tuple[Entry, ...]]) -> list[Mesh]:
     devices = groups[0][0].config.devices if groups else None
     if devices is None:
         return []
-    first = make_mesh(None if devices.data == "all" else devices.data)
+    first = make_mesh(None if devices.data == "all" else devices.data, devices.wave)
     every = jax.devices()
     n_groups = min(len(every) // first.size, len(groups))
     blocks = np.array(every[: n_groups * first.size], dtype=object).reshape(n_groups, *first.devices.shape)

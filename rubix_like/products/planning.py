@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from rubix_like.census import Census
 from rubix_like.config import ProductsSettings
 from rubix_like.errors import ConfigError
-from rubix_like.galaxy import Galaxy
-from rubix_like.motion import speeds
 from rubix_like.products.bands import load_band
 from rubix_like.products.maps import ProductAxes
 from rubix_like.products.sums import ProductTables
@@ -18,11 +17,11 @@ from rubix_like.stages.stars import StarsComponent
 
 
 def plan_products(
-    setup: Setup, components: tuple[Any, ...], stages: tuple[Any, ...], galaxy: Galaxy | None
+    setup: Setup, components: tuple[Any, ...], stages: tuple[Any, ...], census: Census | None
 ) -> ProductTables:
     """Tables for the sums over the stars that the pipeline paints, behind the screen of its stage `dust`.
 
-    Velocities reach to the fastest star, or without a galaxy to the planned limit. Raises ConfigError for a pipeline
+    Velocities reach to the fastest star, or without a census to the planned limit. Raises ConfigError for a pipeline
     without stars, and for bands that are not known or not covered by the library.
     """
     numbers = [number for number, component in enumerate(components) if isinstance(component, StarsComponent)]
@@ -30,7 +29,7 @@ def plan_products(
         raise ConfigError(
             f"products: expected a pipeline that paints 'stars', got '{setup.config.pipeline}'; set products: null"
         )
-    fastest = setup.velocity_limit if galaxy is None else float(speeds(setup.config, galaxy).max())
+    fastest = setup.velocity_limit if census is None else float(census.fast.speed[0])
     tables = ProductTables.build(setup, components[numbers[0]].painter.axes, numbers[0], fastest)
     screens = [stage for stage in stages if isinstance(stage, Dust)]
     screen = relative_attenuation(setup, np.asarray(tables.bands.wavelength)) if screens else None
@@ -58,21 +57,18 @@ def product_axes(setup: Setup, tables: ProductTables | None) -> ProductAxes | No
     )
 
 
-def products_notes(setup: Setup, galaxy: Galaxy | None) -> tuple[str, ...]:
+def products_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
     """Says where the maps' mass now comes from, when the galaxy does not say."""
     products = setup.config.products
     if products is None:
         return ()
     notes = []
-    if products.losvd is not None and products.losvd.limit is not None and galaxy is not None:
-        speed = speeds(setup.config, galaxy)
-        faster = int(np.sum(speed > products.losvd.limit))
-        if faster:
-            notes.append(
-                f"{faster} of {len(speed)} stars may be faster (up to {float(speed.max()):.0f} km/s) than "
-                f"products.losvd.limit, {products.losvd.limit:g} km/s: their light is in the outermost velocity bins"
-            )
-    if galaxy is not None and galaxy.stars.mass is not None:
+    if products.losvd is not None and census is not None and census.n_beyond_losvd:
+        notes.append(
+            f"{census.n_beyond_losvd} of {census.n_stars} stars may be faster (up to {census.fast.speed[0]:.0f} km/s) "
+            f"than products.losvd.limit, {products.losvd.limit:g} km/s: their light is in the outermost velocity bins"
+        )
+    if census is not None and not census.n_without_mass:
         return tuple(notes)
     library = setup.library
     if library.surviving_fraction is None:

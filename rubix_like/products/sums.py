@@ -173,7 +173,9 @@ class ProductTables(eqx.Module):
             empty = jnp.zeros((grid.n_spaxel, self.n_column), jnp.float64)
             bins = None if self.losvd is None else jnp.zeros((grid.n_spaxel, self.losvd.n_bin), jnp.float64)
             size = max(1, min(chunk, _CHUNK_VALUES // (grid.n_corner * self.n_column)))
-            sums, losvd = accumulate(contribute, add, varying((empty, bins)), particles, size, two_levels=False)
+            sums, losvd = accumulate(
+                contribute, add, varying((empty, bins), particles), particles, size, two_levels=False
+            )
             whole = sums if losvd is None else jnp.concatenate([sums, losvd], axis=1)
             return whole.astype(dtype)
 

@@ -115,20 +115,22 @@ def parts(pipeline: Any, galaxy: Any, repeat: int) -> dict[str, float]:
     import jax  # noqa: PLC0415
     from jax.sharding import PartitionSpec  # noqa: PLC0415
 
-    from rubix_like.model import finish, paint  # noqa: PLC0415
+    from rubix_like.model import add_up, finish, paint  # noqa: PLC0415
 
     whole, split = PartitionSpec(), PartitionSpec("data")
     tables, parameters, placed, _ = pipeline.arguments(galaxy)
     painting = jax.jit(
         jax.shard_map(
-            lambda tables, parameters, stars: jax.lax.psum(paint(pipeline.plan, tables, parameters, (stars,)), "data"),
+            lambda tables, parameters, stars: add_up(
+                pipeline.layout, tables, paint(pipeline.plan, tables, parameters, (stars,))
+            ),
             mesh=pipeline.mesh,
             in_specs=(whole, whole, split),
             out_specs=whole,
         )
     )
     partial = jax.block_until_ready(painting(tables, parameters, placed.stars))
-    finishing = jax.jit(functools.partial(finish, pipeline.plan, key=None))
+    finishing = jax.jit(functools.partial(finish, pipeline.plan, pipeline.layout, key=None))
     found = {
         "paint": timed(lambda: painting(tables, parameters, placed.stars), repeat)[1],
         "project": timed(lambda: finishing(tables, parameters, partial), repeat)[1],

@@ -13,7 +13,6 @@ from speclite import filters
 
 from rubix_like import ConfigError, Pipeline, make_mesh
 from rubix_like.dust_curves import CURVES
-from rubix_like.model import compiled_observe
 
 WIDE = {"start": 3500.0, "stop": 7100.0, "step": 5.0, "medium": "vacuum"}
 
@@ -176,8 +175,7 @@ def test_another_a_v_or_curve_is_not_another_compilation():
     ]
     first = pipelines[0]
     cubes = [first(galaxy)]
-    shardings, structure = jax.tree.flatten(jax.tree.map(lambda leaf: leaf.sharding, first.arguments(galaxy)[2]))
-    compiled = compiled_observe(first.plan, first.mesh, tuple(shardings), structure)
+    compiled = first.compiled(*first.arguments(galaxy))
     size = compiled._cache_size()
     assert size > 0
     cubes += [first(galaxy, eqx.tree_at(lambda p: p.dust.a_v, first.parameters, jnp.asarray(0.9)))]

@@ -1,0 +1,148 @@
+"""What planning needs to know of all stars of a galaxy: counts, sums and extremes, taken part by part and joined."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+
+from rubix_like.config import RunConfig
+from rubix_like.cosmology import arcsec_per_kpc, find_cosmology, observed_distance, universe_age
+from rubix_like.galaxy import Galaxy, Stars
+from rubix_like.geometry import Moments
+from rubix_like.motion import Brightness, FastStars, speeds
+from rubix_like.smoothing import Lengths, allowed_length
+from rubix_like.ssp import SSPLibrary
+from rubix_like.team import ALONE, AbstractTeam
+from rubix_like.validation import require
+
+
+@dataclass(frozen=True, eq=False)
+class Census:
+    """What planning needs to know of the particles of a galaxy, without padding (host, float64).
+
+    `birth_mass` in Msun; `moments`: of the current mass where stars have one; `n_without_mass`: stars that have none;
+    `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster than
+    `products.losvd.limit`.
+    """
+
+    n_stars: int
+    n_gas: int
+    birth_mass: float
+    moments: Moments
+    fast: FastStars
+    lengths: Lengths
+    n_without_mass: int
+    n_older: int
+    n_beyond_losvd: int
+
+    def joined(self, other: "Census") -> "Census":
+        """That of the stars of both."""
+        return Census(
+            n_stars=self.n_stars + other.n_stars,
+            n_gas=self.n_gas + other.n_gas,
+            birth_mass=self.birth_mass + other.birth_mass,
+            moments=self.moments.joined(other.moments),
+            fast=self.fast.joined(other.fast),
+            lengths=self.lengths.joined(other.lengths),
+            n_without_mass=self.n_without_mass + other.n_without_mass,
+            n_older=self.n_older + other.n_older,
+            n_beyond_losvd=self.n_beyond_losvd + other.n_beyond_losvd,
+        )
+
+
+def take_census(
+    config: RunConfig, library: SSPLibrary, slabs: Iterable[Stars], n_gas: int = 0, team: AbstractTeam = ALONE
+) -> Census:
+    """The census of all stars of a run, in one pass over `slabs`, the parts of them that are this process's.
+
+    Any cut into slabs and shares gives the same (sums to about 1e-14); every process of the `team` gets the same bits.
+    `n_gas`: gas particles of the whole galaxy. Raises ValueError for values that are not finite, for no stars and for a
+    birth mass of 0.
+    """
+    rules = _Rules.build(config, library)
+    none = rules.census(_no_stars())
+
+    def count_own() -> Census:
+        return reduce(Census.joined, (rules.census(slab) for slab in slabs), none)
+
+    census = reduce(Census.joined, team.exchange(count_own))
+    if not census.n_stars:
+        raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
+    if not census.birth_mass > 0:
+        raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
+    return replace(census, n_gas=n_gas)
+
+
+def census_of(config: RunConfig, library: SSPLibrary, galaxy: Galaxy) -> Census:
+    """The census of a galaxy that is held as a whole."""
+    return take_census(config, library, [galaxy.stars], 0 if galaxy.gas is None else len(galaxy.gas.mass))
+
+
+class _Rules(NamedTuple):
+    """What single stars are judged by: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s."""
+
+    config: RunConfig
+    brightness: Brightness
+    oldest: float
+    widest: float
+    losvd: float
+
+    @staticmethod
+    def build(config: RunConfig, library: SSPLibrary) -> "_Rules":
+        products = config.products
+        limit = None if products is None or products.losvd is None else products.losvd.limit
+        return _Rules(
+            config=config,
+            brightness=Brightness.build(config, library),
+            oldest=log_universe_age(config) + 1e-3,
+            widest=_widest(config) if config.engine.deposit == "smoothed" else np.inf,
+            losvd=np.inf if limit is None else limit,
+        )
+
+    def census(self, stars: Stars) -> Census:
+        """The census of one slab."""
+        stars = _real(stars)
+        mass = stars.initial_mass if stars.mass is None else stars.mass
+        birth_mass = np.asarray(stars.initial_mass, dtype=np.float64)
+        return Census(
+            n_stars=len(birth_mass),
+            n_gas=0,
+            birth_mass=float(birth_mass.sum()),
+            moments=Moments.of(np.asarray(stars.position), np.asarray(stars.velocity), np.asarray(mass)),
+            fast=FastStars.of(self.config, self.brightness, stars),
+            lengths=Lengths.of(stars, self.widest),
+            n_without_mass=len(birth_mass) if stars.mass is None else 0,
+            n_older=int(np.sum(np.asarray(stars.log_age) > self.oldest)),
+            n_beyond_losvd=int(np.sum(speeds(self.config, stars) > self.losvd)),
+        )
+
+
+def log_universe_age(config: RunConfig) -> float:
+    """log10(age / yr) of the Universe at the redshift where the galaxy is put."""
+    observation = config.observation
+    return float(np.log10(universe_age(find_cosmology(observation.cosmology), observation.redshift)))
+
+
+def _widest(config: RunConfig) -> float:
+    observation = config.observation
+    distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
+    return allowed_length(config, arcsec_per_kpc(distance, observation.redshift))
+
+
+def _real(stars: Stars) -> Stars:
+    """The stars on the host without padding; raises ValueError where values are not finite."""
+    arrays = {name: np.asarray(values) for name, values in vars(stars).items() if values is not None}
+    weight = arrays.pop("weight", None)
+    if weight is not None:
+        arrays = {name: values[weight > 0] for name, values in arrays.items()}
+    remedy = "leave these particles out or repair the file"
+    for name, values in arrays.items():
+        require(np.isfinite(values), values, f"stars.{name}", "finite values", remedy)
+    return Stars(**arrays)
+
+
+def _no_stars() -> Stars:
+    vectors, numbers = np.zeros((0, 3)), np.zeros(0)
+    return Stars(vectors, vectors, numbers, numbers, numbers, mass=numbers, smoothing_length=numbers)
