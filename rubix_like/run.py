@@ -10,6 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from rubix_like.atomic import check_writable
+from rubix_like.census import Census
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
 from rubix_like.errors import ConfigError
@@ -88,13 +89,16 @@ def plan_and_compile(
     progress: Progress,
     path: Path | None = None,
     mesh: Mesh | None = None,
-    placed: Galaxy | None = None,
+    census: Census | None = None,
 ) -> Prepared:
-    """A run of a loaded galaxy; `mesh`: its devices (None: the configuration's), `placed`: the galaxy on them."""
+    """A run of a loaded galaxy, placed already or not.
+
+    `mesh`: its devices (None: the configuration's); `census`: that of the galaxy for such a run, where it is known.
+    """
     with progress.step("plan", "planning the run"):
-        pipeline = Pipeline.from_config(config, galaxy, mesh, info)
+        pipeline = Pipeline.from_config(config, None if census else galaxy, mesh, info, census)
     with progress.step("compile", "compiling"):
-        placed = pipeline.arguments(galaxy)[2] if placed is None else placed
+        placed = pipeline.arguments(galaxy)[2]
         compiled = pipeline.lower(placed).compile()
     need = _need(config, path or config.output.path, compiled, pipeline)
     return Prepared(config, placed, info, pipeline, compiled, need)

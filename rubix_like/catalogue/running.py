@@ -17,6 +17,8 @@ from rubix_like.catalogue.entries import Entry
 from rubix_like.catalogue.records import Record, Records, remove_stale, sizes_of, this_worker
 from rubix_like.catalogue.sources import Sources, changes
 from rubix_like.catalogue.table import Summary, SummaryRow, measured
+from rubix_like.census import Census, census_of
+from rubix_like.config import RunConfig
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
 from rubix_like.galaxy import Galaxy, GalaxyInfo
@@ -25,6 +27,7 @@ from rubix_like.progress import Progress, Report, Stream
 from rubix_like.quicklook import save_quicklook
 from rubix_like.run import Prepared, begin, check_output, finish, plan_and_compile, read_galaxy
 from rubix_like.sharding import make_mesh, pad_on_host
+from rubix_like.ssp import load_ssp
 
 _EXPECTED = (ValueError, OSError, MemoryError)
 """What a galaxy or settings that cannot be used raise; anything else is recorded with where it came from."""
@@ -46,11 +49,13 @@ class Outcome:
 
 @dataclass
 class _Loaded:
-    """A galaxy that several views share: on the host, and on the devices of its worker."""
+    """A galaxy that several views share: on the host or, from its first view on, on the devices of its worker; its
+    census, and what that was taken for."""
 
     galaxy: Galaxy
     info: GalaxyInfo
-    placed: Galaxy | None = None
+    census: Census | None = None
+    counted: RunConfig | None = None
 
 
 @dataclass
@@ -217,7 +222,7 @@ def _observe_entry(
     start = perf_counter()
     try:
         with explained_exhaustion():
-            loaded = loaded or _load(entry)
+            loaded = loaded or _load(entry, mesh)
             prepared = begin(_prepared(entry, loaded, mesh))
             yield
             record = _finished(record, entry, prepared, picture)
@@ -229,16 +234,29 @@ def _observe_entry(
     return loaded
 
 
-def _load(entry: Entry) -> _Loaded:
+def _load(entry: Entry, mesh: Mesh) -> _Loaded:
     galaxy, info = read_galaxy(entry.config, Progress())
-    return _Loaded(jax.tree.map(np.asarray, galaxy), info)
+    return _Loaded(pad_on_host(jax.tree.map(np.asarray, galaxy), mesh), info)
+
+
+def _counted(config: RunConfig) -> RunConfig:
+    """A configuration without what a census of its galaxy does not depend on: how far it is turned, where it lies."""
+    observation = config.observation
+    turned = (observation.inclination, observation.position_angle) != (None, None)
+    angle = 0.0 if turned else None
+    same = {"inclination": angle, "position_angle": angle, "ra": 0.0, "dec": 0.0, "offset": (0.0, 0.0)}
+    same |= {"field_angle": None, "pointings": None, "mosaic": True}
+    return config.model_copy(update={"observation": observation.model_copy(update=same), "noise": None})
 
 
 def _prepared(entry: Entry, loaded: _Loaded, mesh: Mesh) -> Prepared:
-    """The run of one view; the first one places the galaxy on the devices."""
-    padded = pad_on_host(loaded.galaxy, mesh) if loaded.placed is None else loaded.placed
-    prepared = plan_and_compile(entry.config, loaded.galaxy, loaded.info, Progress(), entry.path, mesh, padded)
-    loaded.placed = prepared.galaxy
+    """The run of one view; the first one counts the galaxy and places it on the devices."""
+    config = entry.config
+    if loaded.counted != _counted(config):
+        loaded.census = census_of(config, load_ssp(config), loaded.galaxy)
+        loaded.counted = _counted(config)
+    prepared = plan_and_compile(config, loaded.galaxy, loaded.info, Progress(), entry.path, mesh, loaded.census)
+    loaded.galaxy = prepared.galaxy
     return prepared
 
 
