@@ -4,9 +4,7 @@ import argparse
 import json
 import logging
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -33,6 +31,7 @@ from rubix_like.resources import cache_directory
 from rubix_like.run import check_lines, check_output, compute, prepare
 from rubix_like.ssp import describe, get, import_library, list_libraries, load_ssp
 from rubix_like.summary import summary_lines
+from rubix_like.termination import orderly_termination
 from rubix_like.version import __version__
 
 EXIT_REFUSED = 2
@@ -47,11 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (0, 1 where a part of a catalogue failed, or 2 with one message on
     standard error)."""
     options = make_parser().parse_args(arguments)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)
     logging.basicConfig(format="%(message)s", level=logging.ERROR)
     try:
-        with explained_exhaustion():
+        with orderly_termination(), explained_exhaustion():
             code = options.command(options) or 0
             sys.stdout.flush()
     except KeyboardInterrupt:
@@ -66,11 +63,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"rubix-like: {error}", file=sys.stderr)
         return EXIT_REFUSED
     return code
-
-
-def _terminate(number: int, frame: object) -> None:  # noqa: ARG001
-    """On SIGTERM (a batch system's cancel) leave as on Ctrl-C: temporary files are removed on the way out."""
-    sys.exit(128 + number)
 
 
 def make_parser() -> argparse.ArgumentParser:
