@@ -27,22 +27,27 @@ def end_here(*arguments):
     time.sleep(0.01)  # the handler is called while this function runs
 
 
-def test_the_signal_leaves_the_block(usual_handler):
-    hook = sys.unraisablehook
-    with pytest.raises(SystemExit) as caught, orderly_termination():
+def signalled():
+    with orderly_termination():
         end_here()
         pytest.fail("the block went on")
-    assert caught.value.code == 128 + signal.SIGTERM
-    assert sys.unraisablehook is hook
 
 
-def test_an_exit_that_is_lost_is_tried_again(usual_handler):
+def signalled_where_it_is_lost():
     """Exceptions in the callback of a weak reference are ignored by Python."""
-    with pytest.raises(SystemExit) as caught, orderly_termination():
+    with orderly_termination():
         thing = Thing()
         reference = weakref.ref(thing, end_here)
         del thing
         assert reference() is None
         time.sleep(5)
         pytest.fail("the exit was lost")
+
+
+@pytest.mark.parametrize("ended", [signalled, signalled_where_it_is_lost])
+def test_the_signal_leaves_the_block(usual_handler, ended):
+    hook = sys.unraisablehook
+    with pytest.raises(SystemExit) as caught:
+        ended()
     assert caught.value.code == 128 + signal.SIGTERM
+    assert sys.unraisablehook is hook
