@@ -87,11 +87,14 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, strict=True)
-            for cells in reader:
-                if any(cell.strip() for cell in cells) and not cells[0].lstrip().startswith("#"):
-                    yield reader.line_num, cells
+            yield from ((reader.line_num, cells) for cells in reader if not _is_blank(cells))
     except (csv.Error, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: expected CSV (values separated by commas, UTF-8), but {error}") from error
+
+
+def _is_blank(cells: list[str]) -> bool:
+    """Whether a line is empty or a comment."""
+    return not any(cell.strip() for cell in cells) or cells[0].lstrip().startswith("#")
 
 
 def _header(place: str, cells: list[str]) -> list[str]:
