@@ -48,14 +48,21 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path).expanduser()
     temporary = path.with_name(f".{os.getpid()}-{path.name}")
+    with explained(path):
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """An OSError inside (disk full, no permission) is raised again as an OSError that holds the path and the remedy."""
     try:
-        yield temporary
-        os.replace(temporary, path)
+        yield
     except OSError as error:
         raise OSError(f"cannot write {path}: {_reason(path.parent, error)}") from error
-    finally:
-        if temporary.exists():
-            temporary.unlink()
 
 
 def _reason(folder: Path, error: OSError) -> str:

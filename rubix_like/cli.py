@@ -14,6 +14,7 @@ from rubix_like.atomic import check_writable
 from rubix_like.cache import COMPILED_LIMIT_BYTES, cache_lines, clear_cache, compiled_folder
 from rubix_like.catalogue.command import add_catalogue_options, check_catalogue_options, run_listed
 from rubix_like.config import RunConfig, json_schema, load_config
+from rubix_like.cube_parts import put_together
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
 from rubix_like.inspection.command import INSPECT_HELP, add_inspect_options, inspect_file
@@ -155,7 +156,7 @@ def _run(options: argparse.Namespace) -> int:
     cube, path, others = compute(config, path, progress)
     if picture is not None:
         with progress.step("plot", f"drawing {picture}"):
-            save_quicklook(cube, picture)
+            save_quicklook(put_together(cube), picture)
     written = [f"{what} written to {other}" for what, other in others]
     notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
     pictures = [] if picture is None else [f"Picture: {picture}"]
@@ -172,9 +173,9 @@ def _check_picture(path: Path) -> None:
 def _check(options: argparse.Namespace) -> None:
     config = _load(options)
     check_output(config, config.output.path)
-    prepared = prepare(config, terminal_progress())
-    print(*check_lines(prepared), sep="\n")
-    check_memory(prepared.need, prepared.pipeline.mesh)
+    with prepare(config, terminal_progress()) as prepared:
+        print(*check_lines(prepared), sep="\n")
+        check_memory(prepared.need, prepared.pipeline.mesh)
 
 
 def _inspect(options: argparse.Namespace) -> None:

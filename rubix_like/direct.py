@@ -167,7 +167,7 @@ class DirectPainter(AbstractPainter):
         beyond = (block - 1) // 2 * part
         inner = light[:, beyond : beyond + n_wave * part]
         if self.on_detector is not None:
-            inner = inner * jnp.repeat(jnp.asarray(self.on_detector), part)
+            inner = inner * jnp.repeat(jnp.asarray(self.on_detector), part)[None, :]
         return inner.sum(axis=1)
 
     def _chunk(self, limit: int, n_corner: int) -> int:

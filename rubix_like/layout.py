@@ -8,7 +8,8 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
-from rubix_like.sharding import DATA_AXIS, WAVE_AXIS
+from rubix_like.config.models import DevicesSettings
+from rubix_like.sharding import DATA_AXIS, WAVE_AXIS, check_mesh, make_mesh
 from rubix_like.wave_split import WHOLE, WaveSplit
 
 
@@ -58,3 +59,11 @@ class Layout:
         return jax.tree.map(
             lambda spec: NamedSharding(self.mesh, spec), specs, is_leaf=lambda leaf: isinstance(leaf, PartitionSpec)
         )
+
+
+def plan_layout(devices: DevicesSettings, mesh: Mesh | None, n_wave: int) -> Layout:
+    """A run's devices (None: as the settings say) and what each of them holds; ConfigError where that cannot be."""
+    if mesh is None:
+        mesh = make_mesh(None if devices.data == "all" else devices.data, devices.wave)
+    sharded = devices.output == "sharded" or (devices.output is None and WAVE_AXIS in check_mesh(mesh).axis_names)
+    return Layout.build(mesh, n_wave, sharded=sharded)

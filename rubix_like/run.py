@@ -1,6 +1,7 @@
 """A whole run: configuration in, files out: the cube, or one per pointing and their mosaic."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,21 +11,24 @@ import numpy as np
 from jax.sharding import Mesh
 
 from rubix_like.atomic import check_writable
-from rubix_like.census import Census
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
+from rubix_like.cube_files import check_several, write_cube, writing_bytes
+from rubix_like.cube_parts import CubeParts, put_together
 from rubix_like.errors import ConfigError
-from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes, memory_need
+from rubix_like.galaxy import GalaxyInfo
+from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes
 from rubix_like.mosaic import make_mosaic
+from rubix_like.observers import AbstractObserver, compile_observer
 from rubix_like.output import OutputFile, cube_bytes, output_files
 from rubix_like.pipeline import Pipeline
 from rubix_like.products.maps_file import maps_file_size
 from rubix_like.products.planning import check_bands
 from rubix_like.progress import Progress
-from rubix_like.readers import load
+from rubix_like.source import Source, open_source
 from rubix_like.ssp.catalogue import locate
 from rubix_like.summary import accuracy_lines
+from rubix_like.team import AbstractTeam, Alone
 from rubix_like.truth import noiseless
 
 
@@ -32,23 +36,32 @@ class Result(NamedTuple):
     """What a run ends with: the mosaic, the only cube or the last pointing's, its file, and (what, where) of the other
     files."""
 
-    cube: Cube
+    cube: Cube | CubeParts
     path: Path
     others: tuple[tuple[str, Path], ...] = ()
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that is loaded, placed on its devices, planned and compiled; `first`: what its only field will be, where
-    that is being computed (see `begin`)."""
+    """A run that is loaded, planned and compiled, but not computed; to be closed where its particles are in a file."""
 
     config: RunConfig
-    galaxy: Galaxy
-    info: GalaxyInfo
+    source: Source
     pipeline: Pipeline
-    compiled: Any
+    observer: AbstractObserver
     need: MemoryNeed
-    first: Any = None
+    files: ExitStack
+
+    @property
+    def info(self) -> GalaxyInfo:
+        """What is known of the galaxy beside its particles."""
+        return self.source.info
+
+    def __enter__(self) -> "Prepared":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.files.close()
 
 
 def run(config: RunConfig | str | Path | dict[str, Any], output: str | Path | None = None) -> Cube:
@@ -59,7 +72,8 @@ def run(config: RunConfig | str | Path | dict[str, Any], output: str | Path | No
     computed where settings, particles or the output path cannot be used.
     """
     config = load_config(config)
-    return compute(config, Path(config.output.path if output is None else output), Progress()).cube
+    result = compute(config, Path(config.output.path if output is None else output), Progress())
+    return put_together(result.cube)
 
 
 def prepare(config: RunConfig, progress: Progress, path: Path | None = None) -> Prepared:
@@ -72,48 +86,37 @@ def prepare(config: RunConfig, progress: Progress, path: Path | None = None) -> 
     check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
     locate(config.ssp.library)
     check_bands(config.products)
-    galaxy, info = read_galaxy(config, progress)
-    return plan_and_compile(config, galaxy, info, progress, path)
-
-
-def read_galaxy(config: RunConfig, progress: Progress) -> tuple[Galaxy, GalaxyInfo]:
-    """The galaxy of a run and what is known of it."""
-    with progress.step("load", "loading the galaxy") as report:
-        return load(config, report)
+    with ExitStack() as files:
+        with progress.step("load", "loading the galaxy") as report:
+            source = open_source(config, files, report)
+        prepared = plan_and_compile(config, source, progress, path)
+        return replace(prepared, files=files.pop_all())
 
 
 def plan_and_compile(
-    config: RunConfig,
-    galaxy: Galaxy,
-    info: GalaxyInfo,
-    progress: Progress,
-    path: Path | None = None,
-    mesh: Mesh | None = None,
-    census: Census | None = None,
+    config: RunConfig, source: Source, progress: Progress, path: Path | None = None, mesh: Mesh | None = None
 ) -> Prepared:
-    """A run of a loaded galaxy, placed already or not.
-
-    `mesh`: its devices (None: the configuration's); `census`: that of the galaxy for such a run, where it is known.
-    """
+    """A run of particles that are at hand, on the devices of `mesh` (None: the configuration's)."""
     with progress.step("plan", "planning the run"):
-        pipeline = Pipeline.from_config(config, None if census else galaxy, mesh, info, census)
+        pipeline = source.plan(config, mesh)
     with progress.step("compile", "compiling"):
-        placed = pipeline.arguments(galaxy)[2]
-        compiled = pipeline.lower(placed).compile()
-    need = _need(config, path or config.output.path, compiled, pipeline)
-    return Prepared(config, placed, info, pipeline, compiled, need)
+        source = source.placed(pipeline)
+        observer = compile_observer(source, pipeline)
+    need = _need(config, path or config.output.path, observer, pipeline)
+    return Prepared(config, source, pipeline, observer, need, ExitStack())
 
 
-def _need(config: RunConfig, path: Path, compiled: Any, pipeline: Pipeline) -> MemoryNeed:
+def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: Pipeline) -> MemoryNeed:
     """What the run takes: one pointing at a time, on top of the finished ones that wait for the mosaic."""
     files = output_files(config, path)
     own = files[0]
     mask = own.n_voxel * np.dtype(np.int32).itemsize
-    need = memory_need(compiled, pipeline.mesh, mask + own.n_bytes + expected_maps_size(config, pipeline))
+    writing = writing_bytes(own.n_bytes) + expected_maps_size(config, pipeline)
+    need = observer.need(pipeline, mask + writing)
     if not files[-1].is_mosaic:
         return need
     waiting = [cube_bytes(config, file.n_voxel) for file in files]
-    return replace(need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + files[-1].n_bytes))
+    return replace(need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + writing_bytes(files[-1].n_bytes)))
 
 
 def compute(config: RunConfig, path: Path, progress: Progress) -> Result:
@@ -122,21 +125,18 @@ def compute(config: RunConfig, path: Path, progress: Progress) -> Result:
     Each cube is written as soon as it is computed; a run that is stopped leaves the finished ones.
     """
     check_output(config, path)
-    prepared = prepare(config, progress, path)
-    check_memory(prepared.need, prepared.pipeline.mesh)
-    return finish(prepared, path, progress)
+    with prepare(config, progress, path) as prepared:
+        check_memory(prepared.need, prepared.pipeline.mesh)
+        return finish(prepared, path, progress)
 
 
 def begin(prepared: Prepared) -> Prepared:
-    """Hand the only field to its devices, which compute it while the host does something else; several fields wait.
+    """Set the devices to work on the only field, while the host does something else; several fields wait.
 
     Raises ConfigError where there is not enough memory.
     """
     check_memory(prepared.need, prepared.pipeline.mesh)
-    if len(prepared.pipeline.pointings) > 1:
-        return prepared
-    ((_, view),) = _views(prepared)
-    return replace(prepared, first=prepared.compiled(*view.arguments(prepared.galaxy)))
+    return replace(prepared, observer=prepared.observer.begun(prepared.pipeline))
 
 
 def finish(prepared: Prepared, path: Path, progress: Progress) -> Result:
@@ -145,61 +145,57 @@ def finish(prepared: Prepared, path: Path, progress: Progress) -> Result:
     files = output_files(config, path)
     for maps in _maps_of(files):
         check_writable(maps, expected_maps_size(config, prepared.pipeline))
-    waiting = []
+    waiting: list[Cube | CubeParts] = []
     for cube, file in zip(_observed(prepared, progress), files, strict=False):
-        _write(cube, file, progress)
+        _write(cube, file, progress, Alone())
         waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]
     if files[-1].is_mosaic:
         with progress.step("mosaic", f"combining {len(waiting)} pointings"):
-            waiting = [make_mosaic(waiting)]
-        _write(waiting[0], files[-1], progress)
+            waiting = [make_mosaic([put_together(cube) for cube in waiting])]
+        _write(waiting[0], files[-1], progress, Alone())
     pointings = tuple(("Pointing", file.path) for file in files[:-1])
     return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
 
 
-def _without_maps(cube: Cube) -> Cube:
+def _without_maps(cube: Cube | CubeParts) -> Cube:
     """What a mosaic needs of a cube, on the host."""
-    return jax.tree.map(np.asarray, replace(cube, maps=None))
+    return jax.tree.map(np.asarray, replace(put_together(cube), maps=None))
 
 
 def _maps_of(files: tuple[OutputFile, ...]) -> tuple[Path, ...]:
     return tuple(file.maps for file in files if file.maps is not None)
 
 
-def _views(prepared: Prepared) -> list[tuple[str, Pipeline]]:
-    """What is observed, for messages, and how: every pointing, or the only field."""
-    pipeline = prepared.pipeline
-    views = [(f" (pointing {pointing.name})", pipeline.at(pointing)) for pointing in pipeline.pointings]
-    return views or [("", pipeline)]
+def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | CubeParts]:
+    """The cube of every pointing, or the only one, each computed when it is asked for."""
+    for which, cube in prepared.observer.cubes(prepared.pipeline, progress):
+        if cube.maps is None:
+            yield cube
+            continue
+        with progress.step("maps", "fitting velocity distributions" + which):
+            fitted = cube.maps.fitted()
+        yield replace(cube, maps=fitted)
 
 
-def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube]:
-    """The cube of every pointing, or the only one, each but the first computed when it is asked for."""
-    begun = prepared.first
-    for which, view in _views(prepared):
-        stars = f"painting {prepared.info.n_stars} stars on {prepared.pipeline.mesh.size} device(s)"
-        with progress.step("run", stars + which):
-            begun = prepared.compiled(*view.arguments(prepared.galaxy)) if begun is None else begun
-            cube = view.to_cube(jax.block_until_ready(begun))
-        begun = None
-        if cube.maps is not None:
-            with progress.step("maps", "fitting velocity distributions" + which):
-                cube = replace(cube, maps=cube.maps.fitted())
-        yield cube
-
-
-def _write(cube: Cube, file: OutputFile, progress: Progress) -> None:
+def _write(cube: Cube | CubeParts, file: OutputFile, progress: Progress, team: AbstractTeam) -> None:
+    """Write a cube and what goes beside it; of a team, every process its own parts and process 0 the maps."""
     with progress.step("write", f"writing {file.path}"):
-        cube.write(file.path, file.layout)
+        write_cube(cube, file.path, file.layout, team)
         if file.truth is not None:
-            noiseless(cube).write(file.truth)
+            write_cube(noiseless(cube), file.truth, team=team)
         if file.maps is not None and cube.maps is not None:
-            cube.maps.write(file.maps)
+            maps, path = cube.maps, file.maps
+            team.exchange(lambda: str(maps.write(path)) if team.number == 0 else None)
 
 
-def check_output(config: RunConfig, path: Path) -> None:
-    """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run."""
+def check_output(config: RunConfig, path: Path, n_processes: int = 1) -> None:
+    """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run.
+
+    `n_processes`: how many write each cube together.
+    """
     files = output_files(config, path)
+    for file in files:
+        check_several(file.path, n_processes)
     every = [own for file in files for own in (file.path, *(other for _, other in file.others))]
     for own in every:
         if every.count(own) > 1:
@@ -233,13 +229,22 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"velocities  up to {float(pipeline.velocity_limit):g} km/s",
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
-        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}",
+        f"particles   {prepared.observer.words()}",
+        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}; {_layout_words(pipeline)}",
         f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
         f"available {format_bytes(available_memory())}",
         *_file_lines(prepared),
         *_maps_lines(prepared),
     ]
     return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]
+
+
+def _layout_words(pipeline: Pipeline) -> str:
+    """What each device paints and keeps."""
+    layout, split = pipeline.layout, pipeline.layout.split
+    apart = f", {layout.painted.n_shard} parts of the bins painted apart" if layout.painted.n_shard > 1 else ""
+    kept = "the whole cube" if layout.gathered else f"its own {split.n_own} of the {pipeline.plan.n_wave} bins"
+    return f"particles in {layout.n_data} parts{apart}; each device keeps {kept}"
 
 
 def _file_lines(prepared: Prepared) -> list[str]:

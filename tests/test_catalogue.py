@@ -407,8 +407,8 @@ def stage():
 
 
 def interrupt(chance, number):
-    """Start, wait for some entries and a while, end it; alternately by SIGTERM and SIGKILL. How it ended, the stage, and
-    how many entries are done.
+    """Start, wait for some entries and a while, end it; alternately by SIGTERM and SIGKILL. How it ended, the stage,
+    and how many entries are done.
 
     The first three SIGKILLs wait for a cube that is being written: that is only a tenth of the time.
     """

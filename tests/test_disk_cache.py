@@ -28,6 +28,14 @@ def folder(monkeypatch, tmp_path):
     return tmp_path / "cache" / "engine"
 
 
+@pytest.fixture(autouse=True)
+def only_what_a_test_makes_is_collected():
+    """The many objects of the tests before are not gone through again by each `gc.collect()`."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 class Maker:
     """Counts how often the arrays were made."""
 

@@ -5,65 +5,69 @@ By both methods; what takes longer by `basis` runs with --slow.
 
 import functools
 import logging
-import re
-import time
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hlo import collectives
 from jax.sharding import AxisType, PartitionSpec
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh, shard
 from rubix_like.model import observe
+from rubix_like.tables import as_dtype
 
 CHUNK = 4
 WHOLE = 1_000_000
 SIZES = {
-    "divisible by devices and chunk": 64,
+    "divisible by devices and chunk": 96,
     "divisible by devices": 80,
-    "divisible by the chunk": 68,
+    "divisible by the chunk": 92,
     "divisible by neither": 77,
     "fewer than devices": 5,
     "one": 1,
 }
+"""96 and 92, 80 and 77 are of one size class, on one device and on eight: they share their compilations."""
+
+LARGEST, N_DRAWN = max(SIZES.values()), 200
 CUBE_TOLERANCE = {"float32": 5e-6, "float64": 1e-12}
 GRADIENT_TOLERANCE = {"float32": 1e-3, "float64": 1e-10}
 """The flux's slope in velocity is a difference of neighbouring bins: it has 3 digits less than the flux."""
 
+STAR_FIELDS = ("position", "velocity", "initial_mass", "log_age", "metallicity")
 QUICK = ("divisible by neither", "fewer than devices")
 METHODS = ("direct", "basis")
 DIRECT_IS_QUICK = ("direct", pytest.param("basis", marks=pytest.mark.slow))
 FAST_COMPILER = {"xla_backend_optimization_level": 0}
 
-COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-
 
 def disc(n):
-    """A thick disc, tilted by 50 degrees, its particles sorted by position, partly outside the field."""
+    """`n` stars of a thick disc, tilted by 50 degrees, sorted by position, partly outside the field.
+
+    Those of a smaller disc are among those of a larger one: what is planned for many is right for few.
+    """
     rng = np.random.default_rng(7)
-    position = rng.normal(size=(n, 3)) * [0.6, 0.5, 0.15]
+    position = rng.normal(size=(N_DRAWN, 3)) * [0.6, 0.5, 0.15]
     velocity = 120 * np.stack([-position[:, 1], position[:, 0], 0 * position[:, 0]], axis=1)
-    velocity += 40 * rng.normal(size=(n, 3))
+    velocity += 40 * rng.normal(size=(N_DRAWN, 3))
     cosine, sine = np.cos(np.deg2rad(50)), np.sin(np.deg2rad(50))
     tilt = np.array([[1, 0, 0], [0, cosine, -sine], [0, sine, cosine]])
-    position, velocity = position @ tilt.T, velocity @ tilt.T
-    order = np.argsort(position[:, 0])
-    return Galaxy(
-        stars=Stars(
-            position=position[order],
-            velocity=velocity[order],
-            initial_mass=rng.uniform(0.5, 2.0, n) * 1e6,
-            log_age=rng.uniform(8.0, 10.0, n),
-            metallicity=rng.uniform(0.004, 0.04, n),
-        )
+    stars = Stars(
+        position=position @ tilt.T,
+        velocity=velocity @ tilt.T,
+        initial_mass=rng.uniform(0.5, 2.0, N_DRAWN) * 1e6,
+        log_age=rng.uniform(8.0, 10.0, N_DRAWN),
+        metallicity=rng.uniform(0.004, 0.04, N_DRAWN),
     )
+    chosen = rng.permutation(N_DRAWN)[:n]
+    chosen = chosen[np.argsort(stars.position[chosen, 0])]
+    return Galaxy(stars=jax.tree.map(lambda values: values[chosen], stars))
 
 
 def disc_with_fast_stars():
     """Three of 200 stars at 2500 km/s; the 64 fastest hold next to no light, so `basis` paints them one by one."""
-    stars = disc(200).stars
+    stars = disc(N_DRAWN).stars
     velocity, mass = stars.velocity.copy(), stars.initial_mass.copy()
     velocity[[3, 90, 199]] = np.array([[1500.0, 0.0, 2000.0], [0.0, 1500.0, -2000.0], [2500.0, 0.0, 0.0]])
     mass[np.argsort(np.linalg.norm(velocity, axis=1))[-64:]] *= 1e-4
@@ -92,15 +96,14 @@ def config(method="direct", precision="float64", chunk=CHUNK):
 
 
 @functools.cache
-def pipeline_for(method, n, n_devices, chunk=CHUNK, precision="float64"):
-    align = {"overrides": {"observation.align": "none"}} if n < 3 else {}
-    settings = load_config(config(method, precision, chunk), **align)
-    return Pipeline.from_config(settings, disc(n), mesh=make_mesh(n_devices))
+def pipeline_for(method, n_devices, chunk=CHUNK, precision="float64"):
+    """For discs of all sizes."""
+    return Pipeline.from_config(config(method, precision, chunk), disc(LARGEST), mesh=make_mesh(n_devices))
 
 
 @functools.cache
 def cube_of(method, n, n_devices, chunk, precision="float64"):
-    return pipeline_for(method, n, n_devices, chunk, precision)(disc(n))
+    return pipeline_for(method, n_devices, chunk, precision)(disc(n))
 
 
 def weighted_sum(flux):
@@ -109,12 +112,24 @@ def weighted_sum(flux):
 
 
 @functools.cache
-def gradient_of(method, n, n_devices, chunk, precision="float64"):
-    """Gradients of a weighted sum of the cube with respect to stars and parameters."""
-    pipeline = pipeline_for(method, n, n_devices, chunk, precision)
+def compiled_gradient(method, n_devices, chunk, precision):
+    """Of a weighted sum of the cube with respect to stars and parameters; compiled once per size class."""
+    pipeline = pipeline_for(method, n_devices, chunk, precision)
     gradient = jax.grad(lambda arguments: weighted_sum(pipeline(*arguments).flux))
-    arguments = (disc(n), pipeline.parameters)
-    return jax.tree.map(np.asarray, jax.jit(gradient, compiler_options=FAST_COMPILER)(arguments))
+    return jax.jit(gradient, compiler_options=FAST_COMPILER)
+
+
+@functools.cache
+def gradient_of(method, n, n_devices, chunk, precision="float64"):
+    """With respect to a disc of `n` stars that lies on the mesh, and the parameters; padding has no gradient."""
+    pipeline = pipeline_for(method, n_devices, chunk, precision)
+    placed = shard(as_dtype(disc(n), precision), pipeline.mesh)
+    gradient = compiled_gradient(method, n_devices, chunk, precision)
+    own, of_parameters = jax.tree.map(np.asarray, gradient((placed, pipeline.parameters)))
+    np.testing.assert_array_equal(own.stars.weight, 0.0)
+    for name in STAR_FIELDS:
+        np.testing.assert_array_equal(getattr(own.stars, name)[n:], 0.0)
+    return {name: getattr(own.stars, name)[:n] for name in STAR_FIELDS}, of_parameters
 
 
 def relative_difference(found, expected):
@@ -225,7 +240,7 @@ def test_gradient_of_stars_too_fast_for_the_velocity_nodes():
 @pytest.mark.parametrize("method", METHODS)
 def test_alignment_and_noise_are_at_work(method):
     """What the comparison above is made of: a tilted disc, turned face-on, with noise."""
-    pipeline = pipeline_for(method, 77, 8)
+    pipeline = pipeline_for(method, 8)
     assert pipeline.plan.method == method
     alignment = np.asarray(pipeline.tables.alignment)
     np.testing.assert_allclose(abs(alignment[2] @ [0, -np.sin(np.deg2rad(50)), np.cos(np.deg2rad(50))]), 1, atol=0.02)
@@ -242,7 +257,7 @@ def test_alignment_and_noise_are_at_work(method):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_devices", [2, 5, 7])
+@pytest.mark.parametrize("n_devices", [2, 7])
 @pytest.mark.parametrize("method", METHODS)
 def test_any_number_of_devices(method, n_devices):
     found, expected = cube_of(method, 77, n_devices, CHUNK), cube_of(method, 77, 1, WHOLE)
@@ -254,7 +269,7 @@ def test_the_callers_mesh_of_three_devices(method):
     """The last three devices (not a power of two), on a mesh made without us."""
     devices = jax.devices()[-3:]
     mesh = jax.make_mesh((3,), ("data",), axis_types=(AxisType.Auto,), devices=devices)
-    cube = Pipeline.from_config(config(method), disc(77), mesh=mesh)(disc(77))
+    cube = Pipeline.from_config(config(method), disc(LARGEST), mesh=mesh)(disc(77))
     assert cube.flux.sharding.device_set == set(devices)
     assert relative_difference(cube.flux, cube_of(method, 77, 1, WHOLE).flux) < CUBE_TOLERANCE["float64"]
 
@@ -264,23 +279,12 @@ def test_the_same_noise_on_any_number_of_devices(method):
     """Noise is drawn once on the sum: the difference of two keys is the same, and sqrt(2) sigma wide."""
     differences = []
     for n_devices, chunk in ((1, WHOLE), (8, CHUNK)):
-        pipeline = pipeline_for(method, 77, n_devices, chunk)
+        pipeline = pipeline_for(method, n_devices, chunk)
         cubes = [pipeline(disc(77), key=jax.random.key(seed)) for seed in (10, 11)]
         differences.append(np.asarray(cubes[0].flux - cubes[1].flux))
         sigma = float(jnp.sqrt(cubes[0].variance[0, 0, 0]))
     assert relative_difference(differences[1], differences[0]) < CUBE_TOLERANCE["float64"]
     np.testing.assert_allclose(differences[0].std() / sigma, np.sqrt(2), rtol=0.05)
-
-
-def collectives(text):
-    """(kind, computation) of every collective of a compiled program; the outermost computation is called ENTRY."""
-    found, computation = [], ""
-    for line in text.splitlines():
-        header = re.match(r"(ENTRY )?%?([\w.\-]+) \(.*\{\s*$", line)
-        if header:
-            computation = "ENTRY" if header[1] else header[2]
-        found += [(kind, computation) for kind in COLLECTIVES if re.search(rf"= .*[ )}}]{kind}(-start)?\(", line)]
-    return found
 
 
 def assert_one_sum_outside_any_loop(text):
@@ -302,7 +306,7 @@ ONE_SUM_QUICK = (*(("direct", size) for size in QUICK), ("basis", "divisible by 
 )
 def test_one_sum_outside_any_loop(method, size):
     """The same single all-reduce whatever the number of particles."""
-    text = pipeline_for(method, SIZES[size], 8).lower(disc(SIZES[size])).compile().as_text()
+    text = pipeline_for(method, 8).lower(disc(SIZES[size])).compile().as_text()
     assert_one_sum_outside_any_loop(text)
 
 
@@ -336,14 +340,14 @@ def constant_bytes(jaxpr):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_big_is_captured(method):
-    traced = pipeline_for(method, 77, 8).trace(disc(77)).jaxpr
+    traced = pipeline_for(method, 8).trace(disc(77)).jaxpr
     assert constant_bytes(traced) < 1000
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_captured_table_would_be_seen(method):
     """The same model with its tables in a closure holds all of them."""
-    pipeline = pipeline_for(method, 77, 8)
+    pipeline = pipeline_for(method, 8)
     tables, parameters, placed, key = pipeline.arguments(disc(77))
     host = jax.tree.map(np.asarray, tables)
 
@@ -388,7 +392,7 @@ def test_what_shares_a_compilation(method, caplog):
 @pytest.mark.parametrize("method", METHODS)
 def test_the_callers_objects_are_unchanged(method, as_array):
     galaxy = jax.tree.map(as_array, disc(77))
-    parameters = pipeline_for(method, 77, 8).parameters
+    parameters = pipeline_for(method, 8).parameters
     leaves = jax.tree.leaves((galaxy, parameters))
     before = [np.asarray(leaf).tobytes() for leaf in leaves]
     pipeline = Pipeline.from_config(config(method), galaxy, mesh=make_mesh(8))
@@ -401,7 +405,7 @@ def test_the_callers_objects_are_unchanged(method, as_array):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_particles_are_split_and_results_stay_on_their_devices(method):
-    pipeline = pipeline_for(method, 77, 8)
+    pipeline = pipeline_for(method, 8)
     tables, parameters, placed, key = pipeline.arguments(disc(77))
     assert placed.stars.position.sharding.spec == PartitionSpec("data", None)
     assert {len(shard.data) for shard in placed.stars.position.addressable_shards} == {10}
@@ -415,36 +419,20 @@ def test_particles_are_split_and_results_stay_on_their_devices(method):
 
 
 @pytest.mark.parametrize("method", DIRECT_IS_QUICK)
-def test_gradient_of_a_pipeline_and_a_placed_galaxy(method):
-    """jit and grad over the pipeline itself, a pytree, and over particles that already lie on the mesh.
+def test_gradient_of_a_pipeline_and_a_galaxy_from_the_host(method):
+    """jit and grad over the pipeline itself, a pytree, and over particles that are padded and placed inside.
 
-    Padding has no gradient, and what it repeats (the last particle) gets none of it.
+    What padding repeats (the last particle) gets no gradient from it.
     """
-    pipeline = pipeline_for(method, 77, 8)
-    placed = shard(disc(77), pipeline.mesh)
-    assert len(placed.stars.initial_mass) == 80
+    pipeline = pipeline_for(method, 8)
+    assert len(shard(disc(77), pipeline.mesh).stars.initial_mass) == 80
     gradient = eqx.filter_grad(lambda both: weighted_sum(both[0](both[1]).flux))
-    of_pipeline, of_placed = eqx.filter_jit(gradient, compiler_options=FAST_COMPILER)((pipeline, placed))
+    galaxy = jax.tree.map(jnp.asarray, disc(77))
+    of_pipeline, of_galaxy = eqx.filter_jit(gradient, compiler_options=FAST_COMPILER)((pipeline, galaxy))
     expected, of_parameters = gradient_of(method, 77, 1, WHOLE)
     for leaf, leaf_1 in zip(jax.tree.leaves(of_pipeline.parameters), jax.tree.leaves(of_parameters), strict=True):
         assert relative_difference(leaf, leaf_1) < GRADIENT_TOLERANCE["float64"]
-    for name in ("position", "velocity", "initial_mass", "log_age", "metallicity"):
-        found = getattr(of_placed.stars, name)
-        assert found.sharding.device_set == set(jax.devices())
-        np.testing.assert_array_equal(np.asarray(found)[77:], 0.0)
-        assert relative_difference(found[:77], getattr(expected.stars, name)) < GRADIENT_TOLERANCE["float64"]
-    np.testing.assert_array_equal(np.asarray(of_placed.stars.weight), 0.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
-def test_compile_time_is_reported(method, record_property):
-    """Seconds to compile on one device and on eight; NIFTy met a factor of ten."""
-    seconds = {}
-    for n_devices in (1, 8):
-        lowered = Pipeline.from_config(config(method, chunk=6), disc(77), mesh=make_mesh(n_devices)).lower(disc(77))
-        start = time.perf_counter()
-        lowered.compile()
-        seconds[n_devices] = time.perf_counter() - start
-    record_property("compile_seconds", seconds)
-    print(f"seconds to compile, by devices: {seconds}")
+    for name in STAR_FIELDS:
+        found = getattr(of_galaxy.stars, name)
+        assert found.shape == expected[name].shape
+        assert relative_difference(found, expected[name]) < GRADIENT_TOLERANCE["float64"]

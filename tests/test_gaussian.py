@@ -8,12 +8,14 @@ from scipy.stats import norm
 
 from rubix_like.gaussian import ENCLOSED_SIGMAS, gaussian_weights, reach_of, split_variance
 
+weights_by_reach = jax.jit(gaussian_weights, static_argnums=1)
+
 WIDTHS = [0.01, 0.1, 0.3, 0.7, 0.999, 1.001, 1.5, 3.0, 8.0]
 
 
 def weights_of(sigma, reach=None):
     reach = int(np.ceil(7 * max(sigma, 1.0))) if reach is None else reach
-    return np.asarray(gaussian_weights(jnp.asarray(sigma), reach)), np.arange(-reach, reach + 1)
+    return np.asarray(weights_by_reach(jnp.asarray(sigma), reach)), np.arange(-reach, reach + 1)
 
 
 @pytest.mark.parametrize("sigma", WIDTHS)
@@ -53,12 +55,12 @@ def test_truncated_light_is_given_back():
 def test_gradient_is_that_of_the_variance(sigma):
     """d variance / d sigma = 2 sigma."""
     offset = np.arange(-30, 31)
-    slope = jax.grad(lambda s: (gaussian_weights(s, 30) * offset**2.0).sum())(jnp.asarray(sigma))
+    slope = jax.grad(lambda s: (weights_by_reach(s, 30) * offset**2.0).sum())(jnp.asarray(sigma))
     np.testing.assert_allclose(float(slope), 2 * sigma, rtol=1e-5)
 
 
 def test_gradient_is_finite_at_no_width():
-    gradient = jax.jacobian(lambda s: gaussian_weights(s, 3))(jnp.asarray(0.0))
+    gradient = jax.jacobian(lambda s: weights_by_reach(s, 3))(jnp.asarray(0.0))
     assert np.isfinite(np.asarray(gradient)).all()
 
 

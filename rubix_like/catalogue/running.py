@@ -9,25 +9,20 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import jax
-import numpy as np
 from jax.sharding import Mesh
 
 from rubix_like.catalogue.entries import Entry
+from rubix_like.catalogue.galaxies import LoadedGalaxy, device_groups, load_for, prepare_view
 from rubix_like.catalogue.records import Record, Records, remove_stale, sizes_of, this_worker
 from rubix_like.catalogue.sources import Sources, changes
 from rubix_like.catalogue.table import Summary, SummaryRow, measured
-from rubix_like.census import Census, census_of
-from rubix_like.config import RunConfig
+from rubix_like.cube_parts import put_together
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
-from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.memory import explained_exhaustion
 from rubix_like.progress import Progress, Report, Stream
 from rubix_like.quicklook import save_quicklook
-from rubix_like.run import Prepared, begin, check_output, finish, plan_and_compile, read_galaxy
-from rubix_like.sharding import make_mesh, pad_on_host
-from rubix_like.ssp import load_ssp
+from rubix_like.run import Prepared, begin, check_output, finish
 
 _EXPECTED = (ValueError, OSError, MemoryError)
 """What a galaxy or settings that cannot be used raise; anything else is recorded with where it came from."""
@@ -45,17 +40,6 @@ class Outcome:
     n_failed: int
     n_skipped: int
     n_elsewhere: int
-
-
-@dataclass
-class _Loaded:
-    """A galaxy that several views share: on the host or, from its first view on, on the devices of its worker; its
-    census, and what that was taken for."""
-
-    galaxy: Galaxy
-    info: GalaxyInfo
-    census: Census | None = None
-    counted: RunConfig | None = None
 
 
 @dataclass
@@ -158,18 +142,6 @@ def _was_interrupted(record: Record | None) -> bool:
     return record is not None and record.status == "started"
 
 
-def device_groups(groups: Sequence[tuple[Entry, ...]]) -> list[Mesh]:
-    """The devices in groups as large as `devices` asks for, no more groups than there are galaxies."""
-    devices = groups[0][0].config.devices if groups else None
-    if devices is None:
-        return []
-    first = make_mesh(None if devices.data == "all" else devices.data, devices.wave)
-    every = jax.devices()
-    n_groups = min(len(every) // first.size, len(groups))
-    blocks = np.array(every[: n_groups * first.size], dtype=object).reshape(n_groups, *first.devices.shape)
-    return [Mesh(block, first.axis_names, axis_types=first.axis_types) for block in blocks]
-
-
 def _worker(work: _Work, mesh: Mesh, rounds: Iterator[tuple[tuple[Entry, ...], bool]]) -> Iterator[None]:
     """Takes galaxies until none is left; pauses while its devices compute."""
     for group, alone in rounds:
@@ -185,14 +157,23 @@ def _worker(work: _Work, mesh: Mesh, rounds: Iterator[tuple[tuple[Entry, ...], b
 
 def _observe_galaxy(work: _Work, mesh: Mesh, group: tuple[Entry, ...]) -> Iterator[None]:
     """One galaxy in all its views, loaded once."""
-    loaded: _Loaded | None = None
-    for entry in group:
-        if entry.name in work.settled:
-            continue
+    loaded: LoadedGalaxy | None = None
+    for entry in (entry for entry in group if entry.name not in work.settled):
         with work.records.claimed("entry", entry.name) as own:
             if own and _is_open(work, entry):
                 loaded = yield from _observe_entry(work, mesh, entry, loaded)
                 work.summary.update()
+    if loaded is not None:
+        loaded.files.close()
+
+
+def _serving(loaded: LoadedGalaxy | None, entry: Entry, mesh: Mesh) -> LoadedGalaxy:
+    """The galaxy at hand, or read anew where there is none or it does not do for this view."""
+    if loaded is not None and loaded.serves(entry.config):
+        return loaded
+    if loaded is not None:
+        loaded.files.close()
+    return load_for(entry, mesh)
 
 
 def _is_open(work: _Work, entry: Entry) -> bool:
@@ -211,8 +192,8 @@ def _is_open(work: _Work, entry: Entry) -> bool:
 
 
 def _observe_entry(
-    work: _Work, mesh: Mesh, entry: Entry, loaded: _Loaded | None
-) -> Generator[None, None, _Loaded | None]:
+    work: _Work, mesh: Mesh, entry: Entry, loaded: LoadedGalaxy | None
+) -> Generator[None, None, LoadedGalaxy | None]:
     """One cube, or the record of why there is none; returns the galaxy for the next view."""
     picture = beside(entry.path, ".png") if work.with_picture else None
     remove_stale([*entry.own_files, work.records.path(entry.name), *([] if picture is None else [picture])])
@@ -222,8 +203,8 @@ def _observe_entry(
     start = perf_counter()
     try:
         with explained_exhaustion():
-            loaded = loaded or _load(entry, mesh)
-            prepared = begin(_prepared(entry, loaded, mesh))
+            loaded = _serving(loaded, entry, mesh)
+            prepared = begin(prepare_view(entry, loaded, mesh))
             yield
             record = _finished(record, entry, prepared, picture)
     except Exception as error:
@@ -234,35 +215,9 @@ def _observe_entry(
     return loaded
 
 
-def _load(entry: Entry, mesh: Mesh) -> _Loaded:
-    galaxy, info = read_galaxy(entry.config, Progress())
-    return _Loaded(pad_on_host(jax.tree.map(np.asarray, galaxy), mesh), info)
-
-
-def _counted(config: RunConfig) -> RunConfig:
-    """A configuration without what a census of its galaxy does not depend on: how far it is turned, where it lies."""
-    observation = config.observation
-    turned = (observation.inclination, observation.position_angle) != (None, None)
-    angle = 0.0 if turned else None
-    same = {"inclination": angle, "position_angle": angle, "ra": 0.0, "dec": 0.0, "offset": (0.0, 0.0)}
-    same |= {"field_angle": None, "pointings": None, "mosaic": True}
-    return config.model_copy(update={"observation": observation.model_copy(update=same), "noise": None})
-
-
-def _prepared(entry: Entry, loaded: _Loaded, mesh: Mesh) -> Prepared:
-    """The run of one view; the first one counts the galaxy and places it on the devices."""
-    config = entry.config
-    if loaded.counted != _counted(config):
-        loaded.census = census_of(config, load_ssp(config), loaded.galaxy)
-        loaded.counted = _counted(config)
-    prepared = plan_and_compile(config, loaded.galaxy, loaded.info, Progress(), entry.path, mesh, loaded.census)
-    loaded.galaxy = prepared.galaxy
-    return prepared
-
-
 def _finished(record: Record, entry: Entry, prepared: Prepared, picture: Path | None) -> Record:
     """Wait for the cube, write it and, where asked for, its picture."""
-    cube = finish(prepared, entry.path, Progress()).cube
+    cube = put_together(finish(prepared, entry.path, Progress()).cube)
     if picture is not None:
         save_quicklook(cube, picture)
     files = sizes_of([*entry.own_files, *([] if picture is None else [picture])], entry.path.parent)

@@ -40,6 +40,14 @@ def open_files(
         yield JoinedContainer.from_parts(f"{whole[0]} and {len(whole) - 1} more", tuple(parts)), kind
 
 
+def single_file_bytes(given: Path | tuple[Path, ...]) -> int | None:
+    """The size of a file, where a path can only stand for the one that it names."""
+    if not isinstance(given, Path):
+        return None
+    path = given.expanduser()
+    return path.stat().st_size if path.is_file() and _split(path) is None else None
+
+
 def _open_alike(stack: ExitStack, path: Path, kind: str, key: str, by_pynbody: bool) -> AbstractContainer:
     try:
         container, own_kind = stack.enter_context(open_container(path, by_pynbody))
