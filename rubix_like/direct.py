@@ -87,6 +87,11 @@ class DirectPainter(AbstractPainter):
             responds=responds,
         )
 
+    @property
+    def n_coefficient(self) -> int:
+        """None."""
+        return 0
+
     def laid_out(self, layout: Layout, grid: SpaxelGrid) -> "DirectPainter":  # noqa: ARG002
         """With the fine bins of each part after those of the one before; padded bins see nothing."""
         if layout.split.is_whole:

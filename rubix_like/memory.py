@@ -32,7 +32,7 @@ class MemoryNeed:
 def memory_need(compiled: Any, mesh: Mesh, mask_and_writing_bytes: int) -> MemoryNeed:
     """What a compiled run takes on the host and the devices: the run itself, then its result, the mask and the writing.
 
-    Files are written block by block.
+    On the host, what this process takes of it. Files are written block by block.
     """
     return need_of(
         device_bytes(compiled), compiled.memory_analysis().output_size_in_bytes, mesh, mask_and_writing_bytes
@@ -51,7 +51,8 @@ def need_of(device: int, result: int, mesh: Mesh, mask_and_writing_bytes: int, r
     bytes on the host while it lasts."""
     if not _is_host(mesh):
         return MemoryNeed(device, max(reading, result + mask_and_writing_bytes))
-    return MemoryNeed(device, max(device * mesh.size + reading, result * mesh.size + mask_and_writing_bytes))
+    n_own = len(mesh.local_devices)
+    return MemoryNeed(device, max(device * n_own + reading, result * n_own + mask_and_writing_bytes))
 
 
 def available_memory() -> int | None:

@@ -34,11 +34,12 @@ class AbstractObserver(ABC):
 
     @abstractmethod
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
-        """Words for every pointing (none for the only one) and its cube, finished when it is asked for."""
+        """Words for every pointing (none for the only one) and its cube, finished when it is asked for; of a cube that
+        is spread over several processes what this one has."""
 
-    @abstractmethod
-    def begun(self, pipeline: Pipeline) -> "AbstractObserver":
+    def begun(self, pipeline: Pipeline) -> "AbstractObserver":  # noqa: ARG002
         """The same, with the devices at work on the only cube where its particles are in memory."""
+        return self
 
     @abstractmethod
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
@@ -69,7 +70,7 @@ class WholeObserver(AbstractObserver):
         """One computation per pointing."""
         galaxy, observed = pipeline.arguments(self.galaxy)[2], self.first
         stars = f"painting {self.n_stars} stars on {pipeline.mesh.size} device(s)"
-        for which, view in _views(pipeline):
+        for which, view in views_of(pipeline):
             with progress.step("run", stars + which):
                 observed = self.compiled(*view.arguments(galaxy)) if observed is None else observed
                 cube = view.result(jax.block_until_ready(observed))
@@ -80,7 +81,7 @@ class WholeObserver(AbstractObserver):
         """Handed to the devices, but not waited for; several pointings wait."""
         if len(pipeline.pointings) > 1:
             return self
-        ((_, view),) = _views(pipeline)
+        ((_, view),) = views_of(pipeline)
         return replace(self, first=self.compiled(*view.arguments(self.galaxy)))
 
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
@@ -114,7 +115,7 @@ class SlabObserver(AbstractObserver):
 
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
         """A pass over all slabs for as many pointings as there is room for, then the cube of each."""
-        views = _views(pipeline)
+        views = views_of(pipeline)
         for first in range(0, len(views), self.n_pass):
             own = views[first : first + self.n_pass]
             words = own[0][0] if len(own) == 1 else f" (pointings {first + 1} to {first + len(own)})"
@@ -125,10 +126,6 @@ class SlabObserver(AbstractObserver):
                     cube = view.result(jax.block_until_ready(observed))
                     del observed
                 yield which, cube
-
-    def begun(self, pipeline: Pipeline) -> "SlabObserver":  # noqa: ARG002
-        """Not begun: its particles come with the pass."""
-        return self
 
     def _pass(self, pipeline: Pipeline, views: list[Pipeline], progress: Progress, words: str) -> list[Any]:
         """The sums of all slabs for some of the views."""
@@ -164,7 +161,8 @@ class SlabObserver(AbstractObserver):
         return f"{self.cuts.n_slab} slabs of at most {stars}, each read while the one before is painted"
 
 
-def _views(pipeline: Pipeline) -> list[View]:
+def views_of(pipeline: Pipeline) -> list[View]:
+    """The pointings of a run, or its only field."""
     views = [(f" (pointing {pointing.name})", pipeline.at(pointing)) for pointing in pipeline.pointings]
     return views or [("", pipeline)]
 

@@ -26,6 +26,7 @@ from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.layout import Layout, plan_layout
 from rubix_like.model import Observed, Voxels, compiled_observe, lay_out, table_specs
 from rubix_like.parameters import Parameters
+from rubix_like.placement import own_copy, put
 from rubix_like.planning import plan_run
 from rubix_like.pointing import Pointing
 from rubix_like.products.maps import Maps, make_maps
@@ -72,12 +73,12 @@ class Pipeline(eqx.Module):
             galaxy = validate(galaxy, None if info is None else info.universe_age)
             census = census or census_of(config, library, galaxy)
         planned = plan_run(config, library, census)
-        layout = plan_layout(config.devices, mesh, planned.plan.n_wave)
+        layout = plan_layout(config.devices, mesh, planned.plan.n_wave, planned.projected)
         dtype = planned.plan.dtype
         key = None if config.noise is None else jax.random.key(config.noise.seed)
         tables = as_dtype(lay_out(planned.tables, layout), dtype)
         return cls(
-            tables=jax.device_put(tables, layout.shardings(table_specs(tables, layout))),
+            tables=put(tables, layout.shardings(table_specs(tables, layout))),
             parameters=Parameters.build(config, dtype),
             noise_key=key,
             plan=planned.plan,
@@ -169,7 +170,7 @@ class Pipeline(eqx.Module):
     ) -> tuple[Parameters, PRNGKeyArray | None]:
         """Parameters and noise key, the configuration's where not given, on the mesh."""
         chosen = as_dtype(self.parameters if parameters is None else parameters, self.plan.dtype)
-        return jax.device_put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
+        return put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
 
     def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
         """The compiled function for such `arguments`; shared with every pipeline of the same plan and layout."""
@@ -179,6 +180,7 @@ class Pipeline(eqx.Module):
 
     def to_cube(self, observed: Observed) -> Cube:
         """The public cube from what the compiled function returns, after a look at the counters."""
+        observed = own_copy(observed)
         frame, voxels = self.frame, self._without_padding(observed.voxels)
         return Cube(
             flux=voxels.flux,
@@ -190,6 +192,7 @@ class Pipeline(eqx.Module):
 
     def to_parts(self, observed: Observed) -> CubeParts:
         """The same with the voxels as they lie on the devices of this process: nothing is put together."""
+        observed = own_copy(observed)
         frame, voxels = self.frame, observed.voxels
         return CubeParts(
             parts=parts_of(*voxels),
@@ -205,7 +208,7 @@ class Pipeline(eqx.Module):
 
     def _described(self, observed: Observed) -> dict[str, Any]:
         """All of a cube but its voxels and mask; raises ValueError for counters that cannot be."""
-        check_counters(observed.counters, self.velocity_limit)
+        check_counters(observed.counters, own_copy(self.velocity_limit))
         frame = self.frame
         light, light_velocity = observed.moments[:, :, 0], observed.moments[:, :, 1]
         empty = light <= 0

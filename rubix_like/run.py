@@ -15,6 +15,7 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
 from rubix_like.cube_files import check_several, write_cube, writing_bytes
 from rubix_like.cube_parts import CubeParts, put_together
+from rubix_like.distributed_run import prepare_share
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import GalaxyInfo
 from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes
@@ -28,7 +29,7 @@ from rubix_like.progress import Progress
 from rubix_like.source import Source, open_source
 from rubix_like.ssp.catalogue import locate
 from rubix_like.summary import accuracy_lines
-from rubix_like.team import AbstractTeam, Alone
+from rubix_like.team import ALONE, AbstractTeam
 from rubix_like.truth import noiseless
 
 
@@ -46,16 +47,12 @@ class Prepared:
     """A run that is loaded, planned and compiled, but not computed; to be closed where its particles are in a file."""
 
     config: RunConfig
-    source: Source
+    info: GalaxyInfo
     pipeline: Pipeline
     observer: AbstractObserver
     need: MemoryNeed
     files: ExitStack
-
-    @property
-    def info(self) -> GalaxyInfo:
-        """What is known of the galaxy beside its particles."""
-        return self.source.info
+    source: Source | None = None
 
     def __enter__(self) -> "Prepared":
         return self
@@ -64,19 +61,25 @@ class Prepared:
         self.files.close()
 
 
-def run(config: RunConfig | str | Path | dict[str, Any], output: str | Path | None = None) -> Cube:
+def run(
+    config: RunConfig | str | Path | dict[str, Any],
+    output: str | Path | None = None,
+    team: AbstractTeam | None = None,
+) -> Cube | CubeParts:
     """Load, observe and write: the cube of a configuration, also written to `output` or the configuration's path.
 
     Of several pointings it is their mosaic (with `observation.mosaic: false` the last pointing's cube); each pointing's
-    own cube is written beside it, as cube_NAME.fits. Raises ConfigError, ValueError or OSError before anything is
-    computed where settings, particles or the output path cannot be used.
+    own cube is written beside it, as cube_NAME.fits. Every process of a `team` (`join_processes`) calls the same; each
+    reads its share of the particles, all get the cube, and process 0 writes; of a sharded cube each gets and writes its
+    own parts. Raises ConfigError, ValueError or OSError before anything is computed where settings, particles or the
+    output path cannot be used.
     """
     config = load_config(config)
-    result = compute(config, Path(config.output.path if output is None else output), Progress())
-    return put_together(result.cube)
+    result = compute(config, Path(config.output.path if output is None else output), Progress(), team or ALONE)
+    return put_together(result.cube) if team is None else result.cube
 
 
-def prepare(config: RunConfig, progress: Progress, path: Path | None = None) -> Prepared:
+def prepare(config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractTeam = ALONE) -> Prepared:
     """Load the galaxy, plan the run and compile it; what can be refused early is refused before the galaxy is read.
 
     `path`: where the cube will go (None: the configuration's).
@@ -87,6 +90,10 @@ def prepare(config: RunConfig, progress: Progress, path: Path | None = None) -> 
     locate(config.ssp.library)
     check_bands(config.products)
     with ExitStack() as files:
+        if team.size > 1:
+            info, pipeline, observer = prepare_share(config, progress, team)
+            need = _need(config, path or config.output.path, observer, pipeline)
+            return Prepared(config, info, pipeline, observer, need, files.pop_all())
         with progress.step("load", "loading the galaxy") as report:
             source = open_source(config, files, report)
         prepared = plan_and_compile(config, source, progress, path)
@@ -103,7 +110,7 @@ def plan_and_compile(
         source = source.placed(pipeline)
         observer = compile_observer(source, pipeline)
     need = _need(config, path or config.output.path, observer, pipeline)
-    return Prepared(config, source, pipeline, observer, need, ExitStack())
+    return Prepared(config, source.info, pipeline, observer, need, ExitStack(), source)
 
 
 def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: Pipeline) -> MemoryNeed:
@@ -119,15 +126,16 @@ def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: P
     return replace(need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + writing_bytes(files[-1].n_bytes)))
 
 
-def compute(config: RunConfig, path: Path, progress: Progress) -> Result:
+def compute(config: RunConfig, path: Path, progress: Progress, team: AbstractTeam = ALONE) -> Result:
     """Prepare, compute and write one run; its times are left in `progress.timings`.
 
-    Each cube is written as soon as it is computed; a run that is stopped leaves the finished ones.
+    Each cube is written as soon as it is computed, of a `team` by process 0; a run that is stopped leaves the finished
+    ones.
     """
-    check_output(config, path)
-    with prepare(config, progress, path) as prepared:
-        check_memory(prepared.need, prepared.pipeline.mesh)
-        return finish(prepared, path, progress)
+    team.in_first(lambda: check_output(config, path, team.size if config.devices.is_sharded else 1))
+    with prepare(config, progress, path, team) as prepared:
+        team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
+        return finish(prepared, path, progress, team)
 
 
 def begin(prepared: Prepared) -> Prepared:
@@ -139,20 +147,20 @@ def begin(prepared: Prepared) -> Prepared:
     return replace(prepared, observer=prepared.observer.begun(prepared.pipeline))
 
 
-def finish(prepared: Prepared, path: Path, progress: Progress) -> Result:
+def finish(prepared: Prepared, path: Path, progress: Progress, team: AbstractTeam = ALONE) -> Result:
     """Compute what is not computed yet, and write each cube."""
     config = prepared.config
     files = output_files(config, path)
     for maps in _maps_of(files):
-        check_writable(maps, expected_maps_size(config, prepared.pipeline))
+        team.in_first(lambda maps=maps: check_writable(maps, expected_maps_size(config, prepared.pipeline)))
     waiting: list[Cube | CubeParts] = []
     for cube, file in zip(_observed(prepared, progress), files, strict=False):
-        _write(cube, file, progress, Alone())
+        _write_together(cube, file, progress, team)
         waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]
     if files[-1].is_mosaic:
         with progress.step("mosaic", f"combining {len(waiting)} pointings"):
             waiting = [make_mosaic([put_together(cube) for cube in waiting])]
-        _write(waiting[0], files[-1], progress, Alone())
+        _write_together(waiting[0], files[-1], progress, team)
     pointings = tuple(("Pointing", file.path) for file in files[:-1])
     return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
 
@@ -175,6 +183,14 @@ def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | CubePar
         with progress.step("maps", "fitting velocity distributions" + which):
             fitted = cube.maps.fitted()
         yield replace(cube, maps=fitted)
+
+
+def _write_together(cube: Cube | CubeParts, file: OutputFile, progress: Progress, team: AbstractTeam) -> None:
+    """Parts are written by the processes that have them, a whole cube by process 0."""
+    if isinstance(cube, CubeParts):
+        _write(cube, file, progress, team)
+    else:
+        team.in_first(lambda: _write(cube, file, progress, ALONE))
 
 
 def _write(cube: Cube | CubeParts, file: OutputFile, progress: Progress, team: AbstractTeam) -> None:
@@ -230,13 +246,19 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
         f"particles   {prepared.observer.words()}",
-        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}; {_layout_words(pipeline)}",
+        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{_processes(pipeline)}; "
+        f"{_layout_words(pipeline)}",
         f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
         f"available {format_bytes(available_memory())}",
         *_file_lines(prepared),
         *_maps_lines(prepared),
     ]
     return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]
+
+
+def _processes(pipeline: Pipeline) -> str:
+    count = len({device.process_index for device in pipeline.mesh.devices.flat})
+    return f" of {count} processes" if count > 1 else ""
 
 
 def _layout_words(pipeline: Pipeline) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rubix_like.atomic import explained
+from rubix_like.atomic import announced, explained
 from rubix_like.team import AbstractTeam, Value
 
 
@@ -38,8 +38,9 @@ def replacing_together(path: Path, team: AbstractTeam) -> Iterator[tuple[Path, A
     temporary = path.with_name(team.exchange(lambda: f".{os.getpid()}-{path.name}")[0])
     writing = _Explaining(team, path)
     try:
-        yield temporary, writing
-        writing.exchange(lambda: os.replace(temporary, path) if team.number == 0 else None)
+        with announced(temporary):
+            yield temporary, writing
+            writing.exchange(lambda: os.replace(temporary, path) if team.number == 0 else None)
     finally:
         if team.number == 0:
             temporary.unlink(missing_ok=True)

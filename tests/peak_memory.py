@@ -1,6 +1,6 @@
-"""Write a snapshot of as many stars as asked for and observe it by slabs, in a process of its own; prints its peak memory.
+"""Observe a snapshot of as many stars as asked for, slab by slab, in a process of its own.
 
-Called as `python peak_memory.py FOLDER N_STARS SLAB`.
+Called as `python tests/peak_memory.py FOLDER N_STARS SLAB`; prints the stars painted and the peak memory in kB.
 """
 
 import sys
@@ -49,11 +49,9 @@ def main(folder, count, slab):
     from rubix_like.progress import Progress  # noqa: PLC0415
     from rubix_like.run import compute  # noqa: PLC0415
 
-    progress = Progress()
-    cube = compute(load_config(config), Path(folder) / f"cube_{count}.fits", progress).cube
-    assert cube.counters is not None
+    cube = compute(load_config(config), Path(folder) / f"cube_{count}.fits", Progress()).cube
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-    print(int(cube.counters.n_particles), int(peak.split()[1]), progress.timings, file=sys.stdout)
+    print(int(cube.counters.n_particles), int(peak.split()[1]))
 
 
 if __name__ == "__main__":

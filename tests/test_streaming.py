@@ -5,9 +5,12 @@ Programs are shared: all slabs of most tests have at most 8 stars, one for each 
 
 import functools
 import itertools
+import subprocess
+import sys
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -30,6 +33,8 @@ from rubix_like.source import GalaxyInSlabs, WholeGalaxy, open_source
 from rubix_like.stages.base import AbstractComponent
 from rubix_like.streaming import paint_slabs
 from rubix_like.team import AbstractTeam
+
+REPOSITORY = Path(__file__).resolve().parent.parent
 
 TOLERANCE = {"float32": 5e-6, "float64": 1e-12}
 N_STARS, SLAB = 77, 8
@@ -352,3 +357,18 @@ def test_what_goes_wrong_while_reading_ends_the_run():
     with pytest.raises(OSError, match="disk gone"):
         pipeline_for().observe_slabs(broken())
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("slab")]
+
+
+@pytest.mark.slow
+def test_four_times_the_stars_take_the_same_memory(tmp_path):
+    """Runs of 1.1 and of 4.4 million stars in slabs of 131,072: held at once, those more would take 0.5 GB more."""
+    peaks = []
+    for n_stars in (1_100_000, 4_400_000):
+        command = [sys.executable, Path(__file__).with_name("peak_memory.py"), tmp_path, str(n_stars), "131072"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+        assert done.returncode == 0, done.stderr
+        n_painted, kilobytes = done.stdout.split()
+        assert int(n_painted) == n_stars
+        peaks.append(int(kilobytes))
+    print(f"peaks of {peaks} kB")
+    assert peaks[1] - peaks[0] < 100_000

@@ -71,5 +71,5 @@ def prepare_view(entry: Entry, loaded: LoadedGalaxy, mesh: Mesh) -> Prepared:
         source = replace(source, census=census_of(config, load_ssp(config), source.galaxy))
         loaded.counted = _counted(config)
     prepared = plan_and_compile(config, source, Progress(), entry.path, mesh)
-    loaded.source = prepared.source
+    loaded.source = prepared.source or source
     return prepared
