@@ -71,10 +71,18 @@ def announced(temporary: Path) -> Iterator[None]:
         _WRITING.discard(temporary)
 
 
-def remove_temporaries() -> None:
-    """Remove whatever this process is writing: for when it ends at once, without its usual way out."""
+def remove_temporaries() -> list[Path]:
+    """Remove whatever this process is writing, for when it ends at once, without its usual way out.
+
+    Returns what could not be removed.
+    """
+    left = []
     for temporary in tuple(_WRITING):
-        temporary.unlink(missing_ok=True)
+        try:
+            temporary.unlink(missing_ok=True)
+        except OSError:
+            left.append(temporary)
+    return left
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from rubix_like.team import AbstractTeam
 FITS_BLOCK: int = 2880
 """Headers and data take a multiple of so many bytes (FITS standard 4.0, section 3.1)."""
 
-_CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.EINVAL)
+_CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 
 @dataclass(frozen=True, eq=False)

@@ -143,6 +143,9 @@ class Hub:
         except OSError:
             gone = "has ended without a word: killed, out of memory or crashed"
             self._end(f"process {member.number} ({member.who}) {gone}", member.number)
+        except Exception as error:  # out of memory, most likely; nobody must wait
+            words = str(error) or type(error).__name__
+            self._end(f"process 0 could not pass on what process {member.number} sent ({words})", culprit=None)
 
     def _answer(self, member: _Member, kind: Kind, payload: bytes) -> bool:
         """Do what one message asks for; whether more are to come."""

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import jax
 
 from rubix_like.launch import Launch
 from rubix_like.team import AbstractTeam
+from rubix_like.termination import termination_as_it_was
 
 _SERVICE = Path(__file__).with_name("coordination_service.py")
 _LINGER_SECONDS = 10.0
@@ -36,40 +38,50 @@ class JaxProcesses:
         launch = self.launch
         with contextlib.ExitStack() as stack:
             ports = self.team.exchange(lambda: stack.enter_context(self._service()) if launch.number == 0 else 0)
-            silence = int(max(_PATIENCE * launch.peer_timeout, 600))
-            jax.distributed.initialize(
-                _address(launch.host, ports[0]),
-                launch.size,
-                launch.number,
-                local_device_ids=own_devices(launch),
-                cluster_detection_method="deactivate",
-                initialization_timeout=int(launch.connect_timeout),
-                heartbeat_timeout_seconds=silence,
-                shutdown_timeout_seconds=silence,
-                coordinator_bind_address=f"127.0.0.1:{_free_port()}",  # of a service that nobody asks
-            )
+            with termination_as_it_was():
+                self._connect(ports[0])
             yield
             jax.distributed.shutdown()
             self.team.exchange(lambda: None)
+
+    def _connect(self, port: int) -> None:
+        launch, silence = self.launch, _silence_seconds(self.launch)
+        jax.distributed.initialize(
+            _address(launch.host, port),
+            launch.size,
+            launch.number,
+            local_device_ids=own_devices(launch),
+            cluster_detection_method="deactivate",
+            initialization_timeout=int(launch.connect_timeout),
+            heartbeat_timeout_seconds=silence,
+            shutdown_timeout_seconds=silence,
+            coordinator_bind_address=f"127.0.0.1:{_free_port()}",  # of a service that nobody asks
+        )
 
     @contextmanager
     def _service(self) -> Iterator[int]:
         """The port of the coordination service, which runs in a process of its own."""
         port = _free_port()
-        silence = int(max(_PATIENCE * self.launch.peer_timeout, 600))
-        words = [f"[::]:{port}", str(self.launch.size), str(silence), str(_LINGER_SECONDS)]
-        service = subprocess.Popen(
-            [sys.executable, "-P", str(_SERVICE), *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        if service.stdin is None or service.stdout is None or service.stdout.readline() != b"ready\n":
-            raise OSError(f"JAX's coordination service could not be started on port {port}; try again")
+        words = [f"[::]:{port}", str(self.launch.size), str(_silence_seconds(self.launch)), str(_LINGER_SECONDS)]
+        with TemporaryFile() as said:
+            service = subprocess.Popen(
+                [sys.executable, "-P", str(_SERVICE), *words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                start_new_session=True,
+            )
+            if service.stdin is None or service.stdout is None or service.stdout.readline() != b"ready\n":
+                said.seek(0)
+                reason = (said.read().decode(errors="replace").splitlines() or ["it said nothing"])[-1]
+                raise OSError(f"JAX's coordination service could not be started on port {port} ({reason}); try again")
         yield port
         with contextlib.suppress(BrokenPipeError):
             service.communicate(b"q")
+
+
+def _silence_seconds(launch: Launch) -> int:
+    return int(max(_PATIENCE * launch.peer_timeout, 600))
 
 
 def own_devices(launch: Launch) -> list[int] | None:

@@ -120,7 +120,7 @@ def _seconds(name: str, value: float | None, default: float) -> float:
     if value is None:
         return default
     if not 1 <= value < 1e7:
-        raise ConfigError(f"{name}: expected 1 s or more, got {value:g}")
+        raise ConfigError(f"{name}: expected 1 to 9999999 s, got {value:g}")
     return float(value)
 
 

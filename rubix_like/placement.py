@@ -83,7 +83,7 @@ def shard_local(galaxy: Galaxy, mesh: Mesh, team: AbstractTeam) -> Galaxy:
     largest, with weight 0, so that all are of one size. Raises ValueError where no process has stars, or where they
     have different fields.
     """
-    rows = team.exchange(lambda: check_process_mesh(mesh, team))[team.number]
+    rows = team.each(lambda: check_process_mesh(mesh, team))
     stars = _placed(galaxy.stars, Stars, rows, mesh, team)
     if stars is None:
         raise ValueError("galaxy.stars: expected at least one star, got none")

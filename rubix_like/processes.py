@@ -115,6 +115,8 @@ class Processes(AbstractTeam):
         except OSError:
             gone = "has ended without a word: killed, out of memory or crashed"
             self._give_up(f"process 0 (on {self._launch.host}) {gone}")
+        except Exception as error:  # out of memory, most likely; nobody must wait for this process
+            self._give_up(f"process {self.number} could not take what was sent to it ({_words(error)})")
 
     def _heard(self, kind: Kind, payload: bytes) -> bool:
         """Take one message; whether more may come."""
@@ -127,8 +129,8 @@ class Processes(AbstractTeam):
     def _give_up(self, sentence: str) -> None:
         if self._leaving.is_set():
             return
-        remove_temporaries()
-        _say(f"rubix-like: {sentence}; nothing was left half-written")
+        left = ", ".join(map(str, remove_temporaries()))
+        _say(f"rubix-like: {sentence}; {f'remove {left}' if left else 'nothing was left half-written'}")
         os._exit(EXIT_PEER_LOST)
 
 

@@ -35,5 +35,18 @@ def orderly_termination() -> Iterator[None]:
         sys.unraisablehook = usual
 
 
+@contextmanager
+def termination_as_it_was() -> Iterator[None]:
+    """After the block SIGTERM does what it did before, whatever a library made of it.
+
+    JAX, when it connects processes, has SIGTERM noted and nothing else: a process could then not be ended by it. Only
+    in the main thread, and where what it did before is known to Python.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
+
+
 def _terminate(number: int, frame: object) -> None:  # noqa: ARG001
     sys.exit(128 + number)

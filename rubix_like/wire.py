@@ -111,8 +111,9 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         known = (module, name) in _KNOWN
-        found = pickle.Unpickler.find_class(self, module, name) if known or module.startswith("rubix_like.") else None
-        if known or isinstance(found, type):
+        ours = module.startswith("rubix_like.") and "." not in name  # "subprocess.Popen" is in modules that import it
+        found = pickle.Unpickler.find_class(self, module, name) if known or ours else None
+        if known or (isinstance(found, type) and found.__module__ == module):
             return found
         raise pickle.UnpicklingError(
             f"{module}.{name}: expected numbers, text, arrays of numpy or classes of rubix_like between processes"

@@ -15,6 +15,7 @@ import rubix_like as rl
 from rubix_like.atomic import replacing
 from rubix_like.distributed_run import plan_share
 from rubix_like.progress import Progress
+from rubix_like.termination import orderly_termination
 
 PEER_TIMEOUT = 6.0
 READ: dict[str, set[int]] = {}
@@ -161,7 +162,7 @@ SCENARIOS = {
 if __name__ == "__main__":
     scenario, folder, port, size, number = sys.argv[1:]
     jax.config.update("jax_enable_x64", True)
-    with rl.join_processes(
-        f"127.0.0.1:{port}", int(size), int(number), connect_timeout=150, peer_timeout=PEER_TIMEOUT
-    ) as team:
+    address = f"127.0.0.1:{port}"
+    limits = {"connect_timeout": 150, "peer_timeout": PEER_TIMEOUT}
+    with orderly_termination(), rl.join_processes(address, int(size), int(number), **limits) as team:
         SCENARIOS[scenario](team, Path(folder))

@@ -213,6 +213,20 @@ def test_where_one_goes_all_end_with_one_sentence(tmp_path, scenario, victim, bl
     assert [path.name for path in tmp_path.iterdir() if "half" in path.name] == []
 
 
+@pytest.mark.slow
+def test_a_batch_system_can_end_a_process(tmp_path):
+    """JAX keeps SIGTERM for itself when it connects processes; here it ends them as ever, also in mid-file."""
+    (process,) = start("writing", tmp_path, 1)
+    try:
+        until((tmp_path / "ready_0").exists)
+        process.terminate()
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM, messages(tmp_path, 0)
+    finally:
+        process.kill()
+        process.wait()
+    assert [path.name for path in tmp_path.iterdir() if "half" in path.name] == []
+
+
 def command(*words):
     """A `rubix-like run quickstart` on its own."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
@@ -253,7 +267,7 @@ def test_a_coordinator_that_is_not_there_and_a_process_that_never_comes(number, 
         (["--coordinator", "a:1", "--num-processes", "0", "--process-id", "0"], "--num-processes: expected 1 or more"),
         (["--coordinator", "a", "--num-processes", "2", "--process-id", "0"], "--coordinator: expected HOST:PORT"),
         (["--coordinator", "::1:8", "--num-processes", "2", "--process-id", "0"], "--coordinator: expected HOST:PORT"),
-        (["--distributed", "--peer-timeout", "0"], "--peer-timeout: expected 1 s or more, got 0"),
+        (["--distributed", "--peer-timeout", "0"], "--peer-timeout: expected 1 to 9999999 s, got 0"),
         (["--peer-timeout", "9"], "expected together with --distributed"),
         (["--distributed"], "expected to be started by Slurm's srun"),
     ],
@@ -335,12 +349,18 @@ def test_values_keep_their_bits_and_nothing_else_is_unpacked():
     for stranger in (os.system, print, rl.load_config, subprocess.Popen):
         with pytest.raises(Exception, match="between processes"):
             unpack(pack(stranger))
+    for module, name in (("jax_processes", "subprocess.Popen"), ("hub", "socket.socket"), ("jax_processes", "Path")):
+        with pytest.raises(Exception, match=f"{module}.{name}: expected .* between processes"):
+            unpack(f"crubix_like.{module}\n{name}\n.".encode())
 
 
 def test_a_silent_line_and_a_closed_one():
-    near, far = (Line(end, 0.5) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM))
+    near, far = (Line(end, 0.1) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM))
     with pytest.raises(TimeoutError):
         near.receive()
+    near.close()
+    far.close()
+    near, far = (Line(end, 60.0) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM))
     sending = threading.Thread(target=far.send, args=(Kind.VALUE, b"x" * 3_000_000))
     sending.start()
     assert near.receive() == (Kind.VALUE, b"x" * 3_000_000)
@@ -354,7 +374,7 @@ def test_a_silent_line_and_a_closed_one():
 def in_threads(size, work, sizes=None):
     """What `work(team)` gives or raises for every member of a team whose processes are threads here."""
     port, results = free_port(), [None] * size
-    launches = [Launch("127.0.0.1", port, (sizes or [size] * size)[n], n, None, 5.0, 5.0) for n in range(size)]
+    launches = [Launch("127.0.0.1", port, (sizes or [size] * size)[n], n, None, 60.0, 60.0) for n in range(size)]
 
     def member(launch):
         try:

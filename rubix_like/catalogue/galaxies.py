@@ -69,7 +69,7 @@ def prepare_view(entry: Entry, loaded: LoadedGalaxy, mesh: Mesh) -> Prepared:
     config, source = entry.config, loaded.source
     if isinstance(source, WholeGalaxy) and loaded.counted != _counted(config):
         source = replace(source, census=census_of(config, load_ssp(config), source.galaxy))
-        loaded.counted = _counted(config)
+        loaded.source, loaded.counted = source, _counted(config)  # together, also where planning fails
     prepared = plan_and_compile(config, source, Progress(), entry.path, mesh)
     loaded.source = prepared.source or source
     return prepared

@@ -171,9 +171,10 @@ def _serving(loaded: LoadedGalaxy | None, entry: Entry, mesh: Mesh) -> LoadedGal
     """The galaxy at hand, or read anew where there is none or it does not do for this view."""
     if loaded is not None and loaded.serves(entry.config):
         return loaded
+    other = load_for(entry, mesh)  # where it fails, the one at hand is still open for the next view
     if loaded is not None:
         loaded.files.close()
-    return load_for(entry, mesh)
+    return other
 
 
 def _is_open(work: _Work, entry: Entry) -> bool:
@@ -185,7 +186,7 @@ def _is_open(work: _Work, entry: Entry) -> bool:
         known = work.records.is_complete(record) and record.made_from == work.made_from[entry.name]
     else:
         known = record != work.before[entry.name]
-    if known:
+    if known and record.status == "done":
         work.skipped.add(entry.name)
         _tell(work)
     return not known
