@@ -271,6 +271,18 @@ def test_failures_are_recorded_and_the_rest_goes_on(folder):
         run_catalogue(config, rows, VIEWS[:1])
 
 
+def test_a_view_that_fails_leaves_nothing_to_the_next(folder):
+    """The second view is counted (some stars are older than its Universe), but cannot be planned."""
+    far = {"observation.redshift": 1.0}
+    views = [{"name": "near"}, {"name": "bad", **far, "noise.wavelength": 2.0}, {"name": "far", **far}]
+    outcome = run_catalogue(BASE, GALAXIES[:1], views)
+    assert list(statuses(outcome).values()) == ["done", "failed", "done"]
+    assert "noise.wavelength: expected a window" in outcome.rows[1]["error"]
+    run({**BASE, "galaxy": {**BASE["galaxy"], "seed": 1}, "observation": {"redshift": 1.0}}, "single.fits")
+    assert "older" in outcome.rows[2]["notes"]
+    assert contents("cube/g1_far.fits") == contents("single.fits")
+
+
 def test_one_compilation_for_galaxies_of_about_the_same_size(folder, caplog):
     """Galaxies of one size class, each in two views, in two catalogues."""
     for number in range(4):
