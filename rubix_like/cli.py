@@ -15,7 +15,8 @@ from rubix_like.atomic import check_writable
 from rubix_like.cache import COMPILED_LIMIT_BYTES, cache_lines, clear_cache, compiled_folder
 from rubix_like.catalogue.command import add_catalogue_options, check_catalogue_options, run_listed
 from rubix_like.config import RunConfig, json_schema, load_config
-from rubix_like.cube_parts import CubeParts, put_together
+from rubix_like.cube import Cube
+from rubix_like.cube_parts import CubeParts
 from rubix_like.cube_sums import sums_of
 from rubix_like.distributed_run import agreed
 from rubix_like.errors import ConfigError
@@ -190,13 +191,11 @@ def _run_together(options: argparse.Namespace, team: AbstractTeam) -> list[str]:
     picture = beside(output_files(config, path)[-1].path, ".png") if options.plot else None
     if picture is not None:
         team.in_first(lambda: _check_picture(picture))
-    if picture is not None and team.size > 1 and config.devices.is_sharded:
-        raise ConfigError("--plot: expected a whole cube, got devices.output: sharded; plot the file: rubix-like plot")
     progress = _progress(team)
     cube, path, others = compute(config, path, progress, team)
     if picture is not None:
         with progress.step("plot", f"drawing {picture}"):
-            team.in_first(lambda: save_quicklook(put_together(cube), picture))
+            _draw(cube, picture, team)
     sums = sums_of(cube, team) if isinstance(cube, CubeParts) else None
     if team.number > 0:
         return []
@@ -204,6 +203,14 @@ def _run_together(options: argparse.Namespace, team: AbstractTeam) -> list[str]:
     notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
     pictures = [] if picture is None else [f"Picture: {picture}"]
     return [*written, *summary_lines(cube, path, progress.timings, config.output.layout, sums), *notes, *pictures]
+
+
+def _draw(cube: Cube | CubeParts, path: Path, team: AbstractTeam) -> None:
+    """The quick look: of parts by all processes that have them, of a whole cube by process 0."""
+    if isinstance(cube, CubeParts):
+        save_quicklook(cube, path, team)
+    else:
+        team.in_first(lambda: save_quicklook(cube, path))
 
 
 def _check_picture(path: Path) -> None:

@@ -15,6 +15,7 @@ import rubix_like as rl
 from rubix_like.atomic import replacing
 from rubix_like.distributed_run import plan_share
 from rubix_like.progress import Progress
+from rubix_like.quicklook import save_quicklook
 from rubix_like.termination import orderly_termination
 
 PEER_TIMEOUT = 6.0
@@ -110,6 +111,7 @@ def together(team, folder):
     rows = {f"rows {name}": sorted(found) for name, found in READ.items()}
     own = rl.run(config(folder, devices={"output": "sharded"}), folder / "parts.fits", team)
     facts["bins"] = own.ranges
+    save_quicklook(own, folder / "parts.png", team)
     placed, _, pipeline = plan_share(rl.load_config(config(folder, "float64", noise=None)), Progress(), team)
     found = slope(pipeline, placed).stars
     for name in ("position", "velocity", "initial_mass"):

@@ -27,9 +27,10 @@ from rubix_like.cube_sums import sums_of
 from rubix_like.errors import ConfigError
 from rubix_like.fits import META_CARDS, default_members
 from rubix_like.fits_hsim import hsim_members
-from rubix_like.fits_images import VoxelImage, plan_file
+from rubix_like.fits_images import VoxelImage, plan_file, write_fits
 from rubix_like.fits_manga import manga_members
 from rubix_like.summary import summary_lines
+from rubix_like.team import AbstractTeam
 from rubix_like.truth import noiseless
 
 N_Y, N_X, N_WAVE = 3, 5, 13
@@ -260,6 +261,30 @@ def test_where_one_of_a_team_cannot_write_nothing_is_left(tmp_path):
     assert "process 0 failed: cannot write" in str(full[1])
     assert os.listdir(tmp_path) == ["a.fits"]
     assert path.read_text() == "old"
+
+
+class Watching(AbstractTeam):
+    """One process that notes how much room on the disk a file has after every exchange."""
+
+    number, size = 0, 1
+
+    def __init__(self, path):
+        self.path = path
+        self.taken = []
+
+    def exchange(self, work):
+        values = [work()]
+        self.taken.append(512 * self.path.stat().st_blocks)
+        return values
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system cannot set room on a disk apart")
+def test_the_room_of_a_file_is_set_apart_before_a_voxel_is_written(tmp_path):
+    shape = (40, 40, 200)
+    cube = in_parts(make_cube(*shape, flux=np.ones(shape, np.float32), mask=np.zeros(shape, np.int32)))
+    plan, team = plan_file(default_members(cube)), Watching(tmp_path / "a.fits")
+    write_fits(plan, cube, team.path, team)
+    assert team.taken[0] >= plan.size > 2e6
 
 
 @pytest.mark.parametrize("name", ["cube.fits.gz", "cube.h5"])

@@ -14,7 +14,7 @@ from astropy.table import Table
 from astropy.wcs import WCS
 from test_cube import make_cube
 
-from rubix_like.atomic import check_writable, replacing
+from rubix_like.atomic import check_writable, remove_temporaries, replacing
 from rubix_like.cube import Counters, Cube, Meta
 from rubix_like.cube_files import file_size, find_format, read_cube, write_cube
 from rubix_like.errors import ConfigError
@@ -239,6 +239,21 @@ def test_an_interrupt_leaves_the_old_file_and_no_other(tmp_path):
         interrupted()
     assert os.listdir(tmp_path) == ["cube.fits"]
     assert path.read_text() == "old"
+
+
+def test_what_ends_at_once_leaves_no_half_of_a_file(tmp_path):
+    """And says what it could not remove."""
+    path = tmp_path / "cube.fits"
+    with replacing(path) as temporary:
+        temporary.write_text("half")
+        assert remove_temporaries() == []
+        assert os.listdir(tmp_path) == []
+        temporary.mkdir()  # what nobody can unlink
+        assert remove_temporaries() == [temporary]
+        temporary.rmdir()
+        temporary.write_text("whole")
+    assert path.read_text() == "whole"
+    assert remove_temporaries() == []
 
 
 def test_check_writable(tmp_path):

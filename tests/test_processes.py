@@ -117,6 +117,8 @@ def test_parts_of_a_cube_are_written_by_the_processes_that_have_them(together):
     folder, saved = together
     ranges = [bins for own in saved for bins in facts(own)["bins"]]
     assert len(facts(saved[0])["bins"]) == 2
+    assert (folder / "parts.png").read_bytes().startswith(b"\x89PNG")
+    assert list(folder.glob(".*")) == []
     with fits.open(folder / "parts.fits") as parts, fits.open(folder / "float32.fits") as whole:
         n_wave = len(whole["DATA"].data)
         assert sorted(bins for own in ranges for bins in range(*own)) == list(range(n_wave))
