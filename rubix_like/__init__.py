@@ -1,5 +1,6 @@
 """Mock IFU datacubes from simulated galaxies: fast, sharded over devices, differentiable."""
 
+from rubix_like.catalogue.command import run_catalogue
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Counters, Cube
 from rubix_like.errors import ConfigError
@@ -8,7 +9,9 @@ from rubix_like.instrument import Instrument, load_instrument
 from rubix_like.mosaic import make_mosaic
 from rubix_like.parameters import Parameters
 from rubix_like.pipeline import Pipeline
+from rubix_like.placement import shard_local
 from rubix_like.pointing import Pointing
+from rubix_like.processes import join_processes
 from rubix_like.products.maps import Maps
 from rubix_like.readers import load_galaxy, load_galaxy_info, open_galaxy
 from rubix_like.run import run
@@ -40,6 +43,7 @@ __all__ = [
     "SyntheticGalaxy",
     "Tables",
     "__version__",
+    "join_processes",
     "load_config",
     "load_galaxy",
     "load_galaxy_info",
@@ -50,6 +54,8 @@ __all__ = [
     "open_galaxy",
     "particle_shardings",
     "run",
+    "run_catalogue",
     "shard",
+    "shard_local",
     "validate",
 ]

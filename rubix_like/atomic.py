@@ -12,6 +12,9 @@ from rubix_like.memory import format_bytes
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
+_WRITING: set[Path] = set()
+"""Temporary files that this process is writing now, for a thread that must end it at once."""
+
 
 def check_writable(path: str | Path, n_bytes: int) -> None:
     """Raise unless a file of `n_bytes` can be written at `path`: to be called before a long run.
@@ -48,14 +51,39 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path).expanduser()
     temporary = path.with_name(f".{os.getpid()}-{path.name}")
+    _WRITING.add(temporary)
+    with explained(path):
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+            _WRITING.discard(temporary)
+
+
+@contextmanager
+def announced(temporary: Path) -> Iterator[None]:
+    """Inside, a file is removed by `remove_temporaries`, in whichever way it is written."""
+    _WRITING.add(temporary)
     try:
-        yield temporary
-        os.replace(temporary, path)
+        yield
+    finally:
+        _WRITING.discard(temporary)
+
+
+def remove_temporaries() -> None:
+    """Remove whatever this process is writing: for when it ends at once, without its usual way out."""
+    for temporary in tuple(_WRITING):
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """An OSError inside (disk full, no permission) is raised again as an OSError that holds the path and the remedy."""
+    try:
+        yield
     except OSError as error:
         raise OSError(f"cannot write {path}: {_reason(path.parent, error)}") from error
-    finally:
-        if temporary.exists():
-            temporary.unlink()
 
 
 def _reason(folder: Path, error: OSError) -> str:

@@ -79,6 +79,11 @@ class BasisPainter(AbstractPainter):
         counters = eqx.tree_at(lambda c: c.n_overflow, counters, counters.n_overflow + overflow)
         return BasisPartial(painted, moments, outliers), counters
 
+    @property
+    def n_coefficient(self) -> int:
+        """Nodes times rank; none where each device has projected its own."""
+        return 0 if self._projects_early else self.matrix.shape[0]
+
     def laid_out(self, layout: Layout, grid: SpaxelGrid) -> "BasisPainter":
         """With the columns of the projection matrix padded; by rows where that moves less."""
         split = layout.split

@@ -88,7 +88,7 @@ def _by_shifts(images: Float[Array, "y x k"], psf: Float[Array, "side side"]) ->
         return total + psf[row, column] * lax.dynamic_slice(images, start, shape), None
 
     numbers = jnp.arange(side**2, dtype=jnp.int32)
-    return lax.scan(add, jnp.zeros(shape, images.dtype), numbers)[0]
+    return lax.scan(add, jnp.zeros_like(images, shape=shape), numbers)[0]
 
 
 def _band(weights: Float[Array, " offset"], size: int) -> Float[Array, "inner outer"]:

@@ -1,4 +1,4 @@
-"""Centre and bulk velocity of a set of particles (numpy, float64, any unit of length)."""
+"""Centre and half-mass radius of a set of particles (numpy, float64, any unit of length)."""
 
 import numpy as np
 from jaxtyping import Float
@@ -12,6 +12,7 @@ SHRINK_FACTOR: float = 0.975
 """Power et al. 2003: the sphere shrinks by 2.5 % at each step."""
 
 _CANDIDATE_MARGIN = 1.5
+_SHELLS = 1 << 16
 
 
 def unwrap(position: Vectors, reference: Vector, box_size: float | None) -> Vectors:
@@ -41,15 +42,15 @@ def shrinking_sphere(position: Vectors, mass: Scalars) -> Vector:
     mass = np.asarray(mass, dtype=np.float64)
     fewest = max(min(1000, position.shape[0] // 100), 10)
     center = center_of_mass(position, mass)
-    radius = float(np.sqrt(_squared_distance(position, center).max()))
+    radius = float(np.sqrt(squared_distance(position, center).max()))
     near, near_mass, near_center, near_radius = position, mass, center, np.inf
     while radius > 0:
         radius *= SHRINK_FACTOR
         if np.linalg.norm(center - near_center) + radius > near_radius or near_radius > 4 * radius:
             near_center, near_radius = center, _CANDIDATE_MARGIN * radius
-            kept = _squared_distance(position, center) <= near_radius**2
+            kept = squared_distance(position, center) <= near_radius**2
             near, near_mass = position[kept], mass[kept]
-        inside = _squared_distance(near, center) <= radius**2
+        inside = squared_distance(near, center) <= radius**2
         if np.count_nonzero(inside) < fewest or not near_mass[inside].sum() > 0:
             break
         center = center_of_mass(near, near_mass * inside)
@@ -58,18 +59,32 @@ def shrinking_sphere(position: Vectors, mass: Scalars) -> Vector:
 
 def half_mass_radius(position: Vectors, mass: Scalars) -> float:
     """Radius about the origin of the sphere that holds half of the mass (of the particle that completes the half)."""
-    radius = np.sqrt(_squared_distance(position, np.zeros(3)))
-    order = np.argsort(radius)
+    squared = squared_distance(position)
+    order = np.argsort(squared)
     enclosed = np.cumsum(mass[order], dtype=np.float64)
-    return float(radius[order][np.searchsorted(enclosed, 0.5 * enclosed[-1])])
+    return float(np.sqrt(squared[order][completing_half(enclosed, enclosed[-1])]))
 
 
-def bulk_velocity(position: Vectors, velocity: Vectors, mass: Scalars) -> Vector:
-    """Mass-weighted mean velocity of the particles within the half-mass radius about the origin."""
-    inner = _squared_distance(position, np.zeros(3)) <= half_mass_radius(position, mass) ** 2 * (1 + 1e-12)
-    return center_of_mass(np.asarray(velocity[inner], dtype=np.float64), np.asarray(mass[inner], dtype=np.float64))
+def completing_half(enclosed: Scalars, total: float) -> int:
+    """Which particle, or shell, completes half of the `total` mass; `enclosed`: the mass up to each, inside out.
+
+    Sums of equal masses may differ in their last digits: what falls short of the half by 1e-12 completes it.
+    """
+    place = int(np.searchsorted(enclosed, 0.5 * (1 - 1e-12) * total))
+    return min(place, len(enclosed) - 1)
 
 
-def _squared_distance(position: Vectors, center: Vector) -> Scalars:
-    offset = position - center
+def shell_edges(squared: Scalars) -> Float[ndarray, " edge"]:
+    """Squared radii between at most 65537 shells that hold about as many of these particles each."""
+    return np.unique(np.sort(squared)[:: -(-len(squared) // _SHELLS)])
+
+
+def shell_masses(edges: Float[ndarray, " edge"], squared: Scalars, mass: Scalars) -> Float[ndarray, " shell"]:
+    """Mass of particles in each shell: up to the first edge (exclusive), between edges, from the last one on."""
+    return np.bincount(np.searchsorted(edges, squared, side="right"), weights=mass, minlength=len(edges) + 1)
+
+
+def squared_distance(position: Vectors, center: Vector | None = None) -> Scalars:
+    """Of each particle from a centre (None: the origin)."""
+    offset = position if center is None else position - center
     return np.einsum("ij,ij->i", offset, offset)

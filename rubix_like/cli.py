@@ -4,21 +4,25 @@ import argparse
 import json
 import logging
 import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
 
 from rubix_like.atomic import check_writable
 from rubix_like.cache import COMPILED_LIMIT_BYTES, cache_lines, clear_cache, compiled_folder
+from rubix_like.catalogue.command import add_catalogue_options, check_catalogue_options, run_listed
 from rubix_like.config import RunConfig, json_schema, load_config
+from rubix_like.cube_parts import CubeParts, put_together
+from rubix_like.cube_sums import sums_of
+from rubix_like.distributed_run import agreed
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
 from rubix_like.inspection.command import INSPECT_HELP, add_inspect_options, inspect_file
 from rubix_like.instrument_table import instrument_table, print_table
+from rubix_like.launch import add_process_options, read_launch
 from rubix_like.listing import config_rows, pipeline_rows, reader_rows, stage_rows
 from rubix_like.memory import check_memory, explained_exhaustion, format_bytes
 from rubix_like.output import output_files
@@ -26,12 +30,15 @@ from rubix_like.overrides import add_set_option, read_overrides
 from rubix_like.plots.command import PLOT_HELP, add_plot_options, plot
 from rubix_like.plots.ssp_command import COMPARE_HELP, add_compare_options, compare
 from rubix_like.plots.style import require_matplotlib
-from rubix_like.progress import terminal_progress
+from rubix_like.processes import joined
+from rubix_like.progress import Progress, terminal_progress
 from rubix_like.quicklook import save_quicklook
 from rubix_like.resources import cache_directory
 from rubix_like.run import check_lines, check_output, compute, prepare
 from rubix_like.ssp import describe, get, import_library, list_libraries, load_ssp
 from rubix_like.summary import summary_lines
+from rubix_like.team import ALONE, AbstractTeam
+from rubix_like.termination import orderly_termination
 from rubix_like.version import __version__
 
 EXIT_REFUSED = 2
@@ -43,14 +50,13 @@ EXIT_BROKEN_PIPE = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0, or 2 with one message on standard error)."""
+    """Run the command line; returns the exit code (0, 1 where a part of a catalogue failed, or 2 with one message on
+    standard error)."""
     options = make_parser().parse_args(arguments)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)
     logging.basicConfig(format="%(message)s", level=logging.ERROR)
     try:
-        with explained_exhaustion():
-            options.command(options)
+        with orderly_termination(), explained_exhaustion():
+            code = options.command(options) or 0
             sys.stdout.flush()
     except KeyboardInterrupt:
         print("rubix-like: interrupted; nothing was left half-written", file=sys.stderr)
@@ -63,12 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"rubix-like: {error}", file=sys.stderr)
         return EXIT_REFUSED
-    return 0
-
-
-def _terminate(number: int, frame: object) -> None:  # noqa: ARG001
-    """On SIGTERM (a batch system's cancel) leave as on Ctrl-C: temporary files are removed on the way out."""
-    sys.exit(128 + number)
+    return code
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -79,10 +80,13 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = _add(commands, "run", _run, "make the cube of a configuration and write it")
     _add_config(run)
-    run.add_argument("--output", metavar="PATH", help="file to write (default: output.path of the configuration)")
+    run.add_argument("--output", metavar="PATH", help="file, or folder of a catalogue (default: output.path)")
     run.add_argument("--plot", action="store_true", help="also write a quick-look PNG beside the cube")
+    add_catalogue_options(run)
+    add_process_options(run)
     check = _add(commands, "check", _check, "check a configuration; print sizes, memory and devices; compute nothing")
     _add_config(check)
+    add_process_options(check)
     add_plot_options(_add(commands, "plot", plot, PLOT_HELP))
     add_inspect_options(_add(commands, "inspect", _inspect, INSPECT_HELP))
     listing = _add(commands, "list", _list, "list what can be named in a configuration")
@@ -96,7 +100,9 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(commands, name: str, command: Callable[[argparse.Namespace], None], text: str) -> argparse.ArgumentParser:
+def _add(
+    commands, name: str, command: Callable[[argparse.Namespace], int | None], text: str
+) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=text)
     parser.set_defaults(command=command)
     return parser
@@ -145,21 +151,59 @@ def _set_up_jax(precision: str) -> None:
     jax.config.update("jax_compilation_cache_max_size", COMPILED_LIMIT_BYTES)
 
 
-def _run(options: argparse.Namespace) -> None:
-    config = _load(options)
+@contextmanager
+def _team(options: argparse.Namespace) -> Iterator[AbstractTeam]:
+    """The processes of a run, as the options say; what libraries print then goes to standard error."""
+    launch = read_launch(options)
+    if launch is None:
+        yield ALONE
+        return
+    results = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    sys.stdout = os.fdopen(results, "w", buffering=1)
+    with joined(launch) as team:
+        yield team
+
+
+def _progress(team: AbstractTeam) -> Progress:
+    """Shown by process 0 alone."""
+    return terminal_progress() if team.number == 0 else Progress()
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.catalogue is not None:
+        if read_launch(options) is not None:
+            raise ConfigError("--catalogue: expected no --distributed; start the command several times instead")
+        return run_listed(options, _set_up_jax)
+    check_catalogue_options(options)
+    with _team(options) as team:
+        lines = _run_together(options, team)
+        if team.number == 0:
+            print(*lines, sep="\n")
+    return 0
+
+
+def _run_together(options: argparse.Namespace, team: AbstractTeam) -> list[str]:
+    """The run; the lines that it ends with."""
+    config = agreed(lambda: _load(options), team)
     path = Path(config.output.path if options.output is None else options.output).expanduser()
     picture = beside(output_files(config, path)[-1].path, ".png") if options.plot else None
     if picture is not None:
-        _check_picture(picture)
-    progress = terminal_progress()
-    cube, path, others = compute(config, path, progress)
+        team.in_first(lambda: _check_picture(picture))
+    if picture is not None and team.size > 1 and config.devices.is_sharded:
+        raise ConfigError("--plot: expected a whole cube, got devices.output: sharded; plot the file: rubix-like plot")
+    progress = _progress(team)
+    cube, path, others = compute(config, path, progress, team)
     if picture is not None:
         with progress.step("plot", f"drawing {picture}"):
-            save_quicklook(cube, picture)
+            team.in_first(lambda: save_quicklook(put_together(cube), picture))
+    sums = sums_of(cube, team) if isinstance(cube, CubeParts) else None
+    if team.number > 0:
+        return []
     written = [f"{what} written to {other}" for what, other in others]
     notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
     pictures = [] if picture is None else [f"Picture: {picture}"]
-    print(*written, *summary_lines(cube, path, progress.timings, config.output.layout), *notes, *pictures, sep="\n")
+    return [*written, *summary_lines(cube, path, progress.timings, config.output.layout, sums), *notes, *pictures]
 
 
 def _check_picture(path: Path) -> None:
@@ -169,11 +213,13 @@ def _check_picture(path: Path) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    config = _load(options)
-    check_output(config, config.output.path)
-    prepared = prepare(config, terminal_progress())
-    print(*check_lines(prepared), sep="\n")
-    check_memory(prepared.need, prepared.pipeline.mesh)
+    with _team(options) as team:
+        config = agreed(lambda: _load(options), team)
+        team.in_first(lambda: check_output(config, config.output.path))
+        with prepare(config, _progress(team), team=team) as prepared:
+            if team.number == 0:
+                print(*check_lines(prepared), sep="\n")
+            team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
 
 
 def _inspect(options: argparse.Namespace) -> None:

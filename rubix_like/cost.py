@@ -8,6 +8,8 @@ _PER_COEFFICIENT = 12e-9
 _PER_VALUE = 10e-9
 _PER_FLOP = 1 / 150e9
 _MATRIX_PER_FINE_BIN = 12e-9
+_PER_GATHERED_VOXEL = 2e-9
+_GATHER_START = 0.02
 
 _TYPICAL_RANK = 96
 _TYPICAL_STEP = 40.0
@@ -40,7 +42,7 @@ def basis_seconds(work: Work, velocity_limit: float, n_outlier: int) -> float:
         template_seconds(4 * deposits, n_cell, work.n_template, _TYPICAL_RANK),
         coefficient_seconds(deposits, n_cell, _TYPICAL_RANK),
     )
-    projection = 2 * n_cell * _TYPICAL_RANK * work.n_wave * _PER_FLOP
+    projection = projection_seconds(work.n_spaxel, n_node * _TYPICAL_RANK, work.n_wave)
     matrix = n_node * _TYPICAL_RANK * work.n_fine * _MATRIX_PER_FINE_BIN
     return painting + projection + matrix + direct_seconds(work._replace(n_particle=n_outlier))
 
@@ -56,3 +58,13 @@ def template_seconds(n_deposit: int, n_cell: int, n_template: int, rank: int) ->
 def coefficient_seconds(n_deposit: int, n_cell: int, rank: int) -> float:
     """Sums of `rank` coefficients of each particle in each of its spaxels."""
     return rank * (n_deposit * _PER_COEFFICIENT + n_cell * _PER_VALUE)
+
+
+def projection_seconds(n_spaxel: int, n_coefficient: int, n_wave: int) -> float:
+    """The product that takes the coefficients of every spaxel to the detector's bins."""
+    return 2 * n_spaxel * n_coefficient * n_wave * _PER_FLOP
+
+
+def gather_seconds(n_voxel: int) -> float:
+    """A cube whose parts are brought from all devices to each of them."""
+    return _GATHER_START + n_voxel * _PER_GATHERED_VOXEL

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Num
 
-from rubix_like.wcs import Card, celestial_cards, spectral_cards, world_coordinates
+from rubix_like.wcs import Card, cube_cards, world_coordinates
 
 if TYPE_CHECKING:
     from astropy.wcs import WCS
@@ -188,12 +188,15 @@ class Cube(eqx.Module):
     @property
     def wcs_cards(self) -> tuple[Card, ...]:
         """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
-        n_y, n_x, _ = np.shape(self.flux)
-        centre_and_angle = (float(self.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
-        edges = np.asarray(self.wave_edges, dtype=np.float64)
-        return (
-            *celestial_cards(n_x, n_y, self.pixel_scale, *centre_and_angle),
-            *spectral_cards(np.asarray(self.wavelength, dtype=np.float64), edges, self.medium, self.sampling),
+        n_y, n_x, n_wave = np.shape(self.flux)
+        return cube_cards(
+            (n_y, n_x, n_wave),
+            self.pixel_scale,
+            self.meta,
+            wavelength=np.asarray(self.wavelength),
+            wave_edges=np.asarray(self.wave_edges),
+            medium=self.medium,
+            sampling=self.sampling,
         )
 
     @property
@@ -226,6 +229,6 @@ class Cube(eqx.Module):
 
 def white_light(cube: Cube) -> Float[np.ndarray, "y x"]:
     """Flux of every spaxel over its good bins, sum of F_lambda d(lambda) in float64: (y, x), 1e-20 erg/s/cm2."""
-    widths = np.diff(np.asarray(cube.wave_edges, dtype=np.float64))
-    flux, mask = np.asarray(cube.flux), np.asarray(cube.mask)
-    return np.stack([np.where(bits == 0, row, 0.0) @ widths for row, bits in zip(flux, mask, strict=True)])
+    from rubix_like.cube_sums import sums_of  # noqa: PLC0415 (it takes cubes)
+
+    return sums_of(cube).light

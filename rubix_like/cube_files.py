@@ -7,22 +7,30 @@ from pathlib import Path
 from typing import Literal
 
 import h5py
-from astropy.io.fits import HDUList
 
-from rubix_like.atomic import replacing
 from rubix_like.cube import Cube
+from rubix_like.cube_parts import BLOCK_BYTES, CubeParts, in_parts
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.fits import default_hdus, write_hdus
-from rubix_like.fits_hsim import hsim_hdus
-from rubix_like.fits_manga import manga_hdus
+from rubix_like.fits import default_members
+from rubix_like.fits_hsim import hsim_members
+from rubix_like.fits_images import Member, plan_file, write_fits
+from rubix_like.fits_manga import manga_members
 from rubix_like.fits_reading import read_fits
 from rubix_like.hdf5_cube import read_hdf5, write_hdf5
+from rubix_like.shared_file import replacing_together
+from rubix_like.team import AbstractTeam, Alone
 
 Layout = Literal["default", "manga", "hsim"]
 """Names of `output.layout`."""
 
 HEADER_BYTES: int = 200_000
 """More than all headers and tables of a file, except those with a row per bin."""
+
+TOGETHER: str = ".fits"
+"""End of the name of a file that several processes can write together."""
+
+_BLOCKS_AT_ONCE = 8
+"""Blocks of values, and of what they are turned into, that are in memory while a cube is written."""
 
 BYTES_PER_BIN: int = 64
 """More than all vectors with one element per bin."""
@@ -37,7 +45,7 @@ class FileFormat:
     values of 8 bytes for a cube in float64.
     """
 
-    write: Callable[[Cube, Path], None]
+    write: Callable[[CubeParts, Path, AbstractTeam], None]
     suffixes: tuple[str, ...]
     images: int
     noise_images: int = 0
@@ -48,38 +56,45 @@ class FileFormat:
     needs_variance: bool = False
 
 
-def _write_fits(build: Callable[[Cube], HDUList], cube: Cube, path: Path) -> None:
-    write_hdus(build(cube), path)
+def _write_fits(members: Callable[[CubeParts], list[Member]], cube: CubeParts, path: Path, team: AbstractTeam) -> None:
+    write_fits(plan_file(members(cube)), cube, path, team)
 
 
 _FITS = (".fits", ".fits.gz")
 
 FORMATS: dict[str, tuple[FileFormat, ...]] = {
     "default": (
-        FileFormat(partial(_write_fits, default_hdus), _FITS, images=1, noise_images=2),
+        FileFormat(partial(_write_fits, default_members), _FITS, images=1, noise_images=2),
         FileFormat(write_hdf5, (".h5", ".hdf5"), images=1, noise_images=1, keeps_all=True),
     ),
-    "manga": (FileFormat(partial(_write_fits, manga_hdus), _FITS, images=4, media=("vacuum",), needs_variance=True),),
+    "manga": (
+        FileFormat(partial(_write_fits, manga_members), _FITS, images=4, media=("vacuum",), needs_variance=True),
+    ),
     "hsim": (
         FileFormat(
-            partial(_write_fits, hsim_hdus), (".fits",), images=1, masks=0, media=("vacuum",), samplings=("linear",)
+            partial(_write_fits, hsim_members), (".fits",), images=1, masks=0, media=("vacuum",), samplings=("linear",)
         ),
     ),
 }
 """Layout -> its formats, of which the end of the file's name chooses."""
 
 
-def write_cube(cube: Cube, path: str | Path, layout: Layout = "default") -> Path:
+def write_cube(
+    cube: Cube | CubeParts, path: str | Path, layout: Layout = "default", team: AbstractTeam | None = None
+) -> Path:
     """Write `cube` to `path` and return the path; an older file is replaced only on success.
 
+    A cube of parts is never put together: a few blocks of it are in memory at a time. With a `team`, each of its
+    processes calls this with its own parts, and all write into one file; they succeed, or fail, together.
     Raises ConfigError for an unknown layout or ending and for a cube that the layout cannot hold, OSError (disk full,
-    no permission, no such folder) with the remedy.
+    no permission, no such folder) with the remedy, ValueError where the parts are not the whole cube.
     """
-    path = Path(path).expanduser()
+    path, team, parts = Path(path).expanduser(), team or Alone(), in_parts(cube)
     chosen = find_format(path, layout)
-    check_layout(chosen, layout, noise=cube.variance is not None, medium=cube.medium, sampling=cube.sampling)
-    with replacing(path) as temporary:
-        chosen.write(cube, temporary)
+    check_layout(chosen, layout, noise=parts.has_variance, medium=parts.medium, sampling=parts.sampling)
+    check_several(path, team.size)
+    with replacing_together(path, team) as (temporary, writing):
+        chosen.write(parts, temporary, writing)
     return path
 
 
@@ -125,6 +140,16 @@ def check_layout(chosen: FileFormat, layout: str, *, noise: bool, medium: str, s
             )
 
 
+def check_several(path: Path, n_processes: int) -> None:
+    """Raise ConfigError where so many processes cannot write such a file together."""
+    if n_processes > 1 and not path.name.lower().endswith(TOGETHER):
+        raise ConfigError(
+            f"output.path: expected a path that ends in {TOGETHER} where {n_processes} processes write one file, got "
+            f"'{path.name}'; write '{path.name.split('.')[0] or 'cube'}{TOGETHER}' and convert it afterwards, or run "
+            f"in one process"
+        )
+
+
 def file_size(
     chosen: FileFormat, shape: tuple[int, int, int], *, noise: bool, truth: bool = False, float64: bool = False
 ) -> int:
@@ -134,3 +159,8 @@ def file_size(
     voxel = bytes_each * (chosen.images + chosen.noise_images * noise + (truth and chosen.keeps_all)) + 4 * chosen.masks
     spaxel = n_wave * voxel + bytes_each * chosen.keeps_all
     return n_y * n_x * spaxel + HEADER_BYTES + BYTES_PER_BIN * n_wave
+
+
+def writing_bytes(n_bytes: int) -> int:
+    """Most memory that writing a file of `n_bytes` takes, beside the cube."""
+    return min(n_bytes, _BLOCKS_AT_ONCE * BLOCK_BYTES)

@@ -87,6 +87,11 @@ class DirectPainter(AbstractPainter):
             responds=responds,
         )
 
+    @property
+    def n_coefficient(self) -> int:
+        """None."""
+        return 0
+
     def laid_out(self, layout: Layout, grid: SpaxelGrid) -> "DirectPainter":  # noqa: ARG002
         """With the fine bins of each part after those of the one before; padded bins see nothing."""
         if layout.split.is_whole:
@@ -167,7 +172,7 @@ class DirectPainter(AbstractPainter):
         beyond = (block - 1) // 2 * part
         inner = light[:, beyond : beyond + n_wave * part]
         if self.on_detector is not None:
-            inner = inner * jnp.repeat(jnp.asarray(self.on_detector), part)
+            inner = inner * jnp.repeat(jnp.asarray(self.on_detector), part)[None, :]
         return inner.sum(axis=1)
 
     def _chunk(self, limit: int, n_corner: int) -> int:

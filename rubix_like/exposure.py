@@ -1,5 +1,6 @@
 """The noise of physical exposures: photons of source and sky, dark current, read-out."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +11,11 @@ from rubix_like.config import DetectorSettings, ExposureSettings, InstrumentSett
 from rubix_like.constants import ANGSTROM_PER_MICRON, PHOTONS_AT_1_ANGSTROM
 from rubix_like.detector import WavelengthBins
 from rubix_like.errors import ConfigError
-from rubix_like.noise import AbstractNoise, Row, Voxels, by_rows
+from rubix_like.noise import AbstractNoise, Row, Voxels, by_rows, normal_row
 from rubix_like.parameters import Parameters
-from rubix_like.poisson import draw_poisson
+from rubix_like.poisson import poisson_quantile
 from rubix_like.sky import Sky, bin_means, load_sky
+from rubix_like.wave_split import WaveSplit, per_bin
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -31,8 +33,8 @@ class ExposureNoise(AbstractNoise):
     one, of the expected electrons, not of the realised ones.
     """
 
-    gain: Float[Array | ndarray, " wave"]
-    background: Float[Array | ndarray, " wave"]
+    gain: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
+    background: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     read_variance: Float[Array | ndarray, ""]
 
     @classmethod
@@ -60,7 +62,13 @@ class ExposureNoise(AbstractNoise):
             read_variance=np.asarray(exposure.count * detector.pixels_per_voxel * detector.read_noise**2),
         )
 
-    def draw(self, flux: Voxels, parameters: Parameters, key: PRNGKeyArray) -> tuple[Voxels, Voxels]:  # noqa: ARG002
+    def draw(
+        self,
+        flux: Voxels,
+        parameters: Parameters,  # noqa: ARG002
+        key: PRNGKeyArray,
+        split: WaveSplit,
+    ) -> tuple[Voxels, Voxels]:
         """Noise of every voxel; light below 0, which only rounding makes, counts as none."""
 
         gain, background = jnp.asarray(self.gain)[None, :], jnp.asarray(self.background)[None, :]
@@ -68,8 +76,8 @@ class ExposureNoise(AbstractNoise):
         def draw_row(row: Row, row_key: PRNGKeyArray) -> tuple[Row, Row]:
             expected = jnp.maximum(row, jnp.zeros_like(row)) * gain + background
             photon_key, read_key = jax.random.split(row_key)
-            read = jnp.sqrt(jnp.asarray(self.read_variance)) * jax.random.normal(read_key, row.shape, row.dtype)
-            error = draw_poisson(photon_key, expected) - expected + read
+            read = jnp.sqrt(jnp.asarray(self.read_variance)) * normal_row(read_key, row, split)
+            error = poisson_quantile(normal_row(photon_key, row, split), expected) - expected + read
             return error / gain, (expected + self.read_variance) / gain**2
 
         return by_rows(draw_row, flux, key)

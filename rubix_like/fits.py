@@ -5,16 +5,17 @@ the effective FWHM), CONFIG (table of `cube.meta` and the counters), and for log
 STAT and VAR are left out without a noise model. No maps: a second image confuses clients.
 """
 
-import gzip
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 from astropy.io import fits
 from numpy import ndarray
 
-from rubix_like.cube import Cube, Described, MetaValue
+from rubix_like.cube import Described, MetaValue
+from rubix_like.cube_parts import Block, CubeParts
+from rubix_like.fits_images import Member, VoxelImage, voxel_image
 from rubix_like.meta_table import COUNTER_PREFIX, split_rows
 from rubix_like.version import __version__
 from rubix_like.wcs import Card, header_of
@@ -104,35 +105,26 @@ _MASK_CARDS: tuple[Card, ...] = (
 )
 
 
-def default_hdus(cube: Cube) -> fits.HDUList:
+def default_members(cube: CubeParts) -> list[Member]:
     """All HDUs of a file in the default layout, in order."""
-    noise = cube.variance is not None
-    world = cube.wcs_cards
+    noise = cube.has_variance
     pointer = (("ERRDATA", "STAT", "variance"),) if noise else ()
-    hdus = [
+    members: list[Member] = [
         fits.PrimaryHDU(header=header_of(primary_cards(cube))),
-        _image("DATA", cube.flux, np.float32, kind="DATA", cards=(*_FLUX_CARDS, *pointer), world=world),
+        _image(cube, "DATA", _flux, kind="DATA", cards=(*_FLUX_CARDS, *pointer)),
     ]
     if noise:
-        hdus.append(_image("STAT", cube.variance, np.float32, kind="ERROR", cards=_VARIANCE_CARDS, world=world))
-    hdus.append(_image("DQ", cube.mask, np.int32, kind="QUALITY", cards=(*_MASK_CARDS, *pointer), world=world))
+        members.append(_image(cube, "STAT", _variance, kind="ERROR", cards=_VARIANCE_CARDS))
+    members.append(_image(cube, "DQ", _mask, kind="QUALITY", cards=(*_MASK_CARDS, *pointer)))
     if noise:
-        hdus.append(_image("VAR", cube.variance, np.float32, kind="ERROR", cards=_VARIANCE_CARDS, world=world))
+        members.append(_image(cube, "VAR", _variance, kind="ERROR", cards=_VARIANCE_CARDS))
     if cube.lsf_fwhm is not None:
-        hdus.append(_table("LSF", {"WAVE": cube.wavelength, "FWHM": cube.lsf_fwhm}))
-    hdus.append(config_table(cube))
+        members.append(_table("LSF", {"WAVE": cube.wavelength, "FWHM": cube.lsf_fwhm}))
+    members.append(config_table(cube))
     if cube.sampling == "log":
         edges = np.asarray(cube.wave_edges)
-        hdus.append(_table("WAVE", {"WAVE": cube.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}))
-    return fits.HDUList(hdus)
-
-
-def write_hdus(hdus: fits.HDUList, path: Path) -> None:
-    """Write checked HDUs to `path`, compressed where the name ends in .gz."""
-    hdus.verify("exception")
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
-    with opener(path, "wb") as stream:
-        hdus.writeto(stream, output_verify="exception")
+        members.append(_table("WAVE", {"WAVE": cube.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}))
+    return members
 
 
 def primary_cards(cube: Described) -> tuple[Card, ...]:
@@ -165,9 +157,9 @@ def _card_value(value: MetaValue) -> MetaValue:
 
 
 def _image(
-    name: str, voxels: object, dtype: type, *, kind: str, cards: tuple[Card, ...], world: tuple[Card, ...]
-) -> fits.ImageHDU:
-    """(y, x, wave) voxels as an image extension (wave, y, x) with the ESO class keywords and the world coordinates."""
+    cube: CubeParts, name: str, values: Callable[[Block], ndarray], *, kind: str, cards: tuple[Card, ...]
+) -> VoxelImage:
+    """An image extension with the ESO class keywords and the world coordinates: float32, the mask int32."""
     subclass = {"ERROR": (("HDUCLAS3", "MSE", "mean squared error"),), "QUALITY": (("HDUCLAS3", "FLAG32BIT", ""),)}
     header = header_of(
         (
@@ -177,15 +169,22 @@ def _image(
             ("HDUCLAS2", kind, ""),
             *subclass.get(kind, ()),
             ("DISPAXIS", 3, "wavelength axis"),
-            *world,
+            *cube.wcs_cards,
         )
     )
-    return fits.ImageHDU(in_fits_order(voxels, dtype), header, name=name)
+    return voxel_image(cube, np.int32 if kind == "QUALITY" else np.float32, header, values, name=name)
 
 
-def in_fits_order(voxels: object, dtype: type | None = None) -> ndarray:
-    """(y, x, wave) voxels as a contiguous array (wave, y, x), the order of axes of FITS; dtype None: their own."""
-    return np.ascontiguousarray(np.asarray(voxels, dtype=dtype).transpose(2, 0, 1))
+def _flux(block: Block) -> ndarray:
+    return block.flux
+
+
+def _variance(block: Block) -> ndarray:
+    return np.asarray(block.variance)
+
+
+def _mask(block: Block) -> ndarray:
+    return block.mask
 
 
 def _table(name: str, columns: dict[str, object]) -> fits.BinTableHDU:

@@ -7,10 +7,11 @@ https://github.com/HARMONI-ELT/HSIM; HSIM's own sky lines lie at vacuum waveleng
 """
 
 import numpy as np
-from astropy.io import fits
+from numpy import ndarray
 
-from rubix_like.cube import Cube
-from rubix_like.fits import in_fits_order, primary_cards
+from rubix_like.cube_parts import Block, CubeParts
+from rubix_like.fits import primary_cards
+from rubix_like.fits_images import Member, voxel_image
 from rubix_like.wcs import Card, header_of
 
 SURFACE_BRIGHTNESS_UNIT: str = "erg/s/cm2/AA/arcsec2"
@@ -18,14 +19,17 @@ FLUX_SCALE: float = 1e-20
 """Our flux unit in erg/s/cm2/Angstrom."""
 
 
-def hsim_hdus(cube: Cube) -> fits.HDUList:
+def hsim_members(cube: CubeParts) -> list[Member]:
     """The one HDU of the file; voxels that are not finite are 0."""
-    flux = np.nan_to_num(in_fits_order(cube.flux, np.float32), nan=0.0, posinf=0.0, neginf=0.0)
-    brightness = flux * np.float32(FLUX_SCALE / cube.pixel_scale**2)
-    return fits.HDUList([fits.PrimaryHDU(brightness, header_of(_cards(cube)))])
+    scale = np.float32(FLUX_SCALE / cube.pixel_scale**2)
+
+    def brightness(block: Block) -> ndarray:
+        return np.nan_to_num(block.flux.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0) * scale
+
+    return [voxel_image(cube, np.float32, header_of(_cards(cube)), brightness)]
 
 
-def _cards(cube: Cube) -> tuple[Card, ...]:
+def _cards(cube: CubeParts) -> tuple[Card, ...]:
     run = tuple(card for card in primary_cards(cube) if card[0] not in ("RADESYS", "EQUINOX"))
     return (
         *run,
@@ -36,9 +40,9 @@ def _cards(cube: Cube) -> tuple[Card, ...]:
     )
 
 
-def _sky_cards(cube: Cube) -> tuple[Card, ...]:
+def _sky_cards(cube: CubeParts) -> tuple[Card, ...]:
     """Offsets from the field's centre in mas; of a turned field (card FIELDPA) along its own axes."""
-    n_y, n_x, _ = np.shape(cube.flux)
+    n_y, n_x, _ = cube.shape
     step = 1000.0 * cube.pixel_scale
     return (
         ("CTYPE1", "x", "offset to the West"),
@@ -54,7 +58,7 @@ def _sky_cards(cube: Cube) -> tuple[Card, ...]:
     )
 
 
-def _spectral_cards(cube: Cube) -> tuple[Card, ...]:
+def _spectral_cards(cube: CubeParts) -> tuple[Card, ...]:
     ours = {keyword: value for keyword, value, _ in cube.wcs_cards}
     fwhm = 0.0 if cube.lsf_fwhm is None else float(np.median(np.asarray(cube.lsf_fwhm, dtype=np.float64)))
     return (

@@ -6,14 +6,18 @@ Names, units and order: Law et al. 2016, AJ 152, 83; LSFPOST, LSFPRE: Law et al.
 images (GIMG ...), correlation matrices (GCORREL ...) and OBSINFO are not made.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from astropy.io import fits
 from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import FWHM_PER_SIGMA
-from rubix_like.cube import OUTSIDE_APERTURE, Cube
-from rubix_like.fits import config_table, in_fits_order, primary_cards
+from rubix_like.cube import OUTSIDE_APERTURE
+from rubix_like.cube_parts import Block, CubeParts
+from rubix_like.fits import config_table, primary_cards
+from rubix_like.fits_images import Member, VoxelImage, voxel_image
 from rubix_like.wcs import Card, header_of
 
 TELESCOPE: str = "SDSS 2.5-M"
@@ -34,21 +38,27 @@ _ERROR: Card = ("ERRDATA", "IVAR", "error extension name")
 _QUALITY: Card = ("QUALDATA", "MASK", "mask extension name")
 
 
-def manga_hdus(cube: Cube) -> fits.HDUList:
+def manga_members(cube: CubeParts) -> list[Member]:
     """All HDUs of the file, in order. The cube has a variance; inverse variances are 0 where it is masked."""
-    world = cube.wcs_cards
-    flux = np.asarray(cube.flux) * np.float32(FLUX_PER_OURS)
-    ivar = np.asarray(cube.ivar) / np.float32(FLUX_PER_OURS**2)
-    return fits.HDUList(
-        [
-            fits.PrimaryHDU(header=header_of(_primary(cube))),
-            _image("FLUX", flux, np.float32, (*_flux_cards(), *world)),
-            _image("IVAR", ivar, np.float32, (*_ivar_cards(), *world)),
-            _image("MASK", pixel_mask(np.asarray(cube.mask)), np.int32, (*_mask_cards(), *world)),
-            *_line_spread(cube),
-            config_table(cube),
-        ]
-    )
+    return [
+        fits.PrimaryHDU(header=header_of(_primary(cube))),
+        _image(cube, "FLUX", _flux, _flux_cards()),
+        _image(cube, "IVAR", _inverse_variance, _ivar_cards()),
+        _image(cube, "MASK", lambda block: pixel_mask(block.mask), _mask_cards(), np.int32),
+        *_line_spread(cube),
+        config_table(cube),
+    ]
+
+
+def _flux(block: Block) -> ndarray:
+    return block.flux * np.float32(FLUX_PER_OURS)
+
+
+def _inverse_variance(block: Block) -> ndarray:
+    """0 where masked or where the variance is 0."""
+    variance = np.asarray(block.variance)
+    good = (block.mask == 0) & (variance > 0)
+    return np.where(good, 1 / np.where(good, variance, 1), 0).astype(variance.dtype) / np.float32(FLUX_PER_OURS**2)
 
 
 def pixel_mask(mask: ndarray) -> ndarray:
@@ -68,7 +78,7 @@ def line_spread_sigmas(fwhm: Bins, widths: Bins, includes_pixel: bool) -> tuple[
     return np.sqrt(variance + bins), np.sqrt(variance)
 
 
-def _primary(cube: Cube) -> tuple[Card, ...]:
+def _primary(cube: CubeParts) -> tuple[Card, ...]:
     """Our cards, but the telescope and instrument by which programs know MaNGA's files; the real ones are SIM..."""
     run = primary_cards(cube)
     known = {keyword: value for keyword, value, _ in (*run, *cube.wcs_cards)}
@@ -105,7 +115,7 @@ def _mask_cards() -> tuple[Card, ...]:
     return (("MASKNAME", "MANGA_DRP3PIXMASK", "bits"), *_SDSS, *kind, _SCIENCE, _ERROR)
 
 
-def _line_spread(cube: Cube) -> list[fits.ImageHDU]:
+def _line_spread(cube: CubeParts) -> list[Member]:
     """LSFPOST, LSFPRE, WAVE and the four vectors of resolution; WAVE alone for a cube without an LSF."""
     wavelength, edges = np.asarray(cube.wavelength, np.float64), np.asarray(cube.wave_edges, np.float64)
     wave = fits.ImageHDU(wavelength, header_of((("BUNIT", "Angstrom", f"in {cube.medium}"),)), name="WAVE")
@@ -113,9 +123,8 @@ def _line_spread(cube: Cube) -> list[fits.ImageHDU]:
         return [wave]
     includes_pixel = bool(cube.meta.get("lsf_includes_pixel"))
     post, pre = line_spread_sigmas(np.asarray(cube.lsf_fwhm, np.float64), np.diff(edges), includes_pixel)
-    shape = np.shape(cube.flux)
     cubes = [
-        _image(name, np.broadcast_to(sigma, shape), np.float32, (("BUNIT", "Angstrom", "sigma"), *cube.wcs_cards))
+        _image(cube, name, _same_everywhere(sigma), (("BUNIT", "Angstrom", "sigma"),))
         for name, sigma in (("LSFPOST", post), ("LSFPRE", pre))
     ]
     vectors = []
@@ -126,5 +135,16 @@ def _line_spread(cube: Cube) -> list[fits.ImageHDU]:
     return [*cubes, wave, *vectors]
 
 
-def _image(name: str, voxels: ndarray, dtype: type, cards: tuple[Card, ...]) -> fits.ImageHDU:
-    return fits.ImageHDU(in_fits_order(voxels, dtype), header_of(cards), name=name)
+def _same_everywhere(spectrum: Bins) -> Callable[[Block], ndarray]:
+    """The same values in every spaxel."""
+    return lambda block: np.broadcast_to(spectrum[block.bins], block.shape)
+
+
+def _image(
+    cube: CubeParts,
+    name: str,
+    values: Callable[[Block], ndarray],
+    cards: tuple[Card, ...],
+    dtype: type = np.float32,
+) -> VoxelImage:
+    return voxel_image(cube, dtype, header_of((*cards, *cube.wcs_cards)), values, name=name)

@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from rubix_like.cube import Counters, Cube, Meta, MetaValue
+from rubix_like.cube_parts import CubeParts, check_complete
 from rubix_like.fits import ORIGIN
+from rubix_like.team import AbstractTeam
 from rubix_like.version import __version__
 
 FORMAT: str = "rubix_like cube"
@@ -35,12 +37,20 @@ ARRAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
 }
 """Name of an array of `Cube` -> its axes, unit and meaning."""
 
+OF_VOXELS: tuple[str, ...] = ("flux", "mask", "variance", "truth")
+"""Arrays that are written block by block."""
+
 ON_THE_HOST: tuple[str, ...] = ("wavelength", "wave_edges", "lsf_fwhm")
 """Arrays that stay numpy's when read; the others become JAX's."""
 
 
-def write_hdf5(cube: Cube, path: Path) -> None:
-    """Write `cube` to a new HDF5 file at `path`; raises OSError where it cannot be written."""
+def write_hdf5(cube: CubeParts, path: Path, team: AbstractTeam) -> None:
+    """Write `cube` to a new HDF5 file at `path`, for a single process; raises OSError where it cannot be written."""
+    team.exchange(lambda: _write(cube, path))
+
+
+def _write(cube: CubeParts, path: Path) -> None:
+    check_complete(cube.ranges, cube.shape[2])
     try:
         with h5py.File(path, "w") as file:
             _write_all(cube, file)
@@ -66,7 +76,7 @@ def read_hdf5(path: Path) -> Cube:
         ) from error
 
 
-def _attributes(cube: Cube) -> dict[str, Any]:
+def _attributes(cube: CubeParts) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "creator": f"{ORIGIN} {__version__}",
@@ -80,11 +90,17 @@ def _attributes(cube: Cube) -> dict[str, Any]:
     }
 
 
-def _write_all(cube: Cube, file: Any) -> None:
+def _write_all(cube: CubeParts, file: Any) -> None:
     file.attrs.update(_attributes(cube))
+    voxels = _voxel_dtypes(cube)
     for name, description in ARRAYS.items():
-        if getattr(cube, name) is not None:
-            _write_array(file, name, np.asarray(getattr(cube, name)), *description)
+        if name in voxels:
+            _describe(file.create_dataset(name, shape=cube.shape, dtype=voxels[name]), *description)
+        elif name not in OF_VOXELS and getattr(cube, name) is not None:
+            _describe(file.create_dataset(name, data=np.asarray(getattr(cube, name))), *description)
+    for block in cube.blocks(whole_rows=True):
+        for name in voxels:
+            file[name][block.rows, :, block.bins] = getattr(block, name)
     meta = file.create_group("meta", track_order=True)
     for key, value in cube.meta.items():
         meta[key] = h5py.Empty("f") if value is None else value
@@ -94,8 +110,13 @@ def _write_all(cube: Cube, file: Any) -> None:
             counters[name] = np.asarray(value)
 
 
-def _write_array(file: Any, name: str, values: np.ndarray, axes: tuple[str, ...], unit: str, meaning: str) -> None:
-    dataset = file.create_dataset(name, data=values)
+def _voxel_dtypes(cube: CubeParts) -> dict[str, np.dtype]:
+    """The arrays of voxels that the cube has, and what they are made of."""
+    first = next(cube.blocks())
+    return {name: own.dtype for name in OF_VOXELS if (own := getattr(first, name)) is not None}
+
+
+def _describe(dataset: Any, axes: tuple[str, ...], unit: str, meaning: str) -> None:
     dataset.attrs.update({"unit": unit, "axes": " ".join(axes), "description": meaning})
     for axis, label in enumerate(axes):
         dataset.dims[axis].label = label

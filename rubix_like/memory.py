@@ -29,18 +29,30 @@ class MemoryNeed:
     host: int
 
 
-def memory_need(compiled: Any, mesh: Mesh, mask_and_file_bytes: int) -> MemoryNeed:
-    """What a compiled run takes on the host and the devices: the run itself, then its result, the mask and the file.
+def memory_need(compiled: Any, mesh: Mesh, mask_and_writing_bytes: int) -> MemoryNeed:
+    """What a compiled run takes on the host and the devices: the run itself, then its result, the mask and the writing.
 
-    The run is arguments, results and working space, as XLA counts them; the file is put together in memory before it
-    is written.
+    On the host, what this process takes of it. Files are written block by block.
     """
+    return need_of(
+        device_bytes(compiled), compiled.memory_analysis().output_size_in_bytes, mesh, mask_and_writing_bytes
+    )
+
+
+def device_bytes(compiled: Any) -> int:
+    """Arguments, results and working space of a compiled function on each device, as XLA counts them."""
     analysis = compiled.memory_analysis()
-    result = analysis.output_size_in_bytes
-    device = analysis.argument_size_in_bytes + result + analysis.temp_size_in_bytes
+    needed = analysis.argument_size_in_bytes + analysis.output_size_in_bytes + analysis.temp_size_in_bytes
+    return needed - analysis.alias_size_in_bytes
+
+
+def need_of(device: int, result: int, mesh: Mesh, mask_and_writing_bytes: int, reading: int = 0) -> MemoryNeed:
+    """The need of a run that takes `device` bytes on each device, ends with `result` bytes there, and takes `reading`
+    bytes on the host while it lasts."""
     if not _is_host(mesh):
-        return MemoryNeed(device, result + mask_and_file_bytes)
-    return MemoryNeed(device, max(device * mesh.size, result * mesh.size + mask_and_file_bytes))
+        return MemoryNeed(device, max(reading, result + mask_and_writing_bytes))
+    n_own = len(mesh.local_devices)
+    return MemoryNeed(device, max(device * n_own + reading, result * n_own + mask_and_writing_bytes))
 
 
 def available_memory() -> int | None:

@@ -94,15 +94,20 @@ def _paint_products(
 
 def add_up(layout: Layout, tables: Tables, partial: Partial) -> Partial:
     """The sums over all devices, of which each keeps what it finishes: one collective for each kind of `Sum`."""
-    light = [kind for component in tables.paint for kind in component.painter.sums]
     leaves, structure = jax.tree.flatten(partial)
-    kinds = [*light, *(Sum.PARTICLES for _ in leaves[len(light) :])]
+    kinds = kinds_of_sums(tables, len(leaves))
     added = list(leaves)
     for kind in Sum:
         numbers = [number for number, own in enumerate(kinds) if own is kind]
         for number, value in zip(numbers, _added([leaves[number] for number in numbers], kind, layout), strict=True):
             added[number] = value
     return jax.tree.unflatten(structure, added)
+
+
+def kinds_of_sums(tables: Tables, n_leaf: int) -> list[Sum]:
+    """How each of the `n_leaf` arrays of a partial is added up over the devices."""
+    light = [kind for component in tables.paint for kind in component.painter.sums]
+    return [*light, *(Sum.PARTICLES for _ in range(n_leaf - len(light)))]
 
 
 def _added(leaves: list[Array], kind: Sum, layout: Layout) -> list[Array]:

@@ -15,21 +15,28 @@ from numpy import ndarray
 from rubix_like.config import NoiseSettings
 from rubix_like.errors import ConfigError
 from rubix_like.geometry import field_rotation
+from rubix_like.normal import numbered_normal
 from rubix_like.parameters import Parameters
 from rubix_like.pointing import pointings_of
 from rubix_like.scene import rotate
 from rubix_like.setup import Setup
+from rubix_like.wave_split import WaveSplit, per_bin
 
 Voxels = Float[Array, "y x wave"]
 Row = Float[Array, "x wave"]
+Spectrum = Float[Array, " wave"]
 
 
 class AbstractNoise(eqx.Module):
     """One model of the noise of a cube."""
 
     @abstractmethod
-    def draw(self, flux: Voxels, parameters: Parameters, key: PRNGKeyArray) -> tuple[Voxels, Voxels]:
-        """Noise to be added to the noiseless `flux`, and its true variance (unit of the flux, squared)."""
+    def draw(self, flux: Voxels, parameters: Parameters, key: PRNGKeyArray, split: WaveSplit) -> tuple[Voxels, Voxels]:
+        """Noise to be added to the noiseless `flux`, and its true variance (unit of the flux, squared).
+
+        `flux` and the model's own tables hold the bins of this device (`split`). What is drawn for a voxel must not
+        depend on which device holds it: `normal_row` draws so.
+        """
 
 
 class TargetNoise(AbstractNoise):
@@ -44,7 +51,7 @@ class TargetNoise(AbstractNoise):
     radius: Float[Array | ndarray, ""] | None
     inside: Bool[Array | ndarray, "y x"]
     pixel_scale: Float[Array | ndarray, ""]
-    window: Bool[Array | ndarray, " wave"]
+    window: Bool[Array | ndarray, " wave"] = eqx.field(metadata=per_bin(pad="zero"))
     average: bool = eqx.field(static=True)
 
     @classmethod
@@ -63,28 +70,32 @@ class TargetNoise(AbstractNoise):
             average=settings.wavelength is not None,
         )
 
-    def draw(self, flux: Voxels, parameters: Parameters, key: PRNGKeyArray) -> tuple[Voxels, Voxels]:
+    def draw(self, flux: Voxels, parameters: Parameters, key: PRNGKeyArray, split: WaveSplit) -> tuple[Voxels, Voxels]:
         """Normal noise of one sigma."""
-        sigma = self.reference(flux, parameters) / self.signal_to_noise
+        sigma = self.reference(flux, parameters, split) / self.signal_to_noise
 
         def draw_row(row: Row, row_key: PRNGKeyArray) -> tuple[Row, Row]:
-            return sigma * jax.random.normal(row_key, row.shape, row.dtype), jnp.full_like(row, 1.0) * sigma**2
+            return sigma * normal_row(row_key, row, split), jnp.full_like(row, 1.0) * sigma**2
 
         return by_rows(draw_row, flux, key)
 
-    def reference(self, flux: Voxels, parameters: Parameters) -> Float[Array, ""]:
+    def reference(self, flux: Voxels, parameters: Parameters, split: WaveSplit) -> Float[Array, ""]:
         """The flux per voxel that signal_to_noise refers to."""
+        spectrum, window = self._spectrum(flux, parameters, split), jnp.asarray(self.window)
+        if self.average:
+            chosen = jnp.where(window, spectrum, jnp.zeros_like(spectrum))
+            light, number = split.add_up(jnp.stack([chosen.sum(), window.sum(dtype=flux.dtype)]))
+            return light / number
+        return jnp.nanmedian(split.gather(jnp.where(window, spectrum, jnp.full_like(spectrum, jnp.nan))))
+
+    def _spectrum(self, flux: Voxels, parameters: Parameters, split: WaveSplit) -> Spectrum:
+        """The own bins of the spectrum that the reference is taken of."""
         spectra = flux.reshape(-1, flux.shape[2])
         if self.radius is None:
-            spectrum = spectra[jnp.argmax(spectra.sum(axis=1))]
-        else:
-            center = galaxy_center(parameters)
-            weights = ring_weights(jnp.asarray(self.inside), self.pixel_scale, center, self.radius).reshape(-1)
-            spectrum = jnp.einsum("s,sw->w", weights, spectra, precision=lax.Precision.HIGHEST)
-        window = jnp.asarray(self.window)
-        if self.average:
-            return jnp.sum(jnp.where(window, spectrum, jnp.zeros_like(spectrum))) / jnp.sum(window.astype(flux.dtype))
-        return jnp.nanmedian(jnp.where(window, spectrum, jnp.full_like(spectrum, jnp.nan)))
+            return spectra[jnp.argmax(split.add_up(split.without_padding(spectra).sum(axis=1)))]
+        center = galaxy_center(parameters)
+        weights = ring_weights(jnp.asarray(self.inside), self.pixel_scale, center, self.radius).reshape(-1)
+        return jnp.einsum("s,sw->w", weights, spectra, precision=lax.Precision.HIGHEST)
 
 
 def by_rows(
@@ -93,6 +104,14 @@ def by_rows(
     """Noise and variance row after row of spaxels, each with its own key: no more memory than the two results."""
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(flux.shape[0]))
     return lax.map(lambda one: draw(*one), (flux, keys))
+
+
+def normal_row(key: PRNGKeyArray, like: Row, split: WaveSplit) -> Row:
+    """Standard normal numbers for a row of spaxels: those of a bin are the same whichever device holds it."""
+    n_x, n_wave = like.shape
+    bins = split.first() + jnp.arange(n_wave, dtype=jnp.int32)
+    number = bins[None, :] * n_x + jnp.arange(n_x, dtype=jnp.int32)[:, None]
+    return numbered_normal(key, number, like.dtype)
 
 
 def galaxy_center(parameters: Parameters) -> Float[Array, "2"]:

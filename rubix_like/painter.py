@@ -71,6 +71,11 @@ class AbstractPainter(eqx.Module):
     def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Any, Counters]:
         """The partial, and the counters, of all particles at hand, at most `chunk` of them at a time."""
 
+    @property
+    @abstractmethod
+    def n_coefficient(self) -> int:
+        """Numbers per spaxel that `project` multiplies with a matrix; 0 where it does not."""
+
     @abstractmethod
     def laid_out(self, layout: Layout, grid: SpaxelGrid) -> "AbstractPainter":
         """On the host: the painter whose tables along the detector's bins, cut evenly, are those of each part."""

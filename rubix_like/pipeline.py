@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,49 +12,29 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.census import Census, census_of
 from rubix_like.config import RunConfig, load_config
 from rubix_like.counters import check_counters
-from rubix_like.cube import OUTSIDE_SSP, Cube, Meta
-from rubix_like.detector import Medium, Sampling
+from rubix_like.cube import Cube
+from rubix_like.cube_frame import Frame, make_frame
+from rubix_like.cube_parts import CubeParts, parts_of
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.layout import Layout
+from rubix_like.layout import Layout, plan_layout
 from rubix_like.model import Observed, Voxels, compiled_observe, lay_out, table_specs
 from rubix_like.parameters import Parameters
-from rubix_like.planning import Planned, plan_run
-from rubix_like.pointing import Pointing, pointings_of
-from rubix_like.products.maps import Maps, ProductAxes, make_maps
-from rubix_like.products.planning import product_axes
-from rubix_like.provenance import describe_run
-from rubix_like.sharding import WAVE_AXIS, check_mesh, make_mesh, particle_shardings, replicated, shard
+from rubix_like.placement import own_copy, put
+from rubix_like.planning import plan_run
+from rubix_like.pointing import Pointing
+from rubix_like.products.maps import Maps, make_maps
+from rubix_like.sharding import particle_shardings, replicated, shard
 from rubix_like.ssp import load_ssp
+from rubix_like.streaming import observe_slabs
 from rubix_like.tables import Plan, Tables, as_dtype
 from rubix_like.validation import validate
-
-
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """What every cube of a pipeline shares and no device needs (host arrays, float64).
-
-    The mask of a voxel is `spaxel_bits | wave_bits`: kept apart, so that planning needs no memory of a cube's size.
-    """
-
-    wavelength: ndarray
-    wave_edges: ndarray
-    lsf_fwhm: ndarray
-    spaxel_bits: Int[ndarray, "y x"]
-    wave_bits: Int[ndarray, " wave"]
-    medium: Medium
-    sampling: Sampling
-    pixel_scale: float
-    meta: Meta
-    notes: tuple[str, ...]
-    pointings: tuple[Pointing, ...]
-    products: ProductAxes | None
 
 
 class Pipeline(eqx.Module):
@@ -93,12 +73,12 @@ class Pipeline(eqx.Module):
             galaxy = validate(galaxy, None if info is None else info.universe_age)
             census = census or census_of(config, library, galaxy)
         planned = plan_run(config, library, census)
-        layout = _layout(config, planned, mesh)
+        layout = plan_layout(config.devices, mesh, planned.plan.n_wave, planned.projected)
         dtype = planned.plan.dtype
         key = None if config.noise is None else jax.random.key(config.noise.seed)
         tables = as_dtype(lay_out(planned.tables, layout), dtype)
         return cls(
-            tables=jax.device_put(tables, layout.shardings(table_specs(tables, layout))),
+            tables=put(tables, layout.shardings(table_specs(tables, layout))),
             parameters=Parameters.build(config, dtype),
             noise_key=key,
             plan=planned.plan,
@@ -157,6 +137,17 @@ class Pipeline(eqx.Module):
         placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
         return tuple(base.at(pointing)(placed) for pointing in self.pointings)
 
+    def observe_slabs(
+        self, slabs: Iterable[Galaxy], parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
+    ) -> Cube:
+        """The cube of a galaxy in parts, each made by `slabs` while the one before is painted: only two are in memory.
+
+        The parts have the same columns; those of about one length, or shorter than one before, share a compilation, and
+        may be empty. Build the pipeline from a `census`, or without a galaxy. Not differentiable. Raises as a call.
+        """
+        chosen, chosen_key = self.chosen(parameters, key)
+        return self.to_cube(observe_slabs(self.plan, self.layout, self.tables, chosen, slabs, chosen_key))
+
     def lower(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
         """The lowered computation for a galaxy of this size (`.compile()`, `.compile().as_text()`)."""
         arguments = self.arguments(galaxy, parameters)
@@ -171,11 +162,15 @@ class Pipeline(eqx.Module):
         self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
     ) -> tuple[Tables, Parameters, Galaxy, PRNGKeyArray | None]:
         """What the compiled function takes: tables, parameters, the galaxy placed on the mesh, the noise key."""
-        placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
+        chosen, chosen_key = self.chosen(parameters, key)
+        return self.tables, chosen, shard(as_dtype(galaxy, self.plan.dtype), self.mesh), chosen_key
+
+    def chosen(
+        self, parameters: Parameters | None = None, key: PRNGKeyArray | None = None
+    ) -> tuple[Parameters, PRNGKeyArray | None]:
+        """Parameters and noise key, the configuration's where not given, on the mesh."""
         chosen = as_dtype(self.parameters if parameters is None else parameters, self.plan.dtype)
-        chosen_key = self.noise_key if key is None else key
-        chosen, chosen_key = jax.device_put((chosen, chosen_key), replicated(self.mesh))
-        return self.tables, chosen, placed, chosen_key
+        return put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
 
     def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
         """The compiled function for such `arguments`; shared with every pipeline of the same plan and layout."""
@@ -185,28 +180,51 @@ class Pipeline(eqx.Module):
 
     def to_cube(self, observed: Observed) -> Cube:
         """The public cube from what the compiled function returns, after a look at the counters."""
-        check_counters(observed.counters, self.velocity_limit)
-        frame = self.frame
-        voxels = self._without_padding(observed.voxels)
-        light, light_velocity = observed.moments[:, :, 0], observed.moments[:, :, 1]
-        empty = light <= 0
-        nothing = jnp.full_like(light, jnp.nan)
+        observed = own_copy(observed)
+        frame, voxels = self.frame, self._without_padding(observed.voxels)
         return Cube(
             flux=voxels.flux,
             variance=voxels.variance,
             truth=voxels.truth,
             mask=frame.spaxel_bits[:, :, None] | frame.wave_bits[None, None, :],
-            wavelength=frame.wavelength,
-            wave_edges=frame.wave_edges,
-            lsf_fwhm=frame.lsf_fwhm,
-            mean_v_los=jnp.where(empty, nothing, light_velocity / jnp.where(empty, jnp.ones_like(light), light)),
-            counters=observed.counters,
-            medium=frame.medium,
-            sampling=frame.sampling,
-            pixel_scale=frame.pixel_scale,
-            meta=frame.meta,
-            maps=self._maps(observed),
+            **self._described(observed),
         )
+
+    def to_parts(self, observed: Observed) -> CubeParts:
+        """The same with the voxels as they lie on the devices of this process: nothing is put together."""
+        observed = own_copy(observed)
+        frame, voxels = self.frame, observed.voxels
+        return CubeParts(
+            parts=parts_of(*voxels),
+            mask_bits=(frame.spaxel_bits[:, :, None], frame.wave_bits[None, None, :]),
+            has_variance=voxels.variance is not None,
+            has_truth=voxels.truth is not None,
+            **self._described(observed),
+        )
+
+    def result(self, observed: Observed) -> Cube | CubeParts:
+        """The cube, or its parts where no device holds all of it."""
+        return self.to_cube(observed) if self.layout.gathered else self.to_parts(observed)
+
+    def _described(self, observed: Observed) -> dict[str, Any]:
+        """All of a cube but its voxels and mask; raises ValueError for counters that cannot be."""
+        check_counters(observed.counters, own_copy(self.velocity_limit))
+        frame = self.frame
+        light, light_velocity = observed.moments[:, :, 0], observed.moments[:, :, 1]
+        empty = light <= 0
+        nothing = jnp.full_like(light, jnp.nan)
+        return {
+            "wavelength": frame.wavelength,
+            "wave_edges": frame.wave_edges,
+            "lsf_fwhm": frame.lsf_fwhm,
+            "mean_v_los": jnp.where(empty, nothing, light_velocity / jnp.where(empty, jnp.ones_like(light), light)),
+            "counters": observed.counters,
+            "medium": frame.medium,
+            "sampling": frame.sampling,
+            "pixel_scale": frame.pixel_scale,
+            "meta": frame.meta,
+            "maps": self._maps(observed),
+        }
 
     def _without_padding(self, voxels: Voxels) -> Voxels:
         """The detector's own bins: of parts that are not even, on the host, for no device may hold them all."""
@@ -233,56 +251,9 @@ class Pipeline(eqx.Module):
         )
 
 
-def _layout(config: RunConfig, planned: Planned, mesh: Mesh | None) -> Layout:
-    """The run's devices and what each of them holds."""
-    devices = config.devices
-    if mesh is None:
-        mesh = make_mesh(None if devices.data == "all" else devices.data, devices.wave)
-    sharded = devices.output == "sharded" or (devices.output is None and WAVE_AXIS in check_mesh(mesh).axis_names)
-    return Layout.build(mesh, planned.plan.n_wave, sharded=sharded)
-
-
 def _check_precision(config: RunConfig) -> None:
     if config.engine.precision == "float64" and not jax.config.read("jax_enable_x64"):
         raise ConfigError(
             "engine.precision: expected 64-bit numbers to be switched on in JAX for float64, got 32-bit; call "
             "jax.config.update('jax_enable_x64', True) before anything else"
         )
-
-
-def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
-    """The cube's axes, mask and header for a planned run."""
-    setup = planned.setup
-    bins = setup.instrument.bins
-    stages = [stage.report() for stage in planned.tables.cube]
-    painters = [component.painter.report() for component in planned.tables.paint]
-    widths = [stage.lsf_fwhm for stage in stages if stage.lsf_fwhm is not None]
-    if len(widths) > 1:
-        raise ConfigError(
-            f"pipeline.cube: expected one 'degrade_lsf' (each starts from the instrument's line spread), got "
-            f"{len(widths)}; keep the widest"
-        )
-    notes = (*planned.notes, *(note for stage in stages for note in stage.notes))
-    return Frame(
-        wavelength=bins.wavelength,
-        wave_edges=bins.edges,
-        lsf_fwhm=widths[-1] if widths else setup.spread.widths(bins.wavelength)[1],
-        spaxel_bits=_combined([stage.spaxel_bits for stage in stages], setup.instrument.inside.shape),
-        wave_bits=_combined(
-            [np.where(setup.covered, 0, OUTSIDE_SSP), *(stage.wave_bits for stage in stages)], (bins.n_wave,)
-        ),
-        medium=bins.medium,
-        sampling=bins.sampling,
-        pixel_scale=float(setup.instrument.pixel_scale),
-        meta=describe_run(setup, planned.plan, info, [*painters, *(stage.meta for stage in stages)], notes),
-        notes=notes,
-        pointings=pointings_of(setup.config.observation),
-        products=product_axes(setup, planned.tables.products),
-    )
-
-
-def _combined(bits: list[ndarray | None], shape: tuple[int, ...]) -> Int[ndarray, "..."]:
-    """All mask bits of one kind together."""
-    return functools.reduce(
-        np.bitwise_or, [own.astype(np.int32) for own in bits if own is not None], np.zeros(shape, dtype=np.int32)
-    )

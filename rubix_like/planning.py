@@ -35,6 +35,12 @@ class Planned:
     setup: Setup
     notes: tuple[str, ...]
 
+    @property
+    def projected(self) -> tuple[tuple[int, int], ...]:
+        """Of each component the spaxels that are projected onto the detector, and from how many coefficients each."""
+        n_spaxel = self.tables.grid.n_y * self.tables.grid.n_x
+        return tuple((n_spaxel, component.painter.n_coefficient) for component in self.tables.paint)
+
 
 def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> Planned:
     """Sizes, tables and stages of a run, for the galaxy of a census if any; ConfigError for what cannot be observed."""

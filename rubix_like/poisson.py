@@ -1,6 +1,5 @@
 """Poisson numbers from normal ones, at a cost that does not depend on how many are expected."""
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.special import gammaln, ndtr
@@ -50,8 +49,3 @@ def _quantile_of_few(normal: Float[Array, "*voxel"], expected: Float[Array, "*vo
 
     start = (jnp.zeros_like(expected), jnp.zeros_like(expected))
     return lax.fori_loop(0, _MOST, add, start)[1]
-
-
-def draw_poisson(key: jax.Array, expected: Float[Array, "*voxel"]) -> Float[Array, "*voxel"]:
-    """Independent Poisson numbers with these means (>= 0), in their dtype."""
-    return poisson_quantile(jax.random.normal(key, expected.shape, expected.dtype), expected)

@@ -1,28 +1,35 @@
 """A whole run: configuration in, files out: the cube, or one per pointing and their mosaic."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
+from rubix_like.cube_files import check_several, write_cube, writing_bytes
+from rubix_like.cube_parts import CubeParts, put_together
+from rubix_like.distributed_run import prepare_share
 from rubix_like.errors import ConfigError
-from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes, memory_need
+from rubix_like.galaxy import GalaxyInfo
+from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes
 from rubix_like.mosaic import make_mosaic
+from rubix_like.observers import AbstractObserver, compile_observer
 from rubix_like.output import OutputFile, cube_bytes, output_files
 from rubix_like.pipeline import Pipeline
 from rubix_like.products.maps_file import maps_file_size
 from rubix_like.products.planning import check_bands
 from rubix_like.progress import Progress
-from rubix_like.readers import load
+from rubix_like.source import Source, open_source
 from rubix_like.ssp.catalogue import locate
 from rubix_like.summary import accuracy_lines
+from rubix_like.team import ALONE, AbstractTeam
 from rubix_like.truth import noiseless
 
 
@@ -30,35 +37,49 @@ class Result(NamedTuple):
     """What a run ends with: the mosaic, the only cube or the last pointing's, its file, and (what, where) of the other
     files."""
 
-    cube: Cube
+    cube: Cube | CubeParts
     path: Path
     others: tuple[tuple[str, Path], ...] = ()
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that is loaded, planned and compiled, but not computed."""
+    """A run that is loaded, planned and compiled, but not computed; to be closed where its particles are in a file."""
 
     config: RunConfig
-    galaxy: Galaxy
     info: GalaxyInfo
     pipeline: Pipeline
-    compiled: Any
+    observer: AbstractObserver
     need: MemoryNeed
+    files: ExitStack
+    source: Source | None = None
+
+    def __enter__(self) -> "Prepared":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.files.close()
 
 
-def run(config: RunConfig | str | Path | dict[str, Any], output: str | Path | None = None) -> Cube:
+def run(
+    config: RunConfig | str | Path | dict[str, Any],
+    output: str | Path | None = None,
+    team: AbstractTeam | None = None,
+) -> Cube | CubeParts:
     """Load, observe and write: the cube of a configuration, also written to `output` or the configuration's path.
 
     Of several pointings it is their mosaic (with `observation.mosaic: false` the last pointing's cube); each pointing's
-    own cube is written beside it, as cube_NAME.fits. Raises ConfigError, ValueError or OSError before anything is
-    computed where settings, particles or the output path cannot be used.
+    own cube is written beside it, as cube_NAME.fits. Every process of a `team` (`join_processes`) calls the same; each
+    reads its share of the particles, all get the cube, and process 0 writes; of a sharded cube each gets and writes its
+    own parts. Raises ConfigError, ValueError or OSError before anything is computed where settings, particles or the
+    output path cannot be used.
     """
     config = load_config(config)
-    return compute(config, Path(config.output.path if output is None else output), Progress()).cube
+    result = compute(config, Path(config.output.path if output is None else output), Progress(), team or ALONE)
+    return put_together(result.cube) if team is None else result.cube
 
 
-def prepare(config: RunConfig, progress: Progress, path: Path | None = None) -> Prepared:
+def prepare(config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractTeam = ALONE) -> Prepared:
     """Load the galaxy, plan the run and compile it; what can be refused early is refused before the galaxy is read.
 
     `path`: where the cube will go (None: the configuration's).
@@ -68,88 +89,129 @@ def prepare(config: RunConfig, progress: Progress, path: Path | None = None) -> 
     check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
     locate(config.ssp.library)
     check_bands(config.products)
-    with progress.step("load", "loading the galaxy") as report:
-        galaxy, info = load(config, report)
+    with ExitStack() as files:
+        if team.size > 1:
+            info, pipeline, observer = prepare_share(config, progress, team)
+            need = _need(config, path or config.output.path, observer, pipeline)
+            return Prepared(config, info, pipeline, observer, need, files.pop_all())
+        with progress.step("load", "loading the galaxy") as report:
+            source = open_source(config, files, report)
+        prepared = plan_and_compile(config, source, progress, path)
+        return replace(prepared, files=files.pop_all())
+
+
+def plan_and_compile(
+    config: RunConfig, source: Source, progress: Progress, path: Path | None = None, mesh: Mesh | None = None
+) -> Prepared:
+    """A run of particles that are at hand, on the devices of `mesh` (None: the configuration's)."""
     with progress.step("plan", "planning the run"):
-        pipeline = Pipeline.from_config(config, galaxy, info=info)
+        pipeline = source.plan(config, mesh)
     with progress.step("compile", "compiling"):
-        compiled = pipeline.lower(galaxy).compile()
-    return Prepared(
-        config, galaxy, info, pipeline, compiled, _need(config, path or config.output.path, compiled, pipeline)
-    )
+        source = source.placed(pipeline)
+        observer = compile_observer(source, pipeline)
+    need = _need(config, path or config.output.path, observer, pipeline)
+    return Prepared(config, source.info, pipeline, observer, need, ExitStack(), source)
 
 
-def _need(config: RunConfig, path: Path, compiled: Any, pipeline: Pipeline) -> MemoryNeed:
+def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: Pipeline) -> MemoryNeed:
     """What the run takes: one pointing at a time, on top of the finished ones that wait for the mosaic."""
     files = output_files(config, path)
     own = files[0]
     mask = own.n_voxel * np.dtype(np.int32).itemsize
-    need = memory_need(compiled, pipeline.mesh, mask + own.n_bytes + expected_maps_size(config, pipeline))
+    writing = writing_bytes(own.n_bytes) + expected_maps_size(config, pipeline)
+    need = observer.need(pipeline, mask + writing)
     if not files[-1].is_mosaic:
         return need
     waiting = [cube_bytes(config, file.n_voxel) for file in files]
-    return replace(need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + files[-1].n_bytes))
+    return replace(need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + writing_bytes(files[-1].n_bytes)))
 
 
-def compute(config: RunConfig, path: Path, progress: Progress) -> Result:
+def compute(config: RunConfig, path: Path, progress: Progress, team: AbstractTeam = ALONE) -> Result:
     """Prepare, compute and write one run; its times are left in `progress.timings`.
 
-    Each cube is written as soon as it is computed; a run that is stopped leaves the finished ones.
+    Each cube is written as soon as it is computed, of a `team` by process 0; a run that is stopped leaves the finished
+    ones.
     """
-    check_output(config, path)
-    prepared = prepare(config, progress, path)
+    team.in_first(lambda: check_output(config, path, team.size if config.devices.is_sharded else 1))
+    with prepare(config, progress, path, team) as prepared:
+        team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
+        return finish(prepared, path, progress, team)
+
+
+def begin(prepared: Prepared) -> Prepared:
+    """Set the devices to work on the only field, while the host does something else; several fields wait.
+
+    Raises ConfigError where there is not enough memory.
+    """
     check_memory(prepared.need, prepared.pipeline.mesh)
+    return replace(prepared, observer=prepared.observer.begun(prepared.pipeline))
+
+
+def finish(prepared: Prepared, path: Path, progress: Progress, team: AbstractTeam = ALONE) -> Result:
+    """Compute what is not computed yet, and write each cube."""
+    config = prepared.config
     files = output_files(config, path)
     for maps in _maps_of(files):
-        check_writable(maps, expected_maps_size(config, prepared.pipeline))
-    waiting = []
+        team.in_first(lambda maps=maps: check_writable(maps, expected_maps_size(config, prepared.pipeline)))
+    waiting: list[Cube | CubeParts] = []
     for cube, file in zip(_observed(prepared, progress), files, strict=False):
-        _write(cube, file, progress)
+        _write_together(cube, file, progress, team)
         waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]
     if files[-1].is_mosaic:
         with progress.step("mosaic", f"combining {len(waiting)} pointings"):
-            waiting = [make_mosaic(waiting)]
-        _write(waiting[0], files[-1], progress)
+            waiting = [make_mosaic([put_together(cube) for cube in waiting])]
+        _write_together(waiting[0], files[-1], progress, team)
     pointings = tuple(("Pointing", file.path) for file in files[:-1])
     return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
 
 
-def _without_maps(cube: Cube) -> Cube:
+def _without_maps(cube: Cube | CubeParts) -> Cube:
     """What a mosaic needs of a cube, on the host."""
-    return jax.tree.map(np.asarray, replace(cube, maps=None))
+    return jax.tree.map(np.asarray, replace(put_together(cube), maps=None))
 
 
 def _maps_of(files: tuple[OutputFile, ...]) -> tuple[Path, ...]:
     return tuple(file.maps for file in files if file.maps is not None)
 
 
-def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube]:
+def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | CubeParts]:
     """The cube of every pointing, or the only one, each computed when it is asked for."""
-    pipeline = prepared.pipeline
-    views = [(f" (pointing {pointing.name})", pipeline.at(pointing)) for pointing in pipeline.pointings]
-    galaxy = pipeline.arguments(prepared.galaxy)[2]
-    for which, view in views or [("", pipeline)]:
-        stars = f"painting {prepared.info.n_stars} stars on {pipeline.mesh.size} device(s)"
-        with progress.step("run", stars + which):
-            cube = view.to_cube(jax.block_until_ready(prepared.compiled(*view.arguments(galaxy))))
-        if cube.maps is not None:
-            with progress.step("maps", "fitting velocity distributions" + which):
-                cube = replace(cube, maps=cube.maps.fitted())
-        yield cube
+    for which, cube in prepared.observer.cubes(prepared.pipeline, progress):
+        if cube.maps is None:
+            yield cube
+            continue
+        with progress.step("maps", "fitting velocity distributions" + which):
+            fitted = cube.maps.fitted()
+        yield replace(cube, maps=fitted)
 
 
-def _write(cube: Cube, file: OutputFile, progress: Progress) -> None:
+def _write_together(cube: Cube | CubeParts, file: OutputFile, progress: Progress, team: AbstractTeam) -> None:
+    """Parts are written by the processes that have them, a whole cube by process 0."""
+    if isinstance(cube, CubeParts):
+        _write(cube, file, progress, team)
+    else:
+        team.in_first(lambda: _write(cube, file, progress, ALONE))
+
+
+def _write(cube: Cube | CubeParts, file: OutputFile, progress: Progress, team: AbstractTeam) -> None:
+    """Write a cube and what goes beside it; of a team, every process its own parts and process 0 the maps."""
     with progress.step("write", f"writing {file.path}"):
-        cube.write(file.path, file.layout)
+        write_cube(cube, file.path, file.layout, team)
         if file.truth is not None:
-            noiseless(cube).write(file.truth)
+            write_cube(noiseless(cube), file.truth, team=team)
         if file.maps is not None and cube.maps is not None:
-            cube.maps.write(file.maps)
+            maps, path = cube.maps, file.maps
+            team.exchange(lambda: str(maps.write(path)) if team.number == 0 else None)
 
 
-def check_output(config: RunConfig, path: Path) -> None:
-    """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run."""
+def check_output(config: RunConfig, path: Path, n_processes: int = 1) -> None:
+    """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run.
+
+    `n_processes`: how many write each cube together.
+    """
     files = output_files(config, path)
+    for file in files:
+        check_several(file.path, n_processes)
     every = [own for file in files for own in (file.path, *(other for _, other in file.others))]
     for own in every:
         if every.count(own) > 1:
@@ -183,13 +245,28 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"velocities  up to {float(pipeline.velocity_limit):g} km/s",
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
-        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}",
+        f"particles   {prepared.observer.words()}",
+        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{_processes(pipeline)}; "
+        f"{_layout_words(pipeline)}",
         f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
         f"available {format_bytes(available_memory())}",
         *_file_lines(prepared),
         *_maps_lines(prepared),
     ]
     return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]
+
+
+def _processes(pipeline: Pipeline) -> str:
+    count = len({device.process_index for device in pipeline.mesh.devices.flat})
+    return f" of {count} processes" if count > 1 else ""
+
+
+def _layout_words(pipeline: Pipeline) -> str:
+    """What each device paints and keeps."""
+    layout, split = pipeline.layout, pipeline.layout.split
+    apart = f", {layout.painted.n_shard} parts of the bins painted apart" if layout.painted.n_shard > 1 else ""
+    kept = "the whole cube" if layout.gathered else f"its own {split.n_own} of the {pipeline.plan.n_wave} bins"
+    return f"particles in {layout.n_data} parts{apart}; each device keeps {kept}"
 
 
 def _file_lines(prepared: Prepared) -> list[str]:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from astropy import units
 from astropy.nddata import VarianceUncertainty
+from numpy import ndarray
 
 from rubix_like.constants import CUBE_FLUX_UNIT
 from rubix_like.cube import Cube
 from rubix_like.errors import ConfigError
-from rubix_like.fits import in_fits_order
 
 if TYPE_CHECKING:
     from specutils import Spectrum  # pyright: ignore[reportMissingImports]
@@ -32,6 +32,11 @@ def to_specutils(cube: Cube) -> "Spectrum":
         wcs=cube.wcs,
         meta={"medium": cube.medium, "sampling": cube.sampling, "run": dict(cube.meta)},
     )
+
+
+def in_fits_order(voxels: object) -> ndarray:
+    """(y, x, wave) voxels as a contiguous array (wave, y, x), the order of axes of FITS."""
+    return np.ascontiguousarray(np.asarray(voxels).transpose(2, 0, 1))
 
 
 def _find_class() -> Any:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.cube import OUTSIDE_APERTURE, OUTSIDE_SSP, SPREAD_FROM_BEYOND, Counters, Cube, white_light
+from rubix_like.cube import Counters, Cube
 from rubix_like.cube_files import Layout, find_format
+from rubix_like.cube_parts import CubeParts, in_parts
+from rubix_like.cube_sums import CubeSums, sums_of
 
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
     ("n_outside", "mass_outside", "outside the field: not in the cube"),
@@ -22,27 +24,34 @@ _SENTENCES: tuple[tuple[str, str, str], ...] = (
 """Counter, its mass, and the words for it."""
 
 
-def summary_lines(cube: Cube, path: str | Path, timings: Mapping[str, float], layout: Layout = "default") -> list[str]:
+def summary_lines(
+    cube: Cube | CubeParts,
+    path: str | Path,
+    timings: Mapping[str, float],
+    layout: Layout = "default",
+    sums: CubeSums | None = None,
+) -> list[str]:
     """The end-of-run text, one sentence a line.
 
     `timings` maps a step ("load", "compile", "run", "write") to seconds. Counters and masks are named only where they
-    are not zero; masses are shares of the stars' birth mass. `layout` is that of the file.
+    are not zero; masses are shares of the stars' birth mass. `layout` is that of the file. `sums`: of all parts of the
+    cube, where other processes have some of them (None: this process has all).
     """
-    path = Path(path)
+    path, sums = Path(path), sums or sums_of(cube)
     n_pointings = cube.meta.get("n_pointings")
     what = "Cube" if n_pointings is None else f"Mosaic of {n_pointings} pointings"
-    lines = [f"{what} written to {path}", _size_line(cube), _flux_line(cube), *accuracy_lines(cube.meta)]
-    lines.extend(_mask_lines(cube))
+    lines = [f"{what} written to {path}", _size_line(in_parts(cube)), _flux_line(sums), *accuracy_lines(cube.meta)]
+    lines.extend(_mask_lines(sums))
     if cube.counters is not None:
         lines.extend(_counter_lines(cube.counters))
-    lines.append(_noise_line(cube))
+    lines.append(_noise_line(in_parts(cube), sums))
     if timings:
         lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
     return [*lines, *_opening_lines(path, layout)]
 
 
-def _size_line(cube: Cube) -> str:
-    n_y, n_x, n_wave = np.shape(cube.flux)
+def _size_line(cube: CubeParts) -> str:
+    n_y, n_x, n_wave = cube.shape
     edges = np.asarray(cube.wave_edges)
     return (
         f"{n_x} x {n_y} spaxels of {cube.pixel_scale:g} arcsec, {n_wave} bin{'s' if n_wave > 1 else ''} "
@@ -50,9 +59,8 @@ def _size_line(cube: Cube) -> str:
     )
 
 
-def _flux_line(cube: Cube) -> str:
-    total = float(white_light(cube).sum()) * 1e-20
-    peak = float(np.max(np.asarray(cube.flux), where=np.asarray(cube.mask) == 0, initial=0.0)) * 1e-20
+def _flux_line(sums: CubeSums) -> str:
+    total, peak = float(sums.light.sum()) * 1e-20, float(sums.brightest) * 1e-20
     return f"Total flux {total:.4g} erg/s/cm2, brightest voxel {peak:.4g} erg/s/cm2/Angstrom"
 
 
@@ -67,18 +75,16 @@ def accuracy_lines(meta: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _mask_lines(cube: Cube) -> list[str]:
-    mask = np.asarray(cube.mask)
-    bins = int(np.sum(np.any(mask & OUTSIDE_SSP, axis=(0, 1))))
-    ends = int(np.sum(np.any(mask & SPREAD_FROM_BEYOND, axis=(0, 1))))
-    spaxels = int(np.sum(np.all(mask & OUTSIDE_APERTURE, axis=2)))
+def _mask_lines(sums: CubeSums) -> list[str]:
+    bins, ends, spaxels = (int(np.sum(found)) for found in (sums.outside_ssp, sums.spread, sums.outside_aperture))
+    n_wave, n_spaxel = sums.spread.size, sums.outside_aperture.size
     lines = []
     if bins:
-        lines.append(f"{bins} of {mask.shape[2]} bins lie outside the SSP library: masked (DQ 1)")
+        lines.append(f"{bins} of {n_wave} bins lie outside the SSP library: masked (DQ 1)")
     if ends:
-        lines.append(f"{ends} of {mask.shape[2]} bins hold light spread from beyond the detector: masked (DQ 4)")
+        lines.append(f"{ends} of {n_wave} bins hold light spread from beyond the detector: masked (DQ 4)")
     if spaxels:
-        lines.append(f"{spaxels} of {mask[..., 0].size} spaxels lie outside the aperture: masked (DQ 2)")
+        lines.append(f"{spaxels} of {n_spaxel} spaxels lie outside the aperture: masked (DQ 2)")
     return lines
 
 
@@ -94,15 +100,15 @@ def _counter_lines(counters: Counters) -> list[str]:
     return lines
 
 
-def _noise_line(cube: Cube) -> str:
-    if cube.variance is None:
+def _noise_line(cube: CubeParts, sums: CubeSums) -> str:
+    if not cube.has_variance:
         return "No noise: the file holds no variance (set noise.signal_to_noise or noise.exposure to add both)"
     if "exposure_time" in cube.meta:
         count, time, sky = (cube.meta[key] for key in ("exposure_count", "exposure_time", "sky"))
         return f"Noise: {count} x {time:g} s under the sky '{sky}' ({cube.meta['noise_model']})"
     target, definition = cube.meta.get("signal_to_noise"), cube.meta.get("signal_to_noise_definition")
     words = f"S/N {target:g}" if isinstance(target, int | float) else "in STAT"
-    if not np.any(cube.variance):
+    if not sums.is_noisy:
         return f"Noise: {words} was asked for, but none was added: there is no light for it to refer to (STAT is 0)"
     return f"Noise: {words}" + (f" ({definition})" if definition else "")
 

@@ -34,12 +34,25 @@ class AbstractTeam(ABC):
         """The sum over all processes, in their order: the same bits everywhere."""
         return np.sum(self.exchange(work), axis=0)
 
+    def each(self, work: Callable[[], Value]) -> Value:
+        """What `work` gives here; nothing is sent, but where it fails in one process, all raise."""
+        kept: list[Value] = []
+        self.exchange(lambda: kept.append(work()))
+        return kept[0]
+
+    def in_first(self, work: Callable[[], Value]) -> Value | None:
+        """What `work` gives in process 0, the only one that does it; where it fails there, all raise."""
+        return self.exchange(lambda: work() if self.number == 0 else None)[0]
+
 
 class Alone(AbstractTeam):
     """A single process."""
 
     number = 0
     size = 1
+
+    def __repr__(self) -> str:
+        return "ALONE"
 
     def exchange(self, work: Callable[[], Value]) -> list[Value]:
         """What `work` gives."""

@@ -5,7 +5,9 @@ from typing import Literal
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
+
+from rubix_like.errors import ConfigError
 
 Pad = Literal["edge", "zero"]
 PER_BIN: str = "per_bin"
@@ -50,10 +52,52 @@ class WaveSplit:
         return own if self.is_whole else lax.psum(own, self.axes)
 
     def gather(self, own: Float[Array, " own"]) -> Float[Array, " wave"]:
-        """A vector over all bins, from the parts of it; without the padding."""
+        """A vector over all bins, from the parts of it; without the padding. Never for a cube."""
         if self.is_whole:
             return own
-        return lax.all_gather(own, self.axes, tiled=True)[: self.n_wave]
+        return lax.all_gather(own, self.axes, tiled=True, to="invarying")[: self.n_wave]
+
+    def without_padding(self, own: Float[Array, "... own"]) -> Float[Array, "... own"]:
+        """The own part with 0 where there is no bin of the detector, as a sum over bins needs it."""
+        if self.n_padded == self.n_wave:
+            return own
+        return jnp.where(self._real(own), own, jnp.zeros_like(own))
+
+    def with_neighbours(self, own: Float[Array, "... own"], reach: int) -> Float[Array, "... longer"]:
+        """The own part and `reach` bins on each side of it, as whatever acts along wavelength needs them.
+
+        Beyond the detector's ends, the first and the last bin go on. The neighbours send each other their borders: two
+        exchanges however many devices there are. Raises ConfigError where a neighbour does not hold that many bins.
+        """
+        widths = [(0, 0)] * (own.ndim - 1) + [(reach, reach)]
+        if self.is_whole or reach == 0:
+            return jnp.pad(own, widths, mode="edge")
+        if reach > self.n_own:
+            raise ConfigError(
+                f"devices: expected parts of at least {reach} bins, as far as a stage reaches along wavelength, got "
+                f"{self.n_own} ({self.n_wave} bins on {self.n_shard} devices); use fewer devices, or devices.output: "
+                f"replicated"
+            )
+        first, last = self.first(), self.n_wave - 1 - self.first()
+        own = self._continued(own)
+        steps = [(number, number + 1) for number in range(self.n_shard - 1)]
+        below = lax.ppermute(own[..., -reach:], self.axes, steps)
+        above = lax.ppermute(own[..., :reach], self.axes, [(high, low) for low, high in steps])
+        below = jnp.where(first == 0, own[..., :1], below)
+        above = jnp.where(last < self.n_own, own[..., -1:], above)
+        return jnp.concatenate([below, own, above], axis=-1)
+
+    def _real(self, own: Float[Array, "... own"]) -> Bool[Array, "... own"]:
+        """Which bins are the detector's, in the shape of `own`."""
+        number = lax.broadcasted_iota(jnp.int32, own.shape, own.ndim - 1)
+        return number < self.n_wave - self.first()
+
+    def _continued(self, own: Float[Array, "... own"]) -> Float[Array, "... own"]:
+        """The own part with the detector's last bin instead of padding; in a part that is all padding, anything."""
+        if self.n_padded == self.n_wave:
+            return own
+        last = jnp.clip(self.n_wave - 1 - self.first(), 0, self.n_own - 1)
+        return jnp.where(self._real(own), own, lax.dynamic_slice_in_dim(own, last, 1, axis=-1))
 
 
 WHOLE = WaveSplit()

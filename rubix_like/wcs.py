@@ -1,7 +1,7 @@
 """World coordinates of a cube as FITS cards, written by hand (astropy's header writer turns Angstrom into metres)."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,25 @@ def spectral_cards(
         ("CD3_3", step, "[Angstrom] step" if sampling == "linear" else "[Angstrom] CRVAL3 times step in ln"),
         ("CDELT3", step, "same as CD3_3"),
         ("SPECSYS", "BARYCENT", "frame of the wavelengths"),
+    )
+
+
+def cube_cards(
+    shape: tuple[int, int, int],
+    pixel_scale: float,
+    meta: Mapping[str, Any],
+    *,
+    wavelength: Float[ndarray, " wave"],
+    wave_edges: Float[ndarray, " edge"],
+    medium: str,
+    sampling: str,
+) -> tuple[Card, ...]:
+    """Cards of the sky and the wavelength axis of a cube of `shape` (y, x, wave), its place taken from `meta`."""
+    n_y, n_x, _ = shape
+    centre_and_angle = (float(meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
+    return (
+        *celestial_cards(n_x, n_y, pixel_scale, *centre_and_angle),
+        *spectral_cards(wavelength.astype(np.float64), wave_edges.astype(np.float64), medium, sampling),
     )
 
 

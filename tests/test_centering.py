@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rubix_like.centering import bulk_velocity, center_of_mass, half_mass_radius, shrinking_sphere, unwrap
+from rubix_like.centering import center_of_mass, half_mass_radius, shrinking_sphere, unwrap
 
 
 def plain_shrinking_sphere(position, mass):
@@ -71,17 +71,3 @@ def test_half_mass_radius():
     position = np.arange(1.0, 6.0)[:, None] * np.array([[0.0, 0.6, 0.8]])
     assert half_mass_radius(position, np.ones(5)) == pytest.approx(3.0)
     assert half_mass_radius(position, np.array([10.0, 1, 1, 1, 1])) == pytest.approx(1.0)
-
-
-def test_bulk_velocity_is_that_of_the_inner_half():
-    rng = np.random.default_rng(0)
-    position = rng.normal(size=(200, 3))
-    mass = rng.uniform(1, 3, 200)
-    velocity = rng.normal(size=(200, 3)) + 100
-    radius = np.linalg.norm(position, axis=1)
-    order = np.argsort(radius)
-    inner = order[: np.searchsorted(np.cumsum(mass[order]), mass.sum() / 2) + 1]
-    velocity[radius > radius[inner].max()] = 1e6
-    expected = np.average(velocity[inner], axis=0, weights=mass[inner])
-    np.testing.assert_allclose(bulk_velocity(position, velocity, mass), expected, rtol=1e-12)
-    np.testing.assert_allclose(bulk_velocity(position[:1], velocity[:1], mass[:1]), velocity[0])

@@ -5,13 +5,13 @@ By both methods; what takes longer by `basis` runs with --slow.
 
 import functools
 import logging
-import re
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hlo import collectives
 from jax.sharding import AxisType, PartitionSpec
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh, shard
@@ -40,8 +40,6 @@ QUICK = ("divisible by neither", "fewer than devices")
 METHODS = ("direct", "basis")
 DIRECT_IS_QUICK = ("direct", pytest.param("basis", marks=pytest.mark.slow))
 FAST_COMPILER = {"xla_backend_optimization_level": 0}
-
-COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
 
 def disc(n):
@@ -287,17 +285,6 @@ def test_the_same_noise_on_any_number_of_devices(method):
         sigma = float(jnp.sqrt(cubes[0].variance[0, 0, 0]))
     assert relative_difference(differences[1], differences[0]) < CUBE_TOLERANCE["float64"]
     np.testing.assert_allclose(differences[0].std() / sigma, np.sqrt(2), rtol=0.05)
-
-
-def collectives(text):
-    """(kind, computation) of every collective of a compiled program; the outermost computation is called ENTRY."""
-    found, computation = [], ""
-    for line in text.splitlines():
-        header = re.match(r"(ENTRY )?%?([\w.\-]+) \(.*\{\s*$", line)
-        if header:
-            computation = "ENTRY" if header[1] else header[2]
-        found += [(kind, computation) for kind in COLLECTIVES if re.search(rf"= .*[ )}}]{kind}(-start)?\(", line)]
-    return found
 
 
 def assert_one_sum_outside_any_loop(text):

@@ -1,5 +1,6 @@
 """Where a turned and displaced field looks: the model, the header and astropy's WCS agree, on the sky and in files."""
 
+import os
 from pathlib import Path
 
 import equinox as eqx
@@ -338,16 +339,16 @@ def test_without_a_mosaic_and_with_one_pointing(folder):
 
 def test_an_interrupted_run_leaves_the_finished_cubes(folder, monkeypatch):
     """Stopped while the second pointing is being written, the first is there whole."""
-    write = fits.HDUList.writeto
-    written = []
+    reserve = os.posix_fallocate
+    begun = []
 
-    def stop_at_the_second(hdus, *arguments, **options):
-        written.append(hdus)
-        if len(written) == 2:
+    def stop_at_the_second(*arguments):
+        begun.append(arguments)
+        reserve(*arguments)
+        if len(begun) == 2:
             raise KeyboardInterrupt
-        return write(hdus, *arguments, **options)
 
-    monkeypatch.setattr(fits.HDUList, "writeto", stop_at_the_second)
+    monkeypatch.setattr(os, "posix_fallocate", stop_at_the_second)
     with pytest.raises(KeyboardInterrupt):
         run(run_settings(pointings=NEAR), "m.fits")
     assert names(folder) == ["m_1.fits"]

@@ -2,14 +2,17 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from matplotlib import image, rcParams
 from test_cube import make_cube
+from thread_team import run_team, values_of
 
 from rubix_like.cube import Counters, Meta, white_light
+from rubix_like.cube_parts import Part, in_parts
 from rubix_like.errors import ConfigError
 from rubix_like.quicklook import save_quicklook
 from rubix_like.summary import summary_lines
@@ -145,3 +148,17 @@ def test_summary_names_the_ends_of_a_degraded_cube(tmp_path):
     cube = make_cube(mask=jnp.zeros((3, 5, 4), jnp.int32).at[..., 3].set(4))
     text = "\n".join(summary_lines(cube, tmp_path / "cube.fits", {}))
     assert "1 of 4 bins hold light spread from beyond the detector: masked (DQ 4)" in text
+
+
+def test_picture_of_a_cube_in_parts(tmp_path):
+    """Drawn by process 0 of three from all their parts, the same picture as of the whole cube."""
+    cube = rotating_disc(variance=np.full((15, 15, 50), 0.01, np.float32))
+    whole = save_quicklook(cube, tmp_path / "whole.png")
+
+    def draw(team):
+        first, last = team.share(50)
+        own = Part(first, *(np.asarray(values)[:, :, first:last] for values in (cube.flux, cube.variance)))
+        return save_quicklook(replace(in_parts(cube), parts=(own,)), tmp_path / "parts.png", team)
+
+    assert values_of(run_team(3, draw)) == [tmp_path / "parts.png"] * 3
+    np.testing.assert_array_equal(image.imread(tmp_path / "parts.png"), image.imread(whole))

@@ -1,5 +1,6 @@
 """A whole run from Python: what is written, what is refused and when, what `check` prints."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -156,7 +157,7 @@ def test_an_interrupted_write_keeps_the_older_cube(folder, monkeypatch):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fits.HDUList, "writeto", interrupt)
+    monkeypatch.setattr(os, "pwrite", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(settings(noise={"signal_to_noise": 10}), "cube.fits")
     assert names(folder) == ["cube.fits"]

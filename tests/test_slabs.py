@@ -1,6 +1,5 @@
 """Parts of a galaxy put together are the whole; only what is asked for is read; memory stays within what is stated."""
 
-import dataclasses
 import io
 import time
 import tracemalloc
@@ -9,13 +8,15 @@ import h5py
 import jax
 import numpy as np
 import pytest
+from counting_container import Counting
 
 import rubix_like as rl
 from rubix_like import progress as progress_module
 from rubix_like.progress import Progress
+from rubix_like.readers import first_pass as pass_module
+from rubix_like.readers import frame as frame_module
 from rubix_like.readers import load, open_galaxy
 from rubix_like.readers import rows as rows_module
-from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.selected import select
 from rubix_like.readers.slabs import ColumnReader, GalaxySlabs
@@ -154,34 +155,6 @@ def test_lengths_of_the_file_must_be_there_for_parts_too(path, tmp_path):
         np.testing.assert_array_equal(galaxy.read_stars(3, 10).smoothing_length, whole.stars.smoothing_length[3:10])
 
 
-@dataclasses.dataclass(frozen=True)
-class Counting(AbstractContainer):
-    """Another container, with a list of all that was read of it."""
-
-    other: AbstractContainer
-    asked: list
-    name: str = "counted"
-
-    def groups(self):
-        return self.other.groups()
-
-    def datasets(self, group):
-        return self.other.datasets(group)
-
-    def attributes(self, place):
-        return self.other.attributes(place)
-
-    def attribute(self, place, name):
-        return self.other.attribute(place, name)
-
-    def shape(self, group, dataset):
-        return self.other.shape(group, dataset)
-
-    def read(self, group, dataset, start, stop):
-        self.asked.append((f"{group}/{dataset}", start, stop))
-        return self.other.read(group, dataset, start, stop)
-
-
 def counted(path, asked, **settings):
     """The selected particles of a snapshot that counts, and its reader."""
     reader = SnapshotReader.model_validate({"reader": "illustris", "path": path} | settings)
@@ -289,3 +262,25 @@ def test_memory_is_bounded(tmp_path, share):
     bound = 3 * 8 * numbers * found[0] + 2 * 8 * numbers * rows_module.SLAB_ROWS + 64 * runs
     print(f"peak {peak / 1e6:.0f} MB, bound {bound / 1e6:.0f} MB, {found[0]} of {count} stars")
     assert peak < bound
+
+
+@pytest.mark.slow
+def test_memory_of_opening_does_not_grow_with_the_galaxy(monkeypatch, tmp_path):
+    """The bound of docs/big-files.md for opening: the sample, a slab and runs, here of one in nine rows."""
+    monkeypatch.setattr(frame_module, "SAMPLE_STARS", 1 << 14)
+    monkeypatch.setattr(pass_module, "SLAB_STARS", 1 << 14)
+    monkeypatch.setattr(rows_module, "SLAB_ROWS", 1 << 14)
+    numbers, peaks = 11, []
+    for count in (100_000, 400_000):
+        path = write(tmp_path / "big.hdf5", count, 10, chunks=True, compression="lzf")
+        reader = SnapshotReader.model_validate({"reader": "illustris", "path": path})
+
+        def act(reader=reader, count=count):
+            with reader.open_galaxy() as galaxy:
+                assert galaxy.n_stars == count - -(-count // 9)
+
+        peaks.append(peak_of(act))
+        bound = 3 * 8 * numbers * (1 << 14) + 2 * 8 * numbers * (1 << 14) + (1 << 20) + 64 * count // 9
+        print(f"peak {peaks[-1] / 1e6:.1f} MB, bound {bound / 1e6:.1f} MB, {count} stars")
+        assert peaks[-1] < bound
+    assert peaks[1] - peaks[0] < 64 * 300_000 / 9

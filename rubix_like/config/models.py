@@ -80,6 +80,27 @@ class ObservationSettings(AbstractSettings):
         return self
 
 
+def _parse_number_or(value: object, words: tuple[str, ...], what: str) -> object:
+    """One of the words, or a whole number >= 1."""
+    if value in words:
+        return value
+    try:
+        number = parse_integer(value)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"expected {', '.join(map(repr, words))} or a number of {what} >= 1, got {value!r}")
+    return number
+
+
+def _parse_slab(value: object) -> object:
+    return _parse_number_or(value, ("auto", "all"), "stars")
+
+
+def _parse_devices(value: object) -> object:
+    return _parse_number_or(value, ("all",), "devices")
+
+
 class SmoothingSettings(AbstractSettings):
     """How wide stars are with deposit smoothed: Gaussians, by their smoothing lengths."""
 
@@ -103,6 +124,9 @@ class EngineSettings(AbstractSettings):
     smoothing: SmoothingSettings = SmoothingSettings()
     chunk: Annotated[Integer, Field(ge=1)] = 8192
     """Particles computed at once on one device."""
+    slab: Annotated[Literal["auto", "all"] | Integer, BeforeValidator(_parse_slab)] = "auto"
+    """Stars that are read and painted before the next are read; all: in one go; auto: all, or slab by slab where they
+    would take more than half of the memory."""
     precision: Literal["float32", "float64"] = "float32"
     velocity_range: Annotated[Kms, Field(gt=0)] | None = None
     """Largest |v_los| to be prepared for in km/s; null: from the galaxy."""
@@ -116,18 +140,6 @@ class EngineSettings(AbstractSettings):
         if value not in known:
             raise ValueError(f"expected one of {', '.join(known)}, got '{value}'")
         return value
-
-
-def _parse_devices(value: object) -> object:
-    if value == "all":
-        return value
-    try:
-        number = parse_integer(value)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise ValueError(f"expected 'all' or a number of devices >= 1, got {value!r}")
-    return number
 
 
 class DevicesSettings(AbstractSettings):

@@ -6,7 +6,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.cube import OUTSIDE_APERTURE, Cube, white_light
+from rubix_like.cube import Cube
+from rubix_like.cube_parts import CubeParts
+from rubix_like.cube_sums import CubeSums, sums_of
 from rubix_like.errors import ConfigError
 from rubix_like.plots.scales import Kind, Scale, scale_of
 from rubix_like.plots.style import BAND_LABEL, LIGHT_LABEL, unit_label
@@ -30,10 +32,14 @@ class SkyImage:
         return scale_of(self.values, self.kind)
 
 
-def light_image(cube: Cube) -> SkyImage:
-    """White light as surface brightness: sum of F_lambda d(lambda) over the good bins / spaxel area."""
-    values = white_light(cube) / cube.pixel_scale**2
-    return SkyImage("white light", np.where(outside_aperture(cube), np.nan, values), LIGHT_LABEL, "brightness")
+def light_image(cube: Cube | CubeParts, sums: CubeSums | None = None) -> SkyImage:
+    """White light as surface brightness: sum of F_lambda d(lambda) over the good bins / spaxel area.
+
+    `sums`: of all parts of the cube, where they are known.
+    """
+    sums = sums or sums_of(cube)
+    values = np.where(sums.outside_aperture, np.nan, sums.light / cube.pixel_scale**2)
+    return SkyImage("white light", values, LIGHT_LABEL, "brightness")
 
 
 def band_bins(cube: Cube, band: Band) -> Bool[ndarray, " wave"]:
@@ -77,11 +83,6 @@ def cube_images(cube: Cube) -> tuple[SkyImage, ...]:
         images.append(SkyImage("mean velocity (light-weighted)", velocity, unit_label("km s-1"), "velocity"))
     good = 100 * np.mean(np.asarray(cube.mask) == 0, axis=2)
     return (*images, SkyImage("bins that are not masked", good, "%", "share"))
-
-
-def outside_aperture(cube: Cube) -> Bool[ndarray, "y x"]:
-    """Spaxels that the instrument does not see."""
-    return np.all(np.asarray(cube.mask) & OUTSIDE_APERTURE != 0, axis=2)
 
 
 def _median_signal_to_noise(cube: Cube) -> Float[ndarray, "y x"]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from rubix_like.atomic import replacing
 from rubix_like.cube import Cube
+from rubix_like.cube_parts import CubeParts
 from rubix_like.errors import ConfigError
 from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
 from rubix_like.plots.derived import Band, SkyImage, light_image
@@ -85,7 +86,7 @@ Mark = tuple[Spaxel, str]
 """A spaxel and its colour."""
 
 
-def draw_title(figure: "Figure", cube: Cube) -> None:
+def draw_title(figure: "Figure", cube: Cube | CubeParts) -> None:
     """Object, instrument, redshift and inclination above everything else, as plain text."""
     style: Any = {"ha": "left", "fontsize": 11, "fontweight": "bold", "color": INK, "parse_math": False}
     figure.suptitle(cube_title(cube), x=0.01, **style)
@@ -127,13 +128,15 @@ def _draw_marks(axes: "Axes", sky: Sky, marks: list[Mark]) -> None:
             axes.plot(*middle, "o", markersize=8, markerfacecolor="none", markeredgecolor=edge, markeredgewidth=width)
 
 
-def draw_spectra(figure: "Figure", cube: Cube, spectra: Sequence[Spectrum], band: Band | None = None) -> None:
+def draw_spectra(
+    figure: "Figure", cube: Cube | CubeParts, spectra: Sequence[Spectrum], band: Band | None = None
+) -> None:
     """The spectra below each other on one wavelength axis, the band shaded."""
     panels = np.atleast_1d(figure.subplots(len(spectra), 1, sharex=True))
     for axes, spectrum in zip(panels, spectra, strict=True):
         draw_spectrum(axes, cube, spectrum)
         if band is not None:
             axes.axvspan(*band, color=BAND_COLOR, lw=0, zorder=0)
-    noise = "" if cube.variance is None else " ± 1σ"
+    noise = "" if spectra[0].sigma is None else " ± 1σ"
     figure.supylabel(f"flux{noise} ({FLUX_LABEL})", fontsize=9, color=INK)
     panels[-1].set_xlabel(f"wavelength in {cube.medium} (Å)")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rubix_like.cube import Cube
+from rubix_like.cube_parts import CubeParts, in_parts
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,10 @@ class Sky:
         return {name: (float(s[0] / np.hypot(*s)), float(s[1] / np.hypot(*s))) for name, s in steps.items()}
 
 
-def sky_of(cube: Cube) -> Sky:
+def sky_of(cube: Cube | CubeParts) -> Sky:
     """The sky of a cube, from its world coordinates and, for kpc, its distance."""
     cards = {keyword: value for keyword, value, _ in cube.wcs_cards}
-    n_y, n_x, _ = np.shape(cube.flux)
+    n_y, n_x, _ = in_parts(cube).shape
     rows = tuple((3600.0 * float(cards[f"CD{row}_1"]), 3600.0 * float(cards[f"CD{row}_2"])) for row in (1, 2))
     return Sky(
         n_x=n_x,
@@ -61,7 +62,7 @@ def sky_of(cube: Cube) -> Sky:
     )
 
 
-def _kpc_per_arcsec(cube: Cube) -> float | None:
+def _kpc_per_arcsec(cube: Cube | CubeParts) -> float | None:
     """D_A = D_L / (1 + z)^2 as kpc per arcsec; None where the cube does not know its distance."""
     distance, redshift = cube.meta.get("luminosity_distance"), cube.meta.get("redshift")
     if not isinstance(distance, int | float) or not isinstance(redshift, int | float):

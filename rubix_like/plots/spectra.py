@@ -8,9 +8,12 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.cube import OUTSIDE_SSP, Cube
+from rubix_like.cube_parts import CubeParts, in_parts
+from rubix_like.cube_sums import CubeSums, spaxel_of, sums_of
 from rubix_like.plots.choice import Spaxel
 from rubix_like.plots.sky import sky_of
 from rubix_like.plots.style import INK
+from rubix_like.team import AbstractTeam
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,40 +23,41 @@ if TYPE_CHECKING:
 class Spectrum:
     """One line: its title, flux and sigma per bin (1e-20 erg/s/cm2/Angstrom, NaN where masked), its colour.
 
-    `sigma` is None without a noise model.
+    `sigma` is None without a noise model; `missing`: bins outside the SSP library.
     """
 
     title: str
     flux: Float[ndarray, " wave"]
     sigma: Float[ndarray, " wave"] | None
     color: str
+    missing: Bool[ndarray, " wave"]
 
 
-def field_spectrum(cube: Cube, color: str) -> Spectrum:
-    """Sum over all spaxels of the good voxels; a bin that is outside the SSP library everywhere is NaN."""
-    good = np.asarray(cube.mask) == 0
-    missing = missing_bins(cube)
-    total = np.where(missing, np.nan, np.sum(np.asarray(cube.flux), axis=(0, 1), where=good, dtype=np.float64))
-    sigma = None
-    if cube.variance is not None:
-        variance = np.sum(np.asarray(cube.variance), axis=(0, 1), where=good, dtype=np.float64)
-        sigma = np.where(missing, np.nan, np.sqrt(variance))
+def field_spectrum(cube: Cube | CubeParts, color: str, sums: CubeSums | None = None) -> Spectrum:
+    """Sum over all spaxels of the good voxels; a bin that is outside the SSP library everywhere is NaN.
+
+    `sums`: of all parts of the cube, where they are known.
+    """
+    sums = sums or sums_of(cube)
+    missing = sums.missing
+    total, deviation = (np.where(missing, np.nan, values) for values in (sums.field, np.sqrt(sums.field_variance)))
     words = " (grey: outside the SSP library)" if missing.any() else ""
-    return Spectrum(f"whole field{words}", total, sigma, color)
+    return Spectrum(f"whole field{words}", total, deviation if in_parts(cube).has_variance else None, color, missing)
 
 
-def spaxel_spectrum(cube: Cube, spaxel: Spaxel, color: str, name: str = "spaxel") -> Spectrum:
-    """The spectrum of one spaxel of the cube."""
+def spaxel_spectrum(
+    cube: Cube | CubeParts, spaxel: Spaxel, color: str, name: str = "spaxel", team: AbstractTeam | None = None
+) -> Spectrum:
+    """The spectrum of one spaxel of the cube, whose parts may be spread over a team."""
     x, y = spaxel
-    good = np.asarray(cube.mask[y, x]) == 0
-    flux = np.where(good, np.asarray(cube.flux[y, x], dtype=np.float64), np.nan)
-    sigma = None
-    if cube.variance is not None:
-        sigma = np.where(good, np.sqrt(np.asarray(cube.variance[y, x], dtype=np.float64)), np.nan)
+    seen = spaxel_of(cube, x, y, team)
+    good = seen.mask == 0
+    flux = np.where(good, seen.flux, np.nan)
+    sigma = np.where(good, np.sqrt(seen.variance), np.nan) if in_parts(cube).has_variance else None
     east, north = (round(value, 6) + 0.0 for value in sky_of(cube).offset(x, y))
     words = "" if good.any() else ": every bin is masked"
     place = f"{east:+.2f}″ East, {north:+.2f}″ North".replace("-", "−")
-    return Spectrum(f"{name} ({x}, {y}), {place}{words}", flux, sigma, color)
+    return Spectrum(f"{name} ({x}, {y}), {place}{words}", flux, sigma, color, seen.mask & OUTSIDE_SSP != 0)
 
 
 def brightest_spaxel(light: Float[ndarray, "y x"]) -> Spaxel:
@@ -62,12 +66,7 @@ def brightest_spaxel(light: Float[ndarray, "y x"]) -> Spaxel:
     return int(x), int(y)
 
 
-def missing_bins(cube: Cube) -> Bool[ndarray, " wave"]:
-    """Bins that no spaxel has, because the SSP library ends before them."""
-    return np.all(np.asarray(cube.mask) & OUTSIDE_SSP != 0, axis=(0, 1))
-
-
-def draw_spectrum(axes: "Axes", cube: Cube, spectrum: Spectrum) -> None:
+def draw_spectrum(axes: "Axes", cube: Cube | CubeParts, spectrum: Spectrum) -> None:
     """One spectrum with its one-sigma band."""
     wavelength = np.asarray(cube.wavelength)
     axes.plot(wavelength, spectrum.flux, color=spectrum.color, linewidth=0.7 if spectrum.sigma is None else 0.5)
@@ -82,7 +81,7 @@ def draw_spectrum(axes: "Axes", cube: Cube, spectrum: Spectrum) -> None:
     axes.ticklabel_format(axis="y", style="sci", scilimits=(-2, 4), useMathText=True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.yaxis.get_offset_text().set_color(INK)
-    _shade(axes, edges, missing_bins(cube))
+    _shade(axes, edges, spectrum.missing)
 
 
 def _shade(axes: "Axes", edges: Float[ndarray, " edge"], missing: Bool[ndarray, " wave"]) -> None:

@@ -1,9 +1,10 @@
 """What a cube is called on pictures and pages."""
 
 from rubix_like.cube import Cube
+from rubix_like.cube_parts import CubeParts
 
 
-def cube_title(cube: Cube) -> str:
+def cube_title(cube: Cube | CubeParts) -> str:
     """Object, instrument, redshift and inclination, as far as known."""
     meta = cube.meta
     words = [str(meta[key]) for key in ("object", "instrument") if meta.get(key)]

@@ -4,6 +4,7 @@ PRIMARY (the run in cards, no data), the images (y, x) after the PSF, LOSVD (vel
 MAG_<name>, the same before the PSF, DQ (mask), CONFIG (table of `maps.meta` and the counters).
 """
 
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from numpy import ndarray
 from rubix_like.atomic import replacing
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
-from rubix_like.fits import ORIGIN, config_table, primary_cards, write_hdus
+from rubix_like.fits import ORIGIN, config_table, primary_cards
 from rubix_like.fits_reading import opened_whole, read_config_table
 from rubix_like.products.maps import Maps, MapSet, ProductAxes
 from rubix_like.wcs import Card, celestial_cards, header_of
@@ -85,7 +86,9 @@ def write_maps(maps: Maps, path: str | Path) -> Path:
     bits = header_of((*_MASK_CARDS, *_sky(maps)))
     hdus += [fits.ImageHDU(np.asarray(maps.mask, np.int32), bits, name="DQ"), config_table(maps)]
     with replacing(path) as temporary:
-        write_hdus(hdus, temporary)
+        opener = gzip.open if temporary.suffix.lower() == ".gz" else open
+        with opener(temporary, "wb") as stream:
+            hdus.writeto(stream, output_verify="exception")
     return path
 
 

@@ -1,28 +1,34 @@
 """Galaxy readers: each turns the settings under `galaxy:` into a Galaxy and what is known of it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 from rubix_like.config import RunConfig, load_config
+from rubix_like.config.loading import ConfigSource
 from rubix_like.config.models import Reader
 from rubix_like.config.yaml_files import SUFFIXES
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.progress import Report, silent
-from rubix_like.readers.birth_mass import fill_initial_mass, without_birth_mass
+from rubix_like.readers.birth_mass import MISSING, fill_initial_mass, without_birth_mass
 from rubix_like.readers.field_map import KIND, field_map_names
 from rubix_like.readers.neighbours import choose_smoothing_lengths
-from rubix_like.readers.parts import CheckedParts, GalaxyInMemory, GalaxyParts, SlabReader, check_smoothing_of_parts
+from rubix_like.readers.parts import (
+    CheckedParts,
+    CountingReader,
+    GalaxyInMemory,
+    GalaxyParts,
+    SlabReader,
+    check_smoothing_of_parts,
+)
 from rubix_like.readers.table_map import TABLE
 from rubix_like.registry import Registry
 from rubix_like.resources import resource_names
 from rubix_like.ssp.library import load_ssp
+from rubix_like.team import ALONE, AbstractTeam
 from rubix_like.validation import validate
-
-ConfigSource = str | Path | Mapping[str, Any] | RunConfig
-
 
 READERS = Registry(
     "reader",
@@ -75,23 +81,32 @@ def load(config: ConfigSource, report: Report = silent) -> tuple[Galaxy, GalaxyI
 
 
 @contextmanager
-def open_galaxy(config: ConfigSource, report: Report | None = None) -> Iterator[GalaxyParts]:
+def open_galaxy(
+    config: ConfigSource, report: Report | None = None, team: AbstractTeam = ALONE
+) -> Iterator[GalaxyParts]:
     """The galaxy of a run, to be read part by part: the parts, put together, are what `load` gives.
 
     With `n_stars`, `read_stars(start, stop)`, `n_gas`, `read_gas(start, stop)` and `info`. Of a file only what is asked
-    for is read, after one pass that selects particles and one over positions, velocities and masses of the stars that
-    finds the frame; other readers hold the whole galaxy. Raises as `load`, and ConfigError where smoothing lengths
-    would have to be estimated from the neighbours, for which all stars are needed at once.
+    for is read, after passes that select particles and find the galaxy's frame (docs/big-files.md), in which each
+    process of the `team` reads its own share; a process that then asks for no more than `team.share(n_stars)` of the
+    stars never reads others. Other readers hold the whole galaxy, in every process. Raises as `load`, and ConfigError
+    where smoothing lengths would have to be estimated from the neighbours, for which all stars are needed at once.
     """
     run = load_config(config)
     reader = _reader(run)
     if not isinstance(reader, SlabReader):
-        yield GalaxyInMemory(*load(run))
+        yield team.each(lambda: GalaxyInMemory(*load(run)))
         return
     check_smoothing_of_parts(run)
-    with reader.open_galaxy(report or silent) as parts:
-        lacking = parts.info.initial_mass == "missing"
-        yield CheckedParts.from_parts(parts, load_ssp(run) if lacking else None, run)
+    with reader.open_galaxy(report or silent, team) as parts:
+        lacking = parts.info.initial_mass.startswith(MISSING)
+        yield CheckedParts.from_parts(parts, team.each(lambda: load_ssp(run)) if lacking else None, run)
+
+
+def has_more_stars(run: RunConfig, limit: int) -> bool:
+    """Whether the file of a run has more than `limit` stars, selected or not; False where its reader cannot tell."""
+    reader = _reader(run)
+    return isinstance(reader, CountingReader) and reader.has_more_stars(limit)
 
 
 def _reader(run: RunConfig) -> Reader:

@@ -1,5 +1,6 @@
 """Ages and metallicities of stars: what a file keeps of them (birth or age), and for the others a stated recipe."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -21,13 +22,19 @@ LOOKBACK_SLACK: float = 1e6
 """Years by which a lookback time may be shorter than that of the snapshot: rounding in its redshift."""
 
 
-class Populated(NamedTuple):
-    """Stars with `log_age` and `metallicity`, where each comes from ("file" or a few words), and notes on it."""
+class Origins(NamedTuple):
+    """Where the ages and metallicities of stars come from ("file" or a few words), and notes on it."""
 
-    table: Table
     ages: str = "file"
     metallicities: str = "file"
     notes: tuple[str, ...] = ()
+
+
+class Populated(NamedTuple):
+    """Stars with `log_age` and `metallicity`, and where these come from."""
+
+    table: Table
+    origins: Origins = Origins()
 
 
 def populate(snapshot: Snapshot, table: Table, frame: Frame, recipe: AgeRecipe | None) -> Populated:
@@ -44,22 +51,30 @@ def populate(snapshot: Snapshot, table: Table, frame: Frame, recipe: AgeRecipe |
         _require_none(snapshot, ageless, _age_name(snapshot))
         _require_none(snapshot, metalless, "metallicity")
         return Populated(table | {"log_age": log_age})
+    origins = drawn_origins(snapshot, recipe, int(ageless.sum()), int(metalless.sum()), ageless.size)
     if not (ageless.any() or metalless.any()):
-        note = "galaxy.ages has no effect: the file has ages and metallicities of all stars"
-        return Populated(table | {"log_age": log_age}, notes=(note,))
-    limit = snapshot.epoch.universe_age
+        return Populated(table | {"log_age": log_age}, origins)
     row, radius = table["row"], np.linalg.norm(frame.offset(table["position"]), axis=1)
     drawn = {
-        "log_age": _filled(log_age, ageless, recipe.log_age(row[ageless], limit)),
+        "log_age": _filled(log_age, ageless, recipe.log_age(row[ageless], snapshot.epoch.universe_age)),
         "metallicity": _filled(metallicity, metalless, recipe.metal_fraction(row[metalless], radius[metalless])),
     }
-    ages = _origin(ageless, recipe.describe_ages(limit)) if ageless.any() else "file"
-    metallicities = _origin(metalless, recipe.describe_metallicities()) if metalless.any() else "file"
+    return Populated(table | drawn, origins)
+
+
+def drawn_origins(snapshot: Snapshot, recipe: AgeRecipe, n_ageless: int, n_metalless: int, n_stars: int) -> Origins:
+    """The origins of what the recipe draws: the ages of `n_ageless` and metallicities of `n_metalless` of the stars."""
+    if not (n_ageless or n_metalless):
+        return Origins(notes=("galaxy.ages has no effect: the file has ages and metallicities of all stars",))
+    limit = snapshot.epoch.universe_age
+    ages = f"{recipe.describe_ages(limit)}; {n_ageless} of {n_stars} stars" if n_ageless else "file"
+    drawn = f"{recipe.describe_metallicities()}; {n_metalless} of {n_stars} stars"
+    metallicities = drawn if n_metalless else "file"
     texts = (("ages", ages), ("metallicities", metallicities))
     notes = tuple(
         f"{what} of stars without them in the file are drawn: {text}" for what, text in texts if text != "file"
     )
-    return Populated(table | drawn, ages, metallicities, notes)
+    return Origins(ages, metallicities, notes)
 
 
 def _require_none(snapshot: Snapshot, lacking: ndarray, quantity: str) -> None:
@@ -80,13 +95,9 @@ def _filled(values: ndarray, where: ndarray, new: ndarray) -> Float[ndarray, " p
     return result
 
 
-def _origin(drawn: ndarray, words: str) -> str:
-    return f"{words}; {np.count_nonzero(drawn)} of {drawn.size} stars"
-
-
-def age_source(table: Table) -> str | None:
-    """Which column the ages come from; None for none."""
-    return next((name for name in SOURCES if name in table), None)
+def age_source(known: Collection[str]) -> str | None:
+    """Which of these quantities the ages come from; None for none."""
+    return next((name for name in SOURCES if name in known), None)
 
 
 def log_ages(snapshot: Snapshot, table: Table) -> Float[ndarray, " particle"] | None:

@@ -31,14 +31,18 @@ def fill_initial_mass(
     f is the surviving fraction, bilinear in (log10 age, log10 Z) and clamped to the library's grid; without one, both
     masses are equal.
     """
-    text = birth_mass_origin(library)
+    info = with_birth_mass_origin(info, library, share_of(int(np.count_nonzero(lacking)), lacking.size))
     if library.surviving_fraction is None:
-        return galaxy, _with_origin(info, text, lacking)
+        return galaxy, info
     stars = galaxy.stars
     log_age, metallicity = np.asarray(stars.log_age)[lacking], np.asarray(stars.metallicity)[lacking]
     birth = np.array(stars.initial_mass, dtype=np.float64)
     birth[lacking] /= surviving_fraction(library, log_age, metallicity)
-    return _with_birth_mass(galaxy, birth), _with_origin(info, text, lacking)
+    return _with_birth_mass(galaxy, birth), info
+
+
+MISSING: str = "missing"
+"""What `GalaxyInfo.initial_mass` is where birth masses are to be filled in, followed by `share_of` the stars."""
 
 
 def birth_mass_origin(library: SSPLibrary) -> str:
@@ -53,9 +57,14 @@ def _with_birth_mass(galaxy: Galaxy, mass: Float[np.ndarray, " particle"]) -> Ga
     return Galaxy(stars=dataclasses.replace(galaxy.stars, initial_mass=leaf), gas=galaxy.gas)
 
 
-def _with_origin(info: GalaxyInfo, text: str, lacking: Lacking) -> GalaxyInfo:
-    """The info with the origin of the birth masses, also as a note for the run's summary."""
-    share = "" if lacking.all() else f"; {np.count_nonzero(lacking)} of {lacking.size} stars"
+def share_of(n_lacking: int, n_stars: int) -> str:
+    """How many stars lack birth masses, in words that follow others; none where all of them do."""
+    return "" if n_lacking == n_stars else f"; {n_lacking} of {n_stars} stars"
+
+
+def with_birth_mass_origin(info: GalaxyInfo, library: SSPLibrary, share: str) -> GalaxyInfo:
+    """The info of stars of which a `share` lacks birth masses, with their origin, also as a note for the summary."""
+    text = birth_mass_origin(library)
     note = f"the file has no birth masses{' of some stars' if share else ''}: {text}{share}"
     return dataclasses.replace(info, initial_mass=text + share, notes=(*info.notes, note))
 

@@ -13,11 +13,19 @@ from rubix_like.readers.field_words import counted
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.rows import Rows, filtered
 from rubix_like.readers.selection import AbstractSelection
+from rubix_like.team import ALONE, AbstractTeam
 
 Kind = Literal["halo", "subhalo"]
 
 
-def with_numbers(snapshot: Snapshot, family: Family, selection: AbstractSelection, rows: Rows, report: Report) -> Rows:
+def with_numbers(
+    snapshot: Snapshot,
+    family: Family,
+    selection: AbstractSelection,
+    rows: Rows,
+    report: Report,
+    team: AbstractTeam = ALONE,
+) -> Rows:
     """The rows that carry the selected numbers of halo and subhalo; all of them with a catalogue.
 
     Together with a subhalo the halo's number counts without its sign: EAGLE marks particles outside the halo proper.
@@ -35,9 +43,9 @@ def with_numbers(snapshot: Snapshot, family: Family, selection: AbstractSelectio
     for kind, number in numbers:
         if number is not None:
             carry = partial(_carry, snapshot, family, kind, number, sign)
-            passed = filtered(rows, carry, f"{kind} numbers of {family} read", report)
+            passed = filtered(rows, carry, f"{kind} numbers of {family} read", report, team)
             if family == "stars" and rows.count and not passed.count:
-                raise ValueError(_no_such_number(snapshot, kind, number, rows))
+                raise ValueError(_no_such_number(snapshot, kind, number, rows, team))
             rows = passed
     return rows
 
@@ -50,10 +58,15 @@ def _carry(
     return (stored if sign else np.abs(stored)) == number
 
 
-def _no_such_number(snapshot: Snapshot, kind: Kind, number: int, rows: Rows) -> str:
-    found: set[int] = set()
-    for start, stop, piece in rows.pieces():
-        found.update(np.unique(read_numbers(snapshot, "stars", kind, start, stop)[piece.mask(start, stop)]).tolist())
+def _no_such_number(snapshot: Snapshot, kind: Kind, number: int, rows: Rows, team: AbstractTeam) -> str:
+    def own() -> set[int]:
+        found: set[int] = set()
+        for start, stop, piece in rows.part(*team.share(rows.count)).pieces():
+            stored = read_numbers(snapshot, "stars", kind, start, stop)
+            found.update(np.unique(stored[piece.mask(start, stop)]).tolist())
+        return found
+
+    found = set[int]().union(*team.exchange(own))
     nearest = sorted(found, key=lambda value: (abs(value - number), value))[:3]
     return (
         f"galaxy.{kind}: none of the {counted(rows.count, 'star')} of '{snapshot.container.name}' has the "

@@ -10,7 +10,7 @@ import jax
 from rubix_like.config import RunConfig
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas, Stars
-from rubix_like.readers.birth_mass import birth_mass_origin, fill_initial_mass, without_birth_mass
+from rubix_like.readers.birth_mass import MISSING, fill_initial_mass, with_birth_mass_origin, without_birth_mass
 from rubix_like.readers.columns import check_range
 from rubix_like.readers.neighbours import choose_smoothing_lengths, smoothing_choice
 from rubix_like.ssp.library import SSPLibrary
@@ -53,6 +53,15 @@ class SlabReader(Protocol):
     load: Callable[..., tuple[Galaxy, GalaxyInfo]]
 
 
+@runtime_checkable
+class CountingReader(Protocol):
+    """A reader that tells roughly how large its file is before any particle is read."""
+
+    def has_more_stars(self, limit: int) -> bool:
+        """Whether the file has more than `limit` stars, selected or not."""
+        ...
+
+
 @dataclass(frozen=True)
 class GalaxyInMemory:
     """The parts of a galaxy that is held as a whole."""
@@ -93,11 +102,9 @@ class CheckedParts:
         """The parts of the run's galaxy; `library`: None where the file has all birth masses."""
         stored = smoothing_choice(run)[0] == "file"
         info = replace(parts.info, smoothing_length="file") if stored else parts.info
-        if library is None:
-            return CheckedParts(parts, None, info, run)
-        origin = birth_mass_origin(library)
-        notes = (*info.notes, f"the file has no birth masses: {origin}")
-        return CheckedParts(parts, library, replace(info, initial_mass=origin, notes=notes), run)
+        if library is not None:
+            info = with_birth_mass_origin(info, library, info.initial_mass.removeprefix(MISSING))
+        return CheckedParts(parts, library, info, run)
 
     @property
     def n_stars(self) -> int:
@@ -124,10 +131,16 @@ class CheckedParts:
         return None if gas is None else validate_gas(gas)
 
 
+def needs_all_stars(run: RunConfig) -> bool:
+    """Whether smoothing lengths of the stars may depend on all of them."""
+    choice, _ = smoothing_choice(run)
+    return choice == "neighbours" or (choice == "auto" and run.engine.deposit == "smoothed")
+
+
 def check_smoothing_of_parts(run: RunConfig) -> None:
     """Raise ConfigError where smoothing lengths of the stars depend on all of them."""
-    choice, _ = smoothing_choice(run)
-    if choice == "neighbours" or (choice == "auto" and run.engine.deposit == "smoothed"):
+    if needs_all_stars(run):
+        choice, _ = smoothing_choice(run)
         raise ConfigError(
             f"galaxy.smoothing_length: expected 'file' for a galaxy that is read part by part, got '{choice}': "
             f"distances to neighbours need all stars at once"

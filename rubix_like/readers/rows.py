@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Int
 from numpy import ndarray
 
 from rubix_like.progress import Report
+from rubix_like.team import ALONE, AbstractTeam
 
 SLAB_ROWS: int = 1 << 18
 """Rows read at once: what is held at most is the selected particles and one slab."""
@@ -22,7 +24,10 @@ Test = Callable[[int, int], Bool[ndarray, " row"]]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows in ascending order as runs: the first row of each, and the one after its last (16 bytes per run)."""
+    """Rows in ascending order as runs: the first row of each, and the one after its last.
+
+    A run takes 16 bytes, and 8 more where parts of the rows are asked for.
+    """
 
     starts: Int[ndarray, " run"]
     stops: Int[ndarray, " run"]
@@ -30,14 +35,23 @@ class Rows:
     @property
     def count(self) -> int:
         """Number of rows."""
-        return int((self.stops - self.starts).sum())
+        return int(self._before[-1])
+
+    @cached_property
+    def _before(self) -> Int[ndarray, " run_and_end"]:
+        """Number of rows before each run, and of all."""
+        return np.concatenate([[0], np.cumsum(self.stops - self.starts)])
 
     def part(self, start: int, stop: int) -> "Rows":
         """The `start`-th to the `stop`-th (exclusive) of the rows."""
-        before = np.concatenate([[0], np.cumsum(self.stops - self.starts)])
-        first = np.clip(start - before[:-1], 0, None) + self.starts
-        last = np.minimum(stop - before[:-1] + self.starts, self.stops)
-        return _without_empty(first, last)
+        near = slice(
+            max(int(np.searchsorted(self._before, start, side="right")) - 1, 0),
+            int(np.searchsorted(self._before[:-1], max(start, stop))),
+        )
+        starts, stops, before = self.starts[near], self.stops[near], self._before[:-1][near]
+        return _without_empty(
+            np.maximum(starts, starts + (start - before)), np.minimum(stops, starts + (stop - before))
+        )
 
     def within(self, start: int, stop: int) -> "Rows":
         """Those of the rows that lie from `start` to `stop` (exclusive)."""
@@ -89,14 +103,18 @@ def chained(parts: Sequence[Rows]) -> Rows:
     return Rows(starts[first], stops[last])
 
 
-def filtered(rows: Rows, test: Test, what: str, report: Report) -> Rows:
-    """Those of the rows that pass a test, slab by slab."""
-    found, done = [], 0
-    for first, last, inside in rows.pieces():
-        found.append(where(inside.mask(first, last) & test(first, last), first))
-        done += inside.count
-        report(what, done, rows.count)
-    return chained(found)
+def filtered(rows: Rows, test: Test, what: str, report: Report, team: AbstractTeam = ALONE) -> Rows:
+    """Those of the rows that pass a test, slab by slab; each process tests its share, and all know which ones pass."""
+
+    def own() -> Rows:
+        share, found, done = rows.part(*team.share(rows.count)), [], 0
+        for first, last, inside in share.pieces():
+            found.append(where(inside.mask(first, last) & test(first, last), first))
+            done += inside.count
+            report(what, done, share.count)
+        return chained(found)
+
+    return chained(team.exchange(own))
 
 
 def _without_empty(starts: Int[ndarray, " run"], stops: Int[ndarray, " run"]) -> Rows:

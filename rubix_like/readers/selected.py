@@ -18,6 +18,7 @@ from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.region import AbstractRegion, find_regions
 from rubix_like.readers.rows import Rows, chained, filtered, run
 from rubix_like.readers.selection import AbstractSelection, place_in_kpc
+from rubix_like.team import ALONE, AbstractTeam
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,18 @@ class Selected:
     def count(self, family: Family) -> int:
         """Number of selected stars or gas particles."""
         return self.rows[family].count
+
+    def by_group(self, family: Family) -> dict[str, int]:
+        """Number of selected particles in each group that has any, in the order of the rows."""
+        snapshot, found = self.snapshot, {}
+        for group, first, _, n_rows in snapshot.stretches(family, 0, snapshot.count(family)):
+            found[group] = self.rows[family].within(first, first + n_rows).count
+        return {group: count for group, count in found.items() if count}
+
+    def count_without(self, family: Family, quantity: str | None) -> int:
+        """Number of selected particles in groups that lack a quantity (None: in any group)."""
+        groups = self.by_group(family).items()
+        return sum(count for group, count in groups if quantity not in self.snapshot.quantities(family, group))
 
     def read(
         self,
@@ -67,9 +80,15 @@ class Selected:
 
 
 def select(
-    snapshot: Snapshot, selection: AbstractSelection, entry: Entry | None = None, report: Report = silent
+    snapshot: Snapshot,
+    selection: AbstractSelection,
+    entry: Entry | None = None,
+    report: Report = silent,
+    team: AbstractTeam = ALONE,
 ) -> Selected:
     """Find the rows of stars and gas that fulfil the whole selection; `entry` is the catalogue's halo or subhalo.
+
+    Each process of the team tests its share of the rows, and all know which ones are found.
 
     Numbers of haloes, the field map's `keep` and positions are read one after the other, each only where the one before
     left any. Raises ValueError where no star is left, saying how many there are and where the nearest is.
@@ -85,11 +104,11 @@ def select(
     rows, left_out = {}, {}
     for family in FAMILIES:
         candidates = _candidates(snapshot, family, entry)
-        numbered = with_numbers(snapshot, family, selection, candidates, report)
-        kept = _kept(snapshot, family, numbered, report)
+        numbered = with_numbers(snapshot, family, selection, candidates, report, team)
+        kept = _kept(snapshot, family, numbered, report, team)
         left_out[family] = numbered.count - kept.count
         notes = (*notes, *_untold(snapshot, family))
-        rows[family] = _placed(snapshot, family, regions, kept, report)
+        rows[family] = _placed(snapshot, family, regions, kept, report, team)
     return Selected(snapshot, rows, left_out, center, origin, notes)
 
 
@@ -105,7 +124,7 @@ def _candidates(snapshot: Snapshot, family: Family, entry: Entry | None) -> Rows
     return chained(parts)
 
 
-def _kept(snapshot: Snapshot, family: Family, rows: Rows, report: Report) -> Rows:
+def _kept(snapshot: Snapshot, family: Family, rows: Rows, report: Report, team: AbstractTeam) -> Rows:
     """The rows that the field map's `keep` leaves."""
     settings = snapshot.field_map.family(family)
     if settings is None or settings.keep is None:
@@ -114,7 +133,7 @@ def _kept(snapshot: Snapshot, family: Family, rows: Rows, report: Report) -> Row
     def keep(start: int, stop: int) -> Bool[ndarray, " row"]:
         return snapshot.read(family, start, stop, ("kept",))["kept"] > 0
 
-    return filtered(rows, keep, f"{settings.keep.dataset} of {family} read", report)
+    return filtered(rows, keep, f"{settings.keep.dataset} of {family} read", report, team)
 
 
 def _untold(snapshot: Snapshot, family: Family) -> tuple[str, ...]:
@@ -127,12 +146,19 @@ def _untold(snapshot: Snapshot, family: Family) -> tuple[str, ...]:
     return (f"{keep.others} cannot be told from {family}: the file has no {keep.dataset}",)
 
 
-def _placed(snapshot: Snapshot, family: Family, regions: Iterable[AbstractRegion], rows: Rows, report: Report) -> Rows:
+def _placed(
+    snapshot: Snapshot,
+    family: Family,
+    regions: Iterable[AbstractRegion],
+    rows: Rows,
+    report: Report,
+    team: AbstractTeam,
+) -> Rows:
     """The rows whose particles lie in all the regions."""
     for region in regions:
-        passed = filtered(rows, partial(_lie, snapshot, family, region), f"positions of {family} read", report)
+        passed = filtered(rows, partial(_lie, snapshot, family, region), f"positions of {family} read", report, team)
         if family == "stars" and rows.count and not passed.count:
-            raise ValueError(_nothing_in(snapshot, region, rows))
+            raise ValueError(_nothing_in(snapshot, region, rows, team))
         rows = passed
     return rows
 
@@ -142,13 +168,17 @@ def _lie(snapshot: Snapshot, family: Family, region: AbstractRegion, start: int,
     return region.holds(snapshot.read(family, start, stop, ("position",))["position"])
 
 
-def _nothing_in(snapshot: Snapshot, region: AbstractRegion, rows: Rows) -> str:
-    nearest, place = np.inf, np.zeros(3)
-    for start, stop, piece in rows.pieces():
-        position = snapshot.read("stars", start, stop, ("position",))["position"][piece.mask(start, stop)]
-        distance = region.distance(position)
-        if distance.min() < nearest:
-            nearest, place = float(distance.min()), position[distance.argmin()] / snapshot.length
+def _nothing_in(snapshot: Snapshot, region: AbstractRegion, rows: Rows, team: AbstractTeam) -> str:
+    def nearest_of_own() -> tuple[float, list[float]]:
+        nearest, place = np.inf, np.zeros(3)
+        for start, stop, piece in rows.part(*team.share(rows.count)).pieces():
+            position = snapshot.read("stars", start, stop, ("position",))["position"][piece.mask(start, stop)]
+            distance = region.distance(position)
+            if distance.min() < nearest:
+                nearest, place = float(distance.min()), position[distance.argmin()] / snapshot.length
+        return nearest, place.tolist()
+
+    nearest, place = min(team.exchange(nearest_of_own))
     return (
         f"galaxy.{region.key}: none of the {counted(rows.count, 'star')} of '{snapshot.container.name}' lies in it; "
         f"the nearest is {nearest:.4g} kpc from its centre, at {', '.join(f'{value:.6g}' for value in place)} in the "

@@ -2,13 +2,14 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from typing import Literal
 
 import numpy as np
 
 from rubix_like.galaxy import GalaxyInfo, Gas, Stars
 from rubix_like.progress import Report, silent
-from rubix_like.readers.ages import Populated, populate
+from rubix_like.readers.ages import Origins, Populated, age_source, drawn_origins, populate
 from rubix_like.readers.assembly import make_gas, make_stars
 from rubix_like.readers.columns import Table, check_range
 from rubix_like.readers.frame import Frame
@@ -16,6 +17,7 @@ from rubix_like.readers.gas import complete_gas
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.recipe import AgeRecipe
 from rubix_like.readers.selected import Selected
+from rubix_like.team import ALONE, AbstractTeam
 
 
 @dataclass(frozen=True)
@@ -27,8 +29,12 @@ class ColumnReader:
     ages: AgeRecipe | None = None
 
     def stars(self, start: int, stop: int, quantities: Collection[str] | None = None, report: Report = silent) -> Table:
-        """Stars with velocities; raises ValueError where the file cannot tell them."""
-        table = self.selected.read("stars", start, stop, quantities, report)
+        """Columns of stars; raises ValueError where velocities are among them and the file cannot tell them."""
+        known = self.selected.snapshot.available("stars")
+        wanted = None if quantities is None else [name for name in quantities if name in known]
+        table = self.selected.read("stars", start, stop, wanted, report)
+        if quantities is not None and "velocity" not in quantities:
+            return table
         if self.velocities == "zero":
             table |= {"velocity": np.zeros_like(table["position"])}
         if not np.isfinite(table.get("velocity", np.nan)).all():
@@ -40,6 +46,15 @@ class ColumnReader:
         """The stars with ages and metallicities of the file or the recipe."""
         return populate(self.selected.snapshot, table, frame, self.ages)
 
+    def origins(self) -> Origins:
+        """Where ages and metallicities of all selected stars come from; reads none of them."""
+        if self.ages is None:
+            return Origins()
+        selected = self.selected
+        source = age_source(selected.snapshot.available("stars"))
+        n_ageless, n_metalless = (selected.count_without("stars", name) for name in (source, "metallicity"))
+        return drawn_origins(selected.snapshot, self.ages, n_ageless, n_metalless, selected.count("stars"))
+
     def gas(self, start: int, stop: int, report: Report = silent) -> tuple[Table, tuple[str, ...]]:
         """Gas with velocities and what other quantities tell, and notes on it."""
         table = self.selected.read("gas", start, stop, report=report)
@@ -47,14 +62,15 @@ class ColumnReader:
             table |= {"velocity": np.zeros_like(table["position"])}
         return complete_gas(table)
 
-    def gas_quantities(self) -> frozenset[str]:
-        """The columns that gas has in all groups, from the first selected particle of each."""
-        selected, snapshot = self.selected, self.selected.snapshot
-        rows, found = selected.rows["gas"], []
-        for _, first, _, n_rows in snapshot.stretches("gas", 0, snapshot.count("gas")):
-            place = rows.within(0, first).count
-            if self.n_gas() and rows.within(first, first + n_rows).count:
-                found.append(set(self.gas(place, place + 1)[0]))
+    def gas_quantities(self, team: AbstractTeam = ALONE) -> frozenset[str]:
+        """The columns that gas has in all groups, from the first selected particle of each, in whose share it is."""
+        places = list(accumulate(self.selected.by_group("gas").values(), initial=0))[:-1] if self.n_gas() else []
+        first, last = team.share(self.n_gas())
+
+        def own() -> list[set[str]]:
+            return [set(self.gas(place, place + 1)[0]) for place in places if first <= place < last]
+
+        found = list(chain(*team.exchange(own)))
         return frozenset(set.intersection(*found)) if found else frozenset()
 
     def n_gas(self) -> int:

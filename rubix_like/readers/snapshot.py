@@ -1,7 +1,7 @@
 """Snapshots and cut-outs of simulations, read by field maps: recognised from the file, or named."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,12 +10,14 @@ from pydantic import Field, model_validator
 from rubix_like.config.quantities import Integer
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.progress import Report, silent
-from rubix_like.readers.ages import SOURCES, Populated
+from rubix_like.readers.ages import Origins
 from rubix_like.readers.assembly import make_gas, make_stars
-from rubix_like.readers.columns import Table, Vector
+from rubix_like.readers.birth_mass import MISSING, share_of
+from rubix_like.readers.columns import Vector
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.epoch import read_epoch
 from rubix_like.readers.field_map import FieldMap, load_field_map
+from rubix_like.readers.first_pass import AbstractStars, HeldStars, StoredStars
 from rubix_like.readers.frame import Frame, find_frame
 from rubix_like.readers.joined import check_parts, count_notes
 from rubix_like.readers.membership import find_entry
@@ -26,12 +28,13 @@ from rubix_like.readers.recognise import check_named, recognise
 from rubix_like.readers.selected import Selected, select
 from rubix_like.readers.selection import AUTO, AbstractSelection
 from rubix_like.readers.slabs import ColumnReader, GalaxySlabs, no_stars
-from rubix_like.readers.snapshot_files import open_files
+from rubix_like.readers.snapshot_files import open_files, single_file_bytes
 from rubix_like.readers.table_map import TABLE, assumed_units, table_field_map
 from rubix_like.readers.table_settings import TableSettings
+from rubix_like.team import ALONE, AbstractTeam
 
-FRAME_QUANTITIES = ("position", "velocity", "mass")
-"""What the centre and the bulk velocity are found from."""
+_LEAST_BYTES_PER_STAR = 16
+"""Of a file, even a compressed one: there are at least eight numbers of a star."""
 
 
 class SnapshotReader(AbstractSelection):
@@ -65,6 +68,14 @@ class SnapshotReader(AbstractSelection):
             check_parts(container, field_map)
             yield Snapshot(container, field_map, read_epoch(container, field_map))
 
+    def has_more_stars(self, limit: int) -> bool:
+        """Whether the file has more than `limit` stars, selected or not; a small file is not opened for it."""
+        size = single_file_bytes(self.path)
+        if size is not None and size < _LEAST_BYTES_PER_STAR * limit:
+            return False
+        with self.open() as snapshot:
+            return snapshot.count("stars") > limit
+
     def open_file(self) -> AbstractContextManager[tuple[AbstractContainer, str]]:
         """The open file or files, whatever is in them, and their kind."""
         named = self.reader not in {AUTO, TABLE}
@@ -81,50 +92,61 @@ class SnapshotReader(AbstractSelection):
         return recognise(container, kind)
 
     @contextmanager
-    def open_selected(self, report: Report = silent) -> Iterator[Selected]:
-        """The open file and which of its particles are selected; raises ValueError where no star is."""
-        with self.open() as snapshot:
-            if not snapshot.count("stars"):
+    def open_selected(self, report: Report = silent, team: AbstractTeam = ALONE) -> Iterator[Selected]:
+        """The open file and which of its particles are selected; raises ValueError where no star is.
+
+        Each process of the `team` looks through its share of the rows; all know which ones are selected.
+        """
+        with ExitStack() as stack:
+            snapshot = team.each(lambda: stack.enter_context(self.open()))
+            if not team.each(lambda: snapshot.count("stars")):
                 raise ValueError(no_stars(snapshot, "no particles"))
-            entry = find_entry(self, snapshot)
-            selected = select(snapshot, self, entry, report)
+            entry = team.each(lambda: find_entry(self, snapshot))
+            selected = select(snapshot, self, entry, report, team)
             if not selected.count("stars"):
                 left_out = f"only {selected.left_out['stars']} {snapshot.others('stars')}"
                 raise ValueError(no_stars(snapshot, left_out))
             yield selected
 
     @contextmanager
-    def open_galaxy(self, report: Report = silent) -> Iterator[GalaxySlabs]:
-        """The galaxy, to be read part by part; its centre and bulk velocity are found first, from all its stars."""
-        with self.open_selected(report) as selected:
+    def open_galaxy(self, report: Report = silent, team: AbstractTeam = ALONE) -> Iterator[GalaxySlabs]:
+        """The galaxy, to be read part by part; its centre and bulk velocity are found first, from all its stars.
+
+        Each process of the `team` reads its share of the stars for it, and all find the same.
+        """
+        with self.open_selected(report, team) as selected:
             columns = ColumnReader(selected, self.velocities, self.ages)
-            known = set(selected.snapshot.available("stars"))
-            wanted = (*FRAME_QUANTITIES, *((*SOURCES, "metallicity") if self.ages else ()))
-            table = columns.stars(0, selected.count("stars"), [name for name in wanted if name in known], report)
-            frame, notes = _find_frame(table, selected)
-            populated = columns.populated(table, frame) if self.ages else Populated(table)
-            info = self._info(columns, frame, populated, (*notes, *populated.notes))
-            yield GalaxySlabs(columns, frame, info, columns.gas_quantities())
+            stars = StoredStars(selected.count("stars"), columns.stars, team, report)
+            frame, notes = _find_frame(stars, selected)
+            info = self._info(columns, frame, columns.origins(), notes)
+            yield GalaxySlabs(columns, frame, info, columns.gas_quantities(team))
 
     def load(self, report: Report = silent) -> tuple[Galaxy, GalaxyInfo]:
         """Read the file; raises FileNotFoundError, OSError or ValueError with place, expectation and remedy."""
         with self.open_selected(report) as selected:
             columns = ColumnReader(selected, self.velocities, self.ages)
             table = columns.stars(0, selected.count("stars"), report=report)
-            frame, notes = _find_frame(table, selected)
+            frame, notes = _find_frame(HeldStars(table), selected)
             populated = columns.populated(table, frame)
             gas, gas_notes = None, ()
             if (n_gas := columns.n_gas()) > 0:
                 gas_table, gas_notes = columns.gas(0, n_gas, report)
                 gas = make_gas(gas_table, frame)
-            info = self._info(columns, frame, populated, (*notes, *populated.notes, *gas_notes))
+            info = self._info(columns, frame, populated.origins, notes, gas_notes)
             return Galaxy(stars=make_stars(populated.table, frame), gas=gas), info
 
-    def _info(self, columns: ColumnReader, frame: Frame, populated: Populated, notes: tuple[str, ...]) -> GalaxyInfo:
+    def _info(
+        self,
+        columns: ColumnReader,
+        frame: Frame,
+        origins: Origins,
+        notes: tuple[str, ...],
+        gas_notes: tuple[str, ...] = (),
+    ) -> GalaxyInfo:
         """What is known of the galaxy beside its particles."""
         selected, snapshot = columns.selected, columns.selected.snapshot
         epoch = snapshot.epoch
-        born = all("initial_mass" in snapshot.quantities("stars", group) for group in snapshot.groups("stars"))
+        n_lacking = selected.count_without("stars", "initial_mass")
         first = self.path if isinstance(self.path, Path) else self.path[0]
         numbers = (("halo", self.halo), ("subhalo", self.subhalo))
         return GalaxyInfo(
@@ -139,22 +161,23 @@ class SnapshotReader(AbstractSelection):
             n_gas=columns.n_gas(),
             center=_triple(frame.wrapped_center),
             bulk_velocity=_triple(frame.velocity),
-            initial_mass="file" if born else "missing",
-            ages=populated.ages,
-            metallicities=populated.metallicities,
+            initial_mass=MISSING + share_of(n_lacking, selected.count("stars")) if n_lacking else "file",
+            ages=origins.ages,
+            metallicities=origins.metallicities,
             velocities=self.velocities,
             notes=(
                 *assumed_units(snapshot.field_map),
                 *count_notes(snapshot.container),
                 *columns.notes(),
                 *notes,
+                *origins.notes,
+                *gas_notes,
             ),
         )
 
 
-def _find_frame(table: Table, selected: Selected) -> tuple[Frame, tuple[str, ...]]:
-    """The galaxy's frame from the columns of all its stars."""
-    return find_frame(table, selected.center, selected.snapshot.box_size, selected.center_origin)
+def _find_frame(stars: AbstractStars, selected: Selected) -> tuple[Frame, tuple[str, ...]]:
+    return find_frame(stars, selected.center, selected.snapshot.box_size, selected.center_origin)
 
 
 def _triple(values: Vector) -> tuple[float, float, float]:

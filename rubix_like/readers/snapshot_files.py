@@ -40,6 +40,14 @@ def open_files(
         yield JoinedContainer.from_parts(f"{whole[0]} and {len(whole) - 1} more", tuple(parts)), kind
 
 
+def single_file_bytes(given: Path | tuple[Path, ...]) -> int | None:
+    """The size of a file, where a path can only stand for the one that it names."""
+    if not isinstance(given, Path):
+        return None
+    path = given.expanduser()
+    return path.stat().st_size if path.is_file() and _split(path) is None else None
+
+
 def _open_alike(stack: ExitStack, path: Path, kind: str, key: str, by_pynbody: bool) -> AbstractContainer:
     try:
         container, own_kind = stack.enter_context(open_container(path, by_pynbody))
@@ -157,3 +165,14 @@ def _order(path: Path) -> tuple[str, int, str]:
 def _names(paths: tuple[Path, ...]) -> str:
     text = ", ".join(path.name for path in paths[:_SHOWN])
     return text if len(paths) <= _SHOWN else f"{text}, ..."
+
+
+def sisters(path: Path) -> list[Path]:
+    """The files beside a numbered one that are named alike, itself among them; a file without a number alone."""
+    split = _split(path)
+    if split is None:
+        return [path]
+    found = [
+        own for own in path.parent.iterdir() if (other := _split(own)) and (other[0], other[2]) == (split[0], split[2])
+    ]
+    return sorted(found, key=_order)

@@ -23,6 +23,7 @@ from rubix_like.parameters import Parameters
 from rubix_like.response import bin_geometry, spread_matrix
 from rubix_like.setup import Setup
 from rubix_like.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_noisy, refuse_options
+from rubix_like.wave_split import per_bin
 
 _SPAXELS_AT_ONCE = 64
 
@@ -37,9 +38,9 @@ class DegradeLSF(AbstractCubeStage):
     `weights[q, l]` takes the light of bin l - reach + q to the flux density of bin l.
     """
 
-    weights: Float[Array | ndarray, "block wave"]
-    lsf_fwhm: Float[Array | ndarray, " wave"]
-    bits: Int[Array | ndarray, " wave"]
+    weights: Float[Array | ndarray, "block wave"] = eqx.field(metadata=per_bin(pad="zero"))
+    lsf_fwhm: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
+    bits: Int[Array | ndarray, " wave"] = eqx.field(metadata=per_bin(pad="zero"))
     n_sharper: Int[Array | ndarray, ""]
     margin: int = eqx.field(static=True, default=0)
 
@@ -76,19 +77,18 @@ class DegradeLSF(AbstractCubeStage):
         refuse_noisy("degrade_lsf", cube, why)
         weights = jnp.asarray(self.weights)
         n_block, n_wave = weights.shape
+        longer = cube.split.with_neighbours(cube.flux, n_block // 2)
 
-        def spread(spectrum: Float[Array, " wave"]) -> Float[Array, " wave"]:
-            padded = jnp.pad(spectrum, n_block // 2, mode="edge")
-
+        def spread(spectrum: Float[Array, " longer"]) -> Float[Array, " wave"]:
             def add(total: Array, own: tuple[Array, Array]) -> tuple[Array, None]:
                 start, row = own
-                return total + row * lax.dynamic_slice(padded, (start,), (n_wave,)), None
+                return total + row * lax.dynamic_slice(spectrum, (start,), (n_wave,)), None
 
             starts = jnp.arange(n_block, dtype=jnp.int32)
-            return lax.scan(add, jnp.zeros_like(spectrum), (starts, weights))[0]
+            return lax.scan(add, jnp.zeros_like(spectrum, shape=(n_wave,)), (starts, weights))[0]
 
-        shape = cube.flux.shape
-        flux = lax.map(spread, cube.flux.reshape(-1, n_wave), batch_size=_SPAXELS_AT_ONCE).reshape(shape)
+        spectra = longer.reshape(-1, longer.shape[2])
+        flux = lax.map(spread, spectra, batch_size=_SPAXELS_AT_ONCE).reshape(cube.flux.shape)
         return eqx.tree_at(lambda c: c.flux, cube, flux)
 
     def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002

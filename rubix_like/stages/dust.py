@@ -12,6 +12,7 @@ from rubix_like.dust_curves import CURVES
 from rubix_like.parameters import Parameters
 from rubix_like.setup import Setup
 from rubix_like.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_noisy, refuse_options
+from rubix_like.wave_split import per_bin
 
 
 class Dust(AbstractCubeStage):
@@ -22,7 +23,7 @@ class Dust(AbstractCubeStage):
     velocities) keep the light before the screen as their weight.
     """
 
-    relative: Float[Array | ndarray, " wave"] | None
+    relative: Float[Array | ndarray, " wave"] | None = eqx.field(metadata=per_bin())
     margin: int = eqx.field(static=True, default=0)
 
     @classmethod

@@ -1,5 +1,6 @@
 """Stage `noise`: what the run's noise section asks for, and its variance."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,9 +44,9 @@ class Noise(AbstractCubeStage):
             return cube
         if key is None:
             raise ConfigError("noise: expected a random key, got none; set noise.seed or pass key=jax.random.key(...)")
-        noise, variance = self.model.draw(*lax.stop_gradient((cube.flux, parameters)), key)
+        noise, variance = self.model.draw(*lax.stop_gradient((cube.flux, parameters)), key, cube.split)
         truth = cube.flux if self.keep_truth else None
-        return PaintedCube(flux=cube.flux + noise, moments=cube.moments, variance=variance, truth=truth)
+        return dataclasses.replace(cube, flux=cube.flux + noise, variance=variance, truth=truth)
 
     def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
         """Not linear."""

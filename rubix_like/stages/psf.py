@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
@@ -13,6 +14,7 @@ from rubix_like.parameters import Parameters, PSFParameters
 from rubix_like.psf import PSF, node_shares
 from rubix_like.setup import Setup
 from rubix_like.stages.base import AbstractCubeStage, PaintedCube, Spatial, StageReport, refuse_options
+from rubix_like.wave_split import per_bin
 
 
 class PSFStage(AbstractCubeStage):
@@ -24,7 +26,8 @@ class PSFStage(AbstractCubeStage):
     """
 
     psf: PSF | None
-    wavelength: Float[Array | ndarray, " wave"]
+    wavelength: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
+    middle: Float[Array | ndarray, ""]
     margin: int = eqx.field(static=True)
 
     @classmethod
@@ -32,7 +35,9 @@ class PSFStage(AbstractCubeStage):
         """The instrument's PSF; no options."""
         refuse_options("psf", options)
         instrument = setup.instrument
-        return cls(psf=instrument.psf, wavelength=instrument.bins.wavelength, margin=instrument.psf_reach)
+        wavelength = instrument.bins.wavelength
+        middle = np.asarray(wavelength[len(wavelength) // 2])
+        return cls(psf=instrument.psf, wavelength=wavelength, middle=middle, margin=instrument.psf_reach)
 
     def spatial(self, parameters: Parameters) -> Spatial | None:
         """The convolution, where the PSF is the same at all wavelengths."""
@@ -49,8 +54,7 @@ class PSFStage(AbstractCubeStage):
         if psf.is_separable:
             weights = psf.axis_weights(widths)
             return lambda images: blur_separable(images, weights)
-        middle = jnp.asarray(self.wavelength)[len(self.wavelength) // 2]
-        image = psf.image_at(widths, middle)
+        image = psf.image_at(widths, self.middle)
         return lambda images: blur(images, image.astype(images.dtype))
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002

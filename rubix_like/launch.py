@@ -1,0 +1,169 @@
+"""How the processes of a run were started: who this one is, how many there are, where process 0 waits for them."""
+
+import argparse
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jax._src.clusters import ClusterEnv  # JAX has no public way to ask what it would detect
+
+from rubix_like.errors import ConfigError
+
+CONNECT_TIMEOUT: float = 300.0
+"""Seconds for which processes wait for each other at the start."""
+
+PEER_TIMEOUT: float = 100.0
+"""Seconds of silence after which a process is given up."""
+
+_EXPLICIT = "--coordinator HOST:PORT --num-processes N --process-id I"
+_N_PORTS = 1 << 12
+_FIRST_PORT = 65536 - _N_PORTS
+_NAMESPACE = re.compile(r"prterun-(?P<host>.+)-(?P<pid>\d+)@\d+")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """This process is number `number` of `size`; process 0 listens on `port` of `host`.
+
+    `local`: its number among those on the same computer where a launcher says so, by which it takes one of several
+    GPUs; None: all that are visible. `connect_timeout` and `peer_timeout` in seconds.
+    """
+
+    host: str
+    port: int
+    size: int
+    number: int
+    local: int | None = None
+    connect_timeout: float = CONNECT_TIMEOUT
+    peer_timeout: float = PEER_TIMEOUT
+
+
+def add_process_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a run by several processes."""
+    group = parser.add_argument_group(
+        "several processes", "the same command is started in every process, by srun, mpirun, Kubernetes or by hand"
+    )
+    group.add_argument("--distributed", action="store_true", help="this is one of several processes (see docs)")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 is (without a launcher)")
+    group.add_argument("--num-processes", type=int, metavar="N", help="how many processes there are")
+    group.add_argument("--process-id", type=int, metavar="I", help="number of this process, from 0")
+    group.add_argument(
+        "--connect-timeout",
+        type=float,
+        metavar="SECONDS",
+        help=f"how long processes wait for each other at the start (default {CONNECT_TIMEOUT:g})",
+    )
+    group.add_argument(
+        "--peer-timeout",
+        type=float,
+        metavar="SECONDS",
+        help=f"after which silence of one process all end (default {PEER_TIMEOUT:g})",
+    )
+
+
+def read_launch(options: argparse.Namespace) -> Launch | None:
+    """The launch that the options ask for; None: a single process. Raises ConfigError."""
+    explicit = (options.coordinator, options.num_processes, options.process_id)
+    asked = options.distributed or any(option is not None for option in explicit)
+    if not asked:
+        if options.connect_timeout is not None or options.peer_timeout is not None:
+            raise ConfigError("--connect-timeout, --peer-timeout: expected together with --distributed")
+        return None
+    return find_launch(*explicit, connect_timeout=options.connect_timeout, peer_timeout=options.peer_timeout)
+
+
+def find_launch(
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    *,
+    connect_timeout: float | None = None,
+    peer_timeout: float | None = None,
+) -> Launch:
+    """The launch as given, or else as a launcher's environment tells it. Raises ConfigError."""
+    limits = {
+        "connect_timeout": _seconds("--connect-timeout", connect_timeout, CONNECT_TIMEOUT),
+        "peer_timeout": _seconds("--peer-timeout", peer_timeout, PEER_TIMEOUT),
+    }
+    given = {"--coordinator": coordinator, "--num-processes": num_processes, "--process-id": process_id}
+    missing = [name for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return _detected(limits)
+    if coordinator is None or num_processes is None or process_id is None:
+        raise ConfigError(
+            f"{', '.join(missing)}: expected all three of {_EXPLICIT} (or none under srun or mpirun), got only "
+            f"{', '.join(name for name in given if name not in missing)}"
+        )
+    host, port = read_address(coordinator)
+    if num_processes < 1:
+        raise ConfigError(f"--num-processes: expected 1 or more, got {num_processes}")
+    if not 0 <= process_id < num_processes:
+        raise ConfigError(
+            f"--process-id: expected 0 to {num_processes - 1} (--num-processes {num_processes}), got {process_id}"
+        )
+    return Launch(host, port, num_processes, process_id, None, **limits)
+
+
+def read_address(text: str) -> tuple[str, int]:
+    """HOST:PORT, or [HOST]:PORT for an address with colons."""
+    host, _, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if not bare or (":" in bare and bare == host) or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ConfigError(
+            f"--coordinator: expected HOST:PORT with a port of 1 to 65535, e.g. node001:51000, got '{text}'"
+        )
+    return bare, int(port)
+
+
+def _seconds(name: str, value: float | None, default: float) -> float:
+    if value is None:
+        return default
+    if not 1 <= value < 1e7:
+        raise ConfigError(f"{name}: expected 1 s or more, got {value:g}")
+    return float(value)
+
+
+def _detected(limits: dict[str, float]) -> Launch:
+    """By Open MPI 5, which JAX does not know, or by JAX."""
+    launch = from_open_mpi_5(os.environ, limits)
+    if launch is not None:
+        return launch
+    known = [kind for kind in ClusterEnv._cluster_types if not kind.opt_in_only_method]
+    try:
+        found = next((kind for kind in known if kind.is_env_present()), None)
+        if found is None:
+            raise ConfigError(_nothing_found(os.environ))
+        port = os.environ.get("JAX_COORDINATOR_PORT")
+        address = found.get_coordinator_address(
+            timeout_secs=int(limits["connect_timeout"]), override_coordinator_port=port
+        )
+        numbers = (found.get_process_count(), found.get_process_id(), found.get_local_process_id())
+    except (RuntimeError, KeyError, OSError) as error:
+        raise ConfigError(f"--distributed: the launcher was recognised, but {error}; say it by {_EXPLICIT}") from error
+    return Launch(*read_address(address), *numbers, **limits)
+
+
+def from_open_mpi_5(environment: Mapping[str, str], limits: Mapping[str, float]) -> Launch | None:
+    """What mpirun of Open MPI 5 or newer (prterun) tells; None where it did not start this process.
+
+    Its name of the job, the same everywhere, holds the computer on which mpirun runs, where process 0 is expected.
+    """
+    job = _NAMESPACE.fullmatch(environment.get("PMIX_NAMESPACE", ""))
+    names = ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+    if job is None or any(name not in environment for name in names):
+        return None
+    size, number, local = (int(environment[name]) for name in names)
+    port = environment.get("JAX_COORDINATOR_PORT") or str(_FIRST_PORT + int(job["pid"]) % _N_PORTS)
+    host, port_number = read_address(f"{job['host']}:{port}")
+    return Launch(host, port_number, size, number, local, **limits)
+
+
+def _nothing_found(environment: Mapping[str, str]) -> str:
+    inside = "SLURM_JOB_ID" in environment
+    hint = "; this is a Slurm job, but not a step of it: start the command with srun" if inside else ""
+    return (
+        "--distributed: expected to be started by Slurm's srun (SLURM_PROCID, SLURM_STEP_NODELIST), Open MPI's mpirun "
+        "(OMPI_COMM_WORLD_RANK) or in an indexed job of Kubernetes (KUBERNETES_SERVICE_HOST, with the package "
+        f"kubernetes), found none of them{hint}; without a launcher start every process with {_EXPLICIT}"
+    )

@@ -1,0 +1,167 @@
+"""One process of a run of several, for tests/test_processes.py: SCENARIO FOLDER PORT SIZE NUMBER."""
+
+import functools
+import resource
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import rubix_like as rl
+from rubix_like.atomic import replacing
+from rubix_like.distributed_run import plan_share
+from rubix_like.progress import Progress
+
+PEER_TIMEOUT = 6.0
+READ: dict[str, set[int]] = {}
+
+
+def record_rows():
+    """Keep which rows are read of every dataset of stars."""
+    taken = {"__getitem__": h5py.Dataset.__getitem__, "read_direct": h5py.Dataset.read_direct}
+
+    def note(dataset, selection):
+        rows = selection[0] if isinstance(selection, tuple) else selection
+        if dataset.name.startswith("/PartType4"):
+            READ.setdefault(dataset.name, set()).update(np.arange(dataset.shape[0])[rows].ravel().tolist())
+
+    def get(dataset, selection, **options):
+        note(dataset, selection)
+        return taken["__getitem__"](dataset, selection, **options)
+
+    def read(dataset, target, source_sel=None, dest_sel=None):
+        note(dataset, slice(None) if source_sel is None else source_sel)
+        return taken["read_direct"](dataset, target, source_sel, dest_sel)
+
+    h5py.Dataset.__getitem__ = get
+    h5py.Dataset.read_direct = read
+
+
+def config(folder, precision="float32", **sections):
+    return {
+        "galaxy": {"path": str(folder / "snapshot.hdf5")},
+        "observation": {"redshift": 0.05, "inclination": "40 deg", "position_angle": "20 deg"},
+        "instrument": {
+            "name": "muse",
+            "fov": 4,
+            "pixel_scale": 0.5,
+            "wavelength": {"start": 4800, "stop": 4950, "step": 5},  # 31 bins: no number of parts divides them
+            "psf": {"fwhm": 0.8},
+            "lsf": {"fwhm": 25},
+        },
+        "engine": {"method": "direct", "deposit": "cic", "precision": precision},
+        "noise": {"signal_to_noise": 30, "seed": 3},
+        "output": {"path": str(folder / "cube.fits")},
+        **sections,
+    }
+
+
+def pattern(flux):
+    """Weights of the voxels in a loss."""
+    return jnp.cos(jnp.arange(flux.size, dtype=flux.dtype)).reshape(flux.shape)
+
+
+@jax.jit
+def slope(pipeline, galaxy):
+    def loss(galaxy):
+        flux = pipeline(galaxy).flux
+        return jnp.sum(flux * pattern(flux)) / 1e3
+
+    return jax.grad(loss)(galaxy)
+
+
+def said(work):
+    """The words of the error that `work` raises."""
+    try:
+        work()
+    except (ValueError, OSError, LookupError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def fill_the_disk(team, folder):
+    """A run where process 0 can write 20 kB at most."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if team.number == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    words = said(lambda: rl.run(config(folder, output={"path": str(folder / "full.fits")}), team=team))
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    return words
+
+
+def together(team, folder):
+    """Everything that ends well, and what all processes survive."""
+    big = team.exchange(lambda: np.full(3_000_000, team.number / 3))
+    facts = {
+        "devices": len(jax.devices()),
+        "order": [float(values[-1]) for values in big],
+        "error": said(lambda: team.exchange(lambda: [1.0][team.number])),
+    }
+    record_rows()
+    arrays = {}
+    for precision in ("float32", "float64"):
+        cube = rl.run(config(folder, precision), folder / f"{precision}.fits", team)
+        arrays[precision] = np.asarray(cube.flux)
+    rows = {f"rows {name}": sorted(found) for name, found in READ.items()}
+    own = rl.run(config(folder, devices={"output": "sharded"}), folder / "parts.fits", team)
+    facts["bins"] = own.ranges
+    placed, _, pipeline = plan_share(rl.load_config(config(folder, "float64", noise=None)), Progress(), team)
+    found = slope(pipeline, placed).stars
+    for name in ("position", "velocity", "initial_mass"):
+        arrays[f"slope {name}"] = own_rows(getattr(found, name), placed)
+    facts["full disk"] = fill_the_disk(team, folder)
+    np.savez(folder / f"together_{team.number}.npz", facts=np.array(repr(facts)), **arrays, **rows)
+
+
+def own_rows(values, placed):
+    """This process's rows, in the order of the file, without padding."""
+    shards = sorted(values.addressable_shards, key=lambda shard: shard.index[0].start)
+    weights = sorted(placed.stars.weight.addressable_shards, key=lambda shard: shard.index[0].start)
+    kept = np.concatenate([np.asarray(shard.data) for shard in weights]) > 0
+    return np.concatenate([np.asarray(shard.data) for shard in shards])[kept]
+
+
+def few(team, folder):
+    """More processes than stars."""
+    cube = rl.run(config(folder, "float64", output={"path": str(folder / "few.fits")}), team=team)
+    np.savez(folder / f"few_{team.number}.npz", flux=np.asarray(cube.flux), share=team.share(3))
+
+
+def endless(team, folder, *, writing=False):
+    """Sums over the devices until somebody dies; process 0 may be in the middle of a file."""
+    mesh = rl.make_mesh()
+    whole = jax.sharding.PartitionSpec()
+    total = jax.jit(
+        jax.shard_map(functools.partial(jax.lax.psum, axis_name="data"), mesh=mesh, in_specs=whole, out_specs=whole)
+    )
+    ones = jax.make_array_from_callback((8,), jax.sharding.NamedSharding(mesh, whole), lambda _: np.ones(8))
+    jax.block_until_ready(total(ones))
+    if writing and team.number == 0:
+        with replacing(folder / "half.fits") as temporary:
+            temporary.write_text("half")
+            (folder / "ready_0").touch()
+            time.sleep(150)
+    (folder / f"ready_{team.number}").touch()
+    while True:
+        jax.block_until_ready(total(ones))
+        time.sleep(0.02)
+
+
+SCENARIOS = {
+    "together": together,
+    "few": few,
+    "endless": endless,
+    "writing": functools.partial(endless, writing=True),
+}
+
+if __name__ == "__main__":
+    scenario, folder, port, size, number = sys.argv[1:]
+    jax.config.update("jax_enable_x64", True)
+    with rl.join_processes(
+        f"127.0.0.1:{port}", int(size), int(number), connect_timeout=150, peer_timeout=PEER_TIMEOUT
+    ) as team:
+        SCENARIOS[scenario](team, Path(folder))

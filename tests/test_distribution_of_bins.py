@@ -1,0 +1,223 @@
+"""The detector's bins over devices: the same cube and gradient however they are spread, and never a whole cube on one.
+
+The rows of `test_distribution`, for cubes in parts along wavelength and for meshes of two axes.
+"""
+
+import functools
+import re
+
+import jax
+import numpy as np
+import pytest
+from hlo import collectives
+from jax.sharding import PartitionSpec
+from test_distribution import (
+    CHUNK,
+    CUBE_TOLERANCE,
+    FAST_COMPILER,
+    GRADIENT_TOLERANCE,
+    WHOLE,
+    assert_same_cube,
+    assert_same_gradient,
+    config,
+    constant_bytes,
+    disc,
+    relative_difference,
+    weighted_sum,
+)
+
+from rubix_like import ConfigError, Pipeline, load_config, make_mesh, run
+from rubix_like.cube_files import read_cube
+
+LAYOUTS = {
+    "parts on all devices": {"data": 8, "output": "sharded"},
+    "two axes": {"data": 4, "wave": 2, "output": "sharded"},
+    "each device its own bins": {"data": 1, "wave": 8},
+    "painted apart, put together": {"data": 2, "wave": 4, "output": "replicated"},
+    "five devices": {"data": 5, "output": "sharded"},
+}
+ONE = {"data": 1}
+UNEVEN, EVEN = "4950 Angstrom", "4955 Angstrom"
+"""Ends of the detector that make 31 and 32 bins."""
+
+
+@functools.cache
+def pipeline_for(method, layout, stop=UNEVEN, precision="float64", chunk=CHUNK):
+    own = {"devices": ONE if layout is None else LAYOUTS[layout], "instrument.wavelength.stop": stop}
+    settings = load_config(config(method, precision, chunk), overrides=own)
+    return Pipeline.from_config(settings, disc(77))
+
+
+@functools.cache
+def cube_of(*how):
+    return pipeline_for(*how)(disc(77))
+
+
+@functools.cache
+def gradient_of(method, layout):
+    pipeline = pipeline_for(method, layout)
+    gradient = jax.grad(lambda arguments: weighted_sum(pipeline(*arguments).flux))
+    arguments = (disc(77), pipeline.parameters)
+    return jax.tree.map(np.asarray, jax.jit(gradient, compiler_options=FAST_COMPILER)(arguments))
+
+
+def program(*how):
+    return pipeline_for(*how).lower(disc(77)).compile().as_text()
+
+
+def rows(*quick):
+    every = [(method, layout) for method in ("direct", "basis") for layout in LAYOUTS if layout != "five devices"]
+    assert set(quick) <= set(every)
+    return [pytest.param(*row, marks=() if row in quick else pytest.mark.slow) for row in every]
+
+
+@pytest.mark.parametrize(("method", "layout"), rows(("direct", "two axes"), ("basis", "parts on all devices")))
+def test_cube_is_that_of_one_device(method, layout):
+    """31 bins, which no number of parts divides: flux, variance (noise is on), mean velocity and counters."""
+    assert_that_of_one_device(method, layout, "float64")
+
+
+def assert_that_of_one_device(method, layout, precision):
+    found = cube_of(method, layout, UNEVEN, precision)
+    assert found.flux.shape == found.mask.shape == (6, 6, 31)
+    assert_same_cube(found, cube_of(method, None, UNEVEN, precision, WHOLE), CUBE_TOLERANCE[precision])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["direct", "basis"])
+def test_cube_is_that_of_one_device_in_single_precision(method):
+    assert_that_of_one_device(method, "two axes", "float32")
+
+
+@pytest.mark.parametrize(("method", "layout"), rows(("direct", "parts on all devices")))
+def test_each_device_holds_its_own_bins(method, layout):
+    """32 bins: the cube stays on the devices, and no array of the program is as large as the whole of it."""
+    cube, settings = cube_of(method, layout, EVEN), LAYOUTS[layout]
+    n_device = settings["data"] * settings.get("wave", 1)
+    assert relative_difference(cube.flux, cube_of(method, None, EVEN, "float64", WHOLE).flux) < 1e-12
+    in_parts = settings.get("output") != "replicated"
+    for voxels in (cube.flux, cube.variance):
+        assert voxels.sharding.shard_shape(voxels.shape) == (6, 6, 32 // n_device if in_parts else 32)
+        assert len(voxels.sharding.device_set) == n_device
+    assert (largest_along_bins(program(method, layout, EVEN), 6 * 6) >= 32) == (not in_parts)
+
+
+def largest_along_bins(text, n_spaxel):
+    """The most bins of all arrays of a program whose other axes are the field's spaxels."""
+    shapes = [[int(n) for n in shape.split(",")] for shape in re.findall(r"\bf64\[([0-9,]+)\]", text)]
+    return max(shape[-1] for shape in shapes if int(np.prod(shape[:-1])) == n_spaxel)
+
+
+@pytest.mark.parametrize(("method", "layout"), rows(("direct", "two axes")))
+def test_gradient_is_that_of_one_device(method, layout):
+    assert_same_gradient(gradient_of(method, layout), gradient_of(method, None), GRADIENT_TOLERANCE["float64"])
+
+
+MOVING = ("all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "layout", "moving"),
+    [
+        ("direct", "two axes", ["reduce-scatter"]),
+        ("direct", "painted apart, put together", ["all-gather"]),
+        ("basis", "parts on all devices", ["reduce-scatter"]),
+    ],
+)
+def test_collectives_outside_any_loop(method, layout, moving):
+    """One sum of what all devices keep (by `direct` two: moments are sums over bins, too), one of the cube's parts.
+
+    Noise asks for the brightest spaxel's spectrum: a sum and a gather of a vector.
+    """
+    noiseless = load_config(config(method), overrides={"devices": LAYOUTS[layout], "noise": None})
+    text = Pipeline.from_config(noiseless, disc(77)).lower(disc(77)).compile().as_text()
+    found = collectives(text)
+    assert [kind for kind, _ in found if kind in MOVING] == moving
+    assert [kind for kind, _ in found].count("all-reduce") == (2 if method == "direct" else 1)
+    assert {computation for _, computation in found} == {"ENTRY"}
+    noisy = collectives(program(method, layout))
+    assert len(noisy) <= len(found) + 3
+    assert {computation for _, computation in noisy} == {"ENTRY"}
+
+
+BY_ROWS = {
+    "instrument.wavelength.step": "0.5 Angstrom",
+    "instrument.lsf": None,
+    "engine.tolerance": 0.02,
+    "noise": None,
+}
+"""For `basis`: fewer coefficients (56) than bins (301), but more than the bins of one of eight parts."""
+
+
+@functools.cache
+def many_bins(layout):
+    devices = ONE if layout is None else LAYOUTS[layout]
+    return Pipeline.from_config(load_config(config("basis"), overrides={**BY_ROWS, "devices": devices}), disc(77))
+
+
+def test_a_run_writes_the_parts(tmp_path):
+    """The file of a run whose cube lies in five parts of 31 bins is that of one device; so is the cube given."""
+    found, files = [], []
+    for name, devices in (("parts", LAYOUTS["five devices"]), ("whole", ONE)):
+        path = tmp_path / f"{name}.fits"
+        galaxy = {"galaxy.reader": "synthetic", "galaxy.n_stars": 77, "devices": devices}
+        found.append(run(load_config(config(), overrides=galaxy), path))
+        files.append(read_cube(path))
+    for one, other in (found, files, (found[0], files[1])):
+        assert relative_difference(one.flux, other.flux) < 1e-6
+        np.testing.assert_array_equal(one.mask, other.mask)
+    assert relative_difference(found[0].flux, found[1].flux) < 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("layout", "by_rows", "moving"),
+    [
+        ("parts on all devices", True, ["all-to-all", "reduce-scatter"]),
+        ("five devices", False, []),
+        ("painted apart, put together", False, ["all-gather"]),
+    ],
+)
+def test_coefficients_are_added_up_by_rows_where_that_moves_less(layout, by_rows, moving):
+    """Each device projects its own spaxels and trades them for its own bins; or coefficients are summed on all."""
+    pipeline = many_bins(layout)
+    assert pipeline.tables.paint[0].painter.by_rows == by_rows
+    assert relative_difference(pipeline(disc(77)).flux, many_bins(None)(disc(77)).flux) < 1e-12
+    found = collectives(pipeline.lower(disc(77)).compile().as_text())
+    assert sorted(kind for kind, _ in found if kind in MOVING) == moving
+    assert {computation for _, computation in found} == {"ENTRY"}
+    gradients = [
+        jax.jit(jax.grad(lambda own, one=one: weighted_sum(one(own).flux)), compiler_options=FAST_COMPILER)(disc(77))
+        for one in (pipeline, many_bins(None))
+    ]
+    assert_same_gradient(*gradients, 1e-10)
+
+
+@pytest.mark.parametrize("method", ["direct", "basis"])
+def test_nothing_big_is_captured(method):
+    traced = pipeline_for(method, "two axes" if method == "direct" else "parts on all devices").trace(disc(77)).jaxpr
+    assert constant_bytes(traced) < 1000
+
+
+def test_a_mesh_of_the_caller():
+    """Two axes on devices of its own; what is written in the configuration about the output holds."""
+    mesh = make_mesh(2, wave=3)
+    assert dict(mesh.shape) == {"data": 2, "wave": 3}
+    pipeline = Pipeline.from_config(config(), disc(77), mesh=mesh)
+    assert pipeline.layout.split.n_shard == 6
+    assert pipeline.tables.paint[0].painter.response.matrix.sharding.spec == PartitionSpec(None, None, ("wave",))
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        ({"data": 4, "wave": 3}, r"devices.data: expected 'all' or 1 to 2 \(8 devices over devices.wave, 3\), got 4"),
+        ({"wave": 9}, r"devices.data: .*8 devices over devices.wave, 9"),
+        ({"wave": 0}, "devices.wave"),
+        ({"output": "scattered"}, "devices.output"),
+    ],
+)
+def test_settings_that_cannot_be(devices, message):
+    with pytest.raises(ConfigError, match=message):
+        Pipeline.from_config({**config().model_dump(mode="json"), "devices": devices}, disc(77))
