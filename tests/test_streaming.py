@@ -281,6 +281,13 @@ def test_cuts_cover_every_particle_once_and_every_process_has_as_many(n_process,
     )
 
 
+def test_several_processes_hold_their_shares():
+    with pytest.raises(
+        ConfigError, match=r"engine\.slab: expected 'auto' or 'all' for a run by several processes.*got 8"
+    ):
+        prepare(settings(engine={"slab": SLAB}), Progress(), team=Share(0, 2))
+
+
 class GasComponent(AbstractComponent):
     """Looks at the gas, through a change."""
 
