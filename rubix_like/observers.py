@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -37,6 +37,10 @@ class AbstractObserver(ABC):
         """Words for every pointing (none for the only one) and its cube, finished when it is asked for; of a cube that
         is spread over several processes what this one has."""
 
+    def begun(self, pipeline: Pipeline) -> "AbstractObserver":  # noqa: ARG002
+        """The same, with the devices at work on the only cube where its particles are in memory."""
+        return self
+
     @abstractmethod
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
         """The memory that a run takes."""
@@ -49,25 +53,36 @@ class AbstractObserver(ABC):
 def compile_observer(source: Source, pipeline: Pipeline) -> AbstractObserver:
     """Compile a run for where its particles are."""
     if isinstance(source, WholeGalaxy):
-        return WholeObserver(source.galaxy, pipeline.lower(source.galaxy).compile())
+        return WholeObserver(source.galaxy, source.info.n_stars, pipeline.lower(source.galaxy).compile())
     return SlabObserver.build(source, pipeline)
 
 
 @dataclass(frozen=True)
 class WholeObserver(AbstractObserver):
-    """Of particles in memory."""
+    """Of particles in memory; `first`: what the only cube will be, where it has begun."""
 
     galaxy: Galaxy
+    n_stars: int
     compiled: Any
+    first: Any = None
 
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
         """One computation per pointing."""
-        galaxy = pipeline.arguments(self.galaxy)[2]
-        stars = f"painting {len(self.galaxy.stars.initial_mass)} stars on {pipeline.mesh.size} device(s)"
+        galaxy, observed = pipeline.arguments(self.galaxy)[2], self.first
+        stars = f"painting {self.n_stars} stars on {pipeline.mesh.size} device(s)"
         for which, view in views_of(pipeline):
             with progress.step("run", stars + which):
-                cube = view.result(jax.block_until_ready(self.compiled(*view.arguments(galaxy))))
+                observed = self.compiled(*view.arguments(galaxy)) if observed is None else observed
+                cube = view.result(jax.block_until_ready(observed))
+            observed = None
             yield which, cube
+
+    def begun(self, pipeline: Pipeline) -> "WholeObserver":
+        """Handed to the devices, but not waited for; several pointings wait."""
+        if len(pipeline.pointings) > 1:
+            return self
+        ((_, view),) = views_of(pipeline)
+        return replace(self, first=self.compiled(*view.arguments(self.galaxy)))
 
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
         """As compiled."""

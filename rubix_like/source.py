@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from jax.sharding import Mesh
 
 from rubix_like.census import Census, take_census
 from rubix_like.config import RunConfig
@@ -32,10 +34,15 @@ class WholeGalaxy:
 
     galaxy: Galaxy
     info: GalaxyInfo
+    census: Census | None = None
 
-    def plan(self, config: RunConfig) -> Pipeline:
+    def plan(self, config: RunConfig, mesh: Mesh | None = None) -> Pipeline:
         """The pipeline for these particles."""
-        return Pipeline.from_config(config, self.galaxy, info=self.info)
+        return Pipeline.from_config(config, None if self.census else self.galaxy, mesh, self.info, self.census)
+
+    def placed(self, pipeline: Pipeline) -> "WholeGalaxy":
+        """The particles on the pipeline's devices."""
+        return replace(self, galaxy=pipeline.arguments(self.galaxy)[2])
 
 
 @dataclass(frozen=True)
@@ -51,9 +58,13 @@ class GalaxyInSlabs:
         """What is known of the galaxy beside its particles."""
         return self.parts.info
 
-    def plan(self, config: RunConfig) -> Pipeline:
+    def plan(self, config: RunConfig, mesh: Mesh | None = None) -> Pipeline:
         """The pipeline for these particles."""
-        return Pipeline.from_config(config, info=self.info, census=self.census)
+        return Pipeline.from_config(config, mesh=mesh, info=self.info, census=self.census)
+
+    def placed(self, pipeline: Pipeline) -> "GalaxyInSlabs":  # noqa: ARG002
+        """They are placed slab by slab."""
+        return self
 
 
 Source = WholeGalaxy | GalaxyInSlabs

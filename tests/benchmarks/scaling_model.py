@@ -27,8 +27,9 @@ BYTES_PER_PARTICLE = 40
 class Sizes:
     """A run: its particles, mesh (`n_data` x `n_part` devices), field, bins and tables.
 
-    `n_painted`, `n_finished`: bins of a device while painting, and once sums are added up; `block`, `part`: of the
-    detector's response (`direct`); `by_template`, `by_rows`, `responds_late`: ways that the engine chose.
+    `n_spaxel`, `n_seen`: with and without what the PSF needs beyond the field; `gathered`: every device gets the whole
+    cube; `n_painted`, `n_finished`: bins of a device while painting, and once sums are added up; `block`, `part`: of
+    the detector's response (`direct`); `by_template`, `by_rows`, `responds_late`: ways that the engine chose.
     """
 
     method: str
@@ -36,11 +37,13 @@ class Sizes:
     n_data: int
     n_part: int
     n_spaxel: int
+    n_seen: int
     n_corner: int
     n_painted: int
     n_finished: int
     n_wave: int
     scatters: bool
+    gathered: bool
     n_template: int
     n_neighbour: int
     n_node: int
@@ -84,7 +87,7 @@ def operations(sizes: Sizes) -> dict[str, float]:
     count = direct_operations if sizes.method == "direct" else basis_operations
     summed = 4 * sizes.n_spaxel * sizes.n_summed
     added = 0.0 if sizes.n_data == 1 else summed * (1 if sizes.scatters else 2) * (sizes.n_data - 1) / sizes.n_data
-    cube = 4 * sizes.n_spaxel * sizes.n_finished
+    cube = 4 * sizes.n_seen * sizes.n_finished
     found = {"deposits": 0.0, "values": 0.0, "flops": 0.0, "bytes": 0.0, "sent": added, "runs": 1.0}
     found |= count(sizes)
     found["bytes"] += 3 * cube + BYTES_PER_PARTICLE * sizes.n_particle / sizes.n_data
@@ -109,7 +112,7 @@ def basis_operations(sizes: Sizes) -> dict[str, float]:
     columns = sizes.n_template if sizes.by_template else sizes.rank
     reduction = 2.0 * cells * sizes.n_template * sizes.rank if sizes.by_template else 0.0
     late = sizes.n_finished * sizes.n_data if sizes.by_rows else sizes.n_finished
-    rows = sizes.n_spaxel / sizes.n_data if sizes.by_rows else sizes.n_spaxel
+    rows = sizes.n_spaxel / sizes.n_data if sizes.by_rows else sizes.n_spaxel if sizes.projects_early else sizes.n_seen
     bins = sizes.n_painted if sizes.projects_early else late
     blurred = sizes.n_finished if sizes.projects_early or sizes.by_rows else sizes.n_coefficient
     return {
@@ -121,18 +124,19 @@ def basis_operations(sizes: Sizes) -> dict[str, float]:
 
 def psf_flops(sizes: Sizes, columns: int) -> float:
     """A Gaussian along both sides of a square field, as two matrix products."""
-    return 4.0 * sizes.n_spaxel**1.5 * columns
+    side, seen = math.sqrt(sizes.n_spaxel), math.sqrt(sizes.n_seen)
+    return 2.0 * seen * side * (side + seen) * columns
 
 
 def memory(sizes: Sizes) -> dict[str, float]:
     """Bytes on each device: particles, tables, the sums while painting, what is added up, the cube."""
     particles = BYTES_PER_PARTICLE * sizes.n_particle / sizes.n_data
     cells = sizes.n_spaxel * sizes.n_node
-    cube = 4.0 * sizes.n_spaxel * sizes.n_finished
+    cube = 4.0 * sizes.n_seen * (sizes.n_wave if sizes.gathered else sizes.n_finished)
     summed = 4.0 * sizes.n_spaxel * sizes.n_summed
     if sizes.method == "direct":
         tables = 4.0 * sizes.n_template * sizes.n_rest
-        return {"particles": particles, "tables": tables, "sums": 4.0 * sizes.n_spaxel * sizes.n_fine, "cube": cube}
+        return {"particles": particles, "tables": tables, "sums": 12.0 * sizes.n_spaxel * sizes.n_fine, "cube": cube}
     columns = sizes.n_template if sizes.by_template else sizes.rank
     tables = 4.0 * (sizes.n_coefficient * sizes.n_painted + sizes.n_template * sizes.rank)
     histogram = min(8.0 * cells * columns, max(2.0**29, 4.0 * sizes.n_spaxel * sizes.n_painted))
@@ -237,7 +241,7 @@ def predicted(sizes: Sizes, machine: Machine = H100, bytes_in_file: int = 52) ->
     """Seconds by part, one after the other, of a run that is compiled already."""
     did = operations(sizes)
     hops = 2 * math.ceil(math.log2(max(sizes.n_device, 2)))
-    cube = 4.0 * sizes.n_spaxel * sizes.n_wave
+    cube = 4.0 * sizes.n_seen * sizes.n_wave
     n_writer = sizes.n_device if sizes.scatters or sizes.n_part > 1 else 1
     return {
         "reading": bytes_in_file * sizes.n_particle / machine.n_device / machine.read,
@@ -272,12 +276,14 @@ def case(method: str, side: int, n_part: int, sharded: bool, n_particle: int = 1
         n_particle=n_particle,
         n_data=n_data,
         n_part=n_part,
-        n_spaxel=side * side,
+        n_spaxel=(side + 14) ** 2,
+        n_seen=side * side,
         n_corner=1,
         n_painted=n_painted,
         n_finished=n_finished,
         n_wave=n_wave,
         scatters=sharded,
+        gathered=not sharded,
         n_template=1326,
         n_neighbour=4,
         n_node=n_node if basis else 0,
