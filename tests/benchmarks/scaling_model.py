@@ -100,7 +100,7 @@ def direct_operations(sizes: Sizes) -> dict[str, float]:
     response = 2 * sizes.n_spaxel * sizes.block * sizes.part
     response *= sizes.n_finished if sizes.responds_late else sizes.n_painted
     return {
-        "values": local * (sizes.n_fine + sizes.n_rest),
+        "values": local * sizes.n_fine,
         "flops": response + psf_flops(sizes, sizes.n_finished),
         "bytes": 4.0 * sizes.n_spaxel * (2 * sizes.n_fine + 2 * sizes.n_summed),
     }
