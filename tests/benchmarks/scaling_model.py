@@ -252,7 +252,7 @@ H100 = Machine(
 """64 H100 SXM, 8 in each node. Data sheets: 67 TFLOP/s in float32, 3.35 TB/s, 80 GB (NVIDIA H100), NDR InfiniBand with
 400 Gbit/s for each GPU; NVLink (450 GB/s each way) is faster, so the network between nodes decides. Assumed: the shares
 of those rates, atomic additions of 64 bits at random places (5e9/s) and in rows (2e10/s), values of spectra (2e11/s), a
-hop; each process has a GPU, reads 1 GB/s, takes 0.7 us of its host for each particle and pass and 6 s to find the centre
+hop; each process has a GPU, reads 1 GB/s, takes 0.7 us of its host per particle and pass and 6 s to find the centre
 (as the measured machine does), copies 25 GB/s to the device, and writes 1 GB/s where it writes."""
 
 
