@@ -14,12 +14,12 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
 from rubix_like.cube_files import check_several, write_cube, writing_bytes
 from rubix_like.cube_parts import CubeParts, put_together
-from rubix_like.distributed_run import prepare_share
+from rubix_like.distributed_run import check_together, connect_devices, loading_words
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import GalaxyInfo
 from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes
 from rubix_like.mosaic import make_mosaic
-from rubix_like.observers import AbstractObserver, compile_observer
+from rubix_like.observers import AbstractObserver, compile_observer, of_processes
 from rubix_like.output import OutputFile, cube_bytes, output_files
 from rubix_like.pipeline import Pipeline
 from rubix_like.products.maps_file import maps_file_size
@@ -87,18 +87,18 @@ def prepare(config: RunConfig, progress: Progress, path: Path | None = None, tea
     check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
     locate(config.ssp.library)
     check_bands(config.products)
+    check_together(config, team)
     with ExitStack() as files:
-        if team.size > 1:
-            info, pipeline, observer = prepare_share(config, progress, team)
-        else:
-            with progress.step("load", "loading the galaxy") as report:
-                source = open_source(config, files, report)
-            with progress.step("plan", "planning the run"):
-                info, pipeline = source.info, source.plan(config)
-            with progress.step("compile", "compiling"):
-                observer = compile_observer(source, pipeline)
+        with progress.step("load", loading_words(team)) as report:
+            source = open_source(config, files, report, team)
+        with progress.step("plan", "planning the run"):
+            pipeline = Pipeline.from_config(config, info=source.info, census=source.census)
+            connect_devices(pipeline.mesh, team)
+        with progress.step("compile", "compiling"):
+            observer = compile_observer(source, pipeline)
+            team.exchange(lambda: None)
         need = _need(config, path or config.output.path, observer, pipeline)
-        return Prepared(config, info, pipeline, observer, need, files.pop_all())
+        return Prepared(config, source.info, pipeline, observer, need, files.pop_all())
 
 
 def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: Pipeline) -> MemoryNeed:
@@ -225,7 +225,7 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
         f"particles   {prepared.observer.words()}",
-        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{_processes(pipeline)}; "
+        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{of_processes(pipeline.mesh)}; "
         f"{_layout_words(pipeline)}",
         f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
         f"available {format_bytes(available_memory())}",
@@ -233,11 +233,6 @@ def check_lines(prepared: Prepared) -> list[str]:
         *_maps_lines(prepared),
     ]
     return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]
-
-
-def _processes(pipeline: Pipeline) -> str:
-    count = len({device.process_index for device in pipeline.mesh.devices.flat})
-    return f" of {count} processes" if count > 1 else ""
 
 
 def _layout_words(pipeline: Pipeline) -> str:
