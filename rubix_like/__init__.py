@@ -1,5 +1,6 @@
 """Mock IFU datacubes from simulated galaxies: fast, sharded over devices, differentiable."""
 
+from rubix_like.catalogue.command import run_catalogue
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Counters, Cube
 from rubix_like.errors import ConfigError
@@ -53,6 +54,7 @@ __all__ = [
     "open_galaxy",
     "particle_shardings",
     "run",
+    "run_catalogue",
     "shard",
     "shard_local",
     "validate",

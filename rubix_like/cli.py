@@ -4,9 +4,7 @@ import argparse
 import json
 import logging
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ import jax
 
 from rubix_like.atomic import check_writable
 from rubix_like.cache import COMPILED_LIMIT_BYTES, cache_lines, clear_cache, compiled_folder
+from rubix_like.catalogue.command import add_catalogue_options, check_catalogue_options, run_listed
 from rubix_like.config import RunConfig, json_schema, load_config
 from rubix_like.cube_parts import CubeParts, put_together
 from rubix_like.cube_sums import sums_of
@@ -39,6 +38,7 @@ from rubix_like.run import check_lines, check_output, compute, prepare
 from rubix_like.ssp import describe, get, import_library, list_libraries, load_ssp
 from rubix_like.summary import summary_lines
 from rubix_like.team import ALONE, AbstractTeam
+from rubix_like.termination import orderly_termination
 from rubix_like.version import __version__
 
 EXIT_REFUSED = 2
@@ -50,14 +50,13 @@ EXIT_BROKEN_PIPE = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0, or 2 with one message on standard error)."""
+    """Run the command line; returns the exit code (0, 1 where a part of a catalogue failed, or 2 with one message on
+    standard error)."""
     options = make_parser().parse_args(arguments)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _terminate)
     logging.basicConfig(format="%(message)s", level=logging.ERROR)
     try:
-        with explained_exhaustion():
-            options.command(options)
+        with orderly_termination(), explained_exhaustion():
+            code = options.command(options) or 0
             sys.stdout.flush()
     except KeyboardInterrupt:
         print("rubix-like: interrupted; nothing was left half-written", file=sys.stderr)
@@ -70,12 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"rubix-like: {error}", file=sys.stderr)
         return EXIT_REFUSED
-    return 0
-
-
-def _terminate(number: int, frame: object) -> None:  # noqa: ARG001
-    """On SIGTERM (a batch system's cancel) leave as on Ctrl-C: temporary files are removed on the way out."""
-    sys.exit(128 + number)
+    return code
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -86,8 +80,9 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = _add(commands, "run", _run, "make the cube of a configuration and write it")
     _add_config(run)
-    run.add_argument("--output", metavar="PATH", help="file to write (default: output.path of the configuration)")
+    run.add_argument("--output", metavar="PATH", help="file, or folder of a catalogue (default: output.path)")
     run.add_argument("--plot", action="store_true", help="also write a quick-look PNG beside the cube")
+    add_catalogue_options(run)
     add_process_options(run)
     check = _add(commands, "check", _check, "check a configuration; print sizes, memory and devices; compute nothing")
     _add_config(check)
@@ -105,7 +100,9 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(commands, name: str, command: Callable[[argparse.Namespace], None], text: str) -> argparse.ArgumentParser:
+def _add(
+    commands, name: str, command: Callable[[argparse.Namespace], int | None], text: str
+) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=text)
     parser.set_defaults(command=command)
     return parser
@@ -173,11 +170,17 @@ def _progress(team: AbstractTeam) -> Progress:
     return terminal_progress() if team.number == 0 else Progress()
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run(options: argparse.Namespace) -> int:
+    if options.catalogue is not None:
+        if read_launch(options) is not None:
+            raise ConfigError("--catalogue: expected no --distributed; start the command several times instead")
+        return run_listed(options, _set_up_jax)
+    check_catalogue_options(options)
     with _team(options) as team:
         lines = _run_together(options, team)
         if team.number == 0:
             print(*lines, sep="\n")
+    return 0
 
 
 def _run_together(options: argparse.Namespace, team: AbstractTeam) -> list[str]:

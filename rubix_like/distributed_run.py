@@ -59,7 +59,7 @@ def plan_share(config: RunConfig, progress: Progress, team: AbstractTeam) -> tup
     with progress.step("plan", "planning the run"):
         pipeline = Pipeline.from_config(config, info=source.info, census=source.census)
         connect_devices(pipeline.mesh, team)
-        placed = source.placed(pipeline.mesh, pipeline.plan.dtype)
+        placed = source.placed(pipeline).galaxy
     return placed, source.info, pipeline
 
 

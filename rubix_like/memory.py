@@ -10,6 +10,7 @@ from typing import Any
 from jax.errors import JaxRuntimeError
 from jax.sharding import Mesh
 
+from rubix_like.control_groups import free_memory
 from rubix_like.errors import ConfigError
 from rubix_like.team import AbstractTeam
 
@@ -59,11 +60,14 @@ def need_of(device: int, result: int, mesh: Mesh, mask_and_writing_bytes: int, r
 
 
 def available_memory() -> int | None:
-    """Bytes that the host can give (Linux: MemAvailable); None where that is not known."""
+    """Bytes that the host can give (Linux: MemAvailable, within the limits of control groups); None where that is not
+    known."""
     if not _MEMINFO.exists():
         return None
     fields = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
-    return int(fields["MemAvailable"].split()[0]) * 1024
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    allowed = free_memory()
+    return available if allowed is None else min(available, allowed)
 
 
 def least_memory(team: AbstractTeam) -> int | None:

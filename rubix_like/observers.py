@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -40,6 +40,10 @@ class AbstractObserver(ABC):
         """Words for every pointing (none for the only one) and its cube, finished when it is asked for; of a cube that
         is spread over several processes what this one has."""
 
+    def begun(self, pipeline: Pipeline) -> "AbstractObserver":  # noqa: ARG002
+        """The same, with the devices at work on the only cube where its particles are in memory."""
+        return self
+
     @abstractmethod
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
         """The memory that a run takes."""
@@ -50,29 +54,40 @@ class AbstractObserver(ABC):
 
 
 def compile_observer(source: Source, pipeline: Pipeline) -> AbstractObserver:
-    """Compile a run for where its particles are; all processes of the source's team do."""
+    """Compile a run for where its particles are, placed; all processes of the source's team do."""
     if isinstance(source, GalaxyInSlabs):
         return SlabObserver.build(source, pipeline)
-    placed = source.placed(pipeline.mesh, pipeline.plan.dtype)
-    return WholeObserver(placed, source.census.n_stars, pipeline.lower(placed).compile(), source.team.size)
+    compiled = pipeline.lower(source.galaxy).compile()
+    return WholeObserver(source.galaxy, source.census.n_stars, compiled, source.team.size)
 
 
 @dataclass(frozen=True)
 class WholeObserver(AbstractObserver):
-    """Of particles in memory, `n_stars` of them stars: `galaxy` is placed on the devices, of all processes."""
+    """Of particles in memory, `n_stars` of them stars: `galaxy` is placed on the devices, of all processes; `first`:
+    what the only cube will be, where it has begun."""
 
     galaxy: Galaxy
     n_stars: int
     compiled: Any
     n_process: int
+    first: Any = None
 
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
         """One computation per pointing, by all processes."""
-        where = f"{pipeline.mesh.size} device(s){of_processes(pipeline.mesh)}"
+        where, observed = f"{pipeline.mesh.size} device(s){of_processes(pipeline.mesh)}", self.first
         for which, view in views_of(pipeline):
             with progress.step("run", f"painting {self.n_stars} stars on {where}{which}"):
-                cube = view.result(jax.block_until_ready(self.compiled(*view.arguments(self.galaxy))))
+                observed = self.compiled(*view.arguments(self.galaxy)) if observed is None else observed
+                cube = view.result(jax.block_until_ready(observed))
+            observed = None
             yield which, cube
+
+    def begun(self, pipeline: Pipeline) -> "WholeObserver":
+        """Handed to the devices, but not waited for; several pointings wait."""
+        if len(pipeline.pointings) > 1:
+            return self
+        ((_, view),) = views_of(pipeline)
+        return replace(self, first=self.compiled(*view.arguments(self.galaxy)))
 
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
         """As compiled."""

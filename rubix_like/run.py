@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig, load_config
@@ -25,7 +26,7 @@ from rubix_like.pipeline import Pipeline
 from rubix_like.products.maps_file import maps_file_size
 from rubix_like.products.planning import check_bands
 from rubix_like.progress import Progress
-from rubix_like.source import open_source
+from rubix_like.source import Source, open_source
 from rubix_like.ssp.catalogue import locate
 from rubix_like.summary import accuracy_lines
 from rubix_like.team import ALONE, AbstractTeam
@@ -51,6 +52,7 @@ class Prepared:
     observer: AbstractObserver
     need: MemoryNeed
     files: ExitStack
+    source: Source | None = None
 
     def __enter__(self) -> "Prepared":
         return self
@@ -91,14 +93,23 @@ def prepare(config: RunConfig, progress: Progress, path: Path | None = None, tea
     with ExitStack() as files:
         with progress.step("load", loading_words(team)) as report:
             source = open_source(config, files, report, team)
-        with progress.step("plan", "planning the run"):
-            pipeline = Pipeline.from_config(config, info=source.info, census=source.census)
-            connect_devices(pipeline.mesh, team)
-        with progress.step("compile", "compiling"):
-            observer = compile_observer(source, pipeline)
-            team.exchange(lambda: None)
-        need = _need(config, path or config.output.path, observer, pipeline)
-        return Prepared(config, source.info, pipeline, observer, need, files.pop_all())
+        prepared = plan_and_compile(config, source, progress, path)
+        return replace(prepared, files=files.pop_all())
+
+
+def plan_and_compile(
+    config: RunConfig, source: Source, progress: Progress, path: Path | None = None, mesh: Mesh | None = None
+) -> Prepared:
+    """A run of particles that are at hand, on the devices of `mesh` (None: the configuration's), by its team."""
+    with progress.step("plan", "planning the run"):
+        pipeline = Pipeline.from_config(config, mesh=mesh, info=source.info, census=source.census)
+        connect_devices(pipeline.mesh, source.team)
+    with progress.step("compile", "compiling"):
+        source = source.placed(pipeline)
+        observer = compile_observer(source, pipeline)
+        source.team.exchange(lambda: None)
+    need = _need(config, path or config.output.path, observer, pipeline)
+    return Prepared(config, source.info, pipeline, observer, need, ExitStack(), source)
 
 
 def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: Pipeline) -> MemoryNeed:
@@ -123,11 +134,20 @@ def compute(config: RunConfig, path: Path, progress: Progress, team: AbstractTea
     team.in_first(lambda: check_output(config, path, team.size if config.devices.is_sharded else 1))
     with prepare(config, progress, path, team) as prepared:
         team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
-        return _computed(prepared, path, progress, team)
+        return finish(prepared, path, progress, team)
 
 
-def _computed(prepared: Prepared, path: Path, progress: Progress, team: AbstractTeam) -> Result:
-    """The cubes of a prepared run, written."""
+def begin(prepared: Prepared) -> Prepared:
+    """Set the devices to work on the only field, while the host does something else; several fields wait.
+
+    Raises ConfigError where there is not enough memory.
+    """
+    check_memory(prepared.need, prepared.pipeline.mesh)
+    return replace(prepared, observer=prepared.observer.begun(prepared.pipeline))
+
+
+def finish(prepared: Prepared, path: Path, progress: Progress, team: AbstractTeam = ALONE) -> Result:
+    """Compute what is not computed yet, and write each cube."""
     config = prepared.config
     files = output_files(config, path)
     for maps in _maps_of(files):

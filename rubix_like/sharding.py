@@ -1,5 +1,6 @@
 """Particles on a mesh of devices: the mesh, the spec tree, padding, placement."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -114,6 +115,25 @@ def pad_particles(particles: Any, size: int) -> Any:
     padded = jax.tree.map(pad, particles)
     weight = jnp.where(jnp.arange(size) < n_particles, padded.weight, jnp.zeros_like(padded.weight))
     return eqx.tree_at(lambda p: p.weight, padded, weight)
+
+
+def pad_on_host(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
+    """The galaxy padded as `shard` does it, by numpy, so that nothing is compiled for its number of particles."""
+
+    def padded(particles: Any) -> Any:
+        n_particles = len(particles.position)
+        size = size_class(n_particles, mesh.shape[DATA_AXIS])
+        weight = np.ones(n_particles) if particles.weight is None else np.asarray(particles.weight)
+
+        def pad(leaf: Any) -> Any:
+            return np.concatenate([leaf, np.repeat(np.asarray(leaf)[-1:], size - n_particles, axis=0)])
+
+        own = jax.tree.map(pad, particles)
+        weight = np.concatenate([weight, np.zeros(size - n_particles)]).astype(own.position.dtype)
+        return dataclasses.replace(own, weight=weight)
+
+    has_gas = galaxy.gas is not None and len(galaxy.gas.position) > 0
+    return Galaxy(stars=padded(galaxy.stars), gas=padded(galaxy.gas) if has_gas else None)
 
 
 def _place(particles: Any, n_devices: int) -> Any:

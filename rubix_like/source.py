@@ -2,24 +2,22 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 
 from rubix_like.census import Census, take_census
 from rubix_like.config import RunConfig
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Stars
 from rubix_like.memory import least_memory
+from rubix_like.pipeline import Pipeline
 from rubix_like.placement import shard_local
 from rubix_like.progress import Report
 from rubix_like.readers import has_more_stars, load, open_galaxy
 from rubix_like.readers.parts import GalaxyParts, needs_all_stars
-from rubix_like.sharding import shard
 from rubix_like.slabs import SlabCuts, read_ahead
 from rubix_like.ssp import load_ssp
-from rubix_like.tables import as_dtype
 from rubix_like.team import ALONE, AbstractTeam
 
 BYTES_PER_STAR: int = 400
@@ -42,11 +40,12 @@ class HeldGalaxy:
     census: Census
     team: AbstractTeam
 
-    def placed(self, mesh: Mesh, dtype: str) -> Galaxy:
-        """All particles on the mesh; of a team, each process's on its own devices."""
+    def placed(self, pipeline: Pipeline) -> "HeldGalaxy":
+        """The particles on the pipeline's devices; of a team, each process's on its own."""
         if self.team.size == 1:
-            return shard(as_dtype(self.galaxy, dtype), mesh)
-        return shard_local(jax.tree.map(lambda leaf: np.asarray(leaf, dtype), self.galaxy), mesh, self.team)
+            return replace(self, galaxy=pipeline.arguments(self.galaxy)[2])
+        own = jax.tree.map(lambda leaf: np.asarray(leaf, pipeline.plan.dtype), self.galaxy)
+        return replace(self, galaxy=shard_local(own, pipeline.mesh, self.team))
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,10 @@ class GalaxyInSlabs:
     def info(self) -> GalaxyInfo:
         """What is known of the galaxy beside its particles."""
         return self.parts.info
+
+    def placed(self, pipeline: Pipeline) -> "GalaxyInSlabs":  # noqa: ARG002
+        """They are placed slab by slab."""
+        return self
 
 
 Source = HeldGalaxy | GalaxyInSlabs

@@ -148,5 +148,7 @@ def _check_ages(log_age: np.ndarray, universe_age: float | None) -> None:
 
 
 def _without_negative_fractions(particles: Particles) -> Particles:
+    """Only where there are any: nothing is compiled for the others' number of particles."""
     fractions = {name: value for name, value in vars(particles).items() if name in FRACTIONS and value is not None}
-    return replace(particles, **{name: value.clip(min=0) for name, value in fractions.items()})
+    negative = {name: value for name, value in fractions.items() if (np.asarray(value) < 0).any()}
+    return replace(particles, **{name: value.clip(min=0) for name, value in negative.items()})

@@ -53,8 +53,8 @@ def test_the_quickstart_is_the_documented_block(tmp_path):
     assert observation.velocity_offset == 0.0
     assert config.instrument.fov == (5.0, 5.0)
     assert config.engine.model_dump() == {
-        "method": "auto", "tolerance": 1e-3, "deposit": "nearest", "chunk": 8192, "precision": "float32",
-        "velocity_range": None, "smoothing": {"sigma": 0.2739, "largest": None},
+        "method": "auto", "tolerance": 1e-3, "deposit": "nearest", "chunk": 8192, "slab": "auto",
+        "precision": "float32", "velocity_range": None, "smoothing": {"sigma": 0.2739, "largest": None},
     }  # fmt: skip
     assert (config.noise, config.devices.data, config.output.path) == (None, "all", Path("cube.fits"))
 
@@ -160,6 +160,8 @@ def test_numeric_text_is_a_number():
         ({"noise.signal_to_noise": 0}, ["noise.signal_to_noise: expected a number > 0, got 0"]),
         ({"devices.data": 0}, ["devices.data: expected 'all' or a number of devices >= 1, got 0"]),
         ({"devices.data": "some"}, ["devices.data: expected 'all' or a number of devices >= 1, got 'some'"]),
+        ({"engine.slab": "some"}, ["engine.slab: expected 'auto', 'all' or a number of stars >= 1, got 'some'"]),
+        ({"engine.slab": 0}, ["engine.slab: expected 'auto', 'all' or a number of stars >= 1, got 0"]),
         ({"devices.data": True}, ["devices.data: expected 'all'"]),
         (
             {"output.path": "cube.txt"},

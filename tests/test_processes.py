@@ -103,7 +103,7 @@ def facts(saved):
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 5e-6), ("float64", 1e-12)])
 def test_two_processes_make_the_cube_of_one(together, precision, tolerance):
     folder, saved = together
-    alone = rl.run(process_worker.config(folder, precision), folder / f"alone_{precision}.fits")
+    alone = rl.run(process_worker.config(folder, precision, devices={"data": 1}), folder / f"alone_{precision}.fits")
     flux = np.asarray(alone.flux)
     for own in saved:
         assert np.abs(own[precision] - flux).max() < tolerance * np.abs(flux).max()
@@ -143,7 +143,7 @@ def test_each_process_paints_its_share_slab_by_slab(together):
 @pytest.mark.slow
 def test_the_gradient_is_that_of_one_process(together):
     folder, saved = together
-    alone = rl.load_config(process_worker.config(folder, "float64", noise=None))
+    alone = rl.load_config(process_worker.config(folder, "float64", noise=None, devices={"data": 1}))
     galaxy = rl.load_galaxy(alone)
     expected = process_worker.slope(rl.Pipeline.from_config(alone, galaxy), galaxy).stars
     for name in ("position", "velocity", "initial_mass"):

@@ -12,10 +12,11 @@ from rubix_like.config.models import RunConfig
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError
 
+ConfigSource = str | Path | Mapping[str, Any] | RunConfig
+"""A YAML file, the name of a packaged configuration, its sections, or a checked one."""
 
-def load_config(
-    source: str | Path | Mapping[str, Any] | RunConfig, overrides: Mapping[str, Any] | None = None
-) -> RunConfig:
+
+def load_config(source: ConfigSource, overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """The checked configuration in `source`, with `overrides` put on top.
 
     `source` is the path of a YAML file, the name of a packaged configuration ("quickstart"), a dict of sections or a
@@ -25,17 +26,21 @@ def load_config(
     """
     if isinstance(source, RunConfig) and not overrides:
         return source
-    sections, place = _read(source)
+    sections, place = read_sections(source)
     for key, value in (overrides or {}).items():
         sections = overridden(sections, key, value)
+    return check_sections(sections, f"{place} (with overrides)" if overrides else place)
+
+
+def check_sections(sections: Mapping[str, Any], place: str) -> RunConfig:
+    """The checked configuration of sections from `place`; raises ConfigError."""
     try:
         return RunConfig.model_validate(sections)
     except ValidationError as error:
-        place = f"{place} (with overrides)" if overrides else place
         raise ConfigError(explain(error, RunConfig, place)) from error
 
 
-def _read(source: str | Path | Mapping[str, Any] | RunConfig) -> tuple[dict[str, Any], str]:
+def read_sections(source: ConfigSource) -> tuple[dict[str, Any], str]:
     """The sections of `source` and the words for it in an error."""
     if isinstance(source, RunConfig):
         return {name: getattr(source, name) for name in RunConfig.model_fields}, "configuration"

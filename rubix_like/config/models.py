@@ -124,7 +124,7 @@ class EngineSettings(AbstractSettings):
     smoothing: SmoothingSettings = SmoothingSettings()
     chunk: Annotated[Integer, Field(ge=1)] = 8192
     """Particles computed at once on one device."""
-    slab: Annotated[Literal["auto", "all"] | int, BeforeValidator(_parse_slab)] = "auto"
+    slab: Annotated[Literal["auto", "all"] | Integer, BeforeValidator(_parse_slab)] = "auto"
     """Stars that are read and painted before the next are read; all: in one go; auto: all, or slab by slab where they
     would take more than half of the memory."""
     precision: Literal["float32", "float64"] = "float32"

@@ -1,11 +1,12 @@
 """Galaxy readers: each turns the settings under `galaxy:` into a Galaxy and what is known of it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 from rubix_like.config import RunConfig, load_config
+from rubix_like.config.loading import ConfigSource
 from rubix_like.config.models import Reader
 from rubix_like.config.yaml_files import SUFFIXES
 from rubix_like.errors import ConfigError, suggest
@@ -28,9 +29,6 @@ from rubix_like.resources import resource_names
 from rubix_like.ssp.library import load_ssp
 from rubix_like.team import ALONE, AbstractTeam
 from rubix_like.validation import validate
-
-ConfigSource = str | Path | Mapping[str, Any] | RunConfig
-
 
 READERS = Registry(
     "reader",

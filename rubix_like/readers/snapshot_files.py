@@ -165,3 +165,14 @@ def _order(path: Path) -> tuple[str, int, str]:
 def _names(paths: tuple[Path, ...]) -> str:
     text = ", ".join(path.name for path in paths[:_SHOWN])
     return text if len(paths) <= _SHOWN else f"{text}, ..."
+
+
+def sisters(path: Path) -> list[Path]:
+    """The files beside a numbered one that are named alike, itself among them; a file without a number alone."""
+    split = _split(path)
+    if split is None:
+        return [path]
+    found = [
+        own for own in path.parent.iterdir() if (other := _split(own)) and (other[0], other[2]) == (split[0], split[2])
+    ]
+    return sorted(found, key=_order)

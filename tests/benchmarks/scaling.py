@@ -21,6 +21,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ CONFIG = {
     },
     "engine": {"velocity_range": 500.0},
 }
-"""25 x 25 spaxels, 3681 bins, a PSF and a line spread; the velocity range is stated so that all rows have equal nodes."""
+"""25 x 25 spaxels, 3681 bins, a PSF and a line spread; the velocity range is stated: all rows have the same nodes."""
 
 PER_METHOD = {"basis": 400_000, "direct": 4_000}
 """Particles of a row that does not say otherwise: some tenths of a second on one core."""
@@ -103,11 +104,13 @@ def sizes_of(pipeline: Any, placed: Any) -> Sizes:
         n_data=layout.n_data,
         n_part=painted.n_shard,
         n_spaxel=int(grid.n_spaxel),
+        n_seen=pipeline.plan.n_y * pipeline.plan.n_x,
         n_corner=int(grid.n_corner),
         n_painted=n_painted,
         n_finished=n_wave if split.is_whole else split.n_own,
         n_wave=n_wave,
         scatters=layout.scatters,
+        gathered=layout.gathered,
         n_template=int(painter.axes.n_template),
         n_neighbour=int(painter.axes.n_corner),
         n_node=painter.nodes.n_node if basis else 0,
@@ -190,10 +193,55 @@ def sums_over_processes(sizes: list[int], repeat: int) -> list[dict[str, Any]]:
     return found
 
 
+def file_times(size: int, repeat: int) -> list[dict[str, Any]]:
+    """Reading a table of `size` stars in HDF5 (80 bytes each in float64, without compression), writing a cube."""
+    import h5py  # noqa: PLC0415
+    import numpy as np  # noqa: PLC0415
+
+    from rubix_like import Pipeline, load_config, load_galaxy  # noqa: PLC0415
+
+    few = {"method": "basis", "size": 64, "data": 1, "side": 50}
+    cube = Pipeline.from_config(load_config(configured(few)), disc(64))(disc(64))
+    with tempfile.TemporaryDirectory() as folder:
+        path, written = Path(folder) / "stars.hdf5", Path(folder) / "cube.fits"
+        stars = disc(size).stars
+        columns = {"position": stars.position, "velocity": stars.velocity, "initial_mass": stars.initial_mass}
+        columns |= {"mass": stars.initial_mass, "log_age": stars.log_age, "metallicity": stars.metallicity}
+        with h5py.File(path, "w") as file:
+            for name, values in columns.items():
+                file[name] = np.asarray(values, np.float64)
+        config = load_config({**configured(few), "galaxy": {"reader": "table", "path": str(path)}})
+
+        def bare() -> None:
+            with h5py.File(path) as file:
+                for name in columns:
+                    file[name][()]
+
+        calls = {
+            "bare columns by h5py": bare,
+            "a galaxy, its centre found": lambda: load_galaxy(config),
+            "writing a cube": lambda: cube.write(written),
+        }
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
+        for _ in range(repeat + 1):
+            for name, call in calls.items():
+                start, used = time.perf_counter(), time.process_time()
+                call()
+                times[name].append((time.perf_counter() - start, time.process_time() - used))
+                written.unlink(missing_ok=True)
+        cube.write(written)
+        sizes = {name: (written if name.startswith("writing") else path).stat().st_size for name in calls}
+    least = {name: [min(column) for column in zip(*own[1:], strict=True)] for name, own in times.items()}
+    return [
+        {"what": name, "bytes": sizes[name], "least_wall": own[0], "least_cpu": own[1]} for name, own in least.items()
+    ]
+
+
 def worker(request: dict[str, Any]) -> None:
     """One process of a measurement: sets JAX up and prints one JSON line."""
     if "cores" in request:
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: request["cores"]])
+        cores = sorted(os.sched_getaffinity(0), reverse=os.getpid() % 2 == 1)
+        os.sched_setaffinity(0, cores[: request["cores"]])
     import jax  # noqa: PLC0415
 
     if "processes" in request:
@@ -201,7 +249,11 @@ def worker(request: dict[str, Any]) -> None:
         jax.distributed.initialize(request["coordinator"], request["processes"], request["number"])
     else:
         jax.config.update("jax_num_cpu_devices", N_DEVICES)
-    found: dict[str, Any] = {"rows": measure_group(request["rows"], request["repeat"])}
+    if "file_size" in request:
+        rows = file_times(request["file_size"], request["repeat"])
+    else:
+        rows = measure_group(request["rows"], request["repeat"])
+    found: dict[str, Any] = {"rows": rows}
     if request.get("sums"):
         found["sums"] = sums_over_processes(request["sums"], request["repeat"])
     print(json.dumps(found | {"device": jax.devices()[0].device_kind}))
@@ -313,6 +365,11 @@ def table_memory(options: argparse.Namespace) -> dict[str, Any]:
     return {"rows": rows}
 
 
+def table_files(options: argparse.Namespace) -> dict[str, Any]:
+    """Reading a galaxy and writing a cube, by one process."""
+    return {"rows": run_group([], options.repeat, cores=1, file_size=1000 if options.quick else 300_000)}
+
+
 TABLES = {
     "strong": table_strong,
     "weak": table_weak,
@@ -320,7 +377,15 @@ TABLES = {
     "sizes": table_sizes,
     "processes": table_processes,
     "memory": table_memory,
+    "files": table_files,
 }
+
+
+def changes_of(row: dict[str, Any]) -> str:
+    """The layout, and what else differs from the configuration."""
+    side = [f"{row['side']} x {row['side']} spaxels"] if "side" in row else []
+    step = [f"bins of {row['step']} A"] if "step" in row else []
+    return ", ".join([layout_of(row), *side, *step])
 
 
 def layout_of(row: dict[str, Any]) -> str:
@@ -338,7 +403,7 @@ def show_times(title: str, rows: list[dict[str, Any]], *, per_device: bool = Fal
         same = [r for r in rows if r["method"] == row["method"] and r.get("cores") == row.get("cores")]
         size = row["data"] * row.get("wave", 1) if per_device else 1
         wall, cpu = row["least_wall"] / same[0]["least_wall"], row["least_cpu"] / same[0]["least_cpu"] / size
-        cells = [row["method"], row.get("cores", "all"), row.get("processes", 1), layout_of(row), row["size"]]
+        cells = [row["method"], row.get("cores", "all"), row.get("processes", 1), changes_of(row), row["size"]]
         table.append([*cells, row["least_wall"], wall, row["least_cpu"], cpu])
     show(title, columns, table)
 
@@ -373,6 +438,9 @@ def show_all(found: dict[str, Any]) -> None:
     show("Sums over processes", ["processes", "MB", "ms"], table)
     if "memory" in found:
         show_memory(found["memory"]["rows"])
+    rows = found.get("files", {}).get("rows", [])
+    table = [[r["what"], r["bytes"] / 1e6, r["least_wall"], r["bytes"] / 1e6 / r["least_cpu"]] for r in rows]
+    show("Files", ["work", "MB", "wall s", "MB per cpu s"], table)
     if "strong" in found:
         show_compile([row for row in found["strong"]["rows"] if row.get("cores") == 1])
 

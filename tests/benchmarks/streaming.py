@@ -1,9 +1,12 @@
-"""Time of a galaxy in slabs against all of it at once, by both methods: `python tests/benchmarks/streaming.py [N_STARS]`.
+"""Time of a galaxy in slabs against all of it at once, by both methods.
+
+    python tests/benchmarks/streaming.py [N_STARS]
 
 25 x 25 spaxels and 3681 bins; slabs are cut from arrays in memory, so that no disk is measured. Times are the least of
 three, after everything is compiled; processor seconds beside them, for a machine that is shared.
 """
 
+import itertools
 import sys
 import time
 
@@ -38,14 +41,17 @@ def rows(method, n_stars):
     pipeline = Pipeline.from_config(config, galaxy)
     yield "all at once", timed(lambda: jax.block_until_ready(pipeline(galaxy).flux))
     for n_slab in (1, 4, 16, 64):
-        cuts = np.linspace(0, n_stars, n_slab + 1).astype(int)
+        yield (
+            f"{n_slab} slabs",
+            timed(lambda n=n_slab: jax.block_until_ready(pipeline.observe_slabs(cut(galaxy, n)).flux)),
+        )
 
-        def slabs(cuts=cuts):
-            return (
-                jax.tree.map(lambda leaf: leaf[start:stop], galaxy) for start, stop in zip(cuts, cuts[1:], strict=False)
-            )
 
-        yield f"{n_slab} slabs", timed(lambda: jax.block_until_ready(pipeline.observe_slabs(slabs()).flux))
+def cut(galaxy, n_slab):
+    """The galaxy in slabs of the same size."""
+    edges = np.linspace(0, len(galaxy.stars.initial_mass), n_slab + 1).astype(int)
+    for first, last in itertools.pairwise(edges):
+        yield jax.tree.map(lambda leaf, first=first, last=last: leaf[first:last], galaxy)
 
 
 def main(n_stars):
