@@ -265,7 +265,8 @@ def test_few_spaxels_at_a_time_sum_the_same_in_less_memory(differentiated, monke
         memory.append(compiled.memory_analysis().temp_size_in_bytes)
     for own, expected in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(own, expected, rtol=2e-4, atol=1e-5 * np.abs(expected).max())
-    assert memory[1] < memory[0] - 4 * np.prod(shape)
+    if not differentiated:  # backwards nothing is summed
+        assert memory[1] < memory[0] - 4 * np.prod(shape)
 
 
 def test_every_pointing_has_maps_of_its_own(tmp_path):
