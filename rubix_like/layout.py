@@ -62,6 +62,11 @@ class Layout:
         )
 
 
+def mesh_of(devices: DevicesSettings) -> Mesh:
+    """The devices that the settings name; ConfigError where there are fewer."""
+    return make_mesh(None if devices.data == "all" else devices.data, devices.wave)
+
+
 def plan_layout(
     devices: DevicesSettings, mesh: Mesh | None, n_wave: int, projected: tuple[tuple[int, int], ...]
 ) -> Layout:
@@ -70,8 +75,7 @@ def plan_layout(
     `projected`: of each component the spaxels that are projected on the detector, and from how many coefficients each.
     Where that takes long, devices share the bins even if all of them get the whole cube in the end.
     """
-    if mesh is None:
-        mesh = make_mesh(None if devices.data == "all" else devices.data, devices.wave)
+    mesh = mesh_of(devices) if mesh is None else mesh
     sharded = devices.output == "sharded" or (devices.output is None and WAVE_AXIS in check_mesh(mesh).axis_names)
     n_data = mesh.shape[DATA_AXIS]
     alone = sum(projection_seconds(n_spaxel, n_coefficient, n_wave) for n_spaxel, n_coefficient in projected)

@@ -1,5 +1,6 @@
 """How much memory a run needs, and whether there is that much."""
 
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ from jax.sharding import Mesh
 
 from rubix_like.control_groups import free_memory
 from rubix_like.errors import ConfigError
+from rubix_like.team import AbstractTeam
 
 BYTES_PER_VOXEL: int = 12
 """Least that a cube takes on the host: its flux, its mask and the light that it is made from, 4 bytes each."""
 
 _MEMINFO = Path("/proc/meminfo")
+_COMPUTER = Path("/proc/sys/kernel/random/boot_id")
 _REMEDY = (
     "make instrument.fov smaller, instrument.pixel_scale or instrument.wavelength.step larger (light is painted beyond "
     "the field as far as the PSF reaches: instrument.psf.enclosed)"
@@ -65,6 +68,24 @@ def available_memory() -> int | None:
     available = int(fields["MemAvailable"].split()[0]) * 1024
     allowed = free_memory()
     return available if allowed is None else min(available, allowed)
+
+
+def least_memory(team: AbstractTeam) -> int | None:
+    """Bytes that each process of a team can take, as many as the one that can take least: those on one computer share
+    what it can give. None where nobody knows."""
+    return least_share(team.exchange(lambda: (_computer(), available_memory())))
+
+
+def least_share(found: list[tuple[str, int | None]]) -> int | None:
+    """The same from every process's computer and what that can give."""
+    computers = [computer for computer, _ in found]
+    shares = (n_bytes // computers.count(computer) for computer, n_bytes in found if n_bytes is not None)
+    return min(shares, default=None)
+
+
+def _computer() -> str:
+    """What the processes that see the same memory have in common (also those in containers of one computer)."""
+    return _COMPUTER.read_text() if _COMPUTER.exists() else platform.node()
 
 
 def check_cube_fits(n_x: int, n_y: int, n_wave: int) -> None:

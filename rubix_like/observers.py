@@ -6,18 +6,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from rubix_like.cube import Cube
 from rubix_like.cube_parts import CubeParts
 from rubix_like.galaxy import Galaxy
-from rubix_like.memory import MemoryNeed, available_memory, device_bytes, memory_need, need_of
+from rubix_like.memory import MemoryNeed, device_bytes, least_memory, memory_need, need_of
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress
 from rubix_like.readers.field_words import counted
 from rubix_like.readers.parts import GalaxyParts
-from rubix_like.slabs import SlabCuts, paints_gas, place_slabs, read_ahead
-from rubix_like.source import BYTES_PER_STAR, GalaxyInSlabs, Source, WholeGalaxy
+from rubix_like.sharding import DATA_AXIS, process_count
+from rubix_like.slabs import SlabCuts, columns_of, paints_gas, place_slabs, read_ahead
+from rubix_like.source import BYTES_PER_STAR, GalaxyInSlabs, Source
 from rubix_like.streaming import SlabPrograms, compile_programs, paint_slabs
+from rubix_like.team import AbstractTeam
 
 BYTES_PER_PLACED_STAR: int = 100
 """What a star takes on the devices, at most: as many columns as there are, in 64 bits."""
@@ -51,28 +54,30 @@ class AbstractObserver(ABC):
 
 
 def compile_observer(source: Source, pipeline: Pipeline) -> AbstractObserver:
-    """Compile a run for where its particles are."""
-    if isinstance(source, WholeGalaxy):
-        return WholeObserver(source.galaxy, source.info.n_stars, pipeline.lower(source.galaxy).compile())
-    return SlabObserver.build(source, pipeline)
+    """Compile a run for where its particles are, placed; all processes of the source's team do."""
+    if isinstance(source, GalaxyInSlabs):
+        return SlabObserver.build(source, pipeline)
+    compiled = pipeline.lower(source.galaxy).compile()
+    return WholeObserver(source.galaxy, source.census.n_stars, compiled, source.team.size)
 
 
 @dataclass(frozen=True)
 class WholeObserver(AbstractObserver):
-    """Of particles in memory; `first`: what the only cube will be, where it has begun."""
+    """Of particles in memory, `n_stars` of them stars: `galaxy` is placed on the devices, of all processes; `first`:
+    what the only cube will be, where it has begun."""
 
     galaxy: Galaxy
     n_stars: int
     compiled: Any
+    n_process: int
     first: Any = None
 
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
-        """One computation per pointing."""
-        galaxy, observed = pipeline.arguments(self.galaxy)[2], self.first
-        stars = f"painting {self.n_stars} stars on {pipeline.mesh.size} device(s)"
+        """One computation per pointing, by all processes."""
+        where, observed = f"{pipeline.mesh.size} device(s){of_processes(pipeline.mesh)}", self.first
         for which, view in views_of(pipeline):
-            with progress.step("run", stars + which):
-                observed = self.compiled(*view.arguments(galaxy)) if observed is None else observed
+            with progress.step("run", f"painting {self.n_stars} stars on {where}{which}"):
+                observed = self.compiled(*view.arguments(self.galaxy)) if observed is None else observed
                 cube = view.result(jax.block_until_ready(observed))
             observed = None
             yield which, cube
@@ -90,28 +95,35 @@ class WholeObserver(AbstractObserver):
 
     def words(self) -> str:
         """All at once."""
-        return "all particles at once"
+        return "all particles at once" + (
+            f", each of {self.n_process} processes its share" if self.n_process > 1 else ""
+        )
 
 
 @dataclass(frozen=True)
 class SlabObserver(AbstractObserver):
-    """Of particles that are read slab by slab, once for every `n_pass` pointings."""
+    """Of particles that are read slab by slab, once for every `n_pass` pointings; by `n_process` processes, each of
+    which reads its own share in as many slabs, and hears of the others when all are painted."""
 
     parts: GalaxyParts
     cuts: SlabCuts
     programs: SlabPrograms
     n_pass: int
+    n_process: int
 
     @classmethod
     def build(cls, source: GalaxyInSlabs, pipeline: Pipeline) -> "SlabObserver":
-        """Compiled for slabs of the size that all will have."""
-        cuts = SlabCuts.of(source.parts, source.size, with_gas=paints_gas(pipeline.tables.paint))
-        (slab,) = _placed([cuts.sample(source.parts)], cuts, pipeline)
+        """Compiled for slabs of the size that all will have; raises ValueError where processes have other columns."""
+        parts, team, tables = source.parts, source.team, pipeline.tables
+        cuts = SlabCuts.of(parts, source.size, with_gas=paints_gas(tables.paint), team=team)
+        sample = team.each(lambda: cuts.sample(parts))
+        check_columns(sample, team)
+        (slab,) = _placed([sample], cuts, pipeline)
         parameters, key = pipeline.chosen()
-        programs = compile_programs(pipeline.plan, pipeline.layout, pipeline.tables, parameters, key, slab)
-        sums = programs.add.memory_analysis().output_size_in_bytes * pipeline.mesh.size
-        room = (available_memory() or 0) // _SHARE_FOR_SUMS // sums
-        return cls(source.parts, cuts, programs, min(max(1, room), max(1, len(pipeline.pointings))))
+        programs = compile_programs(pipeline.plan, pipeline.layout, tables, parameters, key, slab)
+        sums = programs.add.memory_analysis().output_size_in_bytes * len(pipeline.mesh.local_devices)
+        room = (least_memory(team) or 0) // _SHARE_FOR_SUMS // sums
+        return cls(parts, cuts, programs, min(max(1, room), max(1, len(pipeline.pointings))), team.size)
 
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
         """A pass over all slabs for as many pointings as there is room for, then the cube of each."""
@@ -130,7 +142,8 @@ class SlabObserver(AbstractObserver):
     def _pass(self, pipeline: Pipeline, views: list[Pipeline], progress: Progress, words: str) -> list[Any]:
         """The sums of all slabs for some of the views."""
         n_stars, n_slab = self.parts.n_stars, self.cuts.n_slab
-        label = f"painting {n_stars} stars in {n_slab} slab(s) on {pipeline.mesh.size} device(s){words}"
+        slabs, mesh = f"{n_slab} slab(s){' each' if self.n_process > 1 else ''}", pipeline.mesh
+        label = f"painting {n_stars} stars in {slabs} on {mesh.size} device(s){of_processes(mesh)}{words}"
 
         def tell(number: int) -> None:
             report("stars painted", n_stars * number // n_slab, n_stars)
@@ -146,7 +159,8 @@ class SlabObserver(AbstractObserver):
         """Painting: the sums of a pass, one slab on the devices and the next one; then finishing the cubes."""
         add, rounded, finish = self.programs.add, self.programs.rounded, self.programs.finish
         n_others, sums = self.n_pass - 1, add.memory_analysis().output_size_in_bytes
-        painting = device_bytes(add) + n_others * sums + self.cuts.size * BYTES_PER_PLACED_STAR // pipeline.mesh.size
+        n_own = pipeline.mesh.shape[DATA_AXIS] // self.n_process
+        painting = device_bytes(add) + n_others * sums + self.cuts.size * BYTES_PER_PLACED_STAR // n_own
         finishing = device_bytes(finish) + n_others * rounded.memory_analysis().output_size_in_bytes
         device = max(painting, self.n_pass * device_bytes(rounded), finishing)
         result = finish.memory_analysis().output_size_in_bytes
@@ -154,17 +168,34 @@ class SlabObserver(AbstractObserver):
 
     def words(self) -> str:
         """How many slabs, and of what size."""
-        size = min(self.cuts.size, self.parts.n_stars)
-        stars = counted(size, "star")
+        share = "" if self.n_process == 1 else f"each of {self.n_process} processes its share, in "
+        stars = counted(min(self.cuts.size, self.parts.n_stars), "star")
         if self.cuts.n_slab == 1:
-            return f"1 slab of {stars}"
-        return f"{self.cuts.n_slab} slabs of at most {stars}, each read while the one before is painted"
+            return f"{share}1 slab of {'at most ' if share else ''}{stars}"
+        return f"{share}{self.cuts.n_slab} slabs of at most {stars}, each read while the one before is painted"
 
 
 def views_of(pipeline: Pipeline) -> list[View]:
     """The pointings of a run, or its only field."""
     views = [(f" (pointing {pointing.name})", pipeline.at(pointing)) for pointing in pipeline.pointings]
     return views or [("", pipeline)]
+
+
+def of_processes(mesh: Mesh) -> str:
+    """`" of 2 processes"`, or nothing for one."""
+    count = process_count(mesh)
+    return f" of {count} processes" if count > 1 else ""
+
+
+def check_columns(sample: Galaxy, team: AbstractTeam) -> None:
+    """Raise ValueError where the particles of some process have other columns: all compile the same."""
+    found = team.exchange(lambda: columns_of(sample))
+    different = [number for number, own in enumerate(found) if own != found[0]]
+    if different:
+        raise ValueError(
+            f"galaxy: expected the columns of process 0 in every process, {found[0]}, got {found[different[0]]} in "
+            f"process {different[0]}"
+        )
 
 
 def _placed(slabs: Iterable[Galaxy], cuts: SlabCuts, pipeline: Pipeline) -> Iterator[Galaxy]:

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, Gas, Stars
-from rubix_like.sharding import DATA_AXIS, size_class
+from rubix_like.sharding import DATA_AXIS, particle_shardings, process_count, size_class
 from rubix_like.team import AbstractTeam
 
 Tree = TypeVar("Tree")
@@ -108,8 +108,7 @@ def _placed(own: Any, kind: Callable[..., Any], rows: int, mesh: Mesh, team: Abs
     padded = {name: _padded(arrays.get(name), name, size, *fields[name]) for name in fields if name != "weight"}
     weight = np.zeros(size, padded["position"].dtype)
     weight[:n_own] = arrays.get("weight", 1.0) if n_own else 1.0
-    placed = {name: _on_mesh(array, mesh, team) for name, array in (padded | {"weight": weight}).items()}
-    return kind(**placed)
+    return place_rows(kind(**padded | {"weight": weight}), mesh)
 
 
 def _padded(array: np.ndarray | None, name: str, size: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
@@ -119,7 +118,14 @@ def _padded(array: np.ndarray | None, name: str, size: int, shape: tuple[int, ..
     return np.concatenate([array, np.broadcast_to(array[-1:], (size - len(array), *shape))])
 
 
-def _on_mesh(array: np.ndarray, mesh: Mesh, team: AbstractTeam) -> jax.Array:
-    """The rows of all processes as one array along "data"."""
-    sharding = NamedSharding(mesh, PartitionSpec(DATA_AXIS, *(None,) * (array.ndim - 1)))
-    return jax.make_array_from_process_local_data(sharding, array, (len(array) * team.size, *array.shape[1:]))
+def place_rows(own: Any, mesh: Mesh) -> Any:
+    """Host arrays of this process's particles, as many in every process, as those of all along "data".
+
+    Each process's are put on its own devices, and nothing is sent.
+    """
+    n_process = process_count(mesh)
+
+    def place(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
+        return jax.make_array_from_process_local_data(sharding, array, (len(array) * n_process, *array.shape[1:]))
+
+    return jax.tree.map(place, own, particle_shardings(own, mesh))

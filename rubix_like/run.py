@@ -15,12 +15,12 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
 from rubix_like.cube_files import check_several, write_cube, writing_bytes
 from rubix_like.cube_parts import CubeParts, put_together
-from rubix_like.distributed_run import prepare_share
+from rubix_like.distributed_run import check_together, connect_devices, loading_words
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import GalaxyInfo
 from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes
 from rubix_like.mosaic import make_mosaic
-from rubix_like.observers import AbstractObserver, compile_observer
+from rubix_like.observers import AbstractObserver, compile_observer, of_processes
 from rubix_like.output import OutputFile, cube_bytes, output_files
 from rubix_like.pipeline import Pipeline
 from rubix_like.products.maps_file import maps_file_size
@@ -89,13 +89,10 @@ def prepare(config: RunConfig, progress: Progress, path: Path | None = None, tea
     check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
     locate(config.ssp.library)
     check_bands(config.products)
+    check_together(config, team)
     with ExitStack() as files:
-        if team.size > 1:
-            info, pipeline, observer = prepare_share(config, progress, team)
-            need = _need(config, path or config.output.path, observer, pipeline)
-            return Prepared(config, info, pipeline, observer, need, files.pop_all())
-        with progress.step("load", "loading the galaxy") as report:
-            source = open_source(config, files, report)
+        with progress.step("load", loading_words(team)) as report:
+            source = open_source(config, files, report, team)
         prepared = plan_and_compile(config, source, progress, path)
         return replace(prepared, files=files.pop_all())
 
@@ -103,12 +100,14 @@ def prepare(config: RunConfig, progress: Progress, path: Path | None = None, tea
 def plan_and_compile(
     config: RunConfig, source: Source, progress: Progress, path: Path | None = None, mesh: Mesh | None = None
 ) -> Prepared:
-    """A run of particles that are at hand, on the devices of `mesh` (None: the configuration's)."""
+    """A run of particles that are at hand, on the devices of `mesh` (None: the configuration's), by its team."""
     with progress.step("plan", "planning the run"):
-        pipeline = source.plan(config, mesh)
+        pipeline = Pipeline.from_config(config, mesh=mesh, info=source.info, census=source.census)
+        connect_devices(pipeline.mesh, source.team)
     with progress.step("compile", "compiling"):
         source = source.placed(pipeline)
         observer = compile_observer(source, pipeline)
+        source.team.exchange(lambda: None)
     need = _need(config, path or config.output.path, observer, pipeline)
     return Prepared(config, source.info, pipeline, observer, need, ExitStack(), source)
 
@@ -246,7 +245,7 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
         f"particles   {prepared.observer.words()}",
-        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{_processes(pipeline)}; "
+        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{of_processes(pipeline.mesh)}; "
         f"{_layout_words(pipeline)}",
         f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
         f"available {format_bytes(available_memory())}",
@@ -254,11 +253,6 @@ def check_lines(prepared: Prepared) -> list[str]:
         *_maps_lines(prepared),
     ]
     return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]
-
-
-def _processes(pipeline: Pipeline) -> str:
-    count = len({device.process_index for device in pipeline.mesh.devices.flat})
-    return f" of {count} processes" if count > 1 else ""
 
 
 def _layout_words(pipeline: Pipeline) -> str:

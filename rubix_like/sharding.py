@@ -50,6 +50,11 @@ def check_mesh(mesh: Mesh) -> Mesh:
     return mesh
 
 
+def process_count(mesh: Mesh) -> int:
+    """How many processes the devices of a mesh belong to."""
+    return len({device.process_index for device in mesh.devices.flat})
+
+
 def particle_shardings(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
     """The spec tree: a Galaxy that holds, for every array of `galaxy`, its NamedSharding (particles along "data")."""
 

@@ -14,10 +14,11 @@ from jax.sharding import Mesh
 from jax.tree_util import keystr, tree_leaves_with_path
 
 from rubix_like.galaxy import Galaxy, Gas, Stars
+from rubix_like.placement import place_rows
 from rubix_like.readers.parts import GalaxyParts
-from rubix_like.sharding import DATA_AXIS, particle_shardings, size_class
+from rubix_like.sharding import DATA_AXIS, process_count, size_class
 from rubix_like.stages.base import AbstractComponent
-from rubix_like.team import AbstractTeam, Alone
+from rubix_like.team import ALONE, AbstractTeam
 
 Item = TypeVar("Item")
 
@@ -26,27 +27,23 @@ Item = TypeVar("Item")
 class SlabCuts:
     """Where a process's own share of a galaxy is cut into `n_slab` slabs, all of the same size but for one particle.
 
-    Every process has as many slabs, so some may be empty. `stars`, `gas`: first and last (exclusive) of the share; None
-    where the slabs have no gas.
+    Every process has as many slabs, so some may be empty. `size`: particles of one kind in the largest slab of any
+    process; `stars`, `gas`: first and last (exclusive) of the share; None where the slabs have no gas.
     """
 
     n_slab: int
+    size: int
     stars: tuple[int, int]
     gas: tuple[int, int] | None
 
     @classmethod
-    def of(cls, parts: GalaxyParts, size: int, *, with_gas: bool, team: AbstractTeam | None = None) -> "SlabCuts":
+    def of(cls, parts: GalaxyParts, size: int, *, with_gas: bool, team: AbstractTeam = ALONE) -> "SlabCuts":
         """Slabs of at most `size` stars and as much gas (none without `with_gas`)."""
-        team = team or Alone()
         n_gas = parts.n_gas if with_gas else 0
         most = -(-max(parts.n_stars, n_gas) // team.size)
+        n_slab = max(1, -(-most // size))
         gas = team.share(n_gas) if n_gas else None
-        return cls(max(1, -(-most // size)), team.share(parts.n_stars), gas)
-
-    @property
-    def size(self) -> int:
-        """Particles of one kind in the largest slab."""
-        return max(-(-(last - first) // self.n_slab) for first, last in (self.stars, self.gas or (0, 0)))
+        return cls(n_slab, -(-most // n_slab), team.share(parts.n_stars), gas)
 
     def read(self, parts: GalaxyParts) -> Iterator[Galaxy]:
         """The slabs, each read when it is asked for."""
@@ -55,8 +52,13 @@ class SlabCuts:
             yield Galaxy(stars=parts.read_stars(*self._range(self.stars, number)), gas=gas)
 
     def sample(self, parts: GalaxyParts) -> Galaxy:
-        """The first particle of each kind, which has the columns of all slabs."""
-        return Galaxy(stars=parts.read_stars(0, 1), gas=None if self.gas is None else parts.read_gas(0, 1))
+        """The first particle of each kind, or none of an empty share, with the columns of all slabs."""
+
+        def first(share: tuple[int, int]) -> tuple[int, int]:
+            return share[0], min(share[0] + 1, share[1])
+
+        gas = None if self.gas is None else parts.read_gas(*first(self.gas))
+        return Galaxy(stars=parts.read_stars(*first(self.stars)), gas=gas)
 
     def _range(self, share: tuple[int, int], number: int) -> tuple[int, int]:
         first, n = share[0], share[1] - share[0]
@@ -79,23 +81,31 @@ def paints_gas(components: Sequence[AbstractComponent]) -> bool:
 def place_slabs(slabs: Iterable[Galaxy], dtype: str, mesh: Mesh, *, with_gas: bool, size: int = 0) -> Iterator[Galaxy]:
     """The slabs on the mesh, each padded to the size class of `size` particles, or of the largest slab so far.
 
-    Raises ValueError where slabs have different columns: they are parts of one galaxy.
+    On a mesh of several processes each gives its own slabs, as many in all, and `size` is the same in all. Raises
+    ValueError where slabs have different columns: they are parts of one galaxy.
     """
+    n_process = process_count(mesh)
+    if n_process > 1 and not size:
+        raise ValueError(
+            f"slabs: expected a mesh of one process's devices, got one of {n_process} processes, whose slabs must have "
+            f"one size; use rubix_like.run with engine.slab"
+        )
     columns, n_rows = "", 0
     for number, whole in enumerate(slabs, start=1):
         slab = whole if with_gas else Galaxy(stars=whole.stars)
-        found = _columns(slab)
+        found = columns_of(slab)
         if found != (columns := columns or found):
             raise ValueError(f"slab {number}: expected the columns of the slabs before, {columns}, got {found}")
         largest = max(size, *(len(kind.position) for kind in (slab.stars, slab.gas) if kind is not None))
-        n_rows = max(n_rows, size_class(largest, mesh.shape[DATA_AXIS]))
+        n_rows = max(n_rows, size_class(largest, mesh.shape[DATA_AXIS] // n_process))
         placed = _placed(slab, n_rows, dtype, mesh)
         del whole, slab  # the next one is read while this one waits here
         yield placed
         del placed
 
 
-def _columns(slab: Galaxy) -> str:
+def columns_of(slab: Galaxy) -> str:
+    """The names of the columns of stars and gas."""
     return ", ".join(keystr(path).lstrip(".") for path, _ in tree_leaves_with_path(slab))
 
 
@@ -103,7 +113,7 @@ def _placed(slab: Galaxy, n_rows: int, dtype: str, mesh: Mesh) -> Galaxy:
     """As `sharding.shard`, put together on the host, so that no device ever holds more than its own particles."""
     gas = None if slab.gas is None else _padded(slab.gas, n_rows, dtype)
     padded = Galaxy(stars=_padded(slab.stars, n_rows, dtype), gas=gas)
-    return jax.device_put(padded, particle_shardings(padded, mesh))
+    return place_rows(padded, mesh)
 
 
 def _padded(particles: Any, n_rows: int, dtype: str) -> Any:

@@ -19,6 +19,7 @@ from rubix_like.quicklook import save_quicklook
 from rubix_like.termination import orderly_termination
 
 PEER_TIMEOUT = 6.0
+SLAB = 30
 READ: dict[str, set[int]] = {}
 
 
@@ -43,7 +44,7 @@ def record_rows():
     h5py.Dataset.read_direct = read
 
 
-def config(folder, precision="float32", **sections):
+def config(folder, precision="float32", slab="all", **sections):
     return {
         "galaxy": {"path": str(folder / "snapshot.hdf5")},
         "observation": {"redshift": 0.05, "inclination": "40 deg", "position_angle": "20 deg"},
@@ -55,7 +56,7 @@ def config(folder, precision="float32", **sections):
             "psf": {"fwhm": 0.8},
             "lsf": {"fwhm": 25},
         },
-        "engine": {"method": "direct", "deposit": "cic", "precision": precision},
+        "engine": {"method": "direct", "deposit": "cic", "precision": precision, "slab": slab},
         "noise": {"signal_to_noise": 30, "seed": 3},
         "output": {"path": str(folder / "cube.fits")},
         **sections,
@@ -108,10 +109,11 @@ def together(team, folder):
     for precision in ("float32", "float64"):
         cube = rl.run(config(folder, precision), folder / f"{precision}.fits", team)
         arrays[precision] = np.asarray(cube.flux)
-    rows = {f"rows {name}": sorted(found) for name, found in READ.items()}
     own = rl.run(config(folder, devices={"output": "sharded"}), folder / "parts.fits", team)
     facts["bins"] = own.ranges
     save_quicklook(own, folder / "parts.png", team)
+    rl.run(config(folder, slab=SLAB, devices={"output": "sharded"}), folder / "parts_of_slabs.fits", team)
+    rows = {f"rows {name}": sorted(found) for name, found in READ.items()}
     placed, _, pipeline = plan_share(rl.load_config(config(folder, "float64", noise=None)), Progress(), team)
     found = slope(pipeline, placed).stars
     for name in ("position", "velocity", "initial_mass"):
@@ -129,9 +131,10 @@ def own_rows(values, placed):
 
 
 def few(team, folder):
-    """More processes than stars."""
-    cube = rl.run(config(folder, "float64", output={"path": str(folder / "few.fits")}), team=team)
-    np.savez(folder / f"few_{team.number}.npz", flux=np.asarray(cube.flux), share=team.share(3))
+    """More processes than stars, all at once and one by one."""
+    cube, of_slabs = (rl.run(config(folder, "float64", slab), folder / "few.fits", team) for slab in ("all", 1))
+    fluxes = {"flux": np.asarray(cube.flux), "of slabs": np.asarray(of_slabs.flux)}
+    np.savez(folder / f"few_{team.number}.npz", share=team.share(3), **fluxes)
 
 
 def endless(team, folder, *, writing=False):

@@ -4,6 +4,7 @@ Those that start processes run with --slow.
 """
 
 import ast
+import itertools
 import os
 import signal
 import socket
@@ -123,9 +124,22 @@ def test_parts_of_a_cube_are_written_by_the_processes_that_have_them(together):
         n_wave = len(whole["DATA"].data)
         assert sorted(bins for own in ranges for bins in range(*own)) == list(range(n_wave))
         assert fits.HeaderDiff(parts[0].header, whole[0].header, ignore_keywords=["DATE"]).identical
-        for name in ("DATA", "STAT", "DQ"):
-            ours, theirs = parts[name].data, whole[name].data
-            assert np.abs(ours - theirs).max() < 5e-6 * np.abs(theirs).max() + 1e-30
+        assert_same_images(parts, whole)
+
+
+def assert_same_images(found, expected):
+    for name in ("DATA", "STAT", "DQ"):
+        ours, theirs = found[name].data, expected[name].data
+        assert np.abs(ours - theirs).max() < 5e-6 * np.abs(theirs).max() + 1e-30
+
+
+@pytest.mark.slow
+def test_each_process_paints_its_share_slab_by_slab(together):
+    """Four slabs of 28 or 29 stars in each of two processes; the cube lies in parts on their devices."""
+    folder, _ = together
+    with fits.open(folder / "parts_of_slabs.fits") as slabs, fits.open(folder / "float32.fits") as whole:
+        assert fits.HeaderDiff(slabs[0].header, whole[0].header, ignore_keywords=["DATE"]).identical
+        assert_same_images(slabs, whole)
 
 
 @pytest.mark.slow
@@ -176,8 +190,8 @@ def test_more_processes_than_stars(tmp_path):
     saved = [dict(np.load(tmp_path / f"few_{number}.npz")) for number in range(4)]
     assert [int(own["share"][1] - own["share"][0]) for own in saved] == [0, 1, 1, 1]
     alone = np.asarray(rl.run(process_worker.config(tmp_path, "float64"), tmp_path / "alone.fits").flux)
-    for own in saved:
-        assert np.abs(own["flux"] - alone).max() < 1e-12 * np.abs(alone).max()
+    for own, name in itertools.product(saved, ("flux", "of slabs")):
+        assert np.abs(own[name] - alone).max() < 1e-12 * np.abs(alone).max(), name
 
 
 def until(condition, seconds=150):

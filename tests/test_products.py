@@ -1,9 +1,11 @@
 """Products: settings, what is refused before a run, the file of maps, one sum over devices."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy import units
@@ -12,6 +14,8 @@ from astropy.wcs import WCS
 
 from rubix_like import ConfigError, Galaxy, Maps, Pipeline, Stars, load_config, make_mesh, run
 from rubix_like.cli import main
+from rubix_like.model import paint
+from rubix_like.products import sums as sums_module
 from rubix_like.products.maps_file import EXTENSIONS, LOSVD_UNIT, TRUE, maps_path
 from rubix_like.summary import summary_lines
 
@@ -237,6 +241,32 @@ def test_smoothed_stars_and_a_psf_that_changes_with_wavelength_conserve_what_is_
         np.testing.assert_allclose(after, before, rtol=2e-3, atol=2e-3 * before.max())
     assert maps.before.number.sum() == pytest.approx(40, rel=1e-3)
     assert maps.after.light.max() < 0.9 * maps.before.light.max()
+
+
+@pytest.mark.parametrize("differentiated", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_few_spaxels_at_a_time_sum_the_same_in_less_memory(differentiated, monkeypatch):
+    """The largest sums, of smoothed stars: layers x spaxels x velocities; and their gradient."""
+    pipeline, galaxy = small("direct", {"losvd": {"step": "3 km/s"}}, deposit="smoothed", fov=3.0)
+    arguments = jax.device_put(pipeline.arguments(galaxy), jax.devices()[0])
+    tables, parameters, galaxy, _ = arguments
+
+    def painted(stars):
+        return paint(pipeline.plan, tables, parameters, (stars,)).products
+
+    def slope(stars):
+        pattern = jnp.cos(jnp.arange(np.prod(shape), dtype="float32")).reshape(shape)
+        return jax.grad(lambda stars: jnp.sum(painted(stars) * pattern))(stars)
+
+    shape, found, memory = jax.eval_shape(painted, galaxy.stars).shape, [], []
+    for room in (sums_module._ROOM, 8 * int(np.prod(shape)) // 11):
+        monkeypatch.setattr(sums_module, "_ROOM", room)
+        compiled = jax.jit(partial(slope if differentiated else painted)).lower(galaxy.stars).compile()
+        found.append(compiled(galaxy.stars))
+        memory.append(compiled.memory_analysis().temp_size_in_bytes)
+    for own, expected in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(own, expected, rtol=2e-4, atol=1e-5 * np.abs(expected).max())
+    if not differentiated:  # backwards nothing is summed
+        assert memory[1] < memory[0] - 4 * np.prod(shape)
 
 
 def test_every_pointing_has_maps_of_its_own(tmp_path):

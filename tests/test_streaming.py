@@ -21,18 +21,20 @@ from astropy.io import fits
 from hlo import collectives
 from test_distribution import relative_difference
 from test_slabs import write
+from thread_team import run_team, values_of
 
 import rubix_like.memory as memory_module
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, load_galaxy_info, make_mesh
-from rubix_like.observers import SlabObserver
+from rubix_like.memory import least_share
+from rubix_like.observers import SlabObserver, check_columns
 from rubix_like.progress import Progress
 from rubix_like.readers.parts import GalaxyInMemory
 from rubix_like.run import check_lines, compute, prepare
 from rubix_like.slabs import SlabCuts, paints_gas, place_slabs, read_ahead
-from rubix_like.source import GalaxyInSlabs, WholeGalaxy, open_source
+from rubix_like.source import GalaxyInSlabs, HeldGalaxy, open_source
 from rubix_like.stages.base import AbstractComponent
 from rubix_like.streaming import paint_slabs
-from rubix_like.team import AbstractTeam
+from rubix_like.team import ALONE, AbstractTeam
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -208,7 +210,7 @@ def memory_of(path, monkeypatch, n_bytes):
     monkeypatch.setattr(memory_module, "_MEMINFO", path)
 
 
-def source_of(path, slab="auto", **selection):
+def source_of(path, slab="auto", team=ALONE, **selection):
     config = load_config(
         {
             "galaxy": {"reader": "illustris", "path": str(path), **selection},
@@ -218,7 +220,7 @@ def source_of(path, slab="auto", **selection):
         }
     )
     with ExitStack() as files:
-        return open_source(config, files, lambda *report: None)
+        return open_source(config, files, lambda *report: None, team)
 
 
 @pytest.fixture(scope="module")
@@ -229,17 +231,17 @@ def path(tmp_path_factory):
 
 def test_whether_a_galaxy_comes_in_slabs_is_decided_by_the_memory(path, tmp_path, monkeypatch):
     """400 bytes for every star of the file may take half of what there is."""
-    assert isinstance(source_of(path), WholeGalaxy)
+    assert isinstance(source_of(path), HeldGalaxy)
     memory_of(tmp_path / "meminfo", monkeypatch, 400 * 700 * 2 + 2048)
-    assert isinstance(source_of(path), WholeGalaxy)
+    assert isinstance(source_of(path), HeldGalaxy)
     memory_of(tmp_path / "meminfo", monkeypatch, 400 * 600 * 2)
     source = source_of(path)
     assert isinstance(source, GalaxyInSlabs)
     assert (source.parts.n_stars, source.census.n_stars, source.census.n_gas) == (622, 622, 90)
-    assert isinstance(source_of(path, "all"), WholeGalaxy)
-    assert isinstance(source_of(path, smoothing_length="neighbours"), WholeGalaxy)
+    assert isinstance(source_of(path, "all"), HeldGalaxy)
+    assert isinstance(source_of(path, smoothing_length="neighbours"), HeldGalaxy)
     few = source_of(path, sphere={"center": [5e4, 5e4, 5e4], "radius": 20})
-    assert isinstance(few, WholeGalaxy)
+    assert isinstance(few, HeldGalaxy)
     assert len(few.galaxy.stars.mass) == few.info.n_stars < 600
     assert len(few.galaxy.gas.mass) == few.info.n_gas
 
@@ -269,7 +271,7 @@ def test_cuts_cover_every_particle_once_and_every_process_has_as_many(n_process,
     own = galaxy()
     parts = GalaxyInMemory(own, load_galaxy_info(settings()))
     cuts = [SlabCuts.of(parts, size, with_gas=True, team=Share(number, n_process)) for number in range(n_process)]
-    assert len({cut.n_slab for cut in cuts}) == 1
+    assert len({(cut.n_slab, cut.size) for cut in cuts}) == 1
     slabs = [slab for cut in cuts for slab in cut.read(parts)]
     for kind in ("stars", "gas"):
         found = [getattr(slab, kind).position for slab in slabs]
@@ -280,11 +282,35 @@ def test_cuts_cover_every_particle_once_and_every_process_has_as_many(n_process,
     )
 
 
-def test_several_processes_hold_their_shares():
-    with pytest.raises(
-        ConfigError, match=r"engine\.slab: expected 'auto' or 'all' for a run by several processes.*got 8"
-    ):
-        prepare(settings(engine={"slab": SLAB}), Progress(), team=Share(0, 2))
+def test_processes_agree_on_slabs_by_the_memory_of_the_one_with_the_least(path, tmp_path, monkeypatch):
+    """Three on one computer share its memory; shares of 207 and 208 stars are cut into as many slabs."""
+    memory_of(tmp_path / "meminfo", monkeypatch, 400 * 600 * 2)
+    whole = source_of(path)
+    for own in values_of(run_team(3, lambda team: source_of(path, team=team))):
+        assert isinstance(own, GalaxyInSlabs)
+        assert (own.size, own.census.n_stars) == (whole.size, 622)
+        assert own.census.birth_mass == pytest.approx(whole.census.birth_mass, rel=1e-13)
+    memory_of(tmp_path / "meminfo", monkeypatch, 400 * 700 * 2 + 4096)
+    held = values_of(run_team(3, lambda team: source_of(path, team=team)))
+    assert [len(own.galaxy.stars.mass) for own in held] == [207, 207, 208]
+    assert [len(own.galaxy.gas.mass) for own in held] == [30, 30, 30]
+    in_slabs = values_of(run_team(3, lambda team: source_of(path, 69, team=team)))
+    cuts = [SlabCuts.of(own.parts, own.size, with_gas=True, team=own.team) for own in in_slabs]
+    assert {(cut.n_slab, cut.size) for cut in cuts} == {(4, 52)}
+    assert least_share([("a", 90), ("a", 80), ("b", 70), ("c", None)]) == 40
+    assert least_share([("a", None)]) is None
+
+
+def test_processes_with_other_columns_are_refused():
+    def check(team):
+        own = part(team.number, team.number + 1)
+        if team.number == 1:
+            own = eqx.tree_at(lambda g: g.stars.mass, own, np.ones(1), is_leaf=lambda leaf: leaf is None)
+        check_columns(own, team)
+
+    for error in run_team(2, check):
+        with pytest.raises(ValueError, match=r"columns of process 0 .*got .*stars.mass.* in process 1"):
+            raise error
 
 
 class GasComponent(AbstractComponent):

@@ -14,7 +14,7 @@ from rubix_like.config import RunConfig
 from rubix_like.progress import Progress, silent
 from rubix_like.run import Prepared, plan_and_compile
 from rubix_like.sharding import make_mesh, pad_on_host
-from rubix_like.source import Source, WholeGalaxy, open_source
+from rubix_like.source import HeldGalaxy, Source, open_source
 from rubix_like.ssp import load_ssp
 
 
@@ -25,11 +25,11 @@ class LoadedGalaxy:
 
     source: Source
     files: ExitStack
-    counted: RunConfig | None = None
+    counted: RunConfig
 
     def serves(self, config: RunConfig) -> bool:
         """Whether a view can be planned with it: a galaxy in slabs is not counted again."""
-        return isinstance(self.source, WholeGalaxy) or self.counted == _counted(config)
+        return isinstance(self.source, HeldGalaxy) or self.counted == _counted(config)
 
 
 def device_groups(groups: Sequence[tuple[Entry, ...]]) -> list[Mesh]:
@@ -48,9 +48,8 @@ def load_for(entry: Entry, mesh: Mesh) -> LoadedGalaxy:
     """The particles of an entry; those that are held in memory are padded, so that nothing is compiled for it."""
     with ExitStack() as files:
         source = open_source(entry.config, files, silent)
-        if isinstance(source, WholeGalaxy):
+        if isinstance(source, HeldGalaxy):
             source = replace(source, galaxy=pad_on_host(jax.tree.map(np.asarray, source.galaxy), mesh))
-            return LoadedGalaxy(source, files.pop_all())
         return LoadedGalaxy(source, files.pop_all(), _counted(entry.config))
 
 
@@ -65,9 +64,10 @@ def _counted(config: RunConfig) -> RunConfig:
 
 
 def prepare_view(entry: Entry, loaded: LoadedGalaxy, mesh: Mesh) -> Prepared:
-    """The run of one view; the first one counts the galaxy and places it on the devices."""
+    """The run of one view; the first one places the galaxy on the devices; where it counts otherwise, it is
+    counted again."""
     config, source = entry.config, loaded.source
-    if isinstance(source, WholeGalaxy) and loaded.counted != _counted(config):
+    if isinstance(source, HeldGalaxy) and loaded.counted != _counted(config):
         source = replace(source, census=census_of(config, load_ssp(config), source.galaxy))
         loaded.source, loaded.counted = source, _counted(config)  # together, also where planning fails
     prepared = plan_and_compile(config, source, Progress(), entry.path, mesh)

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
@@ -14,6 +15,7 @@ from rubix_like.accumulate import accumulate
 from rubix_like.config import LOSVDSettings
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
 from rubix_like.errors import ConfigError
+from rubix_like.histogram import Spaxels
 from rubix_like.lookup import TemplateAxes, weighted_rows
 from rubix_like.parameters import Parameters
 from rubix_like.products.bands import Band, BandTables, BandWeight, check_covered, load_band
@@ -41,6 +43,9 @@ SUMS: tuple[str, ...] = (
 """The columns that every run with products sums: Msun, 1e-20 erg/s/cm2, km/s from the reference, Gyr, mass fraction."""
 
 _CHUNK_VALUES = 1 << 18
+_ROOM = 1 << 28
+"""Bytes for sums in 64 bits."""
+
 _MOST_BINS = 20_000
 
 
@@ -151,15 +156,46 @@ class ProductTables(eqx.Module):
         chunk: int,
         parameters: Parameters,
     ) -> Float[Array, "spaxel column"]:
-        """The sums of all particles at hand, kept in 64 bits and returned in the tables' precision."""
+        """The sums of all particles at hand, kept in 64 bits, as many spaxels at a time as there is room for, and
+        returned in the tables' precision."""
         table = self.bands.through(self.transmission(parameters)) * self.flux_factor
-        reference, dtype = parameters.observation.velocity_offset, table.dtype
+        n_block = self._n_blocks(grid)
+        size = -(-grid.n_spaxel // n_block)
+        chunk = max(1, min(chunk, _CHUNK_VALUES // (grid.n_corner * self.n_column)))
+
+        def block(first: Int[Array, ""] | int) -> Float[Array, "own column"]:
+            return self._block(look, particles, (first, size), chunk, table, parameters)
+
+        if n_block == 1:
+            return block(0)
+        blocks = lax.map(jax.checkpoint(block), size * jnp.arange(n_block, dtype=jnp.int32))
+        return blocks.reshape(n_block * size, -1)[: grid.n_spaxel]
+
+    def _n_blocks(self, grid: SpaxelGrid) -> int:
+        """Blocks of spaxels such that the sums of one have room."""
+        n_bin = 0 if self.losvd is None else self.losvd.n_bin
+        return -(-8 * grid.n_spaxel * (self.n_column + n_bin) // _ROOM)
+
+    def _block(
+        self,
+        look: Callable[[Any], Sighting],
+        particles: Any,
+        spaxels: Spaxels,
+        chunk: int,
+        table: Float[Array, "template band"],
+        parameters: Parameters,
+    ) -> Float[Array, "own column"]:
+        """The sums on some of the spaxels."""
+        (first, n_spaxel), dtype = spaxels, table.dtype
+        reference = parameters.observation.velocity_offset
 
         def contribute(own: Any) -> tuple[Any, ...]:
             seen = look(own)
             columns = self.columns(seen, table, reference)
             rows = seen.share[:, :, None] * columns[:, None, :]
-            return seen.spaxel, rows, self._velocities(seen, columns[:, SUMS.index("light")])
+            inside = (seen.spaxel >= first) & (seen.spaxel < first + n_spaxel)
+            row = jnp.where(inside, seen.spaxel - first, n_spaxel)
+            return row, rows, self._velocities(seen, columns[:, SUMS.index("light")])
 
         def add(total: tuple[Array, Array | None], one: tuple[Any, ...]) -> tuple[Array, Array | None]:
             spaxel, rows, spread = one
@@ -170,14 +206,11 @@ class ProductTables(eqx.Module):
             return sums, total[1].at[spaxel[:, :, None], index].add(amount.astype(jnp.float64), mode="drop")
 
         with jax.enable_x64(True):
-            empty = jnp.zeros((grid.n_spaxel, self.n_column), jnp.float64)
-            bins = None if self.losvd is None else jnp.zeros((grid.n_spaxel, self.losvd.n_bin), jnp.float64)
-            size = max(1, min(chunk, _CHUNK_VALUES // (grid.n_corner * self.n_column)))
-            sums, losvd = accumulate(
-                contribute, add, varying((empty, bins), particles), particles, size, two_levels=False
-            )
-            whole = sums if losvd is None else jnp.concatenate([sums, losvd], axis=1)
-            return whole.astype(dtype)
+            empty = jnp.zeros((n_spaxel, self.n_column), jnp.float64)
+            bins = None if self.losvd is None else jnp.zeros((n_spaxel, self.losvd.n_bin), jnp.float64)
+            start = varying((empty, bins), particles)
+            sums = accumulate(contribute, add, start, particles, chunk, two_levels=False)
+            return jnp.concatenate([own.astype(dtype) for own in sums if own is not None], axis=1)
 
     def transmission(self, parameters: Parameters) -> Float[Array, " part"] | None:
         """The share of the bands' light that the run's dust lets through, 10^(-0.4 a_v A(lambda) / A(V))."""
