@@ -44,6 +44,11 @@ class Layout:
         return self.mesh.shape[DATA_AXIS]
 
     @property
+    def n_processes(self) -> int:
+        """Processes that have devices of the mesh."""
+        return len({device.process_index for device in self.mesh.devices.flat})
+
+    @property
     def scatters(self) -> bool:
         """Whether what is added up along "data" is kept in parts there."""
         return DATA_AXIS in self.split.axes
@@ -72,7 +77,8 @@ def plan_layout(
     """
     if mesh is None:
         mesh = make_mesh(None if devices.data == "all" else devices.data, devices.wave)
-    sharded = devices.output == "sharded" or (devices.output is None and WAVE_AXIS in check_mesh(mesh).axis_names)
+    check_mesh(mesh)
+    sharded = devices.output == "sharded" or (devices.output is None and WAVE_AXIS in mesh.axis_names)
     n_data = mesh.shape[DATA_AXIS]
     alone = sum(projection_seconds(n_spaxel, n_coefficient, n_wave) for n_spaxel, n_coefficient in projected)
     together = sum(gather_seconds(n_spaxel * n_wave) for n_spaxel, _ in projected)

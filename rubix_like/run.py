@@ -86,7 +86,8 @@ def prepare(config: RunConfig, progress: Progress, path: Path | None = None, tea
     """
     if config.galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, got none; e.g. galaxy: {reader: synthetic}")
-    check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
+    n_parts = team.size if config.devices.is_sharded else 1
+    check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave, n_parts)
     locate(config.ssp.library)
     check_bands(config.products)
     with ExitStack() as files:
@@ -114,10 +115,10 @@ def plan_and_compile(
 
 
 def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: Pipeline) -> MemoryNeed:
-    """What the run takes: one pointing at a time, on top of the finished ones that wait for the mosaic."""
-    files = output_files(config, path)
+    """What the run takes here: one pointing at a time, on top of the finished ones that wait for the mosaic."""
+    files, layout = output_files(config, path), pipeline.layout
     own = files[0]
-    mask = own.n_voxel * np.dtype(np.int32).itemsize
+    mask = own.n_voxel * np.dtype(np.int32).itemsize // (1 if layout.gathered else layout.n_processes)
     writing = writing_bytes(own.n_bytes) + expected_maps_size(config, pipeline)
     need = observer.need(pipeline, mask + writing)
     if not files[-1].is_mosaic:
@@ -257,7 +258,7 @@ def check_lines(prepared: Prepared) -> list[str]:
 
 
 def _processes(pipeline: Pipeline) -> str:
-    count = len({device.process_index for device in pipeline.mesh.devices.flat})
+    count = pipeline.layout.n_processes
     return f" of {count} processes" if count > 1 else ""
 
 

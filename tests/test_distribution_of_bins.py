@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 from hlo import collectives
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, PartitionSpec
 from test_distribution import (
     CHUNK,
     CUBE_TOLERANCE,
@@ -27,7 +27,9 @@ from test_distribution import (
 )
 
 from rubix_like import ConfigError, Pipeline, load_config, make_mesh, run
+from rubix_like.config.models import DevicesSettings
 from rubix_like.cube_files import read_cube
+from rubix_like.layout import plan_layout
 
 LAYOUTS = {
     "parts on all devices": {"data": 8, "output": "sharded"},
@@ -194,6 +196,16 @@ def test_coefficients_are_added_up_by_rows_where_that_moves_less(layout, by_rows
     assert_same_gradient(*gradients, 1e-10)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["each device its own bins", "parts on all devices"])
+def test_coefficients_of_slabs_are_those_of_all_particles(layout):
+    """Of more coefficients than a device has bins, spectra are painted, although all bins are more."""
+    pipeline = many_bins(layout)
+    found, expected = pipeline.observe_slabs([disc(77)]), pipeline(disc(77))
+    assert relative_difference(found.flux, expected.flux) < 1e-12
+    assert relative_difference(found.mean_v_los, expected.mean_v_los) < 1e-12
+
+
 @pytest.mark.parametrize("method", ["direct", "basis"])
 def test_nothing_big_is_captured(method):
     traced = pipeline_for(method, "two axes" if method == "direct" else "parts on all devices").trace(disc(77)).jaxpr
@@ -207,6 +219,13 @@ def test_a_mesh_of_the_caller():
     pipeline = Pipeline.from_config(config(), disc(77), mesh=mesh)
     assert pipeline.layout.split.n_shard == 6
     assert pipeline.tables.paint[0].painter.response.matrix.sharding.spec == PartitionSpec(None, None, ("wave",))
+
+
+@pytest.mark.parametrize("output", [None, "sharded", "replicated"])
+def test_a_mesh_without_the_axis_of_the_particles_is_refused(output):
+    mesh = jax.make_mesh((2,), ("galaxies",), axis_types=(AxisType.Auto,))
+    with pytest.raises(ConfigError, match=r"mesh: expected one axis named 'data'.*got \('galaxies',\)"):
+        plan_layout(DevicesSettings(output=output), mesh, 31, ())
 
 
 @pytest.mark.parametrize(
