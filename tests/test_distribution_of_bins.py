@@ -29,7 +29,8 @@ from test_distribution import (
 from rubix_like import ConfigError, Pipeline, load_config, make_mesh, run
 from rubix_like.config.models import DevicesSettings
 from rubix_like.cube_files import read_cube
-from rubix_like.layout import plan_layout
+from rubix_like.layout import Layout, plan_layout
+from rubix_like.wave_split import WaveSplit
 
 LAYOUTS = {
     "parts on all devices": {"data": 8, "output": "sharded"},
@@ -226,6 +227,46 @@ def test_a_mesh_without_the_axis_of_the_particles_is_refused(output):
     mesh = jax.make_mesh((2,), ("galaxies",), axis_types=(AxisType.Auto,))
     with pytest.raises(ConfigError, match=r"mesh: expected one axis named 'data'.*got \('galaxies',\)"):
         plan_layout(DevicesSettings(output=output), mesh, 31, ())
+
+
+def test_devices_share_the_bins_where_projecting_takes_longer_than_putting_together():
+    devices, large, small = DevicesSettings(), ((10_000, 1000),), ((100, 100),)
+    shared = plan_layout(devices, make_mesh(4), 3001, large)
+    assert shared.gathered
+    assert (shared.painted, shared.split) == (WaveSplit(), WaveSplit(3001, 4, ("data",)))
+    for mesh, projected in ((make_mesh(4), small), (make_mesh(4), ()), (make_mesh(1), large)):
+        assert plan_layout(devices, mesh, 3001, projected).split.is_whole
+
+
+def test_own_bins_of_what_is_painted():
+    """On two axes: of the bins along "wave", those of the place along "data"."""
+    mesh = make_mesh(4, wave=2)
+    layout = Layout.build(mesh, 31, sharded=True)
+    bins = np.arange(2.0 * 32).reshape(2, 32)
+    own = jax.shard_map(
+        layout.own_bins,
+        mesh=mesh,
+        in_specs=PartitionSpec(None, layout.painted.axes),
+        out_specs=PartitionSpec(None, layout.split.axes),
+    )
+    np.testing.assert_array_equal(jax.jit(own)(bins), bins)
+
+
+@pytest.mark.slow
+def test_shared_bins_are_those_of_one_device():
+    """Large enough to be shared on eight devices, though every device gets the whole cube."""
+    changes = {**BY_ROWS, "instrument.wavelength.step": "0.05 Angstrom", "engine.tolerance": 1e-4}
+    changes |= {"instrument.fov": "3 arcsec", "noise": {"signal_to_noise": 30}}
+    every, one = (
+        Pipeline.from_config(load_config(config("basis"), overrides={**changes, "devices": {"data": n}}), disc(77))
+        for n in (8, 1)
+    )
+    assert (every.layout.split.axes, every.layout.gathered) == (("data",), True)
+    found, expected = every(disc(77)), one(disc(77))
+    assert found.flux.sharding.is_fully_replicated
+    assert found.flux.shape == expected.flux.shape
+    assert relative_difference(found.flux, expected.flux) < 1e-12
+    assert relative_difference(found.variance, expected.variance) < 1e-12
 
 
 @pytest.mark.parametrize(
