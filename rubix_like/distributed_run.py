@@ -102,6 +102,11 @@ def prepare_share(
     config: RunConfig, progress: Progress, team: AbstractTeam
 ) -> tuple[GalaxyInfo, Pipeline, ShareObserver]:
     """What is known of the galaxy, the pipeline, and the run of all processes, compiled."""
+    if isinstance(config.engine.slab, int):
+        raise ConfigError(
+            f"engine.slab: expected 'auto' or 'all' for a run by several processes, each of which holds its share of "
+            f"the stars, got {config.engine.slab}; start more processes, or a single one"
+        )
     galaxy, info, pipeline = plan_share(config, progress, team)
     with progress.step("compile", "compiling"):
         compiled = pipeline.lower(galaxy).compile()

@@ -9,6 +9,7 @@ from typing import Any
 from jax.errors import JaxRuntimeError
 from jax.sharding import Mesh
 
+from rubix_like.control_groups import free_memory
 from rubix_like.errors import ConfigError
 
 BYTES_PER_VOXEL: int = 12
@@ -56,11 +57,14 @@ def need_of(device: int, result: int, mesh: Mesh, mask_and_writing_bytes: int, r
 
 
 def available_memory() -> int | None:
-    """Bytes that the host can give (Linux: MemAvailable); None where that is not known."""
+    """Bytes that the host can give (Linux: MemAvailable, within the limits of control groups); None where that is not
+    known."""
     if not _MEMINFO.exists():
         return None
     fields = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
-    return int(fields["MemAvailable"].split()[0]) * 1024
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    allowed = free_memory()
+    return available if allowed is None else min(available, allowed)
 
 
 def check_cube_fits(n_x: int, n_y: int, n_wave: int, n_processes: int = 1) -> None:

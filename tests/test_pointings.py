@@ -205,7 +205,7 @@ def test_all_pointings_are_compiled_once():
     pipeline.observe_pointings(galaxy)
     arguments = pipeline.arguments(galaxy)
     assert compiled_observe.cache_info().currsize == 1
-    assert pipeline._compiled(arguments[2])._cache_size() == 1
+    assert pipeline.compiled(*arguments)._cache_size() == 1
 
 
 def test_noise_is_independent_and_the_same_again():

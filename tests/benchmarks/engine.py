@@ -119,12 +119,11 @@ def parts(pipeline: Any, galaxy: Any, repeat: int) -> dict[str, float]:
 
     whole, split = PartitionSpec(), PartitionSpec("data")
     tables, parameters, placed, _ = pipeline.arguments(galaxy)
+    plan, layout = pipeline.plan, pipeline.layout
     painting = jax.jit(
         jax.shard_map(
-            lambda tables, parameters, stars: add_up(
-                pipeline.layout, tables, paint(pipeline.plan, tables, parameters, (stars,))
-            ),
-            mesh=pipeline.mesh,
+            lambda tables, parameters, stars: add_up(layout, tables, paint(plan, tables, parameters, (stars,))),
+            mesh=layout.mesh,
             in_specs=(whole, whole, split),
             out_specs=whole,
         )
@@ -136,9 +135,9 @@ def parts(pipeline: Any, galaxy: Any, repeat: int) -> dict[str, float]:
         "project": timed(lambda: finishing(tables, parameters, partial), repeat)[1],
     }
     painter = tables.paint[0].painter
-    if pipeline.plan.method == "basis":
+    if plan.method == "basis":
         sizes = (tables.grid.n_spaxel, painter.nodes.n_node, painter.rank, painter.axes.n_template)
-        found |= bound(*sizes, pipeline.plan.n_wave, len(galaxy.stars.initial_mass), repeat)
+        found |= bound(*sizes, plan.n_wave, len(galaxy.stars.initial_mass), repeat)
     return found
 
 

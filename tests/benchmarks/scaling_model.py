@@ -88,7 +88,15 @@ def operations(sizes: Sizes) -> dict[str, float]:
     summed = 4 * sizes.n_spaxel * sizes.n_summed
     added = 0.0 if sizes.n_data == 1 else summed * (1 if sizes.scatters else 2) * (sizes.n_data - 1) / sizes.n_data
     cube = 4 * sizes.n_seen * sizes.n_finished
-    found = {"deposits": 0.0, "values": 0.0, "flops": 0.0, "bytes": 0.0, "sent": added, "runs": 1.0}
+    found = {
+        "deposits": 0.0,
+        "row_deposits": 0.0,
+        "values": 0.0,
+        "flops": 0.0,
+        "bytes": 0.0,
+        "sent": added,
+        "runs": 1.0,
+    }
     found |= count(sizes)
     found["bytes"] += 3 * cube + BYTES_PER_PARTICLE * sizes.n_particle / sizes.n_data
     return found
@@ -100,7 +108,7 @@ def direct_operations(sizes: Sizes) -> dict[str, float]:
     response = 2 * sizes.n_spaxel * sizes.block * sizes.part
     response *= sizes.n_finished if sizes.responds_late else sizes.n_painted
     return {
-        "values": local * (sizes.n_fine + sizes.n_rest),
+        "values": local * sizes.n_fine,
         "flops": response + psf_flops(sizes, sizes.n_finished),
         "bytes": 4.0 * sizes.n_spaxel * (2 * sizes.n_fine + 2 * sizes.n_summed),
     }
@@ -115,8 +123,10 @@ def basis_operations(sizes: Sizes) -> dict[str, float]:
     rows = sizes.n_spaxel / sizes.n_data if sizes.by_rows else sizes.n_spaxel if sizes.projects_early else sizes.n_seen
     bins = sizes.n_painted if sizes.projects_early else late
     blurred = sizes.n_finished if sizes.projects_early or sizes.by_rows else sizes.n_coefficient
+    shares = local * sizes.n_corner * 4
     return {
-        "deposits": local * sizes.n_corner * 4 * (sizes.n_neighbour if sizes.by_template else sizes.rank),
+        "deposits": shares * sizes.n_neighbour if sizes.by_template else 0.0,
+        "row_deposits": 0.0 if sizes.by_template else shares * sizes.rank,
         "flops": reduction + 2.0 * rows * sizes.n_coefficient * bins + psf_flops(sizes, blurred),
         "bytes": 8.0 * 2 * cells * columns + 4.0 * sizes.n_spaxel * (2 * sizes.n_coefficient + 2 * sizes.n_summed),
     }
@@ -129,8 +139,9 @@ def psf_flops(sizes: Sizes, columns: int) -> float:
 
 
 def memory(sizes: Sizes) -> dict[str, float]:
-    """Bytes on each device: particles, tables, the sums while painting, what is added up, the cube."""
-    particles = BYTES_PER_PARTICLE * sizes.n_particle / sizes.n_data
+    """Bytes on each device: particles, and most of them again in chunks; tables; the sums while painting, or what the
+    cube is made from, whichever is more; the cube."""
+    particles = 1.6 * BYTES_PER_PARTICLE * sizes.n_particle / sizes.n_data
     cells = sizes.n_spaxel * sizes.n_node
     cube = 4.0 * sizes.n_seen * (sizes.n_wave if sizes.gathered else sizes.n_finished)
     summed = 4.0 * sizes.n_spaxel * sizes.n_summed
@@ -140,7 +151,7 @@ def memory(sizes: Sizes) -> dict[str, float]:
     columns = sizes.n_template if sizes.by_template else sizes.rank
     tables = 4.0 * (sizes.n_coefficient * sizes.n_painted + sizes.n_template * sizes.rank)
     histogram = min(8.0 * cells * columns, max(2.0**29, 4.0 * sizes.n_spaxel * sizes.n_painted))
-    return {"particles": particles, "tables": tables, "sums": histogram + summed, "cube": cube}
+    return {"particles": particles, "tables": tables, "sums": max(histogram + summed, cube), "cube": cube}
 
 
 @dataclass(frozen=True)
@@ -148,6 +159,7 @@ class Rates:
     """Seconds per operation of a method."""
 
     deposits: float
+    row_deposits: float
     values: float
     flops: float
     bytes: float
@@ -207,12 +219,15 @@ class Machine:
 
     n_device: int
     deposits: float
+    row_deposits: float
     values: float
     flops: float
     bytes: float
     link: float
     hop: float
     read: float
+    converted: float
+    centred: float
     copied: float
     written: float
     memory: float
@@ -221,20 +236,28 @@ class Machine:
 H100 = Machine(
     n_device=64,
     deposits=5e9,
+    row_deposits=2e10,
     values=2e11,
     flops=0.5 * 67e12,
     bytes=0.6 * 3.35e12,
     link=0.7 * 50e9,
     hop=10e-6,
     read=1e9,
+    converted=0.7e-6,
+    centred=6.0,
     copied=25e9,
     written=1e9,
     memory=80e9,
 )
 """64 H100 SXM, 8 in each node. Data sheets: 67 TFLOP/s in float32, 3.35 TB/s, 80 GB (NVIDIA H100), NDR InfiniBand with
 400 Gbit/s for each GPU; NVLink (450 GB/s each way) is faster, so the network between nodes decides. Assumed: the shares
-of those rates, atomic additions of 64 bits at random places (5e9/s), values of spectra (2e11/s), a hop, reading 1 GB/s
-by each process, 25 GB/s to the device, 1 GB/s of the written file by each process (all together when sharded)."""
+of those rates, atomic additions of 64 bits at random places (5e9/s) and in rows (2e10/s), values of spectra (2e11/s), a
+hop; each process has a GPU, reads 1 GB/s, takes 0.7 us of its host per particle and pass and 6 s to find the centre
+(as the measured machine does), copies 25 GB/s to the device, and writes 1 GB/s where it writes."""
+
+
+N_PASSES = 3
+"""Over the file: two for the bulk velocity, one to paint."""
 
 
 def predicted(sizes: Sizes, machine: Machine = H100, bytes_in_file: int = 52) -> dict[str, float]:
@@ -243,10 +266,12 @@ def predicted(sizes: Sizes, machine: Machine = H100, bytes_in_file: int = 52) ->
     hops = 2 * math.ceil(math.log2(max(sizes.n_device, 2)))
     cube = 4.0 * sizes.n_seen * sizes.n_wave
     n_writer = sizes.n_device if sizes.scatters or sizes.n_part > 1 else 1
+    read = sizes.n_particle / sizes.n_data * (bytes_in_file / machine.read + machine.converted)
     return {
-        "reading": bytes_in_file * sizes.n_particle / machine.n_device / machine.read,
+        "reading": N_PASSES * read,
+        "centre": machine.centred,
         "placing": BYTES_PER_PARTICLE * sizes.n_particle / sizes.n_data / machine.copied,
-        "painting": did["deposits"] / machine.deposits + did["values"] / machine.values,
+        "painting": sum(did[name] / getattr(machine, name) for name in ("deposits", "row_deposits", "values")),
         "sums": did["bytes"] / machine.bytes + did["flops"] / machine.flops,
         "adding up": did["sent"] / machine.link + hops * machine.hop,
         "writing": cube / n_writer / machine.written,
@@ -304,15 +329,19 @@ def show_prediction(rates: dict[str, Rates]) -> None:
         sizes = case(*own)
         parts, room = predicted(sizes), memory(sizes)
         table.append([name, *parts.values(), sum(parts.values()), *(number / 1e9 for number in room.values())])
-    parts = ["reading", "placing", "painting", "sums", "adding up", "writing", "all"]
+    parts = ["reading", "centre", "placing", "painting", "sums", "adding up", "writing", "all"]
     columns = ["case", *(f"{part} s" for part in parts), *(f"{r} GB" for r in ("particles", "tables", "sums", "cube"))]
     show("1e9 particles on 64 GPUs, predicted", columns, table)
     table = []
     for rate in (5e8, 5e9, 5e10):
-        machine = dataclasses.replace(H100, deposits=rate, values=40 * rate)
+        machine = dataclasses.replace(H100, deposits=rate, row_deposits=4 * rate, values=40 * rate)
         painting = [predicted(case(*own), machine)["painting"] for own in CASES.values()]
         table.append([f"{rate:.0e}", *painting])
-    show("Painting, by atomic additions per second (values of spectra: 40 times as many)", ["rate", *CASES], table)
+    show(
+        "Seconds of painting, by random additions per second (in rows 4 times, values 40 times as many)",
+        ["rate", *CASES],
+        table,
+    )
     for method, own in rates.items():
         one = dataclasses.replace(case(method, 25, 1, False, n_device=1), by_template=method == "basis")
         print(f"\none core of the measured machine, {method}: {own.seconds(one) / 3600:.3g} h for the same particles")
