@@ -8,15 +8,6 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 
-def inertia_tensor(position: Float[ndarray, "particle 3"], mass: Float[ndarray, " particle"]) -> Float[ndarray, "3 3"]:
-    """I = sum_i m_i (|r_i|^2 1 - r_i r_i^T) in Msun kpc^2; its largest eigenvalue belongs to the short axis."""
-    return _inertia(np.einsum("p,pi,pj->ij", mass, position, position))
-
-
-def _inertia(second: Float[ndarray, "3 3"]) -> Float[ndarray, "3 3"]:
-    return np.trace(second) * np.eye(3) - second
-
-
 def smallest_rotation(start: Float[ndarray, "3"], end: Float[ndarray, "3"]) -> Float[ndarray, "3 3"]:
     """The proper rotation by the smallest angle that takes the unit vector `start` to `end` (Rodrigues' formula)."""
     cosine = float(start @ end)
@@ -50,17 +41,27 @@ class Moments(NamedTuple):
         position, velocity, mass = (np.asarray(x, dtype=np.float64) for x in (position, velocity, mass))
         return Moments(
             n_star=len(mass),
-            second=np.einsum("p,pi,pj->ij", mass, position, position),
-            momentum=np.einsum("p,pi->i", mass, np.cross(position, velocity)),
+            second=position.T @ (mass[:, None] * position),
+            momentum=mass @ np.cross(position, velocity),
         )
 
     def joined(self, other: "Moments") -> "Moments":
         """The sums over the stars of both."""
         return Moments(self.n_star + other.n_star, self.second + other.second, self.momentum + other.momentum)
 
+    @property
+    def inertia(self) -> Float[ndarray, "3 3"]:
+        """I = sum_i m_i (|r_i|^2 1 - r_i r_i^T) in Msun kpc^2; its largest eigenvalue belongs to the short axis."""
+        return np.trace(self.second) * np.eye(3) - self.second
+
     def rotation(self) -> Float[ndarray, "3 3"]:
-        """What `alignment_rotation` gives for these stars."""
-        moments, axes = np.linalg.eigh(_inertia(self.second))
+        """Rotation to the galaxy's body axes (X, Y, Z): the short axis of the inertia tensor becomes Z.
+
+        Z points along the angular momentum (the sign of the short axis that has a positive component of it); X and Y
+        follow by the smallest rotation. Raises ValueError where a short axis does not exist (fewer than three stars, or
+        all on one line).
+        """
+        moments, axes = np.linalg.eigh(self.inertia)
         spread = moments[2] - moments[1]
         if self.n_star < 3 or moments[2] <= 0 or spread <= 1e-10 * moments[2]:
             raise ValueError(
@@ -70,20 +71,6 @@ class Moments(NamedTuple):
             )
         short = axes[:, 2]
         return smallest_rotation(-short if short @ self.momentum < 0 else short, np.array([0.0, 0.0, 1.0]))
-
-
-def alignment_rotation(
-    position: Float[ndarray, "particle 3"],
-    velocity: Float[ndarray, "particle 3"],
-    mass: Float[ndarray, " particle"],
-) -> Float[ndarray, "3 3"]:
-    """Rotation to the galaxy's body axes (X, Y, Z): the short axis of the inertia tensor becomes Z.
-
-    Z points along the angular momentum (the sign of the short axis that has a positive component of it); X and Y follow
-    by the smallest rotation. Everything is about the origin of the arrays, in float64, over all particles at once.
-    Raises ValueError where a short axis does not exist (fewer than three particles, or all on one line).
-    """
-    return Moments.of(position, velocity, mass).rotation()
 
 
 def sky_rotation(inclination: Float[Array, ""], position_angle: Float[Array, ""]) -> Float[Array, "3 3"]:

@@ -75,9 +75,9 @@ def plan_layout(
     `projected`: of each component the spaxels that are projected on the detector, and from how many coefficients each.
     Where that takes long, devices share the bins even if all of them get the whole cube in the end.
     """
-    mesh = mesh_of(devices) if mesh is None else mesh
-    sharded = devices.output == "sharded" or (devices.output is None and WAVE_AXIS in check_mesh(mesh).axis_names)
-    n_data = mesh.shape[DATA_AXIS]
+    used = check_mesh(mesh_of(devices) if mesh is None else mesh)
+    sharded = devices.output == "sharded" or (devices.output is None and WAVE_AXIS in used.axis_names)
+    n_data = used.shape[DATA_AXIS]
     alone = sum(projection_seconds(n_spaxel, n_coefficient, n_wave) for n_spaxel, n_coefficient in projected)
     together = sum(gather_seconds(n_spaxel * n_wave) for n_spaxel, _ in projected)
-    return Layout.build(mesh, n_wave, sharded=sharded, shared=alone * (1 - 1 / n_data) > together)
+    return Layout.build(used, n_wave, sharded=sharded, shared=alone * (1 - 1 / n_data) > together)

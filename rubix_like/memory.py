@@ -88,11 +88,15 @@ def _computer() -> str:
     return _COMPUTER.read_text() if _COMPUTER.exists() else platform.node()
 
 
-def check_cube_fits(n_x: int, n_y: int, n_wave: int) -> None:
-    """Raise ConfigError where not even the bare cube fits into memory: to be called before anything is planned."""
-    needed = BYTES_PER_VOXEL * n_x * n_y * n_wave
+def check_cube_fits(n_x: int, n_y: int, n_wave: int, n_processes: int = 1) -> None:
+    """Raise ConfigError where not even the bare cube fits into memory: to be called before anything is planned.
+
+    `n_processes`: each of so many holds its own part of the bins.
+    """
+    needed = BYTES_PER_VOXEL * n_x * n_y * n_wave // n_processes
+    where = f" in each of {n_processes} processes" if n_processes > 1 else ""
     cube = f"a cube of {n_x} x {n_y} spaxels x {n_wave} bins"
-    _require(needed, f"{cube} takes at least {format_bytes(needed)}; {_REMEDY}")
+    _require(needed, f"{cube} takes at least {format_bytes(needed)}{where}; {_REMEDY}")
 
 
 def check_memory(need: MemoryNeed, mesh: Mesh) -> None:

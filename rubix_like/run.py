@@ -26,6 +26,7 @@ from rubix_like.pipeline import Pipeline
 from rubix_like.products.maps_file import maps_file_size
 from rubix_like.products.planning import check_bands
 from rubix_like.progress import Progress
+from rubix_like.sharding import process_count
 from rubix_like.source import Source, open_source
 from rubix_like.ssp.catalogue import locate
 from rubix_like.summary import accuracy_lines
@@ -86,7 +87,8 @@ def prepare(config: RunConfig, progress: Progress, path: Path | None = None, tea
     """
     if config.galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, got none; e.g. galaxy: {reader: synthetic}")
-    check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
+    n_parts = team.size if config.devices.is_sharded else 1
+    check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave, n_parts)
     locate(config.ssp.library)
     check_bands(config.products)
     check_together(config, team)
@@ -113,10 +115,10 @@ def plan_and_compile(
 
 
 def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: Pipeline) -> MemoryNeed:
-    """What the run takes: one pointing at a time, on top of the finished ones that wait for the mosaic."""
-    files = output_files(config, path)
+    """What the run takes here: one pointing at a time, on top of the finished ones that wait for the mosaic."""
+    files, layout = output_files(config, path), pipeline.layout
     own = files[0]
-    mask = own.n_voxel * np.dtype(np.int32).itemsize
+    mask = own.n_voxel * np.dtype(np.int32).itemsize // (1 if layout.gathered else process_count(layout.mesh))
     writing = writing_bytes(own.n_bytes) + expected_maps_size(config, pipeline)
     need = observer.need(pipeline, mask + writing)
     if not files[-1].is_mosaic:

@@ -40,14 +40,13 @@ def make_mesh(n_devices: int | None = None, wave: int = 1) -> Mesh:
     return jax.make_mesh(shape, names, axis_types=(AxisType.Auto,) * len(names), devices=devices[: count * wave])
 
 
-def check_mesh(mesh: Mesh) -> Mesh:
-    """The mesh; raises ConfigError unless its axes are "data", or "data" and "wave"."""
+def check_mesh(mesh: Mesh) -> None:
+    """Raise ConfigError unless the mesh's axes are "data", or "data" and "wave"."""
     if mesh.axis_names not in {(DATA_AXIS,), (DATA_AXIS, WAVE_AXIS)}:
         raise ConfigError(
             f"mesh: expected one axis named '{DATA_AXIS}', or two, '{DATA_AXIS}' and '{WAVE_AXIS}', got "
             f"{mesh.axis_names}; make it with rubix_like.make_mesh(n)"
         )
-    return mesh
 
 
 def process_count(mesh: Mesh) -> int:

@@ -61,7 +61,7 @@ class SumsForm:
         of_bins = (Sum.BINS, Sum.EVERYTHING)
         axes = tuple(
             (DATA_AXIS, *(layout.painted.axes if kind in of_bins else ()))
-            for kind in kinds_of_sums(tables, len(leaves))
+            for kind in kinds_of_sums(own_tables, len(leaves))
         )
         return cls(structure, tuple(leaf.shape for leaf in leaves), axes)
 

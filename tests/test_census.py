@@ -16,7 +16,7 @@ from rubix_like.census import census_of, take_census
 from rubix_like.cosmology import arcsec_per_kpc
 from rubix_like.cost import Work
 from rubix_like.errors import ConfigError
-from rubix_like.geometry import alignment_rotation
+from rubix_like.geometry import Moments
 from rubix_like.motion import plan_motion
 from rubix_like.planning import make_setup, plan_run
 from rubix_like.readers import open_galaxy
@@ -98,7 +98,7 @@ def test_it_counts_what_it_says():
     assert f"{census.lengths.n_wider} stars are smoothed" in setup.notes[0]
     sigma = own.smoothing_length * config.engine.smoothing.sigma * arcsec_per_kpc(setup.luminosity_distance, 0.05)
     assert census.lengths.n_wider == (sigma > 1.0).sum() > 0
-    expected = alignment_rotation(own.position, own.velocity, own.mass)
+    expected = Moments.of(own.position, own.velocity, own.mass).rotation()
     np.testing.assert_allclose(census.moments.rotation(), expected, atol=1e-13)
 
 
@@ -159,7 +159,7 @@ def test_without_current_masses_those_at_birth_count():
     own = dataclasses.replace(stars(), mass=None, smoothing_length=None)
     census = take_census(config_of(), library(), cut(own, [0, 10, 9000]))
     assert (census.n_without_mass, census.lengths.n_lacking) == (9000, 9000)
-    expected = alignment_rotation(own.position, own.velocity, own.initial_mass)
+    expected = Moments.of(own.position, own.velocity, own.initial_mass).rotation()
     np.testing.assert_allclose(census.moments.rotation(), expected, atol=1e-12)
     with pytest.raises(ConfigError, match=r"engine\.deposit: expected stars with a smoothing_length .* got none"):
         plan_run(config_of(), library(), census)

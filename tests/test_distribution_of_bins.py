@@ -3,14 +3,16 @@
 The rows of `test_distribution`, for cubes in parts along wavelength and for meshes of two axes.
 """
 
+import dataclasses
 import functools
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hlo import collectives
-from jax.sharding import PartitionSpec
+from jax.sharding import AxisType, PartitionSpec
 from test_distribution import (
     CHUNK,
     CUBE_TOLERANCE,
@@ -27,7 +29,12 @@ from test_distribution import (
 )
 
 from rubix_like import ConfigError, Pipeline, load_config, make_mesh, run
+from rubix_like.config.models import DevicesSettings
 from rubix_like.cube_files import read_cube
+from rubix_like.layout import Layout, plan_layout
+from rubix_like.model import lay_out, table_specs
+from rubix_like.placement import put
+from rubix_like.wave_split import WaveSplit
 
 LAYOUTS = {
     "parts on all devices": {"data": 8, "output": "sharded"},
@@ -194,6 +201,16 @@ def test_coefficients_are_added_up_by_rows_where_that_moves_less(layout, by_rows
     assert_same_gradient(*gradients, 1e-10)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["each device its own bins", "parts on all devices"])
+def test_coefficients_of_slabs_are_those_of_all_particles(layout):
+    """Of more coefficients than a device has bins, spectra are painted, although all bins are more."""
+    pipeline = many_bins(layout)
+    found, expected = pipeline.observe_slabs([disc(77)]), pipeline(disc(77))
+    assert relative_difference(found.flux, expected.flux) < 1e-12
+    assert relative_difference(found.mean_v_los, expected.mean_v_los) < 1e-12
+
+
 @pytest.mark.parametrize("method", ["direct", "basis"])
 def test_nothing_big_is_captured(method):
     traced = pipeline_for(method, "two axes" if method == "direct" else "parts on all devices").trace(disc(77)).jaxpr
@@ -207,6 +224,49 @@ def test_a_mesh_of_the_caller():
     pipeline = Pipeline.from_config(config(), disc(77), mesh=mesh)
     assert pipeline.layout.split.n_shard == 6
     assert pipeline.tables.paint[0].painter.response.matrix.sharding.spec == PartitionSpec(None, None, ("wave",))
+
+
+@pytest.mark.parametrize("output", [None, "sharded", "replicated"])
+def test_a_mesh_without_the_axis_of_the_particles_is_refused(output):
+    mesh = jax.make_mesh((2,), ("galaxies",), axis_types=(AxisType.Auto,))
+    with pytest.raises(ConfigError, match=r"mesh: expected one axis named 'data'.*got \('galaxies',\)"):
+        plan_layout(DevicesSettings(output=output), mesh, 31, ())
+
+
+def test_devices_share_the_bins_where_projecting_takes_longer_than_putting_together():
+    devices, large, small = DevicesSettings(), ((10_000, 1000),), ((100, 100),)
+    shared = plan_layout(devices, make_mesh(4), 3001, large)
+    assert shared.gathered
+    assert (shared.painted, shared.split) == (WaveSplit(), WaveSplit(3001, 4, ("data",)))
+    for mesh, projected in ((make_mesh(4), small), (make_mesh(4), ()), (make_mesh(1), large)):
+        assert plan_layout(devices, mesh, 3001, projected).split.is_whole
+
+
+def test_own_bins_of_what_is_painted():
+    """On two axes: of the bins along "wave", those of the place along "data"."""
+    mesh = make_mesh(4, wave=2)
+    layout = Layout.build(mesh, 31, sharded=True)
+    bins = np.arange(2.0 * 32).reshape(2, 32)
+    own = jax.shard_map(
+        layout.own_bins,
+        mesh=mesh,
+        in_specs=PartitionSpec(None, layout.painted.axes),
+        out_specs=PartitionSpec(None, layout.split.axes),
+    )
+    np.testing.assert_array_equal(jax.jit(own)(bins), bins)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["direct", "basis"])
+def test_shared_bins_are_those_of_one_device(method):
+    """Each of eight devices finishes its own of 31 bins, and every one gets the whole cube."""
+    one, layout = pipeline_for(method, None), Layout.build(make_mesh(8), 31, sharded=False, shared=True)
+    tables = jax.tree.map(jnp.asarray, lay_out(one.tables, layout))
+    tables = put(tables, layout.shardings(table_specs(tables, layout)))
+    found = dataclasses.replace(one, layout=layout, tables=tables)(disc(77))
+    assert found.flux.sharding.is_fully_replicated
+    assert len(found.flux.sharding.device_set) == 8
+    assert_same_cube(found, cube_of(method, None), CUBE_TOLERANCE["float64"])
 
 
 @pytest.mark.parametrize(

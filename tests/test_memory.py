@@ -47,6 +47,8 @@ def test_bare_cube():
     """3 numbers of 4 bytes for each of 1e6 x 1e6 x 10 voxels."""
     with pytest.raises(ConfigError, match=r"1000000 x 1000000 spaxels x 10 bins takes at least 120 TB"):
         check_cube_fits(1_000_000, 1_000_000, 10)
+    with pytest.raises(ConfigError, match=r"10 bins takes at least 60 TB in each of 2 processes; make"):
+        check_cube_fits(1_000_000, 1_000_000, 10, 2)
     check_cube_fits(10, 10, 10)
 
 
@@ -57,6 +59,7 @@ def test_the_bare_cube_is_measured_against_what_is_available():
     check_cube_fits(1, 1, available // 12 // 2)
     with pytest.raises(ConfigError):
         check_cube_fits(1, 1, available // 12 * 2)
+    check_cube_fits(1, 1, available // 12 * 2, 4)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/meminfo"), reason="not Linux")

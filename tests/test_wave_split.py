@@ -2,6 +2,7 @@
 
 import functools
 from collections import Counter
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -306,8 +307,24 @@ def test_specs_and_padding_of_tables():
     np.testing.assert_array_equal(long.inner[0].response, np.repeat([[1.0, 1.0], [0.0, 0.0]], [5, 3], axis=0))
     np.testing.assert_array_equal(long.inner[1].curve, [0, 1, 2, 3, 4, 4, 4, 4])
     assert eqx.tree_equal(padded(outer(), WaveSplit(5, 5, axes)), outer())
-    with pytest.raises(ValueError, match=r"expected 6 bins along axis 0, got shape \(5,\)"):
+    with pytest.raises(ValueError, match=r"Outer.window: expected 6 bins along axis 0, got shape \(5,\)"):
         padded(outer(), WaveSplit(6, 3, axes))
+    scalar = eqx.tree_at(lambda own: own.inner[0].response, outer(), np.ones(()))
+    with pytest.raises(ValueError, match=r"Inner.response: expected an axis 0 along the bins, got shape \(\)"):
+        wave_specs(scalar, axes)
+
+
+class Named(NamedTuple):
+    """Neither a module nor a plain tuple."""
+
+    inner: Inner
+    number: np.ndarray
+
+
+def test_tables_in_named_tuples_and_dictionaries():
+    specs = wave_specs({"own": Named(outer().inner[0], np.ones(5))}, ("data",))
+    assert specs["own"].inner.response == PartitionSpec(("data",))
+    assert specs["own"].inner.nodes == specs["own"].number == PartitionSpec()
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

@@ -6,7 +6,7 @@ import pytest
 from observing import configuration, galaxy_of, observe, random_rotation, ring_disc, turned
 
 from rubix_like.cube import white_light
-from rubix_like.geometry import alignment_rotation, sky_rotation
+from rubix_like.geometry import Moments, sky_rotation
 from rubix_like.scene import rotate
 
 DEPOSIT = {"deposit": "tsc"}
@@ -96,7 +96,7 @@ def test_alignment_is_a_proper_rotation_to_the_body_axes(seed):
     generator = np.random.default_rng(seed)
     position = generator.normal(size=(500, 3)) * [3.0, 2.0, 0.5] @ random_rotation(seed).T
     velocity, mass = generator.normal(size=(500, 3)) * 100, generator.uniform(0.5, 2.0, size=500)
-    rotation = alignment_rotation(position, velocity, mass)
+    rotation = Moments.of(position, velocity, mass).rotation()
     np.testing.assert_allclose(rotation @ rotation.T, np.eye(3), atol=1e-14)
     assert np.linalg.det(rotation) == pytest.approx(1.0, abs=1e-14)
     body, moving = position @ rotation.T, velocity @ rotation.T
@@ -132,7 +132,7 @@ def test_alignment_of_a_disc_face_on_or_upside_down(start, expected):
     """Nothing to do for the first; half a turn, not a mirror, for the others."""
     disc = turned(ring_disc(), start).stars
     position, velocity, mass = (np.asarray(x) for x in (disc.position, disc.velocity, disc.initial_mass))
-    rotation = alignment_rotation(position, velocity, mass)
+    rotation = Moments.of(position, velocity, mass).rotation()
     assert np.linalg.det(rotation) == pytest.approx(1.0, abs=1e-12)
     np.testing.assert_allclose(rotation @ start @ [0, 0, 1], [0, 0, 1], atol=1e-12)
     if expected is not None:
