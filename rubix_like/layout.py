@@ -75,7 +75,8 @@ def plan_layout(
     `projected`: of each component the spaxels that are projected on the detector, and from how many coefficients each.
     Where that takes long, devices share the bins even if all of them get the whole cube in the end.
     """
-    used = check_mesh(mesh_of(devices) if mesh is None else mesh)
+    used = mesh_of(devices) if mesh is None else mesh
+    check_mesh(used)
     sharded = devices.output == "sharded" or (devices.output is None and WAVE_AXIS in used.axis_names)
     n_data = used.shape[DATA_AXIS]
     alone = sum(projection_seconds(n_spaxel, n_coefficient, n_wave) for n_spaxel, n_coefficient in projected)
