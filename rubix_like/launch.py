@@ -18,6 +18,7 @@ PEER_TIMEOUT: float = 100.0
 
 _EXPLICIT = "--coordinator HOST:PORT --num-processes N --process-id I"
 _N_PORTS = 1 << 12
+_MOST_PROCESSES = 1 << 16
 _FIRST_PORT = 65536 - _N_PORTS
 _NAMESPACE = re.compile(r"prterun-(?P<host>.+)-(?P<pid>\d+)@\d+")
 
@@ -68,7 +69,7 @@ def read_launch(options: argparse.Namespace) -> Launch | None:
     asked = options.distributed or any(option is not None for option in explicit)
     if not asked:
         if options.connect_timeout is not None or options.peer_timeout is not None:
-            raise ConfigError("--connect-timeout, --peer-timeout: expected together with --distributed")
+            raise ConfigError(f"--connect-timeout, --peer-timeout: expected beside --distributed or {_EXPLICIT}")
         return None
     return find_launch(*explicit, connect_timeout=options.connect_timeout, peer_timeout=options.peer_timeout)
 
@@ -96,8 +97,8 @@ def find_launch(
             f"{', '.join(name for name in given if name not in missing)}"
         )
     host, port = read_address(coordinator)
-    if num_processes < 1:
-        raise ConfigError(f"--num-processes: expected 1 or more, got {num_processes}")
+    if not 1 <= num_processes <= _MOST_PROCESSES:
+        raise ConfigError(f"--num-processes: expected 1 to {_MOST_PROCESSES}, got {num_processes}")
     if not 0 <= process_id < num_processes:
         raise ConfigError(
             f"--process-id: expected 0 to {num_processes - 1} (--num-processes {num_processes}), got {process_id}"

@@ -29,6 +29,8 @@ def make_mesh(n_devices: int | None = None, wave: int = 1) -> Mesh:
     Raises ConfigError for more devices than there are.
     """
     devices = jax.devices()
+    if wave > len(devices):
+        raise ConfigError(f"devices.wave: expected 1 to {len(devices)} (the devices of this run), got {wave}")
     count = len(devices) // wave if n_devices is None else n_devices
     if not 1 <= count * wave <= len(devices):
         each = "the devices of this run" if wave == 1 else f"{len(devices)} devices over devices.wave, {wave}"

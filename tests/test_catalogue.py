@@ -172,6 +172,12 @@ def test_what_else_is_refused_before_anything_is_computed(folder):
     refused("the folder absent does not exist", output="absent/folder")
     Path("file").touch()
     refused("file: it is a file", output="file")
+    for output in ("small.fits", ""):
+        refused("--output: expected a folder", output=output)
+    Path("mine").mkdir()
+    Path("mine/a.fits").write_text("another's")
+    refused("a.fits: expected no file, or one that this catalogue has made", output="mine")
+    assert Path("mine/a.fits").read_text() == "another's"
 
 
 def test_a_catalogue_is_like_single_runs_and_done_once(folder):
@@ -263,6 +269,10 @@ def test_failures_are_recorded_and_the_rest_goes_on(folder):
     assert lines[0] == "observing 3 entries of 3 galaxies ..."
     assert [line.split(":")[0] for line in lines[1:4]] == ["[1/3] bad_face", "[2/3] good_face", "[3/3] fine_face"]
     assert any(line.startswith("Failed: bad_face: ") for line in outcome_lines(outcome))
+    records = Records(Path("cube"))
+    with records.claimed("entry", "bad_face"):  # another process tries it
+        elsewhere = run_catalogue(config, rows, VIEWS[:1])
+    assert (elsewhere.n_done, elsewhere.n_skipped, elsewhere.n_failed, elsewhere.n_elsewhere) == (0, 2, 1, 0)
     write_cutout("bad.hdf5", 100, 3)
     again = run_catalogue(config, rows, VIEWS[:1])
     assert (again.n_done, again.n_skipped, again.n_failed) == (1, 2, 0)

@@ -280,11 +280,11 @@ def test_a_coordinator_that_is_not_there_and_a_process_that_never_comes(number, 
     [
         (["--coordinator", "a:1"], "--num-processes, --process-id: expected all three"),
         (["--coordinator", "a:1", "--num-processes", "2", "--process-id", "2"], "--process-id: expected 0 to 1"),
-        (["--coordinator", "a:1", "--num-processes", "0", "--process-id", "0"], "--num-processes: expected 1 or more"),
+        (["--coordinator", "a:1", "--num-processes", "0", "--process-id", "0"], "--num-processes: expected 1 to 65536"),
         (["--coordinator", "a", "--num-processes", "2", "--process-id", "0"], "--coordinator: expected HOST:PORT"),
         (["--coordinator", "::1:8", "--num-processes", "2", "--process-id", "0"], "--coordinator: expected HOST:PORT"),
         (["--distributed", "--peer-timeout", "0"], "--peer-timeout: expected 1 to 9999999 s, got 0"),
-        (["--peer-timeout", "9"], "expected together with --distributed"),
+        (["--peer-timeout", "9"], "expected beside --distributed or --coordinator"),
         (["--distributed"], "expected to be started by Slurm's srun"),
     ],
 )

@@ -98,4 +98,9 @@ def outcome_lines(outcome: Outcome) -> list[str]:
 
 
 def _folder(output: str | Path | None) -> Path | None:
-    return None if output is None else Path(output).expanduser()
+    if output is None:
+        return None
+    folder = Path(output).expanduser()
+    if not str(output) or folder.name.lower().endswith((".fits", ".fits.gz", ".h5", ".hdf5")):
+        raise ConfigError(f"--output: expected a folder for the cubes of the catalogue, got '{output}'")
+    return folder

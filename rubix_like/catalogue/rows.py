@@ -82,7 +82,7 @@ def _read_file(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    if not path.exists():
+    if not path.is_file():
         raise FileNotFoundError(f"no file '{path}'; expected a list in CSV, one row per galaxy or view")
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:

@@ -30,8 +30,8 @@ _EXPECTED = (ValueError, OSError, MemoryError)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a catalogue: `rows` of the summary, and how many entries this process did, failed at, found done
-    (`n_skipped`) and left to other processes (`n_elsewhere`)."""
+    """What became of a catalogue: `rows` of the summary, and how many entries of this process's share it did, failed
+    here or in another process, were found done (`n_skipped`) and are left to other processes (`n_elsewhere`)."""
 
     folder: Path
     summary: Path
@@ -87,6 +87,7 @@ def observe_all(
     before = {entry.name: records.read(entry.name) for entry in mine}
     if not redo:
         _refuse_changed(mine, made_from, before)
+        _refuse_unknown(mine, records)
     label = f"observing {len(mine)} entries of {len(groups)} galaxies"
     with progress.step("catalogue", label) as report:
         work = _Work(records, summary, made_from, before, with_picture, report, len(mine), progress.stream)
@@ -95,9 +96,10 @@ def observe_all(
             _observe_groups(work, groups)
         finally:
             summary.update(now=True)
-    n_elsewhere = len(mine) - len(work.settled)
-    counts = (len(work.done), len(work.failed), len(work.skipped), n_elsewhere)
-    return Outcome(records.folder, summary.path, tuple(summary.rows()), *counts)
+    rows, names = tuple(summary.rows()), {entry.name for entry in mine}
+    failed = names & {str(row["name"]) for row in rows if row["status"] == "failed"}
+    counts = (len(work.done), len(failed), len(work.skipped), len(names - work.settled - failed))
+    return Outcome(records.folder, summary.path, rows, *counts)
 
 
 def galaxies_of(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
@@ -122,6 +124,22 @@ def _refuse_changed(
             f"{entry.path.parent}: {len(changed)} of {len(entries)} entries are done, but were made from something "
             f"else, e.g. '{entry.name}': {'; '.join(lines[:3])}{more}; add --redo to make them again, or choose "
             f"another folder with --output"
+        )
+
+
+def _refuse_unknown(entries: Sequence[Entry], records: Records) -> None:
+    """Raise ConfigError where files that no record tells of would be overwritten."""
+    found = [
+        file
+        for entry in entries
+        for file in entry.own_files
+        if file.exists() and records.read(entry.name) is None  # in this order: records come before files
+    ]
+    if found:
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        raise ConfigError(
+            f"{found[0]}{more}: expected no file, or one that this catalogue has made, got another; add --redo to "
+            f"replace it, or choose another folder with --output"
         )
 
 
