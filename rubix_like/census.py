@@ -1,7 +1,7 @@
 """What planning needs to know of all stars of a galaxy: counts, sums and extremes, taken part by part and joined."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
@@ -28,7 +28,6 @@ class Census:
     """
 
     n_stars: int
-    n_gas: int
     birth_mass: float
     moments: Moments
     fast: FastStars
@@ -41,7 +40,6 @@ class Census:
         """That of the stars of both."""
         return Census(
             n_stars=self.n_stars + other.n_stars,
-            n_gas=self.n_gas + other.n_gas,
             birth_mass=self.birth_mass + other.birth_mass,
             moments=self.moments.joined(other.moments),
             fast=self.fast.joined(other.fast),
@@ -52,14 +50,11 @@ class Census:
         )
 
 
-def take_census(
-    config: RunConfig, library: SSPLibrary, slabs: Iterable[Stars], n_gas: int = 0, team: AbstractTeam = ALONE
-) -> Census:
+def take_census(config: RunConfig, library: SSPLibrary, slabs: Iterable[Stars], team: AbstractTeam = ALONE) -> Census:
     """The census of all stars of a run, in one pass over `slabs`, the parts of them that are this process's.
 
     Any cut into slabs and shares gives the same (sums to about 1e-14); every process of the `team` gets the same bits.
-    `n_gas`: gas particles of the whole galaxy. Raises ValueError for values that are not finite, for no stars and for a
-    birth mass of 0.
+    Raises ValueError for values that are not finite, for no stars and for a birth mass of 0.
     """
     rules = _Rules.build(config, library)
     none = rules.census(_no_stars())
@@ -72,12 +67,12 @@ def take_census(
         raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
     if not census.birth_mass > 0:
         raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
-    return replace(census, n_gas=n_gas)
+    return census
 
 
 def census_of(config: RunConfig, library: SSPLibrary, galaxy: Galaxy) -> Census:
     """The census of a galaxy that is held as a whole."""
-    return take_census(config, library, [galaxy.stars], 0 if galaxy.gas is None else len(galaxy.gas.mass))
+    return take_census(config, library, [galaxy.stars])
 
 
 class _Rules(NamedTuple):
@@ -108,7 +103,6 @@ class _Rules(NamedTuple):
         birth_mass = np.asarray(stars.initial_mass, dtype=np.float64)
         return Census(
             n_stars=len(birth_mass),
-            n_gas=0,
             birth_mass=float(birth_mass.sum()),
             moments=Moments.of(np.asarray(stars.position), np.asarray(stars.velocity), np.asarray(mass)),
             fast=FastStars.of(self.config, self.brightness, stars),

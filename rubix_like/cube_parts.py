@@ -170,18 +170,9 @@ def in_parts(cube: Cube | CubeParts) -> CubeParts:
     return CubeParts(
         parts=parts_of(cube.flux, cube.variance, cube.truth),
         mask_bits=(cube.mask,),
-        wavelength=cube.wavelength,
-        wave_edges=cube.wave_edges,
-        pixel_scale=cube.pixel_scale,
         has_variance=cube.variance is not None,
         has_truth=cube.truth is not None,
-        lsf_fwhm=cube.lsf_fwhm,
-        mean_v_los=cube.mean_v_los,
-        counters=cube.counters,
-        maps=cube.maps,
-        medium=cube.medium,
-        sampling=cube.sampling,
-        meta=cube.meta,
+        **_description(cube),
     )
 
 
@@ -201,17 +192,27 @@ def put_together(cube: Cube | CubeParts) -> Cube:
         variance=joined("variance") if cube.has_variance else None,
         truth=joined("truth") if cube.has_truth else None,
         mask=reduce(np.bitwise_or, cube.mask_bits),
-        wavelength=cube.wavelength,
-        wave_edges=cube.wave_edges,
-        pixel_scale=cube.pixel_scale,
-        lsf_fwhm=cube.lsf_fwhm,
-        mean_v_los=cube.mean_v_los,
-        counters=cube.counters,
-        maps=cube.maps,
-        medium=cube.medium,
-        sampling=cube.sampling,
-        meta=cube.meta,
+        **_description(cube),
     )
+
+
+_DESCRIBED = (
+    "wavelength",
+    "wave_edges",
+    "pixel_scale",
+    "lsf_fwhm",
+    "mean_v_los",
+    "counters",
+    "maps",
+    "medium",
+    "sampling",
+    "meta",
+)
+"""Fields that a cube and a cube in parts share."""
+
+
+def _description(cube: Cube | CubeParts) -> dict[str, Any]:
+    return {name: getattr(cube, name) for name in _DESCRIBED}
 
 
 def parts_of(flux: Voxels, variance: Voxels | None = None, truth: Voxels | None = None) -> tuple[Part, ...]:

@@ -11,13 +11,10 @@ from jax.sharding import Mesh, NamedSharding
 
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, Gas, Stars
-from rubix_like.sharding import DATA_AXIS, particle_shardings, process_count, size_class
+from rubix_like.sharding import DATA_AXIS, pad_on_host, particle_shardings, process_count, size_class
 from rubix_like.team import AbstractTeam
 
 Tree = TypeVar("Tree")
-
-_HARMLESS = {"position": 0.0, "velocity": 0.0, "log_age": 9.0, "metallicity": 0.02}
-"""What padding holds where there is no particle to repeat; all other fields are 1."""
 
 
 def put(tree: Tree, shardings: Any) -> Tree:
@@ -105,17 +102,8 @@ def _placed(own: Any, kind: Callable[..., Any], rows: int, mesh: Mesh, team: Abs
             f"{' / '.join(str(answer[1]) for answer in answers)}"
         )
     size = size_class(max(n for n, _ in answers), rows)
-    padded = {name: _padded(arrays.get(name), name, size, *fields[name]) for name in fields if name != "weight"}
-    weight = np.zeros(size, padded["position"].dtype)
-    weight[:n_own] = arrays.get("weight", 1.0) if n_own else 1.0
-    return place_rows(kind(**padded | {"weight": weight}), mesh)
-
-
-def _padded(array: np.ndarray | None, name: str, size: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    """`size` rows: those of the array, then its last one again and again, or harmless ones where it has none."""
-    if array is None or not len(array):
-        return np.full((size, *shape), _HARMLESS.get(name, 1.0), dtype)
-    return np.concatenate([array, np.broadcast_to(array[-1:], (size - len(array), *shape))])
+    none = {name: np.zeros((0, *shape), dtype) for name, (shape, dtype) in fields.items()}
+    return place_rows(pad_on_host(kind(**(arrays if n_own else none)), size), mesh)
 
 
 def place_rows(own: Any, mesh: Mesh) -> Any:

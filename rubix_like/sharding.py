@@ -1,6 +1,5 @@
 """Particles on a mesh of devices: the mesh, the spec tree, padding, placement."""
 
-import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -118,23 +117,35 @@ def pad_particles(particles: Any, size: int) -> Any:
     return eqx.tree_at(lambda p: p.weight, padded, weight)
 
 
-def pad_on_host(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
+def pad_galaxy_on_host(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
     """The galaxy padded as `shard` does it, by numpy, so that nothing is compiled for its number of particles."""
 
     def padded(particles: Any) -> Any:
-        n_particles = len(particles.position)
-        size = size_class(n_particles, mesh.shape[DATA_AXIS])
-        weight = np.ones(n_particles) if particles.weight is None else np.asarray(particles.weight)
-
-        def pad(leaf: Any) -> Any:
-            return np.concatenate([leaf, np.repeat(np.asarray(leaf)[-1:], size - n_particles, axis=0)])
-
-        own = jax.tree.map(pad, particles)
-        weight = np.concatenate([weight, np.zeros(size - n_particles)]).astype(own.position.dtype)
-        return dataclasses.replace(own, weight=weight)
+        return pad_on_host(particles, size_class(len(particles.position), mesh.shape[DATA_AXIS]))
 
     has_gas = galaxy.gas is not None and len(galaxy.gas.position) > 0
     return Galaxy(stars=padded(galaxy.stars), gas=padded(galaxy.gas) if has_gas else None)
+
+
+def pad_on_host(particles: Any, size: int, dtype: str | None = None) -> Any:
+    """Host arrays with `size` rows in `dtype` (None: that of positions): those that are missing are like the last one,
+    with a weight of 0.
+
+    Where there is none at all they are 1 in everything: no number is broken, no logarithm infinite.
+    """
+    n_particles = len(particles.position)
+    dtype = dtype or str(np.asarray(particles.position).dtype)
+
+    def pad(leaf: Any) -> np.ndarray:
+        values = np.empty((size, *np.shape(leaf)[1:]), dtype)
+        values[:n_particles] = leaf
+        values[n_particles:] = values[n_particles - 1] if n_particles else 1
+        return values
+
+    weight = np.ones(n_particles) if particles.weight is None else particles.weight
+    padded = jax.tree.map(pad, eqx.tree_at(lambda p: p.weight, particles, weight, is_leaf=lambda leaf: leaf is None))
+    padded.weight[n_particles:] = 0
+    return padded
 
 
 def _place(particles: Any, n_devices: int) -> Any:

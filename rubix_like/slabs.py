@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-import equinox as eqx
 import jax
 import numpy as np
 from jax.sharding import Mesh
@@ -16,7 +15,7 @@ from jax.tree_util import keystr, tree_leaves_with_path
 from rubix_like.galaxy import Galaxy, Gas, Stars
 from rubix_like.placement import place_rows
 from rubix_like.readers.parts import GalaxyParts
-from rubix_like.sharding import DATA_AXIS, process_count, size_class
+from rubix_like.sharding import DATA_AXIS, pad_on_host, process_count, size_class
 from rubix_like.stages.base import AbstractComponent
 from rubix_like.team import ALONE, AbstractTeam
 
@@ -111,29 +110,9 @@ def columns_of(slab: Galaxy) -> str:
 
 def _placed(slab: Galaxy, n_rows: int, dtype: str, mesh: Mesh) -> Galaxy:
     """As `sharding.shard`, put together on the host, so that no device ever holds more than its own particles."""
-    gas = None if slab.gas is None else _padded(slab.gas, n_rows, dtype)
-    padded = Galaxy(stars=_padded(slab.stars, n_rows, dtype), gas=gas)
+    gas = None if slab.gas is None else pad_on_host(slab.gas, n_rows, dtype)
+    padded = Galaxy(stars=pad_on_host(slab.stars, n_rows, dtype), gas=gas)
     return place_rows(padded, mesh)
-
-
-def _padded(particles: Any, n_rows: int, dtype: str) -> Any:
-    """Particles of one kind with `n_rows` rows: those that are not there are like the last one, with a weight of 0.
-
-    Where there is none at all they are 1 in everything: no number is broken, no logarithm infinite.
-    """
-    n_particles = len(particles.position)
-
-    def pad(leaf: Any) -> np.ndarray:
-        values = np.empty((n_rows, *np.shape(leaf)[1:]), dtype)
-        values[:n_particles] = leaf
-        values[n_particles:] = values[n_particles - 1] if n_particles else 1
-        return values
-
-    weight = np.ones(n_particles) if particles.weight is None else particles.weight
-    weighted = eqx.tree_at(lambda p: p.weight, particles, weight, is_leaf=lambda leaf: leaf is None)
-    padded = jax.tree.map(pad, weighted)
-    padded.weight[n_particles:] = 0
-    return padded
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def open_source(config: RunConfig, files: ExitStack, report: Report, team: Abstr
     size = _automatic_size(least_memory(team)) if slab == "auto" else slab
     cuts = SlabCuts.of(parts, size, with_gas=False, team=team)
     with read_ahead(_counted(parts, cuts, report)) as slabs:
-        census = take_census(config, load_ssp(config), slabs, parts.n_gas, team)
+        census = take_census(config, load_ssp(config), slabs, team)
     return GalaxyInSlabs(parts, census, size, team)
 
 
@@ -97,8 +97,7 @@ def hold_galaxy(config: RunConfig, report: Report, team: AbstractTeam = ALONE) -
         with open_galaxy(config, report, team) as parts:
             return _held(config, parts, team)
     galaxy, info = load(config, report)
-    n_gas = 0 if galaxy.gas is None else len(galaxy.gas.mass)
-    return HeldGalaxy(galaxy, info, take_census(config, load_ssp(config), [galaxy.stars], n_gas), team)
+    return HeldGalaxy(galaxy, info, take_census(config, load_ssp(config), [galaxy.stars]), team)
 
 
 def _held(config: RunConfig, parts: GalaxyParts, team: AbstractTeam) -> HeldGalaxy:
@@ -109,7 +108,7 @@ def _held(config: RunConfig, parts: GalaxyParts, team: AbstractTeam) -> HeldGala
         return Galaxy(stars=parts.read_stars(*team.share(parts.n_stars)), gas=gas)
 
     own = team.each(read)
-    return HeldGalaxy(own, parts.info, take_census(config, load_ssp(config), [own.stars], parts.n_gas, team), team)
+    return HeldGalaxy(own, parts.info, take_census(config, load_ssp(config), [own.stars], team), team)
 
 
 def _surely_fits(config: RunConfig, most: int | None) -> bool:

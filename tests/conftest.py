@@ -49,6 +49,19 @@ def jax_settings() -> Iterator[None]:
     compilation_cache.reset_cache()
 
 
+MAPPINGS = Path("/proc/self/maps")
+MOST_MAPPINGS = 25_000
+"""Of 65530 that Linux allows a process by default. Every compiled program holds some; LLVM crashes without."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def room_for_programs() -> Iterator[None]:
+    """Programs of earlier modules are let go before there is no room for new ones."""
+    yield
+    if MAPPINGS.exists() and len(MAPPINGS.read_text().splitlines()) > MOST_MAPPINGS:
+        jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """Folder of the real galaxies, $RUBIX_LIKE_TEST_DATA or ../shared/data; without it tests are skipped."""

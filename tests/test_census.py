@@ -71,7 +71,7 @@ def cut(whole, cuts):
 
 def assert_same(one, two, rtol=1e-12):
     """Counts and extremes to the last bit, sums closely."""
-    for name in ("n_stars", "n_gas", "lengths", "n_without_mass", "n_older", "n_beyond_losvd"):
+    for name in ("n_stars", "lengths", "n_without_mass", "n_older", "n_beyond_losvd"):
         assert getattr(one, name) == getattr(two, name), name
     np.testing.assert_array_equal(one.fast.speed, two.fast.speed)
     np.testing.assert_array_equal(one.fast.light, two.fast.light)
@@ -86,7 +86,7 @@ def test_it_counts_what_it_says():
     own, config = stars(), config_of()
     census = census_of(config, library(), Galaxy(stars=own))
     speed = np.linalg.norm(own.velocity, axis=1)
-    assert (census.n_stars, census.n_gas, census.n_without_mass) == (9000, 0, 0)
+    assert (census.n_stars, census.n_without_mass) == (9000, 0)
     assert census.birth_mass == pytest.approx(own.initial_mass.sum(), rel=1e-13)
     assert census.fast.fastest == speed.max()
     np.testing.assert_array_equal(census.fast.speed, np.sort(speed)[::-1][:4097])
@@ -104,15 +104,15 @@ def test_it_counts_what_it_says():
 
 def test_any_cut_into_slabs_gives_the_same():
     """And any order; empty slabs count for nothing."""
-    whole = take_census(config_of(), library(), [stars()], n_gas=5)
+    whole = take_census(config_of(), library(), [stars()])
     rng = np.random.default_rng(2)
     for n_slab in (1, 3, 7):
         ends = np.sort(rng.integers(0, 9001, n_slab - 1)).tolist()
         slabs = cut(stars(), [0, *ends, 9000])
-        assert_same(take_census(config_of(), library(), iter(slabs), n_gas=5), whole)
-        assert_same(take_census(config_of(), library(), slabs[::-1], n_gas=5), whole)
+        assert_same(take_census(config_of(), library(), iter(slabs)), whole)
+        assert_same(take_census(config_of(), library(), slabs[::-1]), whole)
     empty = cut(stars(), [0, 0, 4, 4, 9000, 9000])
-    assert_same(take_census(config_of(), library(), empty, n_gas=5), whole)
+    assert_same(take_census(config_of(), library(), empty), whole)
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -216,7 +216,7 @@ def test_real_galaxies_by_processes(real_data, name):
         with open_galaxy(config, team=team) as galaxy:
             first, last = team.share(galaxy.n_stars)
             ends = [(start, min(start + 20_000, last)) for start in range(first, last, 20_000)]
-            return take_census(config, library(), (galaxy.read_stars(*pair) for pair in ends), galaxy.n_gas, team)
+            return take_census(config, library(), (galaxy.read_stars(*pair) for pair in ends), team)
 
     for size in (1, 3):
         for census in values_of(run_team(size, work)):

@@ -13,7 +13,7 @@ from rubix_like.census import census_of
 from rubix_like.config import RunConfig
 from rubix_like.progress import Progress, silent
 from rubix_like.run import Prepared, plan_and_compile
-from rubix_like.sharding import make_mesh, pad_on_host
+from rubix_like.sharding import make_mesh, pad_galaxy_on_host
 from rubix_like.source import HeldGalaxy, Source, open_source
 from rubix_like.ssp import load_ssp
 
@@ -49,7 +49,7 @@ def load_for(entry: Entry, mesh: Mesh) -> LoadedGalaxy:
     with ExitStack() as files:
         source = open_source(entry.config, files, silent)
         if isinstance(source, HeldGalaxy):
-            source = replace(source, galaxy=pad_on_host(jax.tree.map(np.asarray, source.galaxy), mesh))
+            source = replace(source, galaxy=pad_galaxy_on_host(jax.tree.map(np.asarray, source.galaxy), mesh))
         return LoadedGalaxy(source, files.pop_all(), _counted(entry.config))
 
 
