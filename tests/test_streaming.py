@@ -237,7 +237,7 @@ def test_whether_a_galaxy_comes_in_slabs_is_decided_by_the_memory(path, tmp_path
     memory_of(tmp_path / "meminfo", monkeypatch, 400 * 600 * 2)
     source = source_of(path)
     assert isinstance(source, GalaxyInSlabs)
-    assert (source.parts.n_stars, source.census.n_stars, source.census.n_gas) == (622, 622, 90)
+    assert (source.parts.n_stars, source.census.n_stars, source.parts.n_gas) == (622, 622, 90)
     assert isinstance(source_of(path, "all"), HeldGalaxy)
     assert isinstance(source_of(path, smoothing_length="neighbours"), HeldGalaxy)
     few = source_of(path, sphere={"center": [5e4, 5e4, 5e4], "radius": 20})
