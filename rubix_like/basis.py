@@ -84,7 +84,7 @@ class BasisPainter(AbstractPainter):
         """Nodes times rank; none where each device has projected its own."""
         return 0 if self._projects_early else self.matrix.shape[0]
 
-    def laid_out(self, layout: Layout, grid: SpaxelGrid) -> "BasisPainter":
+    def laid_out(self, layout: Layout) -> "BasisPainter":
         """With the columns of the projection matrix padded; by rows where that moves less."""
         split = layout.split
         if split.is_whole:
@@ -95,7 +95,7 @@ class BasisPainter(AbstractPainter):
         return dataclasses.replace(
             self,
             matrix=np.pad(np.asarray(self.matrix), missing),
-            outliers=None if self.outliers is None else self.outliers.laid_out(layout, grid),
+            outliers=None if self.outliers is None else self.outliers.laid_out(layout),
             by_rows=layout.scatters and not early and n_coefficient > split.n_own,
         )
 

@@ -109,7 +109,7 @@ class _Rules(NamedTuple):
             lengths=Lengths.of(stars, self.widest),
             n_without_mass=len(birth_mass) if stars.mass is None else 0,
             n_older=int(np.sum(np.asarray(stars.log_age) > self.oldest)),
-            n_beyond_losvd=int(np.sum(speeds(self.config, stars) > self.losvd)),
+            n_beyond_losvd=0 if self.losvd == np.inf else int(np.sum(speeds(self.config, stars) > self.losvd)),
         )
 
 

@@ -18,7 +18,7 @@ from rubix_like.fits_manga import manga_members
 from rubix_like.fits_reading import read_fits
 from rubix_like.hdf5_cube import read_hdf5, write_hdf5
 from rubix_like.shared_file import replacing_together
-from rubix_like.team import AbstractTeam, Alone
+from rubix_like.team import ALONE, AbstractTeam
 
 Layout = Literal["default", "manga", "hsim"]
 """Names of `output.layout`."""
@@ -89,7 +89,7 @@ def write_cube(
     Raises ConfigError for an unknown layout or ending and for a cube that the layout cannot hold, OSError (disk full,
     no permission, no such folder) with the remedy, ValueError where the parts are not the whole cube.
     """
-    path, team, parts = Path(path).expanduser(), team or Alone(), in_parts(cube)
+    path, team, parts = Path(path).expanduser(), team or ALONE, in_parts(cube)
     chosen = find_format(path, layout)
     check_layout(chosen, layout, noise=parts.has_variance, medium=parts.medium, sampling=parts.sampling)
     check_several(path, team.size)

@@ -10,7 +10,7 @@ from numpy import ndarray
 
 from rubix_like.cube import OUTSIDE_APERTURE, OUTSIDE_SSP, SPREAD_FROM_BEYOND, Cube
 from rubix_like.cube_parts import Block, CubeParts, in_parts
-from rubix_like.team import AbstractTeam, Alone
+from rubix_like.team import ALONE, AbstractTeam
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ _MERGED: dict[str, Any] = {
 def sums_of(cube: Cube | CubeParts, team: AbstractTeam | None = None) -> CubeSums:
     """The sums over all parts of a cube, those of the other processes of the team included."""
     parts = in_parts(cube)
-    everyone = (team or Alone()).exchange(lambda: vars(_own_sums(parts)))
+    everyone = (team or ALONE).exchange(lambda: vars(_own_sums(parts)))
     return CubeSums(**{own.name: _merged(own.name, [sums[own.name] for sums in everyone]) for own in fields(CubeSums)})
 
 
@@ -113,4 +113,4 @@ def spaxel_of(cube: Cube | CubeParts, x: int, y: int, team: AbstractTeam | None 
                     values[block.bins] = seen[y - block.rows.start, x]
         return found
 
-    return Spaxel(*(np.sum(np.stack(values), axis=0) for values in zip(*(team or Alone()).exchange(own), strict=True)))
+    return Spaxel(*(np.sum(np.stack(values), axis=0) for values in zip(*(team or ALONE).exchange(own), strict=True)))

@@ -92,7 +92,7 @@ class DirectPainter(AbstractPainter):
         """None."""
         return 0
 
-    def laid_out(self, layout: Layout, grid: SpaxelGrid) -> "DirectPainter":  # noqa: ARG002
+    def laid_out(self, layout: Layout) -> "DirectPainter":
         """With the fine bins of each part after those of the one before; padded bins see nothing."""
         if layout.split.is_whole:
             return self

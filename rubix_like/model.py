@@ -20,7 +20,7 @@ from rubix_like.painter import Sum, View
 from rubix_like.parameters import Parameters
 from rubix_like.products.sums import ProductImages, Sighting
 from rubix_like.scene import Scene
-from rubix_like.sharding import DATA_AXIS, replicated
+from rubix_like.sharding import DATA_AXIS, particle_shardings, replicated
 from rubix_like.stages.base import AbstractComponent, AbstractCubeStage, PaintedCube, Spatial, split_keys
 from rubix_like.tables import Plan, Tables
 from rubix_like.wave_split import WHOLE
@@ -249,7 +249,7 @@ def observed_shardings(layout: Layout) -> Observed:
 
 def lay_out(tables: Tables, layout: Layout) -> Tables:
     """On the host: the tables whose arrays along the bins, cut evenly, are those of each device's part."""
-    painters = [component.painter.laid_out(layout, tables.grid) for component in tables.paint]
+    painters = [component.painter.laid_out(layout) for component in tables.paint]
     laid = eqx.tree_at(lambda t: [component.painter for component in t.paint], tables, painters)
     return laid if layout.split.is_whole else dataclasses.replace(laid, cube=padded(tables.cube, layout.split))
 
@@ -261,14 +261,33 @@ def table_specs(tables: Tables, layout: Layout) -> Tables:
     return eqx.tree_at(lambda t: (t.paint, t.cube), whole, along_bins)
 
 
+class Signature(NamedTuple):
+    """What the shardings of tables and a placed galaxy follow from: their structure, and the rank of every array."""
+
+    structure: Any
+    ranks: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tables: Tables, galaxy: Galaxy) -> "Signature":
+        """That of these tables and particles."""
+        leaves, structure = jax.tree.flatten((tables, galaxy))
+        return cls(structure, tuple(leaf.ndim for leaf in leaves))
+
+    def shardings(self, layout: Layout) -> tuple[Tables, Galaxy]:
+        """The spec trees of the tables and the particles."""
+        arrays = [jax.ShapeDtypeStruct((1,) * rank, jnp.float32) for rank in self.ranks]
+        tables, galaxy = jax.tree.unflatten(self.structure, arrays)
+        return layout.shardings(table_specs(tables, layout)), particle_shardings(galaxy, layout.mesh)
+
+
 @functools.lru_cache(maxsize=128)
-def compiled_observe(plan: Plan, layout: Layout, spec_leaves: tuple[Any, ...], structure: Any) -> Callable[..., Any]:
+def compiled_observe(plan: Plan, layout: Layout, signature: Signature) -> Callable[..., Any]:
     """`observe` under one jit: tables and particles lie as the spec trees say, all else is whole on every device.
 
     Cached, so that pipelines with the same plan on the same mesh share what was compiled.
     """
     whole = replicated(layout.mesh)
-    tables, particles = jax.tree.unflatten(structure, spec_leaves)
+    tables, particles = signature.shardings(layout)
     return jax.jit(
         functools.partial(observe, plan, layout),
         in_shardings=(tables, whole, particles, whole),

@@ -77,7 +77,7 @@ class AbstractPainter(eqx.Module):
         """Numbers per spaxel that `project` multiplies with a matrix; 0 where it does not."""
 
     @abstractmethod
-    def laid_out(self, layout: Layout, grid: SpaxelGrid) -> "AbstractPainter":
+    def laid_out(self, layout: Layout) -> "AbstractPainter":
         """On the host: the painter whose tables along the detector's bins, cut evenly, are those of each part."""
 
     @property

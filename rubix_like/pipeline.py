@@ -24,13 +24,13 @@ from rubix_like.cube_parts import CubeParts, parts_of
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.layout import Layout, plan_layout
-from rubix_like.model import Observed, Voxels, compiled_observe, lay_out, table_specs
+from rubix_like.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
 from rubix_like.parameters import Parameters
 from rubix_like.placement import own_copy, put
 from rubix_like.planning import plan_run
 from rubix_like.pointing import Pointing
 from rubix_like.products.maps import Maps, make_maps
-from rubix_like.sharding import particle_shardings, replicated, shard
+from rubix_like.sharding import replicated, shard
 from rubix_like.ssp import load_ssp
 from rubix_like.streaming import observe_slabs
 from rubix_like.tables import Plan, Tables, as_dtype
@@ -174,9 +174,7 @@ class Pipeline(eqx.Module):
 
     def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
         """The compiled function for such `arguments`; shared with every pipeline of the same plan and layout."""
-        specs = self.layout.shardings(table_specs(tables, self.layout)), particle_shardings(placed, self.mesh)
-        shardings, structure = jax.tree.flatten(specs)
-        return compiled_observe(self.plan, self.layout, tuple(shardings), structure)
+        return compiled_observe(self.plan, self.layout, Signature.of(tables, placed))
 
     def to_cube(self, observed: Observed) -> Cube:
         """The public cube from what the compiled function returns, after a look at the counters."""

@@ -18,7 +18,7 @@ from rubix_like.plots.images import draw_image
 from rubix_like.plots.sky import Sky, sky_of
 from rubix_like.plots.spectra import Spectrum, brightest_spaxel, field_spectrum, spaxel_spectrum
 from rubix_like.plots.style import FIGURE_STYLE, INK, SPAXEL_COLORS, require_matplotlib, unit_label
-from rubix_like.team import AbstractTeam, Alone
+from rubix_like.team import ALONE, AbstractTeam
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ def save_quicklook(cube: Cube | CubeParts, path: str | Path, team: AbstractTeam 
     installed, OSError if the file cannot be written.
     """
     require_matplotlib()
-    path, team = Path(path).expanduser(), team or Alone()
+    path, team = Path(path).expanduser(), team or ALONE
     sums = sums_of(cube, team)
     brightest = brightest_spaxel(light_image(cube, sums).values)
     spectra = (

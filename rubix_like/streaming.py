@@ -17,6 +17,7 @@ from rubix_like.layout import Layout
 from rubix_like.model import (
     Observed,
     Partial,
+    Signature,
     add_up,
     finish,
     gathered,
@@ -28,7 +29,7 @@ from rubix_like.model import (
 )
 from rubix_like.painter import Sum
 from rubix_like.parameters import Parameters
-from rubix_like.sharding import DATA_AXIS, particle_shardings, replicated
+from rubix_like.sharding import DATA_AXIS, replicated
 from rubix_like.slabs import paints_gas, place_slabs, read_ahead
 from rubix_like.tables import Plan, Tables
 
@@ -53,8 +54,8 @@ class SumsForm:
     @classmethod
     def of(cls, plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, slab: Galaxy) -> "SumsForm":
         """That of a run; nothing is computed."""
-        own_tables = _on_one_device(tables, layout.shardings(table_specs(tables, layout)))
-        own_slab = _on_one_device(slab, particle_shardings(slab, layout.mesh))
+        shardings = Signature.of(tables, slab).shardings(layout)
+        own_tables, own_slab = _on_one_device((tables, slab), shardings)
         particles = tuple(component.particles(own_slab) for component in tables.paint)
         partial = jax.eval_shape(functools.partial(paint, plan), own_tables, parameters, particles)
         leaves, structure = jax.tree.flatten(partial)
@@ -147,16 +148,14 @@ class SlabPrograms:
 
 
 @functools.lru_cache(maxsize=128)
-def slab_programs(
-    plan: Plan, layout: Layout, form: SumsForm, spec_leaves: tuple[Any, ...], structure: Any
-) -> SlabPrograms:
+def slab_programs(plan: Plan, layout: Layout, form: SumsForm, signature: Signature) -> SlabPrograms:
     """The functions under jit: tables and slabs lie as the spec trees say, sums device by device, all else whole.
 
     The sums are kept in 64 bits, so that thousands of slabs lose nothing. Cached, so that pipelines with the same plan
     on the same mesh share what was compiled.
     """
     whole, split = replicated(layout.mesh), layout.shardings(form.specs)
-    tables, particles = jax.tree.unflatten(structure, spec_leaves)
+    tables, particles = signature.shardings(layout)
 
     def rounded(sums: Sums) -> Sums:
         return tuple(leaf.astype(plan.dtype) for leaf in sums)
@@ -186,9 +185,7 @@ def wide() -> AbstractContextManager[Any]:
 def programs_for(plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, slab: Galaxy) -> SlabPrograms:
     """The programs for placed slabs with the columns of this one."""
     form = SumsForm.of(plan, layout, tables, parameters, slab)
-    specs = layout.shardings(table_specs(tables, layout)), particle_shardings(slab, layout.mesh)
-    shardings, structure = jax.tree.flatten(specs)
-    return slab_programs(plan, layout, form, tuple(shardings), structure)
+    return slab_programs(plan, layout, form, Signature.of(tables, slab))
 
 
 def compile_programs(

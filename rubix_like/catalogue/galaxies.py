@@ -11,9 +11,10 @@ from jax.sharding import Mesh
 from rubix_like.catalogue.entries import Entry
 from rubix_like.census import census_of
 from rubix_like.config import RunConfig
+from rubix_like.layout import mesh_of
 from rubix_like.progress import Progress, silent
 from rubix_like.run import Prepared, plan_and_compile
-from rubix_like.sharding import make_mesh, pad_galaxy_on_host
+from rubix_like.sharding import pad_galaxy_on_host
 from rubix_like.source import HeldGalaxy, Source, open_source
 from rubix_like.ssp import load_ssp
 
@@ -37,7 +38,7 @@ def device_groups(groups: Sequence[tuple[Entry, ...]]) -> list[Mesh]:
     devices = groups[0][0].config.devices if groups else None
     if devices is None:
         return []
-    first = make_mesh(None if devices.data == "all" else devices.data, devices.wave)
+    first = mesh_of(devices)
     every = jax.devices()
     n_groups = min(len(every) // first.size, len(groups))
     blocks = np.array(every[: n_groups * first.size], dtype=object).reshape(n_groups, *first.devices.shape)

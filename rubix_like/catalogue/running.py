@@ -87,7 +87,7 @@ def observe_all(
     before = {entry.name: records.read(entry.name) for entry in mine}
     if not redo:
         _refuse_changed(mine, made_from, before)
-        _refuse_unknown(mine, records)
+        _refuse_unknown([entry for entry in mine if before[entry.name] is None], records)
     label = f"observing {len(mine)} entries of {len(groups)} galaxies"
     with progress.step("catalogue", label) as report:
         work = _Work(records, summary, made_from, before, with_picture, report, len(mine), progress.stream)
@@ -128,7 +128,8 @@ def _refuse_changed(
 
 
 def _refuse_unknown(entries: Sequence[Entry], records: Records) -> None:
-    """Raise ConfigError where files that no record tells of would be overwritten."""
+    """Raise ConfigError where files of entries that had no record would be overwritten, and still no record tells of
+    them."""
     found = [
         file
         for entry in entries
