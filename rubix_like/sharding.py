@@ -49,8 +49,8 @@ def check_mesh(mesh: Mesh) -> None:
     names = tuple(name for name in mesh.axis_names if name != SAMPLE_AXIS)
     if names not in {(DATA_AXIS,), (DATA_AXIS, WAVE_AXIS)}:
         raise ConfigError(
-            f"mesh: expected the axis '{DATA_AXIS}', with or without '{WAVE_AXIS}' after and '{SAMPLE_AXIS}' before it, "
-            f"got {mesh.axis_names}; make it with rubix_like.make_mesh(n)"
+            f"mesh: expected the axis '{DATA_AXIS}', with or without '{WAVE_AXIS}' after and '{SAMPLE_AXIS}' before "
+            f"it, got {mesh.axis_names}; make it with rubix_like.make_mesh(n)"
         )
 
 
