@@ -1,24 +1,17 @@
 """Observed cubes: files in the layouts of several instruments, with values known by hand."""
 
 import dataclasses
-import gzip
 import math
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from astropy import constants, units
 from astropy.io import fits
 from astropy.nddata import CCDData, StdDevUncertainty
 from astropy.wcs import WCS
 from test_fits import full_cube
 
-from rubix_like.air import to_vacuum
-from rubix_like.cube import Cube
-from rubix_like.detector import WavelengthBins
 from rubix_like.observed.cube import ObservedCube, observed_from
-from rubix_like.observed.flux_units import flux_factor, parse_flux_unit
 from rubix_like.observed.reading import read_observed
 
 N_WAVE, N_Y, N_X = 5, 3, 4

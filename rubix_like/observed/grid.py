@@ -21,7 +21,7 @@ ANGLE_TOLERANCE: float = 0.1
 """Largest difference in deg of how two fields are turned that are the same."""
 
 
-def on_grid_of(observed: ObservedCube, config: ConfigSource) -> RunConfig:
+def on_grid_of(config: ConfigSource, observed: ObservedCube) -> RunConfig:
     """The configuration with the spaxels, bins, medium and place of an observed cube.
 
     Taken from the cube: `instrument.pixel_scale`, `.fov`, `.wavelength`, and `observation.ra`, `.dec`, `.field_angle`
@@ -114,5 +114,5 @@ def check_same_grid(frame: Frame, observed: ObservedCube) -> None:
     if differences:
         raise ConfigError(
             f"the pipeline's cube is not on the grid of the data ({source}): {'; '.join(differences)}; give the "
-            f"configuration instead of the pipeline, or build it from on_grid_of(data, config)"
+            f"configuration instead of the pipeline, or build it from on_grid_of(config, data)"
         )
