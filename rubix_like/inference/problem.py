@@ -22,7 +22,7 @@ from rubix_like.inference.naming import read_free
 from rubix_like.inference.posterior import Posterior
 from rubix_like.layout import Layout
 from rubix_like.model import table_specs
-from rubix_like.observed.cube import ObservedCube
+from rubix_like.observed import ObservedCube
 from rubix_like.observed.grid import check_same_grid, on_grid_of
 from rubix_like.parameters import Parameters
 from rubix_like.pipeline import Pipeline
