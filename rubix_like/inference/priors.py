@@ -6,6 +6,7 @@ density exp(-latent^2 / 2) whatever the prior, so that optimisers and samplers s
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,7 +21,7 @@ def _as_float(value: object) -> Array:
     return jnp.asarray(value, dtype=jax.dtypes.canonicalize_dtype(float))
 
 
-def _leaf() -> Array:
+def _leaf() -> Any:
     return eqx.field(converter=_as_float)
 
 
