@@ -20,7 +20,7 @@ from rubix_like.painter import Sum, View
 from rubix_like.parameters import Parameters
 from rubix_like.products.sums import ProductImages, Sighting
 from rubix_like.scene import Scene
-from rubix_like.sharding import DATA_AXIS, particle_shardings, replicated
+from rubix_like.sharding import DATA_AXIS, SAMPLE_AXIS, particle_shardings, replicated
 from rubix_like.stages.base import AbstractComponent, AbstractCubeStage, PaintedCube, Spatial, split_keys
 from rubix_like.tables import Plan, Tables
 from rubix_like.wave_split import WHOLE
@@ -223,6 +223,7 @@ def observe(
         mesh=layout.mesh,
         in_specs=(table_specs(tables, layout), whole, split, whole),
         out_specs=observed_specs(layout),
+        check_vma=SAMPLE_AXIS not in layout.mesh.axis_names,
     )(tables, parameters, tuple(component.particles(galaxy) for component in tables.paint), key)
     return gathered(plan, layout, observed)
 

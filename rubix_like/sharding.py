@@ -18,6 +18,9 @@ DATA_AXIS = "data"
 WAVE_AXIS = "wave"
 """Mesh axis along which the detector's bins are painted apart; the particles are the same all along it."""
 
+SAMPLE_AXIS = "sample"
+"""Mesh axis along which several models are computed at once (starts of a fit); one model is the same all along it."""
+
 _SIZES_PER_OCTAVE = 8
 
 
@@ -43,10 +46,11 @@ def make_mesh(n_devices: int | None = None, wave: int = 1) -> Mesh:
 
 def check_mesh(mesh: Mesh) -> None:
     """Raise ConfigError unless the mesh's axes are "data", or "data" and "wave"."""
-    if mesh.axis_names not in {(DATA_AXIS,), (DATA_AXIS, WAVE_AXIS)}:
+    names = tuple(name for name in mesh.axis_names if name != SAMPLE_AXIS)
+    if names not in {(DATA_AXIS,), (DATA_AXIS, WAVE_AXIS)}:
         raise ConfigError(
-            f"mesh: expected one axis named '{DATA_AXIS}', or two, '{DATA_AXIS}' and '{WAVE_AXIS}', got "
-            f"{mesh.axis_names}; make it with rubix_like.make_mesh(n)"
+            f"mesh: expected the axis '{DATA_AXIS}', with or without '{WAVE_AXIS}' after and '{SAMPLE_AXIS}' before "
+            f"it, got {mesh.axis_names}; make it with rubix_like.make_mesh(n)"
         )
 
 

@@ -16,6 +16,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from rubix_like.config.dust import DustSettings
+from rubix_like.config.fit import FitSettings
 from rubix_like.config.instrument import InstrumentSettings
 from rubix_like.config.noise import NoiseSettings
 from rubix_like.config.pipeline import load_pipeline
@@ -238,6 +239,8 @@ class RunConfig(AbstractSettings):
     """Maps, velocity distributions and images beside the cube; null: none."""
     devices: DevicesSettings = DevicesSettings()
     output: OutputSettings = OutputSettings()
+    fit: FitSettings | None = None
+    """What `rubix-like fit` does; null: nothing is fitted."""
 
     @field_validator("pipeline")
     @classmethod

@@ -1,0 +1,108 @@
+"""Settings of a fit: the data, what is free, the likelihood, the optimiser."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from rubix_like.config.quantities import Angstrom, Integer, Number
+from rubix_like.config.settings import AbstractSettings
+
+Window = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)]]
+"""First and last wavelength in Angstrom of the data's own medium."""
+
+
+class PolynomialSettings(AbstractSettings):
+    """A multiplicative continuum of its own for every spaxel: 1 + sum_j c_j P_j(x), P_j Legendre, x from -1 to 1."""
+
+    degree: Annotated[Integer, Field(ge=1, le=30)]
+    """Of the highest Legendre polynomial; the constant one is left out, so that brightness is the model's."""
+    sigma: Annotated[Number, Field(gt=0)] = 0.1
+    """Standard deviation of the coefficients' normal prior about 0."""
+
+
+class ModelErrorSettings(AbstractSettings):
+    """What the model's own particle noise adds to the data's: estimated from models with other base draws."""
+
+    draws: Annotated[Integer, Field(ge=2)] = 64
+    """How many other sets of base draws."""
+    seed: Annotated[Integer, Field(ge=0)] = 1000
+    """Of the first of them."""
+
+
+class OptimiserSettings(AbstractSettings):
+    """How the best fit is looked for."""
+
+    name: Literal["levenberg_marquardt", "gauss_newton", "lbfgs", "adam"] = "levenberg_marquardt"
+    """By residuals and their Jacobian (levenberg_marquardt, gauss_newton), or by the gradient of the loss."""
+    steps: Annotated[Integer, Field(ge=1)] = 200
+    """Most steps of one start."""
+    tolerance: Annotated[Number, Field(gt=0)] = 1e-3
+    """A start has converged once a step changes the loss, half of chi^2, by less."""
+    learning_rate: Annotated[Number, Field(gt=0)] = 0.05
+    """Of adam, in standard deviations of the prior."""
+
+
+class FitSettings(AbstractSettings):
+    """The section `fit`: which data, what is free, with which likelihood, how, and where the result goes."""
+
+    data: Path | None = None
+    """An observed cube (FITS or HDF5); null where the cube is given in Python."""
+    free: dict[str, dict[str, tuple[Any, ...]]] = Field(default_factory=dict)
+    """Dotted name of a parameter -> its prior, e.g. `observation.inclination: {uniform: [10 deg, 80 deg]}`."""
+    windows: tuple[Window, ...] | None = None
+    """Wavelengths that are fitted; null: all."""
+    exclude: tuple[Window, ...] = ()
+    """Wavelengths that are left out, e.g. sky lines."""
+    sigma: Annotated[Number, Field(gt=0)] | None = None
+    """Standard deviation (1e-20 erg/s/cm2/Angstrom) of every voxel of data that have no variance; null: the data's."""
+    polynomial: PolynomialSettings | None = None
+    """A multiplicative continuum; null: none."""
+    noise_scale: dict[str, tuple[Any, ...]] | None = None
+    """Prior of the factor on the data's standard deviations, e.g. {log_uniform: [0.5, 2]}; null: 1."""
+    model_error: ModelErrorSettings | None = None
+    """Particle noise of the model; null: none."""
+    optimiser: OptimiserSettings = OptimiserSettings()
+    starts: Annotated[Integer, Field(ge=1)] = 4
+    """Independent starts; the best end is the result."""
+    candidates: Annotated[Integer, Field(ge=1)] = 16
+    """Draws from the prior for every start, of which the best are started from."""
+    seed: Annotated[Integer, Field(ge=0)] = 1
+    """Of the draws from the prior."""
+    output: Path = Path("fit.h5")
+    """The result's file; the model's and the residuals' cubes, pictures and checkpoints go beside it."""
+
+    @field_validator("free", "noise_scale", mode="before")
+    @classmethod
+    def _check_priors(cls, value: object, info: Any) -> object:
+        if info.field_name == "noise_scale":
+            return None if value is None else _one_prior("noise_scale", value)
+        if not isinstance(value, dict):
+            raise ValueError(f"expected parameters with their priors, got {value!r}")
+        return {name: _one_prior(name, prior) for name, prior in value.items()}
+
+    @field_validator("output")
+    @classmethod
+    def _check_suffix(cls, value: Path) -> Path:
+        if value.suffix.lower() not in {".h5", ".hdf5"}:
+            raise ValueError(f"expected a path that ends in .h5 or .hdf5, got '{value}'")
+        return value
+
+    @model_validator(mode="after")
+    def _check_together(self) -> "FitSettings":
+        for low, high in (*(self.windows or ()), *self.exclude):
+            if low >= high:
+                raise ValueError(f"windows, exclude: expected increasing wavelengths, got [{low:g}, {high:g}]")
+        if self.polynomial is not None and self.model_error is not None:
+            raise ValueError("expected polynomial or model_error, got both; set one of them to null")
+        return self
+
+
+def _one_prior(name: str, prior: object) -> dict[str, tuple[Any, ...]]:
+    """`{kind: numbers}` of one parameter."""
+    if not isinstance(prior, dict) or len(prior) != 1:
+        raise ValueError(f"{name}: expected one prior with its numbers, e.g. {{uniform: [0, 1]}}, got {prior!r}")
+    (kind, numbers), *_ = prior.items()
+    if not isinstance(numbers, list | tuple):
+        raise ValueError(f"{name}: expected a list of numbers after '{kind}', got {numbers!r}")
+    return {str(kind): tuple(numbers)}

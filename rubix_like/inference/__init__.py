@@ -1,0 +1,1 @@
+"""Fitting: priors, the likelihood of a cube, optimisers, results."""

@@ -1,0 +1,132 @@
+"""Prior distributions, each a smooth map from a standard normal latent to the value of a parameter.
+
+A value is F^-1(Phi(latent)), F the prior's cumulative distribution and Phi the standard normal's: the latent has the
+density exp(-latent^2 / 2) whatever the prior, so that optimisers and samplers see one scale and no bounds.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import ndtr, ndtri
+from jaxtyping import Array, Float
+
+Values = Float[Array, "..."]
+
+
+def _as_float(value: object) -> Array:
+    return jnp.asarray(value, dtype=jax.dtypes.canonicalize_dtype(float))
+
+
+def _leaf() -> Array:
+    return eqx.field(converter=_as_float)
+
+
+class AbstractPrior(eqx.Module):
+    """The prior of a parameter; an array of values shares it, each with a latent of its own.
+
+    Its numbers (scalars, or arrays that broadcast with the values) are leaves.
+    """
+
+    @abstractmethod
+    def value(self, latent: Values) -> Values:
+        """The values of standard normal latents."""
+
+    @abstractmethod
+    def latent(self, value: Values) -> Values:
+        """The latents of values; not finite outside the prior's support."""
+
+    @abstractmethod
+    def fault(self) -> str | None:
+        """What is wrong with the prior's numbers, which are concrete; None if nothing is."""
+
+
+class Uniform(AbstractPrior):
+    """Uniform between `low` and `high`."""
+
+    low: Values = _leaf()
+    high: Values = _leaf()
+
+    def value(self, latent: Values) -> Values:
+        """low + (high - low) Phi(latent)."""
+        return self.low + (self.high - self.low) * ndtr(latent)
+
+    def latent(self, value: Values) -> Values:
+        """Phi^-1((value - low) / (high - low))."""
+        return ndtri((value - self.low) / (self.high - self.low))
+
+    def fault(self) -> str | None:
+        """Unless low < high."""
+        return None if bool(jnp.all(self.low < self.high)) else f"expected low < high, got {self.low} and {self.high}"
+
+
+class LogUniform(AbstractPrior):
+    """Uniform in the logarithm between `low` and `high`, both positive."""
+
+    low: Values = _leaf()
+    high: Values = _leaf()
+
+    def value(self, latent: Values) -> Values:
+        """low (high / low)^Phi(latent)."""
+        return self.low * jnp.exp(jnp.log(self.high / self.low) * ndtr(latent))
+
+    def latent(self, value: Values) -> Values:
+        """Phi^-1(ln(value / low) / ln(high / low))."""
+        return ndtri(jnp.log(value / self.low) / jnp.log(self.high / self.low))
+
+    def fault(self) -> str | None:
+        """Unless 0 < low < high."""
+        if bool(jnp.all(self.low > 0)) and bool(jnp.all(self.low < self.high)):
+            return None
+        return f"expected 0 < low < high, got {self.low} and {self.high}"
+
+
+class Normal(AbstractPrior):
+    """Normal with `mean` and standard deviation `sigma`."""
+
+    mean: Values = _leaf()
+    sigma: Values = _leaf()
+
+    def value(self, latent: Values) -> Values:
+        """mean + sigma latent."""
+        return self.mean + self.sigma * latent
+
+    def latent(self, value: Values) -> Values:
+        """(value - mean) / sigma."""
+        return (value - self.mean) / self.sigma
+
+    def fault(self) -> str | None:
+        """Unless sigma > 0."""
+        return None if bool(jnp.all(self.sigma > 0)) else f"expected sigma > 0, got {self.sigma}"
+
+
+class LogNormal(AbstractPrior):
+    """Normal in the logarithm: `median` (positive) times a factor whose log10 has the standard deviation `dex`."""
+
+    median: Values = _leaf()
+    dex: Values = _leaf()
+
+    def value(self, latent: Values) -> Values:
+        """median 10^(dex latent)."""
+        return self.median * jnp.power(10.0, self.dex * latent)
+
+    def latent(self, value: Values) -> Values:
+        """log10(value / median) / dex."""
+        return jnp.log10(value / self.median) / self.dex
+
+    def fault(self) -> str | None:
+        """Unless median > 0 and dex > 0."""
+        if bool(jnp.all(self.median > 0)) and bool(jnp.all(self.dex > 0)):
+            return None
+        return f"expected median > 0 and dex > 0, got {self.median} and {self.dex}"
+
+
+PRIORS: Mapping[str, tuple[type[AbstractPrior], tuple[bool, ...]]] = {
+    "uniform": (Uniform, (True, True)),
+    "log_uniform": (LogUniform, (True, True)),
+    "normal": (Normal, (True, True)),
+    "log_normal": (LogNormal, (True, False)),
+}
+"""Names in a configuration; which of their numbers are in the parameter's unit."""
