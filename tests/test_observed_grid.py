@@ -14,6 +14,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.observed import ObservedCube, read_observed
 from rubix_like.observed.grid import check_same_grid, on_grid_of
 from rubix_like.pipeline import Pipeline
+from rubix_like.run import run
 
 BASE = {"observation.align": "none", "engine.method": "direct", "engine.deposit": "nearest"}
 
@@ -121,10 +122,9 @@ def test_a_pipeline_on_the_grid_of_a_real_cube(real_data):
     assert settings.n_spaxel_xy == (13, 13)
 
 
+@pytest.mark.slow
 def test_cubes_made_on_the_grid_of_a_cube_are_on_it(tmp_path):
     """Simulated on a grid, written as MaNGA, read, put on the grid again."""
-    from rubix_like.run import run  # noqa: PLC0415
-
     config = load_config(
         on_grid_of(base_config(), data_on(MANGA)),
         overrides={"galaxy.n_stars": 300, "noise.signal_to_noise": 30, "output": {"path": "x.fits", "layout": "manga"}},
