@@ -22,7 +22,7 @@ def _as_float(value: object) -> Array:
     return jnp.asarray(value, dtype=jax.dtypes.canonicalize_dtype(float))
 
 
-def _leaf() -> Array:
+def _leaf() -> Any:
     return eqx.field(converter=_as_float)
 
 
