@@ -128,5 +128,5 @@ def split_by_name(free: Free, flat: Float[ndarray, "*n latent"]) -> Arrays:
     ends = np.cumsum([parameter.size for parameter in free.parameters])[:-1]
     parts = np.split(flat, ends, axis=-1)
     return {
-        own.name: part.reshape(*flat.shape[:-1], *own.shape) for own, part in zip(free.parameters, parts, strict=True)
+        own.name: part.reshape((*flat.shape[:-1], *own.shape)) for own, part in zip(free.parameters, parts, strict=True)
     }
