@@ -34,6 +34,11 @@ from rubix_like.sharding import DATA_AXIS, SAMPLE_AXIS
 from rubix_like.stages.noise import Noise
 from rubix_like.synthetic import draw_base
 
+_RANDOM_DRAWS = (
+    "the synthetic galaxy's base draws are random: its particle noise is lower with galaxy.draws: sobol, and "
+    "fit.model_error takes account of what is left of it"
+)
+
 _WIDEST = 3.0
 """Latent of the width of the PSF for which the field's margin is made."""
 
@@ -214,7 +219,7 @@ def _source(
     if not isinstance(config.galaxy, SyntheticReader):
         return HeldSource(loaded), info
     reader = config.galaxy
-    return SyntheticSource(reader.build(), draw_base(reader.n_stars, 0, reader.seed)), info
+    return SyntheticSource(reader.build(), draw_base(reader.n_stars, 0, reader.seed, reader.draws)), info
 
 
 def _with_velocity_range(config: RunConfig, source: AbstractSource, free: Free) -> RunConfig:
