@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float
 
@@ -131,3 +132,9 @@ PRIORS: Mapping[str, tuple[type[AbstractPrior], tuple[bool, ...]]] = {
     "log_normal": (LogNormal, (True, False)),
 }
 """Names in a configuration; which of their numbers are in the parameter's unit."""
+
+
+def section_of(prior: AbstractPrior) -> dict[str, tuple[Any, ...]]:
+    """The prior as a configuration has it, {kind: numbers}, in the unit of the parameter."""
+    (kind,) = [kind for kind, (made, _) in PRIORS.items() if isinstance(prior, made)]
+    return {kind: tuple(np.asarray(leaf, np.float64).tolist() for leaf in jax.tree.leaves(prior))}
