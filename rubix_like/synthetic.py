@@ -5,7 +5,7 @@ from the parameters and those draws to particles (the reparametrisation by inver
 """
 
 import dataclasses
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -21,6 +21,8 @@ from rubix_like.galaxy import Galaxy, Gas, Stars
 Uniforms = Float[Array, "particle 4"]
 Normals = Float[Array, "particle 5"]
 Scalar = Float[Array, ""]
+Draws = Literal["random", "sobol"]
+"""Kinds of base draws."""
 
 BULGE_SHARE: float = 0.2
 """Fraction of the star particles that sample the bulge; its mass is `bulge_fraction`, whatever the share."""
@@ -35,11 +37,6 @@ SMALLEST_LOG_AGE: float = 5.0
 SMALLEST_LOG_METALLICITY: float = -8.0
 LARGEST_LOG_METALLICITY: float = -1.0
 """Limits of the drawn ages (0.1 Myr) and of log10 of the drawn metal mass fractions (Z in (0, 0.1])."""
-
-Draws = Literal["random", "sobol"]
-"""Kinds of base draws."""
-
-DRAWS: tuple[Draws, ...] = get_args(Draws)
 
 _SMALLEST_UNIFORM = 2.0**-22  # still inside (0, 1) as float32, so that logarithms and atanh stay finite
 
@@ -57,6 +54,12 @@ class BaseDraws(eqx.Module):
     disc: ComponentDraws
     bulge: ComponentDraws
     gas: ComponentDraws | None
+    kind: Draws = eqx.field(static=True, default="random")
+
+    def others(self, seed: int) -> "BaseDraws":
+        """As many stars and gas particles, of the same kind, from another seed."""
+        n_stars = self.disc.uniform.shape[0] + self.bulge.uniform.shape[0]
+        return draw_base(n_stars, 0 if self.gas is None else self.gas.uniform.shape[0], seed, self.kind)
 
 
 def draw_base(n_stars: int, n_gas: int, seed: int, draws: Draws = "random") -> BaseDraws:
@@ -68,8 +71,6 @@ def draw_base(n_stars: int, n_gas: int, seed: int, draws: Draws = "random") -> B
     """
     if n_stars < 1 or n_gas < 0:
         raise ValueError(f"synthetic galaxy: expected n_stars >= 1 and n_gas >= 0, got {n_stars} and {n_gas}")
-    if draws not in DRAWS:
-        raise ValueError(f"synthetic galaxy: expected draws to be one of {', '.join(DRAWS)}, got {draws!r}")
     n_bulge = round(BULGE_SHARE * n_stars)
     counts = (n_stars - n_bulge, n_bulge, n_gas)
     if draws == "sobol":
@@ -77,7 +78,7 @@ def draw_base(n_stars: int, n_gas: int, seed: int, draws: Draws = "random") -> B
     else:
         generator = np.random.default_rng(seed)
         disc, bulge, gas = (_draw_component(generator, count) for count in counts)
-    return BaseDraws(disc=disc, bulge=bulge, gas=gas if n_gas else None)
+    return BaseDraws(disc=disc, bulge=bulge, gas=gas if n_gas else None, kind=draws)
 
 
 def _draw_component(generator: np.random.Generator, count: int) -> ComponentDraws:

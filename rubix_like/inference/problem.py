@@ -87,7 +87,14 @@ def pose(
     pipeline = for_samples(without_noise(pipeline), n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
-    return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, observed.notes)
+    return Problem(
+        Posterior(forward, free, likelihood), observed, pipeline, settings, (*observed.notes, *_notes(source))
+    )
+
+
+def _notes(source: AbstractSource) -> tuple[str, ...]:
+    """On the particles of the model."""
+    return (_RANDOM_DRAWS,) if isinstance(source, SyntheticSource) and source.draws.kind == "random" else ()
 
 
 def select(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:
