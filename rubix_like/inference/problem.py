@@ -34,6 +34,11 @@ from rubix_like.sharding import DATA_AXIS, SAMPLE_AXIS
 from rubix_like.stages.noise import Noise
 from rubix_like.synthetic import draw_base
 
+_RANDOM_DRAWS = (
+    "the synthetic galaxy's base draws are random: its particle noise is lower with galaxy.draws: sobol, and "
+    "fit.model_error takes account of what is left of it"
+)
+
 _WIDEST = 3.0
 """Latent of the width of the PSF for which the field's margin is made."""
 
@@ -82,7 +87,14 @@ def pose(
     pipeline = for_samples(without_noise(pipeline), n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
-    return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, observed.notes)
+    return Problem(
+        Posterior(forward, free, likelihood), observed, pipeline, settings, (*observed.notes, *_notes(source))
+    )
+
+
+def _notes(source: AbstractSource) -> tuple[str, ...]:
+    """On the particles of the model."""
+    return (_RANDOM_DRAWS,) if isinstance(source, SyntheticSource) and source.draws.kind == "random" else ()
 
 
 def select(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:
@@ -214,7 +226,7 @@ def _source(
     if not isinstance(config.galaxy, SyntheticReader):
         return HeldSource(loaded), info
     reader = config.galaxy
-    return SyntheticSource(reader.build(), draw_base(reader.n_stars, 0, reader.seed)), info
+    return SyntheticSource(reader.build(), draw_base(reader.n_stars, 0, reader.seed, reader.draws)), info
 
 
 def _with_velocity_range(config: RunConfig, source: AbstractSource, free: Free) -> RunConfig:
