@@ -8,14 +8,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.fit import FitSettings
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.inference.forward import GALAXY, STARS, AbstractSource, Forward, HeldSource, SyntheticSource
+from rubix_like.inference.forward import (
+    GALAXY,
+    STARS,
+    V_LOS,
+    AbstractSource,
+    Forward,
+    HeldSource,
+    SyntheticSource,
+    line_of_sight,
+)
 from rubix_like.inference.free import Free, Latent, read_prior
 from rubix_like.inference.likelihood import NOISE_SCALE, Likelihood, Polynomial
 from rubix_like.inference.naming import read_free
@@ -33,6 +42,7 @@ from rubix_like.readers.synthetic import SyntheticReader
 from rubix_like.sharding import DATA_AXIS, SAMPLE_AXIS
 from rubix_like.stages.noise import Noise
 from rubix_like.synthetic import draw_base
+from rubix_like.validation import validate
 
 _WIDEST = 3.0
 """Latent of the width of the PSF for which the field's margin is made."""
@@ -71,14 +81,15 @@ def pose(
     if isinstance(config_or_pipeline, Pipeline):
         pipeline, source = config_or_pipeline, _given_source(galaxy)
         check_same_grid(pipeline.frame, observed)
-        free = read_free(settings, _trees(source, pipeline.parameters), pipeline.plan.deposit)
     else:
         config = _for_model(on_grid_of(config_or_pipeline, observed), settings)
         source, info = _source(config, galaxy, report)
         parameters = Parameters.build(config, config.engine.precision)
-        free = read_free(settings, _trees(source, parameters), config.engine.deposit)
+        free = read_free(settings, _trees(source, parameters, None), config.engine.deposit)
         config = _with_velocity_range(config, source, free)
         pipeline = Pipeline.from_config(config, galaxy=source.galaxy({}), info=info)
+    trees = _trees(source, pipeline.parameters, line_of_sight(pipeline.tables, pipeline.parameters))
+    free = read_free(settings, trees, pipeline.plan.deposit)
     pipeline = for_samples(without_noise(pipeline), n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
@@ -163,12 +174,14 @@ def for_samples(pipeline: Pipeline, n_sample: int) -> Pipeline:
     return dataclasses.replace(pipeline, tables=tables, layout=layout)
 
 
-def _trees(source: AbstractSource, parameters: Parameters) -> dict[str, Any]:
-    """What the names of parameters are leaves of."""
+def _trees(source: AbstractSource, parameters: Parameters, sight: ArrayLike | None) -> dict[str, Any]:
+    """What the names of parameters are leaves of; before the line of `sight` is known, velocities along it are 0."""
     if isinstance(source, SyntheticSource):
         return {GALAXY: source.base, "": parameters}
     if isinstance(source, HeldSource):
-        return {STARS: source.held.stars, "": parameters}
+        velocity = np.asarray(source.held.stars.velocity)
+        v_los = velocity @ (np.zeros(3) if sight is None else np.asarray(sight))
+        return {STARS: source.held.stars, V_LOS: v_los, "": parameters}
     raise TypeError(f"expected a synthetic or a held source, got {type(source).__name__}")
 
 
@@ -176,7 +189,16 @@ def _given_source(galaxy: Galaxy | SyntheticSource | None) -> AbstractSource:
     """The particles that go with a pipeline, or a configuration without a reader."""
     if galaxy is None:
         raise ConfigError("galaxy: expected a Galaxy or a SyntheticSource beside a pipeline, got none")
-    return galaxy if isinstance(galaxy, SyntheticSource) else HeldSource(galaxy)
+    return galaxy if isinstance(galaxy, SyntheticSource) else held(galaxy)
+
+
+def held(galaxy: Galaxy) -> HeldSource:
+    """The source of checked particles, without padding; ValueError for particles that cannot be used."""
+    weight = galaxy.stars.weight
+    if weight is not None:
+        real = np.asarray(weight) > 0
+        galaxy = Galaxy(stars=jax.tree.map(lambda leaf: np.asarray(leaf)[real], galaxy.stars))
+    return HeldSource(Galaxy(stars=validate(galaxy).stars))
 
 
 def _for_model(config: RunConfig, settings: FitSettings) -> RunConfig:
@@ -212,7 +234,7 @@ def _source(
         raise ConfigError("galaxy: expected a section with a reader, or a galaxy given in Python, got none")
     loaded, info = load(config, report)
     if not isinstance(config.galaxy, SyntheticReader):
-        return HeldSource(loaded), info
+        return held(loaded), info
     reader = config.galaxy
     return SyntheticSource(reader.build(), draw_base(reader.n_stars, 0, reader.seed)), info
 
@@ -226,8 +248,8 @@ def _with_velocity_range(config: RunConfig, source: AbstractSource, free: Free) 
     def fastest(source: AbstractSource, free: Free, latent: Latent) -> Array:
         values = free.values(latent)
         own = {name: value for name, value in values.items() if name.startswith((GALAXY, STARS))}
-        speed = jnp.linalg.norm(source.galaxy(own).stars.velocity, axis=1).max()
-        return speed + jnp.abs(values.get("observation.velocity_offset", config.observation.velocity_offset))
+        speed = jnp.linalg.norm(source.galaxy(own).stars.velocity, axis=1) + jnp.abs(own.get(V_LOS, 0.0))
+        return speed.max() + jnp.abs(values.get("observation.velocity_offset", config.observation.velocity_offset))
 
     speeds = [float(fastest(source, free, latent)) for latent in free.draw(0, _PRIOR_DRAWS)]
     return load_config(config, overrides={"engine.velocity_range": _ROOM * max(speeds)})
