@@ -38,7 +38,10 @@ class OneOrTable:
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        one = [{"type": "number", "exclusiveMinimum": self.above}, {"type": "string", "description": self.unit or "number"}]
+        one = [
+            {"type": "number", "exclusiveMinimum": self.above},
+            {"type": "string", "description": self.unit or "number"},
+        ]
         return {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}, "minItems": 2}, {"type": "null"}]}
 
     def _parse(self, value: object) -> object:

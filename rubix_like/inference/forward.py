@@ -11,8 +11,9 @@ from jaxtyping import Array, Float
 
 from rubix_like.galaxy import Galaxy, Stars
 from rubix_like.inference.free import Values
+from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.layout import Layout
-from rubix_like.model import observe
+from rubix_like.model import Observed, observe
 from rubix_like.parameters import Parameters
 from rubix_like.scene import to_scene
 from rubix_like.sharding import shard
@@ -70,8 +71,19 @@ class Forward(eqx.Module):
 
     def __call__(self, values: Values) -> Float[Array, "y x wave"]:
         """Flux (1e-20 erg/s/cm2/Angstrom) for these values; pure, traceable, differentiable."""
+        return self.observed(values).voxels.flux
+
+    def observed(self, values: Values) -> Observed:
+        """The same with the counters of the particles."""
+        galaxy, parameters = self.at(values)
+        placed = shard(galaxy, self.layout.mesh)
+        return observe(self.plan, self.layout, self.tables, parameters, placed, None)
+
+    def at(self, values: Values) -> tuple[Galaxy, Parameters]:
+        """Particles and parameters for these values."""
         dtype = self.plan.dtype
         own = {name: jnp.asarray(value, dtype) for name, value in values.items()}
+<<<<<<< HEAD
         named = {name: value for name, value in own.items() if not name.startswith((GALAXY, STARS))}
         parameters = with_leaves(self.parameters, named)
         galaxy = as_dtype(as_dtype(self.source, dtype).galaxy(own), dtype)
@@ -79,6 +91,11 @@ class Forward(eqx.Module):
             galaxy = with_v_los(galaxy, own[V_LOS], line_of_sight(self.tables, parameters))
         placed = shard(galaxy, self.layout.mesh)
         return observe(self.plan, self.layout, self.tables, parameters, placed, None).voxels.flux
+=======
+        named = {name: own[name] for name in own if name != NOISE_SCALE and not name.startswith((GALAXY, STARS))}
+        galaxy = as_dtype(as_dtype(self.source, dtype).galaxy(own), dtype)
+        return galaxy, with_leaves(self.parameters, named)
+>>>>>>> main
 
 
 def with_leaves(tree: Any, values: Mapping[str, Array]) -> Any:

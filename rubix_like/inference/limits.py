@@ -100,13 +100,19 @@ def library_notes(free: Free, axes: TemplateAxes) -> tuple[str, ...]:
     for parameter, axis in _populations(free):
         nodes = np.asarray(axes.nodes[axes.names.index(axis)], np.float64)
         first, last = (10 ** nodes[[0, -1]]) if axis == "metallicity" else nodes[[0, -1]]
-        low, high = (float(np.min(values)) if number == 0 else float(np.max(values)) for number, values in
-                     enumerate(reach(parameter.prior, parameter.shape)))
+        low, high = (
+            float(np.min(values)) if number == 0 else float(np.max(values))
+            for number, values in enumerate(reach(parameter.prior, parameter.shape))
+        )
         text = f"the SSP library's {axis}, {first:.4g} to {last:.4g}"
         if high < first or low > last:
-            raise ConfigError(f"fit.free.{parameter.name}: expected a prior that overlaps with {text}, got {low:.4g} to {high:.4g}")
+            raise ConfigError(
+                f"fit.free.{parameter.name}: expected a prior that overlaps with {text}, got {low:.4g} to {high:.4g}"
+            )
         if low < first * (1 - 1e-6) or high > last * (1 + 1e-6):
-            notes.append(f"{parameter.name}: its prior, {low:.4g} to {high:.4g}, leaves {text}, beyond which it has no effect")
+            notes.append(
+                f"{parameter.name}: its prior, {low:.4g} to {high:.4g}, leaves {text}, beyond which it has no effect"
+            )
     return tuple(notes)
 
 
@@ -126,4 +132,9 @@ def age_notes(free: Free, config: RunConfig) -> tuple[str, ...]:
 
 def _populations(free: Free) -> list[tuple[FreeParameter, str]]:
     """Free ages and metallicities, with their axis."""
-    return [(own, axis) for own in free.parameters for end, axis in _AXES.items() if own.name.endswith(end) and "oldest" not in own.name]
+    return [
+        (own, axis)
+        for own in free.parameters
+        for end, axis in _AXES.items()
+        if own.name.endswith(end) and "oldest" not in own.name
+    ]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Bool
 from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
@@ -96,7 +96,7 @@ def pose(
     return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, observed.notes)
 
 
-def select(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube, Float[ndarray, " wave"]]:
+def select(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:
     """The data cut to the windows' ends, and which of its bins are fitted (True)."""
     if settings.windows is not None:
         low, high = min(window[0] for window in settings.windows), max(window[1] for window in settings.windows)

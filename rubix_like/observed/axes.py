@@ -8,6 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.observed.opening import number_card, text_card
+
 SPECTRAL_WORDS: tuple[str, ...] = ("WAVE", "AWAV", "LAMBDA", "WAVELENGTH", "ANGSTROM", "LINEAR", "LOGLAM", "LAMB")
 """What CTYPE begins with for an axis of wavelengths; of these WAVE and AWAV are FITS, the others old habits."""
 
@@ -15,6 +17,9 @@ OTHER_SPECTRAL: tuple[str, ...] = ("VELO", "VRAD", "VOPT", "FELO", "ZOPT", "BETA
 """Spectral axes of FITS that are no wavelengths (Greisen et al. 2006, A&A 446, 747, table 1)."""
 
 _LENGTHS: tuple[str, ...] = ("angstrom", "aa", "nm", "um", "micron", "m")
+
+MIXED_TOLERANCE: float = 1e-6
+"""Elements of the matrix between wavelength and sky that are no more than rounding, relative to a step."""
 
 GALACTIC: tuple[str, ...] = ("GLON", "GLAT", "ELON", "ELAT")
 
@@ -44,7 +49,7 @@ def find_axes(header: Any, place: str, *, has_wave_table: bool) -> Axes:
 
     Raises ValueError for an axis of velocities or frequencies, Galactic coordinates and axes that are mixed.
     """
-    kinds = {axis: str(header.get(f"CTYPE{axis}", "")).strip().upper() for axis in (1, 2, 3)}
+    kinds = {axis: text_card(header, f"CTYPE{axis}").upper() for axis in (1, 2, 3)}
     _refuse_kinds(kinds, place)
     wave = _spectral_axis(header, kinds, place, has_wave_table)
     sky = [axis for axis in (1, 2, 3) if axis != wave]
@@ -53,9 +58,10 @@ def find_axes(header: Any, place: str, *, has_wave_table: bool) -> Axes:
     celestial = len(longitudes) == len(latitudes) == 1
     degrees = all(kinds[axis] == "DEGREE" for axis in sky)
     x, y = (longitudes[0], latitudes[0]) if celestial else sky
-    matrix = pixel_matrix(header)
-    coupled = [matrix[wave - 1, axis - 1] or matrix[axis - 1, wave - 1] for axis in sky]
-    if any(coupled):
+    matrix = pixel_matrix(header, place)
+    rows, own = np.abs(matrix), [axis - 1 for axis in sky]
+    along, across = rows[wave - 1, own].max(), rows[own, wave - 1].max()
+    if along > MIXED_TOLERANCE * rows[wave - 1, wave - 1] or across > MIXED_TOLERANCE * rows[np.ix_(own, own)].max():
         raise ValueError(
             f"{place}: expected a wavelength axis of its own, got one mixed with the sky (CD or PC matrix)"
         )
@@ -83,7 +89,7 @@ def _spectral_axis(header: Any, kinds: dict[int, str], place: str, has_wave_tabl
         raise ValueError(f"{place}: expected one wavelength axis, got axes {sorted(named)} ({kinds})")
     if named:
         return named[0]
-    unit = str(header.get("CUNIT3", "")).strip().lower()
+    unit = text_card(header, "CUNIT3").lower()
     if kinds[3].startswith(SPECTRAL_WORDS) or unit.startswith(_LENGTHS) or has_wave_table:
         return 3
     if not kinds[3] and "CRVAL3" in header and ("CDELT3" in header or "CD3_3" in header):
@@ -94,18 +100,18 @@ def _spectral_axis(header: Any, kinds: dict[int, str], place: str, has_wave_tabl
     )
 
 
-def pixel_matrix(header: Any) -> Float[ndarray, "3 3"]:
+def pixel_matrix(header: Any, place: str) -> Float[ndarray, "3 3"]:
     """World per pixel: CDi_j where there is any, else PCi_j (or the old CROTA2) times CDELTi.
 
     Greisen & Calabretta 2002, A&A 395, 1061, section 2.1.2; CROTA2: section 6.1.
     """
     pairs = [(i, j) for i in (1, 2, 3) for j in (1, 2, 3)]
     if any(f"CD{i}_{j}" in header for i, j in pairs):
-        values = [float(header.get(f"CD{i}_{j}", 0.0)) for i, j in pairs]
+        values = [number_card(header, f"CD{i}_{j}", 0.0, place) for i, j in pairs]
         return np.array(values, dtype=np.float64).reshape(3, 3)
-    delta = np.array([float(header.get(f"CDELT{axis}", 1.0)) for axis in (1, 2, 3)])
-    turn = np.array([float(header.get(f"PC{i}_{j}", float(i == j))) for i, j in pairs]).reshape(3, 3)
-    angle = math.radians(float(header.get("CROTA2", 0.0)))
+    delta = np.array([number_card(header, f"CDELT{axis}", 1.0, place) for axis in (1, 2, 3)])
+    turn = np.array([number_card(header, f"PC{i}_{j}", float(i == j), place) for i, j in pairs]).reshape(3, 3)
+    angle = math.radians(number_card(header, "CROTA2", 0.0, place))
     if angle and not any(f"PC{i}_{j}" in header for i, j in pairs):
         ratio = delta[1] / delta[0]
         turn[:2, :2] = [[math.cos(angle), -math.sin(angle) * ratio], [math.sin(angle) / ratio, math.cos(angle)]]

@@ -36,15 +36,15 @@ _LETTERS = str.maketrans("0123456789", "abcdefghij")
 """Names of units must not have digits."""
 
 
-def parse_flux_unit(text: str) -> units.UnitBase:
-    """The unit that a header's BUNIT means: `1E-17 erg/s/cm^2/Ang/spaxel`, `10**(-20)*erg/s/cm**2/Angstrom`, `FLAM16`.
+def parse_unit(text: str) -> units.UnitBase:
+    """The unit that a header means by BUNIT: `1E-17 erg/s/cm^2/Ang/spaxel`, `10**(-20)*erg/s/cm**2/Angstrom`, `FLAM16`.
 
     FLAM16 (KCWI) is 1e-16 erg/s/cm2/Angstrom. Raises ValueError for text that is no unit.
     """
     text = text.strip()
     whole = _WHOLE_POWER.match(text)
     if whole:
-        return parse_flux_unit(whole["inner"]) ** int(whole["power"])
+        return parse_unit(whole["inner"]) ** int(whole["power"])
     factor = _FACTOR.match(text)
     number, rest = (_number(factor), factor["rest"]) if factor else (1.0, text)
     scales = {found[1]: float(f"1e-{found[1] or 0}") for found in _FLAM.finditer(rest)}

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from rubix_like.detector import Medium
 from rubix_like.fits import ORIGIN
 from rubix_like.fits_manga import DO_NOT_USE, NO_COVERAGE
-from rubix_like.observed.opening import is_image, label
+from rubix_like.observed.opening import is_image, label, text_card
 
 ErrorKind = Literal["variance", "sigma", "inverse variance", "inverse sigma"]
 
@@ -107,9 +107,9 @@ def find_parts(path: Path, hdus: Any) -> Parts:
 def find_survey(hdus: Any, flux: Any) -> Survey:
     """The survey or instrument whose file this is; `UNKNOWN` where it is none that we know."""
     header = hdus[0].header
-    instrument = " ".join(str(own.get("INSTRUME", "")) for own in (header, flux.header)).upper()
+    instrument = " ".join(text_card(own, "INSTRUME") for own in (header, flux.header)).upper()
     names = {hdu.name.upper() for hdu in hdus}
-    if header.get("ORIGIN") == ORIGIN and header.get("LAYOUT") == "hsim":
+    if text_card(header, "ORIGIN") == ORIGIN and text_card(header, "LAYOUT") == "hsim":
         return HSIM
     if "MANGA" in instrument:
         return MANGA
@@ -150,7 +150,7 @@ def _find_flux(path: Path, hdus: Any) -> Any:
 def _refuse_maps(path: Path, hdus: Any) -> None:
     """Raise ValueError for files of maps, which have images with three axes too."""
     names = {hdu.name.upper() for hdu in hdus}
-    if hdus[0].header.get("MASKNAME") == "MANGA_DAPPIXMASK" or "SPX_SKYCOO" in names:
+    if text_card(hdus[0].header, "MASKNAME") == "MANGA_DAPPIXMASK" or "SPX_SKYCOO" in names:
         raise ValueError(
             f"{path}: expected a cube of spectra, got a MAPS file of MaNGA's data analysis pipeline; a fit needs the "
             f"spectra, in the LOGCUBE (or LINCUBE) file of the same galaxy"
@@ -159,7 +159,7 @@ def _refuse_maps(path: Path, hdus: Any) -> None:
 
 def _pointed(hdus: Any, flux: Any, card: str) -> Any | None:
     """The image that a card of the flux's header names."""
-    name = str(flux.header.get(card, "")).strip().upper()
+    name = text_card(flux.header, card).upper()
     return _named(hdus, (name,), flux) if name else None
 
 
@@ -178,7 +178,7 @@ def _error_kind(path: Path, error: Any | None) -> ErrorKind:
         return "variance"
     header = error.header
     for card, kinds in (("HDUCLAS3", _HDUCLAS3), ("UTYPE", _UTYPE)):
-        kind = kinds.get(str(header.get(card, "")).strip())
+        kind = kinds.get(text_card(header, card))
         if kind:
             return kind
     if error.name.upper() in ERROR_NAMES:

@@ -16,14 +16,18 @@ from rubix_like.detector import Medium, WavelengthBins
 from rubix_like.fits import ORIGIN
 from rubix_like.observed.axes import Axes, find_axes
 from rubix_like.observed.cube import NO_VARIANCE, ObservedCube, check_any_used, choose_voxels, observed_from
-from rubix_like.observed.flux_units import flux_factor, in_unit, parse_flux_unit
+from rubix_like.observed.flux_units import flux_factor, in_unit, parse_unit
 from rubix_like.observed.layouts import ErrorKind, Parts, Survey, find_parts
-from rubix_like.observed.opening import label, opened, read_header, values_of
+from rubix_like.observed.opening import label, number_card, opened, text_card, values_of
 from rubix_like.observed.sky import SkyGrid, read_sky
 from rubix_like.observed.wavelengths import SpectralGrid, read_wavelengths
 
 _POWERS: dict[ErrorKind, int] = {"variance": 2, "sigma": 1, "inverse variance": -2, "inverse sigma": -1}
 """Power of the flux that the numbers of an error have."""
+
+MEDIA: dict[str, Medium] = {"air": "air", "vacuum": "vacuum"}
+
+_AN_EXAMPLE: str = "units=, such as units='1e-20 erg/s/cm2/Angstrom'"
 
 _NAME_CARDS: tuple[str, ...] = ("OBJECT", "MANGAID", "NAME")
 
@@ -51,7 +55,7 @@ class Grid:
 def read_observed(
     path: str | Path,
     *,
-    medium: Medium | None = None,
+    medium: str | None = None,
     units: str | None = None,
     pixel_scale: float | None = None,
 ) -> ObservedCube:
@@ -64,26 +68,25 @@ def read_observed(
     path = Path(path).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"no such cube: {path}; check the path")
-    if medium not in (None, "air", "vacuum"):
+    if medium not in (None, *MEDIA):
         raise ValueError(f"medium: expected 'air' or 'vacuum', got {medium!r}")
     if pixel_scale is not None and not (math.isfinite(pixel_scale) and pixel_scale > 0):
         raise ValueError(f"pixel_scale: expected a size > 0 in arcsec, got {pixel_scale!r}")
-    if _is_ours(path):
-        if (medium, units, pixel_scale) != (None, None, None):
-            raise ValueError(
-                f"{path}: medium, units and pixel_scale are in the file (it is a cube of rubix_like); leave them out"
-            )
-        return observed_from(Cube.read(path), str(path))
-    with opened(path) as hdus:
-        return _read(path, hdus, medium, units, pixel_scale)
+    if not h5py.is_hdf5(path):
+        with opened(path) as hdus:
+            if not _is_ours(hdus[0].header):
+                return _read(path, hdus, None if medium is None else MEDIA[medium], units, pixel_scale)
+    if (medium, units, pixel_scale) != (None, None, None):
+        raise ValueError(
+            f"{path}: expected neither medium, units nor pixel_scale for a cube of rubix_like, which says them itself, "
+            f"got ({medium}, {units}, {pixel_scale}); leave them out"
+        )
+    return observed_from(Cube.read(path), str(path))
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether `Cube.read` is to read the file: all HDF5, and FITS of ours in the layout 'default'."""
-    if h5py.is_hdf5(path):
-        return True
-    header = read_header(path)
-    return header is not None and header.get("ORIGIN") == ORIGIN and "LAYOUT" not in header
+def _is_ours(header: Any) -> bool:
+    """Whether `Cube.read` is to read a FITS file: it is ours, in the layout 'default'."""
+    return text_card(header, "ORIGIN") == ORIGIN and "LAYOUT" not in header
 
 
 def _read(path: Path, hdus: Any, medium: Medium | None, unit: str | None, pixel_scale: float | None) -> ObservedCube:
@@ -91,7 +94,8 @@ def _read(path: Path, hdus: Any, medium: Medium | None, unit: str | None, pixel_
     grid = _read_grid(path, parts, medium, pixel_scale)
     flux_unit, unit_notes = _flux_unit(path, parts.flux, parts.survey, unit)
     factor = _factor(path, parts.flux, flux_unit, grid)
-    flux = grid.ordered(_cube_values(path, parts.flux, parts.flux)) * factor
+    flux = _voxels(path, parts.flux, parts.flux, grid)
+    flux *= factor
     variance, error_notes = _variance(path, parts, grid, flux_unit, factor)
     masked, mask_notes = _masked(path, parts, grid)
     used, counts = choose_voxels(flux, variance, masked)
@@ -126,21 +130,26 @@ def _read_grid(path: Path, parts: Parts, medium: Medium | None, pixel_scale: flo
     )
 
 
-def _cube_values(path: Path, hdu: Any, flux: Any) -> Float[ndarray, "..."]:
-    """The numbers of an image in float64; raises ValueError where its shape is not that of the fluxes."""
-    values, expected = values_of(path, hdu), tuple(int(flux.header[f"NAXIS{axis}"]) for axis in (3, 2, 1))
+def _voxels(path: Path, hdu: Any, flux: Any, grid: Grid) -> Float[ndarray, "y x wave"]:
+    """The numbers of an image in float64 and our order; raises ValueError where it has not the shape of the fluxes."""
+    values = values_of(path, hdu)
+    _check_shape(path, hdu, values, flux)
+    return np.ascontiguousarray(grid.ordered(values), dtype=np.float64)
+
+
+def _check_shape(path: Path, hdu: Any, values: ndarray, flux: Any) -> None:
+    expected = tuple(int(flux.header[f"NAXIS{axis}"]) for axis in (3, 2, 1))
     if values.shape != expected:
         raise ValueError(f"{label(path, hdu)}: expected shape {expected} as of {flux.name}, got {values.shape}")
-    return values.astype(np.float64)
 
 
 def _flux_unit(path: Path, flux: Any, survey: Survey, given: str | None) -> tuple[units.UnitBase, tuple[str, ...]]:
     """The unit of the fluxes: as given, else BUNIT, else as published of the instrument's files."""
-    text, place = str(flux.header.get("BUNIT", "")).strip(), label(path, flux)
-    if given is None and float(flux.header.get("FSCALE", 1.0)) != 1.0:
+    text, place = text_card(flux.header, "BUNIT"), label(path, flux)
+    if given is None and number_card(flux.header, "FSCALE", 1.0, place) != 1.0:
         raise ValueError(
             f"{place}: expected the scale of the fluxes in BUNIT, got FSCALE = {flux.header['FSCALE']} beside BUNIT = "
-            f"'{text}'; give units= with all of it, such as units='1e-20 erg/s/cm2/Angstrom'"
+            f"'{text}'; give {_AN_EXAMPLE}"
         )
     chosen = given or text or survey.unit
     notes = ()
@@ -148,14 +157,14 @@ def _flux_unit(path: Path, flux: Any, survey: Survey, given: str | None) -> tupl
         notes = (f"fluxes in '{given}' as given; the header says '{text}'",)
     elif not text and chosen and not given:
         notes = (f"fluxes in '{chosen}', as {survey.name} has them ({survey.source})",)
+    came = f"units='{given}'" if given else f"BUNIT = '{text}'" if text else "no BUNIT"
+    refusal = f"{place}: expected a unit of flux per Angstrom or Hz, got {came}; give {_AN_EXAMPLE}"
+    if not chosen:
+        raise ValueError(refusal)
     try:
-        return parse_flux_unit(chosen or ""), notes
+        return parse_unit(chosen), notes
     except (ValueError, TypeError) as error:
-        came = f"units='{given}'" if given else f"BUNIT = '{text}'"
-        raise ValueError(
-            f"{place}: expected a unit of flux per Angstrom or Hz, got {came} ({str(error).splitlines()[0]:.100}); "
-            f"give units=, such as units='1e-20 erg/s/cm2/Angstrom'"
-        ) from error
+        raise ValueError(refusal) from error
 
 
 def _factor(path: Path, flux: Any, unit: units.UnitBase, grid: Grid) -> Float[ndarray, " wave"]:
@@ -163,8 +172,7 @@ def _factor(path: Path, flux: Any, unit: units.UnitBase, grid: Grid) -> Float[nd
         return flux_factor(unit, grid.bins, grid.sky.pixel_scale)
     except ValueError as error:
         raise ValueError(
-            f"{label(path, flux)}: expected a flux density or surface brightness, but {error}; give units=, such as "
-            f"units='1e-20 erg/s/cm2/Angstrom'"
+            f"{label(path, flux)}: expected a flux density or surface brightness, but {error}; give {_AN_EXAMPLE}"
         ) from error
 
 
@@ -174,22 +182,23 @@ def _variance(
     """The variance in our unit, and sentences on what was taken to be so; None where the file has no errors."""
     if parts.error is None:
         return None, (NO_VARIANCE,)
-    values = grid.ordered(_cube_values(path, parts.error, parts.flux))
+    values = _voxels(path, parts.error, parts.flux, grid)
     ratio, notes = _error_scale(parts, flux_unit)
     power = _POWERS[parts.error_kind]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        per_flux = np.where(values > 0, (values * ratio) ** (2 / power), np.nan)
-    return per_flux * factor**2, notes
+        variance = np.where(values > 0, (values * ratio) ** (2 / power), np.nan)
+    variance *= factor**2
+    return variance, notes
 
 
 def _error_scale(parts: Parts, flux_unit: units.UnitBase) -> tuple[float, tuple[str, ...]]:
     """What turns the error's numbers into the power of the flux's unit that they should have, by their BUNIT."""
     header, expected = parts.error.header, flux_unit ** _POWERS[parts.error_kind]  # pyright: ignore[reportOptionalMemberAccess]
-    text = str(header.get("BUNIT", "")).strip()
+    text = text_card(header, "BUNIT")
     if not text:
         return 1.0, ()
     try:
-        own = parse_flux_unit(text)
+        own = parse_unit(text)
     except (ValueError, TypeError):
         own = None
     if own is not None and own.is_equivalent(expected):
@@ -206,16 +215,12 @@ def _masked(path: Path, parts: Parts, grid: Grid) -> tuple[dict[str, Bool[ndarra
     if values.ndim == 2 and grid.axes.wave == 3:
         n_wave = grid.bins.n_wave
         values = np.broadcast_to(values, (n_wave, *values.shape))
-    expected = tuple(int(parts.flux.header[f"NAXIS{axis}"]) for axis in (3, 2, 1))
-    if values.shape != expected:
-        raise ValueError(
-            f"{label(path, parts.mask)}: expected shape {expected} as of {parts.flux.name}, got {values.shape}"
-        )
+    _check_shape(path, parts.mask, values, parts.flux)
     values = grid.ordered(values)
     bits = parts.survey.bad_bits
-    if bits is None or values.dtype.kind not in "iu" or "DAP" in str(parts.mask.header.get("MASKNAME", "")):
+    if bits is None or values.dtype.kind not in "iu" or "DAP" in text_card(parts.mask.header, "MASKNAME"):
         return {f"{name} not 0": values != 0}, ()
-    bad = (values & np.array(bits, dtype=values.dtype)) != 0
+    bad = (values.astype(np.int64) & bits) != 0
     n_other = int(np.count_nonzero((values != 0) & ~bad))
     note = f"{name}: {n_other} voxels with other bits than {bits:#x} are used ({parts.survey.source})"
     return {f"bits {bits:#x} of {name}": bad}, (note,) if n_other else ()
@@ -225,7 +230,7 @@ def _object_name(hdus: Any, flux: Any, path: Path) -> str:
     """The object's name by the headers, else that of the file."""
     for header in (hdus[0].header, flux.header):
         for card in _NAME_CARDS:
-            name = str(header.get(card, "")).strip()
+            name = text_card(header, card).removesuffix("(DATA)").strip()
             if name:
                 return name
     return path.name.removesuffix(".gz").removesuffix(".fits")

@@ -12,12 +12,16 @@ from numpy import ndarray
 
 from rubix_like.observed.axes import Axes
 from rubix_like.observed.flux_units import in_unit
+from rubix_like.observed.opening import number_card, text_card
 from rubix_like.wcs import header_of
 
 SQUARE_TOLERANCE: float = 2e-3
 """Largest relative difference of a spaxel's sides, and cosine of the angle between them."""
 
 ARCSEC_PER_DEGREE: float = 3600.0
+
+PROJECTIONS: tuple[str, ...] = ("-TAN", "-SIN", "-ARC", "-STG", "-ZEA")
+"""Zenithal projections, which have their reference where CRVAL says; in a field of arcseconds all others are as TAN."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def read_sky(header: Any, axes: Axes, n_xy: tuple[int, int], place: str, pixel_s
     flip_y, flip_x = _flips(matrix)
     up = matrix[:, 1] * (-1 if flip_y else 1)
     angle = math.degrees(math.atan2(up[0], up[1]))
-    ra, dec = _centre(header, axes, matrix, degrees, n_xy)
+    ra, dec = _centre(header, axes, matrix, n_xy, place)
     return SkyGrid(
         pixel_scale=found if pixel_scale is None else pixel_scale,
         field_angle=0.0 if abs(angle) < 1e-9 else angle,
@@ -62,7 +66,14 @@ def read_sky(header: Any, axes: Axes, n_xy: tuple[int, int], place: str, pixel_s
         dec=dec,
         flip_y=flip_y,
         flip_x=flip_x,
-        notes=(*notes, *(f"{name} are put in reverse order" for name, flip in _named(flip_y, flip_x) if flip)),
+        notes=(
+            *notes,
+            *(
+                f"the field was mirrored: {name} are put in reverse order"
+                for name, flip in _named(flip_y, flip_x)
+                if flip
+            ),
+        ),
     )
 
 
@@ -72,7 +83,7 @@ def _named(flip_y: bool, flip_x: bool) -> tuple[tuple[str, bool], ...]:
 
 def _degrees(header: Any, axis: int, celestial: bool) -> float | None:
     """Degrees in the unit of a sky axis; None where it is no angle."""
-    text = str(header.get(f"CUNIT{axis}", "")).strip()
+    text = text_card(header, f"CUNIT{axis}")
     if not text:
         return 1.0 if celestial else None
     try:
@@ -120,20 +131,20 @@ def _flips(matrix: Float[ndarray, "2 2"]) -> tuple[bool, bool]:
 
 
 def _centre(
-    header: Any, axes: Axes, matrix: Float[ndarray, "2 2"], degrees: Float[ndarray, "2"], n_xy: tuple[int, int]
+    header: Any, axes: Axes, matrix: Float[ndarray, "2 2"], n_xy: tuple[int, int], place: str
 ) -> tuple[float | None, float | None]:
     """RA and Dec (deg) of the middle of the array, which no flip moves."""
     if any(f"CRVAL{axis}" not in header for axis in (axes.x, axes.y)):
         return None, None
-    projections = [str(header[f"CTYPE{axis}"]).strip()[-4:] for axis in (axes.x, axes.y)]
-    projection = projections[0] if projections[0].startswith("-") and len(set(projections)) == 1 else "-TAN"
-    (x, y), ctype = (axes.x, axes.y), (f"RA--{projection}", f"DEC-{projection}")
+    kind = text_card(header, f"CTYPE{axes.x}")
+    projection = kind[4:8] if kind[4:8] in PROJECTIONS else "-TAN"
     cards = [("WCSAXES", 2, "")]
-    for number, (axis, kind, unit) in enumerate(zip((x, y), ctype, degrees, strict=True), start=1):
+    for number, (axis, name) in enumerate(((axes.x, "RA--"), (axes.y, "DEC-")), start=1):
+        value = number_card(header, f"CRVAL{axis}", 0.0, place) * (_degrees(header, axis, celestial=True) or 1.0)
         cards += [
-            (f"CTYPE{number}", kind, ""),
-            (f"CRVAL{number}", float(header[f"CRVAL{axis}"]) * unit, ""),
-            (f"CRPIX{number}", float(header.get(f"CRPIX{axis}", 0.0)), ""),
+            (f"CTYPE{number}", f"{name}{projection}", ""),
+            (f"CRVAL{number}", value, ""),
+            (f"CRPIX{number}", number_card(header, f"CRPIX{axis}", 0.0, place), ""),
             (f"CD{number}_1", float(matrix[number - 1, 0]), ""),
             (f"CD{number}_2", float(matrix[number - 1, 1]), ""),
         ]

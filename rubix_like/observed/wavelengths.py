@@ -12,9 +12,9 @@ from numpy import ndarray
 
 from rubix_like.detector import Medium, Sampling, WavelengthBins
 from rubix_like.observed.axes import Axes
-from rubix_like.observed.flux_units import in_unit
+from rubix_like.observed.flux_units import in_unit, parse_unit
 from rubix_like.observed.layouts import Survey
-from rubix_like.observed.opening import BROKEN, is_image, label, values_of
+from rubix_like.observed.opening import INSIDE, is_image, label, number_card, text_card, values_of
 
 EVEN_TOLERANCE: float = 5e-3
 """Largest distance of a bin from an even grid, in bins: what wavelengths in float32 need."""
@@ -46,22 +46,21 @@ def read_wavelengths(
     """
     place, n_wave = label(path, flux), int(flux.header[f"NAXIS{axes.wave}"])
     chosen, notes = find_medium(flux.header, axes.wave, survey, medium, place)
-    and_next = _header_wavelengths(flux.header, axes, n_wave + 1, place)
-    by_header, step = (None, 0.0) if and_next is None else (and_next[:-1], float(abs(and_next[-1] - and_next[-2])))
+    by_header, step, more = _header_wavelengths(flux.header, axes, n_wave, place)
     if wave is None:
         if by_header is None:
             raise ValueError(
                 f"{place}: expected the wavelengths (cards CRVAL{axes.wave} and CDELT{axes.wave} or "
                 f"CD{axes.wave}_{axes.wave}, or an HDU WAVE), got none"
             )
-        wavelength = by_header
+        wavelength, notes = by_header, (*notes, *more)
     else:
         place = label(path, wave)
         wavelength, more = _table_wavelengths(path, wave, flux.header, axes.wave, n_wave)
         notes = (*notes, *more, *_disagreement(wavelength, by_header, place))
     _check_plausible(wavelength, place)
     descending = bool(n_wave > 1 and wavelength[-1] < wavelength[0])
-    logarithmic = str(flux.header.get(f"CTYPE{axes.wave}", "")).strip().upper().endswith("-LOG")
+    logarithmic = text_card(flux.header, f"CTYPE{axes.wave}").upper().endswith("-LOG")
     bins = even_bins(wavelength[::-1] if descending else wavelength, chosen, logarithmic, place, step)
     return SpectralGrid(bins, descending, notes)
 
@@ -70,7 +69,7 @@ def find_medium(
     header: Any, axis: int, survey: Survey, given: Medium | None, place: str
 ) -> tuple[Medium, tuple[str, ...]]:
     """Air or vacuum: as given, else by CTYPE (AWAV, WAVE), else by what is published of the instrument's files."""
-    kind = str(header.get(f"CTYPE{axis}", "")).strip().upper()
+    kind = text_card(header, f"CTYPE{axis}").upper()
     stated: Medium | None = "air" if kind.startswith("AWAV") else None
     if kind == "WAVE" or kind.startswith("WAVE-"):
         stated = "vacuum"
@@ -127,26 +126,28 @@ def _fitted(wavelength: Float[ndarray, " wave"], medium: Medium, sampling: Sampl
     return WavelengthBins(10.0**first if sampling == "log" else first, step + slope, count, sampling, medium)
 
 
-def _header_wavelengths(header: Any, axes: Axes, count: int, place: str) -> Float[ndarray, " wave"] | None:
-    """Angstrom of the first `count` pixels by the FITS cards; None where there are none.
+def _header_wavelengths(
+    header: Any, axes: Axes, n_wave: int, place: str
+) -> tuple[Float[ndarray, " wave"] | None, float, tuple[str, ...]]:
+    """Wavelengths by the FITS cards (None where there are none) and the width of the last bin, in Angstrom; notes.
 
     Linear: CRVAL + CD (p - CRPIX); log: CRVAL exp(CD (p - CRPIX) / CRVAL) (Greisen et al. 2006, A&A 446, 747, eq. 5).
     """
     axis = axes.wave
     step = float(axes.matrix[axis - 1, axis - 1])
     if f"CRVAL{axis}" not in header or step == 0:
-        return None
-    kind = str(header.get(f"CTYPE{axis}", "")).strip().upper()
+        return None, 0.0, ()
+    kind = text_card(header, f"CTYPE{axis}").upper()
     if len(kind) > 5 and kind[4] == "-" and not kind.endswith("-LOG"):
         raise ValueError(
             f"{place}: expected CTYPE{axis} with wavelengths that are linear or end in -LOG, got '{kind}'; resample "
             f"the cube to an even grid"
         )
-    value = float(header[f"CRVAL{axis}"])
-    pixels = np.arange(1, count + 1) - float(header.get(f"CRPIX{axis}", 0.0))
+    value = number_card(header, f"CRVAL{axis}", 0.0, place)
+    pixels = np.arange(1, n_wave + 2) - number_card(header, f"CRPIX{axis}", 0.0, place)
     values = value * np.exp(step * pixels / value) if kind.endswith("-LOG") and value else value + step * pixels
-    unit, _ = _angstrom(str(header.get(f"CUNIT{axis}", "")), values, place, f"CUNIT{axis}")
-    return values * unit
+    unit, notes = _angstrom(text_card(header, f"CUNIT{axis}"), values[:-1], place, f"CUNIT{axis}")
+    return values[:-1] * unit, float(abs(values[-1] - values[-2])) * unit, notes
 
 
 def _table_wavelengths(
@@ -155,13 +156,13 @@ def _table_wavelengths(
     """Angstrom of the HDU of wavelengths: a vector, or a column of a table."""
     place = label(path, wave)
     if is_image(wave):
-        values, unit = values_of(path, wave), str(wave.header.get("BUNIT", ""))
+        values, unit = values_of(path, wave), text_card(wave.header, "BUNIT")
     else:
         values, unit = _column(wave, place)
     values = np.squeeze(np.asarray(values, dtype=np.float64))
     if values.shape != (n_wave,):
         raise ValueError(f"{place}: expected {n_wave} wavelengths, one per bin of the cube, got shape {values.shape}")
-    factor, notes = _angstrom(unit or str(header.get(f"CUNIT{axis}", "")), values, place, "BUNIT")
+    factor, notes = _angstrom(unit or text_card(header, f"CUNIT{axis}"), values, place, "BUNIT")
     return values * factor, notes
 
 
@@ -170,7 +171,7 @@ def _column(wave: Any, place: str) -> tuple[ndarray, str]:
         columns = {column.name.upper(): column for column in wave.columns}
         name = next(name for name in _COLUMNS if name in columns)
         return np.asarray(wave.data[columns[name].name]), str(columns[name].unit or "")
-    except (StopIteration, AttributeError, *BROKEN) as error:
+    except (StopIteration, AttributeError, ValueError, *INSIDE) as error:
         raise ValueError(f"{place}: expected a vector of wavelengths or a column {_COLUMNS[0]}, got neither") from error
 
 
@@ -179,7 +180,7 @@ def _angstrom(text: str, values: Float[ndarray, " wave"], place: str, card: str)
     text = text.strip()
     if text:
         try:
-            return in_unit(units.Unit({"Ang": "Angstrom", "A": "Angstrom"}.get(text, text)), units.Angstrom), ()
+            return in_unit(parse_unit(text), units.Angstrom), ()
         except (ValueError, TypeError, units.UnitConversionError) as error:
             raise ValueError(f"{place}: expected {card} to be a length (Angstrom, nm, um, m), got '{text}'") from error
     low, high = float(np.min(values)), float(np.max(values))

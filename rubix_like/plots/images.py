@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 _NO_DATA = "#d9d9d9"
 
 
-def draw_image(axes: "Axes", image: SkyImage, sky: Sky) -> None:
+def draw_image(axes: "Axes", image: SkyImage, sky: Sky, scale: Scale | None = None) -> None:
     """One image with its colour bar; light is black where there is none, other values are grey.
 
-    The tips of the colour bar say that values go beyond it.
+    `scale`: colours that it shares with another image; None: its own. The tips of the colour bar say that values go beyond it.
     """
     light = image.kind == "brightness"
-    scale, values = image.scale, np.ma.array(image.values, mask=~np.isfinite(image.values))
+    scale = scale or image.scale
+    values = np.ma.array(image.values, mask=~np.isfinite(image.values))
     axes.set_facecolor("black" if light else _NO_DATA)
     if scale.logarithmic:
         values = np.ma.array(values, mask=~(values > 0))

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-Kind = Literal["brightness", "velocity", "share", "value"]
-"""What an image shows: light; km/s around a mean; percent; anything else."""
+Kind = Literal["brightness", "velocity", "deviation", "share", "value"]
+"""What an image shows: light; km/s around a mean; anything around 0; percent; anything else."""
 
 WIDE_RANGE: float = 30.0
 """Positive values whose 99th percentile is further above their median than this have a logarithmic scale."""
@@ -39,6 +39,8 @@ def scale_of(values: Float[ndarray, "y x"], kind: Kind) -> Scale:
     if kind == "velocity":
         middle = float(np.median(found))
         return _around(middle, float(np.percentile(np.abs(found - middle), 98)), 1.0)
+    if kind == "deviation":
+        return _around(0.0, float(np.percentile(np.abs(found), 98)), 1.0)
     return _values(found)
 
 
