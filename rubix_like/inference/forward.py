@@ -83,19 +83,12 @@ class Forward(eqx.Module):
         """Particles and parameters for these values."""
         dtype = self.plan.dtype
         own = {name: jnp.asarray(value, dtype) for name, value in values.items()}
-<<<<<<< HEAD
-        named = {name: value for name, value in own.items() if not name.startswith((GALAXY, STARS))}
+        named = {name: own[name] for name in own if name != NOISE_SCALE and not name.startswith((GALAXY, STARS))}
         parameters = with_leaves(self.parameters, named)
         galaxy = as_dtype(as_dtype(self.source, dtype).galaxy(own), dtype)
         if V_LOS in own:
             galaxy = with_v_los(galaxy, own[V_LOS], line_of_sight(self.tables, parameters))
-        placed = shard(galaxy, self.layout.mesh)
-        return observe(self.plan, self.layout, self.tables, parameters, placed, None).voxels.flux
-=======
-        named = {name: own[name] for name in own if name != NOISE_SCALE and not name.startswith((GALAXY, STARS))}
-        galaxy = as_dtype(as_dtype(self.source, dtype).galaxy(own), dtype)
-        return galaxy, with_leaves(self.parameters, named)
->>>>>>> main
+        return galaxy, parameters
 
 
 def with_leaves(tree: Any, values: Mapping[str, Array]) -> Any:

@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from rubix_like.config.quantities import parse_number, parse_quantity
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.inference.priors import CENTRES, PRIORS, PURE, AbstractPrior
+from rubix_like.inference.priors import CENTRES, PRIORS, PURE, AbstractPrior, section_of
 
 Latent = Float[Array, " latent"]
 Values = Mapping[str, Float[Array, "..."]]
@@ -81,10 +81,11 @@ class Free(eqx.Module):
         for parameter in self.parameters:
             value = jnp.broadcast_to(jnp.asarray(values[parameter.name], _dtype()), parameter.shape)
             own = parameter.prior.latent(value)
-            if not bool(jnp.isfinite(own).all()):
+            outside = ~np.isfinite(np.asarray(own))
+            if outside.any():
                 raise ValueError(
-                    f"{parameter.name}: expected a value inside its prior, {parameter.prior}, got {value}; widen the "
-                    f"prior or start elsewhere"
+                    f"{parameter.name}: expected a value inside its prior, {shown(parameter.prior)}, got "
+                    f"{np.asarray(value)[outside].flat[0]:g}{_share(outside)}; widen the prior or start elsewhere"
                 )
             parts.append(own.reshape(-1))
         return jnp.concatenate(parts)
@@ -92,6 +93,21 @@ class Free(eqx.Module):
     def draw(self, seed: int, count: int) -> Float[Array, "count latent"]:
         """Latents drawn from the prior on the host (numpy's default generator)."""
         return jnp.asarray(np.random.default_rng(seed).standard_normal((count, self.n_latent)), _dtype())
+
+
+def shown(prior: AbstractPrior) -> str:
+    """A prior as a configuration has it; of an array of numbers the range."""
+
+    def text(numbers: Any) -> str:
+        values = np.asarray(numbers, np.float64)
+        return f"{values:g}" if values.ndim == 0 else f"{values.min():g} to {values.max():g}"
+
+    ((kind, numbers),) = section_of(prior).items()
+    return f"{{{kind}: [{', '.join(map(text, numbers))}]}}"
+
+
+def _share(outside: Bool[np.ndarray, "..."]) -> str:
+    return f" ({np.count_nonzero(outside)} of {outside.size} values)" if outside.size > 1 else ""
 
 
 def _dtype() -> Any:

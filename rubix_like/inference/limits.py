@@ -1,11 +1,11 @@
 """Whether a prior stays where its parameter has a meaning: within the limits of the settings and of particles."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from numpy import ndarray
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -20,7 +20,7 @@ from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.priors import AbstractPrior
 from rubix_like.lookup import TemplateAxes
 from rubix_like.readers.synthetic import SyntheticReader
-from rubix_like.validation import limits_of
+from rubix_like.validation import AGE_SLACK, limits_of
 
 REACH: float = 4.0
 """Latents up to which a prior has to stay within the limits: all but 6e-5 of it."""
@@ -39,6 +39,8 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
 _AXES: Mapping[str, str] = {"log_age": "age", "metallicity": "metallicity"}
 """Ends of the names of populations' parameters -> the axis of the SSP library on which they lie."""
 
+_ROUNDING = 1e-4
+
 _TURN = 360.0
 """deg."""
 
@@ -53,8 +55,8 @@ def check_range(name: str, prior: AbstractPrior, unit: str, shape: tuple[int, ..
         if fault is not None:
             raise ConfigError(
                 f"fit.free.{name}: expected a prior within the parameter's limits, got one that reaches "
-                f"{_first(end, name):.4g}{f' {unit}' if unit else ''} at {REACH:g} sigma: {fault}; take a narrower one, "
-                f"or uniform, log_normal or truncated_normal"
+                f"{_first(end, name):.4g}{f' {unit}' if unit else ''} at {REACH:g} sigma: {fault}; take a narrower "
+                f"one, or uniform, log_normal or truncated_normal"
             )
     if unit == "deg" and np.max(high - low) > _TURN:
         raise ConfigError(
@@ -98,20 +100,18 @@ def library_notes(free: Free, axes: TemplateAxes) -> tuple[str, ...]:
     """Says so where priors of ages and metallicities leave the SSP library; ConfigError for one wholly beyond it."""
     notes = []
     for parameter, axis in _populations(free):
-        nodes = np.asarray(axes.nodes[axes.names.index(axis)], np.float64)
-        first, last = (10 ** nodes[[0, -1]]) if axis == "metallicity" else nodes[[0, -1]]
-        low, high = (
-            float(np.min(values)) if number == 0 else float(np.max(values))
-            for number, values in enumerate(reach(parameter.prior, parameter.shape))
-        )
-        text = f"the SSP library's {axis}, {first:.4g} to {last:.4g}"
+        nodes = np.asarray(axes.nodes[axes.names.index(axis)], np.float64)[[0, -1]]
+        first, last = 10**nodes if axis == "metallicity" else nodes
+        lower, upper = reach(parameter.prior, parameter.shape)
+        low, high = float(lower.min()), float(upper.max())
+        text = f"the SSP library's range, {first:.4g} to {last:.4g}"
         if high < first or low > last:
             raise ConfigError(
                 f"fit.free.{parameter.name}: expected a prior that overlaps with {text}, got {low:.4g} to {high:.4g}"
             )
-        if low < first * (1 - 1e-6) or high > last * (1 + 1e-6):
+        if low < first * (1 - _ROUNDING) or high > last * (1 + _ROUNDING):
             notes.append(
-                f"{parameter.name}: its prior, {low:.4g} to {high:.4g}, leaves {text}, beyond which it has no effect"
+                f"{parameter.name}: its prior, {low:.4g} to {high:.4g}, leaves {text}; stars beyond shine as at its end"
             )
     return tuple(notes)
 
@@ -121,20 +121,20 @@ def age_notes(free: Free, config: RunConfig) -> tuple[str, ...]:
     oldest = log_universe_age(config)
     notes = []
     for parameter, axis in _populations(free):
-        highest = float(np.max(reach(parameter.prior, parameter.shape)[1]))
-        if axis == "age" and highest > oldest + 1e-3:
+        highest = float(reach(parameter.prior, parameter.shape)[1].max())
+        if axis == "age" and highest > oldest + AGE_SLACK:
             notes.append(
-                f"{parameter.name}: its prior reaches {highest:.4g}, but at redshift "
-                f"{config.observation.redshift:g} the Universe is {10 ** (oldest - 9):.3g} Gyr old ({oldest:.4g})"
+                f"{parameter.name}: its prior reaches {highest:.4g}, older than the Universe at redshift "
+                f"{config.observation.redshift:g}, {oldest:.4g} ({10 ** (oldest - 9):.3g} Gyr)"
             )
     return tuple(notes)
 
 
 def _populations(free: Free) -> list[tuple[FreeParameter, str]]:
-    """Free ages and metallicities, with their axis."""
+    """Free ages and metallicities, with their axis in an SSP library."""
     return [
-        (own, axis)
-        for own in free.parameters
+        (parameter, axis)
+        for parameter in free.parameters
         for end, axis in _AXES.items()
-        if own.name.endswith(end) and "oldest" not in own.name
+        if parameter.name.endswith(end) and not parameter.name.endswith("oldest_log_age")
     ]

@@ -12,6 +12,7 @@ from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.forward import GALAXY, STARS, V_LOS, leaf_at
 from rubix_like.inference.free import Free, FreeParameter, read_prior
 from rubix_like.inference.likelihood import NOISE_SCALE
+from rubix_like.inference.limits import check_range
 from rubix_like.inference.priors import AbstractPrior
 from rubix_like.readers.synthetic import SyntheticReader
 from rubix_like.synthetic import DEFAULTS
@@ -108,12 +109,15 @@ def read_free(settings: FitSettings, trees: Mapping[str, Any], deposit: str) -> 
                 f"fit.free.{name}: expected engine.deposit cic, tsc or smoothed, got nearest, of which it has no "
                 f"gradient; set engine.deposit: tsc"
             )
-        own = _leaf(name, trees)
+        own = leaf_of(name, trees)
         chosen = _read_prior(name, prior, own if name.startswith((GALAXY, STARS)) else None)
         _check_shape(name, chosen, jnp.shape(own))
+        check_range(name, chosen, UNITS[name], jnp.shape(own))
         parameters.append(FreeParameter(chosen, name, jnp.shape(own), UNITS[name]))
     if settings.noise_scale is not None:
-        parameters.append(FreeParameter(read_prior(NOISE_SCALE, settings.noise_scale, ""), NOISE_SCALE))
+        scale = read_prior(NOISE_SCALE, settings.noise_scale, "")
+        check_range(NOISE_SCALE, scale, "")
+        parameters.append(FreeParameter(scale, NOISE_SCALE))
     return Free(tuple(parameters))
 
 
@@ -140,7 +144,7 @@ def _check_shape(name: str, prior: AbstractPrior, shape: tuple[int, ...]) -> Non
             )
 
 
-def _leaf(name: str, trees: Mapping[str, Any]) -> Any:
+def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
     """The array that a name stands for, with its own values."""
     prefix = next((prefix for prefix in (GALAXY, STARS) if name.startswith(prefix)), "")
     if prefix not in trees:

@@ -27,11 +27,13 @@ from rubix_like.inference.forward import (
 )
 from rubix_like.inference.free import Free, Latent, read_prior
 from rubix_like.inference.likelihood import NOISE_SCALE, Likelihood, Polynomial
+from rubix_like.inference.limits import SMALLEST_LATENT, age_notes, library_notes
 from rubix_like.inference.naming import read_free
 from rubix_like.inference.posterior import Posterior
+from rubix_like.inference.starts import read_start
 from rubix_like.layout import Layout
 from rubix_like.model import table_specs
-from rubix_like.observed import ObservedCube
+from rubix_like.observed import ObservedCube, check_any_used, choose_voxels
 from rubix_like.observed.grid import check_same_grid, on_grid_of
 from rubix_like.parameters import Parameters
 from rubix_like.pipeline import Pipeline
@@ -56,13 +58,17 @@ _ROOM = 1.2
 
 @dataclass(frozen=True)
 class Problem:
-    """A fit that is ready to start: the posterior, the data on its grid, the model's pipeline (without noise)."""
+    """A fit that is ready to start: the posterior, the data on its grid, the model's pipeline (without noise).
+
+    `start`: latents at which the first start begins; None: drawn from the prior like the others.
+    """
 
     posterior: Posterior
     observed: ObservedCube
     pipeline: Pipeline
     settings: FitSettings
     notes: tuple[str, ...]
+    start: Latent | None = None
 
 
 def pose(
@@ -77,10 +83,11 @@ def pose(
 
     Raises ConfigError for settings and ValueError for data that cannot be used.
     """
-    observed, selection = select(observed, settings)
+    observed, selection = select(checked(observed, settings), settings)
     if isinstance(config_or_pipeline, Pipeline):
         pipeline, source = config_or_pipeline, _given_source(galaxy)
         check_same_grid(pipeline.frame, observed)
+        notes: tuple[str, ...] = ()
     else:
         config = _for_model(on_grid_of(config_or_pipeline, observed), settings)
         source, info = _source(config, galaxy, report)
@@ -88,12 +95,33 @@ def pose(
         free = read_free(settings, _trees(source, parameters, None), config.engine.deposit)
         config = _with_velocity_range(config, source, free)
         pipeline = Pipeline.from_config(config, galaxy=source.galaxy({}), info=info)
+        notes = age_notes(free, config)
     trees = _trees(source, pipeline.parameters, line_of_sight(pipeline.tables, pipeline.parameters))
     free = read_free(settings, trees, pipeline.plan.deposit)
     pipeline = for_samples(without_noise(pipeline), n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
-    return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, observed.notes)
+    notes = (*observed.notes, *notes, *library_notes(free, pipeline.tables.paint[0].painter.axes))
+    start = read_start(settings.start, free, trees)
+    return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, notes, start)
+
+
+def checked(observed: ObservedCube, settings: FitSettings) -> ObservedCube:
+    """The data without voxels that are no numbers, whatever their mask says, with a note on them.
+
+    Raises ConfigError where no error, or two, are given, and ValueError where no voxel can be used.
+    """
+    if observed.variance is None and settings.sigma is None:
+        raise ConfigError(
+            f"{observed.source}: expected a variance, got none; give fit.sigma, the standard deviation of a voxel"
+        )
+    if observed.variance is not None and settings.sigma is not None:
+        raise ConfigError(f"fit.sigma: expected null for data with a variance ({observed.source}), got both; remove it")
+    used, why = choose_voxels(observed.flux, observed.variance, {"masked": ~observed.used})
+    check_any_used(used, observed.source, (*observed.notes, *why))
+    if np.array_equal(used, observed.used):
+        return observed
+    return dataclasses.replace(observed, used=used, notes=(*observed.notes, *why))
 
 
 def select(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:
@@ -118,11 +146,7 @@ def make_likelihood(
     """The data with their errors; voxels that are masked, not selected or not in the model are left out."""
     variance = observed.variance
     if variance is None:
-        if settings.sigma is None:
-            raise ConfigError(
-                f"{observed.source}: expected a variance, got none; give fit.sigma, the standard deviation of a voxel"
-            )
-        variance = np.full(observed.flux.shape, settings.sigma**2)
+        variance = np.full(observed.flux.shape, np.nan if settings.sigma is None else settings.sigma**2)
     frame = pipeline.frame
     used = observed.used & selection & ((frame.spaxel_bits[:, :, None] | frame.wave_bits) == 0)
     if not used.any():
@@ -130,7 +154,7 @@ def make_likelihood(
             f"{observed.source}: expected voxels to fit, got none: {np.mean(observed.used):.0%} of them are usable "
             f"data, {np.mean(selection):.0%} of the wavelengths are selected, and the model covers "
             f"{np.mean(frame.wave_bits == 0):.0%} of the wavelengths and {np.mean(frame.spaxel_bits == 0):.0%} of the "
-            f"spaxels; check mask, fit.windows, the SSP library and the aperture"
+            f"spaxels; check mask, fit.windows, fit.exclude, the SSP library and the aperture"
         )
     inverse_sigma = np.where(used, 1 / np.sqrt(np.where(used, variance, 1)), 0)
     flux = np.where(used, observed.flux, 0)
@@ -138,7 +162,7 @@ def make_likelihood(
     smallest = 1.0
     if NOISE_SCALE in free.names:
         (parameter,) = [own for own in free.parameters if own.name == NOISE_SCALE]
-        smallest = parameter.prior.value(jnp.asarray(-8.0, dtype))
+        smallest = parameter.prior.value(jnp.asarray(SMALLEST_LATENT, dtype))
     return Likelihood(
         flux=jnp.asarray(flux, dtype),
         inverse_sigma=jnp.asarray(inverse_sigma, dtype),
