@@ -116,7 +116,12 @@ def _judged(optimiser: LeastSquares, own: State, loss: Float[Array, ""]) -> _Ver
     along = jnp.sqrt(2 * gain)[None]
     begin, end = jnp.zeros_like(along), jnp.ones_like(along)
     step_size, accept, _, search = optimiser._search().step(
-        own.n_step == 0, begin, end, _info(along, -along[:, None]), optx.FunctionInfo.Eval(gain + change), own.memory.search
+        own.n_step == 0,
+        begin,
+        end,
+        _info(along, -along[:, None]),
+        optx.FunctionInfo.Eval(gain + change),
+        own.memory.search,
     )
     running = own.status == int(Status.RUNNING)
     return _Verdict(accept & jnp.isfinite(loss) & running, step_size, search)
