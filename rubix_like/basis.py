@@ -26,7 +26,7 @@ from rubix_like.wave_split import per_bin
 _LEAST_ROOM = 1 << 29
 """Bytes for a histogram, or as many as the cube takes."""
 
-_CHUNK_DEPOSITS = 1 << 17
+_CHUNK_VALUES = 1 << 17
 
 
 class BasisPartial(eqx.Module):
@@ -156,8 +156,9 @@ class BasisPainter(AbstractPainter):
         by_template = self._by_template(len(particles.weight), grid)
         n_blocks = self._n_blocks(self.axes.n_template if by_template else self.rank, grid)
         size = -(-grid.n_spaxel // n_blocks)
-        deposits = grid.n_corner * 4 * (self.axes.n_corner if by_template else self.rank)
-        chunk = max(1, min(chunk, _CHUNK_DEPOSITS // deposits))
+        shares = 4 * grid.n_corner
+        values = shares * self.axes.n_corner if by_template else shares + self.rank
+        chunk = max(1, min(chunk, _CHUNK_VALUES // values))
         reduced = self._of_templates if by_template else self._of_coefficients
 
         def block(first: Int[Array, ""] | int) -> tuple[Array, Array, Counters]:

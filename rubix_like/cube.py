@@ -26,6 +26,9 @@ OUTSIDE_APERTURE: int = 2
 SPREAD_FROM_BEYOND: int = 4
 """Mask bit: after `degrade_lsf` the bin holds light that is taken to be beyond the detector's end as it is at it."""
 
+NOT_FITTED: int = 8
+"""Mask bit: of the residuals of a fit, the voxel was left out of it."""
+
 MetaValue = str | int | float | bool | None
 Scalar = Num[Array | np.ndarray, ""]
 Voxels = Float[Array | np.ndarray, "y x wave"]
@@ -126,7 +129,7 @@ class Cube(eqx.Module):
     | field | shape | unit |
     |---|---|---|
     | flux | (y, x, wave) | 1e-20 erg/s/cm2 per Angstrom of the cube's own medium, per spaxel |
-    | mask | (y, x, wave) | bits: 0 good, 1 outside the SSP library, 2 outside the aperture, 4 end of the detector |
+    | mask | (y, x, wave) | bits: 0 good, else `OUTSIDE_SSP`, `OUTSIDE_APERTURE`, `SPREAD_FROM_BEYOND`, `NOT_FITTED` |
     | wavelength, wave_edges | (wave,), (wave + 1,) | Angstrom: bin centres and edges in `medium` |
     | pixel_scale | static | arcsec per spaxel side |
     | variance | (y, x, wave) or None | square of the flux unit; None without a noise model |

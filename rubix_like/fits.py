@@ -80,6 +80,7 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("SKYSPEC", "sky", "spectrum of the night sky"),
     ("NOISMOD", "noise_model", "what the noise is made of"),
     ("NOISSEED", "noise_seed", "seed of the noise"),
+    ("FITIMAGE", "fit_image", "of a fit: its model, or what it left of the data"),
 )
 """(keyword, key of `cube.meta`, comment) of the PRIMARY cards; a key that is missing or None has no card."""
 
@@ -101,6 +102,7 @@ _MASK_CARDS: tuple[Card, ...] = (
     ("DQBIT1", "outside SSP", "value 1: outside the wavelengths of the library"),
     ("DQBIT2", "outside aperture", "value 2: outside the aperture"),
     ("DQBIT3", "end of detector", "value 4: light spread from beyond it is assumed"),
+    ("DQBIT4", "not fitted", "value 8: left out of a fit (its residuals)"),
     _SCIENCE,
 )
 

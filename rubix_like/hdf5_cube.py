@@ -26,7 +26,7 @@ ARRAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "mask": (
         ("y", "x", "wave"),
         "",
-        "bits: 0 good, 1 outside the SSP library, 2 outside the aperture, 4 end of the detector",
+        "bits: 0 good, 1 outside the SSP library, 2 outside the aperture, 4 end of the detector, 8 left out of a fit",
     ),
     "wavelength": (("wave",), "Angstrom", "centres of the bins"),
     "wave_edges": (("edge",), "Angstrom", "edges of the bins"),

@@ -18,6 +18,9 @@ from rubix_like.lookup import TemplateAxes, weighted_rows
 from rubix_like.painter import Look, View, no_counts
 from rubix_like.sharding import varying
 
+_VALUES_AT_ONCE = 1 << 15
+"""Numbers that are multiplied out before they are added: as many 64-bit ones as stay in the processor's cache."""
+
 Spaxels = tuple[Int[Array, ""] | int, int]
 """The first of some spaxels (flat index), and their number."""
 
@@ -38,10 +41,18 @@ class VelocityNodes(eqx.Module):
 
 
 class Deposit(eqx.Module):
-    """What one chunk adds: amounts, and the flat cells (or first rows) that they go to."""
+    """What one chunk adds: amounts, and the flat cells that they go to."""
 
     cell: Int[Array, " part"]
-    amount: Float[Array, " part"] | Float[Array, "part 4 rank"]
+    amount: Float[Array, " part"]
+
+
+class Factors(eqx.Module):
+    """What one chunk adds, not multiplied out: share times own coefficient goes to the four rows from `row` on."""
+
+    row: Int[Array, "particle corner"]
+    share: Float[Array, "particle part"]
+    own: Float[Array, "particle rank"]
 
 
 def template_histogram(
@@ -95,41 +106,58 @@ def coefficient_histogram(
     n_row = spaxels[1] * nodes.n_node
     rank = coefficients.shape[1]
 
-    def deposit(view: View) -> Deposit:
+    def factors(view: View) -> Factors:
         row, share, node_weight = _rows(view, nodes, spaxels)
         own = weighted_rows(coefficients, axes.corners(view.coordinates))
-        amount = share[:, :, None, None] * (node_weight[:, :, None] * own[:, None, :])[:, None, :, :]
-        return Deposit(row.reshape(-1), amount.reshape(-1, bspline.SUPPORT, rank))
+        return Factors(row, (share[:, :, None] * node_weight[:, None, :]).reshape(len(row), -1), own)
 
-    def add(total: Array, one: Deposit) -> Array:
-        return lax.scatter_add(
-            total,
-            one.cell[:, None],
-            one.amount.astype(total.dtype),
-            lax.ScatterDimensionNumbers((1, 2), (), (0,)),
-            mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
-        )
+    def add(total: Array, one: Factors) -> Array:
+        size = max(1, _VALUES_AT_ONCE // (one.share[0].size * rank))
+        return lax.scan(lambda sums, piece: (_add_rows(sums, piece), None), total, _pieces(one, size))[0]
 
-    rows, counters = _summed(look, particles, deposit, add, (n_row, rank), nodes, chunk)
+    rows, counters = _summed(look, particles, factors, add, (n_row, rank), nodes, chunk)
     return rows.reshape(spaxels[1], nodes.n_node, rank), counters
+
+
+def _add_rows(total: Float[Array, "row rank"], piece: Factors) -> Float[Array, "row rank"]:
+    amount = piece.share[:, :, None] * piece.own[:, None, :]
+    return lax.scatter_add(
+        total,
+        piece.row.reshape(-1, 1),
+        amount.reshape(-1, bspline.SUPPORT, total.shape[1]),
+        lax.ScatterDimensionNumbers((1, 2), (), (0,)),
+        mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS,
+    )
+
+
+def _pieces(factors: Factors, size: int) -> Factors:
+    """The particles in pieces of `size` in 64 bits, the last one filled up with nothing."""
+    n_piece = -(-len(factors.row) // size)
+
+    def cut(leaf: Array) -> Array:
+        missing = ((0, n_piece * size - len(leaf)), *((0, 0),) * (leaf.ndim - 1))
+        filled = jnp.pad(leaf, missing).reshape(n_piece, size, *leaf.shape[1:])
+        return filled.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else filled
+
+    return jax.tree.map(cut, factors)
 
 
 def _summed(
     look: Look,
     particles: Any,
-    deposit: Callable[[View], Deposit],
-    add: Callable[[Array, Deposit], Array],
+    deposit: Callable[[View], Any],
+    add: Callable[[Array, Any], Array],
     shape: tuple[int, ...],
     nodes: VelocityNodes,
     chunk: int,
 ) -> tuple[Array, Counters]:
     """The deposits of all particles and their counters, summed in 64 bits and returned in the nodes' precision."""
 
-    def contribute(own: Any) -> tuple[Deposit, Counters]:
+    def contribute(own: Any) -> tuple[Any, Counters]:
         view, counters = look(own)
         return deposit(view), counters
 
-    def add_both(total: tuple[Array, Counters], one: tuple[Deposit, Counters]) -> tuple[Array, Counters]:
+    def add_both(total: tuple[Array, Counters], one: tuple[Any, Counters]) -> tuple[Array, Counters]:
         return add(total[0], one[0]), jax.tree.map(lambda a, b: a + b.astype(a.dtype), total[1], one[1])
 
     dtype = jnp.result_type(nodes.step)

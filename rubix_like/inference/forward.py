@@ -11,8 +11,9 @@ from jaxtyping import Array, Float
 
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference.free import Values
+from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.layout import Layout
-from rubix_like.model import observe
+from rubix_like.model import Observed, observe
 from rubix_like.parameters import Parameters
 from rubix_like.sharding import shard
 from rubix_like.synthetic import BaseDraws, SyntheticGalaxy
@@ -65,13 +66,21 @@ class Forward(eqx.Module):
 
     def __call__(self, values: Values) -> Float[Array, "y x wave"]:
         """Flux (1e-20 erg/s/cm2/Angstrom) for these values; pure, traceable, differentiable."""
+        return self.observed(values).voxels.flux
+
+    def observed(self, values: Values) -> Observed:
+        """The same with the counters of the particles."""
+        galaxy, parameters = self.at(values)
+        placed = shard(galaxy, self.layout.mesh)
+        return observe(self.plan, self.layout, self.tables, parameters, placed, None)
+
+    def at(self, values: Values) -> tuple[Galaxy, Parameters]:
+        """Particles and parameters for these values."""
         dtype = self.plan.dtype
         own = {name: jnp.asarray(value, dtype) for name, value in values.items()}
-        named = {name: value for name, value in own.items() if not name.startswith((GALAXY, STARS))}
+        named = {name: own[name] for name in own if name != NOISE_SCALE and not name.startswith((GALAXY, STARS))}
         galaxy = as_dtype(as_dtype(self.source, dtype).galaxy(own), dtype)
-        placed = shard(galaxy, self.layout.mesh)
-        parameters = with_leaves(self.parameters, named)
-        return observe(self.plan, self.layout, self.tables, parameters, placed, None).voxels.flux
+        return galaxy, with_leaves(self.parameters, named)
 
 
 def with_leaves(tree: Any, values: Mapping[str, Array]) -> Any:

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from rubix_like.config.quantities import parse_number, parse_quantity
 from rubix_like.errors import ConfigError, suggest
@@ -68,8 +68,11 @@ class Free(eqx.Module):
             start += parameter.size
         return values
 
-    def latent(self, values: Values) -> Latent:
-        """The latents of the values of all parameters; raises ValueError outside a prior's support (concrete only)."""
+    def latent(self, values: Mapping[str, ArrayLike]) -> Latent:
+        """The latents of the values of all parameters, each broadcast to its shape; concrete only.
+
+        Raises ValueError outside a prior's support.
+        """
         parts = []
         for parameter in self.parameters:
             value = jnp.broadcast_to(jnp.asarray(values[parameter.name], _dtype()), parameter.shape)

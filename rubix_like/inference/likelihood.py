@@ -78,7 +78,7 @@ class Likelihood(eqx.Module):
 
     def _scale_residual(self, scale: Float[Array, ""]) -> Float[Array, ""]:
         """r with r^2 / 2 = N ln(scale) + constant, N the number of voxels: real for any scale above the smallest."""
-        count = jnp.sum(self.inverse_sigma > 0)
+        count = jnp.sum(self.inverse_sigma > 0, dtype=scale.dtype)
         return jnp.sqrt(2 * count * (0.5 + jnp.log(scale / self.smallest_scale)))
 
     def continuum(self, model: Float[Array, "y x wave"], values: Values) -> Float[Array, "y x wave"]:
@@ -92,9 +92,9 @@ class Likelihood(eqx.Module):
         self, polynomial: Polynomial, model: Float[Array, "y x wave"], weight: Float[Array, "y x wave"]
     ) -> Float[Array, "y x degree"]:
         """Of the best continuum of every spaxel, in units of their sigma, by the normal equations."""
-        design = (model * weight)[..., None] * polynomial.basis * polynomial.sigma
+        design = (model * weight)[..., None] * (polynomial.basis * polynomial.sigma)[None, None]
         target = (self.flux - model) * weight
-        matrix = jnp.einsum("yxwi,yxwj->yxij", design, design) + jnp.eye(design.shape[-1])
+        matrix = jnp.einsum("yxwi,yxwj->yxij", design, design) + jnp.eye(design.shape[-1])[None, None]
         vector = jnp.einsum("yxwi,yxw->yxi", design, target)
         return jnp.linalg.solve(matrix, vector[..., None])[..., 0]
 

@@ -6,10 +6,12 @@ density exp(-latent^2 / 2) whatever the prior, so that optimisers and samplers s
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float
 
@@ -20,7 +22,7 @@ def _as_float(value: object) -> Array:
     return jnp.asarray(value, dtype=jax.dtypes.canonicalize_dtype(float))
 
 
-def _leaf() -> Array:
+def _leaf() -> Any:
     return eqx.field(converter=_as_float)
 
 
@@ -130,3 +132,9 @@ PRIORS: Mapping[str, tuple[type[AbstractPrior], tuple[bool, ...]]] = {
     "log_normal": (LogNormal, (True, False)),
 }
 """Names in a configuration; which of their numbers are in the parameter's unit."""
+
+
+def section_of(prior: AbstractPrior) -> dict[str, tuple[Any, ...]]:
+    """The prior as a configuration has it, {kind: numbers}, in the unit of the parameter."""
+    (kind,) = [kind for kind, (made, _) in PRIORS.items() if isinstance(prior, made)]
+    return {kind: tuple(np.asarray(leaf, np.float64).tolist() for leaf in jax.tree.leaves(prior))}

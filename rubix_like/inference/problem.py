@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool
 from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
@@ -22,7 +22,7 @@ from rubix_like.inference.naming import read_free
 from rubix_like.inference.posterior import Posterior
 from rubix_like.layout import Layout
 from rubix_like.model import table_specs
-from rubix_like.observed.cube import ObservedCube
+from rubix_like.observed import ObservedCube
 from rubix_like.observed.grid import check_same_grid, on_grid_of
 from rubix_like.parameters import Parameters
 from rubix_like.pipeline import Pipeline
@@ -85,7 +85,7 @@ def pose(
     return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, observed.notes)
 
 
-def select(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube, Float[ndarray, " wave"]]:
+def select(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:
     """The data cut to the windows' ends, and which of its bins are fitted (True)."""
     if settings.windows is not None:
         low, high = min(window[0] for window in settings.windows), max(window[1] for window in settings.windows)

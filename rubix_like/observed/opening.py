@@ -1,0 +1,107 @@
+"""FITS files of others, opened whole: what is broken is refused with a sentence."""
+
+import math
+import warnings
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from astropy.io import fits
+from astropy.utils.exceptions import AstropyUserWarning, AstropyWarning
+from numpy import ndarray
+
+from rubix_like.apertures import IMAGES
+
+INSIDE = (
+    OSError,
+    EOFError,
+    TypeError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    zlib.error,
+    fits.VerifyError,
+    AstropyUserWarning,
+)
+"""What astropy raises, beside ValueError, for a file that is damaged."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """The HDUs of a FITS file (also compressed by gzip), all of their headers read; other warnings are let be.
+
+    Raises ValueError for a file that is not FITS, or shorter than its headers say, and for what goes wrong inside.
+    """
+    with warnings.catch_warnings(), path.open("rb") as file:
+        warnings.simplefilter("ignore", AstropyWarning)
+        warnings.filterwarnings("error", message=r"(.|\n)*(truncated|corrupted)", category=AstropyUserWarning)
+        with _whole(path, file) as hdus:
+            try:
+                yield hdus
+            except INSIDE as error:
+                raise ValueError(f"{path}: expected a cube that can be read, got a damaged header ({error})") from error
+
+
+def _whole(path: Path, file: Any) -> Any:
+    try:
+        hdus = fits.open(file, memmap=False)
+        _names(hdus)
+    except (ValueError, *INSIDE) as error:
+        raise ValueError(
+            f"{path}: expected a whole FITS file with a cube, got one that cannot be read ({error})"
+        ) from error
+    return hdus
+
+
+def _names(hdus: Any) -> tuple[str, ...]:
+    """The names of all HDUs, which makes astropy read all headers."""
+    return tuple(hdu.name for hdu in hdus)
+
+
+def is_image(hdu: Any) -> bool:
+    """Whether an HDU can hold a cube: an image, also a compressed one, with data."""
+    return isinstance(hdu, IMAGES) and count_axes(hdu) > 0
+
+
+def count_axes(hdu: Any) -> int:
+    """NAXIS of an HDU."""
+    return int(hdu.header["NAXIS"])
+
+
+def text_card(header: Any, card: str) -> str:
+    """A card as text without blanks at its ends; empty where there is none, or none that can be read."""
+    try:
+        value = header.get(card, "")
+    except fits.VerifyError:
+        return ""
+    return value.strip() if isinstance(value, str) else ""
+
+
+def number_card(header: Any, card: str, default: float, place: str) -> float:
+    """A card as a finite number, `default` where there is none; raises ValueError for anything else."""
+    try:
+        number = float(header.get(card, default))
+    except (TypeError, ValueError, fits.VerifyError) as error:
+        raise ValueError(f"{place}: expected card {card} to be a number, got {error}") from error
+    if not math.isfinite(number):
+        raise ValueError(f"{place}: expected card {card} to be a finite number, got {number}")
+    return number
+
+
+def label(path: Path, hdu: Any) -> str:
+    """The words for an HDU in a message."""
+    return f"{path}, HDU {hdu.name or 'without a name'}"
+
+
+def values_of(path: Path, hdu: Any) -> ndarray:
+    """The numbers of an image; raises ValueError where they cannot be read."""
+    try:
+        data = np.asarray(hdu.data)
+    except (ValueError, *INSIDE) as error:
+        raise ValueError(f"{label(path, hdu)}: expected an image, got one that cannot be read ({error})") from error
+    if data.dtype.kind not in "biuf":
+        raise ValueError(f"{label(path, hdu)}: expected an image of numbers, got type {data.dtype}")
+    return data

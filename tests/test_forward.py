@@ -1,0 +1,119 @@
+"""The model of a fit: the cube that a pipeline gives for the same values, on the data's grid, for many starts at once."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rubix_like import Pipeline, load_config, load_galaxy, make_mesh
+from rubix_like.config.fit import FitSettings
+from rubix_like.inference.forward import HeldSource
+from rubix_like.inference.problem import pose, select
+from rubix_like.observed import observed_from
+
+FREE = {
+    "observation.inclination": {"uniform": ["20 deg", "80 deg"]},
+    "observation.offset": {"normal": [0, "0.3 arcsec"]},
+    "instrument.psf.fwhm": {"uniform": [0.5, 1.5]},
+    "dust.a_v": {"uniform": [0, 1]},
+    "galaxy.rotation_velocity": {"uniform": [50, 300]},
+    "galaxy.stellar_mass": {"log_normal": ["1e10 Msun", 0.3]},
+}
+VALUES = {
+    "observation.inclination": 40.0,
+    "observation.offset": jnp.asarray([0.2, -0.1]),
+    "instrument.psf.fwhm": 0.9,
+    "dust.a_v": 0.4,
+    "galaxy.rotation_velocity": 120.0,
+    "galaxy.stellar_mass": 2e10,
+}
+
+
+@functools.cache
+def config():
+    return load_config(
+        "quickstart",
+        overrides={
+            "galaxy.n_stars": 300,
+            "instrument.fov": "2 arcsec",
+            "instrument.wavelength.stop": "4800 Angstrom",
+            "instrument.psf.fwhm": "0.8 arcsec",
+            "engine.deposit": "tsc",
+            "engine.method": "direct",
+            "engine.precision": "float64",
+            "engine.velocity_range": "1000 km/s",
+            "observation.align": "none",
+            "dust": {"a_v": 0.1, "curve": "calzetti"},
+            "noise": {"signal_to_noise": 30},
+        },
+    )
+
+
+@functools.cache
+def mock():
+    return observed_from(Pipeline.from_config(config(), mesh=make_mesh(1))(load_galaxy(config())))
+
+
+@functools.cache
+def problem(n_sample=1, n_devices=1):
+    return pose(
+        load_config(config(), overrides={"devices.data": n_devices}), mock(), FitSettings(free=FREE), n_sample=n_sample
+    )
+
+
+def test_the_model_is_the_noiseless_cube_of_these_values():
+    names = ("inclination", "offset")
+    overrides = {f"observation.{name}": np.asarray(VALUES[f"observation.{name}"]).tolist() for name in names}
+    overrides |= {name: value for name, value in VALUES.items() if name.startswith(("galaxy", "dust", "instrument"))}
+    changed = load_config(config(), overrides=overrides | {"noise": None})
+    expected = Pipeline.from_config(changed, mesh=make_mesh(1))(load_galaxy(changed)).flux
+    posterior = problem().posterior
+    model = jax.jit(lambda posterior, latent: posterior.model(latent))(posterior, posterior.free.latent(VALUES))
+    # the margin painted for the widest PSF of the prior holds light that the narrower margin gives back
+    np.testing.assert_allclose(model, expected, rtol=2e-3, atol=2e-3 * float(jnp.max(expected)))
+
+
+def test_starts_at_once_are_each_the_model_of_one():
+    alone = problem().posterior
+    latents = alone.free.draw(3, 4)
+    one = jax.jit(jax.value_and_grad(lambda latent, posterior: posterior.loss(latent)))
+    expected = [one(latent, alone) for latent in latents]
+    together = problem(4, 8).posterior
+    several = jax.jit(
+        jax.vmap(
+            jax.value_and_grad(lambda latent, posterior: posterior.loss(latent)),
+            in_axes=(0, None),
+            spmd_axis_name="sample",
+        )
+    )
+    losses, gradients = several(latents, together)
+    np.testing.assert_allclose(losses, [float(loss) for loss, _ in expected], rtol=1e-12)
+    np.testing.assert_allclose(gradients, np.stack([gradient for _, gradient in expected]), rtol=1e-9, atol=1e-9)
+
+
+def test_stars_of_a_given_galaxy_take_their_own_values():
+    galaxy = load_galaxy(config())
+    values = {"stars.initial_mass": jnp.arange(300.0), "stars.velocity": jnp.ones((300, 3))}
+    changed = HeldSource(galaxy).galaxy(values).stars
+    np.testing.assert_array_equal(changed.initial_mass, np.arange(300.0))
+    np.testing.assert_array_equal(changed.velocity, 1.0)
+    assert eqx.tree_equal(changed.position, galaxy.stars.position)
+
+
+def test_windows_cut_the_data_and_choose_its_bins():
+    settings = FitSettings(windows=((4760, 4770), (4780, "479 nm")), exclude=((4783, 4784),))
+    cut, chosen = select(mock(), settings)
+    assert cut.wavelength[0] >= 4760
+    assert cut.wavelength[-1] <= 4790
+    kept = cut.wavelength[chosen]
+    assert not np.any((kept > 4770) & (kept < 4780))
+    assert not np.any((kept >= 4783) & (kept <= 4784))
+    assert chosen.sum() == len(kept) > 10
+
+
+def test_a_mesh_for_starts_needs_devices_that_they_divide():
+    with pytest.raises(ValueError, match="divides 8 devices"):
+        problem(3, 8)

@@ -1,0 +1,112 @@
+"""The likelihood of a cube against Gaussian densities with dense covariances."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+
+from rubix_like.inference.likelihood import Likelihood, ModelError, Polynomial, Residuals
+from rubix_like.inference.posterior import half_square
+
+SHAPE = (2, 3, 12)
+
+
+@pytest.fixture(scope="module")
+def cubes():
+    generator = np.random.default_rng(5)
+    model = generator.uniform(1.0, 3.0, SHAPE)
+    sigma = generator.uniform(0.1, 0.4, SHAPE)
+    flux = model + sigma * generator.standard_normal(SHAPE)
+    used = generator.random(SHAPE) > 0.2
+    return flux, model, sigma, used
+
+
+def likelihood(cubes, **options):
+    flux, _, sigma, used = cubes
+    return Likelihood(jnp.asarray(np.where(used, flux, 0)), jnp.asarray(np.where(used, 1 / sigma, 0)), **options)
+
+
+def test_chi_squared_of_what_is_used(cubes):
+    flux, model, sigma, used = cubes
+    residuals = likelihood(cubes).residuals(jnp.asarray(model), {})
+    np.testing.assert_allclose(half_square(residuals), 0.5 * np.sum(((flux - model) / sigma)[used] ** 2), rtol=1e-12)
+
+
+def test_a_float32_model_loses_no_digits_of_the_sum(cubes):
+    _, model, _, _ = cubes
+    residuals = likelihood(cubes).residuals(jnp.asarray(model, jnp.float32), {})
+    assert residuals.voxels.dtype == jnp.float64
+
+
+def test_noise_scale_has_the_gaussian_normalisation(cubes):
+    flux, model, sigma, used = cubes
+    own = likelihood(cubes, smallest_scale=0.2)
+    log_density = [
+        scipy.stats.norm(model[used], scale * sigma[used]).logpdf(flux[used]).sum() for scale in (0.25, 0.9, 3.0)
+    ]
+    loss = [
+        float(half_square(own.residuals(jnp.asarray(model), {"noise_scale": jnp.asarray(scale)})))
+        for scale in (0.25, 0.9, 3.0)
+    ]
+    np.testing.assert_allclose(np.diff(loss), -np.diff(log_density), rtol=1e-10)
+
+
+def test_polynomial_is_the_best_one_of_every_spaxel(cubes):
+    flux, model, sigma, used = cubes
+    basis = np.polynomial.legendre.legvander(np.linspace(-1, 1, SHAPE[2]), 2)[:, 1:]
+    own = likelihood(cubes, polynomial=Polynomial(jnp.asarray(basis), jnp.asarray(0.15)))
+    total = 0.0
+    for y, x in np.ndindex(SHAPE[:2]):
+        good = used[y, x]
+
+        def residual(coefficients, y=y, x=x, good=good):
+            continuum = 1 + basis @ (0.15 * coefficients)
+            own = (flux[y, x] - model[y, x] * continuum)[good] / sigma[y, x, good]
+            return np.concatenate([own, coefficients])
+
+        total += scipy.optimize.least_squares(residual, np.zeros(2), xtol=1e-15, ftol=1e-15, gtol=1e-15).cost
+    np.testing.assert_allclose(half_square(own.residuals(jnp.asarray(model), {})), total, rtol=1e-10)
+    chi = own.residuals(jnp.asarray(model * own.continuum(jnp.asarray(model), {})), {}).voxels
+    assert float(jnp.sum(chi**2)) < 2 * total + 1e-9
+
+
+def test_polynomial_knows_the_noise_scale(cubes):
+    flux, model, sigma, used = cubes
+    basis = jnp.asarray(np.linspace(-1, 1, SHAPE[2])[:, None])
+    scaled = likelihood((flux, model, 3.0 * sigma, used), polynomial=Polynomial(basis, jnp.asarray(0.1)))
+    free = likelihood(cubes, polynomial=Polynomial(basis, jnp.asarray(0.1)))
+    first = scaled.residuals(jnp.asarray(model), {})
+    second = free.residuals(jnp.asarray(model), {"noise_scale": jnp.asarray(3.0)})
+    np.testing.assert_allclose(second.voxels, first.voxels, atol=1e-12)
+    np.testing.assert_allclose(second.coefficients, first.coefficients, atol=1e-12)
+
+
+def test_model_error_is_a_correlated_covariance(cubes):
+    flux, model, sigma, used = cubes
+    generator = np.random.default_rng(8)
+    white = np.where(used, generator.standard_normal((2, *SHAPE)), 0).reshape(2, -1)
+    modes = np.linalg.qr(white.T)[0].T
+    strength = np.array([30.0, 4.0])
+    error = ModelError(jnp.asarray(modes.reshape(2, *SHAPE)), jnp.asarray(strength))
+    own = likelihood(cubes, model_error=error)
+    good = used.reshape(-1)
+    root = np.diag(sigma[used])
+    covariance = root @ (np.eye(good.sum()) + modes[:, good].T @ np.diag(strength) @ modes[:, good]) @ root
+    difference = (flux - model)[used]
+    expected = 0.5 * difference @ np.linalg.solve(covariance, difference)
+    np.testing.assert_allclose(half_square(own.residuals(jnp.asarray(model), {})), expected, rtol=1e-10)
+
+
+def test_gradient_leaves_out_what_is_not_used(cubes):
+    flux, model, _, used = cubes
+    own = likelihood((np.where(used, flux, np.nan), model, *cubes[2:]))
+    gradient = jax.grad(lambda model: half_square(own.residuals(model, {})))(jnp.asarray(model))
+    assert np.all(np.isfinite(gradient))
+    np.testing.assert_array_equal(np.asarray(gradient)[~used], 0)
+
+
+def test_half_square_takes_every_kind_of_residual():
+    residuals = Residuals(jnp.ones((1, 1, 3)), jnp.ones((1, 1, 2)), jnp.asarray(2.0), jnp.ones(4))
+    assert float(half_square(residuals)) == 0.5 * (3 + 2 + 4 + 4)
