@@ -23,7 +23,7 @@ from rubix_like.galaxy import Galaxy
 from rubix_like.inference import diagnosis
 from rubix_like.inference.checkpoint import advance, claimed, count_ended, fingerprint_of, load, save, versions
 from rubix_like.inference.cubes import cubes_of, evaluate, noise_scale_of, quality_of
-from rubix_like.inference.forward import GALAXY, STARS, SyntheticSource
+from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.free import read_prior
 from rubix_like.inference.laplace import laplace
 from rubix_like.inference.naming import UNITS, check_name
@@ -224,8 +224,7 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResu
     covariance = None if normal is None else normal.value_covariance()
     sigma = np.full(n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     values = {name: np.asarray(value) for name, value in free.values(latent).items()}
-    evaluated = evaluate(posterior, latent)
-    galaxy, parameters = jax.device_get(posterior.forward.at(free.values(latent)))
+    evaluated = jax.device_get(evaluate(posterior, latent))
     model, residual = cubes_of(problem, evaluated, noise_scale_of(values))
     notes = [
         *diagnosis.notes_on_precision(),
@@ -246,8 +245,8 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResu
         starts=dataclasses.replace(found, slots=np.zeros(0, np.int64), state=()),
         model=model,
         residual=residual,
-        parameters=parameters,
-        galaxy=galaxy if any(name.startswith((GALAXY, STARS)) for name in free.names) else None,
+        parameters=evaluated.parameters,
+        galaxy=evaluated.galaxy,
         config=config.to_yaml(),
         versions=versions(),
         notes=tuple(dict.fromkeys(notes)),

@@ -6,8 +6,6 @@ from enum import IntEnum
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
-
-
 from jaxtyping import Array, Float, Int
 
 from rubix_like.config.fit import OptimiserSettings
