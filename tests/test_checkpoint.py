@@ -10,7 +10,7 @@ import pytest
 from rubix_like import ConfigError
 from rubix_like.inference.checkpoint import SECONDS, advance, claimed, load, save
 from rubix_like.inference.optimisers import Status
-from rubix_like.inference.search import Snapshot
+from rubix_like.inference.snapshot import Snapshot
 
 FINGERPRINT = {"data": "a", "model": "b"}
 

@@ -20,7 +20,7 @@ from rubix_like.disk_cache import key_of
 from rubix_like.errors import ConfigError
 from rubix_like.inference.optimisers import Status
 from rubix_like.inference.problem import Problem
-from rubix_like.inference.search import Snapshot
+from rubix_like.inference.snapshot import Snapshot
 
 Fingerprint = Mapping[str, str]
 """What a fit is made of, in words -> something that is different where that is."""

@@ -11,7 +11,7 @@ from rubix_like.cube import Counters
 from rubix_like.inference.free import Free
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.priors import section_of
-from rubix_like.inference.search import Snapshot
+from rubix_like.inference.snapshot import Snapshot
 
 EDGE: float = 3.0
 """|latent| beyond which a value is at the edge of its prior: 0.13 % of the prior lies there."""
