@@ -53,7 +53,7 @@ def test_a_checkpoint_holds_every_bit(tmp_path):
 def test_the_checkpoint_of_another_fit_is_refused(tmp_path):
     path = tmp_path / "fit.checkpoint.npz"
     save(path, snapshot(7), FINGERPRINT)
-    with pytest.raises(ConfigError, match="fit with another model; write to another place .*--restart"):
+    with pytest.raises(ConfigError, match=r"fit with another model; write to another place .*--restart"):
         load(path, {**FINGERPRINT, "model": "c"})
     with pytest.raises(ConfigError, match="another data and another model"):
         load(path, {"data": "x", "model": "y"})
@@ -125,7 +125,7 @@ def test_one_process_works_on_a_fit_and_removes_what_dead_ones_left(tmp_path):
     with claimed(output, output, tmp_path / "fit_model.fits"):
         assert not any(own.exists() for own in half)
         assert other.exists()
-        with pytest.raises(ConfigError, match="fit.h5: another process is at work on this fit"), claimed(output):
+        with pytest.raises(ConfigError, match=r"fit\.h5: another process is at work on this fit"), claimed(output):
             pass
     with claimed(output):
         pass
