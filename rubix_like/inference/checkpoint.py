@@ -49,13 +49,13 @@ def load(path: Path, fingerprint: Fingerprint) -> Snapshot | None:
     Raises ConfigError for that of another fit, and for a file that cannot be read.
     """
     try:
-        with np.load(path) as file:
+        with path.open("rb") as stream, np.load(stream) as file:
             arrays = {name: file[name] for name in file.files}
         found: dict[str, str] = json.loads(str(arrays.pop(_FINGERPRINT)))
         snapshot = Snapshot.from_arrays(arrays)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise ConfigError(
             f"{path}: expected the checkpoint of a fit, but it cannot be read ({error}); start anew with --restart (in "
             f"Python resume=False), which replaces it"
