@@ -20,7 +20,7 @@ from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.priors import AbstractPrior
 from rubix_like.lookup import TemplateAxes
 from rubix_like.readers.synthetic import SyntheticReader
-from rubix_like.validation import AGE_SLACK, limits_of
+from rubix_like.validation import AGE_SLACK, LARGEST, limits_of
 
 REACH: float = 4.0
 """Latents up to which a prior has to stay within the limits: all but 6e-5 of it."""
@@ -50,6 +50,12 @@ def check_range(name: str, prior: AbstractPrior, unit: str, shape: tuple[int, ..
     if name == NOISE_SCALE and not float(prior.value(jnp.asarray(SMALLEST_LATENT))) > 0:
         raise ConfigError(f"fit.{name}: expected a prior above 0, e.g. {{log_uniform: [0.5, 2]}}, got {prior}")
     low, high = reach(prior, shape)
+    fastest = LARGEST["velocity"]
+    if unit == "km/s" and not max(np.max(np.abs(low)), np.max(np.abs(high))) <= fastest:
+        raise ConfigError(
+            f"fit.free.{name}: expected velocities below that of light, got a prior from {np.min(low):.4g} to "
+            f"{np.max(high):.4g} km/s; check its unit"
+        )
     for end in (low, high):
         fault = _fault(name, end)
         if fault is not None:
@@ -80,7 +86,7 @@ def _fault(name: str, end: Float[ndarray, "..."]) -> str | None:
     if prefix is None:
         return None
     field = _SECTIONS[prefix].model_fields[name.removeprefix(prefix)]
-    adapter = TypeAdapter(Annotated[field.annotation, *field.metadata])
+    adapter = TypeAdapter(Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation)
     try:
         for row in end.reshape(-1, *end.shape[-1:]) if end.ndim else [end]:
             adapter.validate_python(row.tolist())

@@ -158,5 +158,7 @@ def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
         leaf = None
     if leaf is None:
         section = name.rpartition(".")[0]
-        raise ConfigError(f"fit.free.{name}: the model has none; give the run a section '{section}' with it")
+        raise ConfigError(
+            f"fit.free.{name}: expected a run whose section '{section}' has it, got null, or another kind; give it one"
+        )
     return leaf
