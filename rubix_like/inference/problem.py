@@ -47,6 +47,11 @@ from rubix_like.stages.noise import Noise
 from rubix_like.synthetic import draw_base
 from rubix_like.validation import validate
 
+_RANDOM_DRAWS = (
+    "the synthetic galaxy's base draws are random: its particle noise is lower with galaxy.draws: sobol, and "
+    "fit.model_error takes account of what is left of it"
+)
+
 _WIDEST = 3.0
 """Latent of the width of the PSF for which the field's margin is made."""
 
@@ -102,9 +107,14 @@ def pose(
     pipeline = for_samples(without_noise(pipeline), n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
-    notes = (*observed.notes, *notes, *library_notes(free, pipeline.tables.paint[0].painter.axes))
+    notes = (*observed.notes, *notes, *_draw_notes(source), *library_notes(free, pipeline.tables.paint[0].painter.axes))
     start = read_start(settings.start, free, trees)
     return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, notes, start)
+
+
+def _draw_notes(source: AbstractSource) -> tuple[str, ...]:
+    """On the particles of the model."""
+    return (_RANDOM_DRAWS,) if isinstance(source, SyntheticSource) and source.draws.kind == "random" else ()
 
 
 def checked(observed: ObservedCube, settings: FitSettings) -> ObservedCube:
@@ -261,7 +271,7 @@ def _source(
     if not isinstance(config.galaxy, SyntheticReader):
         return held(loaded), info
     reader = config.galaxy
-    return SyntheticSource(reader.build(), draw_base(reader.n_stars, 0, reader.seed)), info
+    return SyntheticSource(reader.build(), draw_base(reader.n_stars, 0, reader.seed, reader.draws)), info
 
 
 def _with_velocity_range(config: RunConfig, source: AbstractSource, free: Free) -> RunConfig:
