@@ -25,9 +25,8 @@ from rubix_like.inference.checkpoint import advance, claimed, count_ended, finge
 from rubix_like.inference.cubes import cubes_of, evaluate, noise_scale_of, quality_of
 from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.forward import GALAXY, STARS, SyntheticSource
-from rubix_like.inference.free import read_prior
 from rubix_like.inference.laplace import laplace
-from rubix_like.inference.naming import UNITS, check_name
+from rubix_like.inference.naming import check_free
 from rubix_like.inference.optimisers import Status
 from rubix_like.inference.priors import AbstractPrior, section_of
 from rubix_like.inference.problem import Problem, pose
@@ -139,8 +138,7 @@ def read_request(
             "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
         )
     for name, prior in config.fit.free.items():
-        check_name(name)
-        read_prior(name, prior, UNITS[name])
+        check_free(name, prior)
     chosen = config.fit.data if data is None else data
     if chosen is None:
         raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
@@ -169,6 +167,10 @@ def _fit(
     with progress.step("plan", "planning the model") as report:
         n_sample = _starts_at_once(request.model, request.settings.starts)
         problem = pose(request.model, observed, request.settings, galaxy, n_sample, report)
+        effects = check_effects(problem.posterior)
+        problem = dataclasses.replace(problem, notes=(*problem.notes, *effects))
+        if problem.start is not None:
+            check_start(problem.posterior, problem.start)
     found = _search(problem, files, progress, resume=resume)
     with progress.step("uncertainties", "uncertainties of the best values"):
         result = make_result(problem, found, request.config)

@@ -10,7 +10,7 @@ from rubix_like.config.fit import FitSettings
 from rubix_like.config.quantities import InUnit
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.forward import GALAXY, STARS, V_LOS, leaf_at
-from rubix_like.inference.free import Free, FreeParameter, read_prior
+from rubix_like.inference.free import OF_GALAXY, Free, FreeParameter, read_prior
 from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.limits import check_range
 from rubix_like.inference.priors import AbstractPrior
@@ -87,6 +87,14 @@ def check_name(name: str) -> None:
             f"fit.free.{name}: expected a parameter of the stars or the observation, got one of the gas, which no "
             f"stage paints; leave it out"
         )
+
+
+def check_free(name: str, prior: Any) -> None:
+    """Raise ConfigError for what can be seen to be wrong with a free parameter before there is a model."""
+    check_name(name)
+    of_galaxy = isinstance(prior, Mapping) and any(OF_GALAXY in numbers for numbers in prior.values())
+    if not (of_galaxy and name.startswith((GALAXY, STARS))):
+        _read_prior(name, prior, None)
 
 
 def read_free(settings: FitSettings, trees: Mapping[str, Any], deposit: str) -> Free:
