@@ -23,6 +23,7 @@ from rubix_like.galaxy import Galaxy
 from rubix_like.inference import diagnosis
 from rubix_like.inference.checkpoint import advance, claimed, count_ended, fingerprint_of, load, save, versions
 from rubix_like.inference.cubes import cubes_of, evaluate, noise_scale_of, quality_of
+from rubix_like.inference.effects import check_effects, check_start
 from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.forward import GALAXY, STARS, SyntheticSource
 from rubix_like.inference.laplace import laplace
