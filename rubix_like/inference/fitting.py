@@ -27,7 +27,7 @@ from rubix_like.inference.effects import check_effects, check_start
 from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.laplace import laplace
-from rubix_like.inference.naming import check_name
+from rubix_like.inference.naming import check_free
 from rubix_like.inference.optimisers import Status
 from rubix_like.inference.priors import AbstractPrior, section_of
 from rubix_like.inference.problem import Problem, pose
@@ -140,8 +140,8 @@ def read_request(
             "fit.free: expected at least one parameter with its prior, got none; e.g. "
             "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
         )
-    for name in config.fit.free:
-        check_name(name)
+    for name, prior in config.fit.free.items():
+        check_free(name, prior)
     chosen = config.fit.data if data is None else data
     if chosen is None:
         raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
