@@ -233,7 +233,7 @@ def held(galaxy: Galaxy) -> HeldSource:
     if weight is not None:
         real = np.asarray(weight) > 0
         galaxy = Galaxy(stars=jax.tree.map(lambda leaf: np.asarray(leaf)[real], galaxy.stars))
-    return HeldSource(Galaxy(stars=validate(galaxy).stars))
+    return HeldSource(Galaxy(stars=jax.tree.map(jnp.asarray, validate(galaxy).stars)))
 
 
 def _for_model(config: RunConfig, settings: FitSettings) -> RunConfig:
