@@ -49,6 +49,7 @@ COMMON = {
 
 
 def main() -> None:
+    """Make the mock, fit it, draw the fit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("galaxy", help="a file of star particles")
     parser.add_argument("--stem", default="fit-galaxy", help="how the names of the files begin")
