@@ -73,7 +73,7 @@ def main() -> None:
         output=f"{options.stem}.h5",
     )
     print(result.summary())
-    print(*rl.save_fit_pictures(result, options.stem), sep="\n")
+    print(*result.plot(options.stem), sep="\n")
 
 
 if __name__ == "__main__":
