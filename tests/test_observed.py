@@ -218,6 +218,14 @@ def test_manga_logcube(tmp_path):
     assert observed.notes[0].startswith("MASK: 2 voxels with other bits than 0x409 are used (Law et al. 2016")
 
 
+def test_cubes_of_mangas_analysis_have_other_bits(tmp_path):
+    mask = np.zeros(FLUX.shape, np.int32)
+    mask[0, 0, 0] = 1 << 5
+    hdus = manga_hdus(mask)
+    hdus[3].header["MASKNAME"] = "MANGA_DAPSPECMASK"
+    assert (~read_observed(write(tmp_path / "cube.fits", *hdus)).used).sum() == 1
+
+
 def test_manga_lincube_without_ctype(tmp_path):
     wavelength = 3622.0 + np.arange(N_WAVE)
     observed = read_observed(write(tmp_path / "cube.fits", *manga_hdus(wavelength=wavelength, CTYPE3=None, CD3_3=1.0)))

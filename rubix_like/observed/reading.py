@@ -186,9 +186,11 @@ def _variance(
     ratio, notes = _error_scale(parts, flux_unit)
     power = _POWERS[parts.error_kind]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        variance = np.where(values > 0, (values * ratio) ** (2 / power), np.nan)
-    variance *= factor**2
-    return variance, notes
+        values[~(values > 0)] = np.nan
+        values *= ratio
+        np.power(values, 2 / power, out=values)
+        values *= factor**2
+    return values, notes
 
 
 def _error_scale(parts: Parts, flux_unit: units.UnitBase) -> tuple[float, tuple[str, ...]]:
@@ -218,7 +220,7 @@ def _masked(path: Path, parts: Parts, grid: Grid) -> tuple[dict[str, Bool[ndarra
     _check_shape(path, parts.mask, values, parts.flux)
     values = grid.ordered(values)
     bits = parts.survey.bad_bits
-    if bits is None or values.dtype.kind not in "iu" or "DAP" in text_card(parts.mask.header, "MASKNAME"):
+    if bits is None or values.dtype.kind not in "iu":
         return {f"{name} not 0": values != 0}, ()
     bad = (values.astype(np.int64) & bits) != 0
     n_other = int(np.count_nonzero((values != 0) & ~bad))

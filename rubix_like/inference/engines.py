@@ -1,0 +1,52 @@
+"""Which optimiser a fit uses, by its settings and its size."""
+
+import importlib
+
+import jax
+import jax.numpy as jnp
+
+from rubix_like.config.fit import OptimiserSettings
+from rubix_like.errors import ConfigError
+from rubix_like.inference.gradient_descent import GradientDescent
+from rubix_like.inference.least_squares import LeastSquares
+from rubix_like.inference.optimisers import AbstractOptimiser
+
+MOST_DENSE = 2000
+"""Most latents whose J^T J is made."""
+
+DENSE_BYTES = 2e9
+"""Largest Jacobian that is made."""
+
+_NEEDED = {
+    "levenberg_marquardt": ("optimistix", "lineax"),
+    "gauss_newton": ("optimistix", "lineax"),
+    "lbfgs": ("optax",),
+    "adam": ("optax",),
+}
+
+
+def make_optimiser(settings: OptimiserSettings, n_latent: int, n_residual: int) -> AbstractOptimiser:
+    """The optimiser of the settings; ConfigError where its packages are missing."""
+    for package in _NEEDED[settings.name]:
+        _check_installed(settings.name, package)
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    tolerance, steps = jnp.asarray(settings.tolerance, dtype), jnp.asarray(settings.steps, jnp.int32)
+    if settings.name == "adam" or settings.name == "lbfgs":
+        return GradientDescent(tolerance, steps, jnp.asarray(settings.learning_rate, dtype), settings.name)
+    return LeastSquares(
+        tolerance, steps, damped=settings.name == "levenberg_marquardt", dense=is_dense(n_latent, n_residual)
+    )
+
+
+def is_dense(n_latent: int, n_residual: int) -> bool:
+    """Whether there is room for a Jacobian."""
+    return n_latent <= MOST_DENSE and 8.0 * n_latent * n_residual <= DENSE_BYTES
+
+
+def _check_installed(name: str, package: str) -> None:
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise ConfigError(
+            f"fit.optimiser.name: '{name}' needs the package {package}: pip install 'rubix-like[fit]'"
+        ) from error
