@@ -113,16 +113,16 @@ def measure_jacobian(row: dict[str, Any]) -> dict[str, Any]:
     import jax  # noqa: PLC0415
     import jax.numpy as jnp  # noqa: PLC0415
 
-    from rubix_like.inference.jacobian import jacobian, normal_equations  # noqa: PLC0415
+    from rubix_like.inference.linearise import jacobian, normal_equations  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         posterior = pose_fit(row, Path(folder), {}).posterior
     ways = {
         "residuals": lambda posterior, latent: posterior.residuals(latent),
         "gradient": lambda posterior, latent: jax.value_and_grad(posterior.loss)(latent),
-        "in turn": lambda posterior, latent: jacobian(posterior.residuals, latent),
+        "in turn": lambda posterior, latent: jacobian(posterior, latent),
         "at once": lambda posterior, latent: jax.jacfwd(posterior.residuals)(latent),
-        "normal equations": lambda posterior, latent: normal_equations(*jacobian(posterior.residuals, latent)),
+        "normal equations": lambda posterior, latent: normal_equations(posterior, latent),
     }
     way, latent = jax.jit(ways[row["way"]]), 0.1 * jnp.ones(posterior.free.n_latent)
     found = timed(lambda: way(posterior, latent), row["repeat"])
