@@ -23,11 +23,12 @@ from rubix_like.galaxy import Galaxy
 from rubix_like.inference import diagnosis
 from rubix_like.inference.checkpoint import advance, claimed, count_ended, fingerprint_of, load, save, versions
 from rubix_like.inference.cubes import cubes_of, evaluate, noise_scale_of, quality_of
+from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.forward import GALAXY, STARS, SyntheticSource
 from rubix_like.inference.free import read_prior
 from rubix_like.inference.laplace import laplace
 from rubix_like.inference.naming import UNITS, check_name
-from rubix_like.inference.optimisers import Status, make_optimiser
+from rubix_like.inference.optimisers import Status
 from rubix_like.inference.priors import AbstractPrior, section_of
 from rubix_like.inference.problem import Problem, pose
 from rubix_like.inference.result import FitResult, split_by_name

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.inference.free import Free, Latent
