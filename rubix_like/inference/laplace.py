@@ -12,6 +12,7 @@ from rubix_like.inference.engines import MOST_DENSE, is_dense
 from rubix_like.inference.free import Free, Latent
 from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.linearise import normal_equations
+from rubix_like.inference.model_error import sandwich
 from rubix_like.inference.posterior import Posterior
 
 _NO_EFFECT = 1e-8
@@ -71,7 +72,10 @@ class Laplace:
 
 
 def laplace(posterior: Posterior, latent: Latent) -> Laplace | str:
-    """The approximation about a maximum of the posterior, or why there is none."""
+    """The approximation about a maximum of the posterior, or why there is none.
+
+    With a model error the covariance is the maximum's (`model_error.sandwich`), not the inverse of the precision.
+    """
     free = posterior.free
     if not is_dense(free.n_latent, posterior.likelihood.flux.size):
         return (
@@ -84,6 +88,8 @@ def laplace(posterior: Posterior, latent: Latent) -> Laplace | str:
     precision = information + np.eye(len(information))
     scale = 1 / np.sqrt(np.diag(precision))
     covariance = np.linalg.inv(precision * np.outer(scale, scale)) * np.outer(scale, scale)
+    if posterior.likelihood.model_error is not None:
+        covariance = sandwich(posterior, jnp.asarray(latent))
     return Laplace(free, np.asarray(latent), information, 0.5 * (covariance + covariance.T))
 
 
