@@ -1,7 +1,7 @@
 """Whether a prior stays where its parameter has a meaning: within the limits of the settings and of particles."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
