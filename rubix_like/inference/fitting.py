@@ -33,6 +33,7 @@ from rubix_like.inference.priors import AbstractPrior, section_of
 from rubix_like.inference.problem import Problem, pose
 from rubix_like.inference.result import FitResult, split_by_name
 from rubix_like.inference.search import Snapshot, search
+from rubix_like.inference.spread import starts_at_once
 from rubix_like.observed import ObservedCube, observed_from, read_observed
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress, Report
@@ -167,7 +168,7 @@ def _fit(
     if files is not None:
         files.check(observed.shape)
     with progress.step("plan", "planning the model") as report:
-        n_sample = _starts_at_once(request.model, request.settings.starts)
+        n_sample = starts_at_once(_n_device(request.model), request.settings.starts)
         problem = pose(request.model, observed, request.settings, galaxy, n_sample, report)
     found = _search(problem, files, progress, resume=resume)
     with progress.step("uncertainties", "uncertainties of the best values"):
@@ -263,10 +264,8 @@ def _write(result: FitResult, files: FitFiles) -> None:
     files.checkpoint.unlink(missing_ok=True)
 
 
-def _starts_at_once(model: RunConfig | Pipeline, n_start: int) -> int:
-    """The most starts that can each have as many devices."""
+def _n_device(model: RunConfig | Pipeline) -> int:
+    """How many devices there are for the fit."""
     if isinstance(model, Pipeline):
-        n_device = model.mesh.size
-    else:
-        n_device = jax.device_count() if model.devices.data == "all" else model.devices.data
-    return max(count for count in range(1, n_start + 1) if n_device % count == 0)
+        return model.mesh.size
+    return jax.device_count() if model.devices.data == "all" else model.devices.data
