@@ -86,11 +86,10 @@ def _fault(name: str, end: Float[ndarray, "..."]) -> str | None:
     if prefix is None:
         return None
     field = _SECTIONS[prefix].model_fields[name.removeprefix(prefix)]
-<<<<<<< HEAD
-    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, *field.metadata])  # pyright: ignore
-=======
-    adapter = TypeAdapter(Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation)
->>>>>>> particles
+    kind: Any = field.annotation
+    if field.metadata:
+        kind = Annotated[kind, *field.metadata]  # pyright: ignore
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
     try:
         for row in end.reshape(-1, *end.shape[-1:]) if end.ndim else [end]:
             adapter.validate_python(row.tolist())
