@@ -80,7 +80,7 @@ def _fault(name: str, end: Float[ndarray, "..."]) -> str | None:
     if prefix is None:
         return None
     field = _SECTIONS[prefix].model_fields[name.removeprefix(prefix)]
-    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, *field.metadata])  # pyright: ignore
+    adapter = TypeAdapter(Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation)
     try:
         for row in end.reshape(-1, *end.shape[-1:]) if end.ndim else [end]:
             adapter.validate_python(row.tolist())
