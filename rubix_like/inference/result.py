@@ -16,7 +16,7 @@ from rubix_like.galaxy import Galaxy
 from rubix_like.inference.free import Free
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.quality import Quality
-from rubix_like.inference.search import Snapshot
+from rubix_like.inference.snapshot import Snapshot
 from rubix_like.parameters import Parameters
 
 Arrays = dict[str, Float[ndarray, "..."]]

@@ -23,7 +23,7 @@ from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.priors import section_of
 from rubix_like.inference.quality import Quality
 from rubix_like.inference.result import FitResult
-from rubix_like.inference.search import Snapshot
+from rubix_like.inference.snapshot import Snapshot
 from rubix_like.parameters import (
     DustParameters,
     InstrumentParameters,
