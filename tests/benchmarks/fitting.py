@@ -121,9 +121,9 @@ def measure_jacobian(row: dict[str, Any]) -> dict[str, Any]:
     ways = {
         "residuals": lambda posterior, latent: posterior.residuals(latent),
         "gradient": lambda posterior, latent: jax.value_and_grad(posterior.loss)(latent),
-        "in turn": lambda posterior, latent: jacobian(posterior, latent),
+        "in turn": jacobian,
         "at once": lambda posterior, latent: jax.jacfwd(posterior.residuals)(latent),
-        "normal equations": lambda posterior, latent: normal_equations(posterior, latent),
+        "normal equations": normal_equations,
     }
     way, latent = jax.jit(ways[row["way"]]), 0.1 * jnp.ones(posterior.free.n_latent)
     found = timed(lambda: way(posterior, latent), row["repeat"])
@@ -137,9 +137,10 @@ def measure_fit(row: dict[str, Any]) -> dict[str, Any]:
     begin, before = time.perf_counter(), sum(os.times()[:2])
     with tempfile.TemporaryDirectory() as folder:
         problem = pose_fit(row, Path(folder), {"starts": 1})
-    marks = [time.perf_counter()]
-    for snapshot in search(problem):
+    marks, last = [time.perf_counter()], None
+    for last in search(problem):  # noqa: B007 (the last one is used)
         marks.append(time.perf_counter())
+    assert last is not None
     steps = [later - earlier for earlier, later in itertools.pairwise(marks)]
     return {
         "plan": marks[0] - begin,
@@ -150,8 +151,8 @@ def measure_fit(row: dict[str, Any]) -> dict[str, Any]:
         "run": marks[-1] - begin,
         "processor": sum(os.times()[:2]) - before,
         "peak_gb": peak_gb(),
-        "loss": float(snapshot.loss[snapshot.best]),
-        "reason": snapshot.reasons()[snapshot.best],
+        "loss": float(last.loss[last.best]),
+        "reason": last.reasons()[last.best],
     }
 
 
