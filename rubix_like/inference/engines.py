@@ -17,25 +17,19 @@ MOST_DENSE = 2000
 DENSE_BYTES = 2e9
 """Largest Jacobian that is made."""
 
-_NEEDED = {
-    "levenberg_marquardt": ("optimistix", "lineax"),
-    "gauss_newton": ("optimistix", "lineax"),
-    "lbfgs": ("optax",),
-    "adam": ("optax",),
-}
+_LEAST_SQUARES = ("levenberg_marquardt", "gauss_newton")
 
 
 def make_optimiser(settings: OptimiserSettings, n_latent: int, n_residual: int) -> AbstractOptimiser:
     """The optimiser of the settings; ConfigError where its packages are missing."""
-    for package in _NEEDED[settings.name]:
+    for package in ("optimistix", "lineax") if settings.name in _LEAST_SQUARES else ("optax",):
         _check_installed(settings.name, package)
     dtype = jax.dtypes.canonicalize_dtype(float)
     tolerance, steps = jnp.asarray(settings.tolerance, dtype), jnp.asarray(settings.steps, jnp.int32)
-    if settings.name == "adam" or settings.name == "lbfgs":
-        return GradientDescent(tolerance, steps, jnp.asarray(settings.learning_rate, dtype), settings.name)
-    return LeastSquares(
-        tolerance, steps, damped=settings.name == "levenberg_marquardt", dense=is_dense(n_latent, n_residual)
-    )
+    if settings.name in _LEAST_SQUARES:
+        damped = settings.name == "levenberg_marquardt"
+        return LeastSquares(tolerance, steps, damped=damped, dense=is_dense(n_latent, n_residual))
+    return GradientDescent(tolerance, steps, jnp.asarray(settings.learning_rate, dtype), settings.name)
 
 
 def is_dense(n_latent: int, n_residual: int) -> bool:

@@ -1,6 +1,6 @@
 """Minimisation by the gradient of the loss, by the library optax: adam and L-BFGS."""
 
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -28,7 +28,7 @@ class GradientDescent(AbstractOptimiser):
     tolerance: Float[Array, ""]
     steps: Int[Array, ""]
     learning_rate: Float[Array, ""]
-    name: Literal["adam", "lbfgs"] = eqx.field(static=True)
+    name: str = eqx.field(static=True)
 
     def init(self, latent: Latents) -> State:
         """Every start's own latents are its first trial."""

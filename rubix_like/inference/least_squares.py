@@ -4,6 +4,7 @@ A step computes the loss at a trial latent, and only where that is accepted the 
 J^T J and J^T r are kept: a trial after one that was rejected needs nothing else.
 """
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -227,4 +228,5 @@ def _info(residuals: Any, jacobian: Any, *, triangular: bool = False) -> Any:
 
 
 def _half_square(residuals: Any) -> Float[Array, ""]:
-    return 0.5 * sum(jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(residuals))
+    squares = [jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(residuals)]
+    return 0.5 * functools.reduce(jnp.add, squares)

@@ -30,34 +30,34 @@ class SquaredLoss(Protocol):
 class Status(IntEnum):
     """Where a start is."""
 
-    WAITING = 0
-    RUNNING = 1
-    CONVERGED = 2
-    STEPS_USED_UP = 3
+    RUNNING = 0
+    CONVERGED = 1
+    LOSS_NOT_FINITE = 2
+    GRADIENT_NOT_FINITE = 3
     STALLED = 4
-    LOSS_NOT_FINITE = 5
-    DERIVATIVES_NOT_FINITE = 6
+    STEPS_USED_UP = 5
+    WAITING = 6
     DIVERGED = 7
 
 
 REASONS: Mapping[Status, str] = {
-    Status.WAITING: "has not begun",
-    Status.RUNNING: "is running",
-    Status.CONVERGED: "converged",
-    Status.STEPS_USED_UP: "not converged after as many steps as fit.optimiser.steps allows",
-    Status.STALLED: "not converged, but no step lowers the loss, however short: it is not smooth there",
-    Status.LOSS_NOT_FINITE: "failed: the loss is not a number, or infinite, where it starts",
-    Status.DERIVATIVES_NOT_FINITE: "failed: the loss is finite but its derivatives are not",
-    Status.DIVERGED: "failed: a step led to where the loss is not a number, or infinite; try levenberg_marquardt",
+    Status.RUNNING: "it is still running",
+    Status.CONVERGED: "it converged",
+    Status.LOSS_NOT_FINITE: "the loss is not a finite number where it starts",
+    Status.GRADIENT_NOT_FINITE: "the derivatives of the residuals are not finite numbers, although the loss is one",
+    Status.STALLED: "no step lowers the loss any more, however short, although it should: it is not smooth there",
+    Status.STEPS_USED_UP: "it made as many steps as fit.optimiser.steps allows",
+    Status.WAITING: "it has not begun",
+    Status.DIVERGED: "a step led to where the loss is not a finite number; try levenberg_marquardt",
 }
 """Where a start is, in words."""
 
-FAILED: frozenset[Status] = frozenset({Status.LOSS_NOT_FINITE, Status.DERIVATIVES_NOT_FINITE, Status.DIVERGED})
+FAILED: frozenset[Status] = frozenset({Status.LOSS_NOT_FINITE, Status.GRADIENT_NOT_FINITE, Status.DIVERGED})
 """Ends that are no result."""
 
 
 class State(eqx.Module):
-    """A group of starts, each at a step of its own: arrays only, each with the axis `start` first; all there is to know.
+    """A group of starts, each at a step of its own: arrays, with the axis `start` first, that are all there is to know.
 
     `loss` and `gradient_norm` are those at `latent` (infinite before the first step); `n_step`: how many steps it has
     made, of which the first only computes what is at the start; `status`: a `Status`; `memory`: what else its
@@ -117,9 +117,11 @@ def status_after(
     ends = (
         (~finite & first, Status.LOSS_NOT_FINITE),
         (~finite, Status.DIVERGED),
-        (~smooth, Status.DERIVATIVES_NOT_FINITE),
+        (~smooth, Status.GRADIENT_NOT_FINITE),
         (converged, Status.CONVERGED),
         (stalled, Status.STALLED),
         (exhausted, Status.STEPS_USED_UP),
     )
-    return jnp.select([end for end, _ in ends], [jnp.int32(int(status)) for _, status in ends], jnp.int32(1))
+    return jnp.select(
+        [end for end, _ in ends], [jnp.int32(int(status)) for _, status in ends], jnp.int32(int(Status.RUNNING))
+    )
