@@ -32,14 +32,14 @@ PRIORS = {
     "observation.position_angle": {"normal": [30, 10]},
     "observation.offset": {"normal": [0, 0.2]},
     "observation.velocity_offset": {"normal": [0, 20]},
-    "instrument.psf.fwhm": {"log_normal": [0.7, 0.1]},
-    "dust.a_v": {"log_normal": [0.5, 0.3]},
+    "instrument.psf.fwhm": {"log_normal": [0.7, 0.03]},
+    "dust.a_v": {"log_normal": [0.5, 0.2]},
     "galaxy.stellar_mass": {"log_normal": [1e10, 0.3]},
-    "galaxy.disc_scale_length": {"log_normal": [1.5, 0.2]},
-    "galaxy.rotation_velocity": {"log_normal": [180, 0.2]},
-    "galaxy.disc_dispersion": {"log_normal": [30, 0.2]},
+    "galaxy.disc_scale_length": {"log_normal": [1.5, 0.1]},
+    "galaxy.rotation_velocity": {"log_normal": [180, 0.1]},
+    "galaxy.disc_dispersion": {"log_normal": [30, 0.1]},
     "galaxy.disc_log_age": {"normal": [9.6, 0.1]},
-    "galaxy.disc_metallicity": {"log_normal": [0.02, 0.2]},
+    "galaxy.disc_metallicity": {"log_normal": [0.02, 0.1]},
 }
 """Twelve names, thirteen numbers."""
 
