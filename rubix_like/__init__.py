@@ -5,8 +5,11 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Counters, Cube
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas, Stars
+from rubix_like.inference.fitting import fit
+from rubix_like.inference.result import FitResult
 from rubix_like.instrument import Instrument, load_instrument
 from rubix_like.mosaic import make_mosaic
+from rubix_like.observed import ObservedCube, read_observed
 from rubix_like.parameters import Parameters
 from rubix_like.pipeline import Pipeline
 from rubix_like.placement import shard_local
@@ -27,11 +30,13 @@ __all__ = [
     "ConfigError",
     "Counters",
     "Cube",
+    "FitResult",
     "Galaxy",
     "GalaxyInfo",
     "Gas",
     "Instrument",
     "Maps",
+    "ObservedCube",
     "Parameters",
     "Pipeline",
     "Plan",
@@ -43,6 +48,7 @@ __all__ = [
     "SyntheticGalaxy",
     "Tables",
     "__version__",
+    "fit",
     "join_processes",
     "load_config",
     "load_galaxy",
@@ -53,6 +59,7 @@ __all__ = [
     "make_mosaic",
     "open_galaxy",
     "particle_shardings",
+    "read_observed",
     "run",
     "run_catalogue",
     "shard",

@@ -53,7 +53,7 @@ def _write(cube: CubeParts, path: Path) -> None:
     check_complete(cube.ranges, cube.shape[2])
     try:
         with h5py.File(path, "w") as file:
-            _write_all(cube, file)
+            write_group(cube, file)
     except RuntimeError as error:  # from closing a file that could not be written, with the OSError as its context
         raise OSError(f"HDF5: {error}") from error
 
@@ -68,7 +68,7 @@ def read_hdf5(path: Path) -> Cube:
         with h5py.File(path, "r") as file:
             if file.attrs.get("format") != FORMAT:
                 raise ValueError(f"its attribute 'format' is {file.attrs.get('format')!r}, not {FORMAT!r}")
-            return _cube_from(file)
+            return read_group(file)
     except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"{path} is not a complete cube of rubix_like ({error}); expected an HDF5 file written by Cube.write; "
@@ -90,7 +90,8 @@ def _attributes(cube: CubeParts) -> dict[str, Any]:
     }
 
 
-def _write_all(cube: CubeParts, file: Any) -> None:
+def write_group(cube: CubeParts, file: Any) -> None:
+    """Write a cube into an empty group of an open file, or into the file itself."""
     file.attrs.update(_attributes(cube))
     voxels = _voxel_dtypes(cube)
     for name, description in ARRAYS.items():
@@ -122,7 +123,8 @@ def _describe(dataset: Any, axes: tuple[str, ...], unit: str, meaning: str) -> N
         dataset.dims[axis].label = label
 
 
-def _cube_from(file: Any) -> Cube:
+def read_group(file: Any) -> Cube:
+    """The cube in a group of an open file."""
     values = {name: file[name][()] for name in ARRAYS if name in file}
     arrays: dict[str, Any] = {name: own if name in ON_THE_HOST else jnp.asarray(own) for name, own in values.items()}
     counters = {name: value[()] for name, value in file["counters"].items()} if "counters" in file else None

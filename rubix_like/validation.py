@@ -93,6 +93,15 @@ def validate_gas(gas: Gas) -> Gas:
     return _without_negative_fractions(gas)
 
 
+def limits_of(field: str) -> tuple[float, float]:
+    """Smallest and largest value that a field of stars or gas can have."""
+    if field == "log_age":
+        return 0.0, LARGEST_LOG_AGE
+    if field in FRACTIONS:
+        return 0.0, 1.0
+    return (0.0 if field in NOT_NEGATIVE else -LARGEST[field]), LARGEST[field]
+
+
 def require(good: Any, values: Any, place: str, expected: str, remedy: str) -> None:
     """Raise ValueError naming `place`, how many of `values` are not `good` and the first of them, unless all are."""
     good = np.asarray(good)

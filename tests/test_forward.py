@@ -1,4 +1,4 @@
-"""The model of a fit: the cube that a pipeline gives for the same values, on the data's grid, for many starts at once."""
+"""The model of a fit: the cube that a pipeline gives for the same values, for many starts at once."""
 
 import functools
 

@@ -1,8 +1,11 @@
 """Settings of a fit: the data, what is free, the likelihood, the optimiser."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import jax
+import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from rubix_like.config.quantities import Angstrom, Integer, Number
@@ -24,8 +27,9 @@ class PolynomialSettings(AbstractSettings):
 class ModelErrorSettings(AbstractSettings):
     """What the model's own particle noise adds to the data's: estimated from models with other base draws."""
 
-    draws: Annotated[Integer, Field(ge=2)] = 64
-    """How many other sets of base draws."""
+    draws: Annotated[Integer, Field(ge=4)] = 64
+    """How many other sets of base draws: every second one for the weights, the others for the covariance. As many cubes
+    are held in memory, about three times."""
     seed: Annotated[Integer, Field(ge=0)] = 1000
     """Of the first of them."""
 
@@ -65,6 +69,9 @@ class FitSettings(AbstractSettings):
     optimiser: OptimiserSettings = OptimiserSettings()
     starts: Annotated[Integer, Field(ge=1)] = 4
     """Independent starts; the best end is the result."""
+    start: dict[str, Any] | None = None
+    """Values at which the first start begins, e.g. `observation.inclination: 40 deg`, those that are left out at the
+    medians of their priors, `galaxy` standing for a galaxy's own; null: it is drawn from the prior like the others."""
     candidates: Annotated[Integer, Field(ge=1)] = 16
     """Draws from the prior for every start, of which the best are started from."""
     seed: Annotated[Integer, Field(ge=0)] = 1
@@ -80,6 +87,15 @@ class FitSettings(AbstractSettings):
         if not isinstance(value, dict):
             raise ValueError(f"expected parameters with their priors, got {value!r}")
         return {name: _one_prior(name, prior) for name, prior in value.items()}
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _check_start(cls, value: object) -> object:
+        if value is not None and not isinstance(value, Mapping):
+            raise ValueError(
+                f"expected parameters with values, e.g. {{observation.inclination: 40 deg}}, got {value!r}"
+            )
+        return None if value is None else {str(name): as_lists(own) for name, own in value.items()}
 
     @field_validator("output")
     @classmethod
@@ -105,4 +121,9 @@ def _one_prior(name: str, prior: object) -> dict[str, tuple[Any, ...]]:
     (kind, numbers), *_ = prior.items()
     if not isinstance(numbers, list | tuple):
         raise ValueError(f"{name}: expected a list of numbers after '{kind}', got {numbers!r}")
-    return {str(kind): tuple(numbers)}
+    return {str(kind): tuple(as_lists(number) for number in numbers)}
+
+
+def as_lists(value: object) -> object:
+    """Arrays as the lists that a file can hold; all else as it is."""
+    return np.asarray(value).tolist() if isinstance(value, np.ndarray | jax.Array) else value

@@ -40,6 +40,12 @@ def explain(error: ValidationError, model: type[BaseModel], place: str) -> str:
     return "\n  ".join([f"{place}: {len(texts)} problems:", *texts])
 
 
+def explain_value(error: ValidationError) -> str:
+    """What was expected of a single value that the type of a setting refused."""
+    item = error.errors(include_url=False)[0]
+    return _sentence(item, BaseModel, ()).removeprefix(": ")
+
+
 def dotted(location: Sequence[str | int]) -> str:
     """`instrument.psf.fwhm`, `observation.offset[1]`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)

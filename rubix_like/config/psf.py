@@ -26,9 +26,10 @@ _NEEDED: dict[str, str] = {"gaussian": "fwhm", "moffat": "fwhm", "gaussians": "c
 
 @dataclass(frozen=True)
 class OneOrTable:
-    """Marks a setting as one number > 0 (in `unit`), or a tuple of them, one per wavelength."""
+    """Marks a setting as one number > `above` (in `unit`), or a tuple of them, one per wavelength."""
 
     unit: str | None
+    above: float = 0.0
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
@@ -37,7 +38,10 @@ class OneOrTable:
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        one = [{"type": "number", "exclusiveMinimum": 0}, {"type": "string", "description": self.unit or "number"}]
+        one = [
+            {"type": "number", "exclusiveMinimum": self.above},
+            {"type": "string", "description": self.unit or "number"},
+        ]
         return {"anyOf": [*one, {"type": "array", "items": {"anyOf": one}, "minItems": 2}, {"type": "null"}]}
 
     def _parse(self, value: object) -> object:
@@ -47,8 +51,8 @@ class OneOrTable:
 
     def _number(self, value: object) -> float:
         parsed = parse_number(value) if self.unit is None else parse_quantity(value, self.unit)
-        if parsed <= 0:
-            raise ValueError(f"expected a number > 0, got {value!r}")
+        if parsed <= self.above:
+            raise ValueError(f"expected a number > {self.above:g}, got {value!r}")
         return parsed
 
     def _serialize(self, value: float | tuple[float, ...] | None, info: Any) -> object:

@@ -9,12 +9,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from rubix_like.galaxy import Galaxy
+from rubix_like.galaxy import Galaxy, Stars
 from rubix_like.inference.free import Values
 from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.layout import Layout
 from rubix_like.model import Observed, observe
 from rubix_like.parameters import Parameters
+from rubix_like.scene import to_scene
 from rubix_like.sharding import shard
 from rubix_like.synthetic import BaseDraws, SyntheticGalaxy
 from rubix_like.tables import Plan, Tables, as_dtype
@@ -24,6 +25,9 @@ GALAXY: str = "galaxy."
 
 STARS: str = "stars."
 """Beginning of the names of the stars' own arrays."""
+
+V_LOS: str = STARS + "v_los"
+"""The only component of the stars' velocities that a cube depends on, in km/s from the galaxy's own, + receding."""
 
 
 class AbstractSource(eqx.Module):
@@ -51,8 +55,9 @@ class HeldSource(AbstractSource):
     held: Galaxy
 
     def galaxy(self, values: Values) -> Galaxy:
-        """The particles with the values named `stars.*`."""
-        return eqx.tree_at(lambda g: g.stars, self.held, with_leaves(self.held.stars, _below(values, STARS)))
+        """The particles with the values named `stars.*`, but for `stars.v_los`, which no galaxy knows."""
+        arrays = {name: value for name, value in values.items() if name != V_LOS}
+        return eqx.tree_at(lambda g: g.stars, self.held, with_leaves(self.held.stars, _below(arrays, STARS)))
 
 
 class Forward(eqx.Module):
@@ -79,8 +84,11 @@ class Forward(eqx.Module):
         dtype = self.plan.dtype
         own = {name: jnp.asarray(value, dtype) for name, value in values.items()}
         named = {name: own[name] for name in own if name != NOISE_SCALE and not name.startswith((GALAXY, STARS))}
+        parameters = with_leaves(self.parameters, named)
         galaxy = as_dtype(as_dtype(self.source, dtype).galaxy(own), dtype)
-        return galaxy, with_leaves(self.parameters, named)
+        if V_LOS in own:
+            galaxy = with_v_los(galaxy, own[V_LOS], line_of_sight(self.tables, parameters))
+        return galaxy, parameters
 
 
 def with_leaves(tree: Any, values: Mapping[str, Array]) -> Any:
@@ -102,6 +110,28 @@ def with_leaves(tree: Any, values: Mapping[str, Array]) -> Any:
 def leaf_at(tree: Any, name: str) -> Any:
     """The leaf at a dotted name; AttributeError where there is none."""
     return functools.reduce(getattr, name.split("."), tree)
+
+
+def line_of_sight(tables: Tables, parameters: Parameters) -> Float[Array, "3"]:
+    """Unit vector n on the axes of the galaxy's arrays: a velocity v is seen as n . v, + receding.
+
+    From how the scene stages turn three unit velocities, so that it holds for any list of them.
+    """
+    dtype = tables.arcsec_per_kpc.dtype
+    velocity = jnp.concatenate([jnp.zeros((1, 3), dtype), jnp.eye(3, dtype=dtype)])
+    numbers = jnp.ones((4,), dtype)
+    probes = Stars(jnp.zeros_like(velocity), velocity, initial_mass=numbers, log_age=numbers, metallicity=numbers)
+    scene = to_scene(probes, tables.alignment, tables.arcsec_per_kpc)
+    for stage in tables.scene:
+        scene = stage(scene, parameters)
+    return scene.v_los[1:] - scene.v_los[0]
+
+
+def with_v_los(galaxy: Galaxy, v_los: Float[Array, " particle"], sight: Float[Array, "3"]) -> Galaxy:
+    """The galaxy whose stars have these velocities along `sight`, and their own across it: v + (v_los - n . v) n."""
+    velocity = galaxy.stars.velocity
+    missing = v_los - (velocity * sight).sum(axis=1)
+    return eqx.tree_at(lambda g: g.stars.velocity, galaxy, velocity + missing[:, None] * sight[None, :])
 
 
 def _below(values: Values, prefix: str) -> dict[str, Array]:

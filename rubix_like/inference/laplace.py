@@ -2,18 +2,27 @@
 
 from dataclasses import dataclass
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.inference.engines import MOST_DENSE, is_dense
 from rubix_like.inference.free import Free, Latent
+from rubix_like.inference.likelihood import NOISE_SCALE
+from rubix_like.inference.linearise import normal_equations
 from rubix_like.inference.posterior import Posterior
+
+_NO_EFFECT = 1e-8
+"""Information (of which the prior's is 1) below which the data say nothing."""
 
 
 @dataclass(frozen=True)
 class Laplace:
-    """Normal in the latents, N(latent, covariance); host arrays in float64.
+    """The latents are normal about `latent` with `covariance`, the inverse of `information` + 1; host arrays.
 
-    `information`: of the data alone, J^T J of their residuals, so that the precision is information + 1 (the prior's).
+    `information`: that of the data, J^T J of their residuals; the prior's is 1 for each latent.
     """
 
     free: Free
@@ -24,34 +33,74 @@ class Laplace:
     @property
     def sigma(self) -> Float[ndarray, " latent"]:
         """Standard deviations of the latents."""
-        raise NotImplementedError
+        return np.sqrt(np.diag(self.covariance))
 
     @property
     def correlation(self) -> Float[ndarray, "latent latent"]:
         """Correlation matrix of the latents."""
-        raise NotImplementedError
+        return self.covariance / np.outer(self.sigma, self.sigma)
 
     def value_covariance(self) -> Float[ndarray, "latent latent"]:
         """Covariance of the values, in the order of `free.labels`, by the slopes of the priors' maps."""
-        raise NotImplementedError
+        slope = np.asarray(jax.jvp(self._flat, (jnp.asarray(self.latent),), (jnp.ones(len(self.latent)),))[1])
+        return self.covariance * np.outer(slope, slope)
 
     def sample(self, seed: int, count: int) -> Float[ndarray, "count latent"]:
         """Draws of the values, in the order of `free.labels`, through the priors' maps."""
-        raise NotImplementedError
+        half = np.linalg.cholesky(self.covariance)
+        normal = np.random.default_rng(seed).standard_normal((count, len(self.latent)))
+        return np.asarray(jax.vmap(self._flat)(jnp.asarray(self.latent + normal @ half.T)))
 
     def percentiles(self, seed: int = 0, count: int = 4096) -> Float[ndarray, "percentile latent"]:
-        """16th, 50th and 84th percentile of the values."""
-        raise NotImplementedError
+        """16th, 50th and 84th percentile of draws of the values."""
+        return np.percentile(self.sample(seed, count), [16, 50, 84], axis=0)
 
     def without_effect(self) -> tuple[str, ...]:
         """Labels of latents of which the data say nothing."""
-        raise NotImplementedError
+        silent = np.diag(self.information) < _NO_EFFECT
+        return tuple(label for label, is_silent in zip(self.free.labels, silent, strict=True) if is_silent)
 
     def least_determined(self) -> tuple[float, Float[ndarray, " latent"]]:
-        """Standard deviation along the direction of the latents that is least determined, and that direction."""
-        raise NotImplementedError
+        """The standard deviation along the direction of the latents that is determined least, and that direction."""
+        variances, directions = np.linalg.eigh(self.covariance)
+        return float(np.sqrt(variances[-1])), directions[:, -1]
+
+    def _flat(self, latent: Latent) -> Latent:
+        """The values in the order of the labels; each depends on its own latent only."""
+        return jnp.concatenate([value.reshape(-1) for value in self.free.values(latent).values()])
 
 
 def laplace(posterior: Posterior, latent: Latent) -> Laplace | str:
-    """The approximation about a maximum, or why there is none (too many latents for their matrix)."""
-    raise NotImplementedError
+    """The approximation about a maximum of the posterior, or why there is none."""
+    free = posterior.free
+    if not is_dense(free.n_latent, posterior.likelihood.flux.size):
+        return (
+            f"the matrix of {free.n_latent} latents and {posterior.likelihood.flux.size} voxels is too large (up to "
+            f"{MOST_DENSE} latents are possible); fit fewer numbers, or fewer wavelengths, to get uncertainties"
+        )
+    information = np.asarray(_information(posterior, jnp.asarray(latent)))
+    if not np.isfinite(information).all():
+        return "the derivatives of the model at the best values are not finite"
+    precision = information + np.eye(len(information))
+    scale = 1 / np.sqrt(np.diag(precision))
+    covariance = np.linalg.inv(precision * np.outer(scale, scale)) * np.outer(scale, scale)
+    return Laplace(free, np.asarray(latent), information, 0.5 * (covariance + covariance.T))
+
+
+@jax.jit
+def _information(posterior: Posterior, latent: Latent) -> Float[Array, "latent latent"]:
+    """J^T J of all residuals but the prior's.
+
+    Of the noise scale it is Fisher's information instead, 2 N of ln(scale) for N voxels, and none of it with others.
+    """
+    matrix, _ = normal_equations(posterior, latent)
+    information = matrix - jnp.eye(len(latent), dtype=matrix.dtype)
+    free = posterior.free
+    if NOISE_SCALE not in free.names:
+        return information
+    names = [parameter.name for parameter in free.parameters for _ in range(parameter.size)]
+    index = names.index(NOISE_SCALE)
+    slope = jax.grad(lambda at: jnp.log(free.values(at)[NOISE_SCALE]))(latent)[index]
+    count = jnp.sum(posterior.likelihood.inverse_sigma > 0)
+    without = information.at[index, :].set(0).at[:, index].set(0)
+    return without.at[index, index].set(2 * count * slope**2)

@@ -6,11 +6,10 @@ from enum import IntEnum
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
-
-
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from rubix_like.config.fit import OptimiserSettings
 from rubix_like.inference.free import Latent
 
 Latents = Float[Array, "start latent"]
@@ -29,7 +28,7 @@ class SquaredLoss(Protocol):
 
 
 class Status(IntEnum):
-    """What a start is at."""
+    """Where a start is."""
 
     RUNNING = 0
     CONVERGED = 1
@@ -38,55 +37,91 @@ class Status(IntEnum):
     STALLED = 4
     STEPS_USED_UP = 5
     WAITING = 6
+    DIVERGED = 7
 
 
 REASONS: Mapping[Status, str] = {
-    Status.RUNNING: "is still running",
-    Status.CONVERGED: "converged: a step changes the loss by less than fit.optimiser.tolerance",
-    Status.LOSS_NOT_FINITE: "the loss is not finite where it starts: the model or the data give NaN or infinity there",
-    Status.GRADIENT_NOT_FINITE: "the derivatives of the residuals are not finite, although the loss is",
-    Status.STALLED: "no step lowers the loss any more, however short, although its gradient is not zero",
-    Status.STEPS_USED_UP: "not converged after all steps of fit.optimiser.steps",
-    Status.WAITING: "has not begun",
+    Status.RUNNING: "it is still running",
+    Status.CONVERGED: "it converged",
+    Status.LOSS_NOT_FINITE: "the loss is not a finite number where it starts",
+    Status.GRADIENT_NOT_FINITE: "the derivatives of the residuals are not finite numbers, although the loss is one",
+    Status.STALLED: "no step lowers the loss any more, however short, although it should: it is not smooth there",
+    Status.STEPS_USED_UP: "it made as many steps as fit.optimiser.steps allows",
+    Status.WAITING: "it has not begun",
+    Status.DIVERGED: "a step led to where the loss is not a finite number; try levenberg_marquardt",
 }
-"""Why a start has ended, in words."""
+"""Where a start is, in words."""
+
+FAILED: frozenset[Status] = frozenset({Status.LOSS_NOT_FINITE, Status.GRADIENT_NOT_FINITE, Status.DIVERGED})
+"""Ends that are no result."""
 
 
 class State(eqx.Module):
-    """A group of starts, each at its own step: arrays only, with the axis `start` first, that are all there is to know.
+    """A group of starts, each at a step of its own: arrays, with the axis `start` first, that are all there is to know.
 
-    `status`: a `Status`; `n_step`: losses at trial latents that were computed, the start's own among them; `memory`:
-    whatever else the optimiser needs to go on.
+    `loss` and `gradient_norm` are those at `latent` (infinite before the first step); `n_step`: how many steps it has
+    made, of which the first only computes what is at the start; `status`: a `Status`; `memory`: what else its
+    optimiser needs to go on.
     """
 
-    latent: Latents
-    loss: Float[Array, " start"]
-    gradient_norm: Float[Array, " start"]
-    n_step: Int[Array, " start"]
-    status: Int[Array, " start"]
+    latent: Float[Array, "*start latent"]
+    loss: Float[Array, "*start"]
+    gradient_norm: Float[Array, "*start"]
+    n_step: Int[Array, "*start"]
+    status: Int[Array, "*start"]
     memory: Any
 
-    @property
-    def running(self) -> Array:
-        """Which of them have not ended."""
-        return self.status == Status.RUNNING
+    @classmethod
+    def begin(cls, latent: Latents, memory: Any) -> "State":
+        """Starts that are about to run. No type of an array is weak, so that what follows is compiled once."""
+        count = latent.shape[0]
+        infinite = jnp.full(count, jnp.inf, latent.dtype)
+        return cls(
+            latent=latent,
+            loss=infinite,
+            gradient_norm=infinite,
+            n_step=jnp.zeros(count, jnp.int32),
+            status=jnp.full(count, int(Status.RUNNING), jnp.int32),
+            memory=jax.tree.map(lambda leaf: leaf.astype(leaf.dtype), memory),
+        )
 
 
 class AbstractOptimiser(eqx.Module):
-    """A way to minimise; a pytree of its numbers, and nothing of what is minimised."""
+    """A way to minimise; a pytree of its numbers, that knows nothing of what is minimised."""
 
     @abstractmethod
     def init(self, latent: Latents) -> State:
-        """The state of starts at these latents before anything was computed; cheap."""
+        """The state of starts at these latents; nothing of the posterior is computed."""
 
     @abstractmethod
     def step(self, posterior: SquaredLoss, state: State) -> State:
-        """Every running start a step further; the others as they are.
+        """Every running start a step further, the others as they are.
 
-        Not to be traced: it compiles what it needs, once for all groups of this size and all data of these shapes.
+        Not to be traced: it runs programs that are compiled once for all groups of this size and data of these shapes.
         """
 
 
-def make_optimiser(settings: OptimiserSettings, n_latent: int, n_residual: int) -> AbstractOptimiser:
-    """The optimiser of the settings that suits the size of the problem; ValueError where its package is missing."""
-    raise NotImplementedError
+def chosen(pick: Array, these: Any, others: Any) -> Any:
+    """Of two pytrees of arrays with the axis `start` first, for each start the one or the other."""
+
+    def choose(one: Array, other: Array) -> Array:
+        return jnp.where(pick.reshape(pick.shape + (1,) * (one.ndim - 1)), one.astype(other.dtype), other)
+
+    return jax.tree.map(choose, these, others)
+
+
+def status_after(
+    first: Array, finite: Array, smooth: Array, converged: Array, stalled: Array, exhausted: Array
+) -> Int[Array, ""]:
+    """The status after a step, `first`: it was the start's own; the first fault that is found counts."""
+    ends = (
+        (~finite & first, Status.LOSS_NOT_FINITE),
+        (~finite, Status.DIVERGED),
+        (~smooth, Status.GRADIENT_NOT_FINITE),
+        (converged, Status.CONVERGED),
+        (stalled, Status.STALLED),
+        (exhausted, Status.STEPS_USED_UP),
+    )
+    return jnp.select(
+        [end for end, _ in ends], [jnp.int32(int(status)) for _, status in ends], jnp.int32(int(Status.RUNNING))
+    )

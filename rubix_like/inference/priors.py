@@ -17,6 +17,9 @@ from jaxtyping import Array, Float
 
 Values = Float[Array, "..."]
 
+_LEAST_PROBABILITY = 1e-3
+"""Of a normal distribution between the ends where it is cut off."""
+
 
 def _as_float(value: object) -> Array:
     return jnp.asarray(value, dtype=jax.dtypes.canonicalize_dtype(float))
@@ -125,13 +128,52 @@ class LogNormal(AbstractPrior):
         return f"expected median > 0 and dex > 0, got {self.median} and {self.dex}"
 
 
-PRIORS: Mapping[str, tuple[type[AbstractPrior], tuple[bool, ...]]] = {
-    "uniform": (Uniform, (True, True)),
-    "log_uniform": (LogUniform, (True, True)),
-    "normal": (Normal, (True, True)),
-    "log_normal": (LogNormal, (True, False)),
+class TruncatedNormal(AbstractPrior):
+    """Normal with `mean` and standard deviation `sigma`, cut off below `low` and above `high`."""
+
+    mean: Values = _leaf()
+    sigma: Values = _leaf()
+    low: Values = _leaf()
+    high: Values = _leaf()
+
+    def value(self, latent: Values) -> Values:
+        """mean + sigma Phi^-1(p), p from Phi of the lower end to Phi of the upper end as Phi(latent) from 0 to 1."""
+        lowest, width = self._probabilities()
+        inside = self.mean + self.sigma * ndtri(lowest + width * ndtr(latent))
+        return jnp.clip(inside, self.low, self.high)
+
+    def latent(self, value: Values) -> Values:
+        """Phi^-1((Phi((value - mean) / sigma) - Phi of the lower end) / difference)."""
+        lowest, width = self._probabilities()
+        return ndtri((ndtr((value - self.mean) / self.sigma) - lowest) / width)
+
+    def fault(self) -> str | None:
+        """Unless sigma > 0 and low < high with a part of the normal distribution between them."""
+        if not (bool(jnp.all(self.sigma > 0)) and bool(jnp.all(self.low < self.high))):
+            return f"expected sigma > 0 and low < high, got {self.sigma}, {self.low} and {self.high}"
+        if bool(jnp.all(self._probabilities()[1] > _LEAST_PROBABILITY)):
+            return None
+        return f"expected a mean near or between low and high, got {self.mean} for {self.low} and {self.high}"
+
+    def _probabilities(self) -> tuple[Values, Values]:
+        low, high = ((end - self.mean) / self.sigma for end in (self.low, self.high))
+        return ndtr(low), ndtr(high) - ndtr(low)
+
+
+PRIORS: Mapping[str, tuple[type[AbstractPrior], tuple[str, ...]]] = {
+    "uniform": (Uniform, ("low", "high")),
+    "log_uniform": (LogUniform, ("low", "high")),
+    "normal": (Normal, ("mean", "sigma")),
+    "log_normal": (LogNormal, ("median", "dex")),
+    "truncated_normal": (TruncatedNormal, ("mean", "sigma", "low", "high")),
 }
-"""Names in a configuration; which of their numbers are in the parameter's unit."""
+"""Names in a configuration, and what their numbers are."""
+
+PURE: tuple[str, ...] = ("dex",)
+"""Which of these numbers never have the parameter's unit."""
+
+CENTRES: tuple[str, ...] = ("mean", "median")
+"""Which of these numbers say where the prior is centred."""
 
 
 def section_of(prior: AbstractPrior) -> dict[str, tuple[Any, ...]]:

@@ -8,21 +8,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh
-from jaxtyping import Array, Bool
+from jaxtyping import Array, ArrayLike, Bool
 from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.fit import FitSettings
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.inference.forward import GALAXY, STARS, AbstractSource, Forward, HeldSource, SyntheticSource
+from rubix_like.inference.forward import (
+    GALAXY,
+    STARS,
+    V_LOS,
+    AbstractSource,
+    Forward,
+    HeldSource,
+    SyntheticSource,
+    line_of_sight,
+)
 from rubix_like.inference.free import Free, Latent, read_prior
 from rubix_like.inference.likelihood import NOISE_SCALE, Likelihood, Polynomial
+from rubix_like.inference.limits import SMALLEST_LATENT, age_notes, library_notes
 from rubix_like.inference.naming import read_free
 from rubix_like.inference.posterior import Posterior
+from rubix_like.inference.starts import read_start
 from rubix_like.layout import Layout
 from rubix_like.model import table_specs
 from rubix_like.observed import ObservedCube
+from rubix_like.observed.cube import check_any_used, choose_voxels
 from rubix_like.observed.grid import check_same_grid, on_grid_of
 from rubix_like.parameters import Parameters
 from rubix_like.pipeline import Pipeline
@@ -33,6 +45,12 @@ from rubix_like.readers.synthetic import SyntheticReader
 from rubix_like.sharding import DATA_AXIS, SAMPLE_AXIS
 from rubix_like.stages.noise import Noise
 from rubix_like.synthetic import draw_base
+from rubix_like.validation import validate
+
+_RANDOM_DRAWS = (
+    "the synthetic galaxy's base draws are random: its particle noise is lower with galaxy.draws: sobol, and "
+    "fit.model_error takes account of what is left of it"
+)
 
 _WIDEST = 3.0
 """Latent of the width of the PSF for which the field's margin is made."""
@@ -46,13 +64,17 @@ _ROOM = 1.2
 
 @dataclass(frozen=True)
 class Problem:
-    """A fit that is ready to start: the posterior, the data on its grid, the model's pipeline (without noise)."""
+    """A fit that is ready to start: the posterior, the data on its grid, the model's pipeline (without noise).
+
+    `start`: latents at which the first start begins; None: drawn from the prior like the others.
+    """
 
     posterior: Posterior
     observed: ObservedCube
     pipeline: Pipeline
     settings: FitSettings
     notes: tuple[str, ...]
+    start: Latent | None = None
 
 
 def pose(
@@ -67,22 +89,50 @@ def pose(
 
     Raises ConfigError for settings and ValueError for data that cannot be used.
     """
-    observed, selection = select(observed, settings)
+    observed, selection = select(checked(observed, settings), settings)
     if isinstance(config_or_pipeline, Pipeline):
         pipeline, source = config_or_pipeline, _given_source(galaxy)
         check_same_grid(pipeline.frame, observed)
-        free = read_free(settings, _trees(source, pipeline.parameters), pipeline.plan.deposit)
+        notes: tuple[str, ...] = ()
     else:
         config = _for_model(on_grid_of(config_or_pipeline, observed), settings)
         source, info = _source(config, galaxy, report)
         parameters = Parameters.build(config, config.engine.precision)
-        free = read_free(settings, _trees(source, parameters), config.engine.deposit)
+        free = read_free(settings, _trees(source, parameters, None), config.engine.deposit)
         config = _with_velocity_range(config, source, free)
         pipeline = Pipeline.from_config(config, galaxy=source.galaxy({}), info=info)
+        notes = age_notes(free, config)
+    trees = _trees(source, pipeline.parameters, line_of_sight(pipeline.tables, pipeline.parameters))
+    free = read_free(settings, trees, pipeline.plan.deposit)
     pipeline = for_samples(without_noise(pipeline), n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
-    return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, observed.notes)
+    notes = (*observed.notes, *notes, *_draw_notes(source), *library_notes(free, pipeline.tables.paint[0].painter.axes))
+    start = read_start(settings.start, free, trees)
+    return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, notes, start)
+
+
+def _draw_notes(source: AbstractSource) -> tuple[str, ...]:
+    """On the particles of the model."""
+    return (_RANDOM_DRAWS,) if isinstance(source, SyntheticSource) and source.draws.kind == "random" else ()
+
+
+def checked(observed: ObservedCube, settings: FitSettings) -> ObservedCube:
+    """The data without voxels that are no numbers, whatever their mask says, with a note on them.
+
+    Raises ConfigError where no error, or two, are given, and ValueError where no voxel can be used.
+    """
+    if observed.variance is None and settings.sigma is None:
+        raise ConfigError(
+            f"{observed.source}: expected a variance, got none; give fit.sigma, the standard deviation of a voxel"
+        )
+    if observed.variance is not None and settings.sigma is not None:
+        raise ConfigError(f"fit.sigma: expected null for data with a variance ({observed.source}), got both; remove it")
+    used, why = choose_voxels(observed.flux, observed.variance, {"masked": ~observed.used})
+    check_any_used(used, observed.source, (*observed.notes, *why))
+    if np.array_equal(used, observed.used):
+        return observed
+    return dataclasses.replace(observed, used=used, notes=(*observed.notes, *why))
 
 
 def select(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:
@@ -107,11 +157,7 @@ def make_likelihood(
     """The data with their errors; voxels that are masked, not selected or not in the model are left out."""
     variance = observed.variance
     if variance is None:
-        if settings.sigma is None:
-            raise ConfigError(
-                f"{observed.source}: expected a variance, got none; give fit.sigma, the standard deviation of a voxel"
-            )
-        variance = np.full(observed.flux.shape, settings.sigma**2)
+        variance = np.full(observed.flux.shape, np.nan if settings.sigma is None else settings.sigma**2)
     frame = pipeline.frame
     used = observed.used & selection & ((frame.spaxel_bits[:, :, None] | frame.wave_bits) == 0)
     if not used.any():
@@ -119,7 +165,7 @@ def make_likelihood(
             f"{observed.source}: expected voxels to fit, got none: {np.mean(observed.used):.0%} of them are usable "
             f"data, {np.mean(selection):.0%} of the wavelengths are selected, and the model covers "
             f"{np.mean(frame.wave_bits == 0):.0%} of the wavelengths and {np.mean(frame.spaxel_bits == 0):.0%} of the "
-            f"spaxels; check mask, fit.windows, the SSP library and the aperture"
+            f"spaxels; check mask, fit.windows, fit.exclude, the SSP library and the aperture"
         )
     inverse_sigma = np.where(used, 1 / np.sqrt(np.where(used, variance, 1)), 0)
     flux = np.where(used, observed.flux, 0)
@@ -127,7 +173,7 @@ def make_likelihood(
     smallest = 1.0
     if NOISE_SCALE in free.names:
         (parameter,) = [own for own in free.parameters if own.name == NOISE_SCALE]
-        smallest = parameter.prior.value(jnp.asarray(-8.0, dtype))
+        smallest = parameter.prior.value(jnp.asarray(SMALLEST_LATENT, dtype))
     return Likelihood(
         flux=jnp.asarray(flux, dtype),
         inverse_sigma=jnp.asarray(inverse_sigma, dtype),
@@ -163,12 +209,14 @@ def for_samples(pipeline: Pipeline, n_sample: int) -> Pipeline:
     return dataclasses.replace(pipeline, tables=tables, layout=layout)
 
 
-def _trees(source: AbstractSource, parameters: Parameters) -> dict[str, Any]:
-    """What the names of parameters are leaves of."""
+def _trees(source: AbstractSource, parameters: Parameters, sight: ArrayLike | None) -> dict[str, Any]:
+    """What the names of parameters are leaves of; before the line of `sight` is known, velocities along it are 0."""
     if isinstance(source, SyntheticSource):
         return {GALAXY: source.base, "": parameters}
     if isinstance(source, HeldSource):
-        return {STARS: source.held.stars, "": parameters}
+        velocity = np.asarray(source.held.stars.velocity)
+        v_los = velocity @ (np.zeros(3) if sight is None else np.asarray(sight))
+        return {STARS: source.held.stars, V_LOS: v_los, "": parameters}
     raise TypeError(f"expected a synthetic or a held source, got {type(source).__name__}")
 
 
@@ -176,7 +224,16 @@ def _given_source(galaxy: Galaxy | SyntheticSource | None) -> AbstractSource:
     """The particles that go with a pipeline, or a configuration without a reader."""
     if galaxy is None:
         raise ConfigError("galaxy: expected a Galaxy or a SyntheticSource beside a pipeline, got none")
-    return galaxy if isinstance(galaxy, SyntheticSource) else HeldSource(galaxy)
+    return galaxy if isinstance(galaxy, SyntheticSource) else held(galaxy)
+
+
+def held(galaxy: Galaxy) -> HeldSource:
+    """The source of checked particles, without padding; ValueError for particles that cannot be used."""
+    weight = galaxy.stars.weight
+    if weight is not None:
+        real = np.asarray(weight) > 0
+        galaxy = Galaxy(stars=jax.tree.map(lambda leaf: np.asarray(leaf)[real], galaxy.stars))
+    return HeldSource(Galaxy(stars=jax.tree.map(jnp.asarray, validate(galaxy).stars)))
 
 
 def _for_model(config: RunConfig, settings: FitSettings) -> RunConfig:
@@ -212,9 +269,9 @@ def _source(
         raise ConfigError("galaxy: expected a section with a reader, or a galaxy given in Python, got none")
     loaded, info = load(config, report)
     if not isinstance(config.galaxy, SyntheticReader):
-        return HeldSource(loaded), info
+        return held(loaded), info
     reader = config.galaxy
-    return SyntheticSource(reader.build(), draw_base(reader.n_stars, 0, reader.seed)), info
+    return SyntheticSource(reader.build(), draw_base(reader.n_stars, 0, reader.seed, reader.draws)), info
 
 
 def _with_velocity_range(config: RunConfig, source: AbstractSource, free: Free) -> RunConfig:
@@ -226,8 +283,8 @@ def _with_velocity_range(config: RunConfig, source: AbstractSource, free: Free) 
     def fastest(source: AbstractSource, free: Free, latent: Latent) -> Array:
         values = free.values(latent)
         own = {name: value for name, value in values.items() if name.startswith((GALAXY, STARS))}
-        speed = jnp.linalg.norm(source.galaxy(own).stars.velocity, axis=1).max()
-        return speed + jnp.abs(values.get("observation.velocity_offset", config.observation.velocity_offset))
+        speed = jnp.linalg.norm(source.galaxy(own).stars.velocity, axis=1) + jnp.abs(own.get(V_LOS, 0.0))
+        return speed.max() + jnp.abs(values.get("observation.velocity_offset", config.observation.velocity_offset))
 
     speeds = [float(fastest(source, free, latent)) for latent in free.draw(0, _PRIOR_DRAWS)]
     return load_config(config, overrides={"engine.velocity_range": _ROOM * max(speeds)})

@@ -1,54 +1,26 @@
 """What a fit ends with: the best values and what they are worth, the way there, the model and what it leaves."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from numpy import ndarray
+from scipy.special import ndtri
 
 from rubix_like.cube import Cube
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference.free import Free
+from rubix_like.inference.laplace import Laplace
+from rubix_like.inference.quality import Quality
+from rubix_like.inference.snapshot import Snapshot
 from rubix_like.parameters import Parameters
 
 Arrays = dict[str, Float[ndarray, "..."]]
 """Dotted name -> an array of the shape of the parameter (of samples: with one more axis in front)."""
-
-
-@dataclass(frozen=True, eq=False)
-class Start:
-    """Where a start ended, and its way there: loss (half chi^2 plus prior), gradient and latents before each step."""
-
-    latent: Float[ndarray, " latent"]
-    loss: float
-    n_step: int
-    converged: bool
-    losses: Float[ndarray, " step"]
-    gradient_norms: Float[ndarray, " step"]
-
-
-@dataclass(frozen=True)
-class Quality:
-    """How well the model fits: chi^2 of `n_voxel` voxels, `n_free` numbers being adjusted to them.
-
-    `chi_square` is in units of the data's errors times the fitted noise scale; `loss` is -ln(posterior) + constant.
-    """
-
-    chi_square: float
-    n_voxel: int
-    n_free: int
-    loss: float
-
-    @property
-    def degrees_of_freedom(self) -> int:
-        """Voxels less what was adjusted, the coefficients of the continua included."""
-        return self.n_voxel - self.n_free
-
-    @property
-    def reduced(self) -> float:
-        """chi^2 per degree of freedom; NaN where there is none."""
-        return self.chi_square / self.degrees_of_freedom if self.degrees_of_freedom > 0 else float("nan")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,13 +30,15 @@ class FitResult:
     | field | shape | |
     |---|---|---|
     | free | | the free parameters with their priors |
-    | values, sigma | by name | best values and their standard deviations, in the parameters' units |
-    | covariance | (latent, latent) | of the values, in the order of `labels` |
-    | latent, latent_covariance | (latent,), (latent, latent) | the same of the latents, of which the priors are N(0, 1) |
+    | values | by name | the best values, in the parameters' units |
+    | sigma | by name | their standard deviations; NaN without `laplace` |
+    | covariance | (latent, latent) or None | of the values, in the order of `labels` |
+    | latent | (latent,) | the best values as latents, of which the priors are N(0, 1) |
+    | laplace | | the Gaussian approximation of the latents; None where there are too many of them |
     | quality | | chi^2 and what goes with it |
-    | starts | | all starts, as they were begun |
+    | starts | | where every start ended, and the way there (`trace_loss`, `trace_gradient_norm`, `trace_latent`) |
     | model, residual | | Cubes on the data's grid: the best model with its continuum, and data less model, masked |
-    | | | (`NOT_FITTED`) where the data were not fitted; its variance is the data's times the fitted noise scale |
+    | | | (`NOT_FITTED`) where the data were not fitted; its variance is the data's times the noise scale squared |
     | parameters | | `Parameters` with the best values: `pipeline(galaxy, result.parameters)` is the model |
     | galaxy | | the particles with the best values; None where nothing of the galaxy was free |
     | config | | the YAML of the whole run, with the section `fit` |
@@ -75,11 +49,11 @@ class FitResult:
     free: Free
     values: Arrays
     sigma: Arrays
-    covariance: Float[ndarray, "latent latent"]
+    covariance: Float[ndarray, "latent latent"] | None
     latent: Float[ndarray, " latent"]
-    latent_covariance: Float[ndarray, "latent latent"]
+    laplace: Laplace | None
     quality: Quality
-    starts: tuple[Start, ...]
+    starts: Snapshot
     model: Cube
     residual: Cube
     parameters: Parameters
@@ -94,35 +68,26 @@ class FitResult:
         return self.free.labels
 
     @property
-    def best(self) -> int:
-        """Which start the result is from."""
-        return int(np.argmin([start.loss for start in self.starts]))
-
-    @property
     def converged(self) -> bool:
-        """Whether that start had converged."""
-        return self.starts[self.best].converged
+        """Whether the start that ended best had converged."""
+        return bool(self.starts.converged[self.starts.best])
 
     def interval(self, probability: float = 0.6827) -> tuple[Arrays, Arrays]:
         """Lower and upper limits of every value: with this probability it lies between, as much below as above.
 
-        Exact for the Gaussian approximation of the latents, so that limits never lie outside a prior.
+        Exact for the Gaussian approximation of the latents, so that limits never lie outside a prior; NaN without one.
         """
-        from scipy.special import ndtri  # noqa: PLC0415 (slow to import)
-
-        reach = float(ndtri(0.5 + probability / 2)) * np.sqrt(np.diag(self.latent_covariance))
-        return self._at(self.latent - reach), self._at(self.latent + reach)
+        reach = self._latent_sigma() * float(ndtri(0.5 + probability / 2))
+        return self._named(self.latent - reach), self._named(self.latent + reach)
 
     def samples(self, n: int, seed: int = 0) -> Arrays:
-        """`n` draws from the Gaussian approximation, by name: (n, ...) each; the same for the same seed."""
-        root = np.linalg.cholesky(self.latent_covariance)
-        normal = np.random.default_rng(seed).standard_normal((n, len(self.latent)))
-        return self._at(self.latent + normal @ root.T)
+        """`n` draws from the Gaussian approximation, by name: (n, ...) each; the same for the same seed.
 
-    def correlation(self) -> Float[ndarray, "latent latent"]:
-        """Of the latents, in the order of `labels`."""
-        sigma = np.sqrt(np.diag(self.latent_covariance))
-        return self.latent_covariance / np.outer(sigma, sigma)
+        Raises ValueError where there is none (`notes` say why).
+        """
+        if self.laplace is None:
+            raise ValueError(f"samples: expected a Gaussian approximation, got none: {'; '.join(self.notes)}")
+        return split_by_name(self.free, self.laplace.sample(seed, n))
 
     def summary(self) -> str:
         """A table of the values, and sentences on how far they can be trusted."""
@@ -131,14 +96,23 @@ class FitResult:
         return "\n".join(summary_lines(self))
 
     def write(self, path: str | Path) -> Path:
-        """Write everything to an HDF5 file (docs/fit-file.md) and return its path."""
+        """Write everything to an HDF5 file (docs/fit-file.md) and return its path; raises OSError."""
         from rubix_like.inference.result_file import write_result  # noqa: PLC0415 (its reader builds results)
 
         return write_result(self, Path(path))
 
+    def plot(self, stem: str | Path, truth: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
+        """Draw `STEM_steps.png`, `_spectra`, `_maps`, `_pairs` and `_pulls` (docs/fitting.md); return their paths.
+
+        `truth`: values that the data were made of, by dotted name. Raises ConfigError without matplotlib, and OSError.
+        """
+        from rubix_like.plots.fit_result import save_fit_pictures  # noqa: PLC0415 (it takes results)
+
+        return save_fit_pictures(self, stem, truth)
+
     @classmethod
     def read(cls, path: str | Path) -> "FitResult":
-        """The result in a file made by `write`, equal to what was written."""
+        """The result in a file made by `write`; raises FileNotFoundError, or ValueError for another file."""
         from rubix_like.inference.result_file import read_result  # noqa: PLC0415 (its reader builds results)
 
         return read_result(Path(path))
@@ -153,11 +127,17 @@ class FitResult:
     def __str__(self) -> str:
         return self.summary()
 
-    def _at(self, latent: Float[ndarray, "*n latent"]) -> Arrays:
-        """Values of latents, for any number of them at once."""
-        flat = latent.reshape(-1, len(self.latent))
-        values = [self.free.values(row) for row in flat]
-        return {
-            name: np.array([np.asarray(own[name]) for own in values]).reshape(*latent.shape[:-1], *np.shape(first))
-            for name, first in self.values.items()
-        }
+    def _latent_sigma(self) -> Float[ndarray, " latent"]:
+        return np.full_like(self.latent, np.nan) if self.laplace is None else self.laplace.sigma
+
+    def _named(self, latent: Float[ndarray, " latent"]) -> Arrays:
+        return {name: np.asarray(value) for name, value in self.free.values(jnp.asarray(latent)).items()}
+
+
+def split_by_name(free: Free, flat: Float[ndarray, "*n latent"]) -> Arrays:
+    """Numbers in the order of the labels as arrays of the parameters' shapes."""
+    ends = np.cumsum([parameter.size for parameter in free.parameters])[:-1]
+    parts = np.split(flat, ends, axis=-1)
+    return {
+        own.name: part.reshape((*flat.shape[:-1], *own.shape)) for own, part in zip(free.parameters, parts, strict=True)
+    }

@@ -1,71 +1,140 @@
 """From starts drawn from the prior to the ends of all of them, step by step, and resumable after every step."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Iterator
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.inference.optimisers import REASONS, Status
+from rubix_like.config.fit import FitSettings
+from rubix_like.inference.engines import make_optimiser
+from rubix_like.inference.free import Free, Latent
+from rubix_like.inference.linearise import losses
+from rubix_like.inference.optimisers import FAILED, REASONS, AbstractOptimiser, Latents, SquaredLoss, State, Status
 from rubix_like.inference.problem import Problem
+from rubix_like.inference.snapshot import Snapshot
+from rubix_like.sharding import SAMPLE_AXIS, replicated
 
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A search after a step, in host arrays: enough to go on bit for bit.
-
-    `start`: latents that each start begins with; `latent`, `loss`, `gradient_norm`, `n_step`, `status`: where each is
-    now (`Status`); `trace_*`: the same after each of its steps (NaN where there was none yet); `trace_latent` is empty
-    along its last axis where it would be too large; `slots`: the starts that are computed at present; `state`: the
-    arrays of the optimiser's state for them.
-    """
-
-    start: Float[ndarray, "start latent"]
-    latent: Float[ndarray, "start latent"]
-    loss: Float[ndarray, " start"]
-    gradient_norm: Float[ndarray, " start"]
-    n_step: Int[ndarray, " start"]
-    status: Int[ndarray, " start"]
-    trace_loss: Float[ndarray, "start step"]
-    trace_gradient_norm: Float[ndarray, "start step"]
-    trace_latent: Float[ndarray, "start step _"]
-    slots: Int[ndarray, " slot"]
-    state: tuple[ndarray, ...]
-
-    @property
-    def finished(self) -> bool:
-        """Whether all starts have ended."""
-        return bool(np.all((self.status != Status.RUNNING) & (self.status != Status.WAITING)))
-
-    @property
-    def converged(self) -> ndarray:
-        """Which of the starts have converged."""
-        return self.status == Status.CONVERGED
-
-    @property
-    def best(self) -> int:
-        """Number of the start with the lowest loss so far; those that failed do not count."""
-        return int(np.nanargmin(np.where(np.isfinite(self.loss), self.loss, np.inf)))
-
-    def reasons(self) -> tuple[str, ...]:
-        """Where each of the starts is, in words."""
-        return tuple(REASONS[Status(status)] for status in self.status)
-
-    def arrays(self) -> dict[str, ndarray]:
-        """Everything by name; `from_arrays` is its inverse."""
-        raise NotImplementedError
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, ndarray]) -> "Snapshot":
-        """A snapshot of what `arrays` returned."""
-        raise NotImplementedError
+_VALUES_SHOWN = 12
+"""Most values of a start that failed that are shown."""
 
 
 def search(problem: Problem, resume: Snapshot | None = None) -> Iterator[Snapshot]:
     """Yields a snapshot before the first step and after every step; in the last one all starts have ended.
 
-    The starts are computed as many at once as the posterior's mesh has devices along "sample". A search resumed from
-    any snapshot goes on as if it had not stopped. Raises ValueError where every start has failed, with the reasons.
+    As many starts are computed at once as the mesh of the problem's pipeline has devices along "sample"; where one
+    ends, the next begins. A search resumed from any of its snapshots goes on as if it had not stopped. Raises
+    ValueError, after the last snapshot, where every start has failed, with the reasons.
     """
-    raise NotImplementedError
+    posterior, settings = problem.posterior, problem.settings
+    n_residual = posterior.likelihood.flux.size
+    optimiser = make_optimiser(settings.optimiser, posterior.free.n_latent, n_residual)
+    return search_with(optimiser, posterior, posterior.free, settings, problem.pipeline.mesh, resume, problem.start)
+
+
+def search_with(
+    optimiser: AbstractOptimiser,
+    posterior: SquaredLoss,
+    free: Free,
+    settings: FitSettings,
+    mesh: Mesh,
+    resume: Snapshot | None = None,
+    start: Latent | None = None,
+) -> Iterator[Snapshot]:
+    """The same for anything that has residuals, on a mesh with the axis "sample"."""
+    placed = jax.device_put(posterior, jax.tree.map(lambda leaf: _kept_or_replicated(leaf, mesh), posterior))
+    n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
+    idle = _begun(optimiser, np.zeros((0, free.n_latent)), n_slot)
+    snapshot = resume
+    if snapshot is None:
+        starts = choose_starts(placed, free, settings, mesh, start)
+        snapshot = Snapshot.begin(starts, settings.optimiser.steps, idle)
+    _check_fits(snapshot, idle, settings)
+    yield snapshot
+    while not snapshot.finished:
+        latent = snapshot.start[snapshot.next_starts]
+        if len(latent):
+            snapshot = snapshot.with_next(_begun(optimiser, latent, n_slot))
+        state = jax.device_put(jax.tree.unflatten(jax.tree.structure(idle), snapshot.state), sharding)
+        snapshot = snapshot.after(jax.tree.map(np.asarray, optimiser.step(placed, state)))
+        yield snapshot
+    check_any_left(snapshot, free)
+
+
+def choose_starts(
+    posterior: SquaredLoss, free: Free, settings: FitSettings, mesh: Mesh, start: Latent | None = None
+) -> Float[ndarray, "start latent"]:
+    """The latents to start from: of draws from the prior those with the lowest loss, and before them the one given."""
+    first = np.empty((0, free.n_latent)) if start is None else np.asarray(start)[None]
+    count = settings.starts - len(first)
+    drawn = np.asarray(free.draw(settings.seed, count * settings.candidates))
+    if settings.candidates > 1 and count:
+        n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
+        groups = [drawn[begin : begin + n_slot] for begin in range(0, len(drawn), n_slot)]
+        loss = [losses(posterior, jax.device_put(_lengthened(group, n_slot), sharding)) for group in groups]
+        found = np.concatenate([np.asarray(own) for own in loss])[: len(drawn)]
+        drawn = drawn[np.argsort(np.where(np.isfinite(found), found, np.inf), kind="stable")]
+    return np.concatenate([first, drawn[:count]])
+
+
+def check_any_left(snapshot: Snapshot, free: Free) -> None:
+    """Raise ValueError where all starts have failed."""
+    if not all(Status(status) in FAILED for status in snapshot.status):
+        return
+    reasons = "\n".join(
+        f"  start {number + 1} {REASONS[Status(status)]} ({_described(free, latent)})"
+        for number, (status, latent) in enumerate(zip(snapshot.status, snapshot.latent, strict=True))
+    )
+    raise ValueError(
+        f"fit: expected at least one of {len(snapshot.status)} starts to get to a best fit, got failures only:\n"
+        f"{reasons}\nnarrow the priors of fit.free to where the model is defined, or check the data"
+    )
+
+
+def _described(free: Free, latent: ndarray) -> str:
+    """The values of some latents."""
+    values = np.concatenate([np.ravel(value) for value in free.values(jnp.asarray(latent)).values()])
+    shown = [f"{label} = {value:.6g}" for label, value in zip(free.labels, values, strict=True)]
+    return ", ".join(shown[:_VALUES_SHOWN] + (["..."] if len(shown) > _VALUES_SHOWN else []))
+
+
+def _check_fits(snapshot: Snapshot, idle: State, settings: FitSettings) -> None:
+    """Raise ValueError unless a snapshot is one of this search."""
+    expected = (settings.starts, settings.optimiser.steps, *[leaf.shape for leaf in jax.tree.leaves(idle)])
+    steps = snapshot.trace_loss.shape[1] - 1
+    if expected != (len(snapshot.start), steps, *[leaf.shape for leaf in snapshot.state]):
+        raise ValueError(
+            f"fit: expected to go on with a search of {settings.starts} starts, at most {settings.optimiser.steps} "
+            f"steps each and {len(idle.status)} at once, got one of {len(snapshot.start)} starts, {steps} steps and "
+            f"{len(snapshot.slots)} at once, or with another optimiser; use the settings and devices it was begun with"
+        )
+
+
+@jax.jit
+def _init(optimiser: AbstractOptimiser, latent: Latents, count: Array) -> State:
+    """Of which the first `count` run."""
+    state = optimiser.init(latent)
+    status = jnp.where(jnp.arange(latent.shape[0]) < count, state.status, jnp.int32(int(Status.WAITING)))
+    return dataclasses.replace(state, status=status)
+
+
+def _begun(optimiser: AbstractOptimiser, latent: Float[ndarray, "start latent"], n_slot: int) -> State:
+    """States of some starts, as many as there are slots: those that are missing do not run."""
+    state = _init(optimiser, jnp.asarray(_lengthened(latent, n_slot)), jnp.asarray(len(latent)))
+    return jax.tree.map(np.asarray, state)
+
+
+def _lengthened(rows: Float[ndarray, "start latent"], count: int) -> Float[ndarray, "slot latent"]:
+    """With rows like the last one, or of zeros where there is none."""
+    filling = rows[-1:] if len(rows) else np.zeros((1, rows.shape[1]))
+    return np.concatenate([rows, np.repeat(filling, count - len(rows), axis=0)])
+
+
+def _kept_or_replicated(leaf: jax.Array, mesh: Mesh) -> jax.sharding.Sharding:
+    """Where an array lies already if that is on the mesh, or whole on every device."""
+    placed = isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == mesh
+    return leaf.sharding if placed else replicated(mesh)

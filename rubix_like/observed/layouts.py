@@ -71,6 +71,9 @@ MANGA = Survey(
     bad_bits=DO_NOT_USE | FOREGROUND_STAR | NO_COVERAGE,
     source="Law et al. 2016, AJ 152, 83; bits as in the survey's analysis: Westfall et al. 2019, AJ 158, 231",
 )
+MANGA_ANALYSIS = Survey(MANGA.name, MANGA.medium, source=MANGA.source)
+"""The cubes of the survey's data analysis pipeline, whose mask has other bits."""
+
 MUSE = Survey("MUSE", medium="air", source="Weilbacher et al. 2020, A&A 641, A28")
 SAMI = Survey("SAMI", medium="air", unit="1e-16 erg/s/cm2/Angstrom/pixel", source="Croom et al. 2021, MNRAS 505, 991")
 CALIFA = Survey(
@@ -101,10 +104,10 @@ def find_parts(path: Path, hdus: Any) -> Parts:
     error = _pointed(hdus, flux, "ERRDATA") or _named(hdus, ERROR_NAMES, flux)
     mask = _pointed(hdus, flux, "QUALDATA") or _named(hdus, MASK_NAMES, flux)
     wave = _named(hdus, WAVE_NAMES, flux, images_only=False)
-    return Parts(flux, error, _error_kind(path, error), mask, wave, find_survey(hdus, flux))
+    return Parts(flux, error, _error_kind(path, error), mask, wave, find_survey(hdus, flux, mask))
 
 
-def find_survey(hdus: Any, flux: Any) -> Survey:
+def find_survey(hdus: Any, flux: Any, mask: Any | None) -> Survey:
     """The survey or instrument whose file this is; `UNKNOWN` where it is none that we know."""
     header = hdus[0].header
     instrument = " ".join(text_card(own, "INSTRUME") for own in (header, flux.header)).upper()
@@ -112,7 +115,8 @@ def find_survey(hdus: Any, flux: Any) -> Survey:
     if text_card(header, "ORIGIN") == ORIGIN and text_card(header, "LAYOUT") == "hsim":
         return HSIM
     if "MANGA" in instrument:
-        return MANGA
+        bits = {text_card(hdu.header, "MASKNAME") for hdu in (hdus[0], mask) if hdu is not None}
+        return MANGA_ANALYSIS if any(name.startswith("MANGA_DAP") for name in bits) else MANGA
     if "MUSE" in instrument:
         return MUSE
     if "SAMI" in instrument:

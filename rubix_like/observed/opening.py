@@ -100,6 +100,7 @@ def values_of(path: Path, hdu: Any) -> ndarray:
     """The numbers of an image; raises ValueError where they cannot be read."""
     try:
         data = np.asarray(hdu.data)
+        del hdu.data  # astropy would keep it
     except (ValueError, *INSIDE) as error:
         raise ValueError(f"{label(path, hdu)}: expected an image, got one that cannot be read ({error})") from error
     if data.dtype.kind not in "biuf":

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 
 from rubix_like.plots.fit_view import Inferred
@@ -27,7 +27,7 @@ WIDTH: float = 3.5
 """Half a panel's width in standard deviations."""
 
 
-def paired(inferred: Inferred) -> Float[ndarray, " pair"]:
+def paired(inferred: Inferred) -> Int[ndarray, " pair"]:
     """The parameters that are drawn pair by pair: those that the data say most of, in their own order."""
     return np.sort(np.argsort(inferred.sigma, kind="stable")[:MOST_PAIRED])
 

@@ -1,6 +1,6 @@
 """What is drawn of a fit, as plain arrays: data, model, steps of the starts, and the Laplace approximation."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -15,7 +15,7 @@ LATENT_GRID: Float[ndarray, " node"] = np.linspace(-8.0, 8.0, 641)
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One start: loss (half of chi^2 with the prior) and norm of its gradient after every step; whether it converged."""
+    """One start: its loss and the norm of the gradient after every step, and whether it converged."""
 
     loss: Float[ndarray, " step"]
     gradient_norm: Float[ndarray, " step"]
@@ -88,7 +88,6 @@ class FitView:
     traces: tuple[Trace, ...] = ()
     inferred: Inferred | None = None
     velocity: Float[ndarray, "y x"] | None = None
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def used(self) -> ndarray:
@@ -124,7 +123,7 @@ def light_residual(view: FitView) -> Float[ndarray, "y x"]:
 
 def reduced_chi_square(view: FitView) -> Float[ndarray, "y x"]:
     """Mean over the fitted voxels of a spaxel of ((data - model) / sigma)^2."""
-    return _ratio(np.nansum(view.residual**2, axis=2), view.used.sum(axis=2))
+    return _ratio(np.nansum(view.residual**2, axis=2), view.used.sum(axis=2).astype(float))
 
 
 def velocity_residual(view: FitView) -> tuple[Float[ndarray, "y x"], Float[ndarray, "y x"]]:

@@ -21,7 +21,7 @@ _NO_DATA = "#d9d9d9"
 def draw_image(axes: "Axes", image: SkyImage, sky: Sky, scale: Scale | None = None) -> None:
     """One image with its colour bar; light is black where there is none, other values are grey.
 
-    `scale`: colours that it shares with another image; None: its own. The tips of the colour bar say that values go beyond it.
+    The tips of the colour bar say that values go beyond it. `scale`: that of another image; None: its own.
     """
     light = image.kind == "brightness"
     scale = scale or image.scale

@@ -8,7 +8,7 @@ from pydantic import Field
 from rubix_like.config.quantities import Integer, InUnit, Kms, Kpc, Msun, Number
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.synthetic import BULGE_SHARE, DEFAULTS, SMALLEST_LOG_AGE, SyntheticGalaxy, draw_base
+from rubix_like.synthetic import BULGE_SHARE, DEFAULTS, SMALLEST_LOG_AGE, Draws, SyntheticGalaxy, draw_base
 from rubix_like.validation import LARGEST_LOG_AGE
 
 PositiveKpc = Annotated[Kpc, Field(gt=0)]
@@ -27,6 +27,8 @@ class SyntheticReader(AbstractSettings):
     """Star particles; a fifth of them samples the bulge."""
     n_gas: Annotated[Integer, Field(ge=0)] = 0
     seed: Annotated[Integer, Field(ge=0)] = 1
+    draws: Draws = "random"
+    """`sobol`: evenly spread base draws, whose particle noise is lower; `random`: independent ones."""
     stellar_mass: Annotated[Msun, Field(gt=0)] = DEFAULTS["stellar_mass"]
     """Msun at birth, disc and bulge together."""
     bulge_fraction: Annotated[Number, Field(ge=0, le=1)] = DEFAULTS["bulge_fraction"]
@@ -63,14 +65,15 @@ class SyntheticReader(AbstractSettings):
 
     def load(self) -> tuple[Galaxy, GalaxyInfo]:
         """Sample the galaxy; the same settings give the same particles."""
-        galaxy = jax.jit(SyntheticGalaxy.sample)(self.build(), draw_base(self.n_stars, self.n_gas, self.seed))
+        draws = draw_base(self.n_stars, self.n_gas, self.seed, self.draws)
+        galaxy = jax.jit(SyntheticGalaxy.sample)(self.build(), draws)
         notes = ()
         if round(BULGE_SHARE * self.n_stars) == 0 and self.bulge_fraction > 0:
             notes = ("too few stars to sample the bulge: its mass is in the disc",)
         info = GalaxyInfo(
             name="synthetic",
             reader=self.reader,
-            source=f"rubix_like.synthetic, seed {self.seed}",
+            source=f"rubix_like.synthetic, {self.draws} draws, seed {self.seed}",
             simulation="synthetic",
             n_stars=self.n_stars,
             n_gas=self.n_gas,

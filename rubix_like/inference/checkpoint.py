@@ -1,0 +1,160 @@
+"""Checkpoints: a fit that was ended, in whatever way, goes on from its last one as if nothing had happened."""
+
+import json
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy import ndarray
+
+from rubix_like.atomic import replacing
+from rubix_like.catalogue.records import remove_stale
+from rubix_like.disk_cache import key_of
+from rubix_like.errors import ConfigError
+from rubix_like.inference.optimisers import Status
+from rubix_like.inference.problem import Problem
+from rubix_like.inference.snapshot import Snapshot
+
+Fingerprint = Mapping[str, str]
+"""What a fit is made of, in words -> something that is different where that is."""
+
+SECONDS: float = 1.0
+"""Between two checkpoints, at least, except at the end of a start."""
+
+_SHARE = 0.1
+"""Of the time that may go into checkpoints."""
+
+_FINGERPRINT = "fingerprint"
+
+_PACKAGES = ("rubix_like", "jax", "jaxlib", "equinox", "numpy", "scipy", "optax", "optimistix", "lineax")
+
+
+def save(path: Path, snapshot: Snapshot, fingerprint: Fingerprint) -> None:
+    """Keep a search, whole or not at all."""
+    with replacing(path) as temporary:
+        arrays = {**snapshot.arrays(), _FINGERPRINT: np.array(json.dumps(dict(fingerprint)))}
+        np.savez(temporary, allow_pickle=False, **arrays)
+
+
+def load(path: Path, fingerprint: Fingerprint) -> Snapshot | None:
+    """The search that was kept; None where there is none.
+
+    Raises ConfigError for that of another fit, and for a file that cannot be read.
+    """
+    try:
+        with path.open("rb") as stream, np.load(stream) as file:
+            arrays = {name: file[name] for name in file.files}
+        found: dict[str, str] = json.loads(str(arrays.pop(_FINGERPRINT)))
+        snapshot = Snapshot.from_arrays(arrays)
+    except FileNotFoundError:
+        return None
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise ConfigError(
+            f"{path}: expected the checkpoint of a fit, but it cannot be read ({error}); start anew with --restart (in "
+            f"Python resume=False), which replaces it"
+        ) from error
+    other = [what for what in {**found, **fingerprint} if found.get(what) != fingerprint.get(what)]
+    if other:
+        raise ConfigError(
+            f"{path}: expected the checkpoint of this fit, got one of a fit with another {' and another '.join(other)};"
+            f" write to another place (--output), or start anew with --restart (in Python resume=False), which replaces"
+            f" it"
+        )
+    return snapshot
+
+
+def advance(
+    snapshots: Iterable[Snapshot], keep: Callable[[Snapshot], None], see: Callable[[Snapshot], None]
+) -> Snapshot:
+    """Run a search to its end; returns the last snapshot.
+
+    Each is shown to `see`; `keep` gets one about every second, one whenever a start ends, and, when the search is left
+    by an exception (SIGTERM and Ctrl-C are such), the last.
+    """
+    latest: Snapshot | None = None
+    kept, n_ended, due = None, 0, time.monotonic() + SECONDS
+    try:
+        for latest in snapshots:
+            see(latest)
+            if n_ended == (n_ended := count_ended(latest)) and time.monotonic() < due:
+                continue
+            begun = time.monotonic()
+            keep(latest)
+            kept = latest
+            due = time.monotonic() + max(SECONDS, (time.monotonic() - begun) / _SHARE)
+    except BaseException:
+        if latest is not kept and latest is not None:
+            keep(latest)
+        raise
+    if latest is None:
+        raise ValueError("expected at least one snapshot of the search, got none")
+    return latest
+
+
+def count_ended(snapshot: Snapshot) -> int:
+    """How many starts have ended, converged or not."""
+    return int(np.sum((snapshot.status != Status.RUNNING) & (snapshot.status != Status.WAITING)))
+
+
+@contextmanager
+def claimed(output: Path, *written: Path) -> Iterator[None]:
+    """Inside, this process alone writes the files of a fit; what dead ones left half-written is removed.
+
+    The operating system frees the claim of a process that ends, however it does. Raises ConfigError where another
+    process has it.
+    """
+    place = output.with_suffix(".lock")
+    lock = FileLock(place, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ConfigError(
+            f"{output}: another process is at work on this fit; wait for it, or write to another place (--output)"
+        ) from None
+    try:
+        remove_stale(written)
+        yield
+    finally:
+        place.unlink(missing_ok=True)
+        lock.release()
+
+
+def fingerprint_of(problem: Problem) -> dict[str, str]:
+    """Of everything that the numbers of a fit depend on."""
+    posterior, settings = problem.posterior, problem.settings
+    forward = posterior.forward
+    mesh = forward.layout.mesh
+    search = settings.model_dump(include={"optimiser", "starts", "candidates", "seed"})
+    devices = f"{[device.device_kind for device in mesh.devices.flat]} {dict(mesh.shape)}"
+    return {
+        "data, errors or windows": key_of(*_leaves(posterior.likelihood)),
+        "free parameters or priors": key_of(posterior.free.labels, *_leaves(posterior.free)),
+        "galaxy": key_of(*_leaves(forward.source)),
+        "model": key_of(forward.plan, *_leaves((forward.tables, forward.parameters))),
+        "search (optimiser, starts, candidates or seed)": repr(search),
+        "precision": str(jax.dtypes.canonicalize_dtype(float)),
+        "devices": devices,
+        "version of the packages": json.dumps(versions()),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that a fit's numbers come from, those that are installed."""
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _leaves(tree: Any) -> list[ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]

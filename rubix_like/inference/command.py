@@ -1,0 +1,37 @@
+"""The command `rubix-like fit CONFIG`."""
+
+import argparse
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from rubix_like.config import load_config
+from rubix_like.config.fit import FitSettings
+from rubix_like.inference.fitting import FitFiles, fit
+from rubix_like.overrides import read_overrides
+from rubix_like.progress import terminal_progress
+
+FIT_HELP = "fit free parameters of a model to an observed cube: best values, uncertainties, residuals"
+
+
+def add_fit_options(parser: argparse.ArgumentParser) -> None:
+    """Give a command the options of a fit, beside CONFIG and --set."""
+    parser.add_argument("--data", metavar="CUBE", help="the observed cube (default: fit.data)")
+    parser.add_argument("--output", metavar="PATH", help="the result's file, .h5 (default: fit.output)")
+    parser.add_argument("--restart", action="store_true", help="start anew, also where a checkpoint is left")
+
+
+def run_fit(options: argparse.Namespace, set_up: Callable[[str], None]) -> None:
+    """The command: fit, write, say what came out. `set_up` is called with the precision before anything is computed."""
+    config = load_config(options.config, overrides=read_overrides(options.set))
+    set_up("float64")
+    progress = terminal_progress()
+    settings = config.fit or FitSettings()
+    output = Path(options.output or settings.output)
+    result = fit(config, options.data, output=output, resume=not options.restart, progress=progress)
+    files = FitFiles.beside(output)
+    print(result.summary())
+    print("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in progress.timings.items()))
+    print(f"Result written to {files.result}, its model to {files.model}, residuals to {files.residual}")
+    print(f"Look at them: rubix-like plot {shlex.quote(str(files.residual))}")
+    print(f"In Python: result = rubix_like.FitResult.read({str(files.result)!r})")

@@ -1,0 +1,102 @@
+"""The cubes of a fit: the best model, and what it leaves of the data."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.cube import NOT_FITTED, Counters, Cube
+from rubix_like.galaxy import Galaxy
+from rubix_like.inference.forward import GALAXY, STARS
+from rubix_like.inference.free import Latent
+from rubix_like.inference.likelihood import NOISE_SCALE
+from rubix_like.inference.posterior import Posterior, half_square
+from rubix_like.inference.problem import Problem
+from rubix_like.inference.quality import Quality
+from rubix_like.parameters import Parameters
+
+
+class Evaluated(NamedTuple):
+    """The posterior at one place: the model's parameters and particles (None where nothing of them is free), its flux
+    with the continuum, the counters, the squared sum of the voxels' residuals, -ln(posterior)."""
+
+    parameters: Parameters
+    galaxy: Galaxy | None
+    flux: Float[Array, "y x wave"]
+    counters: Counters
+    chi_square: Float[Array, ""]
+    loss: Float[Array, ""]
+
+
+@eqx.filter_jit
+def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
+    """Everything that is said of a place, from one model."""
+    values, likelihood = posterior.free.values(latent), posterior.likelihood
+    galaxy, parameters = posterior.forward.at(values)
+    observed = posterior.forward.observed(values)
+    flux = observed.voxels.flux.astype(likelihood.flux.dtype)
+    residuals = likelihood.residuals(flux, values)._replace(prior=latent)
+    return Evaluated(
+        parameters,
+        galaxy if any(name.startswith((GALAXY, STARS)) for name in values) else None,
+        flux * likelihood.continuum(flux, values),
+        observed.counters,
+        jnp.sum(residuals.voxels**2),
+        half_square(residuals),
+    )
+
+
+def quality_of(problem: Problem, found: Evaluated) -> Quality:
+    """chi^2 and what goes with it."""
+    likelihood = problem.posterior.likelihood
+    used = np.asarray(likelihood.inverse_sigma) > 0
+    n_free = problem.posterior.free.n_latent
+    if likelihood.polynomial is not None:
+        n_free += likelihood.polynomial.basis.shape[1] * int(used.any(axis=2).sum())
+    return Quality(float(found.chi_square), int(used.sum()), n_free, float(found.loss))
+
+
+def cubes_of(problem: Problem, found: Evaluated, noise_scale: float) -> tuple[Cube, Cube]:
+    """The model and the residuals (data less model), on the data's grid."""
+    observed, frame = problem.observed, problem.pipeline.frame
+    place = {"ra": observed.ra, "dec": observed.dec, "field_angle": observed.field_angle}
+    meta = frame.meta if observed.ra is None else frame.meta.replace(**place)
+    bits = frame.spaxel_bits[:, :, None] | frame.wave_bits
+    flux = np.asarray(found.flux)
+
+    def cube(content: str, flux: ndarray, mask: ndarray, variance: ndarray | None, counters: Counters | None) -> Cube:
+        return Cube(
+            flux=flux,
+            mask=mask.astype(np.int32),
+            variance=variance,
+            wavelength=frame.wavelength,
+            wave_edges=frame.wave_edges,
+            lsf_fwhm=frame.lsf_fwhm,
+            pixel_scale=frame.pixel_scale,
+            medium=frame.medium,
+            sampling=frame.sampling,
+            counters=counters,
+            meta=meta.replace(fit_image=content),
+        )
+
+    left_out = np.asarray(problem.posterior.likelihood.inverse_sigma) == 0
+    variance = _variance(problem) * noise_scale**2
+    residual = cube("residual", observed.flux - flux, np.where(left_out, bits | NOT_FITTED, bits), variance, None)
+    return cube("model", flux, bits, None, jax.tree.map(np.asarray, found.counters)), residual
+
+
+def _variance(problem: Problem) -> Float[ndarray, "y x wave"]:
+    """Of the data, 0 where they say nothing."""
+    observed, sigma = problem.observed, problem.settings.sigma
+    if observed.variance is None:
+        return np.full(observed.shape, (sigma or 0.0) ** 2)
+    return np.where(np.isfinite(observed.variance) & (observed.variance > 0), observed.variance, 0.0)
+
+
+def noise_scale_of(values: dict[str, ndarray]) -> float:
+    """The fitted factor on the data's standard deviations; 1 where it was not free."""
+    return float(values.get(NOISE_SCALE, np.ones(())))

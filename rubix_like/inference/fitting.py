@@ -1,0 +1,283 @@
+"""A whole fit: configuration and data in, the best values and what they are worth out, and the files of both."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rubix_like.atomic import check_writable
+from rubix_like.config import RunConfig, load_config
+from rubix_like.config.fit import FitSettings
+from rubix_like.config.loading import ConfigSource
+from rubix_like.config.yaml_files import parse_yaml
+from rubix_like.cube import Cube
+from rubix_like.cube_files import file_size, find_format, write_cube
+from rubix_like.errors import ConfigError
+from rubix_like.file_names import with_addition
+from rubix_like.galaxy import Galaxy
+from rubix_like.inference import diagnosis
+from rubix_like.inference.checkpoint import advance, claimed, count_ended, fingerprint_of, load, save, versions
+from rubix_like.inference.cubes import cubes_of, evaluate, noise_scale_of, quality_of
+from rubix_like.inference.effects import check_effects, check_start
+from rubix_like.inference.engines import make_optimiser
+from rubix_like.inference.forward import SyntheticSource
+from rubix_like.inference.laplace import laplace
+from rubix_like.inference.naming import check_free
+from rubix_like.inference.optimisers import Status
+from rubix_like.inference.priors import AbstractPrior, section_of
+from rubix_like.inference.problem import Problem, pose
+from rubix_like.inference.result import FitResult, split_by_name
+from rubix_like.inference.search import search
+from rubix_like.inference.snapshot import Snapshot
+from rubix_like.inference.spread import starts_at_once
+from rubix_like.observed import ObservedCube, observed_from, read_observed
+from rubix_like.pipeline import Pipeline
+from rubix_like.progress import Progress, Report
+
+Data = str | Path | Cube | ObservedCube
+"""An observed cube, or its file."""
+
+Priors = Mapping[str, AbstractPrior | Mapping[str, Any]]
+"""Dotted name -> prior, as an object or as in a configuration ({kind: numbers})."""
+
+
+@dataclass(frozen=True)
+class FitFiles:
+    """The files of a fit: its result, the cubes of the model and of the residuals, and the checkpoint."""
+
+    result: Path
+    model: Path
+    residual: Path
+    checkpoint: Path
+
+    @classmethod
+    def beside(cls, output: Path) -> "FitFiles":
+        """fit.h5, fit_model.fits, fit_residual.fits, fit.checkpoint.npz."""
+        output = output.expanduser()
+        model, residual = (with_addition(output, own).with_suffix(".fits") for own in ("_model", "_residual"))
+        return cls(output, model, residual, output.with_suffix(".checkpoint.npz"))
+
+    def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
+        """Raise OSError where they could not be written after a fit of a cube of this shape."""
+        cube = file_size(find_format(self.model, "default"), shape, noise=True)
+        for path in (self.result, self.model, self.residual, self.checkpoint):
+            check_writable(path, 6 * cube)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A fit as it was asked for, checked: `model` is what the posterior is made from."""
+
+    config: RunConfig
+    settings: FitSettings
+    model: RunConfig | Pipeline
+    data: Data
+
+    def read(self) -> ObservedCube:
+        """The data."""
+        if isinstance(self.data, ObservedCube):
+            return self.data
+        return observed_from(self.data) if isinstance(self.data, Cube) else read_observed(self.data)
+
+
+def fit(
+    config_or_pipeline: ConfigSource | Pipeline,
+    data: Data | None = None,
+    free: Priors | None = None,
+    *,
+    galaxy: Galaxy | SyntheticSource | None = None,
+    output: str | Path | None = None,
+    resume: bool = True,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> FitResult:
+    """Maximise the posterior of free parameters given an observed cube: the best values with their covariance.
+
+    `data` and `free` stand for those of the configuration's section `fit`, `settings` for any others of it (windows,
+    polynomial, noise_scale, optimiser, starts, ...). A pipeline must be on the data's grid, and its `galaxy` be given.
+    With `output` the result goes into that file (.h5), model and residuals beside it, and so do checkpoints, from which
+    a fit that was ended goes on when it is called again; `resume=False` starts anew. Switch 64-bit numbers on in JAX.
+    Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
+    """
+    request = read_request(config_or_pipeline, data, free, output, settings)
+    progress = progress or Progress()
+    if output is None:
+        return _fit(request, galaxy, progress, None, resume=False)
+    files = FitFiles.beside(request.settings.output)
+    files.check()
+    with claimed(files.result, *dataclasses.astuple(files)):
+        return _fit(request, galaxy, progress, files, resume=resume)
+
+
+def read_request(
+    config_or_pipeline: ConfigSource | Pipeline,
+    data: Data | None,
+    free: Priors | None,
+    output: str | Path | None,
+    settings: Mapping[str, Any],
+) -> Request:
+    """Settings from everywhere put together and checked; nothing is read or computed."""
+    given = {f"fit.{name}": value for name, value in settings.items()}
+    if free is not None:
+        given["fit.free"] = {name: _section(prior) for name, prior in free.items()}
+    if isinstance(settings.get("noise_scale"), AbstractPrior):
+        given["fit.noise_scale"] = section_of(settings["noise_scale"])
+    if output is not None:
+        given["fit.output"] = Path(output)
+    if data is not None:
+        given["fit.data"] = None if isinstance(data, Cube | ObservedCube) else Path(data)
+    source = config_or_pipeline
+    if isinstance(source, Pipeline):
+        source = parse_yaml(str(source.frame.meta["config"]), "the pipeline's configuration")
+    config = load_config(source, overrides=given)
+    if config.fit is None or not config.fit.free:
+        raise ConfigError(
+            "fit.free: expected at least one parameter with its prior, got none; e.g. "
+            "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
+        )
+    for name, prior in config.fit.free.items():
+        check_free(name, prior)
+    chosen = config.fit.data if data is None else data
+    if chosen is None:
+        raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
+    make_optimiser(config.fit.optimiser, 1, 1)
+    model = config_or_pipeline if isinstance(config_or_pipeline, Pipeline) else config
+    return Request(config, config.fit, model, chosen)
+
+
+def _section(prior: AbstractPrior | Mapping[str, Any]) -> Mapping[str, Any]:
+    return section_of(prior) if isinstance(prior, AbstractPrior) else prior
+
+
+def _fit(
+    request: Request,
+    galaxy: Galaxy | SyntheticSource | None,
+    progress: Progress,
+    files: FitFiles | None,
+    *,
+    resume: bool,
+) -> FitResult:
+    """Pose, search, describe, write."""
+    with progress.step("load", "reading the data"):
+        observed = request.read()
+    if files is not None:
+        files.check(observed.shape)
+    with progress.step("plan", "planning the model") as report:
+        n_sample = _starts_at_once(request.model, request.settings.starts)
+        problem = checked(pose(request.model, observed, request.settings, galaxy, n_sample, report))
+    found = _search(problem, files, progress, resume=resume)
+    with progress.step("uncertainties", "uncertainties of the best values"):
+        result = make_result(problem, found, request.config)
+    if files is not None:
+        with progress.step("write", f"writing {files.result}"):
+            _write(result, files)
+    return result
+
+
+def checked(problem: Problem) -> Problem:
+    """The problem with notes on values without effect; raises ConfigError or ValueError where a search is in vain."""
+    notes = check_effects(problem.posterior)
+    if problem.start is not None:
+        check_start(problem.posterior, problem.start)
+    return dataclasses.replace(problem, notes=(*problem.notes, *notes))
+
+
+def _search(problem: Problem, files: FitFiles | None, progress: Progress, *, resume: bool) -> Snapshot:
+    """The search's end; with files it leaves checkpoints, and goes on from one that is there."""
+
+    def forget(snapshot: Snapshot) -> None:
+        """Nothing is kept."""
+
+    begun, keep = None, forget
+    if files is not None:
+        place, fingerprint = files.checkpoint, fingerprint_of(problem)
+        begun = load(place, fingerprint) if resume else None
+
+        def keep(snapshot: Snapshot) -> None:
+            save(place, snapshot, fingerprint)
+
+    again = "" if begun is None else f", going on after {int(begun.n_step.sum())} steps"
+    with progress.step("fit", f"fitting {problem.posterior.free.n_latent} numbers{again}") as report:
+        try:
+            return advance(search(problem, begun), keep, _seen_by(report, problem.settings.optimiser.steps))
+        except ValueError:  # nothing came of any start: another try needs other settings
+            if files is not None:
+                files.checkpoint.unlink(missing_ok=True)
+            raise
+
+
+def _seen_by(report: Report, most: int) -> Callable[[Snapshot], None]:
+    """Tells of the best of the starts that are computed at present."""
+
+    def see(snapshot: Snapshot) -> None:
+        running = np.flatnonzero(snapshot.status == Status.RUNNING)
+        if not len(running):
+            return
+        best = running[np.argmin(snapshot.loss[running])]
+        others = f" and {len(running) - 1} others" if len(running) > 1 else ""
+        what = f"start {best + 1}{others} of {len(snapshot.loss)}, {count_ended(snapshot)} ended, "
+        what += f"loss {snapshot.loss[best]:.7g}, |gradient| {snapshot.gradient_norm[best]:.2g}, step"
+        report(what, int(snapshot.n_step[best]), most)
+
+    return see
+
+
+def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResult:
+    """Everything that is said of the best of the ends of a search."""
+    posterior, best = problem.posterior, found.latent[found.best]
+    latent = jnp.asarray(best)
+    free, n_latent = posterior.free, posterior.free.n_latent
+    approximation = laplace(posterior, latent)
+    normal = None if isinstance(approximation, str) else approximation
+    covariance = None if normal is None else normal.value_covariance()
+    sigma = np.full(n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
+    values = {name: np.asarray(value) for name, value in free.values(latent).items()}
+    evaluated = jax.device_get(evaluate(posterior, latent))
+    model, residual = cubes_of(problem, evaluated, noise_scale_of(values))
+    notes = [
+        *diagnosis.notes_on_precision(),
+        *problem.notes,
+        *problem.pipeline.notes,
+        *diagnosis.notes_on_search(free, found, best, normal),
+        *diagnosis.notes_on_values(free, best, approximation),
+        *diagnosis.notes_on_particles(evaluated.counters, float(problem.pipeline.velocity_limit)),
+    ]
+    return FitResult(
+        free=free,
+        values=values,
+        sigma=split_by_name(free, sigma),
+        covariance=covariance,
+        latent=best,
+        laplace=normal,
+        quality=quality_of(problem, evaluated),
+        starts=dataclasses.replace(found, slots=np.zeros(0, np.int64), state=()),
+        model=model,
+        residual=residual,
+        parameters=evaluated.parameters,
+        galaxy=evaluated.galaxy,
+        config=config.to_yaml(),
+        versions=versions(),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _write(result: FitResult, files: FitFiles) -> None:
+    """The result last, so that a fit with a result is complete; then the checkpoint goes."""
+    write_cube(result.model, files.model)
+    write_cube(result.residual, files.residual)
+    result.write(files.result)
+    files.checkpoint.unlink(missing_ok=True)
+
+
+def _starts_at_once(model: RunConfig | Pipeline, n_start: int) -> int:
+    """How many starts are computed at the same time, each on its share of the devices."""
+    if isinstance(model, Pipeline):
+        n_device = model.mesh.size
+    else:
+        n_device = jax.device_count() if model.devices.data == "all" else model.devices.data
+    return starts_at_once(n_device, n_start)

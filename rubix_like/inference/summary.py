@@ -1,0 +1,64 @@
+"""What a fit says at its end: a table of the values, and how far they can be trusted."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rubix_like.inference.diagnosis import ELSEWHERE
+from rubix_like.inference.free import shown
+from rubix_like.inference.result import FitResult
+
+MOST_ROWS: int = 40
+"""Rows of the table; a fit of many particles has more numbers."""
+
+_HEAD = ("parameter", "best", "sigma", "16 %", "84 %", "unit", "prior")
+
+
+def summary_lines(result: FitResult) -> list[str]:
+    """The end-of-fit text, one sentence a line."""
+    return [*table_lines(result), *quality_lines(result), *(f"Note: {note}" for note in result.notes)]
+
+
+def table_lines(result: FitResult) -> list[str]:
+    """Best values, standard deviations, limits (16 and 84 %), units and priors, aligned."""
+    low, high = result.interval()
+    rows: list[Sequence[str]] = [_HEAD]
+    for own in result.free.parameters:
+        columns = [np.ravel(of[own.name]) for of in (result.values, result.sigma, low, high)]
+        words = (own.unit or "-", shown(own.prior).strip("{}"))
+        rows += [(label, *_numbers(*numbers), *words) for label, *numbers in zip(own.labels, *columns, strict=True)]
+    left_out = len(rows) - 1 - MOST_ROWS
+    rows = rows[: MOST_ROWS + 1]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    lines = [_aligned(row, widths) for row in rows]
+    return [*lines, *([f"... and {left_out} more"] if left_out > 0 else [])]
+
+
+def quality_lines(result: FitResult) -> list[str]:
+    """chi^2, and how the search ended."""
+    quality, starts = result.quality, result.starts
+    n_start, best = len(starts.loss), starts.best
+    same = int(np.sum(starts.loss < starts.loss[best] + ELSEWHERE))
+    return [
+        f"chi^2 {quality.chi_square:.6g} of {quality.n_voxel} voxels, {quality.degrees_of_freedom} degrees of freedom: "
+        f"reduced chi^2 {quality.reduced:.4g}",
+        f"Start {best + 1} of {n_start} is the best: {starts.reasons()[best]}; {int(starts.n_step[best])} steps, "
+        f"{same} of {n_start} ended with that loss",
+    ]
+
+
+def _numbers(best: float, sigma: float, low: float, high: float) -> list[str]:
+    """With as many digits as the standard deviation leaves room for."""
+    if not (np.isfinite(sigma) and sigma > 0):
+        return [f"{best:.6g}", "-", "-", "-"]
+    digits = max(int(np.floor(np.log10(max(abs(best), sigma)))) - int(np.floor(np.log10(sigma))) + 2, 2)
+    return [f"{best:#.{digits}g}".rstrip("."), f"{sigma:.2g}", *(f"{x:#.{digits}g}".rstrip(".") for x in (low, high))]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    """Numbers to the right, words to the left."""
+    cells = [
+        cell.rjust(width) if 1 <= column <= 4 else cell.ljust(width)
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return "  ".join(cells).rstrip()
