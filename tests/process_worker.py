@@ -134,7 +134,7 @@ def few(team, folder):
     """More processes than stars, all at once and one by one."""
     cube, of_slabs = (rl.run(config(folder, "float64", slab), folder / "few.fits", team) for slab in ("all", 1))
     fluxes = {"flux": np.asarray(cube.flux), "of slabs": np.asarray(of_slabs.flux)}
-    np.savez(folder / f"few_{team.number}.npz", share=team.share(2), **fluxes)
+    np.savez(folder / f"few_{team.number}.npz", share=team.share(3), **fluxes)
 
 
 def endless(team, folder, *, writing=False):
