@@ -37,6 +37,7 @@ from rubix_like.inference.linearise import jacobian
 from rubix_like.inference.posterior import Posterior
 from rubix_like.inference.problem import Problem
 from rubix_like.memory import available_memory, format_bytes
+from rubix_like.synthetic import BaseDraws
 
 _COPIES = 3
 """Times all deviations are in memory at the most, while they are taken apart."""
@@ -125,8 +126,14 @@ def _cube(posterior: Posterior, latent: Latent) -> Float[Array, "y x wave"]:
     return posterior.model(latent).astype(inverse_sigma.dtype) * inverse_sigma
 
 
-def _draws(posterior: Posterior):
-    return posterior.forward.source.draws
+def _draws(posterior: Posterior) -> BaseDraws:
+    source = posterior.forward.source
+    if isinstance(source, SyntheticSource):
+        return source.draws
+    raise ConfigError(
+        "fit.model_error: expected a synthetic galaxy, whose base draws can be others, got the particles of a given "
+        "one; set it to null"
+    )
 
 
 def _modes(
@@ -142,12 +149,7 @@ def _modes(
 
 
 def _check(posterior: Posterior, settings: ModelErrorSettings) -> None:
-    source = posterior.forward.source
-    if not isinstance(source, SyntheticSource):
-        raise ConfigError(
-            "fit.model_error: expected a synthetic galaxy, whose base draws can be others, got the particles of a "
-            "given one; set it to null"
-        )
+    _draws(posterior)
     needed = _COPIES * settings.draws * posterior.likelihood.flux.nbytes
     free = available_memory()
     if free is not None and needed > free:
