@@ -107,7 +107,7 @@ class Counted(eqx.Module):
 
 def test_one_loss_for_a_step_and_one_jacobian_for_an_accepted_one():
     calls = []
-    states = run(optimiser("levenberg_marquardt"), Counted(curved(bend=1.0), calls.append), 2 * starts(1, seed=4))
+    states = run(optimiser("levenberg_marquardt"), Counted(curved(bend=30.0), calls.append), 10 * starts(1, seed=5))
     jax.effects_barrier()
     latents = np.array([state.latent[0] for state in states[1:]])
     accepted = 1 + np.count_nonzero(np.any(np.diff(latents, axis=0) != 0, axis=1))
