@@ -20,7 +20,8 @@ from rubix_like.inference.linearise import normal_equations, normal_forms
 from rubix_like.inference.optimisers import FAILED, REASONS, Status
 
 NAMES = ("levenberg_marquardt", "gauss_newton", "lbfgs", "adam")
-KINDS = (*NAMES, "levenberg_marquardt by products", "gauss_newton by products")
+PRODUCTS = ("levenberg_marquardt by products", pytest.param("gauss_newton by products", marks=pytest.mark.slow))
+KINDS = (*NAMES, *PRODUCTS)
 
 
 def optimiser(kind, **settings):
@@ -40,19 +41,21 @@ def run(optimiser, posterior, latent):
 
 
 @functools.cache
-def scipys(seed, number):
+def scipys(number):
     """The minimum that scipy's Levenberg-Marquardt finds from a start, and its Jacobian there."""
-    problem = curved(seed)
+    problem = curved()
     flat = jax.jit(lambda latent: jnp.concatenate(jax.tree.leaves(problem.residuals(latent))))
-    return scipy.optimize.least_squares(lambda latent: np.asarray(flat(jnp.asarray(latent))), starts(3)[number], xtol=1e-12)
+    return scipy.optimize.least_squares(
+        lambda latent: np.asarray(flat(jnp.asarray(latent))), starts(2)[number], xtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_minimum_is_scipys(kind):
-    end = run(optimiser(kind), curved(), starts(3))[-1]
-    assert end.status.tolist() == [Status.CONVERGED] * 3
-    for number in range(3):
-        expected = scipys(0, number)
+    end = run(optimiser(kind), curved(), starts(2))[-1]
+    assert end.status.tolist() == [Status.CONVERGED] * 2
+    for number in range(2):
+        expected = scipys(number)
         np.testing.assert_allclose(end.loss[number], expected.cost, rtol=1e-9)
         np.testing.assert_allclose(end.latent[number], expected.x, atol=2e-6 if kind != "adam" else 1e-5)
         assert end.gradient_norm[number] < (1e-2 if kind != "adam" else 0.1)
@@ -117,15 +120,15 @@ def test_one_loss_for_a_step_and_one_jacobian_for_an_accepted_one():
 
 
 def test_loss_of_levenberg_marquardt_never_rises():
-    states = run(optimiser("levenberg_marquardt"), curved(bend=1.0), 2 * starts(3, seed=4))
+    states = run(optimiser("levenberg_marquardt"), curved(bend=1.0), 2 * starts(2, seed=4))
     losses = np.array([state.loss for state in states[1:]])
     assert np.all(np.diff(losses, axis=0) <= 0)
 
 
 def test_starts_do_not_know_of_each_other():
-    chosen, problem, latent = optimiser("levenberg_marquardt"), curved(), starts(3)
+    chosen, problem, latent = optimiser("levenberg_marquardt"), curved(), starts(2)
     together = run(chosen, problem, latent)[-1]
-    for number in range(3):
+    for number in range(2):
         alone = run(chosen, problem, latent[number : number + 1])[-1]
         np.testing.assert_allclose(alone.latent[0], together.latent[number], atol=1e-10)
         assert alone.n_step[0] == together.n_step[number]
