@@ -20,7 +20,7 @@ from rubix_like.disk_cache import key_of
 from rubix_like.errors import ConfigError
 from rubix_like.inference.optimisers import Status
 from rubix_like.inference.problem import Problem
-from rubix_like.inference.search import Snapshot
+from rubix_like.inference.snapshot import Snapshot
 
 Fingerprint = Mapping[str, str]
 """What a fit is made of, in words -> something that is different where that is."""
@@ -49,13 +49,13 @@ def load(path: Path, fingerprint: Fingerprint) -> Snapshot | None:
     Raises ConfigError for that of another fit, and for a file that cannot be read.
     """
     try:
-        with np.load(path) as file:
+        with path.open("rb") as stream, np.load(stream) as file:
             arrays = {name: file[name] for name in file.files}
         found: dict[str, str] = json.loads(str(arrays.pop(_FINGERPRINT)))
         snapshot = Snapshot.from_arrays(arrays)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise ConfigError(
             f"{path}: expected the checkpoint of a fit, but it cannot be read ({error}); start anew with --restart (in "
             f"Python resume=False), which replaces it"

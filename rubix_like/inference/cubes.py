@@ -10,17 +10,22 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.cube import NOT_FITTED, Counters, Cube
+from rubix_like.galaxy import Galaxy
+from rubix_like.inference.forward import GALAXY, STARS
 from rubix_like.inference.free import Latent
 from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.posterior import Posterior, half_square
 from rubix_like.inference.problem import Problem
 from rubix_like.inference.quality import Quality
+from rubix_like.parameters import Parameters
 
 
 class Evaluated(NamedTuple):
-    """The posterior at one place: the model's flux with its continuum, the counters of its particles, the squared sum
-    of the voxels' residuals, -ln(posterior)."""
+    """The posterior at one place: the model's parameters and particles (None where nothing of them is free), its flux
+    with the continuum, the counters, the squared sum of the voxels' residuals, -ln(posterior)."""
 
+    parameters: Parameters
+    galaxy: Galaxy | None
     flux: Float[Array, "y x wave"]
     counters: Counters
     chi_square: Float[Array, ""]
@@ -31,10 +36,13 @@ class Evaluated(NamedTuple):
 def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
     """Everything that is said of a place, from one model."""
     values, likelihood = posterior.free.values(latent), posterior.likelihood
+    galaxy, parameters = posterior.forward.at(values)
     observed = posterior.forward.observed(values)
     flux = observed.voxels.flux.astype(likelihood.flux.dtype)
     residuals = likelihood.residuals(flux, values)._replace(prior=latent)
     return Evaluated(
+        parameters,
+        galaxy if any(name.startswith((GALAXY, STARS)) for name in values) else None,
         flux * likelihood.continuum(flux, values),
         observed.counters,
         jnp.sum(residuals.voxels**2),

@@ -8,10 +8,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.cube import Counters
-from rubix_like.inference.free import Free
+from rubix_like.inference.free import Free, shown
 from rubix_like.inference.laplace import Laplace
-from rubix_like.inference.priors import section_of
-from rubix_like.inference.search import Snapshot
+from rubix_like.inference.snapshot import Snapshot
 
 EDGE: float = 3.0
 """|latent| beyond which a value is at the edge of its prior: 0.13 % of the prior lies there."""
@@ -40,15 +39,14 @@ def notes_on_search(
     notes = []
     if not starts.converged[lowest]:
         notes.append(f"the best start has not converged ({reasons[lowest]}); the values may be off")
-    failed = [number for number in range(n_start) if not np.isfinite(starts.loss[number])]
-    notes += [f"start {number + 1} failed: {reasons[number]}" for number in failed]
-    behind = starts.loss - starts.loss[lowest]
-    worse = [number for number in range(n_start) if behind[number] > ELSEWHERE]
-    if worse:
+    notes += [f"start {number + 1} failed: {reasons[number]}" for number in np.flatnonzero(starts.failed)]
+    behind = np.where(starts.failed, np.nan, starts.loss - starts.loss[lowest])
+    worse = np.flatnonzero(behind > ELSEWHERE)
+    if len(worse):
         gaps = ", ".join(f"{behind[number]:.3g}" for number in worse)
         notes.append(f"{len(worse)} of {n_start} starts ended elsewhere, at a loss higher by {gaps}: local optima")
     if laplace is not None:
-        equals = [number for number in range(n_start) if number != lowest and behind[number] <= ELSEWHERE]
+        equals = [number for number in np.flatnonzero(behind <= ELSEWHERE) if number != lowest]
         notes += [note for number in equals for note in _as_good(free, number, starts.latent[number], best, laplace)]
     return notes
 
@@ -70,9 +68,7 @@ def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplac
     for own, latents in zip(free.parameters, _by_parameter(free, np.abs(best)), strict=True):
         if np.any(latents > EDGE):
             names = listed(np.array(own.labels, dtype=object)[latents > EDGE])
-            notes.append(
-                f"{names} is at the edge of its prior ({prior_words(own.prior)}); widen it if it need not be there"
-            )
+            notes.append(f"{names} is at the edge of its prior ({shown(own.prior)}); widen it if it need not be there")
     if isinstance(laplace, str):
         return [*notes, f"no uncertainties: {laplace}"]
     silent = laplace.without_effect()
@@ -113,23 +109,11 @@ def notes_on_precision() -> list[str]:
     ]
 
 
-def prior_words(prior: object) -> str:
-    """`uniform [10, 80]`; arrays of numbers by their range."""
-    ((kind, numbers),) = section_of(prior).items()  # pyright: ignore[reportArgumentType]
-    return f"{kind.replace('_', '-')} [{', '.join(_number_words(number) for number in numbers)}]"
-
-
 def listed(words: Iterable[str]) -> str:
     """The first few of them, and how many more there are."""
     words = list(words)
     more = [f"{len(words) - _MOST} more"] if len(words) > _MOST else []
     return ", ".join([*words[:_MOST], *more])
-
-
-def _number_words(number: float | list) -> str:
-    values = np.ravel(number)
-    low, high = values.min(), values.max()
-    return f"{low:g}" if low == high else f"{low:g} .. {high:g}"
 
 
 def _by_parameter(free: Free, flat: Float[ndarray, " latent"]) -> list[Float[ndarray, " own"]]:

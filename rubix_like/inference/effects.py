@@ -27,6 +27,7 @@ _HINTS: Mapping[str, str] = {
     "galaxy.turnover_radius": "a disc that is seen face-on, or does not rotate, does not show it",
     "galaxy.bulge_": "the bulge needs mass (galaxy.bulge_fraction) and particles",
     "galaxy.disc_": "the disc needs mass (galaxy.bulge_fraction below 1)",
+    "stars.velocity": "a cube shows only the component along the line of sight: stars.v_los",
     "stars.": "the stars have to lie inside the field, and their spaxels to be fitted",
 }
 """Beginnings of names -> why they may have no effect."""
@@ -59,7 +60,7 @@ def check_effects(posterior: Posterior) -> tuple[str, ...]:
         if own.any():
             notes.append(
                 f"{parameter.name}: {np.count_nonzero(own)} of {own.size} values have no effect on the voxels that "
-                f"are fitted, and stay as their prior has them"
+                f"are fitted{_hint(parameter)}, and stay as their prior has them"
             )
     return tuple(notes)
 

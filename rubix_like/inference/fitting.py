@@ -23,16 +23,17 @@ from rubix_like.galaxy import Galaxy
 from rubix_like.inference import diagnosis
 from rubix_like.inference.checkpoint import advance, claimed, count_ended, fingerprint_of, load, save, versions
 from rubix_like.inference.cubes import cubes_of, evaluate, noise_scale_of, quality_of
+from rubix_like.inference.effects import check_effects, check_start
 from rubix_like.inference.engines import make_optimiser
-from rubix_like.inference.forward import GALAXY, STARS, SyntheticSource
-from rubix_like.inference.free import read_prior
+from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.laplace import laplace
-from rubix_like.inference.naming import UNITS, check_name
+from rubix_like.inference.naming import check_free
 from rubix_like.inference.optimisers import Status
 from rubix_like.inference.priors import AbstractPrior, section_of
 from rubix_like.inference.problem import Problem, pose
 from rubix_like.inference.result import FitResult, split_by_name
-from rubix_like.inference.search import Snapshot, search
+from rubix_like.inference.search import search
+from rubix_like.inference.snapshot import Snapshot
 from rubix_like.inference.spread import starts_at_once
 from rubix_like.observed import ObservedCube, observed_from, read_observed
 from rubix_like.pipeline import Pipeline
@@ -140,8 +141,7 @@ def read_request(
             "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
         )
     for name, prior in config.fit.free.items():
-        check_name(name)
-        read_prior(name, prior, UNITS[name])
+        check_free(name, prior)
     chosen = config.fit.data if data is None else data
     if chosen is None:
         raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
@@ -168,8 +168,8 @@ def _fit(
     if files is not None:
         files.check(observed.shape)
     with progress.step("plan", "planning the model") as report:
-        n_sample = starts_at_once(_n_device(request.model), request.settings.starts)
-        problem = pose(request.model, observed, request.settings, galaxy, n_sample, report)
+        n_sample = _starts_at_once(request.model, request.settings.starts)
+        problem = checked(pose(request.model, observed, request.settings, galaxy, n_sample, report))
     found = _search(problem, files, progress, resume=resume)
     with progress.step("uncertainties", "uncertainties of the best values"):
         result = make_result(problem, found, request.config)
@@ -177,6 +177,14 @@ def _fit(
         with progress.step("write", f"writing {files.result}"):
             _write(result, files)
     return result
+
+
+def checked(problem: Problem) -> Problem:
+    """The problem with notes on values without effect; raises ConfigError or ValueError where a search is in vain."""
+    notes = check_effects(problem.posterior)
+    if problem.start is not None:
+        check_start(problem.posterior, problem.start)
+    return dataclasses.replace(problem, notes=(*problem.notes, *notes))
 
 
 def _search(problem: Problem, files: FitFiles | None, progress: Progress, *, resume: bool) -> Snapshot:
@@ -193,11 +201,14 @@ def _search(problem: Problem, files: FitFiles | None, progress: Progress, *, res
         def keep(snapshot: Snapshot) -> None:
             save(place, snapshot, fingerprint)
 
-    if begun is not None and begun.finished:
-        return begun
     again = "" if begun is None else f", going on after {int(begun.n_step.sum())} steps"
     with progress.step("fit", f"fitting {problem.posterior.free.n_latent} numbers{again}") as report:
-        return advance(search(problem, begun), keep, _seen_by(report, problem.settings.optimiser.steps))
+        try:
+            return advance(search(problem, begun), keep, _seen_by(report, problem.settings.optimiser.steps))
+        except ValueError:  # nothing came of any start: another try needs other settings
+            if files is not None:
+                files.checkpoint.unlink(missing_ok=True)
+            raise
 
 
 def _seen_by(report: Report, most: int) -> Callable[[Snapshot], None]:
@@ -226,8 +237,7 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResu
     covariance = None if normal is None else normal.value_covariance()
     sigma = np.full(n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     values = {name: np.asarray(value) for name, value in free.values(latent).items()}
-    evaluated = evaluate(posterior, latent)
-    galaxy, parameters = jax.device_get(posterior.forward.at(free.values(latent)))
+    evaluated = jax.device_get(evaluate(posterior, latent))
     model, residual = cubes_of(problem, evaluated, noise_scale_of(values))
     notes = [
         *diagnosis.notes_on_precision(),
@@ -248,8 +258,8 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResu
         starts=dataclasses.replace(found, slots=np.zeros(0, np.int64), state=()),
         model=model,
         residual=residual,
-        parameters=parameters,
-        galaxy=galaxy if any(name.startswith((GALAXY, STARS)) for name in free.names) else None,
+        parameters=evaluated.parameters,
+        galaxy=evaluated.galaxy,
         config=config.to_yaml(),
         versions=versions(),
         notes=tuple(dict.fromkeys(notes)),
@@ -264,8 +274,10 @@ def _write(result: FitResult, files: FitFiles) -> None:
     files.checkpoint.unlink(missing_ok=True)
 
 
-def _n_device(model: RunConfig | Pipeline) -> int:
-    """How many devices there are for the fit."""
+def _starts_at_once(model: RunConfig | Pipeline, n_start: int) -> int:
+    """How many starts are computed at the same time, each on its share of the devices."""
     if isinstance(model, Pipeline):
-        return model.mesh.size
-    return jax.device_count() if model.devices.data == "all" else model.devices.data
+        n_device = model.mesh.size
+    else:
+        n_device = jax.device_count() if model.devices.data == "all" else model.devices.data
+    return starts_at_once(n_device, n_start)

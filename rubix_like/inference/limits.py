@@ -15,12 +15,12 @@ from rubix_like.config.dust import DustSettings
 from rubix_like.config.messages import explain_value
 from rubix_like.errors import ConfigError
 from rubix_like.inference.forward import GALAXY, STARS
-from rubix_like.inference.free import Free, FreeParameter
+from rubix_like.inference.free import Free, FreeParameter, shown
 from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.priors import AbstractPrior
 from rubix_like.lookup import TemplateAxes
 from rubix_like.readers.synthetic import SyntheticReader
-from rubix_like.validation import AGE_SLACK, limits_of
+from rubix_like.validation import AGE_SLACK, LARGEST, limits_of
 
 REACH: float = 4.0
 """Latents up to which a prior has to stay within the limits: all but 6e-5 of it."""
@@ -48,8 +48,14 @@ _TURN = 360.0
 def check_range(name: str, prior: AbstractPrior, unit: str, shape: tuple[int, ...] = ()) -> None:
     """Raise ConfigError for a prior that leaves what its parameter can be."""
     if name == NOISE_SCALE and not float(prior.value(jnp.asarray(SMALLEST_LATENT))) > 0:
-        raise ConfigError(f"fit.{name}: expected a prior above 0, e.g. {{log_uniform: [0.5, 2]}}, got {prior}")
+        raise ConfigError(f"fit.{name}: expected a prior above 0, e.g. {{log_uniform: [0.5, 2]}}, got {shown(prior)}")
     low, high = reach(prior, shape)
+    fastest = LARGEST["velocity"]
+    if unit == "km/s" and not max(np.max(np.abs(low)), np.max(np.abs(high))) <= fastest:
+        raise ConfigError(
+            f"fit.free.{name}: expected velocities below that of light, got a prior from {np.min(low):.4g} to "
+            f"{np.max(high):.4g} km/s; check its unit"
+        )
     for end in (low, high):
         fault = _fault(name, end)
         if fault is not None:

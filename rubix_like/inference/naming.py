@@ -10,7 +10,7 @@ from rubix_like.config.fit import FitSettings
 from rubix_like.config.quantities import InUnit
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.forward import GALAXY, STARS, V_LOS, leaf_at
-from rubix_like.inference.free import Free, FreeParameter, read_prior
+from rubix_like.inference.free import OF_GALAXY, Free, FreeParameter, read_prior
 from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.limits import check_range
 from rubix_like.inference.priors import AbstractPrior
@@ -89,6 +89,14 @@ def check_name(name: str) -> None:
         )
 
 
+def check_free(name: str, prior: Any) -> None:
+    """Raise ConfigError for what can be seen to be wrong with a free parameter before there is a model."""
+    check_name(name)
+    of_galaxy = isinstance(prior, Mapping) and any(OF_GALAXY in numbers for numbers in prior.values())
+    if not (of_galaxy and name.startswith((GALAXY, STARS))):
+        _read_prior(name, prior, None)
+
+
 def read_free(settings: FitSettings, trees: Mapping[str, Any], deposit: str) -> Free:
     """The free parameters with their shapes; ConfigError for one that the model does not have, or cannot follow.
 
@@ -158,5 +166,7 @@ def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
         leaf = None
     if leaf is None:
         section = name.rpartition(".")[0]
-        raise ConfigError(f"fit.free.{name}: the model has none; give the run a section '{section}' with it")
+        raise ConfigError(
+            f"fit.free.{name}: expected a run whose section '{section}' has it, got null, or another kind; give it one"
+        )
     return leaf

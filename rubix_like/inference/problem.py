@@ -33,7 +33,8 @@ from rubix_like.inference.posterior import Posterior
 from rubix_like.inference.starts import read_start
 from rubix_like.layout import Layout
 from rubix_like.model import table_specs
-from rubix_like.observed.cube import ObservedCube, check_any_used, choose_voxels
+from rubix_like.observed import ObservedCube
+from rubix_like.observed.cube import check_any_used, choose_voxels
 from rubix_like.observed.grid import check_same_grid, on_grid_of
 from rubix_like.parameters import Parameters
 from rubix_like.pipeline import Pipeline
@@ -232,7 +233,7 @@ def held(galaxy: Galaxy) -> HeldSource:
     if weight is not None:
         real = np.asarray(weight) > 0
         galaxy = Galaxy(stars=jax.tree.map(lambda leaf: np.asarray(leaf)[real], galaxy.stars))
-    return HeldSource(Galaxy(stars=validate(galaxy).stars))
+    return HeldSource(Galaxy(stars=jax.tree.map(jnp.asarray, validate(galaxy).stars)))
 
 
 def _for_model(config: RunConfig, settings: FitSettings) -> RunConfig:

@@ -23,7 +23,7 @@ from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.priors import section_of
 from rubix_like.inference.quality import Quality
 from rubix_like.inference.result import FitResult
-from rubix_like.inference.search import Snapshot
+from rubix_like.inference.snapshot import Snapshot
 from rubix_like.parameters import (
     DustParameters,
     InstrumentParameters,
@@ -64,6 +64,14 @@ def write_result(result: FitResult, path: Path) -> Path:
         except RuntimeError as error:  # from closing a file that could not be written, with the OSError as its context
             raise OSError(f"HDF5: {error}") from error
     return path
+
+
+def is_result(path: Path) -> bool:
+    """Whether a file is the result of a fit, whole or not."""
+    if not (path.is_file() and h5py.is_hdf5(path)):
+        return False
+    with h5py.File(path, "r") as file:
+        return bool(file.attrs.get("format") == FORMAT)
 
 
 def read_result(path: Path) -> FitResult:

@@ -34,7 +34,7 @@ def read_start(start: Mapping[str, Any] | None, free: Free, trees: Mapping[str, 
             values[name] = np.broadcast_to(value, parameter.shape)
         except ValueError as error:
             raise ConfigError(
-                f"fit.start.{name}: expected one number or an array of shape {parameter.shape}, got one of {value.shape}"
+                f"fit.start.{name}: expected a number or an array of shape {parameter.shape}, got one of {value.shape}"
             ) from error
     try:
         return free.latent(values)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rubix_like.inference.diagnosis import prior_words
+from rubix_like.inference.diagnosis import ELSEWHERE
+from rubix_like.inference.free import shown
 from rubix_like.inference.result import FitResult
 
 MOST_ROWS: int = 40
@@ -24,7 +25,7 @@ def table_lines(result: FitResult) -> list[str]:
     rows: list[Sequence[str]] = [_HEAD]
     for own in result.free.parameters:
         columns = [np.ravel(of[own.name]) for of in (result.values, result.sigma, low, high)]
-        words = (own.unit or "-", prior_words(own.prior))
+        words = (own.unit or "-", shown(own.prior).strip("{}"))
         rows += [(label, *_numbers(*numbers), *words) for label, *numbers in zip(own.labels, *columns, strict=True)]
     left_out = len(rows) - 1 - MOST_ROWS
     rows = rows[: MOST_ROWS + 1]
@@ -37,7 +38,7 @@ def quality_lines(result: FitResult) -> list[str]:
     """chi^2, and how the search ended."""
     quality, starts = result.quality, result.starts
     n_start, best = len(starts.loss), starts.best
-    same = int(np.sum(starts.loss - starts.loss[best] < 1))
+    same = int(np.sum(starts.loss < starts.loss[best] + ELSEWHERE))
     return [
         f"chi^2 {quality.chi_square:.6g} of {quality.n_voxel} voxels, {quality.degrees_of_freedom} degrees of freedom: "
         f"reduced chi^2 {quality.reduced:.4g}",

@@ -1,0 +1,132 @@
+"""Checkpoints of fits: when they are written, that they hold everything, that another fit's are refused."""
+
+import os
+import re
+import time
+
+import numpy as np
+import pytest
+
+from rubix_like import ConfigError
+from rubix_like.inference.checkpoint import SECONDS, advance, claimed, load, save
+from rubix_like.inference.optimisers import Status
+from rubix_like.inference.snapshot import Snapshot
+
+FINGERPRINT = {"data": "a", "model": "b"}
+
+
+def snapshot(step, n_ended=0, n_start=3):
+    """A search of some starts in its `step`-th step, with numbers that no two steps share."""
+    rng = np.random.default_rng(step)
+    status = np.array([Status.CONVERGED] * n_ended + [Status.RUNNING] + [Status.WAITING] * n_start)[:n_start]
+    return Snapshot(
+        start=rng.normal(size=(n_start, 2)),
+        latent=rng.normal(size=(n_start, 2)),
+        loss=rng.normal(size=n_start),
+        gradient_norm=rng.normal(size=n_start),
+        n_step=np.full(n_start, step),
+        status=status,
+        trace_loss=np.where(rng.random((n_start, 5)) < 0.5, np.nan, 1.0),
+        trace_gradient_norm=rng.normal(size=(n_start, 5)),
+        trace_latent=rng.normal(size=(n_start, 5, 0)),
+        slots=np.arange(1),
+        state=(rng.normal(size=(1, 2)), np.array([True]), np.array([3], np.int32), rng.normal(size=1).astype("f4")),
+    )
+
+
+def assert_same(one, other):
+    first, second = one.arrays(), other.arrays()
+    assert list(first) == list(second)
+    for name in first:
+        assert first[name].dtype == second[name].dtype, name
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+
+
+def test_a_checkpoint_holds_every_bit(tmp_path):
+    path = tmp_path / "fit.checkpoint.npz"
+    assert load(path, FINGERPRINT) is None
+    save(path, snapshot(7), FINGERPRINT)
+    assert_same(load(path, FINGERPRINT), snapshot(7))
+    assert [own.name for own in tmp_path.iterdir()] == [path.name]
+
+
+def test_the_checkpoint_of_another_fit_is_refused(tmp_path):
+    path = tmp_path / "fit.checkpoint.npz"
+    save(path, snapshot(7), FINGERPRINT)
+    with pytest.raises(ConfigError, match=r"fit with another model; write to another place .*--restart"):
+        load(path, {**FINGERPRINT, "model": "c"})
+    with pytest.raises(ConfigError, match="another data and another model"):
+        load(path, {"data": "x", "model": "y"})
+    with pytest.raises(ConfigError, match="another device"):
+        load(path, {**FINGERPRINT, "device": "d"})
+
+
+@pytest.mark.parametrize("content", [b"", b"text", "half", "no fingerprint"])
+def test_a_damaged_checkpoint_is_refused(tmp_path, content):
+    path = tmp_path / "fit.checkpoint.npz"
+    save(path, snapshot(7), FINGERPRINT)
+    if content == "half":
+        content = path.read_bytes()[: path.stat().st_size // 2]
+    if content == "no fingerprint":
+        np.savez(path, **snapshot(7).arrays())
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=re.escape(str(path)) + ": expected the checkpoint .*--restart"):
+        load(path, FINGERPRINT)
+
+
+def test_every_end_of_a_start_is_kept_and_little_else():
+    kept, seen = [], []
+    steps = [snapshot(step, step // 100) for step in range(301)]
+    last = advance(iter(steps), kept.append, seen.append)
+    assert last is steps[-1]
+    assert len(seen) == 301
+    assert [own.n_step[0] for own in kept] == [100, 200, 300]
+
+
+def test_a_checkpoint_is_due_about_every_second():
+    kept = []
+
+    def slow():
+        for step in range(3):
+            time.sleep(0.6 * SECONDS if step else 0)
+            yield snapshot(step)
+
+    advance(slow(), kept.append, lambda _: None)
+    assert [own.n_step[0] for own in kept] == [2]
+
+
+@pytest.mark.parametrize("error", [SystemExit(143), KeyboardInterrupt(), MemoryError()])
+@pytest.mark.parametrize("place", ["search", "report"])
+def test_the_last_step_is_kept_when_a_search_is_ended(error, place):
+    kept = []
+
+    def steps():
+        for step in range(5):
+            yield snapshot(step)
+        if place == "search":
+            raise error
+
+    def see(own):
+        if place == "report" and own.n_step[0] == 4:
+            raise error
+
+    with pytest.raises(type(error)):
+        advance(steps(), kept.append, see)
+    assert [own.n_step[0] for own in kept] == [4]
+
+
+def test_one_process_works_on_a_fit_and_removes_what_dead_ones_left(tmp_path):
+    output = tmp_path / "fit.h5"
+    half = [tmp_path / f".{os.getpid() + 1}-{name}" for name in ("fit.h5", "fit_model.fits")]
+    other = tmp_path / ".123-another.h5"
+    for own in (*half, other):
+        own.write_text("half")
+    with claimed(output, output, tmp_path / "fit_model.fits"):
+        assert not any(own.exists() for own in half)
+        assert other.exists()
+        with pytest.raises(ConfigError, match=r"fit\.h5: another process is at work on this fit"), claimed(output):
+            pass
+    with claimed(output):
+        pass
+    assert [own.name for own in tmp_path.iterdir()] == [other.name]
