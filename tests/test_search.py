@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from curved import FREE, N_DATA, N_LATENT, curved
 from jax.sharding import AxisType, Mesh
 
-from curved import FREE, N_DATA, N_LATENT, curved
 from rubix_like.config.fit import FitSettings, OptimiserSettings
 from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.optimisers import Status
@@ -45,10 +45,13 @@ def same(one, other):
 
 def test_every_start_ends_and_leaves_its_trace():
     last = whole()[-1]
-    assert last.finished and last.converged.all() and not last.failed.any()
+    assert last.finished
+    assert last.converged.all()
+    assert not last.failed.any()
     for number in range(SETTINGS.starts):
         made = last.n_step[number]
-        assert last.trace_loss[number, made - 1] == last.loss[number] and np.isnan(last.trace_loss[number, made:]).all()
+        assert last.trace_loss[number, made - 1] == last.loss[number]
+        assert np.isnan(last.trace_loss[number, made:]).all()
         np.testing.assert_array_equal(last.trace_latent[number, 0], last.start[number])
         np.testing.assert_array_equal(last.trace_latent[number, made - 1], last.latent[number])
         np.testing.assert_allclose(curved().loss(jnp.asarray(last.latent[number])), last.loss[number], rtol=1e-12)
@@ -66,8 +69,7 @@ def test_slot_takes_the_next_start_at_once():
 
 
 @pytest.mark.parametrize(
-    ("n_sample", "n_data"),
-    [(1, 8), (4, 2), pytest.param(1, 1, marks=pytest.mark.slow), pytest.param(8, 1, marks=pytest.mark.slow)],
+    ("n_sample", "n_data"), [(4, 2), *(pytest.param(*own, marks=pytest.mark.slow) for own in [(1, 1), (1, 8), (8, 1)])]
 )
 def test_result_does_not_depend_on_the_devices(n_sample, n_data):
     last = searched(n_sample, n_data)[-1]
@@ -86,7 +88,7 @@ def test_search_goes_on_from_anywhere_bit_for_bit():
 
 
 def test_snapshot_of_another_search_is_refused():
-    with pytest.raises(ValueError, match="expected to go on with a search of 5 starts.* and 4 at once"):
+    with pytest.raises(ValueError, match=r"expected to go on with a search of 5 starts.* and 4 at once"):
         searched(n_sample=4, resume=whole()[1])
 
 
@@ -106,13 +108,14 @@ def test_start_that_fails_is_not_the_best():
     start = jnp.full(N_LATENT, jnp.nan)
     last = searched(start=start)[-1]
     assert last.failed.tolist() == [True] + [False] * 4
-    assert last.best > 0 and np.isfinite(last.loss[last.best])
+    assert last.best > 0
+    assert np.isfinite(last.loss[last.best])
     assert "not a finite number where it starts" in last.reasons()[0]
 
 
 def test_no_start_is_left():
     broken = eqx.tree_at(lambda own: own.data, curved(), jnp.full(N_DATA, jnp.nan))
-    with pytest.raises(ValueError, match="got failures only:\n  start 1: the loss .*p0 = .*\n  start 2: the loss"):
+    with pytest.raises(ValueError, match=r"got failures only:\n  start 1: the loss .*p0 = .*\n  start 2: the loss"):
         searched(problem=broken)
 
 
