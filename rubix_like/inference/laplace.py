@@ -82,9 +82,7 @@ def laplace(posterior: Posterior, latent: Latent) -> Laplace | str:
     return from_information(free, latent, information(posterior, free, latent, jnp.sum(likelihood.inverse_sigma > 0)))
 
 
-def from_information(
-    free: Free, latent: Latent, information: Float[Array, "latent latent"]
-) -> Laplace | str:
+def from_information(free: Free, latent: Latent, information: Float[Array, "latent latent"]) -> Laplace | str:
     """The approximation about a maximum with this information of the data, or why there is none."""
     matrix = np.asarray(information, np.float64)
     if not np.isfinite(matrix).all():
