@@ -15,6 +15,9 @@ from rubix_like.cube import Counters, Cube, Meta
 from rubix_like.fits import ORIGIN
 from rubix_like.meta_table import COUNTER_PREFIX, join_rows
 
+DAMAGE = (OSError, EOFError, LookupError, TypeError, AttributeError, ValueError, fits.VerifyError, AstropyUserWarning)
+"""What astropy raises for files that are damaged."""
+
 
 def read_fits(path: Path) -> Cube:
     """The cube of a file in the default layout: float32 flux, variance and int32 mask; `mean_v_los` is None.
@@ -33,9 +36,9 @@ def opened_whole(path: Path, what: str, expected: str) -> Iterator[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", AstropyUserWarning)
-            with fits.open(path, memmap=False) as hdus:
+            with path.open("rb") as file, fits.open(file, memmap=False) as hdus:
                 yield hdus
-    except (OSError, EOFError, TypeError, KeyError, ValueError, AstropyUserWarning) as error:
+    except DAMAGE as error:
         raise ValueError(f"{path} is not a complete {what} of rubix_like ({error}); expected {expected}") from error
 
 

@@ -48,10 +48,14 @@ class Deposit(eqx.Module):
 
 
 class Factors(eqx.Module):
-    """What one chunk adds, not multiplied out: share times own coefficient goes to the four rows from `row` on."""
+    """What one chunk adds, not multiplied out: share x weight of a node x own coefficients go to the nodes' rows.
+
+    `row` is that of the first of the four nodes in each of the spaxels.
+    """
 
     row: Int[Array, "particle corner"]
-    share: Float[Array, "particle part"]
+    share: Float[Array, "particle corner"]
+    node_weight: Float[Array, "particle 4"]
     own: Float[Array, "particle rank"]
 
 
@@ -109,10 +113,10 @@ def coefficient_histogram(
     def factors(view: View) -> Factors:
         row, share, node_weight = _rows(view, nodes, spaxels)
         own = weighted_rows(coefficients, axes.corners(view.coordinates))
-        return Factors(row, (share[:, :, None] * node_weight[:, None, :]).reshape(len(row), -1), own)
+        return Factors(row, share, node_weight, own)
 
     def add(total: Array, one: Factors) -> Array:
-        size = max(1, _VALUES_AT_ONCE // (one.share[0].size * rank))
+        size = max(1, _VALUES_AT_ONCE // (one.row.shape[1] * bspline.SUPPORT * rank))
         return lax.scan(lambda sums, piece: (_add_rows(sums, piece), None), total, _pieces(one, size))[0]
 
     rows, counters = _summed(look, particles, factors, add, (n_row, rank), nodes, chunk)
@@ -120,7 +124,8 @@ def coefficient_histogram(
 
 
 def _add_rows(total: Float[Array, "row rank"], piece: Factors) -> Float[Array, "row rank"]:
-    amount = piece.share[:, :, None] * piece.own[:, None, :]
+    share = (piece.share[:, :, None] * piece.node_weight[:, None, :]).reshape(len(piece.row), -1)
+    amount = share[:, :, None] * piece.own[:, None, :]
     return lax.scatter_add(
         total,
         piece.row.reshape(-1, 1),

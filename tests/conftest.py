@@ -14,6 +14,10 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
+QUICK_TO_COMPILE = "--xla_cpu_use_fusion_emitters=false"
+"""Half of the time that XLA takes to compile for a CPU goes into its newer way to write fused loops; from JAX 0.11 on
+it may know no other, and it would end at a flag that it does not know."""
+
 _hook = install_import_hook("rubix_like", "beartype.beartype")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -21,16 +25,40 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow and install")
+    parser.addoption("--long", action="store_true", help="also run the tests marked long, slow and install")
+    parser.addoption("--optimised", action="store_true", help="compile as a run does, which takes twice as long")
     parser.addoption("--clients", action="store_true", help="let tests of other programs fail where one is missing")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--optimised"):
+        compile_quickly()
+
+
+def compile_quickly() -> None:
+    """Most of the time of the tests goes into compiling programs that run for milliseconds.
+
+    XLA reads its flags once. Processes that tests start compile as users' do.
+    """
+    jax.config.update("jax_disable_most_optimizations", True)
+    given = os.environ.get("XLA_FLAGS")
+    if jax.__version_info__ < (0, 11):
+        os.environ["XLA_FLAGS"] = f"{given or ''} {QUICK_TO_COMPILE}"
+    jax.devices()
+    os.environ.pop("XLA_FLAGS", None)
+    if given is not None:
+        os.environ["XLA_FLAGS"] = given
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--slow"):
+    if config.getoption("--long"):
         return
-    skip = pytest.mark.skip(reason="slow: run with --slow")
+    left_out = {"long": "--long"}
+    if not config.getoption("--slow"):
+        left_out |= dict.fromkeys(("slow", "install"), "--slow")
     for item in items:
-        if "slow" in item.keywords or "install" in item.keywords:
-            item.add_marker(skip)
+        for name in left_out.keys() & {mark.name for mark in item.iter_markers()}:
+            item.add_marker(pytest.mark.skip(reason=f"{name}: run with {left_out[name]}"))
 
 
 @pytest.fixture

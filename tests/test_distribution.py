@@ -141,10 +141,16 @@ def relative_difference(found, expected):
 
 
 def rows(*quick):
-    """All sizes in both precisions by both methods; those that are not `quick` run with --slow."""
+    """All sizes in both precisions by both methods; those that are not `quick` run with --slow.
+
+    Of single precision, sizes that need programs of their own run with --long.
+    """
     every = [(method, size, precision) for method in METHODS for size in SIZES for precision in CUBE_TOLERANCE]
     assert set(quick) <= set(every)
-    return [pytest.param(*row, marks=() if row in quick else pytest.mark.slow) for row in every]
+    shared = ("divisible by devices", "divisible by neither")
+    single = {row for row in every if row[2] == "float32" and row[1] not in shared}
+    marks = {row: pytest.mark.long if row in single else pytest.mark.slow for row in every}
+    return [pytest.param(*row, marks=() if row in quick else marks[row]) for row in every]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,9 @@ import rubix_like
 from rubix_like.cli import main, make_parser
 from rubix_like.config import RunConfig, load_config, load_pipeline
 from rubix_like.config.yaml_files import parse_yaml
+from rubix_like.inference.likelihood import NOISE_SCALE
+from rubix_like.inference.naming import GAS, UNITS
+from rubix_like.inference.priors import PRIORS
 from rubix_like.instrument import load_instrument
 from rubix_like.overrides import read_overrides
 from rubix_like.readers.field_map import load_field_map
@@ -192,6 +195,23 @@ def test_the_marked_commands_run(words: list[str], desk: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_the_table_of_free_parameters_is_that_of_the_code() -> None:
+    page = (REPOSITORY / "docs" / "fitting.md").read_text(encoding="utf-8")
+    text = page.partition("## What can be free")[2].partition("## ")[0]
+    rows = re.findall(r"^\| `((?:\w+\.)+\w+)` \| ([^|]*?) ?\|", text, re.M)
+    expected = {name: unit for name, unit in UNITS.items() if name not in {*GAS, NOISE_SCALE}}
+    assert dict(rows) == expected
+    assert [name for name, _ in rows] == list(expected), "the order of rubix_like/inference/naming.py"
+
+
+def test_the_table_of_priors_is_that_of_the_code() -> None:
+    text = (REPOSITORY / "docs" / "fitting.md").read_text(encoding="utf-8").partition("## Priors")[2]
+    rows = re.findall(r"^\| `(\w+)` \| ([\w, ]+) \|", text.partition("## ")[0], re.M)
+    assert {name: tuple(numbers.split(", ")) for name, numbers in rows} == {
+        name: meanings for name, (_, meanings) in PRIORS.items()
+    }
 
 
 def slug(heading: str) -> str:

@@ -383,6 +383,14 @@ def test_errors_in_another_unit_than_the_flux(tmp_path):
     assert "ERR says BUNIT = 'ADU'; it is read as the flux's unit to the power 1" in odd.notes
 
 
+def test_a_unit_that_is_given_counts_for_the_errors_too(tmp_path):
+    """The header is wrong by 1e3 in both."""
+    path = write(tmp_path / "cube.fits", *muse_hdus())
+    observed, right = read_observed(path, units="1e-17 erg/s/cm2/Angstrom"), read_observed(path)
+    np.testing.assert_allclose(observed.flux, 1e3 * right.flux, rtol=1e-12)
+    np.testing.assert_allclose(observed.variance, 1e6 * right.variance, rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("name", "cards", "value", "variance"),
     [
@@ -504,7 +512,7 @@ def test_a_turned_and_mirrored_field_comes_out_right(tmp_path, angle, mirrored):
         row, column = np.argwhere(FLUX[0] == observed.flux[y, x, 0])[0]
         np.testing.assert_allclose(here.wcs_pix2world([[x, y]], 0), there.wcs_pix2world([[column, row]], 0), atol=1e-9)
     assert any("mirrored" in note for note in observed.notes) == bool(mirrored)
-    if not mirrored:
+    if not mirrored or abs(angle) < 90:
         np.testing.assert_allclose(observed.field_angle, angle, atol=1e-9)
 
 

@@ -49,6 +49,7 @@ COMMON = {
 
 
 def main() -> None:
+    """Make the mock, fit it, draw the fit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("galaxy", help="a file of star particles")
     parser.add_argument("--stem", default="fit-galaxy", help="how the names of the files begin")
@@ -72,7 +73,7 @@ def main() -> None:
         output=f"{options.stem}.h5",
     )
     print(result.summary())
-    print(*rl.save_fit_pictures(result, options.stem), sep="\n")
+    print(*result.plot(options.stem), sep="\n")
 
 
 if __name__ == "__main__":

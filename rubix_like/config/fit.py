@@ -27,8 +27,9 @@ class PolynomialSettings(AbstractSettings):
 class ModelErrorSettings(AbstractSettings):
     """What the model's own particle noise adds to the data's: estimated from models with other base draws."""
 
-    draws: Annotated[Integer, Field(ge=2)] = 64
-    """How many other sets of base draws."""
+    draws: Annotated[Integer, Field(ge=4)] = 64
+    """How many other sets of base draws: every second one for the weights, the others for the covariance. As many cubes
+    are held in memory, about three times."""
     seed: Annotated[Integer, Field(ge=0)] = 1000
     """Of the first of them."""
 

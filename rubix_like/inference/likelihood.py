@@ -24,19 +24,28 @@ class Polynomial(eqx.Module):
 
 
 class ModelError(eqx.Module):
-    """Correlated errors of the model: covariance D + D^1/2 V diag(strength) V^T D^1/2, D the data's variances.
+    """What particle noise does to a model (`inference.model_error`), in units of the data's standard deviations.
 
-    `modes` V: orthonormal over the voxels; `strength`: variances along them in units of the data's.
+    `offset` is added to the model's flux times inverse_sigma; the covariance is 1 + V diag(strength) V^T with `modes` V
+    orthonormal over the voxels; `held_out`: deviations of which neither knows, for the covariance of a fit.
     """
 
+    offset: Float[Array, "y x wave"]
     modes: Float[Array, "mode y x wave"]
     strength: Float[Array, " mode"]
+    held_out: Float[Array, "draw y x wave"]
 
-    def whiten(self, residual: Float[Array, "y x wave"]) -> Float[Array, "y x wave"]:
-        """(1 + V diag(strength) V^T)^-1/2 applied to residuals that are already in units of the data's sigma."""
-        shrink = 1 - 1 / jnp.sqrt(1 + self.strength)
+    def whiten(
+        self, residual: Float[Array, "y x wave"], scale: Float[Array, ""] | float = 1.0
+    ) -> Float[Array, "y x wave"]:
+        """(1 + V diag(strength / scale^2) V^T)^-1/2 times residuals in units of sigma scale."""
+        shrink = 1 - 1 / jnp.sqrt(1 + self.strength / scale**2)
         along = jnp.einsum("kyxw,yxw->k", self.modes, residual)
         return residual - jnp.einsum("k,kyxw->yxw", shrink * along, self.modes)
+
+    def log_determinant(self, scale: Float[Array, ""]) -> Float[Array, ""]:
+        """ln det(1 + V diag(strength / scale^2) V^T)."""
+        return jnp.sum(jnp.log1p(self.strength / scale**2))
 
 
 class Residuals(NamedTuple):
@@ -73,13 +82,20 @@ class Likelihood(eqx.Module):
             model = model * _factor(self.polynomial, coefficients)
         voxels = (self.flux - model) * weight
         if self.model_error is not None:
-            voxels = self.model_error.whiten(voxels)
+            own = 1.0 if scale is None else scale
+            voxels = self.model_error.whiten(voxels - self.model_error.offset / own, own)
         return Residuals(voxels, coefficients, None if scale is None else self._scale_residual(scale), None)
 
     def _scale_residual(self, scale: Float[Array, ""]) -> Float[Array, ""]:
-        """r with r^2 / 2 = N ln(scale) + constant, N the number of voxels: real for any scale above the smallest."""
+        """r with r^2 / 2 = N ln(scale) + constant, N the number of voxels: real for any scale above the smallest.
+
+        With a model error half the logarithm of its determinant is added.
+        """
         count = jnp.sum(self.inverse_sigma > 0, dtype=scale.dtype)
-        return jnp.sqrt(2 * count * (0.5 + jnp.log(scale / self.smallest_scale)))
+        square = 2 * count * (0.5 + jnp.log(scale / self.smallest_scale))
+        if self.model_error is not None:
+            square = square + self.model_error.log_determinant(scale)
+        return jnp.sqrt(square)
 
     def continuum(self, model: Float[Array, "y x wave"], values: Values) -> Float[Array, "y x wave"]:
         """The factor on the model's flux that fits best; 1 without a polynomial."""

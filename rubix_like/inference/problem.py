@@ -33,7 +33,8 @@ from rubix_like.inference.posterior import Posterior
 from rubix_like.inference.starts import read_start
 from rubix_like.layout import Layout
 from rubix_like.model import table_specs
-from rubix_like.observed.cube import ObservedCube, check_any_used, choose_voxels
+from rubix_like.observed import ObservedCube
+from rubix_like.observed.cube import check_any_used, choose_voxels
 from rubix_like.observed.grid import check_same_grid, on_grid_of
 from rubix_like.parameters import Parameters
 from rubix_like.pipeline import Pipeline

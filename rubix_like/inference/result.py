@@ -1,7 +1,9 @@
 """What a fit ends with: the best values and what they are worth, the way there, the model and what it leaves."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -98,6 +100,15 @@ class FitResult:
         from rubix_like.inference.result_file import write_result  # noqa: PLC0415 (its reader builds results)
 
         return write_result(self, Path(path))
+
+    def plot(self, stem: str | Path, truth: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
+        """Draw `STEM_steps.png`, `_spectra`, `_maps`, `_pairs` and `_pulls` (docs/fitting.md); return their paths.
+
+        `truth`: values that the data were made of, by dotted name. Raises ConfigError without matplotlib, and OSError.
+        """
+        from rubix_like.plots.fit_result import save_fit_pictures  # noqa: PLC0415 (it takes results)
+
+        return save_fit_pictures(self, stem, truth)
 
     @classmethod
     def read(cls, path: str | Path) -> "FitResult":

@@ -66,6 +66,14 @@ def write_result(result: FitResult, path: Path) -> Path:
     return path
 
 
+def is_result(path: Path) -> bool:
+    """Whether a file is the result of a fit, whole or not."""
+    if not (path.is_file() and h5py.is_hdf5(path)):
+        return False
+    with h5py.File(path, "r") as file:
+        return bool(file.attrs.get("format") == FORMAT)
+
+
 def read_result(path: Path) -> FitResult:
     """The result in a file made by `write_result`; float64 needs 64-bit numbers switched on in JAX, else float32.
 

@@ -183,7 +183,7 @@ def _variance(
     if parts.error is None:
         return None, (NO_VARIANCE,)
     values = _voxels(path, parts.error, parts.flux, grid)
-    ratio, notes = _error_scale(parts, flux_unit)
+    ratio, notes = _error_scale(parts.error, parts.error_kind, _stated_unit(parts.flux, flux_unit))
     power = _POWERS[parts.error_kind]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         values[~(values > 0)] = np.nan
@@ -193,20 +193,28 @@ def _variance(
     return values, notes
 
 
-def _error_scale(parts: Parts, flux_unit: units.UnitBase) -> tuple[float, tuple[str, ...]]:
+def _stated_unit(flux: Any, chosen: units.UnitBase) -> units.UnitBase:
+    """The unit that the header gives the fluxes, to which that of the errors belongs even where another was chosen."""
+    text = text_card(flux.header, "BUNIT")
+    try:
+        return parse_unit(text) if text else chosen
+    except (ValueError, TypeError):
+        return chosen
+
+
+def _error_scale(error: Any, kind: ErrorKind, flux_unit: units.UnitBase) -> tuple[float, tuple[str, ...]]:
     """What turns the error's numbers into the power of the flux's unit that they should have, by their BUNIT."""
-    header, expected = parts.error.header, flux_unit ** _POWERS[parts.error_kind]  # pyright: ignore[reportOptionalMemberAccess]
-    text = text_card(header, "BUNIT")
+    text, power = text_card(error.header, "BUNIT"), _POWERS[kind]
     if not text:
         return 1.0, ()
     try:
         own = parse_unit(text)
     except (ValueError, TypeError):
         own = None
+    expected = flux_unit**power
     if own is not None and own.is_equivalent(expected):
         return in_unit(own, expected), ()
-    name, power = parts.error.name, _POWERS[parts.error_kind]  # pyright: ignore[reportOptionalMemberAccess]
-    return 1.0, (f"{name} says BUNIT = '{text}'; it is read as the flux's unit to the power {power}",)
+    return 1.0, (f"{error.name} says BUNIT = '{text}'; it is read as the flux's unit to the power {power}",)
 
 
 def _masked(path: Path, parts: Parts, grid: Grid) -> tuple[dict[str, Bool[ndarray, "y x wave"]], tuple[str, ...]]:

@@ -149,5 +149,9 @@ def _centre(
             (f"CD{number}_2", float(matrix[number - 1, 1]), ""),
         ]
     middle = np.array([[(n + 1) / 2 for n in n_xy]])
-    ra, dec = np.asarray(WCS(header_of(cards)).wcs_pix2world(middle, 1))[0]
+    try:
+        ra, dec = np.asarray(WCS(header_of(cards)).wcs_pix2world(middle, 1))[0]
+    except ValueError as error:
+        values = [header[f"CRVAL{axis}"] for axis in (axes.x, axes.y)]
+        raise ValueError(f"{place}: expected RA and Dec of a place on the sky (CRVAL), got {values}") from error
     return float(ra) % 360.0, float(dec)

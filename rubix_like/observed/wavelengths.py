@@ -145,7 +145,9 @@ def _header_wavelengths(
         )
     value = number_card(header, f"CRVAL{axis}", 0.0, place)
     pixels = np.arange(1, n_wave + 2) - number_card(header, f"CRPIX{axis}", 0.0, place)
-    values = value * np.exp(step * pixels / value) if kind.endswith("-LOG") and value else value + step * pixels
+    with np.errstate(over="ignore"):
+        logarithmic = value * np.exp(step * pixels / value) if kind.endswith("-LOG") and value else None
+    values = value + step * pixels if logarithmic is None else logarithmic
     unit, notes = _angstrom(text_card(header, f"CUNIT{axis}"), values[:-1], place, f"CUNIT{axis}")
     return values[:-1] * unit, float(abs(values[-1] - values[-2])) * unit, notes
 

@@ -7,22 +7,27 @@ import numpy as np
 
 from rubix_like.atomic import check_writable
 from rubix_like.cube import Cube
+from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
+from rubix_like.inference.result_file import is_result
 from rubix_like.plots.choice import Choice, check_choice, read_band, read_spaxels
 from rubix_like.plots.derived import SkyImage
 from rubix_like.plots.figure import check_picture_suffix, save_figure
+from rubix_like.plots.fit_result import save_fit_pictures
 from rubix_like.plots.maps_file import read_maps
 from rubix_like.plots.page import check_page_suffix, write_page
 from rubix_like.plots.page_data import PAGE_BYTES
 from rubix_like.plots.style import require_matplotlib
 
-PLOT_HELP: str = "draw a cube: white light, a narrow band, maps, spectra; --html: a page to look around in it"
+PLOT_HELP: str = "draw a cube: white light, a narrow band, maps, spectra; --html: a page to look around in it; or a fit"
 
 
 def add_plot_options(parser: argparse.ArgumentParser) -> None:
     """The options of `rubix-like plot`."""
     parser.add_argument(
-        "cube", metavar="CUBE", help="a file written by `rubix-like run`, FITS in the layout 'default' or HDF5"
+        "cube",
+        metavar="CUBE",
+        help="a file written by `rubix-like run`, FITS in the layout 'default' or HDF5, or by `rubix-like fit`",
     )
     parser.add_argument(
         "--output",
@@ -48,9 +53,12 @@ def add_plot_options(parser: argparse.ArgumentParser) -> None:
 
 def plot(options: argparse.Namespace) -> None:
     """Draw what the options say; raises ConfigError, ValueError or OSError with the remedy."""
+    path = Path(options.cube).expanduser()
+    if is_result(path):
+        _plot_fit(path, options)
+        return
     spaxels = read_spaxels(options.spaxel)
     band = None if options.band is None else read_band(options.band)
-    path = Path(options.cube).expanduser()
     output = _output_path(path, options)
     cube = Cube.read(path)
     choice = Choice(spaxels, band, _maps(cube, path, options))
@@ -59,6 +67,19 @@ def plot(options: argparse.Namespace) -> None:
         print(f"Page: {write_page(cube, output, choice)} (open it in a browser)")
     else:
         print(f"Picture: {save_figure(cube, output, choice)}")
+
+
+def _plot_fit(path: Path, options: argparse.Namespace) -> None:
+    """The pictures of a fit's result, beside it or where `--output` says, its suffix theirs."""
+    chosen = {"--spaxel": options.spaxel, "--band": options.band, "--maps": options.maps, "--html": options.html}
+    for option, value in chosen.items():
+        if value:
+            raise ConfigError(f"{option}: expected a cube, got the result of a fit, {path}; plot its cubes")
+    output = check_picture_suffix(options.output or path.with_suffix(".png"))
+    require_matplotlib()
+    check_writable(output, 0)
+    for picture in save_fit_pictures(path, output.with_suffix(""), suffix=output.suffix):
+        print(f"Picture: {picture}")
 
 
 def _output_path(cube_path: Path, options: argparse.Namespace) -> Path:

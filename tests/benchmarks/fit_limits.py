@@ -1,6 +1,6 @@
 """What a cube says of its galaxy's parameters, and what it does not: the numbers and the picture of docs/fitting.md.
 
-    python tests/benchmarks/fit_limits.py [--library popstar] [--picture docs/fit-limits.png]
+    python tests/benchmarks/fit_limits.py [--library popstar] [--picture docs/fit-limits.png] [--only noise]
 
 Prints Markdown tables: standard deviations and correlations at the truth (Gauss-Newton matrix of a noiseless mock, all
 parameters of FREE free) for several S/N, wavelength ranges and inclinations, and how far models with other base draws
@@ -8,6 +8,7 @@ are from each other. The picture shows profiles of chi^2, for which all other pa
 """
 
 import argparse
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.interpolate import RectBivariateSpline
 
 import rubix_like as rl
 from rubix_like.config.fit import FitSettings
@@ -121,37 +123,30 @@ def uncertainties(posterior: Posterior, truth: dict[str, float]) -> Callable[[fl
     return at
 
 
-def profile(posterior: Posterior, truth: dict[str, float], pair: Pair, grid: Sequence[Any], steps: int = 3) -> Any:
+def profile(posterior: Posterior, truth: dict[str, float], pair: Pair, grid: Sequence[Any]) -> Any:
     """chi^2 (at the posterior's S/N) of a noiseless mock where two parameters have the values of a grid and all others
-    are fitted: Gauss-Newton steps from the truth, shifted as the Gauss-Newton matrix there says."""
+    are fitted: a Gauss-Newton step from where the Gauss-Newton matrix at the truth puts them."""
     names = posterior.free.names
     fixed = [names.index(name) for name in pair]
     others = [number for number in range(len(names)) if number not in fixed]
     middle = np.asarray(posterior.free.latent(truth))
-    data, slopes = jacobian(posterior, jnp.asarray(middle))
-    matrix = np.asarray(slopes.T @ slopes) + np.eye(len(names))
+    data, slopes = (np.asarray(array) for array in jacobian(posterior, jnp.asarray(middle)))
+    matrix = slopes.T @ slopes + np.eye(len(names))
     found = np.zeros((len(grid[1]), len(grid[0])))
-    for row, second in enumerate(grid[1]):
-        for column, first in enumerate(grid[0]):
-            latent = np.array(posterior.free.latent({**truth, pair[0]: float(first), pair[1]: float(second)}))
-            moved = latent[fixed] - middle[fixed]
-            latent[others] = middle[others] - np.linalg.solve(
-                matrix[np.ix_(others, others)], matrix[np.ix_(others, fixed)] @ moved
-            )
-            found[row, column] = _least(posterior, data, latent, others, steps)
+    for row, column in np.ndindex(found.shape):
+        values = {pair[0]: float(grid[0][column]), pair[1]: float(grid[1][row])}
+        latent = np.array(posterior.free.latent({**truth, **values}))
+        across = matrix[np.ix_(others, fixed)] @ (latent[fixed] - middle[fixed])
+        latent[others] = middle[others] - np.linalg.solve(matrix[np.ix_(others, others)], across)
+        model, own = (np.asarray(array) for array in jacobian(posterior, jnp.asarray(latent)))
+        found[row, column] = _least(data - model, own[:, others])
     return found
 
 
-def _least(posterior: Posterior, data: Any, latent: Any, others: list[int], steps: int) -> float:
-    """Lowest chi^2 on the way of some Gauss-Newton steps in the other parameters, without their priors."""
-    lowest = np.inf
-    for _ in range(steps):
-        model, slopes = (np.asarray(array) for array in jacobian(posterior, jnp.asarray(latent)))
-        residual, own = np.asarray(data) - model, slopes[:, others]
-        lowest = min(lowest, float(residual @ residual))
-        damped = own.T @ own + 1e-6 * np.diag(np.diag(own.T @ own))
-        latent[others] += np.clip(np.linalg.solve(damped, own.T @ residual), -1, 1)
-    return lowest
+def _least(residual: Any, slopes: Any) -> float:
+    """The squared residual that is left after the step that fits it best."""
+    matrix, vector = slopes.T @ slopes, slopes.T @ residual
+    return float(residual @ residual - vector @ np.linalg.solve(matrix + np.diag(1e-9 * np.diag(matrix)), vector))
 
 
 def print_age_metallicity(posteriors: dict[str, Posterior]) -> None:
@@ -180,10 +175,10 @@ def print_rotation(posterior: Posterior) -> None:
 
 def print_particle_noise(library: str) -> None:
     """Table: number of stars against the difference of two draws, and chi^2 of one with the other as the model."""
-    print("\n| stars | white light of the brighter half | shape of its spectra | χ² per voxel at S/N 30 | at S/N 100 |")
-    print("|---|---|---|---|---|")
-    for n_stars in (5000, 20_000, 100_000):
-        one, other, variance = draws_of(library, n_stars)
+    print("\n| stars | draws | white light of a spaxel | shape of its spectrum | χ² per voxel at S/N 30 | at S/N 100 |")
+    print("|---|---|---|---|---|---|")
+    for n_stars, kind in itertools.product((5000, 20_000, 100_000), ("random", "sobol")):
+        one, other, variance = draws_of(library, n_stars, kind)
         light = [cube.sum(axis=2) for cube in (one, other)]
         bright = light[0] > np.median(light[0])
         factor = light[1] / light[0]
@@ -191,12 +186,12 @@ def print_particle_noise(library: str) -> None:
         shape = np.sqrt(np.mean((other / one / factor[..., None] - 1)[bright] ** 2))
         excess = float(np.mean((one - other) ** 2 / variance))
         chi_square = f"{1 + excess:.2f} | {1 + excess * (100 / 30) ** 2:.2f}"
-        print(f"| {n_stars:.0e} | {100 * white:.2f} % | {100 * shape:.2f} % | {chi_square} |")
+        print(f"| {n_stars} | {kind} | {100 * white:.2f} % | {100 * shape:.2f} % | {chi_square} |")
 
 
-def draws_of(library: str, n_stars: int) -> tuple[Any, Any, Any]:
+def draws_of(library: str, n_stars: int, kind: str) -> tuple[Any, Any, Any]:
     """Noiseless cubes of two draws of the same galaxy, and the variance of the first one's mock."""
-    changes = {"galaxy.n_stars": n_stars}
+    changes = {"galaxy.n_stars": n_stars, "galaxy.draws": kind}
     configs = [configuration(library, *RANGES["4800-5600"], **changes, **{"galaxy.seed": seed}) for seed in (1, 2)]
     galaxies = [rl.load_galaxy(config) for config in configs]
     noisy = rl.Pipeline.from_config(configs[0], galaxy=galaxies[0])
@@ -232,26 +227,39 @@ def _draw_profile(
 ) -> None:
     """68 % and 95 % contours of two parameters: chi^2 2.30 and 5.99 above the lowest."""
     sigma, _ = uncertainties(posterior, truth)(signal_to_noise)
-    grid = [truth[name] + np.linspace(-3.2, 3.2, count) * sigma[name] for name in pair]
+    grid = [around(posterior, name, truth[name], sigma[name], count) for name in pair]
     chi_square = profile(with_errors(posterior, signal_to_noise), truth, pair, grid)
-    axes.contour(*grid, chi_square, levels=[2.30, 5.99], colors=color, linewidths=(1.6, 0.8))
+    fine = [np.linspace(nodes[0], nodes[-1], 101) for nodes in grid]
+    smooth = RectBivariateSpline(grid[0], grid[1], chi_square.T)(*fine).T
+    axes.contour(*fine, smooth, levels=[2.30, 5.99], colors=color, linewidths=(1.6, 0.8))
     axes.plot([], [], color=color, label=label)
     axes.plot(truth[pair[0]], truth[pair[1]], "+", color="black")
+
+
+def around(posterior: Posterior, name: str, value: float, sigma: float, count: int) -> Any:
+    """Values of a parameter up to 3.2 standard deviations of its latent away."""
+    (prior,) = [own.prior for own in posterior.free.parameters if own.name == name]
+    middle = prior.latent(jnp.asarray(value))
+    reach = 3.2 * sigma / abs(float(jax.grad(prior.value)(middle)))
+    return np.asarray(prior.value(middle + jnp.linspace(-reach, reach, count)))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", default="popstar")
     parser.add_argument("--picture", type=Path)
-    parser.add_argument("--points", type=int, default=13, help="of the profiles' grids, along each side")
+    parser.add_argument("--points", type=int, default=7, help="of the profiles' grids, along each side")
+    parser.add_argument("--only", choices=("derivatives", "noise"))
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    posteriors = {name: posterior_of(configuration(options.library, *span)) for name, span in RANGES.items()}
-    print_age_metallicity(posteriors)
-    print_rotation(posteriors["4800-5600"])
-    print_particle_noise(options.library)
-    if options.picture:
-        draw(posteriors, options.picture, options.points)
+    if options.only != "noise":
+        posteriors = {name: posterior_of(configuration(options.library, *span)) for name, span in RANGES.items()}
+        print_age_metallicity(posteriors)
+        print_rotation(posteriors["4800-5600"])
+        if options.picture:
+            draw(posteriors, options.picture, options.points)
+    if options.only != "derivatives":
+        print_particle_noise(options.library)
 
 
 if __name__ == "__main__":

@@ -359,7 +359,7 @@ print(abs(mass[::2] / (one.sum() / 1.1e4) - 1).max(), gradient.stars.velocity.dt
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [100_000, 10_000_000])
+@pytest.mark.parametrize("n", [100_000, pytest.param(10_000_000, marks=pytest.mark.long)])
 def test_equal_stars_in_float32_without_64_bit_mode_lose_nothing(n):
     """Half of them in one spaxel, all in one cell of the histogram; JAX as users have it."""
     folder = str(__file__).rsplit("/", 1)[0]

@@ -144,7 +144,12 @@ def require_library(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "library"),
-    [(ILLUSTRIS_1, "popstar"), (ILLUSTRIS_2, "bc03-miles"), (TNG, "popstar"), (TNG, "bc03-miles")],
+    [
+        pytest.param(ILLUSTRIS_1, "popstar", marks=pytest.mark.long),
+        pytest.param(ILLUSTRIS_2, "bc03-miles", marks=pytest.mark.long),
+        (TNG, "popstar"),
+        (TNG, "bc03-miles"),
+    ],
 )
 def test_whole_muse_range(real_data, name, library):
     if library != "popstar":

@@ -1,0 +1,207 @@
+"""Time and memory of derivatives and of a fit: beside RUBIX's gradient, of Jacobians, and end to end.
+
+    python tests/benchmarks/fitting.py                                  # all tables, as Markdown
+    python tests/benchmarks/fitting.py --tables gradient --peer PYTHON_WITH_RUBIX --peer-script run_rubix.py
+    python tests/benchmarks/fitting.py --tables jacobian fit --repeat 3
+
+Every row runs in a process of its own and prints one JSON line; times are after block_until_ready, medians, with the
+processor time (of all cores) beside the wall time. `gradient`: chi^2 and its gradient with respect to every star's age,
+metallicity, velocity and mass, on RUBIX's MUSE grid with the same library (`engine.CONFIG`); RUBIX's own script does
+the same for the sum of squares of its cube (`--mode grad`: its pipeline and the gradient jitted once), in turns with
+ours. `jacobian`: of a cube of the synthetic galaxy by 12 parameters. `fit`: that cube with noise, fitted from starts
+drawn from the prior. Needs `rubix-like ssp get bc03-lr`.
+"""
+
+import argparse
+import copy
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from engine import CONFIG, disc, peak_gb, show
+
+PRIORS = {
+    "observation.inclination": {"normal": [50, 10]},
+    "observation.position_angle": {"normal": [30, 10]},
+    "observation.offset": {"normal": [0, 0.2]},
+    "observation.velocity_offset": {"normal": [0, 20]},
+    "instrument.psf.fwhm": {"log_normal": [0.7, 0.1]},
+    "dust.a_v": {"log_normal": [0.5, 0.3]},
+    "galaxy.stellar_mass": {"log_normal": [1e10, 0.3]},
+    "galaxy.disc_scale_length": {"log_normal": [1.5, 0.2]},
+    "galaxy.rotation_velocity": {"log_normal": [180, 0.2]},
+    "galaxy.disc_dispersion": {"log_normal": [30, 0.2]},
+    "galaxy.disc_log_age": {"normal": [9.6, 0.1]},
+    "galaxy.disc_metallicity": {"log_normal": [0.02, 0.2]},
+}
+"""Twelve names, thirteen numbers."""
+
+TRUTH = {"inclination": 55.0, "position_angle": 25.0, "offset": [0.1, -0.1], "velocity_offset": 10.0}
+
+
+def timed(function: Any, repeat: int) -> dict[str, float]:
+    """Seconds of the first call, and of the median of further ones with their processor time."""
+    import jax  # noqa: PLC0415  (the parent process needs no JAX)
+
+    times = []
+    for _ in range(repeat + 1):
+        start, before = time.perf_counter(), sum(os.times()[:2])
+        jax.block_until_ready(function())
+        times.append((time.perf_counter() - start, sum(os.times()[:2]) - before))
+    return {
+        "first": times[0][0],
+        "run": statistics.median(wall for wall, _ in times[1:]),
+        "processor": statistics.median(own for _, own in times[1:]),
+    }
+
+
+def measure_gradient(row: dict[str, Any]) -> dict[str, Any]:
+    """chi^2 of a disc's cube against one that is 1 % brighter, and its gradient by every star's properties."""
+    import jax  # noqa: PLC0415
+    import jax.numpy as jnp  # noqa: PLC0415
+
+    from rubix_like import Galaxy, Pipeline, load_config  # noqa: PLC0415
+
+    galaxy = disc(int(row["size"]))
+    pipeline = Pipeline.from_config(load_config(CONFIG), galaxy)
+    data = 1.01 * pipeline(galaxy).flux
+
+    @jax.jit
+    def value_and_grad(pipeline: Pipeline, galaxy: Galaxy, data: Any) -> Any:
+        return jax.value_and_grad(lambda galaxy: jnp.sum((pipeline(galaxy).flux - data) ** 2))(galaxy)
+
+    found = timed(lambda: value_and_grad(pipeline, galaxy, data), row["repeat"])
+    return found | {"peak_gb": peak_gb()}
+
+
+def settings(row: dict[str, Any]) -> dict[str, Any]:
+    """A run of the synthetic galaxy on RUBIX's MUSE grid, with a PSF and dust."""
+    config: dict[str, Any] = copy.deepcopy(CONFIG)
+    wavelength = config["instrument"]["wavelength"]
+    span = wavelength["stop"] - wavelength["start"]
+    config["instrument"]["wavelength"] = wavelength | {"step": span / (row["n_wave"] - 1)}
+    config["instrument"]["psf"] = {"fwhm": 0.7}
+    config["galaxy"] = {"reader": "synthetic", "n_stars": int(row["size"]), "seed": 1}
+    config["observation"] = {"redshift": 0.05, "align": "none", "inclination": 50.0, "position_angle": 30.0}
+    return config | {"dust": {"a_v": 0.5}, "engine": {"method": "basis", "deposit": "tsc"}}
+
+
+def pose_fit(row: dict[str, Any], folder: Path, settings_of_fit: dict[str, Any]) -> Any:
+    """The posterior of a fit to a noisy cube of the same galaxy, seen differently."""
+    from rubix_like import load_config, run  # noqa: PLC0415
+    from rubix_like.config.fit import FitSettings  # noqa: PLC0415
+    from rubix_like.inference.problem import pose  # noqa: PLC0415
+    from rubix_like.observed import read_observed  # noqa: PLC0415
+
+    config = settings(row)
+    seen = copy.deepcopy(config)
+    seen["observation"] |= TRUTH
+    seen |= {"noise": {"signal_to_noise": 30, "seed": 2}, "output": {"path": str(folder / "data.fits")}}
+    run(load_config(seen))
+    observed = read_observed(folder / "data.fits")
+    return pose(load_config(config), observed, FitSettings(free=PRIORS, **settings_of_fit))
+
+
+def measure_jacobian(row: dict[str, Any]) -> dict[str, Any]:
+    """Residuals alone, loss and gradient in reverse mode, and the Jacobian: in turn, or all columns at once."""
+    import jax  # noqa: PLC0415
+    import jax.numpy as jnp  # noqa: PLC0415
+
+    from rubix_like.inference.linearise import jacobian, normal_equations  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder:
+        posterior = pose_fit(row, Path(folder), {}).posterior
+    ways = {
+        "residuals": lambda posterior, latent: posterior.residuals(latent),
+        "gradient": lambda posterior, latent: jax.value_and_grad(posterior.loss)(latent),
+        "in turn": lambda posterior, latent: jacobian(posterior, latent),
+        "at once": lambda posterior, latent: jax.jacfwd(posterior.residuals)(latent),
+        "normal equations": lambda posterior, latent: normal_equations(posterior, latent),
+    }
+    way, latent = jax.jit(ways[row["way"]]), 0.1 * jnp.ones(posterior.free.n_latent)
+    found = timed(lambda: way(posterior, latent), row["repeat"])
+    return found | {"peak_gb": peak_gb(), "n_latent": posterior.free.n_latent}
+
+
+MEASURES = {"gradient": measure_gradient, "jacobian": measure_jacobian}
+
+
+def run_row(measure: str, **row: Any) -> dict[str, Any]:
+    """A row in a process of its own; the reason where it failed."""
+    request = {"measure": measure, **row}
+    command = [sys.executable, __file__, "--row", json.dumps(request)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return request | {"failed": (done.stderr.splitlines() or ["killed"])[-1]}
+    return request | json.loads(done.stdout.splitlines()[-1])
+
+
+def peer(options: argparse.Namespace, size: float) -> dict[str, Any]:
+    """RUBIX's value and gradient, as its script prints it."""
+    command = [options.peer, options.peer_script, str(int(size)), "MUSE", str(options.repeat), "--mode", "grad"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return json.loads(lines[-1]) if lines else {"error": "killed"}
+
+
+def table_gradient(options: argparse.Namespace) -> None:
+    table = []
+    for size in options.sizes:
+        pairs = []
+        for _ in range(options.pairs):
+            mine = run_row("gradient", size=size, repeat=options.repeat)
+            theirs = {} if options.peer is None or size > options.peer_up_to else peer(options, size)
+            pairs.append((mine, theirs))
+            print(json.dumps(pairs[-1]), file=sys.stderr, flush=True)
+        own = {key: statistics.median(mine[key] for mine, _ in pairs) for key in ("run", "processor", "peak_gb")}
+        other = [(theirs["run_median_s"], theirs["peak_rss_gb"]) for _, theirs in pairs if "run_median_s" in theirs]
+        ratios = [theirs["run_median_s"] / mine["run"] for mine, theirs in pairs if "run_median_s" in theirs]
+        seconds, memory = (statistics.median(column) for column in zip(*other, strict=True)) if other else (None, None)
+        text = ", ".join(f"{ratio:.3g}" for ratio in ratios) or None
+        table.append([f"{size:.0e}", own["run"], own["processor"], own["peak_gb"], seconds, memory, text])
+    columns = ["particles", "rubix_like s", "processor s", "peak GB", "RUBIX s", "RUBIX peak GB", "ratios"]
+    show("Value and gradient by every star's properties (25 x 25 x 3721, bc03-lr)", columns, table)
+
+
+def table_jacobian(options: argparse.Namespace) -> None:
+    table = []
+    for n_wave in options.bins:
+        for way in ("residuals", "gradient", "in turn", "at once", "normal equations"):
+            row = run_row("jacobian", size=1e5, n_wave=n_wave, way=way, repeat=options.repeat)
+            print(json.dumps(row), file=sys.stderr, flush=True)
+            table.append([n_wave, way, *(row.get(key) for key in ("first", "run", "processor", "peak_gb"))])
+    columns = ["bins", "what", "first call s", "s", "processor s", "peak GB"]
+    show("Derivatives by 13 parameters (1e5 particles, 25 x 25 spaxels, tsc)", columns, table)
+
+
+TABLES = {"gradient": table_gradient, "jacobian": table_jacobian}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", nargs="+", choices=tuple(TABLES), default=list(TABLES))
+    parser.add_argument("--sizes", nargs="+", type=float, default=[1e3, 1e4, 1e5])
+    parser.add_argument("--bins", nargs="+", type=int, default=[1000, 3721])
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--peer", help="python of an environment with RUBIX")
+    parser.add_argument("--peer-script", help="script that times RUBIX")
+    parser.add_argument("--peer-up-to", type=float, default=1e4, help="more particles than this are ours alone")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.row is not None:
+        row = json.loads(options.row)
+        print(json.dumps(MEASURES[row["measure"]](row)))
+        return
+    for name in options.tables:
+        TABLES[name](options)
+
+
+if __name__ == "__main__":
+    main()
