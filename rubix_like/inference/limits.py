@@ -1,7 +1,7 @@
 """Whether a prior stays where its parameter has a meaning: within the limits of the settings and of particles."""
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -86,7 +86,8 @@ def _fault(name: str, end: Float[ndarray, "..."]) -> str | None:
     if prefix is None:
         return None
     field = _SECTIONS[prefix].model_fields[name.removeprefix(prefix)]
-    adapter = TypeAdapter(Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation)
+    form: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    adapter: TypeAdapter[Any] = TypeAdapter(form)
     try:
         for row in end.reshape(-1, *end.shape[-1:]) if end.ndim else [end]:
             adapter.validate_python(row.tolist())
