@@ -87,7 +87,7 @@ def _fault(name: str, end: Float[ndarray, "..."]) -> str | None:
         return None
     field = _SECTIONS[prefix].model_fields[name.removeprefix(prefix)]
     annotated: Any = Annotated
-    kind = annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+    kind: Any = annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
     adapter = TypeAdapter(kind)
     try:
         for row in end.reshape(-1, *end.shape[-1:]) if end.ndim else [end]:
