@@ -191,6 +191,10 @@ def test_the_maps():
     titles = [image.title for image in fit_images(view)]
     assert titles[:2] == ["data: white light", "model: white light"]
     np.testing.assert_allclose(fit_images(view)[0].values[1:], light(view, view.flux)[1:] / 0.25)
+    faint = replace(view, inverse_sigma=view.inverse_sigma * np.where(np.arange(5) == 2, 0.1, 1.0)[:, None])
+    shift = fit_images(faint)[4].values
+    assert np.isnan(shift[:, 2]).all()
+    assert np.isfinite(shift[1:, [0, 1, 3, 4]]).all()
     with_velocity = fit_images(replace(view, velocity=np.ones((4, 5))))
     assert with_velocity[-1].title == "model: mean velocity"
     assert scale_of(np.array([[1.0, 9.0]]), "deviation").low == -scale_of(np.array([[1.0, 9.0]]), "deviation").high

@@ -66,20 +66,21 @@ def _stepped(optimiser: GradientDescent, posterior: SquaredLoss, own: State) -> 
         update, inner = optimiser._transformation().update(
             gradient, inner, latent, value=loss, grad=gradient, value_fn=posterior.loss
         )
+    trial = latent + jnp.asarray(update)
     calm = jnp.where(jnp.abs(loss - own.loss) < optimiser.tolerance, own.memory.calm + 1, 0)
     status = status_after(
         first=own.n_step == 0,
         finite=jnp.isfinite(loss),
-        smooth=jnp.isfinite(gradient).all() & jnp.isfinite(update).all(),
+        smooth=jnp.isfinite(trial).all(),
         converged=calm >= _CALM_STEPS[optimiser.name],
         stalled=jnp.zeros((), bool),
         exhausted=own.n_step >= optimiser.steps,
     )
     return State(
         latent=latent,
-        loss=loss,
-        gradient_norm=jnp.linalg.norm(gradient),
+        loss=jnp.asarray(loss),
+        gradient_norm=jnp.linalg.norm(jnp.asarray(gradient)),
         n_step=own.n_step + 1,
         status=status,
-        memory=Memory(latent + update, inner, calm),
+        memory=Memory(trial, inner, calm),
     )

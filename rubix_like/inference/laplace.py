@@ -5,13 +5,14 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.inference.engines import MOST_DENSE, is_dense
 from rubix_like.inference.free import Free, Latent
 from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.linearise import normal_equations
+from rubix_like.inference.optimisers import SquaredLoss
 from rubix_like.inference.posterior import Posterior
 
 _NO_EFFECT = 1e-8
@@ -72,35 +73,42 @@ class Laplace:
 
 def laplace(posterior: Posterior, latent: Latent) -> Laplace | str:
     """The approximation about a maximum of the posterior, or why there is none."""
-    free = posterior.free
-    if not is_dense(free.n_latent, posterior.likelihood.flux.size):
+    free, likelihood = posterior.free, posterior.likelihood
+    if not is_dense(free.n_latent, likelihood.flux.size):
         return (
-            f"the matrix of {free.n_latent} latents and {posterior.likelihood.flux.size} voxels is too large (up to "
+            f"the matrix of {free.n_latent} latents and {likelihood.flux.size} voxels is too large (up to "
             f"{MOST_DENSE} latents are possible); fit fewer numbers, or fewer wavelengths, to get uncertainties"
         )
-    information = np.asarray(_information(posterior, jnp.asarray(latent)))
-    if not np.isfinite(information).all():
+    return from_information(free, latent, information(posterior, free, latent, jnp.sum(likelihood.inverse_sigma > 0)))
+
+
+def from_information(
+    free: Free, latent: Latent, information: Float[Array, "latent latent"]
+) -> Laplace | str:
+    """The approximation about a maximum with this information of the data, or why there is none."""
+    matrix = np.asarray(information, np.float64)
+    if not np.isfinite(matrix).all():
         return "the derivatives of the model at the best values are not finite"
-    precision = information + np.eye(len(information))
+    precision = matrix + np.eye(len(matrix))
     scale = 1 / np.sqrt(np.diag(precision))
     covariance = np.linalg.inv(precision * np.outer(scale, scale)) * np.outer(scale, scale)
-    return Laplace(free, np.asarray(latent), information, 0.5 * (covariance + covariance.T))
+    return Laplace(free, np.asarray(latent), matrix, 0.5 * (covariance + covariance.T))
 
 
 @jax.jit
-def _information(posterior: Posterior, latent: Latent) -> Float[Array, "latent latent"]:
+def information(
+    posterior: SquaredLoss, free: Free, latent: Latent, n_voxel: Int[Array, ""]
+) -> Float[Array, "latent latent"]:
     """J^T J of all residuals but the prior's.
 
     Of the noise scale it is Fisher's information instead, 2 N of ln(scale) for N voxels, and none of it with others.
     """
     matrix, _ = normal_equations(posterior, latent)
-    information = matrix - jnp.eye(len(latent), dtype=matrix.dtype)
-    free = posterior.free
+    matrix = matrix - jnp.eye(len(latent), dtype=matrix.dtype)
     if NOISE_SCALE not in free.names:
-        return information
+        return matrix
     names = [parameter.name for parameter in free.parameters for _ in range(parameter.size)]
     index = names.index(NOISE_SCALE)
     slope = jax.grad(lambda at: jnp.log(free.values(at)[NOISE_SCALE]))(latent)[index]
-    count = jnp.sum(posterior.likelihood.inverse_sigma > 0)
-    without = information.at[index, :].set(0).at[:, index].set(0)
-    return without.at[index, index].set(2 * count * slope**2)
+    without = matrix.at[index, :].set(0).at[:, index].set(0)
+    return without.at[index, index].set(2 * n_voxel * slope**2)

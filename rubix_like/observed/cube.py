@@ -69,7 +69,7 @@ class ObservedCube:
         n_y, n_x, n_wave = self.flux.shape
         return n_y, n_x, n_wave
 
-    def crop(self, low: float, high: float) -> "ObservedCube":
+    def crop(self, low: float | int, high: float | int) -> "ObservedCube":
         """The bins whose centres lie from `low` to `high` (Angstrom, in the cube's own medium).
 
         Raises ValueError where the cube has none there, or none that can be used.

@@ -14,17 +14,21 @@ if TYPE_CHECKING:
 
 COLUMNS: int = 3
 
+WELL_KNOWN: float = 5.0
+"""Shifts are drawn where their sigma is at most this many times the smallest one."""
+
 
 def fit_images(view: FitView) -> tuple[SkyImage, ...]:
     """White light of data and model, its residual, chi^2 per voxel, the shift of the lines, the model's velocity."""
     area = view.sky.pixel_scale**2
     velocity, sigma = velocity_residual(view)
+    known = sigma <= WELL_KNOWN * np.min(sigma[np.isfinite(sigma)], initial=np.inf)
     images = [
         SkyImage("data: white light", light(view, view.flux) / area, LIGHT_LABEL, "brightness"),
         SkyImage("model: white light", light(view, view.model) / area, LIGHT_LABEL, "brightness"),
         SkyImage("data − model: white light", light_residual(view), "σ", "deviation"),
         SkyImage("χ² per fitted voxel", reduced_chi_square(view)),
-        SkyImage("data − model: velocity", velocity, "km s⁻¹", "deviation"),
+        SkyImage("data − model: velocity", np.where(known, velocity, np.nan), "km s⁻¹", "deviation"),
     ]
     if view.velocity is None:
         return (*images, SkyImage("data − model: velocity", _ratio(velocity, sigma), "σ", "deviation"))

@@ -227,7 +227,7 @@ def _draw_profile(
 ) -> None:
     """68 % and 95 % contours of two parameters: chi^2 2.30 and 5.99 above the lowest."""
     sigma, _ = uncertainties(posterior, truth)(signal_to_noise)
-    grid = [truth[name] + np.linspace(-3.2, 3.2, count) * sigma[name] for name in pair]
+    grid = [around(posterior, name, truth[name], sigma[name], count) for name in pair]
     chi_square = profile(with_errors(posterior, signal_to_noise), truth, pair, grid)
     fine = [np.linspace(nodes[0], nodes[-1], 101) for nodes in grid]
     smooth = RectBivariateSpline(grid[0], grid[1], chi_square.T)(*fine).T
@@ -236,11 +236,19 @@ def _draw_profile(
     axes.plot(truth[pair[0]], truth[pair[1]], "+", color="black")
 
 
+def around(posterior: Posterior, name: str, value: float, sigma: float, count: int) -> Any:
+    """Values of a parameter up to 3.2 standard deviations of its latent away."""
+    (prior,) = [own.prior for own in posterior.free.parameters if own.name == name]
+    middle = prior.latent(jnp.asarray(value))
+    reach = 3.2 * sigma / abs(float(jax.grad(prior.value)(middle)))
+    return np.asarray(prior.value(middle + jnp.linspace(-reach, reach, count)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--library", default="popstar")
     parser.add_argument("--picture", type=Path)
-    parser.add_argument("--points", type=int, default=9, help="of the profiles' grids, along each side")
+    parser.add_argument("--points", type=int, default=7, help="of the profiles' grids, along each side")
     parser.add_argument("--only", choices=("derivatives", "noise"))
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)

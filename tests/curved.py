@@ -1,0 +1,45 @@
+"""A small problem of least squares with curved valleys, and a prior like that of a fit's latents."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rubix_like.inference.free import Free, FreeParameter
+from rubix_like.inference.priors import Normal
+
+N_LATENT, N_DATA = 5, 60
+FREE = Free(tuple(FreeParameter(Normal(0.0, 1.0), f"p{number}") for number in range(N_LATENT)))
+
+
+class Curved(eqx.Module):
+    """Residuals of data that are sines and exponentials of sums of the latents; `bend` 0: they are linear."""
+
+    mixing: jax.Array
+    data: jax.Array
+    bend: jax.Array
+
+    def model(self, latent):
+        line = self.mixing @ latent
+        return line + self.bend * (jnp.exp(0.3 * line) + jnp.sin(line))
+
+    def residuals(self, latent):
+        return {"data": (self.data - self.model(latent)) * 20, "prior": latent}
+
+    def loss(self, latent):
+        residuals = self.residuals(latent)
+        return 0.5 * (jnp.sum(residuals["data"] ** 2) + jnp.sum(residuals["prior"] ** 2))
+
+
+def curved(seed=0, bend=0.3):
+    """Data of latents that are drawn from the prior, with noise of 1 / 20."""
+    rng = np.random.default_rng(seed)
+    mixing = rng.standard_normal((N_DATA, N_LATENT)) / np.sqrt(N_LATENT)
+    empty = Curved(jnp.asarray(mixing), jnp.zeros(N_DATA), jnp.asarray(float(bend)))
+    data = empty.model(jnp.asarray(0.5 * rng.standard_normal(N_LATENT))) + rng.standard_normal(N_DATA) / 20
+    return eqx.tree_at(lambda own: own.data, empty, data)
+
+
+def starts(count, seed=1):
+    """Latents from the prior."""
+    return 0.7 * np.random.default_rng(seed).standard_normal((count, N_LATENT))

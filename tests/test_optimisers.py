@@ -1,0 +1,233 @@
+"""Optimisers: their minima against scipy's, what a step costs, how a start ends."""
+
+import dataclasses
+import functools
+import logging
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+
+from curved import N_DATA, N_LATENT, Curved, curved, starts
+from rubix_like.config.fit import OptimiserSettings
+from rubix_like.inference.engines import DENSE_BYTES, MOST_DENSE, is_dense, make_optimiser
+from rubix_like.inference.gradient_descent import GradientDescent
+from rubix_like.inference.least_squares import LeastSquares
+from rubix_like.inference.linearise import normal_equations, normal_forms
+from rubix_like.inference.optimisers import FAILED, REASONS, Status
+
+NAMES = ("levenberg_marquardt", "gauss_newton", "lbfgs", "adam")
+KINDS = (*NAMES, "levenberg_marquardt by products", "gauss_newton by products")
+
+
+def optimiser(kind, **settings):
+    """By name; `by products`: as it is for more latents than a matrix is made for."""
+    name, _, products = kind.partition(" by ")
+    settings = {"tolerance": 1e-9, "learning_rate": 0.02, "steps": 1000 if name == "adam" else 100} | settings
+    n_latent = MOST_DENSE + 1 if products else N_LATENT
+    return make_optimiser(OptimiserSettings(name=name, **settings), n_latent, N_DATA)
+
+
+def run(optimiser, posterior, latent):
+    """The states after every step."""
+    states = [optimiser.init(jnp.asarray(latent))]
+    while bool((states[-1].status == Status.RUNNING).any()):
+        states.append(optimiser.step(posterior, states[-1]))
+    return states
+
+
+@functools.cache
+def scipys(seed, number):
+    """The minimum that scipy's Levenberg-Marquardt finds from a start, and its Jacobian there."""
+    problem = curved(seed)
+    flat = jax.jit(lambda latent: jnp.concatenate(jax.tree.leaves(problem.residuals(latent))))
+    return scipy.optimize.least_squares(lambda latent: np.asarray(flat(jnp.asarray(latent))), starts(3)[number], xtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_minimum_is_scipys(kind):
+    end = run(optimiser(kind), curved(), starts(3))[-1]
+    assert end.status.tolist() == [Status.CONVERGED] * 3
+    for number in range(3):
+        expected = scipys(0, number)
+        np.testing.assert_allclose(end.loss[number], expected.cost, rtol=1e-9)
+        np.testing.assert_allclose(end.latent[number], expected.x, atol=2e-6 if kind != "adam" else 1e-5)
+        assert end.gradient_norm[number] < (1e-2 if kind != "adam" else 0.1)
+
+
+def test_derivatives_are_finite_differences():
+    problem, latent = curved(), jnp.asarray(starts(1)[0])
+    matrix, gradient = normal_equations(problem, latent)
+
+    def flat(latent):
+        return np.concatenate(jax.tree.leaves(problem.residuals(latent)))
+
+    step = 1e-6 * np.eye(N_LATENT)
+    columns = np.stack([(flat(latent + own) - flat(latent - own)) / 2e-6 for own in step], axis=1)
+    np.testing.assert_allclose(matrix, columns.T @ columns, rtol=1e-7, atol=1e-5)
+    np.testing.assert_allclose(gradient, columns.T @ flat(latent), rtol=1e-6, atol=1e-5)
+
+
+def test_normal_form_is_that_of_least_squares():
+    problem, latent = curved(), jnp.asarray(starts(2))
+    form = normal_forms(problem, latent)
+    for number in range(2):
+        matrix, gradient = normal_equations(problem, latent[number])
+        factor, projected = form.factor[number], form.projected[number]
+        np.testing.assert_allclose(factor.T @ factor, matrix, rtol=1e-10, atol=1e-9)
+        np.testing.assert_allclose(factor.T @ projected, gradient, rtol=1e-10, atol=1e-9)
+        assert np.all(np.tril(factor, -1) == 0)
+
+
+def test_normal_form_of_latents_that_cannot_be_told_apart():
+    """Without noise the prior is lost in rounding; the factor must not be."""
+    problem = curved()
+    same = eqx.tree_at(lambda own: own.mixing, problem, 1e9 * jnp.ones((N_DATA, N_LATENT)))
+    form = normal_forms(same, jnp.zeros((1, N_LATENT)))
+    assert np.isfinite(form.factor).all() and np.isfinite(form.projected).all()
+
+
+class Counted(eqx.Module):
+    """A problem that tells how often its residuals are computed."""
+
+    inner: Curved
+    tell: object = eqx.field(static=True)
+
+    def residuals(self, latent):
+        jax.debug.callback(self.tell, "residuals")
+        return self.inner.residuals(latent)
+
+    def loss(self, latent):
+        jax.debug.callback(self.tell, "loss")
+        return self.inner.loss(latent)
+
+
+def test_one_loss_for_a_step_and_one_jacobian_for_an_accepted_one():
+    calls = []
+    states = run(optimiser("levenberg_marquardt"), Counted(curved(bend=1.0), calls.append), 2 * starts(1, seed=4))
+    jax.effects_barrier()
+    latents = np.array([state.latent[0] for state in states[1:]])
+    accepted = 1 + np.count_nonzero(np.any(np.diff(latents, axis=0) != 0, axis=1))
+    assert accepted < len(states) - 1, "no step was rejected"
+    assert calls.count("loss") == len(states) - 1
+    assert calls.count("residuals") == accepted
+
+
+def test_loss_of_levenberg_marquardt_never_rises():
+    states = run(optimiser("levenberg_marquardt"), curved(bend=1.0), 2 * starts(3, seed=4))
+    losses = np.array([state.loss for state in states[1:]])
+    assert np.all(np.diff(losses, axis=0) <= 0)
+
+
+def test_starts_do_not_know_of_each_other():
+    chosen, problem, latent = optimiser("levenberg_marquardt"), curved(), starts(3)
+    together = run(chosen, problem, latent)[-1]
+    for number in range(3):
+        alone = run(chosen, problem, latent[number : number + 1])[-1]
+        np.testing.assert_allclose(alone.latent[0], together.latent[number], atol=1e-10)
+        assert alone.n_step[0] == together.n_step[number]
+
+
+@pytest.mark.parametrize("kind", ["levenberg_marquardt", "lbfgs"])
+def test_nothing_is_compiled_for_other_data_or_numbers(kind, caplog):
+    run(optimiser(kind), curved(), starts(2))
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        run(optimiser(kind, tolerance=1e-6, steps=50), curved(seed=7), starts(2, seed=3))
+        messages = [record.getMessage() for record in caplog.records if "Finished XLA" in record.getMessage()]
+        assert [own for own in messages if "rubix" in own or "jit(_" in own or "losses" in own or "normal" in own] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_state_is_arrays_only(kind):
+    chosen = optimiser(kind)
+    state = chosen.step(curved(), chosen.init(jnp.asarray(starts(2))))
+    assert all(isinstance(leaf, jax.Array) and leaf.shape[0] == 2 for leaf in jax.tree.leaves(state))
+    kept = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), state)
+    for one, other in zip(*(jax.tree.leaves(chosen.step(curved(), own)) for own in (state, kept)), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_data_are_no_constants_of_the_program():
+    """They are arguments: a program that held them would be compiled for each."""
+    text = normal_forms.lower(curved(), jnp.asarray(starts(2))).as_text()
+    constants = [line for line in text.splitlines() if "stablehlo.constant" in line]
+    assert constants and max(len(line) for line in constants) < 1000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_start_without_a_finite_loss_ends_alone(kind):
+    latent = starts(2)
+    latent[0] = np.nan
+    end = run(optimiser(kind), curved(), latent)[-1]
+    assert end.status.tolist() == [Status.LOSS_NOT_FINITE, Status.CONVERGED]
+    assert end.n_step[0] == 1
+
+
+class Broken(eqx.Module):
+    """|latent - 1| with what goes wrong at 1: `kink` has no derivative, `cliff` no value beyond it."""
+
+    what: str = eqx.field(static=True)
+
+    def residuals(self, latent):
+        off = latent - 1
+        if self.what == "slope":
+            return jnp.sqrt(jnp.abs(off)) * 10
+        if self.what == "cliff":
+            return 1 / jnp.sqrt(latent)
+        return jnp.sqrt(5 + jnp.abs(off) * 100)
+
+    def loss(self, latent):
+        return 0.5 * jnp.sum(self.residuals(latent) ** 2)
+
+
+@pytest.mark.parametrize(
+    ("what", "kind", "start", "status"),
+    [
+        ("slope", "levenberg_marquardt", 1.0, Status.GRADIENT_NOT_FINITE),
+        ("cliff", "adam", -1.0, Status.LOSS_NOT_FINITE),
+        ("kink", "levenberg_marquardt", 2.3, Status.STALLED),
+    ],
+)
+def test_starts_that_cannot_get_on_say_why(what, kind, start, status):
+    end = run(optimiser(kind), Broken(what), jnp.array([[start]]))[-1]
+    assert Status(int(end.status[0])) is status
+
+
+def test_gauss_newton_that_leaves_the_model_says_so():
+    """From 0.5 its first step goes to 1.5 - 3 (0.5) ...: the model has no value there."""
+
+    class Logarithm(eqx.Module):
+        def residuals(self, latent):
+            return jnp.log(latent) - 3
+
+        def loss(self, latent):
+            return 0.5 * jnp.sum(self.residuals(latent) ** 2)
+
+    end = run(optimiser("gauss_newton"), Logarithm(), jnp.array([[100.0]]))[-1]
+    assert Status(int(end.status[0])) is Status.DIVERGED
+    better = run(optimiser("levenberg_marquardt"), Logarithm(), jnp.array([[100.0]]))[-1]
+    np.testing.assert_allclose(better.latent[0], np.exp(3), rtol=1e-6)
+
+
+def test_steps_are_counted():
+    end = run(optimiser("levenberg_marquardt", steps=2), curved(), starts(2))[-1]
+    assert end.status.tolist() == [Status.STEPS_USED_UP] * 2
+    assert end.n_step.tolist() == [3, 3]
+
+
+def test_every_status_is_explained():
+    assert set(REASONS) == set(Status)
+    assert FAILED < set(Status)
+
+
+def test_choice_by_size():
+    for settings, kind in [(OptimiserSettings(), LeastSquares), (OptimiserSettings(name="adam"), GradientDescent)]:
+        assert isinstance(make_optimiser(settings, 10, 100), kind)
+    assert is_dense(15, 2_000_000)
+    assert not is_dense(MOST_DENSE + 1, 10)
+    assert not is_dense(1000, int(DENSE_BYTES / 8000) + 1)
+    damped = make_optimiser(OptimiserSettings(), 10, 100)
+    assert dataclasses.replace(damped, dense=False).dense is not damped.dense
