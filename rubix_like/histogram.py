@@ -18,8 +18,10 @@ from rubix_like.lookup import TemplateAxes, weighted_rows
 from rubix_like.painter import Look, View, no_counts
 from rubix_like.sharding import varying
 
-_VALUES_AT_ONCE = 1 << 15
-"""Numbers that are multiplied out before they are added: as many 64-bit ones as stay in the processor's cache."""
+_VALUES_IN_CACHE = 1 << 15
+"""Numbers that are multiplied out at once before they are added: so many 64-bit ones stay in a processor's cache."""
+
+_VALUES_ON_ACCELERATOR = 1 << 22
 
 Spaxels = tuple[Int[Array, ""] | int, int]
 """The first of some spaxels (flat index), and their number."""
@@ -116,7 +118,7 @@ def coefficient_histogram(
         return Factors(row, share, node_weight, own)
 
     def add(total: Array, one: Factors) -> Array:
-        size = max(1, _VALUES_AT_ONCE // (one.row.shape[1] * bspline.SUPPORT * rank))
+        size = _particles_at_once(one.row.shape[1] * bspline.SUPPORT * rank)
         return lax.scan(lambda sums, piece: (_add_rows(sums, piece), None), total, _pieces(one, size))[0]
 
     rows, counters = _summed(look, particles, factors, add, (n_row, rank), nodes, chunk)
@@ -135,8 +137,14 @@ def _add_rows(total: Float[Array, "row rank"], piece: Factors) -> Float[Array, "
     )
 
 
+def _particles_at_once(n_value: int) -> int:
+    """Particles, of which each adds `n_value` numbers, that are multiplied out before they are added."""
+    return max(1, (_VALUES_IN_CACHE if jax.default_backend() == "cpu" else _VALUES_ON_ACCELERATOR) // n_value)
+
+
 def _pieces(factors: Factors, size: int) -> Factors:
     """The particles in pieces of `size` in 64 bits, the last one filled up with nothing."""
+    size = min(size, len(factors.row))
     n_piece = -(-len(factors.row) // size)
 
     def cut(leaf: Array) -> Array:

@@ -8,15 +8,12 @@ import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 from jaxtyping import install_import_hook
+from quick_compiler import compile_quickly
 
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
-
-QUICK_TO_COMPILE = "--xla_cpu_use_fusion_emitters=false"
-"""Half of the time that XLA takes to compile for a CPU goes into its newer way to write fused loops; from JAX 0.11 on
-it may know no other, and it would end at a flag that it does not know."""
 
 _hook = install_import_hook("rubix_like", "beartype.beartype")
 
@@ -33,21 +30,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("--optimised"):
         compile_quickly()
-
-
-def compile_quickly() -> None:
-    """Most of the time of the tests goes into compiling programs that run for milliseconds.
-
-    XLA reads its flags once. Processes that tests start compile as users' do.
-    """
-    jax.config.update("jax_disable_most_optimizations", True)
-    given = os.environ.get("XLA_FLAGS")
-    if jax.__version_info__ < (0, 11):
-        os.environ["XLA_FLAGS"] = f"{given or ''} {QUICK_TO_COMPILE}"
-    jax.devices()
-    os.environ.pop("XLA_FLAGS", None)
-    if given is not None:
-        os.environ["XLA_FLAGS"] = given
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

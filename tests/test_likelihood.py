@@ -89,14 +89,31 @@ def test_model_error_is_a_correlated_covariance(cubes):
     white = np.where(used, generator.standard_normal((2, *SHAPE)), 0).reshape(2, -1)
     modes = np.linalg.qr(white.T)[0].T
     strength = np.array([30.0, 4.0])
-    error = ModelError(jnp.asarray(modes.reshape(2, *SHAPE)), jnp.asarray(strength))
-    own = likelihood(cubes, model_error=error)
+    offset = np.where(used, 0.3 * np.cos(np.arange(flux.size)).reshape(SHAPE), 0)
+    error = ModelError(
+        jnp.asarray(offset),
+        jnp.asarray(modes.reshape(2, *SHAPE)),
+        jnp.asarray(strength),
+        jnp.zeros((1, *SHAPE)),
+    )
+    own = likelihood(cubes, model_error=error, smallest_scale=0.2)
     good = used.reshape(-1)
     root = np.diag(sigma[used])
-    covariance = root @ (np.eye(good.sum()) + modes[:, good].T @ np.diag(strength) @ modes[:, good]) @ root
-    difference = (flux - model)[used]
-    expected = 0.5 * difference @ np.linalg.solve(covariance, difference)
-    np.testing.assert_allclose(half_square(own.residuals(jnp.asarray(model), {})), expected, rtol=1e-10)
+    difference = (flux - model - offset * sigma)[used]
+
+    def covariance(scale):
+        spread = modes[:, good].T @ np.diag(strength) @ modes[:, good]
+        return root @ (scale**2 * np.eye(good.sum()) + spread) @ root
+
+    found = half_square(own.residuals(jnp.asarray(model), {}))
+    expected = 0.5 * difference @ np.linalg.solve(covariance(1.0), difference)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    scales = (0.25, 0.9, 3.0)
+    loss = [float(half_square(own.residuals(jnp.asarray(model), {"noise_scale": jnp.asarray(s)}))) for s in scales]
+    log_density = [
+        scipy.stats.multivariate_normal(np.zeros(good.sum()), covariance(s)).logpdf(difference) for s in scales
+    ]
+    np.testing.assert_allclose(np.diff(loss), -np.diff(log_density), rtol=1e-10)
 
 
 def test_gradient_leaves_out_what_is_not_used(cubes):

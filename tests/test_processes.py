@@ -20,6 +20,7 @@ import numpy as np
 import process_worker
 import pytest
 from astropy.io import fits
+from quick_compiler import quick_environment
 
 import rubix_like as rl
 from rubix_like.cli import make_parser
@@ -66,6 +67,7 @@ def start(scenario, folder, size, devices=1):
     port = free_port()
     environment = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
     environment |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices), "PYTHONPATH": str(REPOSITORY)}
+    environment |= quick_environment()
     script = str(REPOSITORY / "tests" / "process_worker.py")
     processes = []
     for number in range(size):

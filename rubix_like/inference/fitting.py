@@ -27,6 +27,7 @@ from rubix_like.inference.effects import check_effects, check_start
 from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.laplace import laplace
+from rubix_like.inference.model_error import with_model_error
 from rubix_like.inference.naming import check_free
 from rubix_like.inference.optimisers import Status
 from rubix_like.inference.priors import AbstractPrior, section_of
@@ -171,6 +172,11 @@ def _fit(
         n_sample = _starts_at_once(request.model, request.settings.starts)
         problem = checked(pose(request.model, observed, request.settings, galaxy, n_sample, report))
     found = _search(problem, files, progress, resume=resume)
+    if request.settings.model_error is not None:
+        draws = request.settings.model_error.draws
+        with progress.step("model error", f"{draws} models with other base draws"):
+            problem = with_model_error(problem, jnp.asarray(found.latent[found.best]))
+        found = _search(problem, None, progress, resume=False)
     with progress.step("uncertainties", "uncertainties of the best values"):
         result = make_result(problem, found, request.config)
     if files is not None:

@@ -130,7 +130,7 @@ def line_of_sight(tables: Tables, parameters: Parameters) -> Float[Array, "3"]:
 def with_v_los(galaxy: Galaxy, v_los: Float[Array, " particle"], sight: Float[Array, "3"]) -> Galaxy:
     """The galaxy whose stars have these velocities along `sight`, and their own across it: v + (v_los - n . v) n."""
     velocity = galaxy.stars.velocity
-    missing = v_los - (velocity * sight).sum(axis=1)
+    missing = v_los - (velocity * sight[None, :]).sum(axis=1)
     return eqx.tree_at(lambda g: g.stars.velocity, galaxy, velocity + missing[:, None] * sight[None, :])
 
 

@@ -81,7 +81,7 @@ class Free(eqx.Module):
         for parameter in self.parameters:
             value = jnp.broadcast_to(jnp.asarray(values[parameter.name], _dtype()), parameter.shape)
             own = parameter.prior.latent(value)
-            outside = ~np.isfinite(np.asarray(own))
+            outside = np.asarray(~np.isfinite(np.asarray(own)))
             if outside.any():
                 raise ValueError(
                     f"{parameter.name}: expected a value inside its prior, {shown(parameter.prior)}, got "

@@ -1,5 +1,6 @@
 """The Laplace approximation: a normal posterior about its maximum, by the Gauss-Newton matrix."""
 
+import dataclasses
 from dataclasses import dataclass
 
 import jax
@@ -12,6 +13,7 @@ from rubix_like.inference.engines import MOST_DENSE, is_dense
 from rubix_like.inference.free import Free, Latent
 from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.linearise import normal_equations
+from rubix_like.inference.model_error import sandwich
 from rubix_like.inference.optimisers import SquaredLoss
 from rubix_like.inference.posterior import Posterior
 
@@ -72,19 +74,24 @@ class Laplace:
 
 
 def laplace(posterior: Posterior, latent: Latent) -> Laplace | str:
-    """The approximation about a maximum of the posterior, or why there is none."""
+    """The approximation about a maximum of the posterior, or why there is none.
+
+    With a model error the covariance is the maximum's (`model_error.sandwich`), not the inverse of the precision.
+    """
     free, likelihood = posterior.free, posterior.likelihood
     if not is_dense(free.n_latent, likelihood.flux.size):
         return (
             f"the matrix of {free.n_latent} latents and {likelihood.flux.size} voxels is too large (up to "
             f"{MOST_DENSE} latents are possible); fit fewer numbers, or fewer wavelengths, to get uncertainties"
         )
-    return from_information(free, latent, information(posterior, free, latent, jnp.sum(likelihood.inverse_sigma > 0)))
+    result = from_information(free, latent, information(posterior, free, latent, jnp.sum(likelihood.inverse_sigma > 0)))
+    if isinstance(result, str) or likelihood.model_error is None:
+        return result
+    covariance = sandwich(posterior, jnp.asarray(latent))
+    return dataclasses.replace(result, covariance=0.5 * (covariance + covariance.T))
 
 
-def from_information(
-    free: Free, latent: Latent, information: Float[Array, "latent latent"]
-) -> Laplace | str:
+def from_information(free: Free, latent: Latent, information: Float[Array, "latent latent"]) -> Laplace | str:
     """The approximation about a maximum with this information of the data, or why there is none."""
     matrix = np.asarray(information, np.float64)
     if not np.isfinite(matrix).all():

@@ -14,7 +14,7 @@ from rubix_like.config import ObservationSettings, PSFSettings, RunConfig
 from rubix_like.config.dust import DustSettings
 from rubix_like.config.messages import explain_value
 from rubix_like.errors import ConfigError
-from rubix_like.inference.forward import GALAXY, STARS
+from rubix_like.inference.forward import GALAXY, STARS, V_LOS
 from rubix_like.inference.free import Free, FreeParameter, shown
 from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.priors import AbstractPrior
@@ -80,7 +80,7 @@ def reach(prior: AbstractPrior, shape: tuple[int, ...] = (), latent: float = REA
 def _fault(name: str, end: Float[ndarray, "..."]) -> str | None:
     """What is wrong with values of a parameter; None if nothing is."""
     if name.startswith(STARS):
-        low, high = limits_of(name.removeprefix(STARS).replace("v_los", "velocity"))
+        low, high = _limits_of_stars(name)
         return None if np.all((end >= low) & (end <= high)) else f"expected values from {low:g} to {high:g}"
     prefix = next((prefix for prefix in _SECTIONS if name.startswith(prefix)), None)
     if prefix is None:
@@ -97,10 +97,15 @@ def _fault(name: str, end: Float[ndarray, "..."]) -> str | None:
 
 
 def _first(end: Float[ndarray, "..."], name: str) -> float:
-    """Of several values the one that is wrong."""
-    if name.startswith(STARS):
-        return float(end.reshape(-1)[int(np.argmax([_fault(name, value) is not None for value in end.reshape(-1)]))])
-    return float(end.reshape(-1)[0])
+    """Of several values the first that is wrong."""
+    if not name.startswith(STARS):
+        return float(end.flat[0])
+    low, high = _limits_of_stars(name)
+    return float(end.flat[int(np.argmax((end < low) | (end > high)))])
+
+
+def _limits_of_stars(name: str) -> tuple[float, float]:
+    return limits_of("velocity" if name == V_LOS else name.removeprefix(STARS))
 
 
 def library_notes(free: Free, axes: TemplateAxes) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ from rubix_like.inference.linearise import jacobian
 from rubix_like.inference.posterior import Posterior
 from rubix_like.inference.problem import Problem
 from rubix_like.memory import available_memory, format_bytes
+from rubix_like.synthetic import BaseDraws
 
 _COPIES = 3
 """Times all deviations are in memory at the most, while they are taken apart."""
@@ -125,8 +126,11 @@ def _cube(posterior: Posterior, latent: Latent) -> Float[Array, "y x wave"]:
     return posterior.model(latent).astype(inverse_sigma.dtype) * inverse_sigma
 
 
-def _draws(posterior: Posterior):
-    return posterior.forward.source.draws
+def _draws(posterior: Posterior) -> BaseDraws:
+    source = posterior.forward.source
+    if not isinstance(source, SyntheticSource):
+        raise TypeError(f"expected a synthetic source, got {type(source).__name__}")
+    return source.draws
 
 
 def _modes(

@@ -21,6 +21,12 @@ _LEAST_PROBABILITY = 1e-3
 """Of a normal distribution between the ends where it is cut off."""
 
 
+def _text(values: Values) -> str:
+    """A number, or the range of several."""
+    low, high = float(np.min(values)), float(np.max(values))
+    return f"{low:g}" if low == high or np.isnan(low) else f"{low:g} to {high:g}"
+
+
 def _as_float(value: object) -> Array:
     return jnp.asarray(value, dtype=jax.dtypes.canonicalize_dtype(float))
 
@@ -64,7 +70,11 @@ class Uniform(AbstractPrior):
 
     def fault(self) -> str | None:
         """Unless low < high."""
-        return None if bool(jnp.all(self.low < self.high)) else f"expected low < high, got {self.low} and {self.high}"
+        return (
+            None
+            if bool(jnp.all(self.low < self.high))
+            else f"expected low < high, got {_text(self.low)} and {_text(self.high)}"
+        )
 
 
 class LogUniform(AbstractPrior):
@@ -85,7 +95,7 @@ class LogUniform(AbstractPrior):
         """Unless 0 < low < high."""
         if bool(jnp.all(self.low > 0)) and bool(jnp.all(self.low < self.high)):
             return None
-        return f"expected 0 < low < high, got {self.low} and {self.high}"
+        return f"expected 0 < low < high, got {_text(self.low)} and {_text(self.high)}"
 
 
 class Normal(AbstractPrior):
@@ -104,7 +114,7 @@ class Normal(AbstractPrior):
 
     def fault(self) -> str | None:
         """Unless sigma > 0."""
-        return None if bool(jnp.all(self.sigma > 0)) else f"expected sigma > 0, got {self.sigma}"
+        return None if bool(jnp.all(self.sigma > 0)) else f"expected sigma > 0, got {_text(self.sigma)}"
 
 
 class LogNormal(AbstractPrior):
@@ -125,7 +135,7 @@ class LogNormal(AbstractPrior):
         """Unless median > 0 and dex > 0."""
         if bool(jnp.all(self.median > 0)) and bool(jnp.all(self.dex > 0)):
             return None
-        return f"expected median > 0 and dex > 0, got {self.median} and {self.dex}"
+        return f"expected median > 0 and dex > 0, got {_text(self.median)} and {_text(self.dex)}"
 
 
 class TruncatedNormal(AbstractPrior):
@@ -150,10 +160,13 @@ class TruncatedNormal(AbstractPrior):
     def fault(self) -> str | None:
         """Unless sigma > 0 and low < high with a part of the normal distribution between them."""
         if not (bool(jnp.all(self.sigma > 0)) and bool(jnp.all(self.low < self.high))):
-            return f"expected sigma > 0 and low < high, got {self.sigma}, {self.low} and {self.high}"
+            return (
+                f"expected sigma > 0 and low < high, got {_text(self.sigma)}, {_text(self.low)} and {_text(self.high)}"
+            )
         if bool(jnp.all(self._probabilities()[1] > _LEAST_PROBABILITY)):
             return None
-        return f"expected a mean near or between low and high, got {self.mean} for {self.low} and {self.high}"
+        ends = f"{_text(self.low)} and {_text(self.high)}"
+        return f"expected a mean near or between low and high, got {_text(self.mean)} for {ends}"
 
     def _probabilities(self) -> tuple[Values, Values]:
         low, high = ((end - self.mean) / self.sigma for end in (self.low, self.high))

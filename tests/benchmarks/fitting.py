@@ -14,6 +14,7 @@ drawn from the prior. Needs `rubix-like ssp get bc03-lr`.
 
 import argparse
 import copy
+import itertools
 import json
 import os
 import statistics
@@ -31,14 +32,14 @@ PRIORS = {
     "observation.position_angle": {"normal": [30, 10]},
     "observation.offset": {"normal": [0, 0.2]},
     "observation.velocity_offset": {"normal": [0, 20]},
-    "instrument.psf.fwhm": {"log_normal": [0.7, 0.1]},
-    "dust.a_v": {"log_normal": [0.5, 0.3]},
+    "instrument.psf.fwhm": {"log_normal": [0.7, 0.03]},
+    "dust.a_v": {"log_normal": [0.5, 0.2]},
     "galaxy.stellar_mass": {"log_normal": [1e10, 0.3]},
-    "galaxy.disc_scale_length": {"log_normal": [1.5, 0.2]},
-    "galaxy.rotation_velocity": {"log_normal": [180, 0.2]},
-    "galaxy.disc_dispersion": {"log_normal": [30, 0.2]},
+    "galaxy.disc_scale_length": {"log_normal": [1.5, 0.1]},
+    "galaxy.rotation_velocity": {"log_normal": [180, 0.1]},
+    "galaxy.disc_dispersion": {"log_normal": [30, 0.1]},
     "galaxy.disc_log_age": {"normal": [9.6, 0.1]},
-    "galaxy.disc_metallicity": {"log_normal": [0.02, 0.2]},
+    "galaxy.disc_metallicity": {"log_normal": [0.02, 0.1]},
 }
 """Twelve names, thirteen numbers."""
 
@@ -120,16 +121,42 @@ def measure_jacobian(row: dict[str, Any]) -> dict[str, Any]:
     ways = {
         "residuals": lambda posterior, latent: posterior.residuals(latent),
         "gradient": lambda posterior, latent: jax.value_and_grad(posterior.loss)(latent),
-        "in turn": lambda posterior, latent: jacobian(posterior, latent),
+        "in turn": jacobian,
         "at once": lambda posterior, latent: jax.jacfwd(posterior.residuals)(latent),
-        "normal equations": lambda posterior, latent: normal_equations(posterior, latent),
+        "normal equations": normal_equations,
     }
     way, latent = jax.jit(ways[row["way"]]), 0.1 * jnp.ones(posterior.free.n_latent)
     found = timed(lambda: way(posterior, latent), row["repeat"])
     return found | {"peak_gb": peak_gb(), "n_latent": posterior.free.n_latent}
 
 
-MEASURES = {"gradient": measure_gradient, "jacobian": measure_jacobian}
+def measure_fit(row: dict[str, Any]) -> dict[str, Any]:
+    """Planning, the choice of a start, the first step with its compilation, the other steps, and everything."""
+    from rubix_like.inference.search import search  # noqa: PLC0415
+
+    begin, before = time.perf_counter(), sum(os.times()[:2])
+    with tempfile.TemporaryDirectory() as folder:
+        problem = pose_fit(row, Path(folder), {"starts": 1})
+    marks, last = [time.perf_counter()], None
+    for last in search(problem):  # noqa: B007 (the last one is used)
+        marks.append(time.perf_counter())
+    assert last is not None
+    steps = [later - earlier for earlier, later in itertools.pairwise(marks)]
+    return {
+        "plan": marks[0] - begin,
+        "choose": steps[0],
+        "first": steps[1],
+        "step": statistics.median(steps[2:]),
+        "n_step": len(steps) - 1,
+        "run": marks[-1] - begin,
+        "processor": sum(os.times()[:2]) - before,
+        "peak_gb": peak_gb(),
+        "loss": float(last.loss[last.best]),
+        "reason": last.reasons()[last.best],
+    }
+
+
+MEASURES = {"gradient": measure_gradient, "jacobian": measure_jacobian, "fit": measure_fit}
 
 
 def run_row(measure: str, **row: Any) -> dict[str, Any]:
@@ -180,7 +207,19 @@ def table_jacobian(options: argparse.Namespace) -> None:
     show("Derivatives by 13 parameters (1e5 particles, 25 x 25 spaxels, tsc)", columns, table)
 
 
-TABLES = {"gradient": table_gradient, "jacobian": table_jacobian}
+def table_fit(options: argparse.Namespace) -> None:
+    keys = ("plan", "choose", "first", "step", "n_step", "run", "processor", "peak_gb", "reason")
+    table = []
+    for n_wave in options.bins:
+        row = run_row("fit", size=1e5, n_wave=n_wave)
+        print(json.dumps(row), file=sys.stderr, flush=True)
+        table.append([n_wave, *(row.get(key) for key in keys)])
+    columns = ["bins", "mock and plan s", "choice of a start s", "first step s", "step s", "steps"]
+    columns += ["everything s", "processor s", "peak GB", "it"]
+    show("A fit of 13 parameters from one start (1e5 particles, 25 x 25 spaxels, tsc)", columns, table)
+
+
+TABLES = {"gradient": table_gradient, "jacobian": table_jacobian, "fit": table_fit}
 
 
 def main() -> None:

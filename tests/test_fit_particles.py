@@ -1,0 +1,173 @@
+"""Fits of single stars: velocities, masses, ages and metallicities of a given galaxy, one star in each spaxel."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rubix_like import Galaxy, Pipeline, Stars, fit, load_config, make_mesh
+from rubix_like.config.fit import FitSettings
+from rubix_like.cosmology import arcsec_per_kpc, observed_distance
+from rubix_like.inference.forward import V_LOS, line_of_sight
+from rubix_like.inference.problem import pose
+from rubix_like.observed import observed_from
+
+N_SIDE = 4
+"""Spaxels along a side."""
+
+N_STAR = N_SIDE**2
+
+SPREAD = 0.05
+"""How far (dex) the galaxy that a fit begins with is from the one that was observed."""
+
+NOMINAL = 1000.0
+"""Signal-to-noise ratio that the errors of the noiseless data stand for."""
+
+REDSHIFT = 0.02
+
+FREE = {
+    V_LOS: {"normal": ["galaxy", "25 km/s"]},
+    "stars.initial_mass": {"log_normal": ["galaxy", 2 * SPREAD]},
+    "stars.log_age": {"truncated_normal": ["galaxy", SPREAD, 6, 10.12]},
+    "stars.metallicity": {"log_normal": ["galaxy", SPREAD]},
+}
+
+
+@functools.cache
+def config(**overrides):
+    wavelength = {"sampling": "linear", "medium": "vacuum", "start": 3800, "stop": 3800 + 99 * 14, "step": 14}
+    return load_config(
+        {
+            "observation": {"redshift": REDSHIFT, "align": "none"},
+            "instrument": {
+                "name": "manga",
+                "fov": f"{N_SIDE / 2} arcsec",
+                "aperture": None,
+                "psf": None,
+                "wavelength": wavelength,
+            },
+            "engine": {"method": "direct", "precision": "float64", "velocity_range": "1000 km/s"},
+            "devices": {"data": 1},
+            **overrides,
+        }
+    )
+
+
+@functools.cache
+def galaxies():
+    """The galaxy that is observed, and what is thought of it before."""
+    generator = np.random.default_rng(0)
+    side = (
+        (np.arange(N_SIDE) - (N_SIDE - 1) / 2)
+        * 0.5
+        / arcsec_per_kpc(observed_distance("Planck18", REDSHIFT, None), REDSHIFT)
+    )
+    x, y = (values.ravel() for values in np.meshgrid(side, side))
+    position = np.stack([x, y, np.zeros(N_STAR)], axis=1)
+    log_age, log_metallicity = generator.uniform(8.5, 10.0, N_STAR), generator.uniform(-2.5, -1.4, N_STAR)
+    velocity, log_mass = generator.normal(0, 150, (N_STAR, 3)), generator.normal(6, 0.3, N_STAR)
+    off = SPREAD * generator.standard_normal((4, N_STAR))
+    true = Stars(position, velocity, 10**log_mass, log_age, 10**log_metallicity)
+    thought = dataclasses.replace(
+        true,
+        velocity=velocity + 500 * off[0][:, None],
+        initial_mass=10 ** (log_mass + 2 * off[1]),
+        log_age=log_age + off[2],
+        metallicity=10 ** (log_metallicity + off[3]),
+    )
+    return Galaxy(stars=true), Galaxy(stars=thought)
+
+
+@functools.cache
+def data():
+    """Of the true galaxy, without noise."""
+    cube = observed_from(Pipeline.from_config(config(), mesh=make_mesh(1))(galaxies()[0]))
+    variance = (cube.flux.mean(axis=2, keepdims=True) / NOMINAL) ** 2
+    return dataclasses.replace(cube, variance=np.broadcast_to(variance, cube.flux.shape))
+
+
+@functools.cache
+def fitted():
+    return fit(
+        config(),
+        data(),
+        FREE,
+        galaxy=galaxies()[1],
+        starts=1,
+        candidates=1,
+        start={V_LOS: "galaxy"},
+        optimiser={"name": "levenberg_marquardt", "steps": 100},
+    )
+
+
+def truth():
+    stars = galaxies()[0].stars
+    names = ("initial_mass", "log_age", "metallicity")
+    return {V_LOS: stars.velocity[:, 2], **{f"stars.{name}": getattr(stars, name) for name in names}}
+
+
+@pytest.mark.slow
+def test_velocities_and_masses_are_recovered_from_a_noiseless_cube():
+    result = fitted()
+    assert result.converged
+    assert np.all(np.abs(result.values[V_LOS] - truth()[V_LOS]) < 0.5)
+    assert np.all(np.abs(result.values["stars.initial_mass"] / truth()["stars.initial_mass"] - 1) < 0.01)
+    np.testing.assert_allclose(result.galaxy.stars.velocity[:N_STAR, 2], truth()[V_LOS], atol=0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["stars.log_age", "stars.metallicity"])
+def test_ages_and_metallicities_are_recovered_as_far_as_the_spectra_determine_them(name):
+    result = fitted()
+    error = np.abs(result.values[name] - truth()[name])
+    assert np.all(error < 3 * result.sigma[name])
+    assert np.median(result.sigma[name]) < {"stars.log_age": 0.01, "stars.metallicity": 1e-3}[name]
+
+
+def test_only_the_line_of_sight_is_changed():
+    turned = load_config(config(), overrides={"observation.inclination": 50, "observation.position_angle": 20})
+    galaxy = galaxies()[0]
+    free = {V_LOS: {"normal": ["galaxy", "50 km/s"]}}
+    forward = pose(turned, data(), FitSettings(free=free), galaxy=galaxy).posterior.forward
+    sight = np.asarray(line_of_sight(forward.tables, forward.parameters))
+    wanted = np.linspace(-100, 100, N_STAR)
+    changed, _ = forward.at({V_LOS: jnp.asarray(wanted)})
+    difference = np.asarray(changed.stars.velocity) - galaxy.stars.velocity
+    np.testing.assert_allclose(np.linalg.norm(sight), 1, rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(changed.stars.velocity) @ sight, wanted, atol=1e-9)
+    np.testing.assert_allclose(difference, (difference @ sight)[:, None] * sight, atol=1e-9)
+
+
+def test_priors_are_centred_on_the_galaxy_itself_in_any_orientation():
+    turned = load_config(config(), overrides={"observation.inclination": 50, "observation.position_angle": 20})
+    galaxy = galaxies()[0]
+    free = pose(turned, data(), FitSettings(free=FREE), galaxy=galaxy).posterior.free
+    values = free.values(jnp.zeros(free.n_latent))
+    pipeline = Pipeline.from_config(turned, mesh=make_mesh(1))
+    sight = np.asarray(line_of_sight(pipeline.tables, pipeline.parameters))
+    np.testing.assert_allclose(values[V_LOS], galaxy.stars.velocity @ sight, atol=1e-9)
+    np.testing.assert_allclose(values["stars.initial_mass"], galaxy.stars.initial_mass, rtol=1e-12)
+    np.testing.assert_allclose(values["stars.metallicity"], galaxy.stars.metallicity, rtol=1e-12)
+
+
+def test_padding_is_not_fitted():
+    stars = galaxies()[0].stars
+    weight = np.where(np.arange(N_STAR) < N_STAR - 3, 1.0, 0.0)
+    padded = Galaxy(stars=dataclasses.replace(stars, weight=weight))
+    settings = FitSettings(free={"stars.log_age": {"uniform": [8, 10]}}, start={"stars.log_age": "galaxy"})
+    problem = pose(config(), data(), settings, galaxy=padded)
+    assert problem.posterior.free.n_latent == N_STAR - 3
+    begun = problem.posterior.free.values(problem.start)["stars.log_age"]
+    np.testing.assert_allclose(begun, stars.log_age[: N_STAR - 3], rtol=1e-9)
+
+
+def test_a_start_leaves_the_others_at_their_medians():
+    settings = FitSettings(free=FREE, start={"stars.initial_mass": np.full(N_STAR, 2e6)})
+    loose = {**FREE, "stars.initial_mass": {"log_normal": ["1e6 Msun", 1]}}
+    problem = pose(config(), data(), settings.model_copy(update={"free": loose}), galaxy=galaxies()[0])
+    latent = jax.device_get(problem.start)
+    np.testing.assert_allclose(latent[N_STAR : 2 * N_STAR], np.log10(2), rtol=1e-9)
+    np.testing.assert_allclose(np.delete(latent, np.arange(N_STAR, 2 * N_STAR)), 0, atol=1e-12)
