@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 
 from rubix_like import run
@@ -104,8 +105,9 @@ def contents(path):
     found = {}
 
     def visit(name, item):
-        if isinstance(item, h5py.Dataset) and name != "config" and not name.endswith("meta/config"):
-            found[name] = (item.dtype, item[()].tobytes() if item.shape is not None else None)
+        if isinstance(item, h5py.Dataset) and name != "config":
+            value = item[()]
+            found[name] = value.tobytes() if isinstance(value, np.ndarray) and value.dtype != object else repr(value)
 
     with h5py.File(path) as file:
         file.visititems(visit)
@@ -123,7 +125,7 @@ def test_kills_change_nothing(folder):
     assert "reduced chi^2" in out
     assert "Result written to whole.h5, its model to whole_model.fits" in out
     chance = random.Random(1)
-    codes = [kill(number, chance) for number in range(4)]
+    codes = [kill(number, chance) for number in range(3)]
     assert codes[2] in (143, 0), "ended in order"
     assert -signal.SIGKILL in codes
     last = start("stopped.h5")
