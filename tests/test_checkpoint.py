@@ -53,11 +53,11 @@ def test_a_checkpoint_holds_every_bit(tmp_path):
 def test_the_checkpoint_of_another_fit_is_refused(tmp_path):
     path = tmp_path / "fit.checkpoint.npz"
     save(path, snapshot(7), FINGERPRINT)
-    with pytest.raises(ConfigError, match=r"fit with another model; write to another place .*--restart"):
+    with pytest.raises(ConfigError, match=r"differs in: model\. Write to another place .*--restart"):
         load(path, {**FINGERPRINT, "model": "c"})
-    with pytest.raises(ConfigError, match="another data and another model"):
+    with pytest.raises(ConfigError, match="differs in: data; model"):
         load(path, {"data": "x", "model": "y"})
-    with pytest.raises(ConfigError, match="another device"):
+    with pytest.raises(ConfigError, match="differs in: device"):
         load(path, {**FINGERPRINT, "device": "d"})
 
 

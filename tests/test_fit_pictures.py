@@ -2,14 +2,28 @@
 
 from dataclasses import replace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from test_cube import make_cube
 
+from rubix_like.cli import main
+from rubix_like.config import load_config
+from rubix_like.cube import NOT_FITTED
 from rubix_like.errors import ConfigError
+from rubix_like.inference.free import Free, FreeParameter
+from rubix_like.inference.laplace import Laplace
+from rubix_like.inference.optimisers import Status
+from rubix_like.inference.priors import Normal, Uniform
+from rubix_like.inference.quality import Quality
+from rubix_like.inference.result import FitResult
+from rubix_like.inference.snapshot import Snapshot
+from rubix_like.parameters import Parameters
 from rubix_like.plots.fit_maps import fit_images
 from rubix_like.plots.fit_parameters import MOST_NAMED, MOST_PAIRED, contour, density, draw_pulls, paired, prior_contour
 from rubix_like.plots.fit_pictures import draw_fit, drawings
+from rubix_like.plots.fit_result import view_of
 from rubix_like.plots.fit_spectra import draw_fit_spectra, ranked_spaxels, runs
 from rubix_like.plots.fit_steps import draw_traces
 from rubix_like.plots.fit_view import (
@@ -216,3 +230,85 @@ def test_what_there_is_not_is_not_drawn(tmp_path):
     with pytest.raises(ConfigError, match="ending in"):
         draw_fit(bare, tmp_path / "fit", ".jpg")
     assert not list(tmp_path.iterdir())
+
+
+def make_result():
+    """The result of a fit of a 3 x 5 cube of which nothing was computed; one voxel was left out."""
+    parameters = (
+        FreeParameter(Uniform(20.0, 80.0), "observation.inclination", (), "deg"),
+        FreeParameter(Normal(0.0, 0.5), "observation.offset", (2,), "arcsec"),
+    )
+    free, latent = Free(parameters), np.array([0.5, -1.0, 2.0])
+    covariance = np.diag([0.01, 0.04, 0.09])
+    model = make_cube(mask=np.zeros((3, 5, 4), np.int32))
+    mask = np.zeros((3, 5, 4), np.int32)
+    mask[1, 2, 3] = NOT_FITTED
+    residual = replace(model, flux=np.full((3, 5, 4), 0.5), variance=np.full((3, 5, 4), 4.0), mask=mask)
+    values = {name: np.asarray(value) for name, value in free.values(jnp.asarray(latent)).items()}
+    trace = np.array([[90.0, 20.0, 10.0], [80.0, np.nan, np.nan]])
+    ends = {"loss": np.array([10.0, 80.0]), "gradient_norm": np.ones(2), "n_step": np.array([3, 1])}
+    starts = Snapshot(
+        **ends,
+        start=np.zeros((2, 3)),
+        latent=np.stack([latent, latent]),
+        status=np.array([Status.CONVERGED, Status.STEPS_USED_UP]),
+        trace_loss=trace,
+        trace_gradient_norm=trace / 10,
+        trace_latent=np.zeros((2, 3, 0)),
+        slots=np.zeros(0, np.int64),
+        state=(),
+    )
+    return FitResult(
+        free=free,
+        values=values,
+        sigma=values,
+        covariance=covariance,
+        latent=latent,
+        laplace=Laplace(free, latent, np.linalg.inv(covariance) - np.eye(3), covariance),
+        quality=Quality(12.0, 59, 3, 8.0),
+        starts=starts,
+        model=model,
+        residual=residual,
+        parameters=Parameters.build(load_config("quickstart"), "float64"),
+        galaxy=None,
+        config="",
+        versions={},
+    )
+
+
+def test_the_arrays_of_a_result():
+    result = make_result()
+    view = view_of(result, {"observation.offset": [-0.4, 1.3]})
+    np.testing.assert_allclose(view.flux, np.asarray(result.model.flux) + 0.5, rtol=1e-6)
+    assert view.inverse_sigma[1, 2, 3] == 0
+    assert (np.delete(view.inverse_sigma.ravel(), np.ravel_multi_index((1, 2, 3), (3, 5, 4))) == 0.5).all()
+    first, second = view.traces
+    np.testing.assert_array_equal(first.loss, [90.0, 20.0, 10.0])
+    np.testing.assert_array_equal(second.gradient_norm, [8.0])
+    assert (first.converged, second.converged) == (True, False)
+    inferred = view.inferred
+    assert inferred.labels == ("observation.inclination", "observation.offset[0]", "observation.offset[1]")
+    assert inferred.units == ("deg", "arcsec", "arcsec")
+    np.testing.assert_allclose(inferred.value(0, inferred.latent[0]), 20 + 60 * ndtr(0.5), rtol=1e-4)
+    np.testing.assert_allclose(inferred.value(2, inferred.latent[2]), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(inferred.pull(), [np.nan, (-1.0 + 0.8) / 0.2, (2.0 - 2.6) / 0.3], rtol=1e-9)
+    assert view_of(replace(result, laplace=None)).inferred is None
+    assert view_of(result).inferred.truth is None
+
+
+@pytest.mark.slow
+def test_the_command_draws_a_result(tmp_path, capsys):
+    path = make_result().write(tmp_path / "fit.h5")
+    assert main(["plot", str(path), "--output", str(tmp_path / "p.svg")]) == 0
+    assert capsys.readouterr().out.count("Picture: ") == 5
+    pictures = sorted(file.name for file in tmp_path.glob("*.svg"))
+    assert pictures == [f"p_{ending}.svg" for ending in ("maps", "pairs", "pulls", "spectra", "steps")]
+    assert "observation.offset[1]" in (tmp_path / "p_pulls.svg").read_text()
+
+
+@pytest.mark.parametrize("option", [["--html"], ["--spaxel", "1,1"], ["--band", "4760-4770"], ["--maps", "m.fits"]])
+def test_what_goes_with_cubes_only_is_refused(tmp_path, capsys, option):
+    path = make_result().write(tmp_path / "fit.h5")
+    assert main(["plot", str(path), *option]) == 2
+    assert f"{option[0]}: expected a cube" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["fit.h5"]

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-
 from curved import N_DATA, N_LATENT, Curved, curved, starts
+
 from rubix_like.config.fit import OptimiserSettings
 from rubix_like.inference.engines import DENSE_BYTES, MOST_DENSE, is_dense, make_optimiser
 from rubix_like.inference.gradient_descent import GradientDescent
@@ -20,7 +20,8 @@ from rubix_like.inference.linearise import normal_equations, normal_forms
 from rubix_like.inference.optimisers import FAILED, REASONS, Status
 
 NAMES = ("levenberg_marquardt", "gauss_newton", "lbfgs", "adam")
-KINDS = (*NAMES, "levenberg_marquardt by products", "gauss_newton by products")
+PRODUCTS = ("levenberg_marquardt by products", pytest.param("gauss_newton by products", marks=pytest.mark.slow))
+KINDS = (*NAMES, *PRODUCTS)
 
 
 def optimiser(kind, **settings):
@@ -31,28 +32,35 @@ def optimiser(kind, **settings):
     return make_optimiser(OptimiserSettings(name=name, **settings), n_latent, N_DATA)
 
 
+@jax.jit
+def begun(optimiser, latent):
+    return optimiser.init(latent)
+
+
 def run(optimiser, posterior, latent):
     """The states after every step."""
-    states = [optimiser.init(jnp.asarray(latent))]
+    states = [begun(optimiser, jnp.asarray(latent))]
     while bool((states[-1].status == Status.RUNNING).any()):
         states.append(optimiser.step(posterior, states[-1]))
     return states
 
 
 @functools.cache
-def scipys(seed, number):
+def scipys(number):
     """The minimum that scipy's Levenberg-Marquardt finds from a start, and its Jacobian there."""
-    problem = curved(seed)
+    problem = curved()
     flat = jax.jit(lambda latent: jnp.concatenate(jax.tree.leaves(problem.residuals(latent))))
-    return scipy.optimize.least_squares(lambda latent: np.asarray(flat(jnp.asarray(latent))), starts(3)[number], xtol=1e-12)
+    return scipy.optimize.least_squares(
+        lambda latent: np.asarray(flat(jnp.asarray(latent))), starts(2)[number], xtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_minimum_is_scipys(kind):
-    end = run(optimiser(kind), curved(), starts(3))[-1]
-    assert end.status.tolist() == [Status.CONVERGED] * 3
-    for number in range(3):
-        expected = scipys(0, number)
+    end = run(optimiser(kind), curved(), starts(2))[-1]
+    assert end.status.tolist() == [Status.CONVERGED] * 2
+    for number in range(2):
+        expected = scipys(number)
         np.testing.assert_allclose(end.loss[number], expected.cost, rtol=1e-9)
         np.testing.assert_allclose(end.latent[number], expected.x, atol=2e-6 if kind != "adam" else 1e-5)
         assert end.gradient_norm[number] < (1e-2 if kind != "adam" else 0.1)
@@ -60,10 +68,9 @@ def test_minimum_is_scipys(kind):
 
 def test_derivatives_are_finite_differences():
     problem, latent = curved(), jnp.asarray(starts(1)[0])
-    matrix, gradient = normal_equations(problem, latent)
+    matrix, gradient = jax.jit(normal_equations)(problem, latent)
 
-    def flat(latent):
-        return np.concatenate(jax.tree.leaves(problem.residuals(latent)))
+    flat = jax.jit(lambda latent: jnp.concatenate(jax.tree.leaves(problem.residuals(latent))))
 
     step = 1e-6 * np.eye(N_LATENT)
     columns = np.stack([(flat(latent + own) - flat(latent - own)) / 2e-6 for own in step], axis=1)
@@ -75,7 +82,7 @@ def test_normal_form_is_that_of_least_squares():
     problem, latent = curved(), jnp.asarray(starts(2))
     form = normal_forms(problem, latent)
     for number in range(2):
-        matrix, gradient = normal_equations(problem, latent[number])
+        matrix, gradient = jax.jit(normal_equations)(problem, latent[number])
         factor, projected = form.factor[number], form.projected[number]
         np.testing.assert_allclose(factor.T @ factor, matrix, rtol=1e-10, atol=1e-9)
         np.testing.assert_allclose(factor.T @ projected, gradient, rtol=1e-10, atol=1e-9)
@@ -86,8 +93,9 @@ def test_normal_form_of_latents_that_cannot_be_told_apart():
     """Without noise the prior is lost in rounding; the factor must not be."""
     problem = curved()
     same = eqx.tree_at(lambda own: own.mixing, problem, 1e9 * jnp.ones((N_DATA, N_LATENT)))
-    form = normal_forms(same, jnp.zeros((1, N_LATENT)))
-    assert np.isfinite(form.factor).all() and np.isfinite(form.projected).all()
+    form = normal_forms(same, jnp.zeros((2, N_LATENT)))
+    assert np.isfinite(form.factor).all()
+    assert np.isfinite(form.projected).all()
 
 
 class Counted(eqx.Module):
@@ -107,7 +115,7 @@ class Counted(eqx.Module):
 
 def test_one_loss_for_a_step_and_one_jacobian_for_an_accepted_one():
     calls = []
-    states = run(optimiser("levenberg_marquardt"), Counted(curved(bend=30.0), calls.append), 10 * starts(1, seed=5))
+    states = run(optimiser("levenberg_marquardt"), Counted(curved(bend=3.0), calls.append), 2 * starts(2, seed=4)[1:])
     jax.effects_barrier()
     latents = np.array([state.latent[0] for state in states[1:]])
     accepted = 1 + np.count_nonzero(np.any(np.diff(latents, axis=0) != 0, axis=1))
@@ -117,21 +125,21 @@ def test_one_loss_for_a_step_and_one_jacobian_for_an_accepted_one():
 
 
 def test_loss_of_levenberg_marquardt_never_rises():
-    states = run(optimiser("levenberg_marquardt"), curved(bend=1.0), 2 * starts(3, seed=4))
+    states = run(optimiser("levenberg_marquardt"), curved(bend=3.0), 2 * starts(2, seed=4))
     losses = np.array([state.loss for state in states[1:]])
     assert np.all(np.diff(losses, axis=0) <= 0)
 
 
 def test_starts_do_not_know_of_each_other():
-    chosen, problem, latent = optimiser("levenberg_marquardt"), curved(), starts(3)
+    chosen, problem, latent = optimiser("levenberg_marquardt"), curved(), starts(2)
     together = run(chosen, problem, latent)[-1]
-    for number in range(3):
+    for number in range(2):
         alone = run(chosen, problem, latent[number : number + 1])[-1]
         np.testing.assert_allclose(alone.latent[0], together.latent[number], atol=1e-10)
         assert alone.n_step[0] == together.n_step[number]
 
 
-@pytest.mark.parametrize("kind", ["levenberg_marquardt", "lbfgs"])
+@pytest.mark.parametrize("kind", ["levenberg_marquardt", pytest.param("lbfgs", marks=pytest.mark.slow)])
 def test_nothing_is_compiled_for_other_data_or_numbers(kind, caplog):
     run(optimiser(kind), curved(), starts(2))
     with jax.log_compiles(), caplog.at_level(logging.WARNING):
@@ -143,8 +151,8 @@ def test_nothing_is_compiled_for_other_data_or_numbers(kind, caplog):
 @pytest.mark.parametrize("kind", KINDS)
 def test_state_is_arrays_only(kind):
     chosen = optimiser(kind)
-    state = chosen.step(curved(), chosen.init(jnp.asarray(starts(2))))
-    assert all(isinstance(leaf, jax.Array) and leaf.shape[0] == 2 for leaf in jax.tree.leaves(state))
+    state = chosen.step(curved(), begun(chosen, jnp.asarray(starts(2))))
+    assert {leaf.shape[0] for leaf in jax.tree.leaves(state)} == {2}
     kept = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), state)
     for one, other in zip(*(jax.tree.leaves(chosen.step(curved(), own)) for own in (state, kept)), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -154,7 +162,8 @@ def test_data_are_no_constants_of_the_program():
     """They are arguments: a program that held them would be compiled for each."""
     text = normal_forms.lower(curved(), jnp.asarray(starts(2))).as_text()
     constants = [line for line in text.splitlines() if "stablehlo.constant" in line]
-    assert constants and max(len(line) for line in constants) < 1000
+    assert constants
+    assert max(len(line) for line in constants) < 1000
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -167,7 +176,7 @@ def test_start_without_a_finite_loss_ends_alone(kind):
 
 
 class Broken(eqx.Module):
-    """|latent - 1| with what goes wrong at 1: `kink` has no derivative, `cliff` no value beyond it."""
+    """What goes wrong: `slope` has no derivative at 1, `cliff` no value below 0, and at the bottom of `kink` is no slope 0."""
 
     what: str = eqx.field(static=True)
 
@@ -197,7 +206,7 @@ def test_starts_that_cannot_get_on_say_why(what, kind, start, status):
 
 
 def test_gauss_newton_that_leaves_the_model_says_so():
-    """From 0.5 its first step goes to 1.5 - 3 (0.5) ...: the model has no value there."""
+    """Of ln(latent) = 3 it goes from 100 to about -60, where the model has no value."""
 
     class Logarithm(eqx.Module):
         def residuals(self, latent):
@@ -220,7 +229,7 @@ def test_steps_are_counted():
 
 def test_every_status_is_explained():
     assert set(REASONS) == set(Status)
-    assert FAILED < set(Status)
+    assert set(Status) > FAILED
 
 
 def test_choice_by_size():

@@ -63,9 +63,8 @@ def load(path: Path, fingerprint: Fingerprint) -> Snapshot | None:
     other = [what for what in {**found, **fingerprint} if found.get(what) != fingerprint.get(what)]
     if other:
         raise ConfigError(
-            f"{path}: expected the checkpoint of this fit, got one of a fit with another {' and another '.join(other)};"
-            f" write to another place (--output), or start anew with --restart (in Python resume=False), which replaces"
-            f" it"
+            f"{path}: expected the checkpoint of this fit, got that of one that differs in: {'; '.join(other)}. Write "
+            f"to another place (--output), or start anew with --restart (in Python resume=False), which replaces it"
         )
     return snapshot
 

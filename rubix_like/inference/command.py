@@ -9,6 +9,7 @@ from rubix_like.config import load_config
 from rubix_like.config.fit import FitSettings
 from rubix_like.inference.fitting import FitFiles, fit
 from rubix_like.overrides import read_overrides
+from rubix_like.plots.style import require_matplotlib
 from rubix_like.progress import terminal_progress
 
 FIT_HELP = "fit free parameters of a model to an observed cube: best values, uncertainties, residuals"
@@ -19,12 +20,15 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="CUBE", help="the observed cube (default: fit.data)")
     parser.add_argument("--output", metavar="PATH", help="the result's file, .h5 (default: fit.output)")
     parser.add_argument("--restart", action="store_true", help="start anew, also where a checkpoint is left")
+    parser.add_argument("--plot", action="store_true", help="also draw steps, spectra, maps and parameters as PNG")
 
 
 def run_fit(options: argparse.Namespace, set_up: Callable[[str], None]) -> None:
     """The command: fit, write, say what came out. `set_up` is called with the precision before anything is computed."""
     config = load_config(options.config, overrides=read_overrides(options.set))
     set_up("float64")
+    if options.plot:
+        require_matplotlib()
     progress = terminal_progress()
     settings = config.fit or FitSettings()
     output = Path(options.output or settings.output)
@@ -33,5 +37,9 @@ def run_fit(options: argparse.Namespace, set_up: Callable[[str], None]) -> None:
     print(result.summary())
     print("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in progress.timings.items()))
     print(f"Result written to {files.result}, its model to {files.model}, residuals to {files.residual}")
-    print(f"Look at them: rubix-like plot {shlex.quote(str(files.residual))}")
+    if options.plot:
+        with progress.step("plot", "drawing the fit"):
+            pictures = result.plot(files.result.with_suffix(""))
+        print(f"Pictures: {', '.join(map(str, pictures))}")
+    print(f"Look at it: rubix-like plot {shlex.quote(str(files.result))}")
     print(f"In Python: result = rubix_like.FitResult.read({str(files.result)!r})")

@@ -46,7 +46,7 @@ def notes_on_search(
         gaps = ", ".join(f"{behind[number]:.3g}" for number in worse)
         notes.append(f"{len(worse)} of {n_start} starts ended elsewhere, at a loss higher by {gaps}: local optima")
     if laplace is not None:
-        equals = [number for number in np.flatnonzero(behind <= ELSEWHERE) if number != lowest]
+        equals = [number for number in range(n_start) if number != lowest and behind[number] <= ELSEWHERE]
         notes += [note for number in equals for note in _as_good(free, number, starts.latent[number], best, laplace)]
     return notes
 
@@ -101,7 +101,7 @@ def notes_on_particles(counters: Counters, velocity_limit: float) -> list[str]:
 
 def notes_on_precision() -> list[str]:
     """Of numbers of 32 bits."""
-    if jax.config.read("jax_enable_x64"):
+    if jax.dtypes.canonicalize_dtype(float) == np.float64:
         return []
     return [
         "computed with 32-bit numbers: losses are known to 1e-7 of themselves only, so that the search may end early "

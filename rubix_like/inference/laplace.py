@@ -84,11 +84,11 @@ def laplace(posterior: Posterior, latent: Latent) -> Laplace | str:
             f"the matrix of {free.n_latent} latents and {likelihood.flux.size} voxels is too large (up to "
             f"{MOST_DENSE} latents are possible); fit fewer numbers, or fewer wavelengths, to get uncertainties"
         )
-    n_voxel = jnp.sum(likelihood.inverse_sigma > 0)
-    found = from_information(free, latent, information(posterior, free, latent, n_voxel))
-    if isinstance(found, str) or likelihood.model_error is None:
-        return found
-    return dataclasses.replace(found, covariance=sandwich(posterior, latent))
+    result = from_information(free, latent, information(posterior, free, latent, jnp.sum(likelihood.inverse_sigma > 0)))
+    if isinstance(result, str) or likelihood.model_error is None:
+        return result
+    covariance = sandwich(posterior, jnp.asarray(latent))
+    return dataclasses.replace(result, covariance=0.5 * (covariance + covariance.T))
 
 
 def from_information(free: Free, latent: Latent, information: Float[Array, "latent latent"]) -> Laplace | str:

@@ -24,7 +24,7 @@ _GOOD = 0.75
 """Part of the expected fall of the loss from which on the next step is damped less."""
 
 _FIRST_DAMPING = 1e-2
-"""In units of the squared length of the Jacobian's columns."""
+"""Squared, in units of the product of the prior's information, 1, and the Jacobian's."""
 
 _LONGEST = 0.7
 """No damped step changes a latent by more, in standard deviations of its prior or, beyond one, of its own size. Priors
@@ -140,8 +140,7 @@ def _solve(
 
     def solve(own: State, loss: Array, verdict: _Verdict, new: NormalForm) -> State:
         form = jax.tree.map(lambda one, other: jnp.where(verdict.accept, one, other), new, own.memory.form)
-        unit = jnp.sqrt(_FIRST_DAMPING * jnp.sum(form.factor**2, axis=0))
-        unit = jnp.where(unit > 0, unit, 1)
+        unit = _units(form)
         factor = form.factor / unit[None, :]
         step = _step(optimiser, verdict.step_size, _info(form.projected, factor, triangular=True))
         if optimiser.damped:
@@ -154,6 +153,16 @@ def _solve(
         return _advanced(optimiser, own, loss, verdict, memory, form.gradient, form.excess)
 
     return chosen(state.status == int(Status.RUNNING), jax.vmap(solve)(state, loss, verdict, form), state)
+
+
+def _units(form: NormalForm) -> Latent:
+    """Square roots of what optimistix's damping by 1 is to be: halfway between that of the prior and the Jacobian's.
+
+    In units of the prior alone latents that are well determined would be damped least, in those of the Jacobian's
+    columns the others; either takes three times as many steps along a curved valley.
+    """
+    squares = jnp.sum(form.factor**2, axis=0)
+    return jnp.where(squares > 0, _FIRST_DAMPING * squares, 1.0) ** 0.25
 
 
 @jax.jit

@@ -128,12 +128,9 @@ def _cube(posterior: Posterior, latent: Latent) -> Float[Array, "y x wave"]:
 
 def _draws(posterior: Posterior) -> BaseDraws:
     source = posterior.forward.source
-    if isinstance(source, SyntheticSource):
-        return source.draws
-    raise ConfigError(
-        "fit.model_error: expected a synthetic galaxy, whose base draws can be others, got the particles of a given "
-        "one; set it to null"
-    )
+    if not isinstance(source, SyntheticSource):
+        raise TypeError(f"expected a synthetic source, got {type(source).__name__}")
+    return source.draws
 
 
 def _modes(
@@ -149,7 +146,12 @@ def _modes(
 
 
 def _check(posterior: Posterior, settings: ModelErrorSettings) -> None:
-    _draws(posterior)
+    source = posterior.forward.source
+    if not isinstance(source, SyntheticSource):
+        raise ConfigError(
+            "fit.model_error: expected a synthetic galaxy, whose base draws can be others, got the particles of a "
+            "given one; set it to null"
+        )
     needed = _COPIES * settings.draws * posterior.likelihood.flux.nbytes
     free = available_memory()
     if free is not None and needed > free:

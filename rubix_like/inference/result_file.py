@@ -119,7 +119,7 @@ def _write(result: FitResult, file: Any) -> None:
         _write_tree(result.galaxy, file.create_group("galaxy"))
     file["config"] = result.config
     file.create_dataset("notes", data=list(result.notes), dtype=_TEXT, shape=(len(result.notes),))
-    packages = file.create_group("versions")
+    packages = file.create_group("versions", track_order=True)
     for package, version in result.versions.items():
         packages[package] = version
 

@@ -86,7 +86,7 @@ def check_any_left(snapshot: Snapshot, free: Free) -> None:
     if not all(Status(status) in FAILED for status in snapshot.status):
         return
     reasons = "\n".join(
-        f"  start {number + 1} {REASONS[Status(status)]} ({_described(free, latent)})"
+        f"  start {number + 1}: {REASONS[Status(status)]} ({_described(free, latent)})"
         for number, (status, latent) in enumerate(zip(snapshot.status, snapshot.latent, strict=True))
     )
     raise ValueError(

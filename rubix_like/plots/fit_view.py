@@ -46,7 +46,7 @@ class Inferred:
         """Standard deviations of the latents: 1 where the data say nothing."""
         return np.sqrt(np.diag(self.covariance))
 
-    def value(self, parameter: int, latent: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+    def value(self, parameter: int, latent: Float[ndarray, "..."] | float) -> Float[ndarray, "..."] | float:
         """Values of one parameter at latents."""
         return np.interp(latent, LATENT_GRID, self.prior[parameter])
 

@@ -1,0 +1,346 @@
+"""Fits from Python: what comes out, that it can be read back, that a fit which was ended goes on bit for bit."""
+
+import dataclasses
+import functools
+import io
+from contextlib import contextmanager
+
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rubix_like import ConfigError, Cube, FitResult, Galaxy, ObservedCube, Stars, fit, load_config
+from rubix_like.cube import NOT_FITTED
+from rubix_like.inference import diagnosis
+from rubix_like.inference.cubes import evaluate
+from rubix_like.inference.fitting import read_request
+from rubix_like.inference.free import Free, FreeParameter
+from rubix_like.inference.laplace import Laplace
+from rubix_like.inference.optimisers import Status
+from rubix_like.inference.priors import Normal, Uniform
+from rubix_like.inference.problem import pose
+from rubix_like.inference.search import search
+from rubix_like.inference.snapshot import Snapshot
+from rubix_like.observed import read_observed
+from rubix_like.progress import Progress
+
+TRUTH = {"observation.velocity_offset": 60.0, "dust.a_v": 0.4}
+CONFIG = {
+    "observation": {"redshift": 0.05, "inclination": 0, "position_angle": 0},
+    "instrument": {
+        "name": "muse",
+        "fov": "1 arcsec",
+        "psf": None,
+        "lsf": None,
+        "wavelength": {"start": 5000, "stop": 5300, "step": 10},
+    },
+    "dust": {"a_v": 0.1, "curve": "calzetti"},
+    "engine": {"method": "direct"},
+    "devices": {"data": 1},
+    "fit": {
+        "free": {"observation.velocity_offset": {"normal": [0, 100]}, "dust.a_v": {"uniform": [0, 1]}},
+        "starts": 2,
+        "candidates": 1,
+    },
+}
+BAD = (2, 3, 4)
+"""A voxel without a number."""
+
+
+@functools.cache
+def galaxy():
+    rng = np.random.default_rng(1)
+    return Galaxy(
+        stars=Stars(
+            position=rng.normal(0, 0.2, (30, 3)),
+            velocity=rng.normal(0, 50, (30, 3)),
+            initial_mass=np.full(30, 1e8),
+            log_age=rng.uniform(9, 10, 30),
+            metallicity=rng.uniform(0.01, 0.03, 30),
+        )
+    )
+
+
+@functools.cache
+def data():
+    """The model at the truth with noise of a tenth of a per cent of its mean."""
+    n_wave = 31
+    centres = 5000.0 + 10.0 * np.arange(n_wave)
+    blank = ObservedCube(
+        flux=np.ones((5, 5, n_wave)),
+        variance=np.ones((5, 5, n_wave)),
+        used=np.ones((5, 5, n_wave), bool),
+        wavelength=centres,
+        wave_edges=np.append(centres - 5, centres[-1] + 5),
+        sampling="linear",
+        medium="air",
+        pixel_scale=0.2,
+        source="a mock",
+    )
+    config = load_config(CONFIG)
+    posterior = pose(config, blank, config.fit, galaxy()).posterior
+    flux = np.asarray(evaluate(posterior, posterior.free.latent(TRUTH)).flux)
+    sigma = 1e-3 * flux.mean()
+    noisy = flux + sigma * np.random.default_rng(2).standard_normal(flux.shape)
+    noisy[BAD] = np.nan
+    return dataclasses.replace(blank, flux=noisy, variance=np.full(flux.shape, sigma**2), used=np.isfinite(noisy))
+
+
+@functools.cache
+def fitted():
+    return fit(CONFIG, data(), galaxy=galaxy())
+
+
+def leaves_of(result):
+    """Everything in a result, as text and arrays."""
+    starts = result.starts.arrays()
+    laplace = [result.laplace.latent, result.laplace.information, result.laplace.covariance]
+    trees = (result.free, result.model, result.residual, result.parameters, result.galaxy)
+    plain = [repr(jax.tree.structure(tree)) for tree in trees]
+    plain += [repr(result.quality), result.config, repr(result.versions), repr(result.notes), str(result)]
+    arrays = [*result.values.values(), *result.sigma.values(), result.covariance, result.latent, *laplace]
+    return plain, [*arrays, *starts.values(), *(np.asarray(leaf) for leaf in jax.tree.leaves(trees))]
+
+
+def assert_same(one, other):
+    (words, arrays), (same_words, same_arrays) = leaves_of(one), leaves_of(other)
+    assert words == same_words
+    assert len(arrays) == len(same_arrays)
+    for first, second in zip(arrays, same_arrays, strict=True):
+        assert first.dtype == second.dtype
+        np.testing.assert_array_equal(first, second)
+
+
+def test_the_truth_is_found_within_its_uncertainty():
+    result = fitted()
+    assert result.converged
+    assert result.labels == tuple(TRUTH)
+    low, high = result.interval(0.9999)
+    for name, truth in TRUTH.items():
+        assert low[name] < truth < high[name], name
+        assert 0 < result.sigma[name] < 30
+    assert 0.8 < result.quality.reduced < 1.2
+    assert result.quality.n_voxel == 5 * 5 * 31 - 1
+    assert result.quality.degrees_of_freedom == result.quality.n_voxel - 2
+    assert float(result.parameters.dust.a_v) == pytest.approx(float(result.values["dust.a_v"]), rel=1e-6)
+    assert result.galaxy is None
+    np.testing.assert_allclose(np.diag(result.covariance), [float(sigma) ** 2 for sigma in result.sigma.values()])
+    assert load_config(result_config(result)).fit.free == load_config(CONFIG).fit.free
+
+
+def result_config(result):
+    from rubix_like.config.yaml_files import parse_yaml  # noqa: PLC0415
+
+    return parse_yaml(result.config, "the result")
+
+
+def test_model_and_residuals_add_up_to_the_data():
+    result, observed = fitted(), data()
+    used = observed.used
+    np.testing.assert_allclose((result.model.flux + result.residual.flux)[used], observed.flux[used], rtol=1e-12)
+    np.testing.assert_array_equal(result.residual.mask != 0, ~used)
+    assert result.residual.mask[BAD] == NOT_FITTED
+    np.testing.assert_allclose(result.residual.variance, observed.variance)
+    pull = (result.residual.flux / np.sqrt(result.residual.variance))[used]
+    assert np.sum(pull**2) == pytest.approx(result.quality.chi_square)
+    assert result.residual.wcs_cards == result.model.wcs_cards
+
+
+def test_samples_have_the_covariance_of_the_values():
+    result = fitted()
+    drawn = result.samples(4000, seed=3)
+    together = np.cov(np.stack(list(drawn.values())))
+    scale = np.sqrt(np.diag(result.covariance))
+    np.testing.assert_allclose(together / np.outer(scale, scale), result.covariance / np.outer(scale, scale), atol=0.08)
+    np.testing.assert_array_equal(drawn["dust.a_v"], result.samples(4000, seed=3)["dust.a_v"])
+
+
+def test_a_result_is_read_back_equal(tmp_path):
+    result = fitted()
+    particles = dataclasses.replace(result, galaxy=jax.tree.map(jnp.asarray, galaxy()))
+    for number, own in enumerate((result, particles)):
+        path = own.write(tmp_path / f"fit_{number}.h5")
+        assert_same(FitResult.read(path), own)
+    with h5py.File(path) as file:
+        parameter = file["parameters/observation.velocity_offset"]
+        assert parameter["value"][()] == result.values["observation.velocity_offset"]
+        assert parameter.attrs["unit"] == "km/s"
+        assert parameter["sigma"].attrs["unit"] == "km/s"
+        assert list(file["labels"].asstr()) == list(result.labels)
+
+
+def test_a_result_without_uncertainties_is_read_back(tmp_path):
+    nothing = {name: np.full_like(value, np.nan) for name, value in fitted().values.items()}
+    result = dataclasses.replace(fitted(), laplace=None, covariance=None, sigma=nothing, notes=("too many",))
+    read = FitResult.read(result.write(tmp_path / "fit.h5"))
+    assert read.laplace is None
+    assert read.covariance is None
+    assert np.isnan(read.interval()[0]["dust.a_v"])
+    assert "too many" in read.summary()
+    with pytest.raises(ValueError, match="expected a Gaussian approximation, got none: too many"):
+        read.samples(3)
+
+
+def test_what_is_no_result_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such result"):
+        FitResult.read(tmp_path / "absent.h5")
+    fitted().model.write(tmp_path / "cube.h5")
+    with pytest.raises(ValueError, match=r"not a complete result of a fit .*'rubix_like cube'"):
+        FitResult.read(tmp_path / "cube.h5")
+
+
+def test_a_search_goes_on_from_every_step_as_if_it_had_not_stopped():
+    config = load_config(CONFIG)
+    problem = pose(config, data(), config.fit, galaxy(), 1)
+    steps = list(search(problem))
+    assert len(steps) > 6
+    for step in steps[:-1]:
+        (*_, last) = search(problem, Snapshot.from_arrays(step.arrays()))
+        for name, expected in steps[-1].arrays().items():
+            np.testing.assert_array_equal(last.arrays()[name], expected, err_msg=name)
+
+
+def interrupted_after(count):
+    """A progress during which Ctrl-C is pressed when a fit shows its `count`-th step."""
+    progress, seen = Progress(), []
+
+    @contextmanager
+    def step(name, label):
+        def report(what, done, total):
+            seen.append(name)
+            if seen.count("fit") == count:
+                raise KeyboardInterrupt
+
+        yield report
+
+    progress.step = step
+    return progress
+
+
+@pytest.mark.slow
+def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
+    output = tmp_path / "fit.h5"
+    with pytest.raises(KeyboardInterrupt):
+        fit(CONFIG, data(), galaxy=galaxy(), output=output, progress=interrupted_after(3))
+    assert [path.name for path in tmp_path.iterdir()] == ["fit.checkpoint.npz"]
+    free = {**CONFIG["fit"]["free"], "dust.a_v": {"uniform": [0, 2]}}
+    with pytest.raises(ConfigError, match=r"differs in: free parameters or priors\. Write"):
+        fit(CONFIG, data(), free, galaxy=galaxy(), output=output)
+    shown = io.StringIO()
+    result = fit(CONFIG, data(), galaxy=galaxy(), output=output, progress=Progress(shown))
+    assert "fitting 2 numbers, going on after" in shown.getvalue()
+    assert_same(dataclasses.replace(result, config=fitted().config), fitted())
+    assert_same(FitResult.read(output), result)
+    assert {path.name for path in tmp_path.iterdir()} == {"fit.h5", "fit_model.fits", "fit_residual.fits"}
+    residual = Cube.read(tmp_path / "fit_residual.fits")
+    np.testing.assert_allclose(residual.flux[data().used], result.residual.flux[data().used], rtol=1e-6)
+    assert read_observed(tmp_path / "fit_residual.fits").used.sum() == result.quality.n_voxel
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"polynomal": {"degree": 3}}, "unknown key 'fit.polynomal'; did you mean 'polynomial'"),
+        ({"optimiser": {"name": "adams"}}, r"fit\.optimiser\.name: .*did you mean 'adam'"),
+        ({"output": "fit.fits"}, r"fit\.output: expected a path that ends in \.h5"),
+        ({"free": {"dust.av": {"uniform": [0, 1]}}}, "unknown parameter 'dust.av'; did you mean 'dust.a_v'"),
+        ({"free": {}}, r"fit\.free: expected at least one parameter"),
+        ({"data": None}, r"fit\.data: expected an observed cube, got none"),
+        ({"output": "absent/fit.h5"}, "absent does not exist"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_before_anything_is_computed(settings, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {"data": data(), **settings}
+    with pytest.raises((ConfigError, OSError), match=message):
+        fit(CONFIG, given.pop("data"), galaxy=galaxy(), **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_priors_can_be_given_as_objects():
+    request = read_request(CONFIG, data(), {"dust.a_v": Uniform(0.0, 2.0)}, None, {"noise_scale": Normal(1.0, 0.1)})
+    assert request.settings.free == {"dust.a_v": {"uniform": (0.0, 2.0)}}
+    assert request.settings.noise_scale == {"normal": (1.0, 0.1)}
+
+
+FREE = Free(
+    (
+        FreeParameter(Uniform(20.0, 80.0), "observation.inclination", (), "deg"),
+        FreeParameter(Normal(0.0, 1.0), "observation.offset", (2,), "arcsec"),
+    )
+)
+
+
+def approximation(covariance, latent=(0.0, 0.0, 0.0)):
+    covariance = np.asarray(covariance, np.float64)
+    return Laplace(FREE, np.asarray(latent), np.linalg.inv(covariance) - np.eye(3), covariance)
+
+
+def ends(loss, status, latent=None):
+    """A search with these ends."""
+    n_start = len(loss)
+    numbers = {name: np.zeros(n_start) for name in ("gradient_norm", "n_step")}
+    steps = np.zeros((n_start, 1))
+    return Snapshot(
+        start=np.zeros((n_start, 3)),
+        latent=np.zeros((n_start, 3)) if latent is None else np.asarray(latent, float),
+        loss=np.asarray(loss, float),
+        gradient_norm=numbers["gradient_norm"],
+        n_step=numbers["n_step"].astype(np.int32),
+        status=np.asarray(status, np.int32),
+        trace_loss=steps,
+        trace_gradient_norm=steps,
+        trace_latent=np.zeros((n_start, 1, 0)),
+        slots=np.zeros(0, np.int32),
+        state=(),
+    )
+
+
+def test_values_at_the_edge_and_values_that_are_not_determined_are_named():
+    small = np.diag([1e-4, 1e-4, 1e-4])
+    assert diagnosis.notes_on_values(FREE, np.zeros(3), approximation(small)) == []
+    (note,) = diagnosis.notes_on_values(FREE, np.array([3.5, 0, 0]), approximation(small))
+    assert note.startswith("observation.inclination is at the edge of its prior ({uniform: [20, 80]})")
+    (note,) = diagnosis.notes_on_values(FREE, np.zeros(3), approximation(np.diag([1e-4, 1e-4, 0.95])))
+    assert "hardly determine observation.offset[1]" in note
+    joined = small.copy()
+    joined[0, 2] = joined[2, 0] = -0.99e-4
+    (note,) = diagnosis.notes_on_values(FREE, np.zeros(3), approximation(joined))
+    assert note.endswith("observation.inclination and observation.offset[1] (-0.990)")
+    (note,) = diagnosis.notes_on_values(FREE, np.zeros(3), "too many")
+    assert note == "no uncertainties: too many"
+
+
+def test_starts_that_ended_elsewhere_are_named():
+    done, stuck, failed = Status.CONVERGED, Status.STEPS_USED_UP, Status.LOSS_NOT_FINITE
+    normal, best = approximation(np.diag([1e-4, 1e-4, 1e-4])), np.zeros(3)
+
+    def notes(*arguments):
+        return diagnosis.notes_on_search(FREE, ends(*arguments), best, normal)
+
+    assert notes([5.0, 5.2], [done, done]) == []
+    (note,) = notes([5.0, 25.0], [done, done])
+    assert "1 of 2 starts ended elsewhere, at a loss higher by 20" in note
+    (note,) = notes([5.0, 5.1], [done, done], [[0, 0, 0], [0.2, 0, 0]])
+    assert note == "start 2 ended at another place that fits as well; it differs in observation.inclination"
+    (note,) = notes([5.0, np.inf], [done, failed])
+    assert note.startswith("start 2 failed: the loss is not a finite number")
+    assert "has not converged" in notes([5.0], [stuck])[0]
+
+
+def test_the_summary_has_a_row_for_each_number():
+    lines = fitted().summary().splitlines()
+    assert lines[0].split()[:3] == ["parameter", "best", "sigma"]
+    assert lines[1].startswith("observation.velocity_offset")
+    assert lines[1].endswith("km/s  normal: [0, 100]")
+    assert any(line.startswith("chi^2 ") and "774 voxels, 772 degrees of freedom" in line for line in lines)
+    assert "of 2 is the best: it converged" in fitted().summary()
+    assert repr(fitted()).startswith("FitResult(2 numbers free, chi^2 = ")
+
+
+def test_a_fit_without_64_bits_says_what_it_costs():
+    assert diagnosis.notes_on_precision() == []
+    with jax.enable_x64(False):
+        assert "32-bit numbers" in diagnosis.notes_on_precision()[0]

@@ -1,0 +1,102 @@
+"""The Laplace approximation: against posteriors that are normal, and sigmas that are known."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from curved import FREE, N_DATA, N_LATENT, curved
+
+from rubix_like.inference.free import Free, FreeParameter
+from rubix_like.inference.laplace import from_information, information
+from rubix_like.inference.likelihood import NOISE_SCALE
+from rubix_like.inference.priors import LogNormal, LogUniform, Normal, Uniform
+
+LINEAR = curved(bend=0.0)
+
+
+@functools.cache
+def normal():
+    """The posterior of a linear model: normal, with known mean and covariance."""
+    design = 20 * np.asarray(LINEAR.mixing)
+    covariance = np.linalg.inv(design.T @ design + np.eye(N_LATENT))
+    mean = covariance @ design.T @ (20 * np.asarray(LINEAR.data))
+    matrix = information(LINEAR, FREE, jnp.asarray(mean), jnp.asarray(N_DATA))
+    return mean, covariance, from_information(FREE, jnp.asarray(mean), matrix)
+
+
+def test_normal_posterior_is_exact():
+    _, covariance, found = normal()
+    np.testing.assert_allclose(found.covariance, covariance, rtol=1e-10, atol=1e-16)
+    np.testing.assert_allclose(found.sigma, np.sqrt(np.diag(covariance)), rtol=1e-10)
+    np.testing.assert_allclose(np.diag(found.correlation), 1, rtol=1e-12)
+    sigma, direction = found.least_determined()
+    np.testing.assert_allclose(covariance @ direction, sigma**2 * direction, atol=1e-12)
+    np.testing.assert_allclose(sigma, np.sqrt(np.linalg.eigvalsh(covariance)[-1]), rtol=1e-12)
+
+
+def test_draws_have_the_covariance_and_go_through_the_priors():
+    mean, covariance, found = normal()
+    draws = found.sample(seed=3, count=20_000)
+    np.testing.assert_allclose(draws.mean(axis=0), mean, atol=5 * found.sigma.max() / np.sqrt(20_000))
+    np.testing.assert_allclose(np.cov(draws.T) / covariance.max(), covariance / covariance.max(), atol=0.04)
+    np.testing.assert_array_equal(found.sample(3, 7), found.sample(3, 7))
+    low, middle, high = found.percentiles(seed=1, count=20_000)
+    np.testing.assert_allclose((high - low) / 2, found.sigma, rtol=0.04)
+    np.testing.assert_allclose(middle, mean, atol=0.05 * found.sigma.max())
+
+
+def test_values_have_their_own_units():
+    """A change of the latent by its sigma changes the value by the value's sigma."""
+    priors = (Uniform(10.0, 80.0), LogUniform(0.5, 2.0), Normal(5.0, 50.0), LogNormal(1e10, 0.3), Uniform(0.0, 1.0))
+    free = Free(tuple(FreeParameter(prior, f"p{number}") for number, prior in enumerate(priors)))
+    mean, covariance, _ = normal()
+    found = from_information(free, jnp.asarray(mean), information(LINEAR, free, jnp.asarray(mean), jnp.asarray(N_DATA)))
+    for number, prior in enumerate(priors):
+        above, below = prior.value(jnp.asarray([mean[number] + 1e-6, mean[number] - 1e-6]))
+        slope = (above - below) / 2e-6
+        expected = slope**2 * covariance[number, number]
+        np.testing.assert_allclose(found.value_covariance()[number, number], expected, rtol=1e-6)
+    draws = found.sample(0, 1000)
+    assert draws[:, 0].min() > 10
+    assert draws[:, 0].max() < 80
+    np.testing.assert_allclose(np.cov(draws.T)[1, 3], found.value_covariance()[1, 3], rtol=0.5)
+
+
+def test_parameter_without_effect():
+    blind = eqx.tree_at(lambda own: own.mixing, LINEAR, LINEAR.mixing.at[:, 2].set(0))
+    matrix = information(blind, FREE, jnp.zeros(N_LATENT), jnp.asarray(N_DATA))
+    found = from_information(FREE, jnp.zeros(N_LATENT), matrix)
+    assert found.without_effect() == ("p2",)
+    np.testing.assert_allclose(found.sigma[2], 1, rtol=1e-12)
+    assert normal()[2].without_effect() == ()
+
+
+def test_derivatives_that_are_no_numbers_are_said():
+    assert "not finite" in from_information(FREE, jnp.zeros(N_LATENT), jnp.full((N_LATENT, N_LATENT), jnp.nan))
+
+
+class Scaled(eqx.Module):
+    """Data about 0 whose standard deviation is scaled by the latent's value."""
+
+    data: jax.Array
+    free: Free
+
+    def residuals(self, latent):
+        scale = self.free.values(latent)[NOISE_SCALE]
+        return (self.data - latent[0]) / scale, jnp.sqrt(2 * len(self.data) * (0.5 + jnp.log(scale / 0.01))), latent
+
+    def loss(self, latent):
+        return 0.5 * sum(jnp.sum(own**2) for own in self.residuals(latent))
+
+
+def test_noise_scale_has_fishers_information():
+    """The standard deviation of N normal numbers is known to 1 / sqrt(2 N) of itself, their mean to 1 / sqrt(N)."""
+    free = Free((FreeParameter(Normal(0.0, 1.0), "mean"), FreeParameter(LogNormal(1.0, 0.5), NOISE_SCALE)))
+    count = 5000
+    problem = Scaled(jnp.asarray(np.random.default_rng(0).standard_normal(count)), free)
+    found = from_information(free, jnp.zeros(2), information(problem, free, jnp.zeros(2), jnp.asarray(count)))
+    sigma = np.sqrt(np.diag(found.value_covariance()))
+    np.testing.assert_allclose(sigma, [1 / np.sqrt(count), 1 / np.sqrt(2 * count)], rtol=1e-3)
+    assert found.correlation[0, 1] == 0
