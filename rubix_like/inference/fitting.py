@@ -49,24 +49,27 @@ Priors = Mapping[str, AbstractPrior | Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class FitFiles:
-    """The files of a fit: its result, the cubes of the model and of the residuals, and the checkpoint."""
+    """The files of a fit: its result, the cubes of the model and of the residuals, and the checkpoints of its search
+    and of that with the model error."""
 
     result: Path
     model: Path
     residual: Path
     checkpoint: Path
+    second_checkpoint: Path
 
     @classmethod
     def beside(cls, output: Path) -> "FitFiles":
-        """fit.h5, fit_model.fits, fit_residual.fits, fit.checkpoint.npz."""
+        """fit.h5, fit_model.fits, fit_residual.fits, fit.checkpoint.npz, fit.checkpoint-2.npz."""
         output = output.expanduser()
         model, residual = (with_addition(output, own).with_suffix(".fits") for own in ("_model", "_residual"))
-        return cls(output, model, residual, output.with_suffix(".checkpoint.npz"))
+        checkpoints = (output.with_suffix(ending) for ending in (".checkpoint.npz", ".checkpoint-2.npz"))
+        return cls(output, model, residual, *checkpoints)
 
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Raise OSError where they could not be written after a fit of a cube of this shape."""
         cube = file_size(find_format(self.model, "default"), shape, noise=True)
-        for path in (self.result, self.model, self.residual, self.checkpoint):
+        for path in dataclasses.astuple(self):
             check_writable(path, 6 * cube)
 
 
@@ -171,12 +174,14 @@ def _fit(
     with progress.step("plan", "planning the model") as report:
         n_sample = _starts_at_once(request.model, request.settings.starts)
         problem = checked(pose(request.model, observed, request.settings, galaxy, n_sample, report))
-    found = _search(problem, files, progress, resume=resume)
+    if files is not None and not (resume and files.checkpoint.exists()):
+        files.second_checkpoint.unlink(missing_ok=True)
+    found = _search(problem, files and files.checkpoint, progress, resume=resume)
     if request.settings.model_error is not None:
         draws = request.settings.model_error.draws
         with progress.step("model error", f"{draws} models with other base draws"):
             problem = with_model_error(problem, jnp.asarray(found.latent[found.best]))
-        found = _search(problem, None, progress, resume=False)
+        found = _search(problem, files and files.second_checkpoint, progress, resume=resume)
     with progress.step("uncertainties", "uncertainties of the best values"):
         result = make_result(problem, found, request.config)
     if files is not None:
@@ -193,15 +198,15 @@ def checked(problem: Problem) -> Problem:
     return dataclasses.replace(problem, notes=(*problem.notes, *notes))
 
 
-def _search(problem: Problem, files: FitFiles | None, progress: Progress, *, resume: bool) -> Snapshot:
-    """The search's end; with files it leaves checkpoints, and goes on from one that is there."""
+def _search(problem: Problem, place: Path | None, progress: Progress, *, resume: bool) -> Snapshot:
+    """The search's end; with a place for them it leaves checkpoints, and goes on from one that is there."""
 
     def forget(snapshot: Snapshot) -> None:
         """Nothing is kept."""
 
     begun, keep = None, forget
-    if files is not None:
-        place, fingerprint = files.checkpoint, fingerprint_of(problem)
+    if place is not None:
+        fingerprint = fingerprint_of(problem)
         begun = load(place, fingerprint) if resume else None
 
         def keep(snapshot: Snapshot) -> None:
@@ -212,8 +217,8 @@ def _search(problem: Problem, files: FitFiles | None, progress: Progress, *, res
         try:
             return advance(search(problem, begun), keep, _seen_by(report, problem.settings.optimiser.steps))
         except ValueError:  # nothing came of any start: another try needs other settings
-            if files is not None:
-                files.checkpoint.unlink(missing_ok=True)
+            if place is not None:
+                place.unlink(missing_ok=True)
             raise
 
 
@@ -273,11 +278,12 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResu
 
 
 def _write(result: FitResult, files: FitFiles) -> None:
-    """The result last, so that a fit with a result is complete; then the checkpoint goes."""
+    """The result last, so that a fit with a result is complete; then the checkpoints go."""
     write_cube(result.model, files.model)
     write_cube(result.residual, files.residual)
     result.write(files.result)
-    files.checkpoint.unlink(missing_ok=True)
+    for checkpoint in (files.checkpoint, files.second_checkpoint):
+        checkpoint.unlink(missing_ok=True)
 
 
 def _starts_at_once(model: RunConfig | Pipeline, n_start: int) -> int:
