@@ -101,11 +101,11 @@ def checkpoint():
 
 
 def contents(path):
-    """Every number and text of a result but the name of its file."""
+    """Every number and text of a result but its configuration, which names its file."""
     found = {}
 
     def visit(name, item):
-        if isinstance(item, h5py.Dataset) and name != "config":
+        if isinstance(item, h5py.Dataset) and not name.endswith("config"):
             value = item[()]
             found[name] = value.tobytes() if isinstance(value, np.ndarray) and value.dtype != object else repr(value)
 
