@@ -23,6 +23,9 @@ N_STAR = N_SIDE**2
 SPREAD = 0.05
 """How far (dex) the galaxy that a fit begins with is from the one that was observed."""
 
+BETWEEN = np.log10(np.sqrt([0.004 * 0.008, 0.008 * 0.02, 0.02 * 0.05]))
+"""Half-way between metallicities of the library, at which spectra have a kink that a descent cannot cross."""
+
 NOMINAL = 1000.0
 """Signal-to-noise ratio that the errors of the noiseless data stand for."""
 
@@ -67,9 +70,10 @@ def galaxies():
     )
     x, y = (values.ravel() for values in np.meshgrid(side, side))
     position = np.stack([x, y, np.zeros(N_STAR)], axis=1)
-    log_age, log_metallicity = generator.uniform(8.5, 10.0, N_STAR), generator.uniform(-2.5, -1.4, N_STAR)
+    log_age = generator.uniform(8.5, 10.0, N_STAR)
+    log_metallicity = generator.choice(BETWEEN, N_STAR) + generator.uniform(-SPREAD, SPREAD, N_STAR)
     velocity, log_mass = generator.normal(0, 150, (N_STAR, 3)), generator.normal(6, 0.3, N_STAR)
-    off = SPREAD * generator.standard_normal((4, N_STAR))
+    off = SPREAD * generator.uniform(-1, 1, (4, N_STAR))
     true = Stars(position, velocity, 10**log_mass, log_age, 10**log_metallicity)
     thought = dataclasses.replace(
         true,
