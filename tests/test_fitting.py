@@ -10,17 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from astropy.io import fits
 
 from rubix_like import ConfigError, Cube, FitResult, Galaxy, ObservedCube, Stars, fit, load_config
 from rubix_like.cube import NOT_FITTED
 from rubix_like.inference import diagnosis
 from rubix_like.inference.cubes import evaluate
-from rubix_like.inference.fitting import read_request
 from rubix_like.inference.free import Free, FreeParameter
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.optimisers import Status
 from rubix_like.inference.priors import Normal, Uniform
 from rubix_like.inference.problem import pose
+from rubix_like.inference.request import read_request
 from rubix_like.inference.search import search
 from rubix_like.inference.snapshot import Snapshot
 from rubix_like.observed import read_observed
@@ -251,6 +252,8 @@ def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
         ({"free": {}}, r"fit\.free: expected at least one parameter"),
         ({"data": None}, r"fit\.data: expected an observed cube, got none"),
         ({"output": "absent/fit.h5"}, "absent does not exist"),
+        ({"data_medium": "air"}, r"fit\.data_medium: expected null for data given in Python.* got 'air'; leave it out"),
+        ({"data_pixel_scale": "0 arcsec"}, r"fit\.data_pixel_scale: expected a number > 0"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused_before_anything_is_computed(settings, message, tmp_path, monkeypatch):
@@ -259,6 +262,20 @@ def test_what_cannot_be_fitted_is_refused_before_anything_is_computed(settings, 
     with pytest.raises((ConfigError, OSError), match=message):
         fit(CONFIG, given.pop("data"), galaxy=galaxy(), **given)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_header_of_the_data_does_not_say_can_be_given(tmp_path):
+    wavelengths = {"CRVAL3": 5000.0, "CDELT3": 10.0, "CRPIX3": 1.0, "CUNIT3": "Angstrom", "CTYPE3": "LAMBDA"}
+    path = tmp_path / "bare.fits"
+    fits.writeto(path, np.ones((31, 5, 5)), fits.Header(wavelengths))
+    stated = {"data_pixel_scale": "0.3 arcsec", "data_medium": "air", "data_units": "1e-19 erg/s/cm2/Angstrom"}
+    for name in stated:
+        given = {other: value for other, value in stated.items() if other != name}
+        with pytest.raises(ValueError, match=rf"of a fit: fit\.{name}\)"):
+            fit(CONFIG, path, galaxy=galaxy(), sigma=1.0, **given)
+    observed = read_request({**CONFIG, "fit": CONFIG["fit"] | {"data": path} | stated}, None, None, None, {}).read()
+    assert (observed.pixel_scale, observed.medium) == (0.3, "air")
+    np.testing.assert_allclose(observed.flux, 10.0)
 
 
 def test_priors_can_be_given_as_objects():
