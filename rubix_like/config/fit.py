@@ -54,7 +54,7 @@ class FitSettings(AbstractSettings):
     """An observed cube (FITS or HDF5); null where the cube is given in Python."""
     free: dict[str, dict[str, tuple[Any, ...]]] = Field(default_factory=dict)
     """Dotted name of a parameter -> its prior, e.g. `observation.inclination: {uniform: [10 deg, 80 deg]}`."""
-    windows: tuple[Window, ...] | None = None
+    windows: Annotated[tuple[Window, ...], Field(min_length=1)] | None = None
     """Wavelengths that are fitted; null: all."""
     exclude: tuple[Window, ...] = ()
     """Wavelengths that are left out, e.g. sky lines."""
