@@ -1,7 +1,7 @@
 """A whole fit: configuration and data in, the best values and what they are worth out, and the files of both."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,40 +11,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from rubix_like.atomic import check_writable
-from rubix_like.config import RunConfig, load_config
-from rubix_like.config.fit import FitSettings
+from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
-from rubix_like.config.yaml_files import parse_yaml
-from rubix_like.cube import Cube
 from rubix_like.cube_files import file_size, find_format, write_cube
-from rubix_like.errors import ConfigError
 from rubix_like.file_names import with_addition
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference import diagnosis
 from rubix_like.inference.checkpoint import advance, claimed, count_ended, fingerprint_of, load, save, versions
 from rubix_like.inference.cubes import cubes_of, evaluate, noise_scale_of, quality_of
 from rubix_like.inference.effects import check_effects, check_start
-from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.laplace import laplace
 from rubix_like.inference.model_error import with_model_error
-from rubix_like.inference.naming import check_free
 from rubix_like.inference.optimisers import Status
-from rubix_like.inference.priors import AbstractPrior, section_of
 from rubix_like.inference.problem import Problem, pose
+from rubix_like.inference.request import Data, Priors, Request, read_request
 from rubix_like.inference.result import FitResult, split_by_name
 from rubix_like.inference.search import search
 from rubix_like.inference.snapshot import Snapshot
 from rubix_like.inference.spread import starts_at_once
-from rubix_like.observed import ObservedCube, observed_from, read_observed
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress, Report
-
-Data = str | Path | Cube | ObservedCube
-"""An observed cube, or its file."""
-
-Priors = Mapping[str, AbstractPrior | Mapping[str, Any]]
-"""Dotted name -> prior, as an object or as in a configuration ({kind: numbers})."""
 
 
 @dataclass(frozen=True)
@@ -71,22 +58,6 @@ class FitFiles:
         cube = file_size(find_format(self.model, "default"), shape, noise=True)
         for path in dataclasses.astuple(self):
             check_writable(path, 6 * cube)
-
-
-@dataclass(frozen=True)
-class Request:
-    """A fit as it was asked for, checked: `model` is what the posterior is made from."""
-
-    config: RunConfig
-    settings: FitSettings
-    model: RunConfig | Pipeline
-    data: Data
-
-    def read(self) -> ObservedCube:
-        """The data."""
-        if isinstance(self.data, ObservedCube):
-            return self.data
-        return observed_from(self.data) if isinstance(self.data, Cube) else read_observed(self.data)
 
 
 def fit(
@@ -116,46 +87,6 @@ def fit(
     files.check()
     with claimed(files.result, *dataclasses.astuple(files)):
         return _fit(request, galaxy, progress, files, resume=resume)
-
-
-def read_request(
-    config_or_pipeline: ConfigSource | Pipeline,
-    data: Data | None,
-    free: Priors | None,
-    output: str | Path | None,
-    settings: Mapping[str, Any],
-) -> Request:
-    """Settings from everywhere put together and checked; nothing is read or computed."""
-    given = {f"fit.{name}": value for name, value in settings.items()}
-    if free is not None:
-        given["fit.free"] = {name: _section(prior) for name, prior in free.items()}
-    if isinstance(settings.get("noise_scale"), AbstractPrior):
-        given["fit.noise_scale"] = section_of(settings["noise_scale"])
-    if output is not None:
-        given["fit.output"] = Path(output)
-    if data is not None:
-        given["fit.data"] = None if isinstance(data, Cube | ObservedCube) else Path(data)
-    source = config_or_pipeline
-    if isinstance(source, Pipeline):
-        source = parse_yaml(str(source.frame.meta["config"]), "the pipeline's configuration")
-    config = load_config(source, overrides=given)
-    if config.fit is None or not config.fit.free:
-        raise ConfigError(
-            "fit.free: expected at least one parameter with its prior, got none; e.g. "
-            "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
-        )
-    for name, prior in config.fit.free.items():
-        check_free(name, prior)
-    chosen = config.fit.data if data is None else data
-    if chosen is None:
-        raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
-    make_optimiser(config.fit.optimiser, 1, 1)
-    model = config_or_pipeline if isinstance(config_or_pipeline, Pipeline) else config
-    return Request(config, config.fit, model, chosen)
-
-
-def _section(prior: AbstractPrior | Mapping[str, Any]) -> Mapping[str, Any]:
-    return section_of(prior) if isinstance(prior, AbstractPrior) else prior
 
 
 def _fit(
@@ -254,6 +185,7 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResu
         *diagnosis.notes_on_precision(),
         *problem.notes,
         *problem.pipeline.notes,
+        *diagnosis.notes_on_size(problem.settings.optimiser.name, n_latent, posterior.likelihood.flux.size),
         *diagnosis.notes_on_search(free, found, best, normal),
         *diagnosis.notes_on_values(free, best, approximation),
         *diagnosis.notes_on_particles(evaluated.counters, float(problem.pipeline.velocity_limit)),
