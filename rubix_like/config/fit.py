@@ -60,7 +60,7 @@ class FitSettings(AbstractSettings):
     """Side of the file's spaxels; null: as its header says."""
     free: dict[str, dict[str, tuple[Any, ...]]] = Field(default_factory=dict)
     """Dotted name of a parameter -> its prior, e.g. `observation.inclination: {uniform: [10 deg, 80 deg]}`."""
-    windows: tuple[Window, ...] | None = None
+    windows: Annotated[tuple[Window, ...], Field(min_length=1)] | None = None
     """Wavelengths that are fitted; null: all."""
     exclude: tuple[Window, ...] = ()
     """Wavelengths that are left out, e.g. sky lines."""
