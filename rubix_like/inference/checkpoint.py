@@ -130,14 +130,14 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
     posterior, settings = problem.posterior, problem.settings
     forward = posterior.forward
     mesh = forward.layout.mesh
-    search = settings.model_dump(include={"optimiser", "starts", "candidates", "seed"})
+    search = settings.model_dump(include={"optimiser", "starts", "candidates", "generations", "seed"})
     devices = f"{[device.device_kind for device in mesh.devices.flat]} {dict(mesh.shape)}"
     return {
         "data, errors or windows": key_of(*_leaves(posterior.likelihood)),
         "free parameters or priors": key_of(posterior.free.labels, *_leaves(posterior.free)),
         "galaxy": key_of(*_leaves(forward.source)),
         "model": key_of(forward.plan, *_leaves((forward.tables, forward.parameters))),
-        "search (optimiser, starts, candidates or seed)": repr(search),
+        "search (optimiser, starts, candidates, generations or seed)": repr(search),
         "precision": str(jax.dtypes.canonicalize_dtype(float)),
         "devices": devices,
         "version of the packages": json.dumps(versions()),
