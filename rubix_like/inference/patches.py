@@ -1,7 +1,7 @@
 """Where to begin a fit of stars: each spaxel's for itself, by differential evolution of draws from the prior.
 
-Every spaxel's spectrum depends, but for the light of its neighbours, on the stars in it alone. So one model tries as many
-spectra as there are spaxels: of many draws of all stars, those of each spaxel are compared, mixed and kept by
+Every spaxel's spectrum depends, but for the light of its neighbours, on the stars in it alone. So one model tries as
+many spectra as there are spaxels: of many draws of all stars, those of each spaxel are compared, mixed and kept by
 themselves. That crosses the kinks and minima along ages and metallicities, at which a descent ends.
 """
 
@@ -178,7 +178,7 @@ def scaled(posterior: Posterior, patches: Patches, latent: Latent) -> tuple[Late
 def _best_masses(
     posterior: Posterior, patches: Patches, latent: Latent, model: Float[Array, "y x wave"]
 ) -> tuple[Latent, Float[Array, " patch"]]:
-    """With every patch's masses times the factor of least chi^2, and the factors: 1 where the prior has no such mass."""
+    """With every patch's masses times the factor of least chi^2, and the factors: 1 where the prior has no such."""
     free, likelihood = posterior.free, posterior.likelihood
     weight = likelihood.inverse_sigma**2
     own = jnp.sum(model * model * weight, axis=2)
