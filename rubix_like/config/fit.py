@@ -80,6 +80,9 @@ class FitSettings(AbstractSettings):
     medians of their priors, `galaxy` standing for a galaxy's own; null: it is drawn from the prior like the others."""
     candidates: Annotated[Integer, Field(ge=1)] = 16
     """Draws from the prior for every start, of which the best are started from."""
+    generations: Annotated[Integer, Field(ge=0)] = 100
+    """Where parameters of single stars are free: how often the candidates of a start are mixed, each spaxel's stars for
+    themselves, before the best is started from; each time as many models as there are candidates. 0: not at all."""
     seed: Annotated[Integer, Field(ge=0)] = 1
     """Of the draws from the prior."""
     output: Path = Path("fit.h5")

@@ -130,7 +130,7 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
     posterior, settings = problem.posterior, problem.settings
     forward = posterior.forward
     mesh, model = forward.layout.mesh, (forward.tables, forward.parameters)
-    search = settings.model_dump(include={"optimiser", "starts", "candidates", "seed"})
+    search = settings.model_dump(include={"optimiser", "starts", "candidates", "generations", "seed"})
     devices = f"{[device.device_kind for device in mesh.devices.flat]} {dict(mesh.shape)}"
     return {
         "data, errors or windows": key_of(*_leaves(posterior.likelihood)),
@@ -138,7 +138,7 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
         "start": key_of(None if problem.start is None else np.asarray(problem.start)),
         "galaxy": key_of(*_leaves(forward.source)),
         "model": key_of(forward.plan, jax.tree.structure(model), *_leaves(model)),
-        "search (optimiser, starts, candidates or seed)": repr(search),
+        "search (optimiser, starts, candidates, generations or seed)": repr(search),
         "precision": str(jax.dtypes.canonicalize_dtype(float)),
         "devices": devices,
         "version of the packages": json.dumps(versions()),
