@@ -284,6 +284,7 @@ def test_the_arrays_of_a_result():
     np.testing.assert_allclose(inferred.pull(), [np.nan, (-1.0 + 0.8) / 0.2, (2.0 - 2.6) / 0.3], rtol=1e-9)
     assert view_of(replace(result, laplace=None)).inferred is None
     assert view_of(result).inferred.truth is None
+    assert view.title == "fit of 3 numbers   ·   χ² / 56 = 0.2143"
 
 
 @pytest.mark.slow
