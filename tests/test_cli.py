@@ -143,7 +143,7 @@ def test_settings_that_cannot_be_used_end_in_one_message(command, tmp_path, sett
 @pytest.mark.parametrize(
     ("name", "content", "fragments"),
     [
-        ("absent.yaml", None, ["no file 'absent.yaml'", "packaged: manga_tng, muse_tng, quickstart"]),
+        ("absent.yaml", None, ["no file 'absent.yaml'", "packaged: fit_synthetic, manga_tng, muse_tng, quickstart"]),
         ("quikstart", None, ["'quikstart'", "did you mean 'quickstart'"]),
         ("bad.yaml", b"galaxy: {reader: synthetic\nobservation: 3", ["bad.yaml, line 2, column 12", "expected YAML"]),
         ("tab.yaml", b"galaxy:\n\treader: synthetic\n", ["tab.yaml, line 2"]),
@@ -564,7 +564,7 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
         ("stages", ["orient", "point", "stars", "psf", "dust", "degrade_lsf", "aperture", "noise"]),
         ("readers", ["synthetic", "auto", "table", *resource_names("simulations")]),
         ("pipelines", ["stellar"]),
-        ("configs", ["manga_tng", "muse_tng", "quickstart"]),
+        ("configs", ["fit_synthetic", "manga_tng", "muse_tng", "quickstart"]),
     ],
 )
 def test_lists(command, kind, names):

@@ -1,26 +1,27 @@
 """Fits from Python: what comes out, that it can be read back, that a fit which was ended goes on bit for bit."""
 
-import dataclasses
 import functools
 import io
 from contextlib import contextmanager
+from dataclasses import replace
 
 import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from astropy.io import fits
 
 from rubix_like import ConfigError, Cube, FitResult, Galaxy, ObservedCube, Stars, fit, load_config
 from rubix_like.cube import NOT_FITTED
 from rubix_like.inference import diagnosis
 from rubix_like.inference.cubes import evaluate
-from rubix_like.inference.fitting import read_request
 from rubix_like.inference.free import Free, FreeParameter
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.optimisers import Status
 from rubix_like.inference.priors import Normal, Uniform
 from rubix_like.inference.problem import pose
+from rubix_like.inference.request import read_request
 from rubix_like.inference.search import search
 from rubix_like.inference.snapshot import Snapshot
 from rubix_like.observed import read_observed
@@ -85,7 +86,7 @@ def data():
     sigma = 1e-3 * flux.mean()
     noisy = flux + sigma * np.random.default_rng(2).standard_normal(flux.shape)
     noisy[BAD] = np.nan
-    return dataclasses.replace(blank, flux=noisy, variance=np.full(flux.shape, sigma**2), used=np.isfinite(noisy))
+    return replace(blank, flux=noisy, variance=np.full(flux.shape, sigma**2), used=np.isfinite(noisy))
 
 
 @functools.cache
@@ -94,12 +95,13 @@ def fitted():
 
 
 def leaves_of(result):
-    """Everything in a result, as text and arrays."""
+    """Everything in a result but its configuration, which names its file, as text and arrays."""
     starts = result.starts.arrays()
     laplace = [result.laplace.latent, result.laplace.information, result.laplace.covariance]
-    trees = (result.free, result.model, result.residual, result.parameters, result.galaxy)
+    cubes = [replace(cube, meta=cube.meta.replace(config="")) for cube in (result.model, result.residual)]
+    trees = (result.free, *cubes, result.parameters, result.galaxy)
     plain = [repr(jax.tree.structure(tree)) for tree in trees]
-    plain += [repr(result.quality), result.config, repr(result.versions), repr(result.notes), str(result)]
+    plain += [repr(result.quality), repr(result.versions), repr(result.notes), str(result)]
     arrays = [*result.values.values(), *result.sigma.values(), result.covariance, result.latent, *laplace]
     return plain, [*arrays, *starts.values(), *(np.asarray(leaf) for leaf in jax.tree.leaves(trees))]
 
@@ -159,10 +161,11 @@ def test_samples_have_the_covariance_of_the_values():
 
 def test_a_result_is_read_back_equal(tmp_path):
     result = fitted()
-    particles = dataclasses.replace(result, galaxy=jax.tree.map(jnp.asarray, galaxy()))
+    particles = replace(result, galaxy=jax.tree.map(jnp.asarray, galaxy()))
     for number, own in enumerate((result, particles)):
         path = own.write(tmp_path / f"fit_{number}.h5")
         assert_same(FitResult.read(path), own)
+        assert FitResult.read(path).config == own.config
     with h5py.File(path) as file:
         parameter = file["parameters/observation.velocity_offset"]
         assert parameter["value"][()] == result.values["observation.velocity_offset"]
@@ -173,7 +176,7 @@ def test_a_result_is_read_back_equal(tmp_path):
 
 def test_a_result_without_uncertainties_is_read_back(tmp_path):
     nothing = {name: np.full_like(value, np.nan) for name, value in fitted().values.items()}
-    result = dataclasses.replace(fitted(), laplace=None, covariance=None, sigma=nothing, notes=("too many",))
+    result = replace(fitted(), laplace=None, covariance=None, sigma=nothing, notes=("too many",))
     read = FitResult.read(result.write(tmp_path / "fit.h5"))
     assert read.laplace is None
     assert read.covariance is None
@@ -231,7 +234,7 @@ def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
     shown = io.StringIO()
     result = fit(CONFIG, data(), galaxy=galaxy(), output=output, progress=Progress(shown))
     assert "fitting 2 numbers, going on after" in shown.getvalue()
-    assert_same(dataclasses.replace(result, config=fitted().config), fitted())
+    assert_same(result, fitted())
     assert_same(FitResult.read(output), result)
     assert {path.name for path in tmp_path.iterdir()} == {"fit.h5", "fit_model.fits", "fit_residual.fits"}
     residual = Cube.read(tmp_path / "fit_residual.fits")
@@ -249,6 +252,8 @@ def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
         ({"free": {}}, r"fit\.free: expected at least one parameter"),
         ({"data": None}, r"fit\.data: expected an observed cube, got none"),
         ({"output": "absent/fit.h5"}, "absent does not exist"),
+        ({"data_medium": "air"}, r"fit\.data_medium: expected null for data given in Python.* got 'air'; leave it out"),
+        ({"data_pixel_scale": "0 arcsec"}, r"fit\.data_pixel_scale: expected a number > 0"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused_before_anything_is_computed(settings, message, tmp_path, monkeypatch):
@@ -257,6 +262,20 @@ def test_what_cannot_be_fitted_is_refused_before_anything_is_computed(settings, 
     with pytest.raises((ConfigError, OSError), match=message):
         fit(CONFIG, given.pop("data"), galaxy=galaxy(), **given)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_header_of_the_data_does_not_say_can_be_given(tmp_path):
+    wavelengths = {"CRVAL3": 5000.0, "CDELT3": 10.0, "CRPIX3": 1.0, "CUNIT3": "Angstrom", "CTYPE3": "LAMBDA"}
+    path = tmp_path / "bare.fits"
+    fits.writeto(path, np.ones((31, 5, 5)), fits.Header(wavelengths))
+    stated = {"data_pixel_scale": "0.3 arcsec", "data_medium": "air", "data_units": "1e-19 erg/s/cm2/Angstrom"}
+    for name in stated:
+        given = {other: value for other, value in stated.items() if other != name}
+        with pytest.raises(ValueError, match=rf"of a fit: fit\.{name}\)"):
+            fit(CONFIG, path, galaxy=galaxy(), sigma=1.0, **given)
+    observed = read_request({**CONFIG, "fit": CONFIG["fit"] | {"data": path} | stated}, None, None, None, {}).read()
+    assert (observed.pixel_scale, observed.medium) == (0.3, "air")
+    np.testing.assert_allclose(observed.flux, 10.0)
 
 
 def test_priors_can_be_given_as_objects():
@@ -344,3 +363,10 @@ def test_a_fit_without_64_bits_says_what_it_costs():
     assert diagnosis.notes_on_precision() == []
     with jax.enable_x64(False):
         assert "32-bit numbers" in diagnosis.notes_on_precision()[0]
+
+
+def test_a_jacobian_without_room_is_said():
+    assert diagnosis.notes_on_size("levenberg_marquardt", 20, 30_000) == []
+    assert diagnosis.notes_on_size("lbfgs", 4000, 30_000) == []
+    (note,) = diagnosis.notes_on_size("gauss_newton", 4000, 30_000)
+    assert "conjugate gradients" in note

@@ -21,7 +21,7 @@ FREE = {
     "galaxy.stellar_mass": {"log_normal": ["1e10 Msun", 0.5]},
     "galaxy.bulge_fraction": {"uniform": [0, 0.6]},
     "galaxy.disc_scale_length": {"log_uniform": ["0.5 kpc", "10 kpc"]},
-    "galaxy.bulge_effective_radius": {"log_uniform": ["0.2 kpc", "4 kpc"]},
+    "galaxy.bulge_effective_radius": {"log_uniform": ["0.3 kpc", "10 kpc"]},
     "galaxy.rotation_velocity": {"uniform": ["0 km/s", "350 km/s"]},
     "galaxy.turnover_radius": {"log_uniform": ["0.1 kpc", "5 kpc"]},
     "galaxy.disc_dispersion": {"log_uniform": ["10 km/s", "150 km/s"]},
@@ -31,6 +31,15 @@ FREE = {
     "galaxy.disc_metallicity_gradient": {"normal": ["0 dex/kpc", "0.1 dex/kpc"]},
     "galaxy.bulge_log_age": {"uniform": [8.5, 10.1]},
 }
+
+BY_EYE = {
+    "galaxy.stellar_mass": "4e9 Msun",
+    "galaxy.disc_scale_length": "3 kpc",
+    "galaxy.bulge_effective_radius": "2 kpc",
+    "galaxy.disc_log_age": 8.7,
+    "galaxy.bulge_log_age": 9.8,
+}
+"""Where the first start begins, from the mock's light and colour; other parameters at their priors' medians."""
 
 COMMON = {
     "observation.redshift": 0.03,
@@ -54,8 +63,8 @@ def main() -> None:
     parser.add_argument("galaxy", help="a file of star particles")
     parser.add_argument("--stem", default="fit-galaxy", help="how the names of the files begin")
     parser.add_argument("--library", default="popstar", help="SSP library")
-    parser.add_argument("--stars", type=int, default=20000, help="particles of the model")
-    parser.add_argument("--starts", type=int, default=4)
+    parser.add_argument("--stars", type=int, default=8192, help="particles of the model")
+    parser.add_argument("--starts", type=int, default=2)
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
 
@@ -64,12 +73,17 @@ def main() -> None:
     noise = {"noise": {"signal_to_noise": 30, "seed": 1}}
     mock = rl.run(rl.load_config("quickstart", overrides=common | seen | noise), output=f"{options.stem}-mock.fits")
 
-    model = {"galaxy": {"reader": "synthetic", "n_stars": options.stars}, "observation.align": "none"}
+    model = {"galaxy": {"reader": "synthetic", "n_stars": options.stars, "draws": "sobol"}, "observation.align": "none"}
     result = rl.fit(
         rl.load_config("quickstart", overrides=common | model),
         mock,
         free=FREE,
         starts=options.starts,
+        start=BY_EYE,
+        optimiser={
+            "steps": 200,
+            "tolerance": 1.0,
+        },  # chi^2 is that of a model that is wrong: tens of thousands too high
         output=f"{options.stem}.h5",
     )
     print(result.summary())

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from rubix_like.config.quantities import Angstrom, Integer, Number
+from rubix_like.config.quantities import Angstrom, Arcsec, Integer, Number
 from rubix_like.config.settings import AbstractSettings
 
 Window = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)]]
@@ -52,9 +52,15 @@ class FitSettings(AbstractSettings):
 
     data: Path | None = None
     """An observed cube (FITS or HDF5); null where the cube is given in Python."""
+    data_medium: Literal["air", "vacuum"] | None = None
+    """Of the file's wavelengths; null: as its header says, or known of its instrument."""
+    data_units: str | None = None
+    """Of the file's fluxes, e.g. 1e-16 erg/s/cm2/Angstrom; null: as its header says, or known of its instrument."""
+    data_pixel_scale: Annotated[Arcsec, Field(gt=0)] | None = None
+    """Side of the file's spaxels; null: as its header says."""
     free: dict[str, dict[str, tuple[Any, ...]]] = Field(default_factory=dict)
     """Dotted name of a parameter -> its prior, e.g. `observation.inclination: {uniform: [10 deg, 80 deg]}`."""
-    windows: tuple[Window, ...] | None = None
+    windows: Annotated[tuple[Window, ...], Field(min_length=1)] | None = None
     """Wavelengths that are fitted; null: all."""
     exclude: tuple[Window, ...] = ()
     """Wavelengths that are left out, e.g. sky lines."""

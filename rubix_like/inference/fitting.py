@@ -1,7 +1,7 @@
 """A whole fit: configuration and data in, the best values and what they are worth out, and the files of both."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,79 +11,53 @@ import jax.numpy as jnp
 import numpy as np
 
 from rubix_like.atomic import check_writable
-from rubix_like.config import RunConfig, load_config
-from rubix_like.config.fit import FitSettings
+from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
-from rubix_like.config.yaml_files import parse_yaml
-from rubix_like.cube import Cube
 from rubix_like.cube_files import file_size, find_format, write_cube
-from rubix_like.errors import ConfigError
 from rubix_like.file_names import with_addition
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference import diagnosis
 from rubix_like.inference.checkpoint import advance, claimed, count_ended, fingerprint_of, load, save, versions
 from rubix_like.inference.cubes import cubes_of, evaluate, noise_scale_of, quality_of
 from rubix_like.inference.effects import check_effects, check_start
-from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.laplace import laplace
 from rubix_like.inference.model_error import with_model_error
-from rubix_like.inference.naming import check_free
 from rubix_like.inference.optimisers import Status
-from rubix_like.inference.priors import AbstractPrior, section_of
 from rubix_like.inference.problem import Problem, pose
+from rubix_like.inference.request import Data, Priors, Request, read_request
 from rubix_like.inference.result import FitResult, split_by_name
 from rubix_like.inference.search import search
 from rubix_like.inference.snapshot import Snapshot
 from rubix_like.inference.spread import starts_at_once
-from rubix_like.observed import ObservedCube, observed_from, read_observed
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress, Report
-
-Data = str | Path | Cube | ObservedCube
-"""An observed cube, or its file."""
-
-Priors = Mapping[str, AbstractPrior | Mapping[str, Any]]
-"""Dotted name -> prior, as an object or as in a configuration ({kind: numbers})."""
 
 
 @dataclass(frozen=True)
 class FitFiles:
-    """The files of a fit: its result, the cubes of the model and of the residuals, and the checkpoint."""
+    """The files of a fit: its result, the cubes of the model and of the residuals, and the checkpoints of its search
+    and of that with the model error."""
 
     result: Path
     model: Path
     residual: Path
     checkpoint: Path
+    second_checkpoint: Path
 
     @classmethod
     def beside(cls, output: Path) -> "FitFiles":
-        """fit.h5, fit_model.fits, fit_residual.fits, fit.checkpoint.npz."""
+        """fit.h5, fit_model.fits, fit_residual.fits, fit.checkpoint.npz, fit.checkpoint-2.npz."""
         output = output.expanduser()
         model, residual = (with_addition(output, own).with_suffix(".fits") for own in ("_model", "_residual"))
-        return cls(output, model, residual, output.with_suffix(".checkpoint.npz"))
+        checkpoints = (output.with_suffix(ending) for ending in (".checkpoint.npz", ".checkpoint-2.npz"))
+        return cls(output, model, residual, *checkpoints)
 
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Raise OSError where they could not be written after a fit of a cube of this shape."""
         cube = file_size(find_format(self.model, "default"), shape, noise=True)
-        for path in (self.result, self.model, self.residual, self.checkpoint):
+        for path in dataclasses.astuple(self):
             check_writable(path, 6 * cube)
-
-
-@dataclass(frozen=True)
-class Request:
-    """A fit as it was asked for, checked: `model` is what the posterior is made from."""
-
-    config: RunConfig
-    settings: FitSettings
-    model: RunConfig | Pipeline
-    data: Data
-
-    def read(self) -> ObservedCube:
-        """The data."""
-        if isinstance(self.data, ObservedCube):
-            return self.data
-        return observed_from(self.data) if isinstance(self.data, Cube) else read_observed(self.data)
 
 
 def fit(
@@ -115,46 +89,6 @@ def fit(
         return _fit(request, galaxy, progress, files, resume=resume)
 
 
-def read_request(
-    config_or_pipeline: ConfigSource | Pipeline,
-    data: Data | None,
-    free: Priors | None,
-    output: str | Path | None,
-    settings: Mapping[str, Any],
-) -> Request:
-    """Settings from everywhere put together and checked; nothing is read or computed."""
-    given = {f"fit.{name}": value for name, value in settings.items()}
-    if free is not None:
-        given["fit.free"] = {name: _section(prior) for name, prior in free.items()}
-    if isinstance(settings.get("noise_scale"), AbstractPrior):
-        given["fit.noise_scale"] = section_of(settings["noise_scale"])
-    if output is not None:
-        given["fit.output"] = Path(output)
-    if data is not None:
-        given["fit.data"] = None if isinstance(data, Cube | ObservedCube) else Path(data)
-    source = config_or_pipeline
-    if isinstance(source, Pipeline):
-        source = parse_yaml(str(source.frame.meta["config"]), "the pipeline's configuration")
-    config = load_config(source, overrides=given)
-    if config.fit is None or not config.fit.free:
-        raise ConfigError(
-            "fit.free: expected at least one parameter with its prior, got none; e.g. "
-            "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
-        )
-    for name, prior in config.fit.free.items():
-        check_free(name, prior)
-    chosen = config.fit.data if data is None else data
-    if chosen is None:
-        raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
-    make_optimiser(config.fit.optimiser, 1, 1)
-    model = config_or_pipeline if isinstance(config_or_pipeline, Pipeline) else config
-    return Request(config, config.fit, model, chosen)
-
-
-def _section(prior: AbstractPrior | Mapping[str, Any]) -> Mapping[str, Any]:
-    return section_of(prior) if isinstance(prior, AbstractPrior) else prior
-
-
 def _fit(
     request: Request,
     galaxy: Galaxy | SyntheticSource | None,
@@ -171,12 +105,14 @@ def _fit(
     with progress.step("plan", "planning the model") as report:
         n_sample = _starts_at_once(request.model, request.settings.starts)
         problem = checked(pose(request.model, observed, request.settings, galaxy, n_sample, report))
-    found = _search(problem, files, progress, resume=resume)
+    if files is not None and not (resume and files.checkpoint.exists()):
+        files.second_checkpoint.unlink(missing_ok=True)
+    found = _search(problem, files and files.checkpoint, progress, resume=resume)
     if request.settings.model_error is not None:
         draws = request.settings.model_error.draws
         with progress.step("model error", f"{draws} models with other base draws"):
             problem = with_model_error(problem, jnp.asarray(found.latent[found.best]))
-        found = _search(problem, None, progress, resume=False)
+        found = _search(problem, files and files.second_checkpoint, progress, resume=resume)
     with progress.step("uncertainties", "uncertainties of the best values"):
         result = make_result(problem, found, request.config)
     if files is not None:
@@ -193,15 +129,15 @@ def checked(problem: Problem) -> Problem:
     return dataclasses.replace(problem, notes=(*problem.notes, *notes))
 
 
-def _search(problem: Problem, files: FitFiles | None, progress: Progress, *, resume: bool) -> Snapshot:
-    """The search's end; with files it leaves checkpoints, and goes on from one that is there."""
+def _search(problem: Problem, place: Path | None, progress: Progress, *, resume: bool) -> Snapshot:
+    """The search's end; with a place for them it leaves checkpoints, and goes on from one that is there."""
 
     def forget(snapshot: Snapshot) -> None:
         """Nothing is kept."""
 
     begun, keep = None, forget
-    if files is not None:
-        place, fingerprint = files.checkpoint, fingerprint_of(problem)
+    if place is not None:
+        fingerprint = fingerprint_of(problem)
         begun = load(place, fingerprint) if resume else None
 
         def keep(snapshot: Snapshot) -> None:
@@ -212,8 +148,8 @@ def _search(problem: Problem, files: FitFiles | None, progress: Progress, *, res
         try:
             return advance(search(problem, begun), keep, _seen_by(report, problem.settings.optimiser.steps))
         except ValueError:  # nothing came of any start: another try needs other settings
-            if files is not None:
-                files.checkpoint.unlink(missing_ok=True)
+            if place is not None:
+                place.unlink(missing_ok=True)
             raise
 
 
@@ -249,6 +185,7 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResu
         *diagnosis.notes_on_precision(),
         *problem.notes,
         *problem.pipeline.notes,
+        *diagnosis.notes_on_size(problem.settings.optimiser.name, n_latent, posterior.likelihood.flux.size),
         *diagnosis.notes_on_search(free, found, best, normal),
         *diagnosis.notes_on_values(free, best, approximation),
         *diagnosis.notes_on_particles(evaluated.counters, float(problem.pipeline.velocity_limit)),
@@ -273,11 +210,12 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResu
 
 
 def _write(result: FitResult, files: FitFiles) -> None:
-    """The result last, so that a fit with a result is complete; then the checkpoint goes."""
+    """The result last, so that a fit with a result is complete; then the checkpoints go."""
     write_cube(result.model, files.model)
     write_cube(result.residual, files.residual)
     result.write(files.result)
-    files.checkpoint.unlink(missing_ok=True)
+    for checkpoint in (files.checkpoint, files.second_checkpoint):
+        checkpoint.unlink(missing_ok=True)
 
 
 def _starts_at_once(model: RunConfig | Pipeline, n_start: int) -> int:

@@ -26,6 +26,10 @@ _GOOD = 0.75
 _FIRST_DAMPING = 1e-2
 """Squared, in units of the product of the prior's information, 1, and the Jacobian's."""
 
+_LONGEST = 0.7
+"""No damped step changes a latent by more, in standard deviations of its prior or, beyond one, of its own size. Priors
+with limits are flat where latents are large: a long step there ends at a false maximum."""
+
 _SOLVED = 1e-3
 """To which part of the gradient a step solves the linear system, where that is done by iteration."""
 
@@ -138,11 +142,14 @@ def _solve(
         form = jax.tree.map(lambda one, other: jnp.where(verdict.accept, one, other), new, own.memory.form)
         unit = _units(form)
         factor = form.factor / unit[None, :]
+        latent = jnp.where(verdict.accept, own.memory.trial, own.latent)
         step = _step(optimiser, verdict.step_size, _info(form.projected, factor, triangular=True))
+        if optimiser.damped:
+            longest = _LONGEST * jnp.maximum(1, jnp.abs(latent))
+            step = step * jnp.minimum(1, 1 / jnp.max(jnp.abs(step / unit) / longest))
         left = form.projected + factor @ step
         gain = form.excess - 0.5 * left @ left
-        trial = jnp.where(verdict.accept, own.memory.trial, own.latent) + step / unit
-        memory = Memory(trial, gain, verdict.search, form)
+        memory = Memory(latent + step / unit, gain, verdict.search, form)
         return _advanced(optimiser, own, loss, verdict, memory, form.gradient, form.excess)
 
     return chosen(state.status == int(Status.RUNNING), jax.vmap(solve)(state, loss, verdict, form), state)

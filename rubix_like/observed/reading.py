@@ -27,7 +27,7 @@ _POWERS: dict[ErrorKind, int] = {"variance": 2, "sigma": 1, "inverse variance": 
 
 MEDIA: dict[str, Medium] = {"air": "air", "vacuum": "vacuum"}
 
-_AN_EXAMPLE: str = "units=, such as units='1e-20 erg/s/cm2/Angstrom'"
+_AN_EXAMPLE: str = "units=, such as units='1e-20 erg/s/cm2/Angstrom' (of a fit: fit.data_units)"
 
 _NAME_CARDS: tuple[str, ...] = ("OBJECT", "MANGAID", "NAME")
 

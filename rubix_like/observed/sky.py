@@ -101,7 +101,7 @@ def _off_sky(
         if None in scales:
             raise ValueError(
                 f"{place}: expected the size of the spaxels (RA, Dec or angles on axes 1 and 2), got none; give "
-                f"pixel_scale= in arcsec"
+                f"pixel_scale= in arcsec (of a fit: fit.data_pixel_scale)"
             )
         pixel_scale = _square_side(np.array(scales, dtype=np.float64)[:, None] * steps, place)
     return SkyGrid(pixel_scale, 0.0, None, None, flip_y=False, flip_x=False, notes=(note,))

@@ -82,7 +82,7 @@ def find_medium(
         return survey.medium, (f"wavelengths in {survey.medium}, as {survey.name} has them ({survey.source})",)
     raise ValueError(
         f"{place}: expected CTYPE{axis} to say whether wavelengths are in air (AWAV) or vacuum (WAVE), got '{kind}'; "
-        f"give medium='air' or medium='vacuum'"
+        f"give medium='air' or medium='vacuum' (of a fit: fit.data_medium)"
     )
 
 

@@ -46,9 +46,9 @@ class Inferred:
         """Standard deviations of the latents: 1 where the data say nothing."""
         return np.sqrt(np.diag(self.covariance))
 
-    def value(self, parameter: int, latent: Float[ndarray, "..."] | float) -> Float[ndarray, "..."] | float:
+    def value(self, parameter: int, latent: Float[ndarray, "..."] | float) -> Float[ndarray, "..."]:
         """Values of one parameter at latents."""
-        return np.interp(latent, LATENT_GRID, self.prior[parameter])
+        return np.asarray(np.interp(latent, LATENT_GRID, self.prior[parameter]))
 
     def true_latent(self) -> Float[ndarray, " parameter"]:
         """Latents of the truth; NaN where it is not known, or outside the prior."""

@@ -1,0 +1,97 @@
+"""What a fit is asked for: settings from the configuration and from Python put together, and the data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rubix_like.config import RunConfig, load_config
+from rubix_like.config.fit import FitSettings
+from rubix_like.config.loading import ConfigSource
+from rubix_like.config.yaml_files import parse_yaml
+from rubix_like.cube import Cube
+from rubix_like.errors import ConfigError
+from rubix_like.inference.engines import make_optimiser
+from rubix_like.inference.naming import check_free
+from rubix_like.inference.priors import AbstractPrior, section_of
+from rubix_like.observed import ObservedCube, observed_from, read_observed
+from rubix_like.pipeline import Pipeline
+
+Data = str | Path | Cube | ObservedCube
+"""An observed cube, or its file."""
+
+Priors = Mapping[str, AbstractPrior | Mapping[str, Any]]
+"""Dotted name -> prior, as an object or as in a configuration ({kind: numbers})."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A fit as it was asked for, checked: `model` is what the posterior is made from."""
+
+    config: RunConfig
+    settings: FitSettings
+    model: RunConfig | Pipeline
+    data: Data
+
+    def read(self) -> ObservedCube:
+        """The data."""
+        if isinstance(self.data, ObservedCube):
+            return self.data
+        return observed_from(self.data) if isinstance(self.data, Cube) else read_observed(self.data, **self.stated)
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """What the settings say of the data's file, as `read_observed` takes it."""
+        return {name: getattr(self.settings, f"data_{name}") for name in ("medium", "units", "pixel_scale")}
+
+    def check(self) -> None:
+        """Raise ConfigError where the settings speak of a file and the data are none."""
+        if isinstance(self.data, Cube | ObservedCube):
+            for name, value in self.stated.items():
+                if value is not None:
+                    raise ConfigError(
+                        f"fit.data_{name}: expected null for data given in Python, which say it themselves, got "
+                        f"{value!r}; leave it out"
+                    )
+
+
+def read_request(
+    config_or_pipeline: ConfigSource | Pipeline,
+    data: Data | None,
+    free: Priors | None,
+    output: str | Path | None,
+    settings: Mapping[str, Any],
+) -> Request:
+    """Settings from everywhere put together and checked; nothing is read or computed."""
+    given = {f"fit.{name}": value for name, value in settings.items()}
+    if free is not None:
+        given["fit.free"] = {name: _section(prior) for name, prior in free.items()}
+    if isinstance(settings.get("noise_scale"), AbstractPrior):
+        given["fit.noise_scale"] = section_of(settings["noise_scale"])
+    if output is not None:
+        given["fit.output"] = Path(output)
+    if data is not None:
+        given["fit.data"] = None if isinstance(data, Cube | ObservedCube) else Path(data)
+    source = config_or_pipeline
+    if isinstance(source, Pipeline):
+        source = parse_yaml(str(source.frame.meta["config"]), "the pipeline's configuration")
+    config = load_config(source, overrides=given)
+    if config.fit is None or not config.fit.free:
+        raise ConfigError(
+            "fit.free: expected at least one parameter with its prior, got none; e.g. "
+            "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
+        )
+    for name, prior in config.fit.free.items():
+        check_free(name, prior)
+    chosen = config.fit.data if data is None else data
+    if chosen is None:
+        raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
+    make_optimiser(config.fit.optimiser, 1, 1)
+    model = config_or_pipeline if isinstance(config_or_pipeline, Pipeline) else config
+    request = Request(config, config.fit, model, chosen)
+    request.check()
+    return request
+
+
+def _section(prior: AbstractPrior | Mapping[str, Any]) -> Mapping[str, Any]:
+    return section_of(prior) if isinstance(prior, AbstractPrior) else prior

@@ -1,0 +1,47 @@
+"""A few mocks of the calibration of fits, smaller ones: the truth is where best values and covariances say."""
+
+import functools
+
+import fit_calibration
+import numpy as np
+import pytest
+import scipy.stats
+
+SMALL = {"fov": "3 arcsec", "psf": {"fwhm": "1.5 arcsec"}, "wavelength": {"start": 3800, "step": 15, "stop": 4685}}
+FREE = {
+    "observation.inclination": {"uniform": ["30 deg", "70 deg"]},
+    "observation.position_angle": {"uniform": ["10 deg", "80 deg"]},
+    "galaxy.stellar_mass": {"log_normal": ["1e10 Msun", 0.3]},
+    "galaxy.disc_scale_length": {"log_uniform": ["0.5 kpc", "1.5 kpc"]},
+    "galaxy.disc_log_age": {"uniform": [9.3, 9.9]},
+}
+
+
+@functools.cache
+def problem():
+    return fit_calibration.make_problem(
+        n_stars=400, instrument=SMALL, n_model_error=24, starts=1, free=FREE, draws="random"
+    )
+
+
+def scores(number, other, kind):
+    rows = [fit_calibration.fit_mock(problem(), mock, other) for mock in range(number)]
+    assert all(row["converged"] for row in rows)
+    return np.array([row[kind] for row in rows]), rows
+
+
+@pytest.mark.slow
+def test_ranks_of_the_truth_with_the_same_draws():
+    found, rows = scores(12, False, "same")
+    assert all(row["below"] for row in rows)
+    assert scipy.stats.kstest(found.reshape(-1), "norm").pvalue > 1e-3
+    assert np.abs(found).max() < 4
+    assert 0.75 < found.std() < 1.25
+
+
+@pytest.mark.slow
+def test_with_other_draws_the_model_error_is_needed_and_enough():
+    found, rows = scores(8, True, "other")
+    assert np.abs(found).max() < 4
+    assert 0.6 < found.std() < 1.4
+    assert np.std([row["ignored"] for row in rows]) > 2

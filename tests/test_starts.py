@@ -1,0 +1,21 @@
+"""Where a fit begins, as the user gives it."""
+
+import numpy as np
+from scipy.special import ndtri
+
+from rubix_like.inference.free import Free, FreeParameter
+from rubix_like.inference.priors import Normal, Uniform
+from rubix_like.inference.starts import read_start
+
+
+def test_what_a_start_leaves_out_is_at_the_median_of_its_prior():
+    angle = FreeParameter(Uniform(20.0, 80.0), "observation.inclination", (), "deg")
+    offset = FreeParameter(Normal(1.0, 0.5), "observation.offset", (2,), "arcsec")
+    free = Free((angle, offset))
+    np.testing.assert_allclose(
+        read_start({"observation.inclination": "35 deg"}, free, {}), [ndtri(0.25), 0, 0], atol=1e-12
+    )
+    np.testing.assert_allclose(
+        read_start({"observation.offset": [1.5, "0.5 arcsec"]}, free, {}), [0, 1, -1], atol=1e-12
+    )
+    assert read_start(None, free, {}) is None
