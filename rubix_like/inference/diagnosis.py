@@ -58,9 +58,7 @@ def notes_on_search(
         notes.append(f"{len(worse)} of {n_start} starts ended elsewhere, at a loss higher by {gaps}: local optima")
     if laplace is not None:
         equals = [number for number in range(n_start) if number != lowest and behind[number] <= ELSEWHERE]
-        notes += [
-            note for number in equals for note in _as_good(free, number, starts.latent[number], best, laplace)
-        ]
+        notes += [note for number in equals for note in _as_good(free, number, starts.latent[number], best, laplace)]
     return notes
 
 

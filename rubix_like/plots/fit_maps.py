@@ -31,7 +31,7 @@ def fit_images(view: FitView) -> tuple[SkyImage, ...]:
         SkyImage("data − model: velocity", np.where(known, velocity, np.nan), "km s⁻¹", "deviation"),
     ]
     if view.velocity is None:
-        return (*images, SkyImage("data − model: velocity", _ratio(velocity, sigma), "σ", "deviation"))
+        return (*images, SkyImage("data − model: velocity / its σ", _ratio(velocity, sigma), "σ", "deviation"))
     return (*images, SkyImage("model: mean velocity", view.velocity, "km s⁻¹", "velocity"))
 
 

@@ -1,5 +1,6 @@
 """The parameters of a fit: the Laplace approximation pair by pair, and every parameter against its prior."""
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -122,10 +123,10 @@ def _name(axes: "Axes", inferred: Inferred, first: int, second: int, lowest: boo
 
 
 def _label(inferred: Inferred, parameter: int) -> str:
-    """Section above, parameter and unit below it."""
-    section, _, name = inferred.labels[parameter].rpartition(".")
-    unit = f" ({inferred.units[parameter]})" if inferred.units[parameter] else ""
-    return f"{section}\n{name}{unit}"
+    """The parameter's name without its section, in lines that fit beside a panel, and its unit."""
+    name = inferred.labels[parameter].rpartition(".")[2].replace("_", " ")
+    unit = f"\n({inferred.units[parameter]})" if inferred.units[parameter] else ""
+    return textwrap.fill(name, 14) + unit
 
 
 def draw_pulls(figure: "Figure", inferred: Inferred) -> None:

@@ -15,7 +15,6 @@ from rubix_like.inference.result import FitResult
 from rubix_like.plots.fit_pictures import draw_fit
 from rubix_like.plots.fit_view import LATENT_GRID, FitView, Inferred, Trace
 from rubix_like.plots.sky import sky_of
-from rubix_like.plots.titles import cube_title
 
 
 def save_fit_pictures(
@@ -39,7 +38,7 @@ def view_of(result: FitResult, truth: Mapping[str, Any] | None = None) -> FitVie
     variance = np.where(used, np.asarray(residual.variance, dtype=np.float64), 1.0)
     velocity = None if model.mean_v_los is None else np.asarray(model.mean_v_los, dtype=np.float64)
     return FitView(
-        title=f"fit: {cube_title(model)}",
+        title=_title(result),
         sky=sky_of(model),
         wavelength=np.asarray(model.wavelength, dtype=np.float64),
         wave_edges=np.asarray(model.wave_edges, dtype=np.float64),
@@ -51,6 +50,15 @@ def view_of(result: FitResult, truth: Mapping[str, Any] | None = None) -> FitVie
         inferred=_inferred(result, truth or {}),
         velocity=velocity,
     )
+
+
+def _title(result: FitResult) -> str:
+    """What was fitted, and how well."""
+    meta, quality = result.model.meta, result.quality
+    words = [f"fit of {len(result.labels)} numbers", f"χ² / {quality.degrees_of_freedom} = {quality.reduced:.4g}"]
+    words += [str(meta["instrument"])] if meta.get("instrument") else []
+    words += [] if result.converged else ["not converged"]
+    return "   ·   ".join(words)
 
 
 def _traces(result: FitResult) -> tuple[Trace, ...]:
