@@ -19,9 +19,7 @@ FREE = {
 
 @functools.cache
 def problem():
-    return fit_calibration.make_problem(
-        n_stars=400, instrument=SMALL, n_model_error=24, starts=1, free=FREE, draws="random"
-    )
+    return fit_calibration.make_problem(n_stars=1000, instrument=SMALL, n_model_error=32, starts=1, free=FREE)
 
 
 def scores(number, other, kind):
@@ -41,7 +39,7 @@ def test_ranks_of_the_truth_with_the_same_draws():
 
 @pytest.mark.slow
 def test_with_other_draws_the_model_error_is_needed_and_enough():
-    found, rows = scores(8, True, "other")
+    found, rows = scores(6, True, "other")
     assert np.abs(found).max() < 4
     assert 0.6 < found.std() < 1.4
-    assert np.std([row["ignored"] for row in rows]) > 2
+    assert np.std([row["ignored"] for row in rows]) > 1.5
