@@ -234,7 +234,9 @@ def test_the_message_names_the_file(tmp_path):
 
 
 def test_an_unknown_configuration_names_the_packaged_ones():
-    assert "did you mean 'quickstart'? (packaged: fit_synthetic, manga_tng, muse_tng, quickstart" in refusal("quickstrat")
+    assert "did you mean 'quickstart'? (packaged: fit_synthetic, manga_tng, muse_tng, quickstart" in refusal(
+        "quickstrat"
+    )
     assert "no file 'nowhere/quickstart.yaml'; did you mean 'quickstart'?" in refusal("nowhere/quickstart.yaml")
     assert "no file" in refusal(Path("nowhere.yaml"))
 

@@ -82,7 +82,7 @@ def kill(number):
     """Start, wait for a new checkpoint, or for one that is half-written, and end it by `number`; how it ended."""
     process = start("stopped.h5")
     before = checkpoint()
-    while process.poll() is None and checkpoint() == before and not list(Path().glob(".*.npz")):
+    while process.poll() is None and checkpoint() == before and not list(Path().glob(f".{process.pid}-*.npz")):
         time.sleep(0.0005)
     process.send_signal(number)
     process.communicate(timeout=120)

@@ -140,6 +140,7 @@ def test_settings(settings, expected):
     [
         ({"optimiser": {"steps": 0}}, ["fit.optimiser.steps", ">= 1", "got 0"]),
         ({"windows": [[5000, 4700]]}, ["increasing wavelengths", "[5000, 4700]"]),
+        ({"windows": []}, ["fit.windows"]),
         ({"start": [1]}, ["fit.start", "parameters with values"]),
         ({"free": {"dust.a_v": [0, 1]}}, ["fit.free", "one prior with its numbers", "[0, 1]"]),
         ({"free": {"dust.a_v": {"uniform": 3}}}, ["list of numbers", "got 3"]),

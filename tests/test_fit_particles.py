@@ -12,6 +12,7 @@ from rubix_like import Galaxy, Pipeline, Stars, fit, load_config, make_mesh
 from rubix_like.config.fit import FitSettings
 from rubix_like.cosmology import arcsec_per_kpc, observed_distance
 from rubix_like.inference.forward import V_LOS, line_of_sight
+from rubix_like.inference.patches import Trials, evolve
 from rubix_like.inference.problem import pose
 from rubix_like.observed import observed_from
 
@@ -20,22 +21,23 @@ N_SIDE = 4
 
 N_STAR = N_SIDE**2
 
-SPREAD = 0.05
-"""How far (dex) the galaxy that a fit begins with is from the one that was observed."""
-
-BETWEEN = np.log10(np.sqrt([0.004 * 0.008, 0.008 * 0.02, 0.02 * 0.05]))
-"""Half-way between metallicities of the library, at which spectra have a kink that a descent cannot cross."""
-
 NOMINAL = 1000.0
 """Signal-to-noise ratio that the errors of the noiseless data stand for."""
 
 REDSHIFT = 0.02
 
 FREE = {
+    V_LOS: {"normal": [0, 150]},
+    "stars.initial_mass": {"log_normal": [1e6, 0.5]},
+    "stars.log_age": {"uniform": [8.5, 10.1]},
+    "stars.metallicity": {"log_uniform": [1.1e-4, 0.049]},
+}
+"""All that the library has."""
+
+CENTRED = {
     V_LOS: {"normal": ["galaxy", "25 km/s"]},
-    "stars.initial_mass": {"log_normal": ["galaxy", 2 * SPREAD]},
-    "stars.log_age": {"truncated_normal": ["galaxy", SPREAD, 6, 10.12]},
-    "stars.metallicity": {"log_normal": ["galaxy", SPREAD]},
+    "stars.initial_mass": {"log_normal": ["galaxy", 0.1]},
+    "stars.metallicity": {"log_normal": ["galaxy", 0.05]},
 }
 
 
@@ -61,7 +63,7 @@ def config(**overrides):
 
 @functools.cache
 def galaxies():
-    """The galaxy that is observed, and what is thought of it before."""
+    """The galaxy that is observed, and one of which only the positions are true."""
     generator = np.random.default_rng(0)
     side = (
         (np.arange(N_SIDE) - (N_SIDE - 1) / 2)
@@ -70,18 +72,11 @@ def galaxies():
     )
     x, y = (values.ravel() for values in np.meshgrid(side, side))
     position = np.stack([x, y, np.zeros(N_STAR)], axis=1)
-    log_age = generator.uniform(8.5, 10.0, N_STAR)
-    log_metallicity = generator.choice(BETWEEN, N_STAR) + generator.uniform(-SPREAD, SPREAD, N_STAR)
+    log_age, log_metallicity = generator.uniform(8.5, 10.1, N_STAR), generator.uniform(-3.9, -1.35, N_STAR)
     velocity, log_mass = generator.normal(0, 150, (N_STAR, 3)), generator.normal(6, 0.3, N_STAR)
-    off = SPREAD * generator.uniform(-1, 1, (4, N_STAR))
     true = Stars(position, velocity, 10**log_mass, log_age, 10**log_metallicity)
-    thought = dataclasses.replace(
-        true,
-        velocity=velocity + 500 * off[0][:, None],
-        initial_mass=10 ** (log_mass + 2 * off[1]),
-        log_age=log_age + off[2],
-        metallicity=10 ** (log_metallicity + off[3]),
-    )
+    alike = np.ones(N_STAR)
+    thought = Stars(position, 0 * velocity, 1e6 * alike, 9.3 * alike, 0.01 * alike)
     return Galaxy(stars=true), Galaxy(stars=thought)
 
 
@@ -101,9 +96,9 @@ def fitted():
         FREE,
         galaxy=galaxies()[1],
         starts=1,
-        candidates=1,
-        start={V_LOS: "galaxy"},
-        optimiser={"name": "levenberg_marquardt", "steps": 100},
+        candidates=32,
+        generations=120,
+        optimiser={"name": "levenberg_marquardt", "steps": 50},
     )
 
 
@@ -148,7 +143,7 @@ def test_only_the_line_of_sight_is_changed():
 def test_priors_are_centred_on_the_galaxy_itself_in_any_orientation():
     turned = load_config(config(), overrides={"observation.inclination": 50, "observation.position_angle": 20})
     galaxy = galaxies()[0]
-    free = pose(turned, data(), FitSettings(free=FREE), galaxy=galaxy).posterior.free
+    free = pose(turned, data(), FitSettings(free=CENTRED), galaxy=galaxy).posterior.free
     values = free.values(jnp.zeros(free.n_latent))
     pipeline = Pipeline.from_config(turned, mesh=make_mesh(1))
     sight = np.asarray(line_of_sight(pipeline.tables, pipeline.parameters))
@@ -169,9 +164,25 @@ def test_padding_is_not_fitted():
 
 
 def test_a_start_leaves_the_others_at_their_medians():
-    settings = FitSettings(free=FREE, start={"stars.initial_mass": np.full(N_STAR, 2e6)})
-    loose = {**FREE, "stars.initial_mass": {"log_normal": ["1e6 Msun", 1]}}
+    settings = FitSettings(free=CENTRED, start={"stars.initial_mass": np.full(N_STAR, 2e6)})
+    loose = {**CENTRED, "stars.initial_mass": {"log_normal": ["1e6 Msun", 1]}}
     problem = pose(config(), data(), settings.model_copy(update={"free": loose}), galaxy=galaxies()[0])
     latent = jax.device_get(problem.start)
     np.testing.assert_allclose(latent[N_STAR : 2 * N_STAR], np.log10(2), rtol=1e-9)
     np.testing.assert_allclose(np.delete(latent, np.arange(N_STAR, 2 * N_STAR)), 0, atol=1e-12)
+
+
+def test_every_patch_finds_the_lowest_of_its_minima():
+    """cos and a parabola, one minimum of many the lowest, at a place of its own in each of three patches."""
+    owner, lowest = np.array([0, 1, 2, -1, 0, 1, 2]), np.array([-1.3, 0.4, 1.1, 0, 0.7, -0.2, -1.6])
+
+    def evaluate(latent):
+        away = latent - lowest
+        each = away**2 + 1 - np.cos(8 * away)
+        return Trials(latent, np.stack([each[:, owner == patch].sum(axis=1) for patch in range(3)], axis=1))
+
+    drawn = np.random.default_rng(1).standard_normal((24, 7))
+    found = evolve(evaluate, owner, 3, drawn, 150, np.random.default_rng(2))
+    of_star = owner >= 0
+    np.testing.assert_allclose(found[of_star], lowest[of_star], atol=1e-3)
+    assert found[~of_star] in drawn[:, ~of_star]

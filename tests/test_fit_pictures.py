@@ -33,11 +33,11 @@ from rubix_like.plots.fit_view import (
     Trace,
     light,
     light_residual,
-    plain_sky,
     reduced_chi_square,
     velocity_residual,
 )
 from rubix_like.plots.scales import scale_of
+from rubix_like.plots.sky import Sky
 
 COVARIANCE = np.array([[0.04, 0.012], [0.012, 0.01]])
 
@@ -71,7 +71,7 @@ def make_view(n_y=4, n_x=5, shift=0.0, noise=1.0):
         Trace(np.array([90.0, 20.0, 10.0]), np.array([9.0, 2.0, 1e-3])),
         Trace(np.array([80.0]), np.ones(1), False),
     )
-    sky = plain_sky(n_y, n_x, 0.5, 0.0)
+    sky = Sky(n_x, n_y, 0.5, ((-0.5, 0.0), (0.0, 0.5)), ((n_x - 1) / 2, (n_y - 1) / 2), None)
     return FitView("mock", sky, wavelength, edges, "vacuum", flux, model, inverse_sigma, traces, make_inferred())
 
 

@@ -363,3 +363,10 @@ def test_a_fit_without_64_bits_says_what_it_costs():
     assert diagnosis.notes_on_precision() == []
     with jax.enable_x64(False):
         assert "32-bit numbers" in diagnosis.notes_on_precision()[0]
+
+
+def test_a_jacobian_without_room_is_said():
+    assert diagnosis.notes_on_size("levenberg_marquardt", 20, 30_000) == []
+    assert diagnosis.notes_on_size("lbfgs", 4000, 30_000) == []
+    (note,) = diagnosis.notes_on_size("gauss_newton", 4000, 30_000)
+    assert "conjugate gradients" in note

@@ -1,5 +1,6 @@
 """The model of a fit: the cube that a pipeline gives for the same values, for many starts at once."""
 
+import dataclasses
 import functools
 
 import equinox as eqx
@@ -10,7 +11,9 @@ import pytest
 
 from rubix_like import Pipeline, load_config, load_galaxy, make_mesh
 from rubix_like.config.fit import FitSettings
+from rubix_like.inference.checkpoint import fingerprint_of
 from rubix_like.inference.forward import HeldSource
+from rubix_like.inference.priors import LogUniform
 from rubix_like.inference.problem import pose, select
 from rubix_like.observed import observed_from
 
@@ -112,6 +115,18 @@ def test_windows_cut_the_data_and_choose_its_bins():
     assert not np.any((kept > 4770) & (kept < 4780))
     assert not np.any((kept >= 4783) & (kept <= 4784))
     assert chosen.sum() == len(kept) > 10
+
+
+def test_fits_with_other_priors_or_starts_are_others():
+    """Also where the numbers of the priors are the same."""
+    fit = problem()
+    own = fingerprint_of(fit)
+    started = fingerprint_of(dataclasses.replace(fit, start=jnp.zeros(fit.posterior.free.n_latent)))
+    assert {name for name in own if own[name] != started[name]} == {"start"}
+    psf = fit.posterior.free.parameters[2].prior
+    posterior = eqx.tree_at(lambda p: p.free.parameters[2].prior, fit.posterior, LogUniform(psf.low, psf.high))
+    changed = fingerprint_of(dataclasses.replace(fit, posterior=posterior))
+    assert {name for name in own if own[name] != changed[name]} == {"free parameters or priors"}
 
 
 def test_a_mesh_for_starts_needs_devices_that_they_divide():

@@ -12,8 +12,11 @@ import pytest
 from rubix_like import ConfigError, Pipeline, load_config, load_galaxy, make_mesh
 from rubix_like.config.fit import FitSettings, ModelErrorSettings
 from rubix_like.inference.forward import HeldSource
+from rubix_like.inference.free import Free, FreeParameter
 from rubix_like.inference.laplace import laplace
+from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.model_error import find_model_error, other_cubes, sandwich, with_model_error
+from rubix_like.inference.priors import LogUniform
 from rubix_like.inference.problem import pose
 from rubix_like.observed import observed_from
 from rubix_like.synthetic import draw_base
@@ -120,6 +123,19 @@ def test_without_noise_of_particles_it_is_the_laplace_covariance():
     posterior = eqx.tree_at(lambda p: p.likelihood.model_error, posterior, silent)
     expected = laplace(problem().posterior, latent).covariance
     np.testing.assert_allclose(sandwich(posterior, latent), expected, rtol=1e-4, atol=1e-8)
+
+
+def test_noise_scale_is_as_well_known_as_without_noise_of_particles():
+    latent, _, changed = found()
+    scale = FreeParameter(LogUniform(0.5, 2.0), NOISE_SCALE)
+    free = Free((*problem().posterior.free.parameters, scale))
+    plain = dataclasses.replace(problem().posterior, free=free)
+    silent = jax.tree.map(jnp.zeros_like, changed.posterior.likelihood.model_error)
+    likelihood = dataclasses.replace(plain.likelihood, smallest_scale=jnp.asarray(0.5), model_error=silent)
+    with_error = dataclasses.replace(plain, likelihood=likelihood)
+    latent = jnp.append(latent, 0.1)
+    expected = laplace(plain, latent).covariance
+    np.testing.assert_allclose(sandwich(with_error, latent), expected, rtol=1e-4, atol=1e-8)
 
 
 def test_fit_without_the_setting_stays_as_it_is():

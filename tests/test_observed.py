@@ -541,6 +541,12 @@ def test_any_order_of_axes(tmp_path, order):
     np.testing.assert_allclose([observed.ra, observed.dec, observed.field_angle], [150, 2, 0], atol=1e-12)
 
 
+def test_an_axis_of_which_the_matrix_is_silent_has_its_own_step(tmp_path):
+    observed = plain(tmp_path / "a.fits", {"CD3_3": None, "CDELT3": 1.25, "CDELT1": 1.0, "CDELT2": 1.0})
+    np.testing.assert_allclose(observed.wavelength, plain(tmp_path / "b.fits").wavelength, rtol=1e-14)
+    np.testing.assert_allclose(observed.pixel_scale, 0.2, rtol=1e-12)
+
+
 def test_no_place_on_the_sky(tmp_path):
     bare = dict.fromkeys(SKY)
     with pytest.raises(ValueError, match=r"expected the size of the spaxels .* give pixel_scale= in arcsec"):

@@ -7,14 +7,15 @@ import pytest
 import scipy.stats
 
 from rubix_like import ConfigError
-from rubix_like.inference.free import read_prior
-from rubix_like.inference.priors import LogNormal, LogUniform, Normal, Uniform
+from rubix_like.inference.free import read_prior, read_values
+from rubix_like.inference.priors import LogNormal, LogUniform, Normal, TruncatedNormal, Uniform
 
 CASES = {
     "uniform": (Uniform(-3.0, 5.0), scipy.stats.uniform(-3.0, 8.0)),
     "log_uniform": (LogUniform(0.5, 20.0), scipy.stats.loguniform(0.5, 20.0)),
     "normal": (Normal(40.0, 7.0), scipy.stats.norm(40.0, 7.0)),
     "log_normal": (LogNormal(1e10, 0.3), scipy.stats.lognorm(0.3 * np.log(10.0), scale=1e10)),
+    "truncated_normal": (TruncatedNormal(40.0, 7.0, 30.0, 60.0), scipy.stats.truncnorm(-10 / 7, 20 / 7, 40.0, 7.0)),
 }
 
 
@@ -39,6 +40,11 @@ def test_its_slope_is_finite_and_never_zero(kind):
 def test_beyond_its_bounds_there_is_no_latent(kind):
     prior, _ = CASES[kind]
     assert not np.isfinite(prior.latent(jnp.asarray(21.0)))
+
+
+def test_numbers_that_are_arrays_without_axes_are_in_the_unit_of_the_parameter():
+    for number in (jnp.asarray(50.0), np.asarray(50.0)):
+        assert read_values("fit.start.observation.inclination", number, "deg") == 50
 
 
 def test_numbers_of_a_configuration_have_the_unit_of_the_parameter():

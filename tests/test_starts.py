@@ -3,9 +3,11 @@
 import numpy as np
 from scipy.special import ndtri
 
+from rubix_like.inference.forward import GALAXY
 from rubix_like.inference.free import Free, FreeParameter
 from rubix_like.inference.priors import Normal, Uniform
 from rubix_like.inference.starts import read_start
+from rubix_like.readers.synthetic import SyntheticReader
 
 
 def test_what_a_start_leaves_out_is_at_the_median_of_its_prior():
@@ -19,3 +21,11 @@ def test_what_a_start_leaves_out_is_at_the_median_of_its_prior():
         read_start({"observation.offset": [1.5, "0.5 arcsec"]}, free, {}), [0, 1, -1], atol=1e-12
     )
     assert read_start(None, free, {}) is None
+
+
+def test_a_galaxys_own_value_can_be_the_start():
+    """Also of a parameter with a unit that is one number."""
+    free = Free((FreeParameter(Normal(100.0, 50.0), "galaxy.rotation_velocity", (), "km/s"),))
+    galaxy = SyntheticReader(reader="synthetic", rotation_velocity=150).build()
+    start = read_start({"galaxy.rotation_velocity": "galaxy"}, free, {GALAXY: galaxy})
+    np.testing.assert_allclose(start, [1.0])

@@ -60,7 +60,7 @@ class FitSettings(AbstractSettings):
     """Side of the file's spaxels; null: as its header says."""
     free: dict[str, dict[str, tuple[Any, ...]]] = Field(default_factory=dict)
     """Dotted name of a parameter -> its prior, e.g. `observation.inclination: {uniform: [10 deg, 80 deg]}`."""
-    windows: tuple[Window, ...] | None = None
+    windows: Annotated[tuple[Window, ...], Field(min_length=1)] | None = None
     """Wavelengths that are fitted; null: all."""
     exclude: tuple[Window, ...] = ()
     """Wavelengths that are left out, e.g. sky lines."""
@@ -80,6 +80,9 @@ class FitSettings(AbstractSettings):
     medians of their priors, `galaxy` standing for a galaxy's own; null: it is drawn from the prior like the others."""
     candidates: Annotated[Integer, Field(ge=1)] = 16
     """Draws from the prior for every start, of which the best are started from."""
+    generations: Annotated[Integer, Field(ge=0)] = 100
+    """Where parameters of single stars are free: how often the candidates of a start are mixed, each spaxel's stars for
+    themselves, before the best is started from; each time as many models as there are candidates. 0: not at all."""
     seed: Annotated[Integer, Field(ge=0)] = 1
     """Of the draws from the prior."""
     output: Path = Path("fit.h5")

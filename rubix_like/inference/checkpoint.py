@@ -129,15 +129,16 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
     """Of everything that the numbers of a fit depend on."""
     posterior, settings = problem.posterior, problem.settings
     forward = posterior.forward
-    mesh = forward.layout.mesh
-    search = settings.model_dump(include={"optimiser", "starts", "candidates", "seed"})
+    mesh, model = forward.layout.mesh, (forward.tables, forward.parameters)
+    search = settings.model_dump(include={"optimiser", "starts", "candidates", "generations", "seed"})
     devices = f"{[device.device_kind for device in mesh.devices.flat]} {dict(mesh.shape)}"
     return {
         "data, errors or windows": key_of(*_leaves(posterior.likelihood)),
-        "free parameters or priors": key_of(posterior.free.labels, *_leaves(posterior.free)),
+        "free parameters or priors": key_of(jax.tree.structure(posterior.free), *_leaves(posterior.free)),
+        "start": key_of(None if problem.start is None else np.asarray(problem.start)),
         "galaxy": key_of(*_leaves(forward.source)),
-        "model": key_of(forward.plan, *_leaves((forward.tables, forward.parameters))),
-        "search (optimiser, starts, candidates or seed)": repr(search),
+        "model": key_of(forward.plan, jax.tree.structure(model), *_leaves(model)),
+        "search (optimiser, starts, candidates, generations or seed)": repr(search),
         "precision": str(jax.dtypes.canonicalize_dtype(float)),
         "devices": devices,
         "version of the packages": json.dumps(versions()),

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.cube import Counters
+from rubix_like.inference.engines import LEAST_SQUARES, is_dense
 from rubix_like.inference.free import Free, shown
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.snapshot import Snapshot
@@ -28,6 +29,16 @@ FAR: float = 5.0
 """Distance, in standard deviations of a latent, of two places that are not the same."""
 
 _MOST = 6
+
+
+def notes_on_size(optimiser: str, n_latent: int, n_voxel: int) -> list[str]:
+    """Says so where there is no room for the Jacobian of a least-squares fit."""
+    if optimiser not in LEAST_SQUARES or is_dense(n_latent, n_voxel):
+        return []
+    return [
+        f"the Jacobian of {n_latent} numbers and {n_voxel} voxels is too large to be kept: steps were found by "
+        f"conjugate gradients"
+    ]
 
 
 def notes_on_search(

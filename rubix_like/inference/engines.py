@@ -17,16 +17,17 @@ MOST_DENSE = 2000
 DENSE_BYTES = 2e9
 """Largest Jacobian that is made."""
 
-_LEAST_SQUARES = ("levenberg_marquardt", "gauss_newton")
+LEAST_SQUARES: tuple[str, ...] = ("levenberg_marquardt", "gauss_newton")
+"""Names of the optimisers that go by residuals."""
 
 
 def make_optimiser(settings: OptimiserSettings, n_latent: int, n_residual: int) -> AbstractOptimiser:
     """The optimiser of the settings; ConfigError where its packages are missing."""
-    for package in ("optimistix", "lineax") if settings.name in _LEAST_SQUARES else ("optax",):
+    for package in ("optimistix", "lineax") if settings.name in LEAST_SQUARES else ("optax",):
         _check_installed(settings.name, package)
     dtype = jax.dtypes.canonicalize_dtype(float)
     tolerance, steps = jnp.asarray(settings.tolerance, dtype), jnp.asarray(settings.steps, jnp.int32)
-    if settings.name in _LEAST_SQUARES:
+    if settings.name in LEAST_SQUARES:
         damped = settings.name == "levenberg_marquardt"
         return LeastSquares(tolerance, steps, damped=damped, dense=is_dense(n_latent, n_residual))
     return GradientDescent(tolerance, steps, jnp.asarray(settings.learning_rate, dtype), settings.name)

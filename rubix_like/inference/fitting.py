@@ -185,6 +185,7 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResu
         *diagnosis.notes_on_precision(),
         *problem.notes,
         *problem.pipeline.notes,
+        *diagnosis.notes_on_size(problem.settings.optimiser.name, n_latent, posterior.likelihood.flux.size),
         *diagnosis.notes_on_search(free, found, best, normal),
         *diagnosis.notes_on_values(free, best, approximation),
         *diagnosis.notes_on_particles(evaluated.counters, float(problem.pipeline.velocity_limit)),

@@ -163,7 +163,7 @@ def read_values(place: str, value: Any, unit: str) -> Any:
         if len({part.shape for part in parts}) != 1:
             raise ConfigError(f"{place}: expected numbers or lists of one length, got {len(parts)} of several lengths")
         return np.stack(parts)
-    if isinstance(value, np.ndarray | jax.Array) and value.ndim:
+    if isinstance(value, np.ndarray | jax.Array):
         return np.asarray(value, np.float64)
     try:
         return parse_quantity(value, unit) if unit else parse_number(value)

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from rubix_like.inference.engines import MOST_DENSE, is_dense
 from rubix_like.inference.free import Free, Latent
-from rubix_like.inference.likelihood import NOISE_SCALE
+from rubix_like.inference.likelihood import with_scale_information
 from rubix_like.inference.linearise import normal_equations
 from rubix_like.inference.model_error import sandwich
 from rubix_like.inference.optimisers import SquaredLoss
@@ -106,16 +106,6 @@ def from_information(free: Free, latent: Latent, information: Float[Array, "late
 def information(
     posterior: SquaredLoss, free: Free, latent: Latent, n_voxel: Int[Array, ""]
 ) -> Float[Array, "latent latent"]:
-    """J^T J of all residuals but the prior's.
-
-    Of the noise scale it is Fisher's information instead, 2 N of ln(scale) for N voxels, and none of it with others.
-    """
+    """J^T J of all residuals but the prior's; of the noise scale it is Fisher's information instead."""
     matrix, _ = normal_equations(posterior, latent)
-    matrix = matrix - jnp.eye(len(latent), dtype=matrix.dtype)
-    if NOISE_SCALE not in free.names:
-        return matrix
-    names = [parameter.name for parameter in free.parameters for _ in range(parameter.size)]
-    index = names.index(NOISE_SCALE)
-    slope = jax.grad(lambda at: jnp.log(free.values(at)[NOISE_SCALE]))(latent)[index]
-    without = matrix.at[index, :].set(0).at[:, index].set(0)
-    return without.at[index, index].set(2 * n_voxel * slope**2)
+    return with_scale_information(matrix - jnp.eye(len(latent), dtype=matrix.dtype), free, latent, n_voxel)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from rubix_like.inference.free import Values
+from rubix_like.inference.free import Free, Latent, Values
 
 NOISE_SCALE: str = "noise_scale"
 """Name of the factor on the standard deviations among the values."""
@@ -113,6 +113,20 @@ class Likelihood(eqx.Module):
         matrix = jnp.einsum("yxwi,yxwj->yxij", design, design) + jnp.eye(design.shape[-1])[None, None]
         vector = jnp.einsum("yxwi,yxw->yxi", design, target)
         return jnp.linalg.solve(matrix, vector[..., None])[..., 0]
+
+
+def with_scale_information(
+    matrix: Float[Array, "latent latent"], free: Free, latent: Latent, n_voxel: Int[Array, ""]
+) -> Float[Array, "latent latent"]:
+    """The information J^T J of the data with Fisher's of the noise scale, 2 N of ln(scale) for N voxels, and none of it
+    with others; unchanged where the scale is not free."""
+    if NOISE_SCALE not in free.names:
+        return matrix
+    names = [parameter.name for parameter in free.parameters for _ in range(parameter.size)]
+    index = names.index(NOISE_SCALE)
+    slope = jax.grad(lambda at: jnp.log(free.values(at)[NOISE_SCALE]))(latent)[index]
+    without = matrix.at[index, :].set(0).at[:, index].set(0)
+    return without.at[index, index].set(2 * n_voxel * slope**2)
 
 
 def _factor(polynomial: Polynomial, coefficients: Float[Array, "y x degree"]) -> Float[Array, "y x wave"]:

@@ -32,7 +32,7 @@ from rubix_like.config.fit import ModelErrorSettings
 from rubix_like.errors import ConfigError
 from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.free import Latent
-from rubix_like.inference.likelihood import NOISE_SCALE, ModelError
+from rubix_like.inference.likelihood import NOISE_SCALE, ModelError, with_scale_information
 from rubix_like.inference.linearise import jacobian
 from rubix_like.inference.posterior import Posterior
 from rubix_like.inference.problem import Problem
@@ -96,16 +96,14 @@ def sandwich(posterior: Posterior, latent: Latent) -> Float[ndarray, "latent lat
 def _bread_and_filling(
     posterior: Posterior, latent: Latent
 ) -> tuple[Float[Array, "latent latent"], Float[Array, "latent latent"]]:
-    """A and B: of residuals that are whitened already, A = J^T J + 1."""
+    """A and B of residuals that are whitened already, A = J^T J + 1; in both the noise scale's of Fisher."""
     model_error = posterior.likelihood.model_error
     if model_error is None:
         raise ValueError("expected a posterior with a model error, got one without")
     values = posterior.free.values(latent)
     scale = values.get(NOISE_SCALE, jnp.ones((), latent.dtype))
-    _, slopes = jacobian(posterior, latent)
-    others = [leaf.reshape(len(latent), -1) for leaf in jax.tree.leaves(slopes._replace(voxels=None))]
-    outside = sum(leaf @ leaf.T for leaf in others)
-    slopes = slopes.voxels
+    slopes = jacobian(posterior, latent)[1].voxels
+    n_voxel = jnp.sum(posterior.likelihood.inverse_sigma > 0)
 
     def whiten(cube: Float[Array, "y x wave"]) -> Float[Array, "y x wave"]:
         return model_error.whiten(cube, scale)
@@ -116,7 +114,12 @@ def _bread_and_filling(
     twice = jax.vmap(whiten)(slopes)
     along = product(twice, model_error.held_out / scale)
     filling = product(twice, twice) + along @ along.T / len(model_error.held_out)
-    return product(slopes, slopes) + outside, filling + outside
+    prior = jnp.eye(len(latent), dtype=latent.dtype)
+    bread, filling = (
+        with_scale_information(matrix, posterior.free, latent, n_voxel) + prior
+        for matrix in (product(slopes, slopes), filling)
+    )
+    return bread, filling
 
 
 @jax.jit

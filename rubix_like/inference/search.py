@@ -15,6 +15,8 @@ from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.free import Free, Latent
 from rubix_like.inference.linearise import losses
 from rubix_like.inference.optimisers import FAILED, REASONS, AbstractOptimiser, Latents, SquaredLoss, State, Status
+from rubix_like.inference.patches import evolved
+from rubix_like.inference.posterior import Posterior
 from rubix_like.inference.problem import Problem
 from rubix_like.inference.snapshot import Snapshot
 from rubix_like.sharding import SAMPLE_AXIS, replicated
@@ -68,10 +70,13 @@ def search_with(
 def choose_starts(
     posterior: SquaredLoss, free: Free, settings: FitSettings, mesh: Mesh, start: Latent | None = None
 ) -> Float[ndarray, "start latent"]:
-    """The latents to start from: of draws from the prior those with the lowest loss, and before them the one given."""
+    """The latents to start from: of draws from the prior, and of stars' that evolved from them, those with the lowest
+    loss, and before them the one given."""
     first = np.empty((0, free.n_latent)) if start is None else np.asarray(start)[None]
     count = settings.starts - len(first)
     drawn = np.asarray(free.draw(settings.seed, count * settings.candidates))
+    if isinstance(posterior, Posterior):
+        drawn = np.concatenate([evolved(posterior, settings, mesh, drawn), drawn])
     if settings.candidates > 1 and count:
         n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
         groups = [drawn[begin : begin + n_slot] for begin in range(0, len(drawn), n_slot)]

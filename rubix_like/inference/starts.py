@@ -6,7 +6,6 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from rubix_like.config.fit import as_lists
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.free import OF_GALAXY, Free, Latent, read_values
 from rubix_like.inference.naming import leaf_of
@@ -27,7 +26,7 @@ def read_start(start: Mapping[str, Any] | None, free: Free, trees: Mapping[str, 
     values = {}
     for parameter in free.parameters:
         name = parameter.name
-        given = as_lists(start.get(name, medians[name]))
+        given = start.get(name, medians[name])
         if isinstance(given, str) and given.strip() == OF_GALAXY:
             given = leaf_of(name, trees)
         value = np.asarray(read_values(f"fit.start.{name}", given, parameter.unit))

@@ -103,12 +103,18 @@ def _spectral_axis(header: Any, kinds: dict[int, str], place: str, has_wave_tabl
 def pixel_matrix(header: Any, place: str) -> Float[ndarray, "3 3"]:
     """World per pixel: CDi_j where there is any, else PCi_j (or the old CROTA2) times CDELTi.
 
+    An axis of which no CDi_j speaks has its CDELTi, as in files whose CD is that of the sky alone.
+
     Greisen & Calabretta 2002, A&A 395, 1061, section 2.1.2; CROTA2: section 6.1.
     """
     pairs = [(i, j) for i in (1, 2, 3) for j in (1, 2, 3)]
     if any(f"CD{i}_{j}" in header for i, j in pairs):
         values = [number_card(header, f"CD{i}_{j}", 0.0, place) for i, j in pairs]
-        return np.array(values, dtype=np.float64).reshape(3, 3)
+        matrix = np.array(values, dtype=np.float64).reshape(3, 3)
+        for axis in (1, 2, 3):
+            if not (matrix[axis - 1].any() or matrix[:, axis - 1].any()):
+                matrix[axis - 1, axis - 1] = number_card(header, f"CDELT{axis}", 0.0, place)
+        return matrix
     delta = np.array([number_card(header, f"CDELT{axis}", 1.0, place) for axis in (1, 2, 3)])
     turn = np.array([number_card(header, f"PC{i}_{j}", float(i == j), place) for i, j in pairs]).reshape(3, 3)
     angle = math.radians(number_card(header, "CROTA2", 0.0, place))

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.cube import OUTSIDE_APERTURE, OUTSIDE_SSP, SPREAD_FROM_BEYOND, Cube
+from rubix_like.cube import NOT_FITTED, OUTSIDE_APERTURE, OUTSIDE_SSP, SPREAD_FROM_BEYOND, Cube
 from rubix_like.detector import Medium, Sampling
 
 Voxels = Float[ndarray, "y x wave"]
@@ -17,6 +17,7 @@ _BITS: dict[int, str] = {
     OUTSIDE_SSP: "outside the wavelengths of the SSP library",
     OUTSIDE_APERTURE: "outside the aperture",
     SPREAD_FROM_BEYOND: "at the end of the detector",
+    NOT_FITTED: "left out of a fit",
 }
 
 

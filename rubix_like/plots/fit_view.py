@@ -100,14 +100,6 @@ class FitView:
         return np.where(self.used, (np.where(self.used, self.flux, 0) - self.model) * self.inverse_sigma, np.nan)
 
 
-def plain_sky(n_y: int, n_x: int, pixel_scale: float, field_angle: float) -> Sky:
-    """The sky of a cube by its spaxels (arcsec) and the position angle (deg) of +y, its centre in the middle."""
-    sine, cosine = np.sin(np.radians(field_angle)), np.cos(np.radians(field_angle))
-    side = pixel_scale
-    matrix = ((-side * cosine, side * sine), (side * sine, side * cosine))
-    return Sky(n_x, n_y, side, matrix, ((n_x - 1) / 2, (n_y - 1) / 2), None)
-
-
 def light(view: FitView, values: Float[ndarray, "y x wave"]) -> Float[ndarray, "y x"]:
     """Sum of values times bin width over the fitted voxels of every spaxel; NaN where there is none."""
     total = np.sum(np.where(view.used, values, 0) * np.diff(view.wave_edges), axis=2)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-SMALL = {"fov": "3 arcsec", "psf.fwhm": "1.5 arcsec", "wavelength": {"start": 3800, "step": 15, "stop": 4685}}
+SMALL = {"fov": "3 arcsec", "psf": {"fwhm": "1.5 arcsec"}, "wavelength": {"start": 3800, "step": 15, "stop": 4685}}
 FREE = {
     "observation.inclination": {"uniform": ["30 deg", "70 deg"]},
     "observation.position_angle": {"uniform": ["10 deg", "80 deg"]},
