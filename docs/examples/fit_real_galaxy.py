@@ -80,11 +80,7 @@ def main() -> None:
         free=FREE,
         starts=options.starts,
         start=BY_EYE,
-<<<<<<< HEAD
-        optimiser={"steps": 60, "tolerance": 1.0},  # chi^2 is that of a model that is wrong: tens of thousands too high
-=======
-        optimiser={"steps": 200, "tolerance": 1.0},  # chi^2 of a model that is wrong is tens of thousands too high
->>>>>>> review2
+        optimiser={"steps": 60, "tolerance": 1.0},  # chi^2 of a model that is wrong is tens of thousands too high
         output=f"{options.stem}.h5",
     )
     print(result.summary())
