@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-import scipy.stats.qmc
 from jaxtyping import Array, Float
 from numpy import ndarray
 
@@ -88,7 +87,9 @@ def _draw_component(generator: np.random.Generator, count: int) -> ComponentDraw
 
 def _draw_evenly(seed: list[int], count: int) -> ComponentDraws:
     """The first `count` of 2^m scrambled Sobol points in nine dimensions."""
-    sequence = scipy.stats.qmc.Sobol(9, rng=np.random.default_rng(seed))
+    from scipy.stats import qmc  # noqa: PLC0415 (slow to import)
+
+    sequence = qmc.Sobol(9, rng=np.random.default_rng(seed))
     points = _inside(sequence.random_base2(max(count - 1, 0).bit_length())[:count])
     return ComponentDraws(uniform=_as_float(points[:, :4]), normal=_as_float(scipy.special.ndtri(points[:, 4:])))
 

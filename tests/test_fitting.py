@@ -252,6 +252,7 @@ def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
         ({"free": {}}, r"fit\.free: expected at least one parameter"),
         ({"data": None}, r"fit\.data: expected an observed cube, got none"),
         ({"output": "absent/fit.h5"}, "absent does not exist"),
+        ({"data": "fit_model.fits", "output": "fit.h5"}, r"fit\.output: .*'fit_model\.fits'; choose another name"),
         ({"data_medium": "air"}, r"fit\.data_medium: expected null for data given in Python.* got 'air'; leave it out"),
         ({"data_pixel_scale": "0 arcsec"}, r"fit\.data_pixel_scale: expected a number > 0"),
     ],
@@ -262,6 +263,12 @@ def test_what_cannot_be_fitted_is_refused_before_anything_is_computed(settings, 
     with pytest.raises((ConfigError, OSError), match=message):
         fit(CONFIG, given.pop("data"), galaxy=galaxy(), **given)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_draws_of_the_model_error_are_not_the_galaxys_own():
+    config = {**CONFIG, "galaxy": {"reader": "synthetic", "seed": 1003}}
+    with pytest.raises(ConfigError, match=r"other draws than the galaxy's, 1003, got 1000 to 1063; set it to 1004"):
+        read_request(config, data(), None, None, {"model_error": {}})
 
 
 def test_what_the_header_of_the_data_does_not_say_can_be_given(tmp_path):

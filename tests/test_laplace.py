@@ -31,9 +31,6 @@ def test_normal_posterior_is_exact():
     np.testing.assert_allclose(found.covariance, covariance, rtol=1e-10, atol=1e-16)
     np.testing.assert_allclose(found.sigma, np.sqrt(np.diag(covariance)), rtol=1e-10)
     np.testing.assert_allclose(np.diag(found.correlation), 1, rtol=1e-12)
-    sigma, direction = found.least_determined()
-    np.testing.assert_allclose(covariance @ direction, sigma**2 * direction, atol=1e-12)
-    np.testing.assert_allclose(sigma, np.sqrt(np.linalg.eigvalsh(covariance)[-1]), rtol=1e-12)
 
 
 def test_draws_have_the_covariance_and_go_through_the_priors():
@@ -42,9 +39,6 @@ def test_draws_have_the_covariance_and_go_through_the_priors():
     np.testing.assert_allclose(draws.mean(axis=0), mean, atol=5 * found.sigma.max() / np.sqrt(20_000))
     np.testing.assert_allclose(np.cov(draws.T) / covariance.max(), covariance / covariance.max(), atol=0.04)
     np.testing.assert_array_equal(found.sample(3, 7), found.sample(3, 7))
-    low, middle, high = found.percentiles(seed=1, count=20_000)
-    np.testing.assert_allclose((high - low) / 2, found.sigma, rtol=0.04)
-    np.testing.assert_allclose(middle, mean, atol=0.05 * found.sigma.max())
 
 
 def test_values_have_their_own_units():

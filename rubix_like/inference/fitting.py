@@ -14,6 +14,7 @@ from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
 from rubix_like.cube_files import file_size, find_format, write_cube
+from rubix_like.errors import ConfigError
 from rubix_like.file_names import with_addition
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference import diagnosis
@@ -53,6 +54,16 @@ class FitFiles:
         checkpoints = (output.with_suffix(ending) for ending in (".checkpoint.npz", ".checkpoint-2.npz"))
         return cls(output, model, residual, *checkpoints)
 
+    def check_apart(self, data: Data) -> None:
+        """Raise ConfigError where the data's file is one of them, and would be replaced."""
+        if isinstance(data, str | Path) and Path(data).expanduser().resolve() in {
+            path.resolve() for path in dataclasses.astuple(self)
+        }:
+            raise ConfigError(
+                f"fit.output: expected a name whose files are not the data's, got '{self.result}', beside which the "
+                f"fit writes '{Path(data).name}'; choose another name"
+            )
+
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Raise OSError where they could not be written after a fit of a cube of this shape."""
         cube = file_size(find_format(self.model, "default"), shape, noise=True)
@@ -84,6 +95,7 @@ def fit(
     if output is None:
         return _fit(request, galaxy, progress, None, resume=False)
     files = FitFiles.beside(request.settings.output)
+    files.check_apart(request.data)
     files.check()
     with claimed(files.result, *dataclasses.astuple(files)):
         return _fit(request, galaxy, progress, files, resume=resume)
@@ -109,9 +121,12 @@ def _fit(
         files.second_checkpoint.unlink(missing_ok=True)
     found = _search(problem, files and files.checkpoint, progress, resume=resume)
     if request.settings.model_error is not None:
+        best = found.latent[found.best]
+        first = diagnosis.notes_on_search(problem.posterior.free, found, best, None)
+        problem = dataclasses.replace(problem, notes=(*problem.notes, *first))
         draws = request.settings.model_error.draws
         with progress.step("model error", f"{draws} models with other base draws"):
-            problem = with_model_error(problem, jnp.asarray(found.latent[found.best]))
+            problem = with_model_error(problem, jnp.asarray(best))
         found = _search(problem, files and files.second_checkpoint, progress, resume=resume)
     with progress.step("uncertainties", "uncertainties of the best values"):
         result = make_result(problem, found, request.config)

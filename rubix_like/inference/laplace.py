@@ -54,19 +54,10 @@ class Laplace:
         normal = np.random.default_rng(seed).standard_normal((count, len(self.latent)))
         return np.asarray(jax.vmap(self._flat)(jnp.asarray(self.latent + normal @ half.T)))
 
-    def percentiles(self, seed: int = 0, count: int = 4096) -> Float[ndarray, "percentile latent"]:
-        """16th, 50th and 84th percentile of draws of the values."""
-        return np.percentile(self.sample(seed, count), [16, 50, 84], axis=0)
-
     def without_effect(self) -> tuple[str, ...]:
         """Labels of latents of which the data say nothing."""
         silent = np.diag(self.information) < _NO_EFFECT
         return tuple(label for label, is_silent in zip(self.free.labels, silent, strict=True) if is_silent)
-
-    def least_determined(self) -> tuple[float, Float[ndarray, " latent"]]:
-        """The standard deviation along the direction of the latents that is determined least, and that direction."""
-        variances, directions = np.linalg.eigh(self.covariance)
-        return float(np.sqrt(variances[-1])), directions[:, -1]
 
     def _flat(self, latent: Latent) -> Latent:
         """The values in the order of the labels; each depends on its own latent only."""

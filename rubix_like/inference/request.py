@@ -16,6 +16,7 @@ from rubix_like.inference.naming import check_free
 from rubix_like.inference.priors import AbstractPrior, section_of
 from rubix_like.observed import ObservedCube, observed_from, read_observed
 from rubix_like.pipeline import Pipeline
+from rubix_like.readers.synthetic import SyntheticReader
 
 Data = str | Path | Cube | ObservedCube
 """An observed cube, or its file."""
@@ -87,10 +88,24 @@ def read_request(
     if chosen is None:
         raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")
     make_optimiser(config.fit.optimiser, 1, 1)
+    _check_other_draws(config)
     model = config_or_pipeline if isinstance(config_or_pipeline, Pipeline) else config
     request = Request(config, config.fit, model, chosen)
     request.check()
     return request
+
+
+def _check_other_draws(config: RunConfig) -> None:
+    """Raise ConfigError where the draws of the model error would hold the model's own."""
+    error = None if config.fit is None else config.fit.model_error
+    if error is None or not isinstance(config.galaxy, SyntheticReader):
+        return
+    own, end = config.galaxy.seed, error.seed + error.draws
+    if error.seed <= own < end:
+        raise ConfigError(
+            f"fit.model_error.seed: expected seeds of other draws than the galaxy's, {own}, got {error.seed} to "
+            f"{end - 1}; set it to {own + 1}"
+        )
 
 
 def _section(prior: AbstractPrior | Mapping[str, Any]) -> Mapping[str, Any]:
