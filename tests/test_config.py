@@ -217,6 +217,23 @@ def test_a_wrong_setting_ends_in_one_message(overrides, words):
         assert word in message
 
 
+def test_names_of_free_parameters_keep_their_dots_in_overrides():
+    fit = load_config(
+        "fit_synthetic", overrides={"fit.free.dust.a_v": "{uniform: [0, 2]}", "fit.start.dust.a_v": "0.3"}
+    ).fit
+    assert fit.free["dust.a_v"] == {"uniform": (0, 2)}
+    assert "observation.inclination" in fit.free
+    assert fit.start == {"dust.a_v": 0.3}
+    assert load_config("quickstart", overrides={"fit.free.dust.a_v": "{uniform: [0, 2]}"}).fit.free.keys() == {
+        "dust.a_v"
+    }
+
+
+def test_sections_in_free_are_refused_with_the_dotted_name():
+    with pytest.raises(ConfigError, match=r"expected names with dots, e\.g\. dust\.a_v"):
+        load_config("fit_synthetic", overrides={"fit.free": {"dust": {"a_v": {"uniform": [0, 2]}}}})
+
+
 def test_several_problems_come_in_one_text():
     message = refusal({"observation": {"redshft": 1}, "instrument": {"name": "muse", "fov": "2 kg"}})
     assert "3 problems" in message

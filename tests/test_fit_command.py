@@ -85,7 +85,7 @@ def kill(number):
     while process.poll() is None and checkpoint() == before and not list(Path().glob(f".{process.pid}-*.npz")):
         time.sleep(0.0005)
     process.send_signal(number)
-    process.communicate(timeout=120)
+    process.communicate(timeout=600)
     return process.returncode
 
 

@@ -97,7 +97,7 @@ def fitted():
         galaxy=galaxies()[1],
         starts=1,
         candidates=32,
-        generations=120,
+        generations=200,
         optimiser={"name": "levenberg_marquardt", "steps": 50},
     )
 

@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--stem", default="fit-galaxy", help="how the names of the files begin")
     parser.add_argument("--library", default="popstar", help="SSP library")
     parser.add_argument("--stars", type=int, default=8192, help="particles of the model")
-    parser.add_argument("--starts", type=int, default=2)
+    parser.add_argument("--starts", type=int, default=1)
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
 
@@ -80,7 +80,7 @@ def main() -> None:
         free=FREE,
         starts=options.starts,
         start=BY_EYE,
-        optimiser={"steps": 200, "tolerance": 1.0},  # chi^2 is that of a model that is wrong: tens of thousands too high
+        optimiser={"steps": 60, "tolerance": 1.0},  # chi^2 of a model that is wrong is tens of thousands too high
         output=f"{options.stem}.h5",
     )
     print(result.summary())

@@ -128,6 +128,10 @@ def _one_prior(name: str, prior: object) -> dict[str, tuple[Any, ...]]:
     if not isinstance(prior, dict) or len(prior) != 1:
         raise ValueError(f"{name}: expected one prior with its numbers, e.g. {{uniform: [0, 1]}}, got {prior!r}")
     (kind, numbers), *_ = prior.items()
+    if isinstance(numbers, Mapping):
+        raise ValueError(
+            f"{name}: expected names with dots, e.g. {name}.{kind}: {{uniform: [0, 1]}}, got the section {prior!r}"
+        )
     if not isinstance(numbers, list | tuple):
         raise ValueError(f"{name}: expected a list of numbers after '{kind}', got {numbers!r}")
     return {str(kind): tuple(as_lists(number) for number in numbers)}

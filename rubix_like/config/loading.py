@@ -52,8 +52,8 @@ def read_sections(source: ConfigSource) -> tuple[dict[str, Any], str]:
 
 def overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, Any]:
     """A copy of `sections` in which the dotted `key` holds `value`; only the sections on the way are copied."""
-    *parents, last = key.split(".")
-    if not all((*parents, last)):
+    *parents, last = _path(key)
+    if not all((*parents, *last.split("."))):
         raise ConfigError(f"override '{key}': expected a dotted key such as observation.redshift")
     if isinstance(value, str):
         value = parse_yaml(value, f"override '{key}={value}'")
@@ -66,6 +66,14 @@ def overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, A
         section = section[name]
     section[last] = value
     return result
+
+
+def _path(key: str) -> list[str]:
+    """The sections on the way to `key` and its last name; the names of free parameters have dots of their own."""
+    for section in ("fit.free", "fit.start"):
+        if key.startswith(f"{section}."):
+            return [*section.split("."), key.removeprefix(f"{section}.")]
+    return key.split(".")
 
 
 def _as_section(value: object, name: str, key: str) -> dict[str, Any]:
