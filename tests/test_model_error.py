@@ -74,6 +74,7 @@ def found():
     return latent, cubes, with_model_error(problem(), latent)
 
 
+@pytest.mark.slow
 def test_other_cubes_are_those_of_other_draws():
     posterior, (latent, cubes, _) = problem().posterior, found()
     third = eqx.tree_at(lambda p: p.forward.source.draws, posterior, draw_base(300, 0, 52, "sobol"))
@@ -82,6 +83,7 @@ def test_other_cubes_are_those_of_other_draws():
     assert len(cubes) == 10
 
 
+@pytest.mark.slow
 def test_offset_and_modes_are_the_mean_and_covariance_of_every_second_draw():
     posterior, (latent, cubes, changed) = problem().posterior, found()
     error = changed.posterior.likelihood.model_error
@@ -97,6 +99,7 @@ def test_offset_and_modes_are_the_mean_and_covariance_of_every_second_draw():
     assert changed.settings.starts == 1
 
 
+@pytest.mark.slow
 def test_covariance_is_the_sandwich_of_dense_matrices():
     latent, cubes, changed = found()
     posterior = changed.posterior
@@ -116,6 +119,7 @@ def test_covariance_is_the_sandwich_of_dense_matrices():
     assert np.all(np.diag(expected) > np.diag(bread))
 
 
+@pytest.mark.slow
 def test_without_noise_of_particles_it_is_the_laplace_covariance():
     latent, _, changed = found()
     posterior = changed.posterior
@@ -138,11 +142,13 @@ def test_noise_scale_is_as_well_known_as_without_noise_of_particles():
     np.testing.assert_allclose(sandwich(with_error, latent), expected, rtol=1e-4, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_fit_without_the_setting_stays_as_it_is():
     plain = dataclasses.replace(problem(), settings=FitSettings(free=FREE))
     assert with_model_error(plain, jnp.zeros(5)) is plain
 
 
+@pytest.mark.slow
 def test_given_particles_have_no_other_draws():
     posterior = problem().posterior
     held = HeldSource(posterior.forward.source.galaxy({}))
@@ -153,6 +159,7 @@ def test_given_particles_have_no_other_draws():
         find_model_error(posterior, jnp.zeros(5), DRAWS)
 
 
+@pytest.mark.slow
 def test_memory_is_looked_at_before(monkeypatch):
     monkeypatch.setattr("rubix_like.inference.model_error.available_memory", lambda: 1000)
     with pytest.raises(MemoryError, match=r"model_error\.draws lower"):
