@@ -38,7 +38,7 @@ CONFIG = {
         "wavelength": {"start": 5000, "stop": 5300, "step": 10},
     },
     "dust": {"a_v": 0.1, "curve": "calzetti"},
-    "engine": {"method": "direct"},
+    "engine": {"method": "direct", "precision": "float64"},
     "devices": {"data": 1},
     "fit": {
         "free": {"observation.velocity_offset": {"normal": [0, 100]}, "dust.a_v": {"uniform": [0, 1]}},
@@ -222,7 +222,6 @@ def interrupted_after(count):
     return progress
 
 
-@pytest.mark.slow
 def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
     output = tmp_path / "fit.h5"
     with pytest.raises(KeyboardInterrupt):
