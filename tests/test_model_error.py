@@ -129,6 +129,7 @@ def test_without_noise_of_particles_it_is_the_laplace_covariance():
     np.testing.assert_allclose(sandwich(posterior, latent), expected, rtol=1e-4, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_noise_scale_is_as_well_known_as_without_noise_of_particles():
     latent, _, changed = found()
     scale = FreeParameter(LogUniform(0.5, 2.0), NOISE_SCALE)

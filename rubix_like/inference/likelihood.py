@@ -126,7 +126,7 @@ def with_scale_information(
     index = names.index(NOISE_SCALE)
     slope = jax.grad(lambda at: jnp.log(free.values(at)[NOISE_SCALE]))(latent)[index]
     without = matrix.at[index, :].set(0).at[:, index].set(0)
-    return without.at[index, index].set(2 * n_voxel * slope**2)
+    return without.at[index, index].set(2 * n_voxel.astype(matrix.dtype) * slope**2)
 
 
 def _factor(polynomial: Polynomial, coefficients: Float[Array, "y x degree"]) -> Float[Array, "y x wave"]:
