@@ -59,6 +59,17 @@ def jax_settings() -> Iterator[None]:
     compilation_cache.reset_cache()
 
 
+@pytest.fixture
+def optimised() -> Iterator[None]:
+    """For tests that compare programs to the last bit: they are compiled with XLA's optimisations, as a run's are."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+    jax.clear_caches()
+
+
 MAPPINGS = Path("/proc/self/maps")
 MOST_MAPPINGS = 25_000
 """Of 65530 that Linux allows a process by default. Every compiled program holds some; LLVM crashes without."""

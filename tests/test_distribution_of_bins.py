@@ -229,7 +229,7 @@ def test_a_mesh_of_the_caller():
 @pytest.mark.parametrize("output", [None, "sharded", "replicated"])
 def test_a_mesh_without_the_axis_of_the_particles_is_refused(output):
     mesh = jax.make_mesh((2,), ("galaxies",), axis_types=(AxisType.Auto,))
-    with pytest.raises(ConfigError, match=r"mesh: expected one axis named 'data'.*got \('galaxies',\)"):
+    with pytest.raises(ConfigError, match=r"mesh: expected the axis 'data'.*got \('galaxies',\)"):
         plan_layout(DevicesSettings(output=output), mesh, 31, ())
 
 

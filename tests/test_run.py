@@ -76,6 +76,7 @@ def test_expected_size_is_that_of_the_file(folder, noise):
     assert size <= file.n_bytes < 1.15 * size
 
 
+@pytest.mark.usefixtures("optimised")
 def test_the_truth_has_a_file_of_its_own(folder):
     """The same layout and header without variance and noise; both sizes are known before."""
     exposed = settings(

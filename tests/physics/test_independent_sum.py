@@ -151,6 +151,7 @@ def require_library(name):
         (TNG, "bc03-miles"),
     ],
 )
+@pytest.mark.usefixtures("optimised")
 def test_whole_muse_range(real_data, name, library):
     if library != "popstar":
         require_library(library)

@@ -370,6 +370,7 @@ def test_mass_now_is_the_surviving_mass_where_the_galaxy_does_not_say():
     assert float(knowing(galaxy).maps.before.mass.sum()) == pytest.approx(1.2e8)
 
 
+@pytest.mark.usefixtures("optimised")
 def test_products_change_nothing_in_the_cube_and_cost_nothing_without():
     galaxy = stars_of()
     with_maps = observe(settings(), galaxy)
