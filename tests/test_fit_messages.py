@@ -209,6 +209,7 @@ def test_a_model_without_light_or_numbers_is_refused():
         check_start(eqx.tree_at(velocity_offset, posed(), jnp.asarray(jnp.nan)), jnp.zeros(2))
 
 
+@pytest.mark.slow
 def test_stars_without_effect_are_counted():
     stars = galaxy().stars
     away = np.where(np.arange(40) < 10, 1e3, 0.0)[:, None] + 0.01 * np.asarray(stars.position)
