@@ -18,7 +18,6 @@ from rubix_like.atomic import replacing
 from rubix_like.catalogue.records import remove_stale
 from rubix_like.disk_cache import key_of
 from rubix_like.errors import ConfigError
-from rubix_like.inference.optimisers import Status
 from rubix_like.inference.problem import Problem
 from rubix_like.inference.snapshot import Snapshot
 
@@ -82,7 +81,7 @@ def advance(
     try:
         for latest in snapshots:
             see(latest)
-            if n_ended == (n_ended := count_ended(latest)) and time.monotonic() < due:
+            if n_ended == (n_ended := latest.n_ended) and time.monotonic() < due:
                 continue
             begun = time.monotonic()
             keep(latest)
@@ -95,11 +94,6 @@ def advance(
     if latest is None:
         raise ValueError("expected at least one snapshot of the search, got none")
     return latest
-
-
-def count_ended(snapshot: Snapshot) -> int:
-    """How many starts have ended, converged or not."""
-    return int(np.sum((snapshot.status != Status.RUNNING) & (snapshot.status != Status.WAITING)))
 
 
 @contextmanager

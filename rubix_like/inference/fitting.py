@@ -18,7 +18,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.file_names import with_addition
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference import diagnosis
-from rubix_like.inference.checkpoint import advance, claimed, count_ended, fingerprint_of, load, save, versions
+from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, load, save, versions
 from rubix_like.inference.cubes import cubes_of, evaluate, noise_scale_of, quality_of
 from rubix_like.inference.effects import check_effects, check_start
 from rubix_like.inference.forward import SyntheticSource
@@ -177,7 +177,7 @@ def _seen_by(report: Report, most: int) -> Callable[[Snapshot], None]:
             return
         best = running[np.argmin(snapshot.loss[running])]
         others = f" and {len(running) - 1} others" if len(running) > 1 else ""
-        what = f"start {best + 1}{others} of {len(snapshot.loss)}, {count_ended(snapshot)} ended, "
+        what = f"start {best + 1}{others} of {len(snapshot.loss)}, {snapshot.n_ended} ended, "
         what += f"loss {snapshot.loss[best]:.7g}, |gradient| {snapshot.gradient_norm[best]:.2g}, step"
         report(what, int(snapshot.n_step[best]), most)
 

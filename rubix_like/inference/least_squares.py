@@ -4,7 +4,6 @@ A step computes the loss at a trial latent, and only where that is accepted the 
 J^T J and J^T r are kept: a trial after one that was rejected needs nothing else.
 """
 
-import functools
 from typing import Any
 
 import equinox as eqx
@@ -16,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from rubix_like.inference.free import Latent
 from rubix_like.inference.linearise import NormalForm, losses, normal_forms, over_starts
 from rubix_like.inference.optimisers import AbstractOptimiser, Latents, SquaredLoss, State, Status, chosen, status_after
+from rubix_like.inference.posterior import half_square
 
 _SHORTEST = 1e-9
 """A step that changes no latent by more is none."""
@@ -179,7 +179,7 @@ def _iterate(
         operator = lx.FunctionLinearOperator(along, jax.eval_shape(lambda: latent))
         step = _step(optimiser, verdict.step_size, _info(residuals, operator))
         left = jax.tree.map(jnp.add, residuals, along(step))
-        gain = _half_square(residuals) - _half_square(left)
+        gain = half_square(residuals) - half_square(left)
         gradient = operator.transpose().mv(residuals)
         damping = 1 / verdict.step_size if optimiser.damped else 0.0
         memory = Memory(latent + step, jnp.maximum(gain, 0), verdict.search, None)
@@ -241,8 +241,3 @@ def _info(residuals: Any, jacobian: Any, *, triangular: bool = False) -> Any:
     if isinstance(jacobian, jax.Array):
         jacobian = lx.MatrixLinearOperator(jacobian, lx.upper_triangular_tag if triangular else ())
     return optx.FunctionInfo.ResidualJac(residuals, jacobian)
-
-
-def _half_square(residuals: Any) -> Float[Array, ""]:
-    squares = [jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(residuals)]
-    return 0.5 * functools.reduce(jnp.add, squares)

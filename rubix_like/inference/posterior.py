@@ -1,5 +1,7 @@
 """What is maximised and sampled: the posterior of the latents, as a sum of squared residuals."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -31,7 +33,7 @@ class Posterior(eqx.Module):
         return half_square(self.residuals(latent))
 
 
-def half_square(residuals: Residuals) -> Float[Array, ""]:
-    """Half the sum of squares of all residuals."""
+def half_square(residuals: Any) -> Float[Array, ""]:
+    """Half the sum of squares of a pytree of residuals."""
     squares = [jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(residuals)]
     return 0.5 * sum(squares[1:], start=squares[0])

@@ -64,9 +64,14 @@ class Snapshot:
         )
 
     @property
+    def n_ended(self) -> int:
+        """How many starts have ended, converged or not."""
+        return int(np.count_nonzero(~np.isin(self.status, (int(Status.WAITING), int(Status.RUNNING)))))
+
+    @property
     def finished(self) -> bool:
         """Whether all starts have ended."""
-        return not np.isin(self.status, (int(Status.WAITING), int(Status.RUNNING))).any()
+        return self.n_ended == len(self.status)
 
     @property
     def converged(self) -> Bool[ndarray, " start"]:
