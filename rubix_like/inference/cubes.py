@@ -15,7 +15,7 @@ from rubix_like.inference.forward import GALAXY, STARS
 from rubix_like.inference.free import Latent
 from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.posterior import Posterior, half_square
-from rubix_like.inference.problem import Problem
+from rubix_like.inference.problem import Problem, variance_of
 from rubix_like.inference.quality import Quality
 from rubix_like.parameters import Parameters
 
@@ -91,10 +91,8 @@ def cubes_of(problem: Problem, found: Evaluated, noise_scale: float) -> tuple[Cu
 
 def _variance(problem: Problem) -> Float[ndarray, "y x wave"]:
     """Of the data, 0 where they say nothing."""
-    observed, sigma = problem.observed, problem.settings.sigma
-    if observed.variance is None:
-        return np.full(observed.shape, (sigma or 0.0) ** 2)
-    return np.where(np.isfinite(observed.variance) & (observed.variance > 0), observed.variance, 0.0)
+    variance = variance_of(problem.observed, problem.settings)
+    return np.where(np.isfinite(variance) & (variance > 0), variance, 0.0)
 
 
 def noise_scale_of(values: dict[str, ndarray]) -> float:

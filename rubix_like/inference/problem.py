@@ -151,14 +151,16 @@ def select(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube,
     return observed, chosen
 
 
+def variance_of(observed: ObservedCube, settings: FitSettings) -> ndarray:
+    """Of every voxel: the data's, or where they have none that of `fit.sigma`."""
+    return np.full(observed.shape, (settings.sigma or 0.0) ** 2) if observed.variance is None else observed.variance
+
+
 def make_likelihood(
     observed: ObservedCube, selection: ndarray, pipeline: Pipeline, settings: FitSettings, free: Free
 ) -> Likelihood:
     """The data with their errors; voxels that are masked, not selected or not in the model are left out."""
-    variance = observed.variance
-    if variance is None:
-        variance = np.full(observed.flux.shape, np.nan if settings.sigma is None else settings.sigma**2)
-    frame = pipeline.frame
+    variance, frame = variance_of(observed, settings), pipeline.frame
     used = observed.used & selection & ((frame.spaxel_bits[:, :, None] | frame.wave_bits) == 0)
     if not used.any():
         raise ValueError(
