@@ -208,18 +208,21 @@ def _with_products(
     return dataclasses.replace(cube, moments=cube.moments[:, :, :2], products=images)
 
 
+def observe_share(
+    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, particles: tuple[Any, ...], key: Any
+) -> Observed:
+    """What every device of the mesh does inside `jax.shard_map`: paint its share of the particles, add up, finish."""
+    partial = paint(plan, tables, parameters, particles)
+    return finish(plan, layout, tables, parameters, add_up(layout, tables, partial), key)
+
+
 def observe(
     plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
 ) -> Observed:
     """The whole way: every device paints its own particles, they are added up once, and each finishes its own bins."""
     whole, split = PartitionSpec(), PartitionSpec(DATA_AXIS)
-
-    def on_each_device(tables: Tables, parameters: Parameters, particles: tuple[Any, ...], key: Any) -> Observed:
-        partial = paint(plan, tables, parameters, particles)
-        return finish(plan, layout, tables, parameters, add_up(layout, tables, partial), key)
-
     observed = jax.shard_map(
-        on_each_device,
+        functools.partial(observe_share, plan, layout),
         mesh=layout.mesh,
         in_specs=(table_specs(tables, layout), whole, split, whole),
         out_specs=observed_specs(layout),

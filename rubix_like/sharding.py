@@ -168,8 +168,25 @@ def shard(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
 
     The caller's galaxy is not changed. Works on concrete arrays and inside jit, grad and vmap.
     """
+    placed = _padded_galaxy(galaxy, mesh)
+    return jax.device_put(placed, particle_shardings(placed, mesh))
+
+
+def own_share(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
+    """Of a galaxy that every device has whole, the particles that `shard` would place on this one.
+
+    Inside a `jax.shard_map` over the mesh only.
+    """
+    n_devices = mesh.shape[DATA_AXIS]
+
+    def own(leaf: Any) -> Any:
+        size = leaf.shape[0] // n_devices
+        return lax.dynamic_slice_in_dim(leaf, lax.axis_index(DATA_AXIS) * size, size)
+
+    return jax.tree.map(own, _padded_galaxy(galaxy, mesh))
+
+
+def _padded_galaxy(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
     has_gas = galaxy.gas is not None and len(galaxy.gas.position) > 0
     n_devices = mesh.shape[DATA_AXIS]
-    gas = _place(galaxy.gas, n_devices) if has_gas else None
-    placed = Galaxy(stars=_place(galaxy.stars, n_devices), gas=gas)
-    return jax.device_put(placed, particle_shardings(placed, mesh))
+    return Galaxy(stars=_place(galaxy.stars, n_devices), gas=_place(galaxy.gas, n_devices) if has_gas else None)

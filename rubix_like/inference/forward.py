@@ -7,16 +7,17 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Float
 
 from rubix_like.galaxy import Galaxy, Stars
 from rubix_like.inference.free import Values
 from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.layout import Layout
-from rubix_like.model import Observed, observe
+from rubix_like.model import Observed, observe, observe_share
 from rubix_like.parameters import Parameters
 from rubix_like.scene import to_scene
-from rubix_like.sharding import shard
+from rubix_like.sharding import DATA_AXIS, own_share, shard
 from rubix_like.synthetic import BaseDraws, SyntheticGalaxy
 from rubix_like.tables import Plan, Tables, as_dtype
 
@@ -61,13 +62,17 @@ class HeldSource(AbstractSource):
 
 
 class Forward(eqx.Module):
-    """The compiled part of a pipeline with its particles; a pytree, to be passed to jitted functions as an argument."""
+    """The compiled part of a pipeline with its particles; a pytree, to be passed to jitted functions as an argument.
+
+    `on_device`: called inside a `jax.shard_map` over the mesh, on every device, which then paints its share.
+    """
 
     tables: Tables
     parameters: Parameters
     source: AbstractSource
     plan: Plan = eqx.field(static=True)
     layout: Layout = eqx.field(static=True)
+    on_device: bool = eqx.field(static=True, default=False)
 
     def __call__(self, values: Values) -> Float[Array, "y x wave"]:
         """Flux (1e-20 erg/s/cm2/Angstrom) for these values; pure, traceable, differentiable."""
@@ -75,9 +80,20 @@ class Forward(eqx.Module):
 
     def observed(self, values: Values) -> Observed:
         """The same with the counters of the particles."""
+        if self.on_device:
+            return self._observed_here(values)
         galaxy, parameters = self.at(values)
         placed = shard(galaxy, self.layout.mesh)
         return observe(self.plan, self.layout, self.tables, parameters, placed, None)
+
+    def _observed_here(self, values: Values) -> Observed:
+        """Whole on every device. The mean over the devices is that of equal numbers; it stands there for derivatives:
+        each device knows n times those by its share (the sum over n devices is transposed into one), whose mean over
+        the devices is the derivative by all particles, as it is for what every device computes whole."""
+        galaxy, parameters = self.at(lax.pmean(dict(values), DATA_AXIS))
+        share = own_share(galaxy, self.layout.mesh)
+        particles = tuple(component.particles(share) for component in self.tables.paint)
+        return observe_share(self.plan, self.layout, self.tables, parameters, particles, None)
 
     def at(self, values: Values) -> tuple[Galaxy, Parameters]:
         """Particles and parameters for these values."""

@@ -1,0 +1,94 @@
+"""Samples over devices: a mesh ("sample", "data") whose rows each compute samples of their own.
+
+Each row is a group of devices that share the particles of one model at a time; rows never wait for one another, so that
+chains may make steps of any number.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool
+
+from rubix_like.inference.optimisers import SquaredLoss
+from rubix_like.inference.posterior import Posterior
+from rubix_like.sharding import SAMPLE_AXIS, replicated
+
+Kernel = Callable[..., Any]
+"""(posterior, one sample's pytree, *shared) -> pytree of arrays."""
+
+
+def over_samples(
+    kernel: Kernel, mesh: Mesh, posterior: SquaredLoss, samples: Any, *shared: Any, at_once: int = 1
+) -> Any:
+    """`kernel(posterior, sample, *shared)` for every sample, each row of the mesh its own; to be called inside a jit.
+
+    `samples`: a pytree of arrays with the axis `sample` first, as long as `placed` makes it; what is returned has it,
+    too. `at_once`: how many samples a row computes at the same time (accelerators like several; each takes memory).
+    """
+
+    def on_each_device(posterior: SquaredLoss, real: Bool[Array, " own"], own: Any, shared: Any) -> Any:
+        def one(item: tuple[Any, Any]) -> Any:
+            """What only fills a row up is not computed."""
+            is_real, sample = item
+            made = jax.eval_shape(lambda: kernel(posterior, sample, *shared))
+            nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), made)
+            return lax.cond(is_real, lambda: kernel(posterior, sample, *shared), lambda: nothing)
+
+        if at_once > 1:
+            return lax.map(one, (real, own), batch_size=min(at_once, len(real)))
+        return lax.map(one, (real, own))
+
+    along, whole = PartitionSpec(SAMPLE_AXIS), PartitionSpec()
+    return jax.shard_map(
+        on_each_device,
+        mesh=mesh,
+        in_specs=(whole, along, along, whole),
+        out_specs=along,
+        check_vma=False,
+    )(on_device(posterior), samples.real, samples.tree, shared)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """Arrays with the axis `sample` first, filled up to a multiple of the rows; `real`: which are no filling."""
+
+    tree: Any
+    real: Bool[Array, " sample"]
+
+
+def placed(tree: Any, mesh: Mesh) -> Placed:
+    """Host arrays with the axis `sample` first, cut along the rows of a mesh; the last sample fills the rows up."""
+    count = len(jax.tree.leaves(tree)[0])
+    missing = -count % mesh.shape[SAMPLE_AXIS]
+    along = NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
+
+    def filled(leaf: Any) -> np.ndarray:
+        leaf = np.asarray(leaf)
+        return np.concatenate([leaf, np.repeat(leaf[-1:], missing, axis=0)])
+
+    real = np.arange(count + missing) < count
+    return jax.device_put(Placed(jax.tree.map(filled, tree), real), along)
+
+
+def fetched(tree: Any, count: int) -> Any:
+    """The first `count` samples of a pytree as host arrays."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], tree)
+
+
+def on_device(posterior: SquaredLoss) -> SquaredLoss:
+    """The posterior as it is called inside a `jax.shard_map` over its mesh."""
+    if not isinstance(posterior, Posterior):
+        return posterior
+    return dataclasses.replace(posterior, forward=dataclasses.replace(posterior.forward, on_device=True))
+
+
+def everywhere(tree: Any, mesh: Mesh) -> Any:
+    """A pytree of which every device of the mesh has the whole."""
+    return jax.device_put(tree, replicated(mesh))
