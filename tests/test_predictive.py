@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from curved import curved
 
 from rubix_like import Galaxy, ObservedCube, Stars, load_config
 from rubix_like.cube import NOT_FITTED
@@ -36,11 +37,14 @@ CONFIG = {
         "free": {"observation.velocity_offset": {"normal": [0, 30]}, "dust.a_v": {"uniform": [0, 1]}},
         "noise_scale": {"log_uniform": [0.5, 2]},
         "polynomial": {"degree": DEGREE, "sigma": WIDTH},
-        "windows": [[5000, 5280]],
+        "exclude": [[5265, 5285]],
     },
 }
 
-MESHES = {"1x1": (1, 1), "1x8": (1, 8), "2x4": (2, 4), "8x1": (8, 1)}
+MESHES = {"1x1": (1, 1), "2x4": (2, 4), "8x1": (8, 1)}
+
+NOTHING = curved(bend=0.0)
+"""A posterior that is not asked."""
 
 UNUSED = (2, 3, 4)
 """A voxel without data."""
@@ -69,8 +73,8 @@ def problem(mesh="1x1"):
     used = np.ones(shape, bool)
     used[UNUSED] = False
     data = ObservedCube(
-        flux=rng.normal(2e4, 1e3, shape),
-        variance=rng.uniform(0.5, 2, shape) * 1e6,
+        flux=rng.normal(400, 300, shape),
+        variance=rng.uniform(0.5, 2, shape) * 300**2,
         used=used,
         wavelength=centres,
         wave_edges=np.append(centres - 5, centres[-1] + 5),
@@ -93,7 +97,7 @@ def predicted(mesh):
 
 
 def continuum(model, sigma):
-    """The best polynomial of every spaxel, as a least-squares problem with a row for each voxel and each coefficient."""
+    """The best polynomial of every spaxel, by least squares with a row for each voxel and each coefficient."""
     likelihood = problem().posterior.likelihood
     weight, flux = np.asarray(likelihood.inverse_sigma) / sigma, np.asarray(likelihood.flux)
     x = np.linspace(-1, 1, model.shape[2])
@@ -180,11 +184,11 @@ def test_a_model_error_shifts_and_widens_what_is_predicted():
 
 
 def test_stars_that_draws_make_too_fast_are_counted():
-    """Of 2 draws one moves the galaxy out of the velocities that the model is made for."""
-    far = np.zeros((1, 2, 3))
+    """Of 5 draws one moves the galaxy out of the velocities that the model is made for."""
+    far = np.zeros((1, 5, 3))
     far[0, 1, 0] = 100.0
     found = predict(problem(), far, 128)
-    assert found.n_fast == pytest.approx(41 / 2)
+    assert found.n_fast == pytest.approx(41 / 5)
     assert predicted("1x1").n_fast == 0
 
 
@@ -196,7 +200,7 @@ def test_moments_of_small_deviations_about_a_large_mean(n_row, count):
 
     @jax.jit
     def moments(samples):
-        return moments_over_samples(lambda _, sample, factor: {"own": factor * sample}, mesh, None, samples, 2.0)
+        return moments_over_samples(lambda _, sample, factor: {"own": factor * sample}, mesh, NOTHING, samples, 2.0)
 
     found = moments(placed(samples, mesh))
     assert float(found.count) == count
