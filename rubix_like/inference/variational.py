@@ -24,6 +24,7 @@ from rubix_like.inference.free import Latent
 from rubix_like.inference.geometry import (
     Drawn,
     Expansion,
+    Slopes,
     check_nifty,
     data_residuals,
     draw,
@@ -65,8 +66,9 @@ def run_variational(
     while state.n_iteration < settings.iterations and not state.converged:
         state = _iterated(own, mesh, settings, state)
         yield state
-    if not state.finished:
-        expansion = _expanded(own, mesh, state.mean)
+    if state.finished:
+        return
+    expansion = _expanded(own, mesh, state.mean)
     while not state.finished:
         begin = (settings.samples + state.n_done) // 2
         state = state.drawn(_sampled(own, mesh, settings, expansion, state.keys[begin : begin + size // 2]))
@@ -124,7 +126,7 @@ def _expanded(own: SquaredLoss, mesh: Mesh, mean: Float[ndarray, " latent"]) -> 
     n_residual = jax.eval_shape(data_residuals, own, centre).shape[0]
     units = placed(np.eye(len(mean)), mesh) if is_dense(len(mean), n_residual) else None
     expansion = _expand(own, mesh, centre, placed(np.zeros(1), mesh), units)
-    if not all(np.isfinite(leaf).all() for leaf in (expansion.residuals, expansion.factor) if leaf is not None):
+    if not all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(expansion)):
         raise ValueError(
             "variational inference: expected residuals and derivatives that are finite numbers at "
             f"{np.array2string(mean, precision=4, threshold=12)} (latents), got others; narrow the priors of fit.free "
@@ -146,10 +148,10 @@ def _expand(own: SquaredLoss, mesh: Mesh, centre: Latent, once: Placed, units: P
 
     residuals = whole(over_samples(values, mesh, own, once, centre)[0])
     if units is None:
-        return Expansion(centre, residuals, None, None)
+        return Expansion(centre, residuals, None)
     columns = whole(over_samples(column, mesh, own, units, centre)[: len(centre)])
     factor = jnp.linalg.cholesky(columns @ columns.T + jnp.eye(len(centre), dtype=centre.dtype))
-    return Expansion(centre, residuals, columns, factor)
+    return Expansion(centre, residuals, Slopes(columns, factor))
 
 
 def _sampled(
@@ -171,7 +173,8 @@ def _draw(
     own: SquaredLoss, mesh: Mesh, items: Placed, expansion: Expansion, tolerance: Float[Array, ""], *, curved: bool
 ) -> Drawn:
     def kernel(posterior: SquaredLoss, item: Any, expansion: Expansion, tolerance: Float[Array, ""]) -> Drawn:
-        return draw(posterior, *item, expansion, tolerance, curved=curved)
+        key, sign = item
+        return draw(posterior, key, sign, expansion, tolerance, curved=curved)
 
     return over_samples(kernel, mesh, own, items, expansion, tolerance)
 

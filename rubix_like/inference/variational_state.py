@@ -17,7 +17,7 @@ _INACCURATE = 0.01
 
 
 class Group(NamedTuple):
-    """Samples about a mean: their latents, by how many standard deviations each misses what defines it, their losses."""
+    """Samples: latents, by how many standard deviations each misses the equation that defines it, losses."""
 
     latent: Float[ndarray, "draw latent"]
     error: Float[ndarray, " draw"]
