@@ -60,7 +60,7 @@ class Placed:
     """Arrays with the axis `sample` first, filled up to a multiple of the rows; `real`: which are no filling."""
 
     tree: Any
-    real: Bool[Array, " sample"]
+    real: Bool[Array | np.ndarray, " sample"]
 
 
 def placed(tree: Any, mesh: Mesh, least: int = 0) -> Placed:
