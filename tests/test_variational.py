@@ -15,7 +15,7 @@ from jax.sharding import AxisType
 from scipy.special import logsumexp
 
 from rubix_like import ConfigError, Galaxy, ObservedCube, Stars, load_config
-from rubix_like.config.sampling import VariationalSettings
+from rubix_like.config.sampling import SamplingSettings
 from rubix_like.inference.engines import MOST_DENSE
 from rubix_like.inference.geometry import MOST_EVALUATIONS, check_nifty, data_residuals
 from rubix_like.inference.posterior import half_square
@@ -32,8 +32,12 @@ def mesh_of(n_sample, n_data):
     return jax.make_mesh((n_sample, n_data), axes, axis_types=types, devices=jax.devices()[: n_sample * n_data])
 
 
+def settings_of(method="geovi", seed=1, **chosen):
+    return SamplingSettings(method=method, seed=seed, variational=chosen)
+
+
 def last_of(posterior, best, mesh=None, resume=None, **settings):
-    *_, last = run_variational(posterior, mesh or mesh_of(4, 2), VariationalSettings(**settings), best, resume)
+    *_, last = run_variational(posterior, mesh or mesh_of(4, 2), settings_of(**settings), best, resume)
     return last
 
 
@@ -126,7 +130,7 @@ def test_samples_are_niftys(method):
     expected = np.concatenate([nifty_samples(method, number) for number in (0, 3)])
     jft.logger.disabled = False
     keys = np.asarray(jax.random.split(jax.random.PRNGKey(5), 20))[[0, 3]]
-    mesh, settings = mesh_of(1, 1), VariationalSettings(method=method, samples=4)
+    mesh, settings = mesh_of(1, 1), settings_of(method=method, samples=4)
     expansion = variational._expanded(problem, mesh, centre)
     found = variational._sampled(problem, mesh, settings, expansion, keys)
     sigma = np.sqrt(np.diag(np.linalg.inv(expansion.slopes.factor @ expansion.slopes.factor.T)))
