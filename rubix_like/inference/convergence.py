@@ -107,7 +107,7 @@ def _on_variational(sampled: Sampled) -> Iterator[str]:
         f"the {sampled.n_draw} draws are {name}'s: they come from an approximation of the posterior about one of its "
         f"maxima, which tends to be too narrow; compare with method nuts where it matters"
     )
-    yield "the draws do not depend on one another, but in pairs: there is no R-hat, which compares chains"
+    yield "the draws do not depend on one another as those of a chain do: there is no R-hat, which compares chains"
 
 
 def _on_chains(free: Free, sampled: Sampled, found: Convergence) -> Iterator[str]:
@@ -117,6 +117,9 @@ def _on_chains(free: Free, sampled: Sampled, found: Convergence) -> Iterator[str
     if len(stuck):
         yield f"chain {listed(map(str, stuck))} never moved: its draws are one point; raise fit.sampling.warmup"
     yield from _on_places(free, sampled)
+    if sampled.n_draw < _FEWEST:
+        yield f"{sampled.n_draw} draws of a chain say nothing of its convergence; raise fit.sampling.draws"
+        return
     if n_chain == 1:
         yield "there is one chain: R-hat, which compares chains, cannot be had; sample at least 4 to see if they agree"
     apart = found.r_hat > MOST_R_HAT
@@ -158,7 +161,7 @@ def _on_trajectories(sampled: Sampled, most_tree_depth: int | None) -> Iterator[
     total, diverged = sampled.diverging.size, int(sampled.diverging.sum())
     if diverged:
         yield (
-            f"{diverged} of {total} draws diverged ({diverged / total:.2g} of them): the steps are too long for a part "
+            f"{diverged} of {total} draws diverged ({100 * diverged / total:.2g}%): the steps are too long for a part "
             f"of the posterior, and draws are missing there; raise fit.sampling.target_acceptance or warmup, or narrow "
             f"the priors"
         )

@@ -84,7 +84,7 @@ def _write(result: SampleResult, file: Any) -> None:
     latent = file.create_group("latent")
     write_best(result.best, result.laplace, latent)
     describe(latent.create_dataset("draws", data=result.latent), "", "the draws as latents: chain, draw, latent")
-    statistics = file.create_group("statistics")
+    statistics = file.create_group("statistics", track_order=True)
     for name, values in result.statistics.items():
         describe(statistics.create_dataset(name, data=values), "", _STATISTICS.get(name, name))
     describe(file.create_dataset("keys", data=result.keys), "", "random keys of the chains, or of the draws")
