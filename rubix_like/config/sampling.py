@@ -24,13 +24,32 @@ class NutsSettings(AbstractSettings):
     """Most doublings of a trajectory: it has at most 2^this leapfrog steps, each a gradient of the model."""
 
 
+class VariationalSettings(AbstractSettings):
+    """Variational inference: samples about a mean, which is moved to where they resemble the posterior most."""
+
+    method: Literal["geovi", "mgvi"] = "geovi"
+    """Samples that follow the curvature of the model (geovi), or normal ones (mgvi)."""
+    samples: Annotated[Integer, Field(ge=2, multiple_of=2)] = 16
+    """By how many samples the mean is found; every second one is the mirror image of the one before."""
+    iterations: Annotated[Integer, Field(ge=1)] = 20
+    """Most movements of the mean, each followed by samples about the new one."""
+    tolerance: Annotated[Number, Field(gt=0)] = 0.05
+    """The mean is found once it moves by less, in standard deviations of the samples."""
+    draws: Annotated[Integer, Field(ge=2, multiple_of=2)] = 200
+    """How many samples are drawn about the mean that is found; every second one is a mirror image."""
+    seed: Annotated[Integer, Field(ge=0)] = 1
+    """Of the samples."""
+
+
 class SamplingSettings(AbstractSettings):
     """The section `fit.sampling`: how the posterior is sampled, and where the result goes."""
 
-    method: Literal["nuts"] = "nuts"
-    """nuts: exact in the limit of many draws."""
+    method: Literal["nuts", "geovi", "mgvi"] = "nuts"
+    """nuts: chains, exact in the limit of many draws; geovi, mgvi: variational, faster, approximate."""
     nuts: NutsSettings = NutsSettings()
     """Of method nuts."""
+    variational: VariationalSettings = VariationalSettings()
+    """Of methods geovi and mgvi."""
     groups: Annotated[Integer, Field(ge=1)] | None = None
     """Groups that the devices are shared out to, each with samples of its own, of which it computes one model at a time
     together; null: one for every sample, as far as there are devices."""

@@ -20,8 +20,8 @@ from rubix_like.inference.optimisers import SquaredLoss
 from rubix_like.inference.rows import Placed, everywhere, fetched, over_samples, placed
 from rubix_like.inference.whitening import Whitening, normal_starts
 
-MOST_DENSE_METRIC: int = 50
-"""Most latents whose inverse mass matrix has elements off its diagonal."""
+_STEPS_PER_LATENT = 10
+"""Steps of the warm-up for each latent from which on the inverse mass matrix has elements off its diagonal."""
 
 _SECONDS = 1.0
 """That a group of steps should take."""
@@ -131,7 +131,8 @@ def run_chains(
         window = np.resize(stages[chains.n_done : chains.n_done + count], MOST_STEPS)
         numbers = (window, np.int32(chains.n_done), np.int32(count))
         made = _run(nuts, posterior, own, numbers, mesh=mesh, at_once=settings.at_once)
-        chains = chains.after(*fetched(made, len(chains.keys)), count)
+        state, steps = fetched(made, len(chains.keys))
+        chains = chains.after(state, steps, count)
         yield chains
         seconds = max(time.monotonic() - began, 1e-6)
         count = max(1, min(2 * count, round(count * _SECONDS / seconds)))
@@ -140,7 +141,8 @@ def run_chains(
 def _sampler(settings: SamplingSettings, whitening: Whitening) -> Nuts:
     chosen = settings.nuts
     target = jnp.asarray(chosen.target_acceptance, whitening.centre.dtype)
-    return Nuts(whitening, target, chosen.tree_depth, dense=len(whitening.centre) <= MOST_DENSE_METRIC)
+    dense = len(whitening.centre) * _STEPS_PER_LATENT <= chosen.warmup
+    return Nuts(whitening, target, chosen.tree_depth, dense)
 
 
 def _idle(nuts: Nuts) -> ChainState:

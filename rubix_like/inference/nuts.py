@@ -28,6 +28,9 @@ MOST_STEPS: int = 64
 _FIRST_STEP_SIZE = 0.5
 _FAST, _SLOW, _WINDOW_END, _LAST, _NONE = range(5)
 
+_PREVIOUS = 10.0
+"""Draws that the inverse mass matrix of a window counts for in the next one; the first is that of the approximation."""
+
 _STEP_SIZE_BITS = 20
 """Binary digits of a step size: all that is kept, so that rounding is not handed on by it."""
 
@@ -147,7 +150,7 @@ class Nuts(eqx.Module):
         from blackjax.adaptation.step_size import dual_averaging_adaptation  # noqa: PLC0415
 
         step_sizes = dual_averaging_adaptation(self.target)  # pyright: ignore[reportArgumentType] (it takes arrays)
-        return step_sizes, mass_matrix_adaptation(not self.dense)
+        return step_sizes, mass_matrix_adaptation(not self.dense, _PREVIOUS)
 
     def _adapted(self, state: ChainState, stage: Array, white: White, acceptance: Array) -> ChainState:
         """Stan's warm-up: in all windows step sizes are adapted, in slow ones covariances gathered."""

@@ -63,10 +63,14 @@ class Placed:
     real: Bool[Array | np.ndarray, " sample"]
 
 
-def placed(tree: Any, mesh: Mesh) -> Placed:
-    """Host arrays with the axis `sample` first, cut along the rows of a mesh; the last sample fills the rows up."""
+def placed(tree: Any, mesh: Mesh, least: int = 0) -> Placed:
+    """Host arrays with the axis `sample` first, cut along the rows of a mesh; the last sample fills the rows up.
+
+    `least`: as many samples at least are made room for, so that groups of several sizes share one compiled program.
+    """
     count = len(jax.tree.leaves(tree)[0])
-    missing = -count % mesh.shape[SAMPLE_AXIS]
+    size = max(count, least)
+    missing = size + -size % mesh.shape[SAMPLE_AXIS] - count
     along = NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
 
     def filled(leaf: Any) -> np.ndarray:
