@@ -114,7 +114,7 @@ def test_divergences_and_long_trajectories_are_counted():
     diverging[1, 5:17] = True
     (note,) = notes_on(sampled(good().latent, diverging=diverging))
     assert note.startswith("12 of 4000 draws diverged (0.3%)")
-    assert "fit.sampling.target_acceptance" in note
+    assert "fit.sampling.nuts.target_acceptance" in note
     depth = np.full((N_CHAIN, N_DRAW), 4)
     depth[0, :8] = DEEPEST
     (note,) = notes_on(sampled(good().latent, tree_depth=depth))
@@ -184,10 +184,10 @@ def test_variational_draws_are_approximate_and_have_no_r_hat(method, name):
     own = sampled(good().latent[:1], method)
     found = convergence_of(own, own.latent)
     assert np.isnan([*found.r_hat, *found.e_bfmi]).all()
-    assert set(found.ess_bulk) == set(found.ess_tail) == {float(N_DRAW)}
+    assert set(found.ess_bulk) == set(found.ess_tail) == {N_DRAW / 2}
     approximate, independent = notes_on(own)
     assert approximate.startswith(f"the 1000 draws are {name}'s: they come from an approximation of the posterior")
-    assert "there is no R-hat" in independent
+    assert independent.startswith("there is no R-hat")
 
 
 def test_without_arviz_its_remedy_is_said(monkeypatch):

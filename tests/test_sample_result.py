@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import re
+from pathlib import Path
 
 import h5py
 import jax
@@ -172,7 +174,7 @@ def test_the_summary_has_a_row_for_each_number():
 
 def test_the_summary_of_variational_draws_has_no_r_hat():
     lines = variational().summary().splitlines()
-    assert lines[1].split()[6:9] == ["-", "200", "200"]
+    assert lines[1].split()[6:9] == ["-", "100", "100"]
     assert "geoVI: 200 draws from an approximation of the posterior" in lines
     assert repr(variational()) == "SampleResult(geovi, 6 numbers free, 200 draws)"
 
@@ -222,8 +224,18 @@ def test_the_file_says_what_is_in_it(tmp_path):
         assert sorted(without) == sorted(groups)
 
 
+def test_the_page_on_the_file_names_all_that_is_in_it(tmp_path):
+    page = (Path(__file__).parent.parent / "docs" / "sample-file.md").read_text(encoding="utf-8")
+    found = set()
+    with h5py.File(result().write(tmp_path / "fit_samples.h5")) as file:
+        found |= set(file) | set(file.attrs) | set(file["scatter"].attrs)
+        for group in ("statistics", "latent", "parameters/observation.offset"):
+            found |= set(file[group])
+    assert [name for name in sorted(found) if not re.search(rf"[`/]{name}[`/]", page)] == []
+
+
 def test_what_is_no_file_of_samples_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no such result: .*sampling writes beside its fit\.output"):
+    with pytest.raises(FileNotFoundError, match=r"no such result: .*sampling writes to its fit\.sampling\.output"):
         SampleResult.read(tmp_path / "absent.h5")
     result().model.write(tmp_path / "cube.h5")
     with pytest.raises(ValueError, match=r"not a complete file of samples .*'rubix_like cube'.*SampleResult\.write"):
