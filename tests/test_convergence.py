@@ -172,11 +172,13 @@ def test_one_chain_has_no_r_hat():
     assert note.startswith("there is one chain: R-hat, which compares chains, cannot be had")
 
 
-def test_a_few_draws_say_nothing():
-    own = sampled(good().latent[:, :3])
+@pytest.mark.parametrize("n_draw", [1, 3])
+def test_a_few_draws_say_nothing(n_draw):
+    own = sampled(good().latent[:, :n_draw])
     found = convergence_of(own, own.latent)
     assert np.isnan([*found.r_hat, *found.ess_bulk, *found.ess_tail, *found.e_bfmi]).all()
-    assert any("3 draws" in note for note in notes_on(own))
+    assert notes_on(own)[0].startswith(f"{n_draw} draws of a chain say nothing of its convergence")
+    assert "place" not in str(notes_on(own))
 
 
 @pytest.mark.parametrize(("method", "name"), [("geovi", "geoVI"), ("mgvi", "MGVI")])

@@ -14,7 +14,7 @@ from rubix_like.cube import NOT_FITTED
 from rubix_like.inference.assembly import make_sample_result
 from rubix_like.inference.likelihood import NOISE_SCALE, ModelError
 from rubix_like.inference.moments import moments_over_samples
-from rubix_like.inference.predictive import evenly, predict
+from rubix_like.inference.predictive import evenly, moments_of, predictive_of
 from rubix_like.inference.problem import pose
 from rubix_like.inference.rows import placed
 from rubix_like.inference.sampled import Sampled
@@ -94,8 +94,13 @@ LATENT = np.random.default_rng(3).normal(0, 0.8, (1, 5, 3))
 
 
 @functools.cache
+def moments(mesh):
+    return moments_of(problem(mesh), LATENT, 128)
+
+
+@functools.cache
 def predicted(mesh):
-    return predict(problem(mesh), LATENT, 128)
+    return predictive_of(problem(mesh), moments(mesh))
 
 
 def continuum(model, sigma):
@@ -177,7 +182,7 @@ def test_a_model_error_shifts_and_widens_what_is_predicted():
         held_out=jnp.zeros((0, *shape)),
     )
     likelihood = replace(own.posterior.likelihood, model_error=error)
-    changed = predict(replace(own, posterior=replace(own.posterior, likelihood=likelihood)), LATENT, 128)
+    changed = predictive_of(replace(own, posterior=replace(own.posterior, likelihood=likelihood)), moments("1x1"))
     plain, sigma = predicted("1x1"), np.sqrt(own.observed.variance)
     np.testing.assert_allclose(changed.predictive.flux, plain.predictive.flux + error.offset * sigma, rtol=1e-12)
     extra = sigma**2 * (0.5 * error.modes[0] ** 2 + 2.0 * error.modes[1] ** 2)
@@ -216,10 +221,10 @@ def test_moments_of_small_deviations_about_a_large_mean(n_row, count):
     samples = 1e6 + np.random.default_rng(count).normal(size=(count, 3))
 
     @jax.jit
-    def moments(samples):
+    def computed(samples):
         return moments_over_samples(lambda _, sample, factor: {"own": factor * sample}, mesh, NOTHING, samples, 2.0)
 
-    found = moments(placed(samples, mesh))
+    found = computed(placed(samples, mesh))
     assert float(found.count) == count
     np.testing.assert_allclose(found.mean["own"], 2 * samples.mean(axis=0), rtol=1e-14)
     np.testing.assert_allclose(found.variance["own"], 4 * samples.var(axis=0), rtol=1e-8, atol=1e-12)

@@ -113,14 +113,14 @@ def _on_variational(sampled: Sampled) -> Iterator[str]:
 
 def _on_chains(free: Free, sampled: Sampled, found: Convergence) -> Iterator[str]:
     """Of chains that do not agree, or say little."""
+    if sampled.n_draw < _FEWEST:
+        yield f"{sampled.n_draw} draws of a chain say nothing of its convergence; raise fit.sampling.nuts.draws"
+        return
     labels, n_chain = np.array(free.labels, dtype=object), sampled.n_chain
     stuck = np.flatnonzero(~_moving(sampled.latent).any(axis=1)) + 1
     if len(stuck):
         yield f"chain {listed(map(str, stuck))} never moved: its draws are one point; raise fit.sampling.nuts.warmup"
     yield from _on_places(free, sampled)
-    if sampled.n_draw < _FEWEST:
-        yield f"{sampled.n_draw} draws of a chain say nothing of its convergence; raise fit.sampling.nuts.draws"
-        return
     if n_chain == 1:
         yield "there is one chain: R-hat, which compares chains, cannot be had; sample at least 4 to see if they agree"
     apart = found.r_hat > MOST_R_HAT
