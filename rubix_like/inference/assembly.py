@@ -19,9 +19,6 @@ from rubix_like.inference.problem import Problem
 from rubix_like.inference.sample_result import SampleResult, flat_values, values_of
 from rubix_like.inference.sampled import Sampled
 
-PREDICTIVE: int = 128
-"""Draws of which the predictive cube is made."""
-
 
 def make_sample_result(
     problem: Problem,
@@ -30,27 +27,24 @@ def make_sample_result(
     laplace: Laplace | None,
     config: RunConfig,
     *,
-    predictive: int = PREDICTIVE,
-    most_tree_depth: int | None = None,
     notes: Sequence[str] = (),
 ) -> SampleResult:
     """Everything that is said of draws; `best`, `laplace`: the best fit that they began at, with its `notes`.
 
-    `predictive`: how many draws the predictive cube is made of; `most_tree_depth`: at which NUTS ends a trajectory.
     Raises ConfigError where ArviZ is missing.
     """
-    free = problem.posterior.free
+    free, settings = problem.posterior.free, problem.settings.sampling
     values = values_of(free, sampled.latent)
     diagnostics = convergence_of(sampled, flat_values(free, values))
     quality = quality_of(problem, jax.device_get(evaluate(problem.posterior, jnp.asarray(best))))
-    predicted = predict(problem, sampled.latent, predictive)
+    predicted = predict(problem, sampled.latent, settings.predictive)
     said = [
         *diagnosis.notes_on_precision(),
         *problem.notes,
         *problem.pipeline.notes,
         *notes,
         *sampled.notes,
-        *notes_on_sampling(free, sampled, diagnostics, most_tree_depth),
+        *notes_on_sampling(free, sampled, diagnostics, settings.nuts.tree_depth),
         *_on_particles(predicted, problem),
     ]
     return SampleResult(

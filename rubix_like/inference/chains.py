@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, UInt32
 from numpy import ndarray
 
 from rubix_like.config.sampling import SamplingSettings
@@ -32,7 +32,7 @@ _SPREAD = 2.0
 _TRIES = 8
 """How often the start of a chain is moved half of the way to the best fit where the model is not defined."""
 
-_STATE, _STEP = "state_", "step_"
+_STATE, _STEP = "state_", "kept_"
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,28 @@ class Chains:
     """Chains after some of their steps: enough to go on bit for bit.
 
     `keys`: one for each chain; `centre`, `half`: of the `Whitening`; `n_done`: steps made, those of the warm-up among
-    them; `steps`: what is kept of all steps by name, (chain, step, ...), where there was none yet zeros; `state`: the
-    arrays of the chains' states.
+    them; `steps`: what is kept of all steps by name, (chain, step, ...), where there was none yet zeros;
+    `step_size`: of their leapfrog steps now; `state`: the arrays of the chains' states.
     """
 
-    keys: Int[ndarray, "chain 2"]
+    keys: UInt32[ndarray, "chain 2"]
     centre: Float[ndarray, " latent"]
     half: Float[ndarray, "latent latent"] | None
     warmup: int
     n_done: int
     steps: Mapping[str, ndarray]
+    step_size: Float[ndarray, " chain"]
     state: tuple[ndarray, ...]
+
+    @property
+    def best(self) -> Float[ndarray, " latent"]:
+        """The best fit, about which they move."""
+        return self.centre
+
+    @property
+    def whitening(self) -> Whitening:
+        """The coordinates they move in."""
+        return Whitening.of(self.centre, self.half)
 
     @property
     def n_step(self) -> int:
@@ -77,12 +88,16 @@ class Chains:
         made = steps._asdict()
         added = {name: _with_steps(own, self.n_done, made[name][:, :count]) for name, own in self.steps.items()}
         return dataclasses.replace(
-            self, n_done=self.n_done + count, steps=added, state=tuple(map(np.asarray, jax.tree.leaves(state)))
+            self,
+            n_done=self.n_done + count,
+            steps=added,
+            step_size=np.asarray(state.step_size),
+            state=tuple(map(np.asarray, jax.tree.leaves(state))),
         )
 
     def arrays(self) -> dict[str, ndarray]:
         """Everything by name; `from_arrays` is the inverse."""
-        own = {name: np.asarray(getattr(self, name)) for name in ("keys", "centre", "warmup", "n_done")}
+        own = {name: np.asarray(getattr(self, name)) for name in ("keys", "centre", "warmup", "n_done", "step_size")}
         if self.half is not None:
             own["half"] = self.half
         own |= {f"{_STEP}{name}": leaf for name, leaf in self.steps.items()}
@@ -99,6 +114,7 @@ class Chains:
             warmup=int(arrays["warmup"]),
             n_done=int(arrays["n_done"]),
             steps={name.removeprefix(_STEP): own for name, own in arrays.items() if name.startswith(_STEP)},
+            step_size=arrays["step_size"],
             state=tuple(arrays[f"{_STATE}{number}"] for number in range(count)),
         )
 
@@ -168,6 +184,7 @@ def _begun(nuts: Nuts, posterior: SquaredLoss, mesh: Mesh, settings: SamplingSet
         steps={
             name: np.zeros((chosen.chains, n_step, *own.shape), own.dtype) for name, own in shapes._asdict().items()
         },
+        step_size=np.asarray(state.step_size),
         state=tuple(jax.tree.leaves(state)),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import numpy as np
@@ -31,9 +31,23 @@ _SHARE = 0.1
 
 _FINGERPRINT = "fingerprint"
 
-_PACKAGES = ("rubix_like", "jax", "jaxlib", "equinox", "numpy", "scipy", "optax", "optimistix", "lineax")
+_PACKAGES = (
+    "rubix_like",
+    "jax",
+    "jaxlib",
+    "equinox",
+    "numpy",
+    "scipy",
+    "optax",
+    "optimistix",
+    "lineax",
+    "blackjax",
+    "nifty",
+    "arviz",
+)
 
 
+@runtime_checkable
 class Resumable(Protocol):
     """What a checkpoint holds: a search, or chains, between two steps."""
 
@@ -47,7 +61,7 @@ class Resumable(Protocol):
         ...
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, ndarray]) -> Self:
+    def from_arrays(cls, arrays: Mapping[str, ndarray]) -> "Resumable":
         """The inverse; KeyError where something is missing."""
         ...
 

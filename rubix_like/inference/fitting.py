@@ -254,8 +254,11 @@ def _write(result: FitResult, files: FitFiles) -> None:
 
 def at_once(model: RunConfig | Pipeline, count: int) -> int:
     """How many of some starts, or samples, are computed at the same time, each on its share of the devices."""
+    return starts_at_once(device_count(model), count)
+
+
+def device_count(model: RunConfig | Pipeline) -> int:
+    """Devices that a model is computed on."""
     if isinstance(model, Pipeline):
-        n_device = model.mesh.size
-    else:
-        n_device = jax.device_count() if model.devices.data == "all" else model.devices.data
-    return starts_at_once(n_device, count)
+        return model.mesh.size
+    return jax.device_count() if model.devices.data == "all" else model.devices.data

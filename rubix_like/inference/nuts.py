@@ -7,7 +7,8 @@ lattice are reversible to the last bit and keep volumes (Levesque & Verlet 1993,
 valid one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -76,7 +77,8 @@ class Nuts(eqx.Module):
         """Before the first step. No type of an array is weak, so that what follows is compiled once."""
         size = jnp.asarray(_FIRST_STEP_SIZE, white.dtype)
         step_sizes, metrics = self._adaptations()
-        state = ChainState(white, log_density, gradient, size, step_sizes[0](size), metrics[0](len(white)))
+        with _loose():
+            state = ChainState(white, log_density, gradient, size, step_sizes[0](size), metrics[0](len(white)))
         return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), state)
 
     def run(
@@ -102,7 +104,7 @@ class Nuts(eqx.Module):
     def _step(self, posterior: SquaredLoss, state: ChainState, key: Array, stage: Array) -> tuple[ChainState, Step]:
         blackjax = require_blackjax()
         kernel = blackjax.nuts.build_kernel(integrator=self._leapfrog)
-        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        with _loose():
             moved, info = kernel(
                 key,
                 blackjax.mcmc.hmc.HMCState(state.white, state.log_density, state.gradient),
@@ -186,12 +188,20 @@ def _with_size(state: ChainState, averages: Any, size: Array) -> ChainState:
     return eqx.tree_at(lambda own: (own.adaptation, own.step_size), state, (averages, kept))
 
 
+@contextmanager
+def _loose() -> Iterator[None]:
+    """Inside, numbers of several types may meet, as in the library's code, whatever JAX is set to."""
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        yield
+
+
 def stages_of(warmup: int, draws: int) -> Int[ndarray, " step"]:
     """What is adapted after each step of a chain: Stan's schedule of windows, then nothing."""
     require_blackjax()
     from blackjax.adaptation.window_adaptation import build_schedule  # noqa: PLC0415 (an optional package)
 
-    schedule = np.asarray(build_schedule(warmup), np.int32).reshape(warmup, 2)
+    with _loose():
+        schedule = np.asarray(build_schedule(warmup), np.int32)
     stages = np.where(schedule[:, 1] > 0, _WINDOW_END, np.where(schedule[:, 0] > 0, _SLOW, _FAST))
     stages[-1] = _LAST
     return np.concatenate([stages, np.full(draws, _NONE)]).astype(np.int32)

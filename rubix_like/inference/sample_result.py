@@ -84,12 +84,12 @@ class SampleResult:
     @property
     def mean(self) -> Arrays:
         """Of all draws, by name."""
-        return {name: draws.mean(axis=0) for name, draws in self.samples().items()}
+        return {name: np.asarray(draws.mean(axis=0)) for name, draws in self.samples().items()}
 
     @property
     def sigma(self) -> Arrays:
         """Standard deviations of all draws, by name."""
-        return {name: draws.std(axis=0) for name, draws in self.samples().items()}
+        return {name: np.asarray(draws.std(axis=0)) for name, draws in self.samples().items()}
 
     @property
     def best_values(self) -> Arrays:

@@ -67,6 +67,16 @@ class VariationalState:
         return self.means[-1]
 
     @property
+    def best(self) -> Float[ndarray, " latent"]:
+        """The best fit, about which the first samples were drawn."""
+        return self.means[0]
+
+    @property
+    def n_ended(self) -> int:
+        """Stages that are over: the search for the mean, the draws."""
+        return int(self.n_done > 0) + int(self.finished)
+
+    @property
     def n_iteration(self) -> int:
         """How often the mean has been moved."""
         return len(self.kl)

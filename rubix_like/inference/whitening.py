@@ -34,9 +34,14 @@ class Whitening(eqx.Module):
     @classmethod
     def about(cls, best: Float[ndarray, " latent"], laplace: Laplace | None) -> "Whitening":
         """Of the best fit and the approximation there (None: there are too many latents)."""
-        if laplace is None:
-            return cls(jnp.asarray(best), None, jnp.asarray(_FINE))
-        return cls(jnp.asarray(best), jnp.asarray(np.linalg.cholesky(laplace.covariance)), jnp.asarray(_SPACING))
+        return cls.of(best, None if laplace is None else np.linalg.cholesky(laplace.covariance))
+
+    @classmethod
+    def of(cls, centre: Float[ndarray, " latent"], half: Float[ndarray, "latent latent"] | None) -> "Whitening":
+        """Of host arrays."""
+        if half is None:
+            return cls(jnp.asarray(centre), None, jnp.asarray(_FINE))
+        return cls(jnp.asarray(centre), jnp.asarray(half), jnp.asarray(_SPACING))
 
     def latent(self, white: White) -> Latent:
         """The latents of coordinates."""
