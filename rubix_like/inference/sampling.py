@@ -143,7 +143,8 @@ def _sample(
         approximation = laplace(problem.posterior, jnp.asarray(best))
     normal = approximation if isinstance(approximation, Laplace) else None
     spread = with_rows(problem, _groups(request, sampler))
-    with progress.step("sample", f"sampling by {sampler.settings.method}") as report:
+    again = "" if begun is None else f", going on after: {' '.join(map(str, sampler.told(begun)))}"
+    with progress.step("sample", f"sampling by {sampler.settings.method}{again}") as report:
         states = sampler.run(spread.posterior, spread.pipeline.mesh, best, normal, begun)
         end = advance(states, keep, lambda state: report(*sampler.told(state)))
     with progress.step("predict", "models of the draws"):
@@ -170,7 +171,7 @@ def _checkpoints(
     fingerprint = {what: own for what, own in fingerprint_of(problem).items() if what != "devices"}
     fingerprint["model error"] = repr(settings.model_error)
     fingerprint["sampling"] = repr(settings.sampling.model_dump(exclude={"groups", "at_once", "predictive", "output"}))
-    begun = load(place, fingerprint, sampler.kind) if resume else None
+    begun = load(place, fingerprint, sampler.read) if resume else None
     return begun, lambda state: save(place, state, fingerprint)
 
 
