@@ -108,7 +108,7 @@ def _on_variational(sampled: Sampled) -> Iterator[str]:
         f"the {sampled.n_draw} draws are {name}'s: they come from an approximation of the posterior about one of its "
         f"maxima, which tends to be too narrow; compare with method nuts where it matters"
     )
-    yield "there is no R-hat, which compares chains: but for pairs of mirror images, the draws are independent"
+    yield "there is no R-hat, which compares chains: the draws are independent, but for pairs of mirror images"
 
 
 def _on_chains(free: Free, sampled: Sampled, found: Convergence) -> Iterator[str]:
