@@ -20,7 +20,7 @@ from rubix_like.file_names import with_addition
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference.assembly import make_sample_result
 from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, load, save
-from rubix_like.inference.diagnosis import listed, notes_on_values
+from rubix_like.inference.diagnosis import listed, notes_on_silence
 from rubix_like.inference.fitting import add_model_error, at_once, checked, device_count, find_best
 from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.laplace import Laplace, laplace
@@ -148,7 +148,7 @@ def _sample(
         states = sampler.run(spread.posterior, spread.pipeline.mesh, best, normal, begun)
         end = advance(states, keep, lambda state: report(*sampler.told(state)))
     with progress.step("predict", "models of the draws"):
-        notes = notes_on_values(problem.posterior.free, best, approximation)
+        notes = () if normal is None else notes_on_silence(normal)
         result = make_sample_result(spread, sampler.sampled(end), best, normal, request.config, notes=notes)
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
