@@ -72,8 +72,14 @@ def linear(n_latent=6, n_data=40):
     rng = np.random.default_rng(8)
     design = np.cumsum(rng.standard_normal((n_data, n_latent)), axis=1) * np.geomspace(3, 0.3, n_latent)
     design[:, -1] = 0
+<<<<<<< HEAD
     data = rng.standard_normal(n_data) + design @ rng.standard_normal(n_latent)
     return Linear(jnp.asarray(design), jnp.asarray(data))
+=======
+    return Linear(
+        jnp.asarray(design), jnp.asarray(rng.standard_normal(n_data) + design @ rng.standard_normal(n_latent))
+    )
+>>>>>>> main
 
 
 @pytest.mark.parametrize("method", [SLOW("mgvi"), "geovi"])
@@ -124,7 +130,7 @@ def nifty_samples(method, number):
     return np.stack([update(sign * way, key, sign)[0] for sign in (1.0, -1.0)])
 
 
-@pytest.mark.parametrize("method", [SLOW("mgvi"), "geovi"])
+@pytest.mark.parametrize("method", [LONG("mgvi"), "geovi"])
 def test_samples_are_niftys(method):
     problem, centre = curved(), 0.2 * starts(1)[0]
     nifty.re.logger.disabled = True
@@ -222,7 +228,7 @@ CONFIG = {
 
 @functools.cache
 def posed(n_device, n_row):
-    """The posterior and the mesh of a mock, and the latents of its truth; few voxels, so that the scale is uncertain."""
+    """Posterior and mesh of a mock, and the latents of its truth; of few voxels, so that the scale is uncertain."""
     config = load_config(CONFIG, overrides={"devices.data": n_device})
     problem = pose(config, data(), config.fit, n_sample=n_row)
     few = np.arange(data().flux.size).reshape(data().flux.shape) % 13 == 0
@@ -264,7 +270,7 @@ def states(n_device, n_row):
     return tuple(run_variational(posterior, mesh, settings_of(samples=16, draws=26, iterations=2), truth))
 
 
-@pytest.mark.parametrize(("n_device", "n_row"), [SLOW(8, 4), LONG(8, 1), LONG(8, 2), SLOW(8, 8), LONG(2, 2)])
+@pytest.mark.parametrize(("n_device", "n_row"), [SLOW(8, 4), LONG(8, 1), LONG(8, 2), LONG(8, 8), LONG(2, 2)])
 def test_samples_are_the_same_on_any_mesh(n_device, n_row):
     """8 and 13 keys, for 1, 2, 4 and 8 rows that share a model or not."""
     assert_same(states(1, 1)[-1], states(n_device, n_row)[-1])
@@ -297,7 +303,7 @@ def test_run_goes_on_bit_for_bit_from_each_of_its_states():
     """In the middle of the search for the mean, or of the draws."""
     settings, mesh, start = settings_of(samples=6, draws=26, iterations=2), mesh_of(4, 2), np.array([0.3, 0.5])
     all_states = tuple(run_variational(Banana(), mesh, settings, start))
-    assert [state.n_done for state in all_states] == [0, 0, 6, 12, 18, 24, 26]
+    assert [state.n_done for state in all_states] == [0, 0, 0, 6, 12, 18, 24, 26]
     for state in all_states:
         kept = VariationalState.from_arrays(state.arrays())
         *_, last = (kept, *run_variational(Banana(), mesh, settings, start, kept))
@@ -308,12 +314,15 @@ def test_run_goes_on_bit_for_bit_from_each_of_its_states():
 def test_state_of_another_run_is_refused():
     mean, _ = linear().posterior()
     *_, last = run_variational(linear(), mesh_of(4, 2), settings_of("mgvi", samples=8, draws=2), mean)
+    np.testing.assert_array_equal(last.draw_keys, last.keys[[4, 4]])
+    again = run_variational(linear(), mesh_of(4, 2), settings_of("mgvi", samples=8, draws=2), mean, last)
+    assert [state.finished for state in again] == [True]
     with pytest.raises(ValueError, match="the seed 2, got a state of a run that differs"):
         next(run_variational(linear(), mesh_of(4, 2), settings_of("mgvi", 2, samples=8, draws=2), mean, last))
 
 
 def test_mean_that_does_not_rest_is_told():
-    found = last_of(Banana(), np.array([0.3, -0.1]), samples=40, draws=2, iterations=1)
+    found = last_of(Banana(), np.array([0.3, -0.1]), samples=6, draws=2, iterations=1)
     assert not found.converged
     assert "the mean has not converged after 1 iterations" in found.notes[0]
 
@@ -331,9 +340,9 @@ class Undefined(eqx.Module):
 def test_posterior_without_numbers_is_told():
     settings = settings_of("mgvi", samples=4, draws=2)
     with pytest.raises(ValueError, match="expected a finite loss of every sample, got none of"):
-        next(run_variational(Undefined(), mesh_of(1, 1), settings, np.full(2, 0.1)))
+        tuple(run_variational(Undefined(), mesh_of(1, 1), settings, np.full(2, 0.1)))
     with pytest.raises(ValueError, match="expected residuals and derivatives that are finite"):
-        next(run_variational(Undefined(), mesh_of(1, 1), settings, np.full(2, -0.1)))
+        tuple(run_variational(Undefined(), mesh_of(1, 1), settings, np.full(2, -0.1)))
 
 
 def test_settings_ask_for_whole_pairs():
@@ -352,7 +361,7 @@ def test_nifty_is_silent_and_its_logger_left_as_it_was():
     handler.emit = seen.append
     nifty.re.logger.addHandler(handler)
     try:
-        last_of(Banana(), np.array([0.3, -0.1]), samples=40, draws=2, iterations=1)
+        last_of(Banana(), np.array([0.3, -0.1]), samples=6, draws=2, iterations=1)
         assert seen == []
         nifty.re.logger.error("heard")
         assert len(seen) == 1

@@ -18,7 +18,7 @@ class NutsSettings(AbstractSettings):
     """Steps of each chain by which it adapts, and which are thrown away."""
     draws: Annotated[Integer, Field(ge=1)] = 500
     """Steps of each chain that are kept."""
-    target_acceptance: Annotated[Number, Field(gt=0.5, lt=1)] = 0.8
+    target_acceptance: Annotated[Number, Field(gt=0.5, lt=1)] = 0.9
     """Mean acceptance that the size of steps is adapted to: higher makes smaller steps, where others diverge."""
     tree_depth: Annotated[Integer, Field(ge=1, le=15)] = 8
     """Most doublings of a trajectory: it has at most 2^this leapfrog steps, each a gradient of the model."""
