@@ -72,14 +72,8 @@ def linear(n_latent=6, n_data=40):
     rng = np.random.default_rng(8)
     design = np.cumsum(rng.standard_normal((n_data, n_latent)), axis=1) * np.geomspace(3, 0.3, n_latent)
     design[:, -1] = 0
-<<<<<<< HEAD
     data = rng.standard_normal(n_data) + design @ rng.standard_normal(n_latent)
     return Linear(jnp.asarray(design), jnp.asarray(data))
-=======
-    return Linear(
-        jnp.asarray(design), jnp.asarray(rng.standard_normal(n_data) + design @ rng.standard_normal(n_latent))
-    )
->>>>>>> main
 
 
 @pytest.mark.parametrize("method", [SLOW("mgvi"), "geovi"])
@@ -322,7 +316,7 @@ def test_state_of_another_run_is_refused():
 
 
 def test_mean_that_does_not_rest_is_told():
-    found = last_of(Banana(), np.array([0.3, -0.1]), samples=6, draws=2, iterations=1)
+    found = last_of(Banana(), np.array([0.3, 0.5]), samples=6, draws=2, iterations=1)
     assert not found.converged
     assert "the mean has not converged after 1 iterations" in found.notes[0]
 
