@@ -11,11 +11,13 @@ from curved import curved
 
 from rubix_like import Galaxy, ObservedCube, Stars, load_config
 from rubix_like.cube import NOT_FITTED
+from rubix_like.inference.assembly import make_sample_result
 from rubix_like.inference.likelihood import NOISE_SCALE, ModelError
 from rubix_like.inference.moments import moments_over_samples
-from rubix_like.inference.predictive import evenly, predict
+from rubix_like.inference.predictive import evenly, moments_of, predictive_of
 from rubix_like.inference.problem import pose
 from rubix_like.inference.rows import placed
+from rubix_like.inference.sampled import Sampled
 
 DEGREE, WIDTH = 2, 0.05
 """Of the continuum's polynomial: its highest degree, the standard deviation of its coefficients."""
@@ -92,8 +94,13 @@ LATENT = np.random.default_rng(3).normal(0, 0.8, (1, 5, 3))
 
 
 @functools.cache
+def moments(mesh):
+    return moments_of(problem(mesh), LATENT, 128)
+
+
+@functools.cache
 def predicted(mesh):
-    return predict(problem(mesh), LATENT, 128)
+    return predictive_of(problem(mesh), moments(mesh))
 
 
 def continuum(model, sigma):
@@ -175,7 +182,7 @@ def test_a_model_error_shifts_and_widens_what_is_predicted():
         held_out=jnp.zeros((0, *shape)),
     )
     likelihood = replace(own.posterior.likelihood, model_error=error)
-    changed = predict(replace(own, posterior=replace(own.posterior, likelihood=likelihood)), LATENT, 128)
+    changed = predictive_of(replace(own, posterior=replace(own.posterior, likelihood=likelihood)), moments("1x1"))
     plain, sigma = predicted("1x1"), np.sqrt(own.observed.variance)
     np.testing.assert_allclose(changed.predictive.flux, plain.predictive.flux + error.offset * sigma, rtol=1e-12)
     extra = sigma**2 * (0.5 * error.modes[0] ** 2 + 2.0 * error.modes[1] ** 2)
@@ -183,13 +190,28 @@ def test_a_model_error_shifts_and_widens_what_is_predicted():
     np.testing.assert_allclose(changed.model.variance, plain.model.variance, rtol=1e-12)
 
 
-def test_stars_that_draws_make_too_fast_are_counted():
-    """Of 5 draws one moves the galaxy out of the velocities that the model is made for."""
-    far = np.zeros((1, 5, 3))
-    far[0, 1, 0] = 100.0
-    found = predict(problem(), far, 128)
-    assert found.n_fast == pytest.approx(41 / 5)
-    assert predicted("1x1").n_fast == 0
+def test_a_result_is_put_together():
+    """Of five draws, one of which moves the galaxy out of the velocities that the model is made for."""
+    own = problem()
+    latent = LATENT.copy()
+    latent[0, 1, 0] = 100.0
+    keys = np.zeros((1, 2), np.uint32)
+    drawn = Sampled("mgvi", latent, {"loss": np.arange(5.0)[None]}, keys, notes=("of the sampler",))
+    config = load_config(CONFIG)
+    result = make_sample_result(own, drawn, np.zeros(3), None, config, notes=("of the fit",))
+    np.testing.assert_allclose(result.best_values["dust.a_v"], 0.5)
+    np.testing.assert_allclose(result.values["observation.velocity_offset"], 30 * latent[:, :, 0])
+    assert result.config == config.to_yaml()
+    assert result.quality.n_voxel == result.scatter.n_voxel == np.sum(own.posterior.likelihood.inverse_sigma > 0)
+    beginnings = (
+        "of the fit",
+        "of the sampler",
+        "the 5 draws are MGVI's",
+        "up to 20% of the draws of observation.velocity_offset are at the edge",
+        f"in the models of the draws {41 / 5:.3g} stars, on average, are faster than the model is made for (",
+    )
+    places = [[note.startswith(words) for note in result.notes].index(True) for words in beginnings]
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("n_row", [1, 2, 8])
@@ -199,10 +221,10 @@ def test_moments_of_small_deviations_about_a_large_mean(n_row, count):
     samples = 1e6 + np.random.default_rng(count).normal(size=(count, 3))
 
     @jax.jit
-    def moments(samples):
+    def computed(samples):
         return moments_over_samples(lambda _, sample, factor: {"own": factor * sample}, mesh, NOTHING, samples, 2.0)
 
-    found = moments(placed(samples, mesh))
+    found = computed(placed(samples, mesh))
     assert float(found.count) == count
     np.testing.assert_allclose(found.mean["own"], 2 * samples.mean(axis=0), rtol=1e-14)
     np.testing.assert_allclose(found.variance["own"], 4 * samples.var(axis=0), rtol=1e-8, atol=1e-12)

@@ -8,9 +8,9 @@ import pytest
 
 from rubix_like import ConfigError, Cube, Pipeline, SampleResult, fit, load_config, load_galaxy, sample
 
-TRUTH = {"observation.velocity_offset": 40.0, "dust.a_v": 0.4}
+TRUTH = {"observation.velocity_offset": 40.0, "galaxy.stellar_mass": 1.2e10}
 CONFIG = {
-    "galaxy": {"reader": "synthetic", "n_stars": 60, "draws": "sobol"},
+    "galaxy": {"reader": "synthetic", "n_stars": 60, "draws": "sobol", "stellar_mass": 1e10},
     "observation": {"redshift": 0.05, "inclination": 40, "position_angle": 0, "align": "none"},
     "instrument": {
         "name": "muse",
@@ -19,13 +19,12 @@ CONFIG = {
         "lsf": None,
         "wavelength": {"start": 5000, "stop": 5400, "step": 10},
     },
-    "dust": {"a_v": 0.1, "curve": "calzetti"},
+    "dust": None,
     "engine": {"method": "direct", "precision": "float64", "deposit": "tsc"},
     "noise": {"signal_to_noise": 20, "seed": 3},
     "fit": {
         "free": {
             "observation.velocity_offset": {"normal": [0, 100]},
-            "dust.a_v": {"uniform": [0, 1]},
             "galaxy.stellar_mass": {"log_normal": [1e10, 0.5]},
         },
         "starts": 1,
@@ -51,7 +50,7 @@ def sampled(n_device: int, groups: int) -> SampleResult:
 def test_the_truth_is_among_the_draws():
     found = sampled(1, 1)
     print(found)
-    assert found.latent.shape == (3, 40, 3)
+    assert found.latent.shape == (3, 40, 2)
     for name, truth in TRUTH.items():
         assert abs(found.mean[name] - truth) < 4 * found.sigma[name]
 

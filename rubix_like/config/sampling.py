@@ -18,7 +18,7 @@ class NutsSettings(AbstractSettings):
     """Steps of each chain by which it adapts, and which are thrown away."""
     draws: Annotated[Integer, Field(ge=1)] = 500
     """Steps of each chain that are kept."""
-    target_acceptance: Annotated[Number, Field(gt=0.5, lt=1)] = 0.8
+    target_acceptance: Annotated[Number, Field(gt=0.5, lt=1)] = 0.9
     """Mean acceptance that the size of steps is adapted to: higher makes smaller steps, where others diverge."""
     tree_depth: Annotated[Integer, Field(ge=1, le=15)] = 8
     """Most doublings of a trajectory: it has at most 2^this leapfrog steps, each a gradient of the model."""
@@ -27,8 +27,6 @@ class NutsSettings(AbstractSettings):
 class VariationalSettings(AbstractSettings):
     """Variational inference: samples about a mean, which is moved to where they resemble the posterior most."""
 
-    method: Literal["geovi", "mgvi"] = "geovi"
-    """Samples that follow the curvature of the model (geovi), or normal ones (mgvi)."""
     samples: Annotated[Integer, Field(ge=2, multiple_of=2)] = 16
     """By how many samples the mean is found; every second one is the mirror image of the one before."""
     iterations: Annotated[Integer, Field(ge=1)] = 20
@@ -37,15 +35,14 @@ class VariationalSettings(AbstractSettings):
     """The mean is found once it moves by less, in standard deviations of the samples."""
     draws: Annotated[Integer, Field(ge=2, multiple_of=2)] = 200
     """How many samples are drawn about the mean that is found; every second one is a mirror image."""
-    seed: Annotated[Integer, Field(ge=0)] = 1
-    """Of the samples."""
 
 
 class SamplingSettings(AbstractSettings):
     """The section `fit.sampling`: how the posterior is sampled, and where the result goes."""
 
     method: Literal["nuts", "geovi", "mgvi"] = "nuts"
-    """nuts: chains, exact in the limit of many draws; geovi, mgvi: variational, faster, approximate."""
+    """nuts: chains, exact in the limit of many draws; geovi, mgvi: variational, faster, approximate (geovi's samples
+    follow the curvature of the model, mgvi's are normal)."""
     nuts: NutsSettings = NutsSettings()
     """Of method nuts."""
     variational: VariationalSettings = VariationalSettings()

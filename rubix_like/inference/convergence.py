@@ -46,7 +46,8 @@ class Convergence:
     | ess_bulk, ess_tail | (latent,) | independent draws that would be worth as much, for means and for limits |
     | e_bfmi | (chain,) | mean squared change of the energy over its variance: low where tails are hard to reach |
 
-    Draws that do not depend on one another (variational) have no R-hat, and no E-BFMI; they are worth their number.
+    Variational draws have no R-hat and no E-BFMI; they are worth half their number, every second one being the mirror
+    image of the one before.
     """
 
     r_hat: Float[ndarray, " latent"]
@@ -63,7 +64,7 @@ def convergence_of(sampled: Sampled, values: Float[ndarray, "chain draw latent"]
     n_chain, n_draw, n_latent = values.shape
     nothing = np.full(n_latent, np.nan)
     if not sampled.is_chain:
-        many = np.full(n_latent, float(n_chain * n_draw))
+        many = np.full(n_latent, n_chain * n_draw / 2)
         return Convergence(nothing, many, many, np.full(n_chain, np.nan))
     arviz = import_arviz("the convergence of chains")
     r_hat, bulk, tail = nothing.copy(), nothing.copy(), nothing.copy()
@@ -107,15 +108,18 @@ def _on_variational(sampled: Sampled) -> Iterator[str]:
         f"the {sampled.n_draw} draws are {name}'s: they come from an approximation of the posterior about one of its "
         f"maxima, which tends to be too narrow; compare with method nuts where it matters"
     )
-    yield "the draws do not depend on one another, but in pairs: there is no R-hat, which compares chains"
+    yield "there is no R-hat, which compares chains: but for pairs of mirror images, the draws are independent"
 
 
 def _on_chains(free: Free, sampled: Sampled, found: Convergence) -> Iterator[str]:
     """Of chains that do not agree, or say little."""
+    if sampled.n_draw < _FEWEST:
+        yield f"{sampled.n_draw} draws of a chain say nothing of its convergence; raise fit.sampling.nuts.draws"
+        return
     labels, n_chain = np.array(free.labels, dtype=object), sampled.n_chain
     stuck = np.flatnonzero(~_moving(sampled.latent).any(axis=1)) + 1
     if len(stuck):
-        yield f"chain {listed(map(str, stuck))} never moved: its draws are one point; raise fit.sampling.warmup"
+        yield f"chain {listed(map(str, stuck))} never moved: its draws are one point; raise fit.sampling.nuts.warmup"
     yield from _on_places(free, sampled)
     if n_chain == 1:
         yield "there is one chain: R-hat, which compares chains, cannot be had; sample at least 4 to see if they agree"
@@ -123,14 +127,14 @@ def _on_chains(free: Free, sampled: Sampled, found: Convergence) -> Iterator[str
     if apart.any():
         yield (
             f"R-hat is above {MOST_R_HAT} for {_worst(labels, found.r_hat, apart, '.3f')}: the chains do not agree "
-            f"yet; raise fit.sampling.draws and warmup"
+            f"yet; raise fit.sampling.nuts.draws and warmup"
         )
     least = np.fmin(found.ess_bulk, found.ess_tail)
     few = least < LEAST_ESS * n_chain
     if few.any():
         yield (
             f"the effective sample size is below {LEAST_ESS:.0f} for each chain for "
-            f"{_worst(labels, -least, few, '.0f')}: means and limits are rough; raise fit.sampling.draws"
+            f"{_worst(labels, -least, few, '.0f')}: means and limits are rough; raise fit.sampling.nuts.draws"
         )
 
 
@@ -158,16 +162,16 @@ def _on_trajectories(sampled: Sampled, most_tree_depth: int | None) -> Iterator[
     total, diverged = sampled.diverging.size, int(sampled.diverging.sum())
     if diverged:
         yield (
-            f"{diverged} of {total} draws diverged ({diverged / total:.2g} of them): the steps are too long for a part "
-            f"of the posterior, and draws are missing there; raise fit.sampling.target_acceptance or warmup, or narrow "
-            f"the priors"
+            f"{diverged} of {total} draws diverged ({100 * diverged / total:.2g}%): the steps are too long for a part "
+            f"of the posterior, and draws are missing there; raise fit.sampling.nuts.target_acceptance (0.95), or "
+            f"warmup, or narrow the priors"
         )
     depth = sampled.statistics.get("tree_depth")
     full = 0 if depth is None or most_tree_depth is None else int(np.sum(depth >= most_tree_depth))
     if full:
         yield (
             f"{full} of {total} trajectories ended at the greatest tree depth, {most_tree_depth}: draws follow one "
-            f"another closely; raise fit.sampling.max_tree_depth or warmup"
+            f"another closely; raise fit.sampling.nuts.tree_depth or warmup"
         )
 
 
@@ -178,7 +182,7 @@ def _on_energies(found: Convergence) -> Iterator[str]:
         chains = listed(f"{chain + 1} ({found.e_bfmi[chain]:.2f})" for chain in slow)
         yield (
             f"E-BFMI is below {LEAST_BFMI} for chain {chains}: the tails of the posterior are reached slowly, and may "
-            f"be missing; narrow the priors or raise fit.sampling.warmup"
+            f"be missing; narrow the priors or raise fit.sampling.nuts.warmup"
         )
 
 

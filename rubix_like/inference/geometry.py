@@ -23,7 +23,7 @@ from rubix_like.inference.optimisers import SquaredLoss
 from rubix_like.inference.posterior import Posterior
 from rubix_like.inference.roots import find_root
 
-MOST_EVALUATIONS = 40
+MOST_EVALUATIONS = 100
 """Of the model, for one sample."""
 
 MOST_STEPS = 10
@@ -35,16 +35,31 @@ _PRIOR = "prior"
 Flat = Float[Array, " residual"]
 
 
-class Expansion(eqx.Module):
-    """A posterior about a centre: residuals of the data there, their derivatives, L with L L^T = J^T J + 1.
+class Slopes(eqx.Module):
+    """Derivatives of residuals, J^T, and the L with L L^T = J^T J + 1, the metric."""
 
-    `columns` (J^T) and `factor` (L) are None where they would be too large.
-    """
+    columns: Float[Array, "latent residual"]
+    factor: Float[Array, "latent latent"]
+
+    def solve(self, vector: Latent) -> Latent:
+        """The inverse metric times a vector."""
+        return cho_solve((self.factor, True), vector)
+
+    def whiten(self, vector: Latent) -> Latent:
+        """L^-1 times a vector."""
+        return solve_triangular(self.factor, vector, lower=True)
+
+    def colour(self, vector: Latent) -> Latent:
+        """L^-T times a vector: normal numbers get the inverse metric as covariance."""
+        return solve_triangular(self.factor, vector, trans=1, lower=True)
+
+
+class Expansion(eqx.Module):
+    """A posterior about a centre: the residuals of the data there and, where there is room for them, their slopes."""
 
     centre: Latent
     residuals: Flat
-    columns: Float[Array, "latent residual"] | None
-    factor: Float[Array, "latent latent"] | None
+    slopes: Slopes | None
 
 
 class Drawn(NamedTuple):
@@ -58,7 +73,7 @@ class Drawn(NamedTuple):
 def check_nifty(method: str) -> None:
     """Raise ConfigError where NIFTy is not installed."""
     try:
-        import nifty.re  # noqa: F401, PLC0415
+        _nifty()
     except ImportError as error:
         raise ConfigError(
             f"fit.sampling.method: '{method}' needs the package nifty: pip install 'rubix-like[sample]'"
@@ -88,7 +103,7 @@ def data_residuals(posterior: SquaredLoss, latent: Latent) -> Flat:
     else:
         residuals = posterior.residuals(latent)
     leaves = jax.tree_util.tree_leaves_with_path(residuals)
-    of_data = [leaf for path, leaf in leaves if not jax.tree_util.keystr(path[-1:], simple=True) == _PRIOR]
+    of_data = [leaf for path, leaf in leaves if jax.tree_util.keystr(path[-1:], simple=True) != _PRIOR]
     return jnp.concatenate([leaf.reshape(-1) for leaf in of_data])
 
 
@@ -101,29 +116,32 @@ def _with_scale(posterior: Posterior, latent: Latent) -> Any:
 
 
 def likelihood_about(posterior: SquaredLoss, expansion: Expansion) -> Any:
-    """NIFTy's likelihood of the data; what is known at the centre of the expansion is not computed again."""
+    """NIFTy's likelihood of the data; what is known at the centre of the expansion is not computed again.
+
+    The centre is known by being the same array: NIFTy hands on the position it is given.
+    """
     from nifty.re import Likelihood as NiftyLikelihood  # noqa: PLC0415
 
-    centre, columns = expansion.centre, expansion.columns
+    centre, slopes = expansion.centre, expansion.slopes
 
     def coordinates(latent: Latent) -> Flat:
         return data_residuals(posterior, latent)
 
     class DataLikelihood(NiftyLikelihood):
-        def energy(self, primals: Latent) -> Float[Array, ""]:
+        def energy(self, primals: Latent, **_: Any) -> Float[Array, ""]:
             return 0.5 * jnp.sum(self.transformation(primals) ** 2)
 
-        def transformation(self, primals: Latent) -> Flat:
+        def transformation(self, primals: Latent, **_: Any) -> Flat:
             return expansion.residuals if primals is centre else coordinates(primals)
 
-        def left_sqrt_metric(self, primals: Latent, tangents: Flat) -> Latent:
-            if primals is centre and columns is not None:
-                return columns @ tangents
+        def left_sqrt_metric(self, primals: Latent, tangents: Flat, **_: Any) -> Latent:
+            if primals is centre and slopes is not None:
+                return slopes.columns @ tangents
             return jax.vjp(coordinates, primals)[1](tangents)[0]
 
-        def right_sqrt_metric(self, primals: Latent, tangents: Latent) -> Flat:
-            if primals is centre and columns is not None:
-                return tangents @ columns
+        def right_sqrt_metric(self, primals: Latent, tangents: Latent, **_: Any) -> Flat:
+            if primals is centre and slopes is not None:
+                return tangents @ slopes.columns
             return jax.jvp(coordinates, (primals,), (tangents,))[1]
 
     return DataLikelihood(lsm_tangents_shape=jax.ShapeDtypeStruct(expansion.residuals.shape, centre.dtype))
@@ -143,17 +161,50 @@ def draw(
     A draw m from the normal distribution whose covariance is the metric M at the centre e becomes e + M^-1 m, or the x
     with x - e + J(e)^T (r(x) - r(e)) = m, r being the residuals of the data.
     """
-    from nifty.re import draw_linear_residual, nonlinearly_update_residual  # noqa: PLC0415
-
+    nifty: Any = _nifty()
     likelihood, centre = likelihood_about(posterior, expansion), expansion.centre
-    metric_sample, _ = draw_linear_residual(likelihood, centre, key, from_inverse=False)
-    metric_sample = sign * metric_sample
-    way, error = _linear_way(likelihood, expansion, metric_sample), jnp.zeros_like(sign)
+    metric_sample = sign * nifty.draw_linear_residual(likelihood, centre, key, from_inverse=False)[0]
+    if expansion.slopes is not None:
+        way = expansion.slopes.solve(metric_sample)
+        solve = _by_root(likelihood, expansion, expansion.slopes, metric_sample, tolerance)
+    else:
+        way = nifty.static_cg(lambda own: likelihood.metric(centre, own) + own, metric_sample)[0]
+        solve = _by_newton
+    error = jnp.zeros_like(sign)
     if curved:
-        minimise = _minimiser(likelihood, expansion, metric_sample, tolerance)
-        way, state = nonlinearly_update_residual(likelihood, centre, way, key, sign, minimize=minimise)
+        way, state = nifty.nonlinearly_update_residual(likelihood, centre, way, key, sign, minimize=solve)
         error = state.fun
     return Drawn(way, error, posterior.loss(centre + way))
+
+
+def _by_root(
+    likelihood: Any, expansion: Expansion, slopes: Slopes, metric_sample: Latent, tolerance: Float[Array, ""]
+) -> Callable[..., Any]:
+    """To be handed to NIFTy: geoVI's equation is solved by evaluations of the model alone.
+
+    In units of standard deviations at the centre, where the derivatives of the equation are those of the metric.
+    """
+    centre = expansion.centre
+
+    def missing(whitened: Latent) -> Latent:
+        way = slopes.colour(whitened)
+        change = likelihood.transformation(centre + way) - expansion.residuals
+        return slopes.whiten(way + likelihood.left_sqrt_metric(centre, change) - metric_sample)
+
+    def solve(_: None, **__: Any) -> Any:
+        root = find_root(missing, -slopes.whiten(metric_sample), tolerance, MOST_EVALUATIONS)
+        position = centre + slopes.colour(root.position)
+        return _nifty().optimize.OptimizeResults(position, True, root.n_evaluation, root.error, None)
+
+    return solve
+
+
+def _by_newton(_: None, x0: Latent, **options: Any) -> Any:
+    """To be handed to NIFTy: its own Newton steps with conjugate gradients; what is missing is not more than said."""
+    nifty: Any = _nifty()
+    found = nifty.static_newton_cg(None, x0, **options)
+    missing = jnp.sqrt(2 * options["fun_and_grad"](found)[0])
+    return nifty.optimize.OptimizeResults(found, True, 0, missing, None)
 
 
 def metric_product(posterior: SquaredLoss, latent: Latent, tangents: Latent) -> Latent:
@@ -177,54 +228,20 @@ def minimum(
     By NIFTy's Newton steps, until one lowers it by less than `least`: with the matrix of the expansion, or, where it
     has none, with conjugate gradients and the products of a `metric`.
     """
-    from nifty.re import conjugate_gradient, optimize  # noqa: PLC0415
-
-    factor = expansion.factor
-
-    def solved(_: Any, gradient: Latent, **options: Any) -> Any:
-        return conjugate_gradient.CGResults(cho_solve((factor, True), gradient), 1, 1, 0, True)
-
+    nifty: Any = _nifty()
+    slopes = expansion.slopes
     options = {"fun_and_grad": loss_and_gradient, "hessp": metric, "absdelta": least, "maxiter": MOST_STEPS}
-    options |= {} if factor is None else {"cg": solved}
-    found = optimize.minimize(None, expansion.centre, method="newton-cg", options=options)
+    if slopes is not None:
+
+        def solved(_: Any, gradient: Latent, **__: Any) -> Any:
+            return nifty.conjugate_gradient.CGResults(slopes.solve(gradient), 1, 1, 0, True)
+
+        options["cg"] = solved
+    found = nifty.minimize(None, expansion.centre, method="newton-cg", options=options)
     return found.x, found.fun
 
 
-def _linear_way(likelihood: Any, expansion: Expansion, metric_sample: Latent) -> Latent:
-    if expansion.factor is not None:
-        return cho_solve((expansion.factor, True), metric_sample)
-    from nifty.re import static_cg  # noqa: PLC0415
+def _nifty() -> Any:
+    import nifty.re  # noqa: PLC0415 (an optional package)
 
-    def metric(tangents: Latent) -> Latent:
-        return likelihood.metric(expansion.centre, tangents) + tangents
-
-    return static_cg(metric, metric_sample)[0]
-
-
-def _minimiser(
-    likelihood: Any, expansion: Expansion, metric_sample: Latent, tolerance: Float[Array, ""]
-) -> Callable[..., Any]:
-    """How NIFTy is to solve geoVI's equation: where the matrix is there, by evaluations of the model alone; without it
-    by its own Newton steps with conjugate gradients."""
-    from nifty.re import optimize, static_cg, static_newton_cg  # noqa: PLC0415
-
-    centre, factor = expansion.centre, expansion.factor
-
-    def by_newton(_: None, x0: Latent, **options: Any) -> Any:
-        found = static_newton_cg(None, x0, **options)
-        value, _ = options["fun_and_grad"](found)
-        return optimize.OptimizeResults(found, True, 0, jnp.sqrt(2 * value), None)
-
-    def by_root(_: None, x0: Latent, **options: Any) -> Any:
-        def missing(whitened: Latent) -> Latent:
-            way = solve_triangular(factor, whitened, trans=1, lower=True)
-            change = likelihood.transformation(centre + way) - expansion.residuals
-            left = way + likelihood.left_sqrt_metric(centre, change) - metric_sample
-            return solve_triangular(factor, left, lower=True)
-
-        begin = -solve_triangular(factor, metric_sample, lower=True)
-        root = find_root(missing, begin, tolerance, MOST_EVALUATIONS)
-        way = solve_triangular(factor, root.position, trans=1, lower=True)
-        return optimize.OptimizeResults(centre + way, True, root.n_evaluation, root.error, None)
-
-    return by_newton if factor is None else by_root
+    return nifty.re

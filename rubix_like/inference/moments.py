@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float
@@ -55,7 +56,9 @@ def moments_over_samples(kernel: Kernel, mesh: Mesh, posterior: SquaredLoss, sam
     """
     dtype = jax.dtypes.canonicalize_dtype(float)
 
-    def on_each_device(posterior: SquaredLoss, real: Bool[Array, " own"], own: Any, shared: Any) -> Moments:
+    def on_each_device(
+        posterior: SquaredLoss, real: Bool[Array | np.ndarray, " own"], own: Any, shared: Any
+    ) -> Moments:
         def made(sample: Any) -> Any:
             return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), kernel(posterior, sample, *shared))
 

@@ -51,18 +51,26 @@ def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], count
     The variance of `predictive` is that of the model plus the data's times the mean square of the noise scale. That of
     a continuum's coefficients given the draw is not in it. A model error adds its offset and its variance.
     """
+    return predictive_of(problem, moments_of(problem, latent, count))
+
+
+def moments_of(problem: Problem, latent: Float[ndarray, "chain draw latent"], count: int) -> Moments:
+    """Of what the chosen draws say, on the host; computed on the rows of the problem's mesh."""
     chosen = latent.reshape(-1, latent.shape[2])[evenly(latent.shape[0] * latent.shape[1], count)]
-    mesh = problem.posterior.forward.layout.mesh
-    moments: Moments = jax.device_get(_moments(problem.posterior, placed(chosen, mesh)))
+    return jax.device_get(_moments(problem.posterior, placed(chosen, problem.posterior.forward.layout.mesh)))
+
+
+def predictive_of(problem: Problem, moments: Moments) -> Predictive:
+    """The cubes that these moments make."""
     mean, variance = moments.mean, moments.variance
     scale_square = float(mean.noise_scale**2 + variance.noise_scale)
-    model = np.asarray(mean.flux, np.float64)
+    model, spread = np.asarray(mean.flux), np.asarray(variance.flux)
     offset, extra = _of_model_error(problem.posterior.likelihood.model_error, np.sqrt(noise_variance(problem)))
     noise = noise_variance(problem) * scale_square
-    flux, total = model + offset, np.asarray(variance.flux) + noise + extra
+    flux, total = model + offset, spread + noise + extra
     residual = on_grid(problem, "residual", problem.observed.flux - flux, noise, of_data=True)
     return Predictive(
-        model=on_grid(problem, "model", model, np.asarray(variance.flux)),
+        model=on_grid(problem, "model", model, spread),
         predictive=on_grid(problem, "predictive", flux, total, of_data=True),
         residual=residual,
         scatter=_scatter(np.asarray(residual.flux), total, np.asarray(residual.mask) == 0),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-_SHORTEST = 1 / 32
+_SHORTEST = 1 / 256
 """Part of a step below which none is tried."""
 
 Vector = Float[Array, " number"]
@@ -36,8 +36,9 @@ def find_root(
 ) -> Root:
     """Where a function is zero whose Jacobian at 0 is the unit matrix, beginning at 0, where its values are given.
 
-    Broyden's first method (Broyden 1965, Math. Comp. 19, 577) with steps that are halved until the norm of the values
-    falls. It ends where that is below `tolerance`, no step lowers it, or after `most` evaluations. Traceable.
+    Broyden's first method (Broyden 1965, Math. Comp. 19, 577), with a shorter step in another direction, by what was
+    learnt of the Jacobian, where one does not lower the norm of the values. It ends where that is below `tolerance`,
+    where even short steps do not lower it, or after `most` evaluations. Traceable.
     """
 
     def goes_on(search: _Search) -> Bool[Array, ""]:
@@ -49,11 +50,12 @@ def find_root(
         found = function(search.position + step)
         better = jnp.linalg.norm(found) < jnp.linalg.norm(search.values)
         inverse = _secant(search.inverse, step, found - search.values)
+        usable = jnp.isfinite(inverse).all()
         return _Search(
             position=jnp.where(better, search.position + step, search.position),
             values=jnp.where(better, found, search.values),
-            inverse=jnp.where(better, inverse, search.inverse),
-            part=jnp.where(better, jnp.ones_like(search.part), search.part / 2),
+            inverse=jnp.where(usable, inverse, search.inverse),
+            part=jnp.where(better, jnp.minimum(jnp.ones_like(search.part), 4 * search.part), search.part / 2),
             n_evaluation=search.n_evaluation + 1,
         )
 

@@ -32,7 +32,7 @@ def over_samples(
     too. `at_once`: how many samples a row computes at the same time (accelerators like several; each takes memory).
     """
 
-    def on_each_device(posterior: SquaredLoss, real: Bool[Array, " own"], own: Any, shared: Any) -> Any:
+    def on_each_device(posterior: SquaredLoss, real: Bool[Array | np.ndarray, " own"], own: Any, shared: Any) -> Any:
         def one(item: tuple[Any, Any]) -> Any:
             """What only fills a row up is not computed."""
             is_real, sample = item

@@ -37,7 +37,7 @@ KIND = Kind(
     description="draws from the posterior of a datacube, and what they predict",
     name="file of samples",
     writers="SampleResult.write or `rubix-like sample`",
-    place="sampling writes beside its fit.output",
+    place="sampling writes to its fit.sampling.output",
 )
 """By its format our files are known."""
 
@@ -84,10 +84,10 @@ def _write(result: SampleResult, file: Any) -> None:
     latent = file.create_group("latent")
     write_best(result.best, result.laplace, latent)
     describe(latent.create_dataset("draws", data=result.latent), "", "the draws as latents: chain, draw, latent")
-    statistics = file.create_group("statistics")
+    statistics = file.create_group("statistics", track_order=True)
     for name, values in result.statistics.items():
         describe(statistics.create_dataset(name, data=values), "", _STATISTICS.get(name, name))
-    describe(file.create_dataset("keys", data=result.keys), "", "random keys of the chains, or of the draws")
+    describe(file.create_dataset("keys", data=result.keys), "", "random keys of the chains, or of pairs of draws")
     if result.step_size is not None:
         describe(file.create_dataset("step_size", data=result.step_size), "", "of the leapfrog steps of each chain")
     describe(file.create_dataset("e_bfmi", data=result.diagnostics.e_bfmi), "", "of each chain")

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, UInt32
+from jaxtyping import Array, Float, UInt32
 from numpy import ndarray
 
 from rubix_like.cube import Cube
@@ -33,7 +33,7 @@ class SampleResult:
     | statistics | (chain, draw) by name | `loss`, -ln(posterior) + constant; of NUTS also `acceptance_rate`, |
     | | | `n_leapfrog`, `diverging`, `tree_depth`, `energy` |
     | step_size | (chain,) or None | of NUTS |
-    | keys | (key, 2) | the random keys of the chains, or draws |
+    | keys | (key, 2) | the random keys of the chains, or of pairs of draws |
     | diagnostics | | R-hat, effective sample sizes, E-BFMI |
     | best, laplace | (latent,) | the best fit's latents, and the Gaussian approximation there (None without one) |
     | quality | | chi^2 of the best fit and what goes with it |
@@ -166,8 +166,13 @@ class SampleResult:
 def values_of(free: Free, latent: Float[ndarray, "*n latent"]) -> Arrays:
     """The values of any number of latents, by name, through the maps of their priors."""
     flat = jnp.asarray(latent.reshape(-1, latent.shape[-1]))
-    found = jax.jit(jax.vmap(free.values))(flat)
+    found = _values(free, flat)
     return {name: np.asarray(own).reshape((*latent.shape[:-1], *own.shape[1:])) for name, own in found.items()}
+
+
+@jax.jit
+def _values(free: Free, latent: Float[Array, "draw latent"]) -> dict[str, Array]:
+    return jax.vmap(free.values)(latent)
 
 
 def flat_values(free: Free, values: Arrays) -> Float[ndarray, "chain draw latent"]:

@@ -20,11 +20,11 @@ class Sampled:
 
     | field | shape | |
     |---|---|---|
-    | method | | "nuts", "geovi" or "mgvi" (of variational inference there is one chain, of independent draws) |
+    | method | | "nuts", "geovi" or "mgvi" (variational inference: one chain, every second draw a mirror image) |
     | latent | (chain, draw, latent) | of which the priors are standard normal |
     | statistics | (chain, draw) by name | `loss`, -ln(posterior) + constant; of NUTS also `acceptance_rate`, |
     | | | `n_leapfrog`, `diverging` (bool), `tree_depth` and `energy` |
-    | keys | (key, 2) | the random keys, one of each chain or draw |
+    | keys | (key, 2) | the random keys, one of each chain or pair of draws |
     | step_size | (chain,) or None | of NUTS's leapfrog steps, in standard deviations of the posterior |
     | notes | | sentences on what should be known of them |
     """

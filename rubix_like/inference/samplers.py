@@ -128,10 +128,7 @@ class VariationalSampler(AbstractSampler):
         begun: VariationalState | None,
     ) -> Iterator[VariationalState]:
         """From the best fit to the mean, then the draws."""
-        chosen = self.settings.variational.model_copy(
-            update={"method": self.settings.method, "seed": self.settings.seed}
-        )
-        return run_variational(posterior, mesh, chosen, best if begun is None else begun.best, begun)
+        return run_variational(posterior, mesh, self.settings, best if begun is None else begun.best, begun)
 
     def told(self, state: VariationalState) -> tuple[str, int, int]:
         """The mean's last movement, then the draws."""

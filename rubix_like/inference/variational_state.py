@@ -10,14 +10,14 @@ import numpy as np
 from jaxtyping import Float, Int, UInt32
 from numpy import ndarray
 
-from rubix_like.config.sampling import VariationalSettings
+from rubix_like.config.sampling import SamplingSettings
 
 _INACCURATE = 0.01
 """Standard deviations by which a sample may miss its equation."""
 
 
 class Group(NamedTuple):
-    """Samples about a mean: their latents, by how many standard deviations each misses what defines it, their losses."""
+    """Samples: latents, by how many standard deviations each misses the equation that defines it, losses."""
 
     latent: Float[ndarray, "draw latent"]
     error: Float[ndarray, " draw"]
@@ -45,9 +45,10 @@ class VariationalState:
     tolerance: Float[ndarray, ""]
 
     @classmethod
-    def begin(cls, settings: VariationalSettings, best_latent: Float[ndarray, " latent"]) -> "VariationalState":
+    def begin(cls, settings: SamplingSettings, best_latent: Float[ndarray, " latent"]) -> "VariationalState":
         """Before the first iteration: the keys are split here, and nowhere else."""
-        n_pair = (settings.samples + settings.draws) // 2
+        chosen = settings.variational
+        n_pair = (chosen.samples + chosen.draws) // 2
         start, none = np.asarray(best_latent)[None], np.zeros(0, np.asarray(best_latent).dtype)
         return cls(
             keys=np.asarray(jax.random.split(jax.random.PRNGKey(settings.seed), n_pair)),
@@ -57,8 +58,8 @@ class VariationalState:
             latent=start[:0],
             error=none,
             loss=none,
-            n_draw=np.array(settings.draws),
-            tolerance=np.array(settings.tolerance),
+            n_draw=np.array(chosen.draws),
+            tolerance=np.array(chosen.tolerance),
         )
 
     @property
@@ -70,11 +71,6 @@ class VariationalState:
     def best(self) -> Float[ndarray, " latent"]:
         """The best fit, about which the first samples were drawn."""
         return self.means[0]
-
-    @property
-    def n_ended(self) -> int:
-        """Stages that are over: the search for the mean, the draws."""
-        return int(self.n_done > 0) + int(self.finished)
 
     @property
     def n_iteration(self) -> int:
@@ -90,6 +86,11 @@ class VariationalState:
     def finished(self) -> bool:
         """Whether all draws have been made."""
         return self.n_done == int(self.n_draw)
+
+    @property
+    def n_ended(self) -> int:
+        """Stages that are over: the search for the mean, the draws."""
+        return int(self.n_done > 0) + int(self.finished)
 
     @property
     def converged(self) -> bool:
@@ -121,7 +122,7 @@ class VariationalState:
         if not self.converged:
             notes.append(
                 f"variational inference: the mean has not converged after {self.n_iteration} iterations: it moved by "
-                f"{self.shift[-1]:.3g} standard deviations in the last one (fit.sampling.tolerance "
+                f"{self.shift[-1]:.3g} standard deviations in the last one (fit.sampling.variational.tolerance "
                 f"{float(self.tolerance):g}); allow more iterations, or more samples"
             )
         poor = int(np.count_nonzero(~(self.error <= _INACCURATE)))
