@@ -22,7 +22,9 @@ from rubix_like.plots.page_data import PAGE_BYTES
 from rubix_like.plots.sample_result import save_sample_pictures
 from rubix_like.plots.style import require_matplotlib
 
-PLOT_HELP: str = "draw a cube: white light, a narrow band, maps, spectra; --html: a page to look around in it; or a fit, or samples"
+PLOT_HELP: str = (
+    "draw a cube: white light, a narrow band, maps, spectra; --html: a page to look around in it; or a fit, or samples"
+)
 
 
 INFERRED: tuple[tuple[str, Callable[[Path], bool], Callable[..., tuple[Path, ...]]], ...] = (
@@ -37,7 +39,7 @@ def add_plot_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "cube",
         metavar="CUBE",
-        help="a file written by `rubix-like run`, FITS in the layout 'default' or HDF5, or by `rubix-like fit` or `sample`",
+        help="a file written by `rubix-like run` (FITS in the layout 'default' or HDF5), `rubix-like fit` or `sample`",
     )
     parser.add_argument(
         "--output",
@@ -80,9 +82,7 @@ def plot(options: argparse.Namespace) -> None:
         print(f"Picture: {save_figure(cube, output, choice)}")
 
 
-def _plot_inferred(
-    kind: str, path: Path, save: Callable[..., tuple[Path, ...]], options: argparse.Namespace
-) -> None:
+def _plot_inferred(kind: str, path: Path, save: Callable[..., tuple[Path, ...]], options: argparse.Namespace) -> None:
     """The pictures of a result, beside it or where `--output` says, its suffix theirs."""
     chosen = {"--spaxel": options.spaxel, "--band": options.band, "--maps": options.maps, "--html": options.html}
     for option, value in chosen.items():

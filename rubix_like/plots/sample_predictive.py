@@ -89,9 +89,9 @@ def _draw_bands(upper: "Axes", lower: "Axes", view: SampleView, spectrum: Banded
         (spectrum.predicted_sigma, "predicted data ± 1σ", PREDICTED_COLOR, 0.9),
         (spectrum.model_sigma, "model ± 1σ", MODEL_COLOR, 0.8),
     )
-    for order, (half, label, color, alpha) in enumerate(bands):
+    for order, (sigmas, label, color, alpha) in enumerate(bands):
         style: Any = {"color": color, "alpha": alpha, "lw": 0, "zorder": 1 + 0.1 * order}
-        half = np.where(spectrum.compared.used, half, np.nan)
+        half = np.where(spectrum.compared.used, sigmas, np.nan)
         upper.fill_between(wavelength, middle - half, middle + half, label=label, **style)
         lower.fill_between(wavelength, -half / sigma, half / sigma, **style)
 
