@@ -1,6 +1,7 @@
 """The command `rubix-like plot`: a cube file as a picture or as a page for the browser."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from rubix_like.cube import Cube
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
 from rubix_like.inference.result_file import is_result
+from rubix_like.inference.sample_file import is_sample_result
 from rubix_like.plots.choice import Choice, check_choice, read_band, read_spaxels
 from rubix_like.plots.derived import SkyImage
 from rubix_like.plots.figure import check_picture_suffix, save_figure
@@ -17,9 +19,19 @@ from rubix_like.plots.fit_result import save_fit_pictures
 from rubix_like.plots.maps_file import read_maps
 from rubix_like.plots.page import check_page_suffix, write_page
 from rubix_like.plots.page_data import PAGE_BYTES
+from rubix_like.plots.sample_result import save_sample_pictures
 from rubix_like.plots.style import require_matplotlib
 
-PLOT_HELP: str = "draw a cube: white light, a narrow band, maps, spectra; --html: a page to look around in it; or a fit"
+PLOT_HELP: str = (
+    "draw a cube: white light, a narrow band, maps, spectra; --html: a page to look around in it; or a fit, or samples"
+)
+
+
+INFERRED: tuple[tuple[str, Callable[[Path], bool], Callable[..., tuple[Path, ...]]], ...] = (
+    ("result of a fit", is_result, save_fit_pictures),
+    ("result of a sampling", is_sample_result, save_sample_pictures),
+)
+"""What has pictures of its own: its name, what knows its files, and what draws them."""
 
 
 def add_plot_options(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +39,7 @@ def add_plot_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "cube",
         metavar="CUBE",
-        help="a file written by `rubix-like run`, FITS in the layout 'default' or HDF5, or by `rubix-like fit`",
+        help="a file written by `rubix-like run` (FITS in the layout 'default' or HDF5), `rubix-like fit` or `sample`",
     )
     parser.add_argument(
         "--output",
@@ -54,9 +66,10 @@ def add_plot_options(parser: argparse.ArgumentParser) -> None:
 def plot(options: argparse.Namespace) -> None:
     """Draw what the options say; raises ConfigError, ValueError or OSError with the remedy."""
     path = Path(options.cube).expanduser()
-    if is_result(path):
-        _plot_fit(path, options)
-        return
+    for kind, is_kind, save in INFERRED:
+        if is_kind(path):
+            _plot_inferred(kind, path, save, options)
+            return
     spaxels = read_spaxels(options.spaxel)
     band = None if options.band is None else read_band(options.band)
     output = _output_path(path, options)
@@ -69,16 +82,16 @@ def plot(options: argparse.Namespace) -> None:
         print(f"Picture: {save_figure(cube, output, choice)}")
 
 
-def _plot_fit(path: Path, options: argparse.Namespace) -> None:
-    """The pictures of a fit's result, beside it or where `--output` says, its suffix theirs."""
+def _plot_inferred(kind: str, path: Path, save: Callable[..., tuple[Path, ...]], options: argparse.Namespace) -> None:
+    """The pictures of a result, beside it or where `--output` says, its suffix theirs."""
     chosen = {"--spaxel": options.spaxel, "--band": options.band, "--maps": options.maps, "--html": options.html}
     for option, value in chosen.items():
         if value:
-            raise ConfigError(f"{option}: expected a cube, got the result of a fit, {path}; plot its cubes")
+            raise ConfigError(f"{option}: expected a cube, got the {kind}, {path}; plot its cubes")
     output = check_picture_suffix(options.output or path.with_suffix(".png"))
     require_matplotlib()
     check_writable(output, 0)
-    for picture in save_fit_pictures(path, output.with_suffix(""), suffix=output.suffix):
+    for picture in save(path, output.with_suffix(""), suffix=output.suffix):
         print(f"Picture: {picture}")
 
 

@@ -25,6 +25,15 @@ MOST_NAMED: int = 40
 SHARES: tuple[float, ...] = (0.68, 0.95)
 """Parts of the probability within the contours."""
 
+MARGINS: tuple[float, float, float, float] = (0.85, 0.2, 0.95, 0.6)
+"""Left, right, below and above the panels of pairs, inches."""
+
+_ABOVE = 0.1
+"""Between the title and the upper edge, inches."""
+
+_GAP = 0.07
+"""Between panels, of their sides."""
+
 PRIOR_COLOR: str = "#9a9a9a"
 PLAIN_POWERS = range(-2, 4)
 """Powers of ten of numbers that are written out."""
@@ -89,7 +98,7 @@ def draw_triangle(
 ) -> None:
     """A panel for each of the chosen parameters on the diagonal, and one for each pair of them below it."""
     count = len(chosen)
-    grid: Any = figure.subplots(count, count, squeeze=False)
+    grid = _panels(figure, count)
     for row, second in enumerate(chosen):
         for column, first in enumerate(chosen):
             axes = grid[row, column]
@@ -103,6 +112,24 @@ def draw_triangle(
                 axes.set_ylim(*limits_of(second))
             axes.set_xlim(*limits_of(first))
             _name(axes, inferred, first, second, row == count - 1, column == 0 and row > 0)
+
+
+def triangle_size(count: int, panel: float) -> tuple[float, float]:
+    """Of a figure with so many panels of this side along each edge, inches."""
+    left, right, bottom, top = MARGINS
+    return left + right + count * panel, bottom + top + count * panel
+
+
+def _panels(figure: "Figure", count: int) -> Any:
+    """Square panels at the left and the bottom, close together: their titles stand where there are no other panels."""
+    figure.set_layout_engine("none")
+    width, height = (float(side) for side in figure.get_size_inches())
+    left, _, bottom, top = MARGINS
+    side = height - bottom - top
+    for title in figure.texts:
+        title.set_y(1 - _ABOVE / height)
+    place = {"left": left / width, "right": (left + side) / width, "bottom": bottom / height, "top": 1 - top / height}
+    return figure.subplots(count, count, squeeze=False, gridspec_kw={**place, "wspace": _GAP, "hspace": _GAP})
 
 
 def _limits(inferred: Inferred, parameter: int) -> tuple[float, float]:

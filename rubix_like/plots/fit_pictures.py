@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from rubix_like.plots.fit_maps import draw_fit_maps
-from rubix_like.plots.fit_parameters import MOST_NAMED, draw_pairs, draw_pulls, paired
+from rubix_like.plots.fit_parameters import MOST_NAMED, draw_pairs, draw_pulls, paired, triangle_size
 from rubix_like.plots.fit_spectra import draw_fit_spectra, ranked_spaxels
 from rubix_like.plots.fit_steps import draw_traces
 from rubix_like.plots.fit_view import FitView
@@ -31,7 +31,6 @@ def drawings(view: FitView) -> Iterator[Drawing]:
         yield "spectra", (9.5, 2.6 * len(ranked_spaxels(view)) + 0.6), lambda figure: draw_fit_spectra(figure, view)
         yield "maps", (11.5, 2 * (2.7 * tall + 0.7)), lambda figure: draw_fit_maps(figure, view)
     if inferred is not None and inferred.labels:
-        side = 1.15 * len(paired(inferred)) + 1.0
-        yield "pairs", (side, side), lambda figure: draw_pairs(figure, inferred)
+        yield "pairs", triangle_size(len(paired(inferred)), 1.15), lambda figure: draw_pairs(figure, inferred)
         height = 0.24 * min(len(inferred.labels), MOST_NAMED) + 1.2
         yield "pulls", (9.5, height), lambda figure: draw_pulls(figure, inferred)

@@ -87,15 +87,16 @@ def inferred_of(
     truth: Mapping[str, Any],
 ) -> Inferred:
     """A normal distribution of the chosen latents, which count as `free.labels` does, and the maps to their values."""
-    owners = [(own, index) for own in free.parameters for index in range(own.size)]
+    owners = [(parameter, index) for parameter in free.parameters for index in range(parameter.size)]
+    own = [owners[int(number)] for number in chosen]
     labels, true = free.labels, _flat(free, truth)
     nodes = fine_nodes(latent, np.sqrt(np.diag(covariance)))
     return Inferred(
         labels=tuple(labels[number] for number in chosen),
-        units=tuple(owners[number][0].unit for number in chosen),
+        units=tuple(owner.unit for owner, _ in own),
         latent=latent,
         covariance=covariance,
-        prior=np.stack([_values(*owners[number], own) for number, own in zip(chosen, nodes, strict=True)]),
+        prior=np.stack([_values(*owner, at) for owner, at in zip(own, nodes, strict=True)]),
         truth=true[chosen] if truth else None,
         nodes=nodes,
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rubix_like.inference.summary import with_digits
-from rubix_like.plots.fit_parameters import PRIOR_COLOR, contour, density, draw_triangle, power_of
+from rubix_like.plots.fit_parameters import MARGINS, PRIOR_COLOR, contour, density, draw_triangle, power_of
 from rubix_like.plots.sample_view import CONTOURS, Corner, density_of, evenly_chosen
 from rubix_like.plots.style import INK, SPAXEL_COLORS
 
@@ -109,11 +109,11 @@ def _draw_contours(axes: "Axes", corner: Corner, pair: np.ndarray) -> None:
     if found is None or not found.levels[-1] < found.levels[0]:
         return
     values = [corner.drawn.value(int(number), own) for number, own in zip(pair, found.latent, strict=True)]
-    axes.contour(*values, found.height, levels=sorted(found.levels), colors=DRAW_COLOR, linewidths=(0.8, 1.4))
+    axes.contour(*values, found.height, levels=sorted(found.levels), colors=DRAW_COLOR, linewidths=(0.8, 1.3))
 
 
 def _draw_legend(figure: "Figure", corner: Corner) -> None:
-    """In the empty corner; below everything where there is one number only."""
+    """In the empty corner."""
     from matplotlib.lines import Line2D  # noqa: PLC0415 (an optional extra)
 
     def line(label: str, color: str, **style: Any) -> Line2D:
@@ -126,11 +126,6 @@ def _draw_legend(figure: "Figure", corner: Corner) -> None:
         handles.append(line("truth", TRUTH_COLOR, linewidth=0.9))
     if corner.diverging.any():
         handles.append(line(f"{corner.diverging.sum()} diverged", INK, linestyle="", marker="x", markersize=4))
-    if len(corner.drawn.labels) == 1:
-        figure.legend(handles=handles, frameon=False, fontsize=8, loc="outside lower left", ncols=2)
-        return
-    side = int(np.sqrt(len(figure.axes)))
-    legend = figure.axes[side - 1].legend(
-        handles=handles, frameon=False, fontsize=8, loc="upper right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0
-    )
-    legend.set_in_layout(False)
+    width, height = (float(side) for side in figure.get_size_inches())
+    place = (1 - MARGINS[1] / width, 1 - MARGINS[3] / height)
+    figure.legend(handles=handles, frameon=False, fontsize=8, loc="upper right", bbox_to_anchor=place, borderaxespad=0)

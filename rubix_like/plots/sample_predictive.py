@@ -68,7 +68,7 @@ def draw_predictive(figure: "Figure", view: SampleView) -> None:
 def banded_spectra(view: SampleView) -> tuple[Banded, ...]:
     """Of the sum of all spaxels, whose model sigma is an upper limit, and of single ones."""
     of_all, used = summed(view), np.isfinite(summed(view).flux)
-    words = "sum of all spaxels (model ± 1σ: its upper limit)"
+    words = "sum of all spaxels (the model: at most ± 1σ)"
     residual = (of_all.flux - of_all.model) / np.where(used, of_all.noise_sigma, 1)
     total = np.hypot(of_all.noise_sigma, of_all.extra_sigma)
     compared = Compared(words, used, of_all.flux, of_all.model, residual)
@@ -89,9 +89,9 @@ def _draw_bands(upper: "Axes", lower: "Axes", view: SampleView, spectrum: Banded
         (spectrum.predicted_sigma, "predicted data ± 1σ", PREDICTED_COLOR, 0.9),
         (spectrum.model_sigma, "model ± 1σ", MODEL_COLOR, 0.8),
     )
-    for order, (half, label, color, alpha) in enumerate(bands):
+    for order, (sigmas, label, color, alpha) in enumerate(bands):
         style: Any = {"color": color, "alpha": alpha, "lw": 0, "zorder": 1 + 0.1 * order}
-        half = np.where(spectrum.compared.used, half, np.nan)
+        half = np.where(spectrum.compared.used, sigmas, np.nan)
         upper.fill_between(wavelength, middle - half, middle + half, label=label, **style)
         lower.fill_between(wavelength, -half / sigma, half / sigma, **style)
 
@@ -102,7 +102,7 @@ def predictive_images(view: SampleView) -> tuple[SkyImage, ...]:
     return (
         SkyImage("data: white light", light(cubes, cubes.flux) / cubes.sky.pixel_scale**2, LIGHT_LABEL, "brightness"),
         SkyImage("data − predicted: white light", light_residual(cubes), "σ of the data", "deviation"),
-        SkyImage("model: uncertainty of the white light", model_light_sigma(view), "σ of the data (upper limit)"),
+        SkyImage("model: σ of the white light", model_light_sigma(view), "σ of the data (at most)"),
     )
 
 

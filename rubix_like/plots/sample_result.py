@@ -10,7 +10,7 @@ from numpy import ndarray
 
 from rubix_like.inference.sample_result import SampleResult, flat_values
 from rubix_like.inference.sample_summary import METHODS
-from rubix_like.plots.fit_parameters import MOST_PAIRED
+from rubix_like.plots.fit_parameters import MOST_PAIRED, triangle_size
 from rubix_like.plots.fit_result import cubes_view, inferred_of
 from rubix_like.plots.fit_view import Inferred
 from rubix_like.plots.picture_files import Drawing, save_drawings
@@ -24,6 +24,9 @@ MOST_FOLLOWED: int = 12
 
 _SMALL, _LARGE = 1.2, 1.7
 """Sides of a panel of the corner plot, where there are many of them, and few."""
+
+_NARROWEST = 5.8
+"""Of its widths: there is room for its legend."""
 
 
 def save_sample_pictures(
@@ -42,8 +45,8 @@ def save_sample_pictures(
 def sample_drawings(view: SampleView) -> Iterator[Drawing]:
     """What there is to draw, in the order of the files."""
     count = len(view.corner.drawn.labels)
-    side = 1.0 + count * (_SMALL if count > MOST_LARGE else _LARGE)
-    yield "corner", (max(side, 4.5), side), lambda figure: draw_corner(figure, view.corner)
+    width, height = triangle_size(count, _SMALL if count > MOST_LARGE else _LARGE)
+    yield "corner", (max(width, _NARROWEST), height), lambda figure: draw_corner(figure, view.corner)
     if view.followed:
         yield "trace", (10.0, 1.15 * len(view.followed) + 1.0), lambda figure: draw_followed(figure, view)
     if view.cubes.used.any():
@@ -68,9 +71,8 @@ def sample_view(result: SampleResult, truth: Mapping[str, Any]) -> SampleView:
 
 def _title(result: SampleResult, n_diverging: int) -> str:
     """How the draws were made, and how many."""
-    words = [METHODS[result.method]]
     chains = f"{result.n_chain} chains of " if result.method == "nuts" else ""
-    words.append(f"{chains}{result.n_draw} draws of {len(result.labels)} numbers")
+    words = [f"{METHODS[result.method]}: {chains}{result.n_draw} draws"]
     words += [f"{n_diverging} diverged"] if n_diverging else []
     instrument = result.predictive.meta.get("instrument")
     return "   ·   ".join([*words, *([str(instrument)] if instrument else [])])
