@@ -84,7 +84,7 @@ def kill(number):
     process = start("stopped.h5")
     before = checkpoint()
     while process.poll() is None and checkpoint() == before and not list(Path().glob(f".{process.pid}-*.npz")):
-        time.sleep(0.0005)
+        time.sleep(0.002)
     process.send_signal(number)
     process.communicate(timeout=600)
     return process.returncode
