@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import pytest
 from astropy.io import fits
+from quick_compiler import quick_environment
 
 from rubix_like import Cube, __version__
 from rubix_like.cli import main
@@ -617,6 +618,7 @@ def test_overrides():
 def start(cache, *arguments, **options):
     """The command as a process of its own, for what only a process shows."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "RUBIX_LIKE_CACHE": str(cache)}
+    environment |= quick_environment()
     environment.pop("PYTHONUNBUFFERED", None)
     program = [sys.executable, "-m", "rubix_like.cli", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
