@@ -1,6 +1,7 @@
 """Test set-up: 8 virtual CPU devices, 64-bit on, strict promotion, runtime shape and type checks of the package."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +69,13 @@ def optimised() -> Iterator[None]:
     yield
     jax.config.update("jax_disable_most_optimizations", before)
     jax.clear_caches()
+
+
+@pytest.fixture
+def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where matplotlib is not installed."""
+    for name in ["matplotlib", *(name for name in sys.modules if name.startswith("matplotlib."))]:
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 MAPPINGS = Path("/proc/self/maps")
