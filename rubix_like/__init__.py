@@ -7,6 +7,8 @@ from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas, Stars
 from rubix_like.inference.fitting import fit
 from rubix_like.inference.result import FitResult
+from rubix_like.inference.sample_result import SampleResult
+from rubix_like.inference.sampling import sample
 from rubix_like.instrument import Instrument, load_instrument
 from rubix_like.mosaic import make_mosaic
 from rubix_like.observed import ObservedCube, read_observed
@@ -43,6 +45,7 @@ __all__ = [
     "Pointing",
     "RunConfig",
     "SSPLibrary",
+    "SampleResult",
     "Scene",
     "Stars",
     "SyntheticGalaxy",
@@ -62,6 +65,7 @@ __all__ = [
     "read_observed",
     "run",
     "run_catalogue",
+    "sample",
     "shard",
     "shard_local",
     "validate",

@@ -1,6 +1,7 @@
-"""The command `rubix-like`: run, check, fit, plot, inspect, list, schema, ssp, cache."""
+"""The command `rubix-like`: run, check, fit, sample, plot, inspect, list, schema, ssp, cache."""
 
 import argparse
+import functools
 import json
 import logging
 import os
@@ -21,7 +22,7 @@ from rubix_like.cube_sums import sums_of
 from rubix_like.distributed_run import agreed
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
-from rubix_like.inference.command import FIT_HELP, add_fit_options, run_fit
+from rubix_like.inference.command import add_inference_commands
 from rubix_like.inspection.command import INSPECT_HELP, add_inspect_options, inspect_file
 from rubix_like.instrument_table import instrument_table, print_table
 from rubix_like.launch import add_process_options, read_launch
@@ -89,9 +90,7 @@ def make_parser() -> argparse.ArgumentParser:
     check = _add(commands, "check", _check, "check a configuration; print sizes, memory and devices; compute nothing")
     _add_config(check)
     add_process_options(check)
-    fit = _add(commands, "fit", lambda options: run_fit(options, _set_up_jax), FIT_HELP)
-    _add_config(fit)
-    add_fit_options(fit)
+    add_inference_commands(functools.partial(_add, commands), _add_config, _set_up_jax)
     add_plot_options(_add(commands, "plot", plot, PLOT_HELP))
     add_inspect_options(_add(commands, "inspect", _inspect, INSPECT_HELP))
     listing = _add(commands, "list", _list, "list what can be named in a configuration")

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from rubix_like.config.quantities import Angstrom, Arcsec, Integer, Number
+from rubix_like.config.sampling import SamplingSettings
 from rubix_like.config.settings import AbstractSettings
 
 Window = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)]]
@@ -85,6 +86,8 @@ class FitSettings(AbstractSettings):
     themselves, before the best is started from; each time as many models as there are candidates. 0: not at all."""
     seed: Annotated[Integer, Field(ge=0)] = 1
     """Of the draws from the prior."""
+    sampling: SamplingSettings = SamplingSettings()
+    """How `rubix-like sample` draws from the posterior about the best fit."""
     output: Path = Path("fit.h5")
     """The result's file; the model's and the residuals' cubes, pictures and checkpoints go beside it."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import numpy as np
@@ -19,7 +19,6 @@ from rubix_like.catalogue.records import remove_stale
 from rubix_like.disk_cache import key_of
 from rubix_like.errors import ConfigError
 from rubix_like.inference.problem import Problem
-from rubix_like.inference.snapshot import Snapshot
 
 Fingerprint = Mapping[str, str]
 """What a fit is made of, in words -> something that is different where that is."""
@@ -32,18 +31,53 @@ _SHARE = 0.1
 
 _FINGERPRINT = "fingerprint"
 
-_PACKAGES = ("rubix_like", "jax", "jaxlib", "equinox", "numpy", "scipy", "optax", "optimistix", "lineax")
+_PACKAGES = (
+    "rubix_like",
+    "jax",
+    "jaxlib",
+    "equinox",
+    "numpy",
+    "scipy",
+    "optax",
+    "optimistix",
+    "lineax",
+    "blackjax",
+    "nifty",
+    "arviz",
+)
 
 
-def save(path: Path, snapshot: Snapshot, fingerprint: Fingerprint) -> None:
-    """Keep a search, whole or not at all."""
+@runtime_checkable
+class Resumable(Protocol):
+    """What a checkpoint holds: a search, or chains, between two steps."""
+
+    @property
+    def n_ended(self) -> int:
+        """How many of its parts are over."""
+        ...
+
+    def arrays(self) -> dict[str, ndarray]:
+        """Everything by name."""
+        ...
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, ndarray]) -> "Resumable":
+        """The inverse; KeyError where something is missing."""
+        ...
+
+
+Kept = TypeVar("Kept", bound=Resumable)
+
+
+def save(path: Path, snapshot: Resumable, fingerprint: Fingerprint) -> None:
+    """Keep a search, or chains, whole or not at all."""
     with replacing(path) as temporary:
         arrays = {**snapshot.arrays(), _FINGERPRINT: np.array(json.dumps(dict(fingerprint)))}
         np.savez(temporary, allow_pickle=False, **arrays)
 
 
-def load(path: Path, fingerprint: Fingerprint) -> Snapshot | None:
-    """The search that was kept; None where there is none.
+def load(path: Path, fingerprint: Fingerprint, kind: type[Kept]) -> Kept | None:
+    """What was kept; None where there is nothing.
 
     Raises ConfigError for that of another fit, and for a file that cannot be read.
     """
@@ -51,7 +85,7 @@ def load(path: Path, fingerprint: Fingerprint) -> Snapshot | None:
         with path.open("rb") as stream, np.load(stream) as file:
             arrays = {name: file[name] for name in file.files}
         found: dict[str, str] = json.loads(str(arrays.pop(_FINGERPRINT)))
-        snapshot = Snapshot.from_arrays(arrays)
+        snapshot = kind.from_arrays(arrays)
     except FileNotFoundError:
         return None
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
@@ -68,15 +102,13 @@ def load(path: Path, fingerprint: Fingerprint) -> Snapshot | None:
     return snapshot
 
 
-def advance(
-    snapshots: Iterable[Snapshot], keep: Callable[[Snapshot], None], see: Callable[[Snapshot], None]
-) -> Snapshot:
-    """Run a search to its end; returns the last snapshot.
+def advance(snapshots: Iterable[Kept], keep: Callable[[Kept], None], see: Callable[[Kept], None]) -> Kept:
+    """Run a search, or a sampler, to its end; returns the last snapshot.
 
-    Each is shown to `see`; `keep` gets one about every second, one whenever a start ends, and, when the search is left
+    Each is shown to `see`; `keep` gets one about every second, one whenever a part of it ends, and, when it is left
     by an exception (SIGTERM and Ctrl-C are such), the last.
     """
-    latest: Snapshot | None = None
+    latest: Kept | None = None
     kept, n_ended, due = None, 0, time.monotonic() + SECONDS
     try:
         for latest in snapshots:
@@ -92,7 +124,7 @@ def advance(
             keep(latest)
         raise
     if latest is None:
-        raise ValueError("expected at least one snapshot of the search, got none")
+        raise ValueError("expected at least one snapshot, got none")
     return latest
 
 

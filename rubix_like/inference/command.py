@@ -1,4 +1,4 @@
-"""The command `rubix-like fit CONFIG`."""
+"""The commands `rubix-like fit CONFIG` and `rubix-like sample CONFIG`."""
 
 import argparse
 import shlex
@@ -8,11 +8,29 @@ from pathlib import Path
 from rubix_like.config import load_config
 from rubix_like.config.fit import FitSettings
 from rubix_like.inference.fitting import FitFiles, fit
+from rubix_like.inference.sampling import SampleFiles, default_output, sample
 from rubix_like.overrides import read_overrides
 from rubix_like.plots.style import require_matplotlib
 from rubix_like.progress import terminal_progress
 
 FIT_HELP = "fit free parameters of a model to an observed cube: best values, uncertainties, residuals"
+
+SAMPLE_HELP = "draw from the posterior of free parameters given an observed cube: NUTS, geoVI or MGVI, on all devices"
+
+
+def add_inference_commands(
+    add: Callable[..., argparse.ArgumentParser],
+    add_config: Callable[[argparse.ArgumentParser], None],
+    set_up: Callable[[str], None],
+) -> None:
+    """Give the command line both: `add` makes a command of its name, its function and its help, `add_config` gives it
+    CONFIG and --set, and `set_up` is called with the precision before anything is computed."""
+    fitting = add("fit", lambda options: run_fit(options, set_up), FIT_HELP)
+    add_config(fitting)
+    add_fit_options(fitting)
+    sampling = add("sample", lambda options: run_sample(options, set_up), SAMPLE_HELP)
+    add_config(sampling)
+    add_sample_options(sampling)
 
 
 def add_fit_options(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +42,7 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_fit(options: argparse.Namespace, set_up: Callable[[str], None]) -> None:
-    """The command: fit, write, say what came out. `set_up` is called with the precision before anything is computed."""
+    """The command: fit, write, say what came out."""
     config = load_config(options.config, overrides=read_overrides(options.set))
     set_up("float64")
     if options.plot:
@@ -43,3 +61,35 @@ def run_fit(options: argparse.Namespace, set_up: Callable[[str], None]) -> None:
         print(f"Pictures: {', '.join(map(str, pictures))}")
     print(f"Look at it: rubix-like plot {shlex.quote(str(files.result))}")
     print(f"In Python: result = rubix_like.FitResult.read({str(files.result)!r})")
+
+
+def add_sample_options(parser: argparse.ArgumentParser) -> None:
+    """Give a command the options of a sampling, beside CONFIG and --set."""
+    parser.add_argument("--data", metavar="CUBE", help="the observed cube (default: fit.data)")
+    parser.add_argument("--fitted", metavar="FIT", help="the result of a fit to begin at (default: fit first)")
+    parser.add_argument("--output", metavar="PATH", help="the result's file, .h5 (default: fit.sampling.output)")
+    parser.add_argument("--restart", action="store_true", help="start anew, also where a checkpoint is left")
+    parser.add_argument("--plot", action="store_true", help="also draw corner, traces and predictions as PNG")
+
+
+def run_sample(options: argparse.Namespace, set_up: Callable[[str], None]) -> None:
+    """The command: sample, write, say what came out."""
+    config = load_config(options.config, overrides=read_overrides(options.set))
+    set_up("float64")
+    if options.plot:
+        require_matplotlib()
+    progress = terminal_progress()
+    output = Path(options.output or default_output(config.fit or FitSettings()))
+    result = sample(
+        config, options.data, fitted=options.fitted, output=output, resume=not options.restart, progress=progress
+    )
+    files = SampleFiles.beside(output)
+    print(result.summary())
+    print("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in progress.timings.items()))
+    print(f"Draws written to {files.result}, the mean model to {files.model}, the prediction to {files.predictive}")
+    if options.plot:
+        with progress.step("plot", "drawing the posterior"):
+            pictures = result.plot(files.result.with_suffix(""))
+        print(f"Pictures: {', '.join(map(str, pictures))}")
+    print(f"Look at it: rubix-like plot {shlex.quote(str(files.result))}")
+    print(f"In Python: result = rubix_like.SampleResult.read({str(files.result)!r})")

@@ -62,34 +62,46 @@ def quality_of(problem: Problem, found: Evaluated) -> Quality:
 
 def cubes_of(problem: Problem, found: Evaluated, noise_scale: float) -> tuple[Cube, Cube]:
     """The model and the residuals (data less model), on the data's grid."""
+    flux = np.asarray(found.flux)
+    counters = jax.tree.map(np.asarray, found.counters)
+    variance = noise_variance(problem) * noise_scale**2
+    residual = on_grid(problem, "residual", problem.observed.flux - flux, variance, of_data=True)
+    return on_grid(problem, "model", flux, None, counters=counters), residual
+
+
+def on_grid(
+    problem: Problem,
+    content: str,
+    flux: Float[ndarray, "y x wave"],
+    variance: Float[ndarray, "y x wave"] | None,
+    *,
+    of_data: bool = False,
+    counters: Counters | None = None,
+) -> Cube:
+    """A cube on the data's grid, in its meta named by its content; `of_data`: masked where they were not fitted."""
     observed, frame = problem.observed, problem.pipeline.frame
     place = {"ra": observed.ra, "dec": observed.dec, "field_angle": observed.field_angle}
     meta = frame.meta if observed.ra is None else frame.meta.replace(**place)
-    bits = frame.spaxel_bits[:, :, None] | frame.wave_bits
-    flux = np.asarray(found.flux)
-
-    def cube(content: str, flux: ndarray, mask: ndarray, variance: ndarray | None, counters: Counters | None) -> Cube:
-        return Cube(
-            flux=flux,
-            mask=mask.astype(np.int32),
-            variance=variance,
-            wavelength=frame.wavelength,
-            wave_edges=frame.wave_edges,
-            lsf_fwhm=frame.lsf_fwhm,
-            pixel_scale=frame.pixel_scale,
-            medium=frame.medium,
-            sampling=frame.sampling,
-            counters=counters,
-            meta=meta.replace(fit_image=content),
-        )
-
-    left_out = np.asarray(problem.posterior.likelihood.inverse_sigma) == 0
-    variance = _variance(problem) * noise_scale**2
-    residual = cube("residual", observed.flux - flux, np.where(left_out, bits | NOT_FITTED, bits), variance, None)
-    return cube("model", flux, bits, None, jax.tree.map(np.asarray, found.counters)), residual
+    mask = frame.spaxel_bits[:, :, None] | frame.wave_bits
+    if of_data:
+        left_out = np.asarray(problem.posterior.likelihood.inverse_sigma) == 0
+        mask = np.where(left_out, mask | NOT_FITTED, mask)
+    return Cube(
+        flux=flux,
+        mask=mask.astype(np.int32),
+        variance=variance,
+        wavelength=frame.wavelength,
+        wave_edges=frame.wave_edges,
+        lsf_fwhm=frame.lsf_fwhm,
+        pixel_scale=frame.pixel_scale,
+        medium=frame.medium,
+        sampling=frame.sampling,
+        counters=counters,
+        meta=meta.replace(fit_image=content),
+    )
 
 
-def _variance(problem: Problem) -> Float[ndarray, "y x wave"]:
+def noise_variance(problem: Problem) -> Float[ndarray, "y x wave"]:
     """Of the data, 0 where they say nothing."""
     variance = variance_of(problem.observed, problem.settings)
     return np.where(np.isfinite(variance) & (variance > 0), variance, 0.0)

@@ -1,6 +1,6 @@
 """What should be known of a fit before its numbers are used, in sentences."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 import numpy as np
@@ -74,9 +74,8 @@ def _as_good(
 
 def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplace | str) -> list[str]:
     """Of values at the edge of their priors, and of what the data do not say."""
-    labels = np.array(free.labels, dtype=object)
     notes = []
-    for own, latents in zip(free.parameters, _by_parameter(free, np.abs(best)), strict=True):
+    for own, latents in zip(free.parameters, by_parameter(free, np.abs(best)), strict=True):
         if np.any(latents > EDGE):
             names = listed(np.array(own.labels, dtype=object)[latents > EDGE])
             notes.append(f"{names} is at the edge of its prior ({shown(own.prior)}); widen it if it need not be there")
@@ -85,13 +84,27 @@ def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplac
     silent = laplace.without_effect()
     if silent:
         notes.append(f"the data say nothing of {listed(silent)}: the model of what is fitted does not depend on it")
-    vague = [label for label, sigma in zip(labels, laplace.sigma, strict=True) if sigma > UNDETERMINED]
+    return [*notes, *notes_on_spread(free, laplace.sigma, laplace.correlation, silent)]
+
+
+def notes_on_spread(
+    free: Free,
+    sigma: Float[ndarray, " latent"],
+    correlation: Float[ndarray, "latent latent"] | None,
+    silent: Sequence[str] = (),
+) -> list[str]:
+    """Of what the data hardly say, by the standard deviations of the latents, but for the `silent`, of which they say
+    nothing; and of what they say together only."""
+    labels, notes = free.labels, []
+    vague = [label for label, own in zip(labels, sigma, strict=True) if own > UNDETERMINED]
     vague = [label for label in vague if label not in silent]
     if vague:
         notes.append(f"the data hardly determine {listed(vague)}: its uncertainty is that of its prior")
-    pairs = np.argwhere(np.triu(np.abs(laplace.correlation) > CORRELATED, k=1))
+    if correlation is None:
+        return notes
+    pairs = np.argwhere(np.triu(np.abs(correlation) > CORRELATED, k=1))
     if len(pairs):
-        words = listed(f"{labels[i]} and {labels[j]} ({laplace.correlation[i, j]:+.3f})" for i, j in pairs)
+        words = listed(f"{labels[i]} and {labels[j]} ({correlation[i, j]:+.3f})" for i, j in pairs)
         notes.append(f"determined together only (correlation): {words}")
     return notes
 
@@ -127,5 +140,6 @@ def listed(words: Iterable[str]) -> str:
     return ", ".join([*words[:_MOST], *more])
 
 
-def _by_parameter(free: Free, flat: Float[ndarray, " latent"]) -> list[Float[ndarray, " own"]]:
+def by_parameter(free: Free, flat: Float[ndarray, " latent"]) -> list[Float[ndarray, " own"]]:
+    """Numbers in the order of the labels, those of each parameter for themselves."""
     return np.split(flat, np.cumsum([parameter.size for parameter in free.parameters])[:-1])

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy import ndarray
 
 from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig
@@ -115,25 +116,43 @@ def _fit(
     if files is not None:
         files.check(observed.shape)
     with progress.step("plan", "planning the model") as report:
-        n_sample = _starts_at_once(request.model, request.settings.starts)
+        n_sample = at_once(request.model, request.settings.starts)
         problem = checked(pose(request.model, observed, request.settings, galaxy, n_sample, report))
-    if files is not None and not (resume and files.checkpoint.exists()):
-        files.second_checkpoint.unlink(missing_ok=True)
-    found = _search(problem, files and files.checkpoint, progress, resume=resume)
-    if request.settings.model_error is not None:
-        best = found.latent[found.best]
-        first = diagnosis.notes_on_search(problem.posterior.free, found, best, None)
-        problem = dataclasses.replace(problem, notes=(*problem.notes, *first))
-        draws = request.settings.model_error.draws
-        with progress.step("model error", f"{draws} models with other base draws"):
-            problem = with_model_error(problem, jnp.asarray(best))
-        found = _search(problem, files and files.second_checkpoint, progress, resume=resume)
+    places = None if files is None else (files.checkpoint, files.second_checkpoint)
+    problem, found = find_best(problem, places, progress, resume=resume)
     with progress.step("uncertainties", "uncertainties of the best values"):
         result = make_result(problem, found, request.config)
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
             _write(result, files)
     return result
+
+
+def find_best(
+    problem: Problem, places: tuple[Path, Path] | None, progress: Progress, *, resume: bool
+) -> tuple[Problem, Snapshot]:
+    """The end of the search, and with a model error, of a second one that takes account of it; the problem with it.
+
+    `places`: of the checkpoints of both; None: none are left.
+    """
+    first, second = places or (None, None)
+    if first is not None and second is not None and not (resume and first.exists()):
+        second.unlink(missing_ok=True)
+    found = _search(problem, first, progress, resume=resume)
+    if problem.settings.model_error is None:
+        return problem, found
+    notes = diagnosis.notes_on_search(problem.posterior.free, found, found.latent[found.best], None)
+    problem = dataclasses.replace(problem, notes=(*problem.notes, *notes))
+    problem = add_model_error(problem, found.latent[found.best], progress)
+    return problem, _search(problem, second, progress, resume=resume)
+
+
+def add_model_error(problem: Problem, best: ndarray, progress: Progress) -> Problem:
+    """The problem with what the model's particle noise does about the best fit, where the settings ask for it."""
+    if problem.settings.model_error is None:
+        return problem
+    with progress.step("model error", f"{problem.settings.model_error.draws} models with other base draws"):
+        return with_model_error(problem, jnp.asarray(best))
 
 
 def checked(problem: Problem) -> Problem:
@@ -153,7 +172,7 @@ def _search(problem: Problem, place: Path | None, progress: Progress, *, resume:
     begun, keep = None, forget
     if place is not None:
         fingerprint = fingerprint_of(problem)
-        begun = load(place, fingerprint) if resume else None
+        begun = load(place, fingerprint, Snapshot) if resume else None
 
         def keep(snapshot: Snapshot) -> None:
             save(place, snapshot, fingerprint)
@@ -233,10 +252,13 @@ def _write(result: FitResult, files: FitFiles) -> None:
         checkpoint.unlink(missing_ok=True)
 
 
-def _starts_at_once(model: RunConfig | Pipeline, n_start: int) -> int:
-    """How many starts are computed at the same time, each on its share of the devices."""
+def at_once(model: RunConfig | Pipeline, count: int) -> int:
+    """How many of some starts, or samples, are computed at the same time, each on its share of the devices."""
+    return starts_at_once(device_count(model), count)
+
+
+def device_count(model: RunConfig | Pipeline) -> int:
+    """Devices that a model is computed on."""
     if isinstance(model, Pipeline):
-        n_device = model.mesh.size
-    else:
-        n_device = jax.device_count() if model.devices.data == "all" else model.devices.data
-    return starts_at_once(n_device, n_start)
+        return model.mesh.size
+    return jax.device_count() if model.devices.data == "all" else model.devices.data

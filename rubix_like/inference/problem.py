@@ -211,6 +211,14 @@ def for_samples(pipeline: Pipeline, n_sample: int) -> Pipeline:
     return dataclasses.replace(pipeline, tables=tables, layout=layout)
 
 
+def with_rows(problem: Problem, n_sample: int) -> Problem:
+    """The problem whose devices compute `n_sample` models at once."""
+    pipeline = for_samples(problem.pipeline, n_sample)
+    forward = dataclasses.replace(problem.posterior.forward, tables=pipeline.tables, layout=pipeline.layout)
+    posterior = dataclasses.replace(problem.posterior, forward=forward)
+    return dataclasses.replace(problem, posterior=posterior, pipeline=pipeline)
+
+
 def _trees(source: AbstractSource, parameters: Parameters, sight: ArrayLike | None) -> dict[str, Any]:
     """What the names of parameters are leaves of; before the line of `sight` is known, velocities along it are 0."""
     if isinstance(source, SyntheticSource):

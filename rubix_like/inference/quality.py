@@ -24,3 +24,17 @@ class Quality:
     def reduced(self) -> float:
         """chi^2 per degree of freedom; NaN where there is none."""
         return self.chi_square / self.degrees_of_freedom if self.degrees_of_freedom > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """How the data lie about the mean of a predictive cube, in units of its standard deviation.
+
+    `n_voxel` were compared; `chi_square`: their sum of squares; `within_one`, `within_two`: which share of them is
+    closer than 1 and 2 (of normal errors: 0.683 and 0.954).
+    """
+
+    n_voxel: int
+    chi_square: float
+    within_one: float
+    within_two: float

@@ -32,7 +32,7 @@ def over_samples(
     too. `at_once`: how many samples a row computes at the same time (accelerators like several; each takes memory).
     """
 
-    def on_each_device(posterior: SquaredLoss, real: Bool[Array, " own"], own: Any, shared: Any) -> Any:
+    def on_each_device(posterior: SquaredLoss, real: Bool[Array | np.ndarray, " own"], own: Any, shared: Any) -> Any:
         def one(item: tuple[Any, Any]) -> Any:
             """What only fills a row up is not computed."""
             is_real, sample = item
@@ -60,13 +60,17 @@ class Placed:
     """Arrays with the axis `sample` first, filled up to a multiple of the rows; `real`: which are no filling."""
 
     tree: Any
-    real: Bool[Array, " sample"]
+    real: Bool[Array | np.ndarray, " sample"]
 
 
-def placed(tree: Any, mesh: Mesh) -> Placed:
-    """Host arrays with the axis `sample` first, cut along the rows of a mesh; the last sample fills the rows up."""
+def placed(tree: Any, mesh: Mesh, least: int = 0) -> Placed:
+    """Host arrays with the axis `sample` first, cut along the rows of a mesh; the last sample fills the rows up.
+
+    `least`: as many samples at least are made room for, so that groups of several sizes share one compiled program.
+    """
     count = len(jax.tree.leaves(tree)[0])
-    missing = -count % mesh.shape[SAMPLE_AXIS]
+    size = max(count, least)
+    missing = size + -size % mesh.shape[SAMPLE_AXIS] - count
     along = NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
 
     def filled(leaf: Any) -> np.ndarray:

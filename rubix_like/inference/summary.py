@@ -6,6 +6,7 @@ import numpy as np
 
 from rubix_like.inference.diagnosis import ELSEWHERE
 from rubix_like.inference.free import shown
+from rubix_like.inference.quality import Quality
 from rubix_like.inference.result import FitResult
 
 MOST_ROWS: int = 40
@@ -27,38 +28,56 @@ def table_lines(result: FitResult) -> list[str]:
         columns = [np.ravel(of[own.name]) for of in (result.values, result.sigma, low, high)]
         words = (own.unit or "-", shown(own.prior).strip("{}"))
         rows += [(label, *_numbers(*numbers), *words) for label, *numbers in zip(own.labels, *columns, strict=True)]
-    left_out = len(rows) - 1 - MOST_ROWS
-    rows = rows[: MOST_ROWS + 1]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    lines = [_aligned(row, widths) for row in rows]
-    return [*lines, *([f"... and {left_out} more"] if left_out > 0 else [])]
+    return aligned(rows)
 
 
 def quality_lines(result: FitResult) -> list[str]:
     """chi^2, and how the search ended."""
-    quality, starts = result.quality, result.starts
+    starts = result.starts
     n_start, best = len(starts.loss), starts.best
     same = int(np.sum(starts.loss < starts.loss[best] + ELSEWHERE))
     return [
-        f"chi^2 {quality.chi_square:.6g} of {quality.n_voxel} voxels, {quality.degrees_of_freedom} degrees of freedom: "
-        f"reduced chi^2 {quality.reduced:.4g}",
+        chi_square_line(result.quality),
         f"Start {best + 1} of {n_start} is the best: {starts.reasons()[best]}; {int(starts.n_step[best])} steps, "
         f"{same} of {n_start} ended with that loss",
     ]
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows below their head, as many as there is room for: all columns but the first and the last two are numbers."""
+    left_out = len(rows) - 1 - MOST_ROWS
+    rows = rows[: MOST_ROWS + 1]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [_aligned(row, widths) for row in rows]
+    return [*lines, *([f"... and {left_out} more"] if left_out > 0 else [])]
+
+
+def chi_square_line(quality: Quality) -> str:
+    """How well the best model fits."""
+    return (
+        f"chi^2 {quality.chi_square:.6g} of {quality.n_voxel} voxels, {quality.degrees_of_freedom} degrees of freedom: "
+        f"reduced chi^2 {quality.reduced:.4g}"
+    )
+
+
 def _numbers(best: float, sigma: float, low: float, high: float) -> list[str]:
-    """With as many digits as the standard deviation leaves room for."""
+    """As text; only the best without a standard deviation."""
     if not (np.isfinite(sigma) and sigma > 0):
         return [f"{best:.6g}", "-", "-", "-"]
-    digits = max(int(np.floor(np.log10(max(abs(best), sigma)))) - int(np.floor(np.log10(sigma))) + 2, 2)
-    return [f"{best:#.{digits}g}".rstrip("."), f"{sigma:.2g}", *(f"{x:#.{digits}g}".rstrip(".") for x in (low, high))]
+    best_text, *limits = with_digits(sigma, best, low, high)
+    return [best_text, f"{sigma:.2g}", *limits]
+
+
+def with_digits(sigma: float, *numbers: float) -> list[str]:
+    """Numbers with as many digits as their standard deviation, which is positive, leaves room for."""
+    digits = max(int(np.floor(np.log10(max(abs(numbers[0]), sigma)))) - int(np.floor(np.log10(sigma))) + 2, 2)
+    return [f"{number:#.{digits}g}".rstrip(".") for number in numbers]
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
     """Numbers to the right, words to the left."""
     cells = [
-        cell.rjust(width) if 1 <= column <= 4 else cell.ljust(width)
+        cell.rjust(width) if 1 <= column < len(row) - 2 else cell.ljust(width)
         for column, (cell, width) in enumerate(zip(row, widths, strict=True))
     ]
     return "  ".join(cells).rstrip()

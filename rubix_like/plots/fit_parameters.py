@@ -1,6 +1,7 @@
 """The parameters of a fit: the Laplace approximation pair by pair, and every parameter against its prior."""
 
 import textwrap
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from rubix_like.plots.style import INK, SPAXEL_COLORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 MOST_PAIRED: int = 12
@@ -24,6 +26,9 @@ SHARES: tuple[float, ...] = (0.68, 0.95)
 """Parts of the probability within the contours."""
 
 PRIOR_COLOR: str = "#9a9a9a"
+PLAIN_POWERS = range(-2, 4)
+"""Powers of ten of numbers that are written out."""
+
 WIDTH: float = 3.5
 """Half a panel's width in standard deviations."""
 
@@ -64,7 +69,25 @@ def density(inferred: Inferred, parameter: int, mean: float, sigma: float) -> Fl
 
 def draw_pairs(figure: "Figure", inferred: Inferred) -> None:
     """Contours of every pair of parameters, densities on the diagonal; the prior in grey, the truth (if known) red."""
-    chosen = paired(inferred)
+    draw_triangle(
+        figure,
+        inferred,
+        [int(number) for number in paired(inferred)],
+        lambda number: _limits(inferred, number),
+        lambda axes, number: _draw_density(axes, inferred, number),
+        lambda axes, first, second: _draw_pair(axes, inferred, first, second),
+    )
+
+
+def draw_triangle(
+    figure: "Figure",
+    inferred: Inferred,
+    chosen: Sequence[int],
+    limits_of: Callable[[int], tuple[float, float]],
+    draw_one: Callable[["Axes", int], None],
+    draw_pair: Callable[["Axes", int, int], None],
+) -> None:
+    """A panel for each of the chosen parameters on the diagonal, and one for each pair of them below it."""
     count = len(chosen)
     grid: Any = figure.subplots(count, count, squeeze=False)
     for row, second in enumerate(chosen):
@@ -74,12 +97,12 @@ def draw_pairs(figure: "Figure", inferred: Inferred) -> None:
                 axes.set_axis_off()
                 continue
             if column == row:
-                _draw_density(axes, inferred, int(first))
+                draw_one(axes, first)
             else:
-                _draw_pair(axes, inferred, int(first), int(second))
-                axes.set_ylim(*_limits(inferred, int(second)))
-            axes.set_xlim(*_limits(inferred, int(first)))
-            _name(axes, inferred, int(first), int(second), row == count - 1, column == 0 and row > 0)
+                draw_pair(axes, first, second)
+                axes.set_ylim(*limits_of(second))
+            axes.set_xlim(*limits_of(first))
+            _name(axes, inferred, first, second, row == count - 1, column == 0 and row > 0)
 
 
 def _limits(inferred: Inferred, parameter: int) -> tuple[float, float]:
@@ -116,17 +139,43 @@ def _name(axes: "Axes", inferred: Inferred, first: int, second: int, lowest: boo
     axes.tick_params(labelsize=6, labelbottom=lowest, labelleft=leftmost)
     axes.locator_params(nbins=3)
     axes.tick_params(axis="x", labelrotation=45)
+    power = set_power(axes.xaxis, axes.get_xlim())
     if lowest:
-        axes.set_xlabel(_label(inferred, first), fontsize=7)
+        axes.set_xlabel(_label(inferred, first, power), fontsize=7)
     if leftmost:
-        axes.set_ylabel(_label(inferred, second), fontsize=7)
+        power = set_power(axes.yaxis, axes.get_ylim())
+        axes.set_ylabel(_label(inferred, second, power), fontsize=7)
 
 
-def _label(inferred: Inferred, parameter: int) -> str:
+def set_power(axis: "Axis", limits: tuple[float, float]) -> int:
+    """Ticks in units of 10^power, which is returned, 0 but for large and small numbers; nothing is written beside."""
+    from matplotlib.ticker import ScalarFormatter  # noqa: PLC0415 (an optional extra)
+
+    power = power_of(max(abs(limits[0]), abs(limits[1])))
+    plain = ScalarFormatter(useOffset=False)
+    plain.set_powerlimits((power, power))
+    plain.set_scientific(power != 0)
+    axis.set_major_formatter(plain)
+    axis.get_offset_text().set_visible(False)
+    return power
+
+
+def power_of(largest: float) -> int:
+    """Of ten, in units of which numbers up to this one are written; 0 of those that need none."""
+    power = int(np.floor(np.log10(largest))) if largest > 0 else 0
+    return 0 if power in PLAIN_POWERS else power
+
+
+def _label(inferred: Inferred, parameter: int, power: int = 0) -> str:
     """The parameter's name without its section, in lines that fit beside a panel, and its unit."""
     name = inferred.labels[parameter].rpartition(".")[2].replace("_", " ")
-    unit = f"\n({inferred.units[parameter]})" if inferred.units[parameter] else ""
-    return textwrap.fill(name, 14) + unit
+    unit = unit_text(inferred.units[parameter], power)
+    return textwrap.fill(name, 14) + (f"\n({unit})" if unit else "")
+
+
+def unit_text(unit: str, power: int) -> str:
+    """A power of ten and a unit."""
+    return " ".join([*([f"$10^{{{power}}}$"] if power else []), *([unit] if unit else [])])
 
 
 def draw_pulls(figure: "Figure", inferred: Inferred) -> None:

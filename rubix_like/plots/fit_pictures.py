@@ -1,25 +1,16 @@
 """The pictures of a fit, as files: steps, spectra, maps, parameters pair by pair, pulls (needs the `plots` extra)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rubix_like.atomic import replacing
-from rubix_like.plots.figure import check_picture_suffix
 from rubix_like.plots.fit_maps import draw_fit_maps
 from rubix_like.plots.fit_parameters import MOST_NAMED, draw_pairs, draw_pulls, paired
 from rubix_like.plots.fit_spectra import draw_fit_spectra, ranked_spaxels
 from rubix_like.plots.fit_steps import draw_traces
 from rubix_like.plots.fit_view import FitView
-from rubix_like.plots.style import FIGURE_STYLE, INK, require_matplotlib
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-Drawing = tuple[str, tuple[float, float], Callable[["Figure"], None]]
-"""The end of the file's name, the figure's size in inches, and what draws on it."""
+from rubix_like.plots.picture_files import Drawing, save_drawings
 
 
 def draw_fit(view: FitView, stem: str | Path, suffix: str = ".png") -> tuple[Path, ...]:
@@ -27,22 +18,7 @@ def draw_fit(view: FitView, stem: str | Path, suffix: str = ".png") -> tuple[Pat
 
     Raises ConfigError (no matplotlib, another suffix than .png, .pdf or .svg) and OSError if one cannot be written.
     """
-    require_matplotlib()
-    from matplotlib import rc_context  # noqa: PLC0415 (an optional extra)
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    paths = []
-    for ending, size, draw in drawings(view):
-        path = check_picture_suffix(f"{stem}_{ending}{suffix}")
-        with rc_context(FIGURE_STYLE):
-            figure = Figure(figsize=size, layout="constrained")
-            title = {"x": 0.01, "ha": "left", "fontsize": 11, "fontweight": "bold", "color": INK, "parse_math": False}
-            figure.suptitle(view.title, **title)
-            draw(figure)
-            with replacing(path) as temporary:
-                figure.savefig(temporary, format=path.suffix[1:], dpi=120)
-        paths.append(path)
-    return tuple(paths)
+    return save_drawings(view.title, drawings(view), stem, suffix)
 
 
 def drawings(view: FitView) -> Iterator[Drawing]:

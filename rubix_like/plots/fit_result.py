@@ -1,19 +1,21 @@
 """The pictures of a fit's result, or of its file."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 
-from rubix_like.cube import NOT_FITTED
+from rubix_like.cube import NOT_FITTED, Cube
 from rubix_like.inference.free import Free, FreeParameter
 from rubix_like.inference.result import FitResult
 from rubix_like.plots.fit_pictures import draw_fit
-from rubix_like.plots.fit_view import LATENT_GRID, FitView, Inferred, Trace
+from rubix_like.plots.fit_view import FitView, Inferred, Trace, fine_nodes
 from rubix_like.plots.sky import sky_of
 
 
@@ -32,13 +34,22 @@ def save_fit_pictures(
 
 def view_of(result: FitResult, truth: Mapping[str, Any] | None = None) -> FitView:
     """The arrays of a result that are drawn."""
-    model, residual = result.model, result.residual
+    normal, inferred = result.laplace, None
+    if normal is not None:
+        chosen = np.arange(len(result.labels))
+        inferred = inferred_of(result.free, chosen, normal.latent, normal.covariance, truth or {})
+    view = cubes_view(_title(result), result.model, result.residual)
+    return replace(view, traces=_traces(result), inferred=inferred)
+
+
+def cubes_view(title: str, model: Cube, residual: Cube) -> FitView:
+    """What is drawn of a model and of data less model."""
     flux = np.asarray(model.flux, dtype=np.float64)
     used = (np.asarray(residual.mask) & NOT_FITTED) == 0
     variance = np.where(used, np.asarray(residual.variance, dtype=np.float64), 1.0)
     velocity = None if model.mean_v_los is None else np.asarray(model.mean_v_los, dtype=np.float64)
     return FitView(
-        title=_title(result),
+        title=title,
         sky=sky_of(model),
         wavelength=np.asarray(model.wavelength, dtype=np.float64),
         wave_edges=np.asarray(model.wave_edges, dtype=np.float64),
@@ -46,8 +57,6 @@ def view_of(result: FitResult, truth: Mapping[str, Any] | None = None) -> FitVie
         flux=flux + np.asarray(residual.flux, dtype=np.float64),
         model=flux,
         inverse_sigma=np.where(used, 1 / np.sqrt(variance), 0.0),
-        traces=_traces(result),
-        inferred=_inferred(result, truth or {}),
         velocity=velocity,
     )
 
@@ -70,26 +79,32 @@ def _traces(result: FitResult) -> tuple[Trace, ...]:
     return tuple(traces)
 
 
-def _inferred(result: FitResult, truth: Mapping[str, Any]) -> Inferred | None:
-    """None without a Laplace approximation."""
-    if result.laplace is None:
-        return None
-    parameters = result.free.parameters
+def inferred_of(
+    free: Free,
+    chosen: Int[ndarray, " parameter"],
+    latent: Float[ndarray, " parameter"],
+    covariance: Float[ndarray, "parameter parameter"],
+    truth: Mapping[str, Any],
+) -> Inferred:
+    """A normal distribution of the chosen latents, which count as `free.labels` does, and the maps to their values."""
+    owners = [(own, index) for own in free.parameters for index in range(own.size)]
+    labels, true = free.labels, _flat(free, truth)
+    nodes = fine_nodes(latent, np.sqrt(np.diag(covariance)))
     return Inferred(
-        labels=result.labels,
-        units=tuple(own.unit for own in parameters for _ in range(own.size)),
-        latent=result.latent,
-        covariance=result.laplace.covariance,
-        prior=np.concatenate([_prior_nodes(own) for own in parameters]),
-        truth=_flat(result.free, truth) if truth else None,
+        labels=tuple(labels[number] for number in chosen),
+        units=tuple(owners[number][0].unit for number in chosen),
+        latent=latent,
+        covariance=covariance,
+        prior=np.stack([_values(*owners[number], own) for number, own in zip(chosen, nodes, strict=True)]),
+        truth=true[chosen] if truth else None,
+        nodes=nodes,
     )
 
 
-def _prior_nodes(parameter: FreeParameter) -> Float[ndarray, "parameter node"]:
-    """Values of one parameter's numbers at the latents of LATENT_GRID."""
-    latent = jnp.asarray(LATENT_GRID.reshape(-1, *(1 for _ in parameter.shape)))
-    values = parameter.prior.value(jnp.broadcast_to(latent, (len(LATENT_GRID), *parameter.shape)))
-    return np.asarray(values, dtype=np.float64).reshape(len(LATENT_GRID), -1).T
+def _values(parameter: FreeParameter, index: int, latent: Float[ndarray, " node"]) -> Float[ndarray, " node"]:
+    """Of one of a parameter's numbers, whose prior may have numbers of its own."""
+    own: Any = jax.tree.map(lambda leaf: np.broadcast_to(leaf, parameter.shape).ravel()[index], parameter.prior)
+    return np.asarray(own.value(jnp.asarray(latent)), dtype=np.float64)
 
 
 def _flat(free: Free, truth: Mapping[str, Any]) -> Float[ndarray, " parameter"]:

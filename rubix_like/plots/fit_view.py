@@ -1,6 +1,6 @@
 """What is drawn of a fit, as plain arrays: data, model, steps of the starts, and the Laplace approximation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
@@ -9,8 +9,20 @@ from numpy import ndarray
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.plots.sky import Sky
 
+LatentNodes = Float[ndarray, "#parameter node"]
+
 LATENT_GRID: Float[ndarray, " node"] = np.linspace(-8.0, 8.0, 641)
 """Latents at which the priors' maps are tabulated: values of a parameter against its standard normal latent."""
+
+_WELL_WITHIN = 12.0
+"""Standard deviations about the middle of a parameter's distribution within which its map is tabulated more finely."""
+
+
+def fine_nodes(latent: Float[ndarray, " parameter"], sigma: Float[ndarray, " parameter"]) -> LatentNodes:
+    """LATENT_GRID and as many latents where a distribution is, however narrow, for each parameter in rising order."""
+    near = latent[:, None] + sigma[:, None] * np.linspace(-_WELL_WITHIN, _WELL_WITHIN, LATENT_GRID.size)
+    whole = np.broadcast_to(LATENT_GRID, near.shape)
+    return np.sort(np.concatenate([whole, np.clip(near, LATENT_GRID[0], LATENT_GRID[-1])], axis=1), axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +42,9 @@ class Inferred:
     |---|---|---|
     | labels, units | (parameter,) | dotted names with an index where they have several values; units |
     | latent, covariance | (parameter,), (parameter, parameter) | of the latents, whose prior is standard normal |
-    | prior | (parameter, node) | values at the latents of LATENT_GRID |
+    | prior | (parameter, node) | values at the latents `nodes` |
     | truth | (parameter,) or None | the values that the data were made of (NaN: not known) |
+    | nodes | (1 or parameter, node) | rising; by default LATENT_GRID |
     """
 
     labels: tuple[str, ...]
@@ -40,6 +53,7 @@ class Inferred:
     covariance: Float[ndarray, "parameter parameter"]
     prior: Float[ndarray, "parameter node"]
     truth: Float[ndarray, " parameter"] | None = None
+    nodes: LatentNodes = field(default_factory=lambda: LATENT_GRID[None])
 
     @property
     def sigma(self) -> Float[ndarray, " parameter"]:
@@ -48,24 +62,27 @@ class Inferred:
 
     def value(self, parameter: int, latent: Float[ndarray, "..."] | float) -> Float[ndarray, "..."]:
         """Values of one parameter at latents."""
-        return np.asarray(np.interp(latent, LATENT_GRID, self.prior[parameter]))
+        return np.asarray(np.interp(latent, self._nodes(parameter), self.prior[parameter]))
 
     def true_latent(self) -> Float[ndarray, " parameter"]:
         """Latents of the truth; NaN where it is not known, or outside the prior."""
         if self.truth is None:
             return np.full(len(self.labels), np.nan)
-        return np.array([_inverse(value, nodes) for value, nodes in zip(self.truth, self.prior, strict=True)])
+        return np.array([_inverse(own, self._nodes(n), self.prior[n]) for n, own in enumerate(self.truth)])
 
     def pull(self) -> Float[ndarray, " parameter"]:
         """(latent - that of the truth) / sigma; NaN where the truth is not known."""
         return (self.latent - self.true_latent()) / self.sigma
 
+    def _nodes(self, parameter: int) -> Float[ndarray, " node"]:
+        return self.nodes[parameter % len(self.nodes)]
 
-def _inverse(value: float, nodes: Float[ndarray, " node"]) -> float:
+
+def _inverse(value: float, nodes: Float[ndarray, " node"], values: Float[ndarray, " node"]) -> float:
     """The latent of a value, between the nodes that differ (a prior with bounds is flat towards its ends)."""
-    rising = np.append(True, np.diff(nodes) > 0)
-    inside = nodes[0] <= value <= nodes[-1]
-    return float(np.interp(value, nodes[rising], LATENT_GRID[rising])) if inside else float("nan")
+    rising = np.append(True, np.diff(values) > 0)
+    inside = values[0] <= value <= values[-1]
+    return float(np.interp(value, values[rising], nodes[rising])) if inside else float("nan")
 
 
 @dataclass(frozen=True, eq=False)

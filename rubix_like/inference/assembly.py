@@ -1,0 +1,83 @@
+"""The result of sampling, put together: values, what they are worth, what they predict, what should be known."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.config import RunConfig
+from rubix_like.inference import diagnosis
+from rubix_like.inference.checkpoint import versions
+from rubix_like.inference.convergence import convergence_of, notes_on_sampling
+from rubix_like.inference.cubes import evaluate, quality_of
+from rubix_like.inference.laplace import Laplace
+from rubix_like.inference.predictive import Predictive, predict
+from rubix_like.inference.problem import Problem
+from rubix_like.inference.sample_result import SampleResult, flat_values, values_of
+from rubix_like.inference.sampled import Sampled
+
+
+def make_sample_result(
+    problem: Problem,
+    sampled: Sampled,
+    best: Float[ndarray, " latent"],
+    laplace: Laplace | None,
+    config: RunConfig,
+    *,
+    notes: Sequence[str] = (),
+) -> SampleResult:
+    """Everything that is said of draws; `best`, `laplace`: the best fit that they began at, with its `notes`.
+
+    Raises ConfigError where ArviZ is missing.
+    """
+    free, settings = problem.posterior.free, problem.settings.sampling
+    values = values_of(free, sampled.latent)
+    diagnostics = convergence_of(sampled, flat_values(free, values))
+    quality = quality_of(problem, jax.device_get(evaluate(problem.posterior, jnp.asarray(best))))
+    predicted = predict(problem, sampled.latent, settings.predictive)
+    said = [
+        *diagnosis.notes_on_precision(),
+        *problem.notes,
+        *problem.pipeline.notes,
+        *notes,
+        *sampled.notes,
+        *notes_on_sampling(free, sampled, diagnostics, settings.nuts.tree_depth),
+        *_on_particles(predicted, problem),
+    ]
+    return SampleResult(
+        free=free,
+        method=sampled.method,
+        latent=sampled.latent,
+        values=values,
+        statistics=dict(sampled.statistics),
+        step_size=sampled.step_size,
+        keys=sampled.keys,
+        diagnostics=diagnostics,
+        best=np.asarray(best),
+        laplace=laplace,
+        quality=quality,
+        scatter=predicted.scatter,
+        model=predicted.model,
+        predictive=predicted.predictive,
+        residual=predicted.residual,
+        config=config.to_yaml(),
+        versions=versions(),
+        notes=tuple(dict.fromkeys(said)),
+    )
+
+
+def _on_particles(predicted: Predictive, problem: Problem) -> list[str]:
+    """Of stars that the models of the draws cannot treat."""
+    notes = []
+    if predicted.n_fast:
+        notes.append(
+            f"in the models of the draws {predicted.n_fast:.3g} stars, on average, are faster than the model is made "
+            f"for ({float(problem.pipeline.velocity_limit):.0f} km/s), and it is wrong for them; raise "
+            f"engine.velocity_range and sample again"
+        )
+    if predicted.n_not_finite:
+        notes.append(f"in the models of the draws {predicted.n_not_finite:.3g} stars, on average, are not finite")
+    return notes

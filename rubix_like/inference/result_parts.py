@@ -1,0 +1,174 @@
+"""What the files of results have in common: parameters by name, latents, where they come from, errors."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import h5py
+import numpy as np
+from jaxtyping import Shaped
+from numpy import ndarray
+
+from rubix_like.atomic import replacing
+from rubix_like.fits import ORIGIN
+from rubix_like.inference.free import Free, FreeParameter, read_prior
+from rubix_like.inference.laplace import Laplace
+from rubix_like.inference.priors import section_of
+from rubix_like.inference.quality import Quality
+from rubix_like.version import __version__
+
+Result = TypeVar("Result")
+
+TEXT = h5py.string_dtype()
+
+
+class Kind(NamedTuple):
+    """A kind of file: its attributes `format` and `layout` (to be raised when a reader must know that a file is of
+    another kind), what it holds, in words, who writes it, and the setting that says where."""
+
+    format: str
+    layout: int
+    description: str
+    name: str
+    writers: str
+    place: str
+
+
+class Column(NamedTuple):
+    """One array of every parameter: values by name, what they are; `pure`: numbers without the parameter's unit."""
+
+    values: Mapping[str, Shaped[ndarray, "..."]]
+    meaning: str
+    pure: bool = False
+
+
+def write_whole(path: Path, kind: Kind, write: Callable[[Any], None]) -> Path:
+    """Write a file of this kind, whole or not at all; raises OSError with the remedy where it cannot be written."""
+    path = path.expanduser()
+    with replacing(path) as temporary:
+        try:
+            with h5py.File(temporary, "w") as file:
+                file.attrs.update(
+                    {
+                        "format": kind.format,
+                        "layout": kind.layout,
+                        "creator": f"{ORIGIN} {__version__}",
+                        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
+                        "description": kind.description,
+                    }
+                )
+                write(file)
+        except RuntimeError as error:  # from closing a file that could not be written, with the OSError as its context
+            raise OSError(f"HDF5: {error}") from error
+    return path
+
+
+def is_kind(path: Path, kind: Kind) -> bool:
+    """Whether a file is of this kind, whole or not."""
+    if not (path.is_file() and h5py.is_hdf5(path)):
+        return False
+    with h5py.File(path, "r") as file:
+        return bool(file.attrs.get("format") == kind.format)
+
+
+def read_whole(path: Path, kind: Kind, read: Callable[[Any], Result]) -> Result:
+    """What `read` makes of an open file of this kind; FileNotFoundError, or ValueError if it is not a complete one."""
+    path = path.expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"no such result: {path}; check the path ({kind.place})")
+    try:
+        with h5py.File(path, "r") as file:
+            if file.attrs.get("format") != kind.format or file.attrs.get("layout") != kind.layout:
+                came = f"{file.attrs.get('format')!r}, layout {file.attrs.get('layout')}"
+                raise ValueError(f"its attribute 'format' is {came}, not {kind.format!r}, layout {kind.layout}")
+            return read(file)
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} is not a complete {kind.name} ({error}); expected an HDF5 file written by {kind.writers}; open "
+            f"others with h5py"
+        ) from error
+
+
+def describe(dataset: Any, unit: str, meaning: str) -> None:
+    """Say what is in a dataset."""
+    dataset.attrs.update({"unit": unit, "description": meaning})
+
+
+def write_free(free: Free, columns: Mapping[str, Column], file: Any) -> None:
+    """The group `parameters`, with the columns of each, its unit and its prior; and the labels."""
+    parameters = file.create_group("parameters", track_order=True)
+    for own in free.parameters:
+        group = parameters.create_group(own.name)
+        group.attrs["unit"] = own.unit
+        for name, column in columns.items():
+            data = group.create_dataset(name, data=column.values[own.name])
+            describe(data, "" if column.pure else own.unit, column.meaning)
+        prior = group.create_dataset("prior", data=json.dumps(section_of(own.prior)), dtype=TEXT)
+        describe(prior, "", "the prior as in the section fit.free, {kind: numbers in the unit}")
+    labels = file.create_dataset("labels", data=list(free.labels), dtype=TEXT)
+    describe(labels, "", "names of the free numbers, in the order of matrices and of the latents")
+
+
+def read_free(file: Any, of: str) -> Free:
+    """The free parameters of a file; `of`: a column that has their shape."""
+    parameters = []
+    for name, own in file["parameters"].items():
+        section, unit = json.loads(own["prior"].asstr()[()]), str(own.attrs["unit"])
+        parameters.append(FreeParameter(read_prior(name, section, unit), name, own[of].shape, unit))
+    return Free(tuple(parameters))
+
+
+def read_column(file: Any, column: str) -> dict[str, ndarray]:
+    """One array of every parameter; h5py gives scalars where there were arrays without axes."""
+    return {name: np.asarray(group[column][()]) for name, group in file["parameters"].items()}
+
+
+def write_best(latent: ndarray, laplace: Laplace | None, group: Any) -> None:
+    """The best latents and, where there is one, the Gaussian approximation about them."""
+    best = group.create_dataset("best", data=latent)
+    describe(best, "", "the best values as latents, whose priors are N(0, 1)")
+    if laplace is None:
+        return
+    for name, meaning in (("covariance", "of the latents"), ("information", "Gauss-Newton matrix of the data alone")):
+        describe(group.create_dataset(name, data=getattr(laplace, name)), "", meaning)
+
+
+def read_best(free: Free, group: Any) -> tuple[ndarray, Laplace | None]:
+    """What `write_best` wrote."""
+    latent = group["best"][()]
+    if "covariance" not in group:
+        return latent, None
+    own = {name: group[name][()] for name in ("information", "covariance")}
+    return latent, Laplace(free=free, latent=latent, **own)
+
+
+def write_origin(config: str, versions: Mapping[str, str], notes: tuple[str, ...], file: Any) -> None:
+    """What was run, with what, and what should be known of it."""
+    file["config"] = config
+    file.create_dataset("notes", data=list(notes), dtype=TEXT, shape=(len(notes),))
+    packages = file.create_group("versions", track_order=True)
+    for package, version in versions.items():
+        packages[package] = version
+
+
+def read_origin(file: Any) -> dict[str, Any]:
+    """`config`, `versions` and `notes`."""
+    return {
+        "config": file["config"].asstr()[()],
+        "versions": {package: data.asstr()[()] for package, data in file["versions"].items()},
+        "notes": tuple(file["notes"].asstr()[()]),
+    }
+
+
+def write_quality(quality: Quality, file: Any) -> None:
+    """How well the model fits, as attributes."""
+    own = {"degrees_of_freedom": quality.degrees_of_freedom, "reduced_chi_square": quality.reduced}
+    file.attrs.update({**dataclasses.asdict(quality), **own})
+
+
+def read_quality(file: Any) -> Quality:
+    """What `write_quality` wrote."""
+    return Quality(**{field.name: file.attrs[field.name].item() for field in dataclasses.fields(Quality)})

@@ -1,0 +1,153 @@
+"""Samplers by their settings: how one begins at the best fit, tells of itself, and what it hands over."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.config.sampling import SamplingSettings
+from rubix_like.inference.arviz_package import import_arviz
+from rubix_like.inference.chains import Chains, run_chains
+from rubix_like.inference.geometry import check_nifty
+from rubix_like.inference.laplace import Laplace
+from rubix_like.inference.nuts import require_blackjax
+from rubix_like.inference.optimisers import SquaredLoss
+from rubix_like.inference.sampled import Sampled
+from rubix_like.inference.variational import run_variational
+from rubix_like.inference.variational_state import VariationalState
+from rubix_like.inference.whitening import Whitening
+
+
+@dataclass(frozen=True)
+class AbstractSampler(ABC):
+    """A way to draw from a posterior."""
+
+    settings: SamplingSettings
+
+    @property
+    @abstractmethod
+    def n_sample(self) -> int:
+        """How many chains, or samples, there are to be computed at the same time."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> type[Any]:
+        """Of what `run` yields, which checkpoints hold: its `best` is the best fit that the sampler began at."""
+
+    @abstractmethod
+    def run(
+        self,
+        posterior: SquaredLoss,
+        mesh: Mesh,
+        best: Float[ndarray, " latent"],
+        laplace: Laplace | None,
+        begun: Any,
+    ) -> Iterator[Any]:
+        """From the best fit, or from a state that it had yielded, to the last draw.
+
+        On a mesh with the axis "sample"; the same settings give the same draws on any.
+        """
+
+    @abstractmethod
+    def told(self, state: Any) -> tuple[str, int, int]:
+        """Where it is: in words, and how much is done of how much."""
+
+    @abstractmethod
+    def sampled(self, state: Any) -> Sampled:
+        """What the last state holds."""
+
+
+class NutsSampler(AbstractSampler):
+    """Chains of the No-U-Turn sampler."""
+
+    @property
+    def n_sample(self) -> int:
+        """The chains."""
+        return self.settings.nuts.chains
+
+    @property
+    def kind(self) -> type[Chains]:
+        """Chains."""
+        return Chains
+
+    def run(
+        self,
+        posterior: SquaredLoss,
+        mesh: Mesh,
+        best: Float[ndarray, " latent"],
+        laplace: Laplace | None,
+        begun: Chains | None,
+    ) -> Iterator[Chains]:
+        """In coordinates that are white in Laplace's approximation."""
+        whitening = Whitening.about(best, laplace) if begun is None else begun.whitening
+        return run_chains(posterior, mesh, self.settings, whitening, begun)
+
+    def told(self, state: Chains) -> tuple[str, int, int]:
+        """Warm-up or draws, with what matters of them."""
+        stage = "warming up" if state.n_done < state.warmup else "drawing"
+        made = {name: own[:, : state.n_done] for name, own in state.steps.items()}
+        words = f"{len(state.keys)} chains {stage}"
+        if state.n_done:
+            words += (
+                f", acceptance {made['acceptance_rate'].mean():.2f}, {made['n_leapfrog'].mean():.1f} gradients a step"
+            )
+            words += f", {np.count_nonzero(state.draws['diverging'])} draws diverged"
+        return f"{words}, step", state.n_done, state.n_step
+
+    def sampled(self, state: Chains) -> Sampled:
+        """The draws after the warm-up."""
+        draws = state.draws
+        statistics = {name: own for name, own in draws.items() if name != "latent"}
+        return Sampled("nuts", draws["latent"], statistics, state.keys, state.step_size)
+
+
+class VariationalSampler(AbstractSampler):
+    """geoVI and MGVI."""
+
+    @property
+    def n_sample(self) -> int:
+        """The samples by which the mean is found."""
+        return self.settings.variational.samples
+
+    @property
+    def kind(self) -> type[VariationalState]:
+        """Their state."""
+        return VariationalState
+
+    def run(
+        self,
+        posterior: SquaredLoss,
+        mesh: Mesh,
+        best: Float[ndarray, " latent"],
+        laplace: Laplace | None,  # noqa: ARG002 (its metric is that of every mean)
+        begun: VariationalState | None,
+    ) -> Iterator[VariationalState]:
+        """From the best fit to the mean, then the draws."""
+        return run_variational(posterior, mesh, self.settings, best if begun is None else begun.best, begun)
+
+    def told(self, state: VariationalState) -> tuple[str, int, int]:
+        """The mean's last movement, then the draws."""
+        if not state.n_done and not state.converged:
+            moved = f", moved by {state.shift[-1]:.2g} sigma" if len(state.shift) else ""
+            return f"looking for the mean{moved}, iteration", state.n_iteration, self.settings.variational.iterations
+        return "samples", state.n_done, int(state.n_draw)
+
+    def sampled(self, state: VariationalState) -> Sampled:
+        """The draws as one chain."""
+        method = "geovi" if self.settings.method == "geovi" else "mgvi"
+        return Sampled(method, state.latent[None], {"loss": state.loss[None]}, state.keys, notes=state.notes)
+
+
+def make_sampler(settings: SamplingSettings) -> AbstractSampler:
+    """The sampler of the settings; ConfigError where its packages are missing."""
+    import_arviz("fit.sampling")
+    if settings.method == "nuts":
+        require_blackjax()
+        return NutsSampler(settings)
+    check_nifty(settings.method)
+    return VariationalSampler(settings)

@@ -1,0 +1,213 @@
+"""A whole sampling: configuration and data in, draws from the posterior and what they predict out, and the files."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.atomic import check_writable
+from rubix_like.config.fit import FitSettings
+from rubix_like.config.loading import ConfigSource
+from rubix_like.cube_files import file_size, find_format, write_cube
+from rubix_like.errors import ConfigError
+from rubix_like.file_names import with_addition
+from rubix_like.galaxy import Galaxy
+from rubix_like.inference.assembly import make_sample_result
+from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, load, save
+from rubix_like.inference.diagnosis import listed, notes_on_values
+from rubix_like.inference.fitting import add_model_error, at_once, checked, device_count, find_best
+from rubix_like.inference.forward import SyntheticSource
+from rubix_like.inference.laplace import Laplace, laplace
+from rubix_like.inference.problem import Problem, pose, with_rows
+from rubix_like.inference.request import Data, Priors, Request, read_request
+from rubix_like.inference.result import FitResult
+from rubix_like.inference.sample_result import SampleResult
+from rubix_like.inference.samplers import AbstractSampler, make_sampler
+from rubix_like.pipeline import Pipeline
+from rubix_like.progress import Progress
+
+Fitted = FitResult | str | Path
+"""The result of a fit, or its file."""
+
+
+@dataclass(frozen=True)
+class SampleFiles:
+    """The files of a sampling: its result, the cubes of the model and of what is predicted, and the checkpoints of the
+    search, of that with the model error, and of the sampler."""
+
+    result: Path
+    model: Path
+    predictive: Path
+    first_search: Path
+    second_search: Path
+    checkpoint: Path
+
+    @classmethod
+    def beside(cls, output: Path) -> "SampleFiles":
+        """fit_samples.h5, fit_samples_model.fits, ..._predictive.fits, .search.npz, .search-2.npz, .checkpoint.npz."""
+        output = output.expanduser()
+        cubes = (with_addition(output, own).with_suffix(".fits") for own in ("_model", "_predictive"))
+        endings = (".search.npz", ".search-2.npz", ".checkpoint.npz")
+        return cls(output, *cubes, *(output.with_suffix(ending) for ending in endings))
+
+    def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
+        """Raise OSError where they could not be written after a sampling of a cube of this shape."""
+        cube = file_size(find_format(self.model, "default"), shape, noise=True)
+        for path in dataclasses.astuple(self):
+            check_writable(path, 6 * cube)
+
+    def check_apart(self, *read: object) -> None:
+        """Raise ConfigError where a file that is read is one of them, and would be replaced."""
+        own = {path.resolve() for path in dataclasses.astuple(self)}
+        for path in read:
+            if isinstance(path, str | Path) and Path(path).expanduser().resolve() in own:
+                raise ConfigError(
+                    f"fit.sampling.output: expected a name whose files are not those that are read, got "
+                    f"'{self.result}', beside which '{Path(path).name}' is written; choose another name"
+                )
+
+
+def default_output(settings: FitSettings) -> Path:
+    """Where the result goes: beside that of the fit, where the settings do not say."""
+    return settings.sampling.output or with_addition(settings.output, "_samples")
+
+
+def sample(
+    config_or_pipeline: ConfigSource | Pipeline,
+    data: Data | None = None,
+    free: Priors | None = None,
+    *,
+    sampling: Mapping[str, Any] | None = None,
+    fitted: Fitted | None = None,
+    galaxy: Galaxy | SyntheticSource | None = None,
+    output: str | Path | None = None,
+    resume: bool = True,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> SampleResult:
+    """Draw from the posterior of free parameters given an observed cube, on all devices.
+
+    As `fit`, whose arguments it takes: the best fit is looked for first (or is that of `fitted`), and there the sampler
+    begins. `sampling` stands for keys of `fit.sampling` (method, nuts, variational, seed, ...), e.g.
+    `{"nuts": {"chains": 8}}`. With `output` the result goes into that file (.h5), the cubes beside it, and so do
+    checkpoints, from which a sampling that was ended goes on when it is called again, on any number of devices;
+    `resume=False` starts anew. Switch 64-bit numbers on in JAX. The same seed gives the same draws on any devices.
+    Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
+    """
+    given = dict(settings) | {f"sampling.{name}": value for name, value in (sampling or {}).items()}
+    if output is not None:
+        given["sampling.output"] = Path(output)
+    request = read_request(config_or_pipeline, data, free, None, given)
+    sampler = make_sampler(request.settings.sampling)
+    progress = progress or Progress()
+    if output is None:
+        return _sample(request, sampler, fitted, galaxy, progress, None, resume=False)
+    files = SampleFiles.beside(default_output(request.settings))
+    files.check_apart(request.data, fitted)
+    files.check()
+    with claimed(files.result, *dataclasses.astuple(files)):
+        return _sample(request, sampler, fitted, galaxy, progress, files, resume=resume)
+
+
+def _sample(
+    request: Request,
+    sampler: AbstractSampler,
+    fitted: Fitted | None,
+    galaxy: Galaxy | SyntheticSource | None,
+    progress: Progress,
+    files: SampleFiles | None,
+    *,
+    resume: bool,
+) -> SampleResult:
+    """Pose, find the best fit, draw, describe, write."""
+    with progress.step("load", "reading the data"):
+        observed = request.read()
+    if files is not None:
+        files.check(observed.shape)
+    with progress.step("plan", "planning the model") as report:
+        n_start = at_once(request.model, request.settings.starts)
+        problem = checked(pose(request.model, observed, request.settings, galaxy, n_start, report))
+    begun, keep = None, _forget
+    if files is not None:
+        begun, keep = _checkpoints(files.checkpoint, problem, sampler, resume=resume)
+    best, problem = _best(problem, fitted, files, progress, resume=resume) if begun is None else (begun.best, problem)
+    if begun is not None or fitted is not None:
+        problem = add_model_error(problem, best, progress)
+    with progress.step("uncertainties", "the posterior about the best values"):
+        approximation = laplace(problem.posterior, jnp.asarray(best))
+    normal = approximation if isinstance(approximation, Laplace) else None
+    spread = with_rows(problem, _groups(request, sampler))
+    with progress.step("sample", f"sampling by {sampler.settings.method}") as report:
+        states = sampler.run(spread.posterior, spread.pipeline.mesh, best, normal, begun)
+        end = advance(states, keep, lambda state: report(*sampler.told(state)))
+    with progress.step("predict", "models of the draws"):
+        notes = notes_on_values(problem.posterior.free, best, approximation)
+        result = make_sample_result(spread, sampler.sampled(end), best, normal, request.config, notes=notes)
+    if files is not None:
+        with progress.step("write", f"writing {files.result}"):
+            _write(result, files)
+    return result
+
+
+def _forget(state: Any) -> None:
+    """Nothing is kept."""
+
+
+def _checkpoints(
+    place: Path, problem: Problem, sampler: AbstractSampler, *, resume: bool
+) -> tuple[Any, Callable[[Any], None]]:
+    """Where a sampling that was ended goes on (None: it starts anew), and what keeps its states.
+
+    On which devices it was begun does not matter: the draws are the same on all.
+    """
+    settings = problem.settings
+    fingerprint = {what: own for what, own in fingerprint_of(problem).items() if what != "devices"}
+    fingerprint["model error"] = repr(settings.model_error)
+    fingerprint["sampling"] = repr(settings.sampling.model_dump(exclude={"groups", "at_once", "predictive", "output"}))
+    begun = load(place, fingerprint, sampler.kind) if resume else None
+    return begun, lambda state: save(place, state, fingerprint)
+
+
+def _best(
+    problem: Problem, fitted: Fitted | None, files: SampleFiles | None, progress: Progress, *, resume: bool
+) -> tuple[Float[ndarray, " latent"], Problem]:
+    """The best fit, looked for, or that of a result; with the problem, which a search may give a model error."""
+    if fitted is None:
+        places = None if files is None else (files.first_search, files.second_search)
+        problem, found = find_best(problem, places, progress, resume=resume)
+        return found.latent[found.best], problem
+    result = fitted if isinstance(fitted, FitResult) else FitResult.read(fitted)
+    own, other = problem.posterior.free, result.free
+    if own.labels != other.labels or not eqx.tree_equal(own, other):
+        raise ConfigError(
+            f"fitted: expected the result of a fit with the parameters and priors of this one, {listed(own.labels)}, "
+            f"got {listed(other.labels)}{'' if own.labels != other.labels else ' with other priors'}; fit again"
+        )
+    return result.latent, problem
+
+
+def _groups(request: Request, sampler: AbstractSampler) -> int:
+    """Rows of the mesh; ConfigError where the devices cannot be shared out so."""
+    most = at_once(request.model, sampler.n_sample)
+    groups, n_device = request.settings.sampling.groups, device_count(request.model)
+    if groups is not None and n_device % groups:
+        raise ConfigError(
+            f"fit.sampling.groups: expected a number that divides the {n_device} devices, got {groups}; "
+            f"null chooses one"
+        )
+    return groups or most
+
+
+def _write(result: SampleResult, files: SampleFiles) -> None:
+    """The result last, so that a sampling with a result is complete; then the checkpoints go."""
+    write_cube(result.model, files.model)
+    write_cube(result.predictive, files.predictive)
+    result.write(files.result)
+    for checkpoint in (files.first_search, files.second_search, files.checkpoint):
+        checkpoint.unlink(missing_ok=True)

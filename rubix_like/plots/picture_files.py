@@ -1,0 +1,42 @@
+"""Pictures as files: each with the house's style and a title, written whole or not at all (needs the `plots` extra)."""
+
+import textwrap
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rubix_like.atomic import replacing
+from rubix_like.plots.figure import check_picture_suffix
+from rubix_like.plots.style import FIGURE_STYLE, INK, require_matplotlib
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Drawing = tuple[str, tuple[float, float], Callable[["Figure"], None]]
+"""The end of the file's name, the figure's size in inches, and what draws on it."""
+
+_CHARACTERS_PER_INCH = 10
+"""Of a title."""
+
+
+def save_drawings(title: str, drawings: Iterable[Drawing], stem: str | Path, suffix: str) -> tuple[Path, ...]:
+    """Write `STEM_ENDING.SUFFIX` for every drawing, the title above it; their paths.
+
+    Raises ConfigError (no matplotlib, another suffix than .png, .pdf or .svg) and OSError if one cannot be written.
+    """
+    require_matplotlib()
+    from matplotlib import rc_context  # noqa: PLC0415 (an optional extra)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    style: Any = {"x": 0.01, "ha": "left", "fontsize": 11, "fontweight": "bold", "color": INK, "parse_math": False}
+    paths = []
+    for ending, size, draw in drawings:
+        path = check_picture_suffix(f"{stem}_{ending}{suffix}")
+        with rc_context(FIGURE_STYLE):
+            figure = Figure(figsize=size, layout="constrained")
+            figure.suptitle(textwrap.fill(title, int(_CHARACTERS_PER_INCH * size[0])), **style)
+            draw(figure)
+            with replacing(path) as temporary:
+                figure.savefig(temporary, format=path.suffix[1:], dpi=120)
+        paths.append(path)
+    return tuple(paths)

@@ -1,0 +1,243 @@
+"""What draws predict: mean and variance over meshes of devices against models computed one by one."""
+
+import functools
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from curved import curved
+
+from rubix_like import Galaxy, ObservedCube, Stars, load_config
+from rubix_like.cube import NOT_FITTED
+from rubix_like.inference.assembly import make_sample_result
+from rubix_like.inference.likelihood import NOISE_SCALE, ModelError
+from rubix_like.inference.moments import moments_over_samples
+from rubix_like.inference.predictive import evenly, moments_of, predictive_of
+from rubix_like.inference.problem import pose
+from rubix_like.inference.rows import placed
+from rubix_like.inference.sampled import Sampled
+
+DEGREE, WIDTH = 2, 0.05
+"""Of the continuum's polynomial: its highest degree, the standard deviation of its coefficients."""
+
+N_WAVE = 31
+
+CONFIG = {
+    "observation": {"redshift": 0.05, "inclination": 0, "position_angle": 0},
+    "instrument": {
+        "name": "muse",
+        "fov": "1.2 arcsec",
+        "psf": None,
+        "lsf": None,
+        "wavelength": {"start": 5000, "stop": 5300, "step": 10},
+    },
+    "dust": {"a_v": 0.1, "curve": "calzetti"},
+    "engine": {"method": "direct", "precision": "float64", "velocity_range": "500 km/s"},
+    "fit": {
+        "free": {"observation.velocity_offset": {"normal": [0, 30]}, "dust.a_v": {"uniform": [0, 1]}},
+        "noise_scale": {"log_uniform": [0.5, 2]},
+        "polynomial": {"degree": DEGREE, "sigma": WIDTH},
+        "exclude": [[5265, 5285]],
+    },
+}
+
+MESHES = {"1x1": (1, 1), "2x4": (2, 4), "8x1": (8, 1)}
+
+NOTHING = curved(bend=0.0)
+"""A posterior that is not asked."""
+
+UNUSED = (2, 3, 4)
+"""A voxel without data."""
+
+
+@functools.cache
+def galaxy():
+    rng = np.random.default_rng(1)
+    return Galaxy(
+        stars=Stars(
+            position=rng.normal(0, 0.2, (41, 3)),
+            velocity=rng.normal(0, 50, (41, 3)),
+            initial_mass=np.full(41, 1e8),
+            log_age=rng.uniform(9, 10, 41),
+            metallicity=rng.uniform(0.01, 0.03, 41),
+        )
+    )
+
+
+@functools.cache
+def problem(mesh="1x1"):
+    n_sample, n_data = MESHES[mesh]
+    rng = np.random.default_rng(2)
+    shape = (6, 6, N_WAVE)
+    centres = 5000.0 + 10.0 * np.arange(N_WAVE)
+    used = np.ones(shape, bool)
+    used[UNUSED] = False
+    data = ObservedCube(
+        flux=rng.normal(400, 300, shape),
+        variance=rng.uniform(0.5, 2, shape) * 300**2,
+        used=used,
+        wavelength=centres,
+        wave_edges=np.append(centres - 5, centres[-1] + 5),
+        sampling="linear",
+        medium="air",
+        pixel_scale=0.2,
+        source="a mock",
+    )
+    config = load_config(CONFIG, overrides={"devices.data": n_sample * n_data})
+    return pose(config, data, config.fit, galaxy(), n_sample)
+
+
+LATENT = np.random.default_rng(3).normal(0, 0.8, (1, 5, 3))
+"""Five draws: neither two nor eight rows divide them."""
+
+
+@functools.cache
+def moments(mesh):
+    return moments_of(problem(mesh), LATENT, 128)
+
+
+@functools.cache
+def predicted(mesh):
+    return predictive_of(problem(mesh), moments(mesh))
+
+
+def continuum(model, sigma):
+    """The best polynomial of every spaxel, by least squares with a row for each voxel and each coefficient."""
+    likelihood = problem().posterior.likelihood
+    weight, flux = np.asarray(likelihood.inverse_sigma) / sigma, np.asarray(likelihood.flux)
+    x = np.linspace(-1, 1, model.shape[2])
+    basis = np.stack([x, 1.5 * x**2 - 0.5], axis=1)
+    factor = np.ones_like(model)
+    for y, column in np.ndindex(model.shape[:2]):
+        own, w = model[y, column], weight[y, column]
+        design = np.concatenate([(own * w)[:, None] * basis, np.eye(DEGREE) / WIDTH])
+        target = np.concatenate([(flux[y, column] - own) * w, np.zeros(DEGREE)])
+        factor[y, column] += basis @ np.linalg.lstsq(design, target, rcond=None)[0]
+    return factor
+
+
+@functools.cache
+def one_by_one():
+    """The models of the draws and their noise scales, each by itself on one device."""
+    posterior = problem().posterior
+    model = jax.jit(lambda forward, values: forward(values))
+    cubes, scales = [], []
+    for latent in LATENT[0]:
+        values = posterior.free.values(jnp.asarray(latent))
+        flux = np.asarray(model(posterior.forward, values))
+        scales.append(float(values[NOISE_SCALE]))
+        cubes.append(flux * continuum(flux, scales[-1]))
+    return np.array(cubes), np.array(scales)
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_mean_and_variance_are_those_of_models_one_by_one(mesh):
+    cubes, scales = one_by_one()
+    found, own = predicted(mesh), problem()
+    size, spread = cubes.mean(), cubes.var(axis=0)
+    noise = own.observed.variance * np.mean(scales**2)
+    assert spread.mean() > 1e-4 * size**2
+    np.testing.assert_allclose(found.model.flux, cubes.mean(axis=0), rtol=0, atol=1e-10 * size)
+    np.testing.assert_allclose(found.model.variance, spread, rtol=0, atol=1e-10 * size**2)
+    np.testing.assert_allclose(found.predictive.flux, found.model.flux, rtol=1e-14)
+    np.testing.assert_allclose(found.predictive.variance, spread + noise, rtol=1e-10)
+    np.testing.assert_allclose(found.residual.flux, own.observed.flux - found.model.flux, rtol=0, atol=1e-10 * size)
+    np.testing.assert_allclose(found.residual.variance, noise, rtol=1e-12)
+
+
+def test_masks_and_places_are_those_of_the_fit():
+    found = predicted("1x1")
+    left_out = np.asarray(problem().posterior.likelihood.inverse_sigma) == 0
+    assert 1 < left_out.sum() < left_out.size / 2
+    assert left_out[UNUSED]
+    for cube in (found.predictive, found.residual):
+        np.testing.assert_array_equal((np.asarray(cube.mask) & NOT_FITTED) > 0, left_out)
+    assert not (np.asarray(found.model.mask) & NOT_FITTED).any()
+    names = [cube.meta["fit_image"] for cube in (found.model, found.predictive, found.residual)]
+    assert names == ["model", "predictive", "residual"]
+    assert found.model.wcs_cards == found.residual.wcs_cards
+
+
+def test_the_scatter_is_that_of_the_data_about_what_is_predicted():
+    found = predicted("1x1")
+    used = np.asarray(found.predictive.mask) == 0
+    pull = (problem().observed.flux - found.predictive.flux)[used] / np.sqrt(found.predictive.variance[used])
+    assert found.scatter.n_voxel == used.sum()
+    np.testing.assert_allclose(found.scatter.chi_square, np.sum(pull**2), rtol=1e-10)
+    np.testing.assert_allclose(found.scatter.within_one, np.mean(np.abs(pull) < 1))
+    np.testing.assert_allclose(found.scatter.within_two, np.mean(np.abs(pull) < 2))
+    assert 0 < found.scatter.within_one < found.scatter.within_two
+
+
+def test_a_model_error_shifts_and_widens_what_is_predicted():
+    rng = np.random.default_rng(5)
+    own = problem()
+    shape = own.observed.shape
+    error = ModelError(
+        offset=jnp.asarray(rng.normal(size=shape)),
+        modes=jnp.asarray(rng.normal(size=(2, *shape))),
+        strength=jnp.asarray([0.5, 2.0]),
+        held_out=jnp.zeros((0, *shape)),
+    )
+    likelihood = replace(own.posterior.likelihood, model_error=error)
+    changed = predictive_of(replace(own, posterior=replace(own.posterior, likelihood=likelihood)), moments("1x1"))
+    plain, sigma = predicted("1x1"), np.sqrt(own.observed.variance)
+    np.testing.assert_allclose(changed.predictive.flux, plain.predictive.flux + error.offset * sigma, rtol=1e-12)
+    extra = sigma**2 * (0.5 * error.modes[0] ** 2 + 2.0 * error.modes[1] ** 2)
+    np.testing.assert_allclose(changed.predictive.variance, plain.predictive.variance + extra, rtol=1e-12)
+    np.testing.assert_allclose(changed.model.variance, plain.model.variance, rtol=1e-12)
+
+
+def test_a_result_is_put_together():
+    """Of five draws, one of which moves the galaxy out of the velocities that the model is made for."""
+    own = problem()
+    latent = LATENT.copy()
+    latent[0, 1, 0] = 100.0
+    keys = np.zeros((1, 2), np.uint32)
+    drawn = Sampled("mgvi", latent, {"loss": np.arange(5.0)[None]}, keys, notes=("of the sampler",))
+    config = load_config(CONFIG)
+    result = make_sample_result(own, drawn, np.zeros(3), None, config, notes=("of the fit",))
+    np.testing.assert_allclose(result.best_values["dust.a_v"], 0.5)
+    np.testing.assert_allclose(result.values["observation.velocity_offset"], 30 * latent[:, :, 0])
+    assert result.config == config.to_yaml()
+    assert result.quality.n_voxel == result.scatter.n_voxel == np.sum(own.posterior.likelihood.inverse_sigma > 0)
+    beginnings = (
+        "of the fit",
+        "of the sampler",
+        "the 5 draws are MGVI's",
+        "up to 20% of the draws of observation.velocity_offset are at the edge",
+        f"in the models of the draws {41 / 5:.3g} stars, on average, are faster than the model is made for (",
+    )
+    places = [[note.startswith(words) for note in result.notes].index(True) for words in beginnings]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("n_row", [1, 2, 8])
+@pytest.mark.parametrize("count", [1, 5, 16])
+def test_moments_of_small_deviations_about_a_large_mean(n_row, count):
+    mesh = jax.make_mesh((n_row, 8 // n_row), ("sample", "data"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    samples = 1e6 + np.random.default_rng(count).normal(size=(count, 3))
+
+    @jax.jit
+    def computed(samples):
+        return moments_over_samples(lambda _, sample, factor: {"own": factor * sample}, mesh, NOTHING, samples, 2.0)
+
+    found = computed(placed(samples, mesh))
+    assert float(found.count) == count
+    np.testing.assert_allclose(found.mean["own"], 2 * samples.mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose(found.variance["own"], 4 * samples.var(axis=0), rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize(("total", "count"), [(10, 3), (7, 7), (5, 9), (1000, 128), (1, 1)])
+def test_draws_are_chosen_evenly(total, count):
+    chosen = evenly(total, count)
+    assert len(chosen) == min(total, count)
+    gaps = np.diff(chosen)
+    assert (gaps > 0).all()
+    assert chosen[0] >= 0
+    assert chosen[-1] < total
+    if len(gaps):
+        assert gaps.max() - gaps.min() <= 1
+        assert abs(chosen[0] - (total - 1 - chosen[-1])) <= 1
