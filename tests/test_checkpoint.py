@@ -44,9 +44,9 @@ def assert_same(one, other):
 
 def test_a_checkpoint_holds_every_bit(tmp_path):
     path = tmp_path / "fit.checkpoint.npz"
-    assert load(path, FINGERPRINT, Snapshot) is None
+    assert load(path, FINGERPRINT, Snapshot.from_arrays) is None
     save(path, snapshot(7), FINGERPRINT)
-    assert_same(load(path, FINGERPRINT, Snapshot), snapshot(7))
+    assert_same(load(path, FINGERPRINT, Snapshot.from_arrays), snapshot(7))
     assert [own.name for own in tmp_path.iterdir()] == [path.name]
 
 
@@ -54,11 +54,11 @@ def test_the_checkpoint_of_another_fit_is_refused(tmp_path):
     path = tmp_path / "fit.checkpoint.npz"
     save(path, snapshot(7), FINGERPRINT)
     with pytest.raises(ConfigError, match=r"differs in: model\. Write to another place .*--restart"):
-        load(path, {**FINGERPRINT, "model": "c"}, Snapshot)
+        load(path, {**FINGERPRINT, "model": "c"}, Snapshot.from_arrays)
     with pytest.raises(ConfigError, match="differs in: data; model"):
-        load(path, {"data": "x", "model": "y"}, Snapshot)
+        load(path, {"data": "x", "model": "y"}, Snapshot.from_arrays)
     with pytest.raises(ConfigError, match="differs in: device"):
-        load(path, {**FINGERPRINT, "device": "d"}, Snapshot)
+        load(path, {**FINGERPRINT, "device": "d"}, Snapshot.from_arrays)
 
 
 @pytest.mark.parametrize("content", [b"", b"text", "half", "no fingerprint"])
@@ -72,7 +72,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, content):
     else:
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=re.escape(str(path)) + ": expected the checkpoint .*--restart"):
-        load(path, FINGERPRINT, Snapshot)
+        load(path, FINGERPRINT, Snapshot.from_arrays)
 
 
 def test_every_end_of_a_start_is_kept_and_little_else():

@@ -132,7 +132,7 @@ def one_by_one():
     return np.array(cubes), np.array(scales)
 
 
-@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("mesh", ["1x1", "2x4", pytest.param("8x1", marks=pytest.mark.slow)])
 def test_mean_and_variance_are_those_of_models_one_by_one(mesh):
     cubes, scales = one_by_one()
     found, own = predicted(mesh), problem()
@@ -196,7 +196,7 @@ def test_a_result_is_put_together():
     latent = LATENT.copy()
     latent[0, 1, 0] = 100.0
     keys = np.zeros((1, 2), np.uint32)
-    drawn = Sampled("mgvi", latent, {"loss": np.arange(5.0)[None]}, keys, notes=("of the sampler",))
+    drawn = Sampled("mgvi", latent, {"loss": np.arange(-7.0, -2.0)[None]}, keys, notes=("of the sampler",))
     config = load_config(CONFIG)
     result = make_sample_result(own, drawn, np.zeros(3), None, config, notes=("of the fit",))
     np.testing.assert_allclose(result.best_values["dust.a_v"], 0.5)
@@ -205,6 +205,7 @@ def test_a_result_is_put_together():
     assert result.quality.n_voxel == result.scatter.n_voxel == np.sum(own.posterior.likelihood.inverse_sigma > 0)
     beginnings = (
         "of the fit",
+        f"a draw has a loss lower by {result.quality.loss + 7:.3g} than the best fit",
         "of the sampler",
         "the 5 draws are MGVI's",
         "up to 20% of the draws of observation.velocity_offset are at the edge",

@@ -1,16 +1,31 @@
-"""Sampling from Python: what comes out, the same on all devices, and a sampling that was ended goes on bit for bit."""
+"""Sampling from Python: what comes out and where it goes, the same on all devices, going on after an end."""
 
 import functools
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rubix_like import ConfigError, Cube, Pipeline, SampleResult, fit, load_config, load_galaxy, sample
+from rubix_like import ConfigError, Cube, Pipeline, SampleResult, fit, load_config, load_galaxy, run, sample
+from rubix_like.inference.chains import run_chains
+from rubix_like.inference.laplace import laplace
+from rubix_like.inference.problem import pose, with_rows
+from rubix_like.inference.request import read_request
+from rubix_like.inference.whitening import Whitening
+from rubix_like.progress import Progress
 
+REPOSITORY = Path(__file__).resolve().parent.parent
 TRUTH = {"observation.velocity_offset": 40.0, "galaxy.stellar_mass": 1.2e10}
 CONFIG = {
-    "galaxy": {"reader": "synthetic", "n_stars": 60, "draws": "sobol", "stellar_mass": 1e10},
+    "galaxy": {"reader": "synthetic", "n_stars": 60, "draws": "sobol"},
     "observation": {"redshift": 0.05, "inclination": 40, "position_angle": 0, "align": "none"},
     "instrument": {
         "name": "muse",
@@ -19,8 +34,7 @@ CONFIG = {
         "lsf": None,
         "wavelength": {"start": 5000, "stop": 5400, "step": 10},
     },
-    "dust": None,
-    "engine": {"method": "direct", "precision": "float64", "deposit": "tsc"},
+    "engine": {"method": "direct", "precision": "float64", "deposit": "tsc", "velocity_range": 1000},
     "noise": {"signal_to_noise": 20, "seed": 3},
     "fit": {
         "free": {
@@ -29,7 +43,7 @@ CONFIG = {
         },
         "starts": 1,
         "candidates": 1,
-        "sampling": {"nuts": {"chains": 3, "warmup": 60, "draws": 40}, "predictive": 7},
+        "sampling": {"nuts": {"chains": 3, "warmup": 40, "draws": 30}, "predictive": 7},
     },
 }
 
@@ -42,21 +56,161 @@ def data() -> Cube:
 
 
 @functools.cache
-def sampled(n_device: int, groups: int) -> SampleResult:
-    config = load_config(CONFIG, overrides={"devices.data": n_device})
-    return sample(config, data(), sampling={"groups": groups})
+def fitted():
+    return fit(load_config(CONFIG, overrides={"devices.data": 1}), data())
 
 
-def test_the_truth_is_among_the_draws():
-    found = sampled(1, 1)
-    print(found)
-    assert found.latent.shape == (3, 40, 2)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A whole sampling with its files: the folder, the result, what it told."""
+    told = io.StringIO()
+    folder = tmp_path_factory.mktemp("samples")
+    result = sample(CONFIG, data(), fitted=fitted(), output=folder / "own.h5", progress=Progress(told))
+    return folder, result, told.getvalue()
+
+
+def test_the_truth_is_among_the_draws(made):
+    _, found, _ = made
+    assert found.latent.shape == (3, 30, 2)
+    assert found.method == "nuts"
     for name, truth in TRUTH.items():
-        assert abs(found.mean[name] - truth) < 4 * found.sigma[name]
+        assert abs(found.mean[name] - truth) < 5 * found.sigma[name]
+    np.testing.assert_array_equal(found.best, fitted().latent)
 
 
-@pytest.mark.parametrize(("n_device", "groups"), [(8, 1), (8, 2), (8, 4), (8, 8), (2, 2)])
-def test_draws_are_the_same_on_any_devices(n_device, groups):
-    one, other = sampled(1, 1), sampled(n_device, groups)
+def test_files_are_complete_and_checkpoints_gone(made):
+    folder, found, told = made
+    assert {path.name for path in folder.iterdir()} == {"own.h5", "own_model.fits", "own_predictive.fits"}
+    again = SampleResult.read(folder / "own.h5")
+    np.testing.assert_array_equal(again.latent, found.latent)
+    assert "sampling by nuts" in told
+    assert found.summary() in str(again)
+
+
+@functools.cache
+def problem(n_device):
+    request = read_request(load_config(CONFIG, overrides={"devices.data": n_device}), data(), None, None, {})
+    return pose(request.model, request.read(), request.settings)
+
+
+def draws(n_device, groups, chains):
+    """The draws of a real model on a mesh, and the keys."""
+    spread = with_rows(problem(n_device), groups)
+    settings = spread.settings.sampling
+    settings = settings.model_copy(update={"nuts": settings.nuts.model_copy(update={"chains": chains})})
+    best = fitted().latent
+    whitening = Whitening.about(best, laplace(problem(1).posterior, jnp.asarray(best)))
+    *_, end = run_chains(spread.posterior, spread.pipeline.mesh, settings, whitening)
+    return end.keys, end.draws
+
+
+@functools.cache
+def alone(chains):
+    return draws(1, 1, chains)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("n_device", "groups", "chains"),
+    [
+        (8, 2, 3),
+        (8, 8, 3),
+        *(
+            pytest.param(*own, marks=pytest.mark.long)
+            for own in (
+                (2, 2, 3),
+                (4, 4, 3),
+                (2, 1, 3),
+                (8, 1, 3),
+                (8, 4, 3),
+                (8, 2, 4),
+                (8, 4, 8),
+                (8, 8, 8),
+                (6, 3, 4),
+            )
+        ),
+    ],
+)
+def test_draws_of_a_real_model_are_the_same_on_any_devices(n_device, groups, chains):
+    """Stars along "data", chains along "sample", numbers that divide the rows and others."""
+    keys, one = alone(chains)
+    other_keys, other = draws(n_device, groups, chains)
+    np.testing.assert_array_equal(keys, other_keys)
+    np.testing.assert_allclose(one["latent"], other["latent"], rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(one["n_leapfrog"], other["n_leapfrog"])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sampling": {"groups": 3}}, "fit.sampling.groups: expected a number that divides the 8 devices, got 3"),
+        ({"sampling": {"chains": 3}}, "unknown key 'fit.sampling.chains'"),
+        ({"sampling": {"method": "hmc"}}, "fit.sampling.method"),
+        ({"fitted": "absent.h5"}, "no such result: absent.h5"),
+        ({"sampling": {"output": "draws.txt"}}, "expected a path that ends in .h5 or .hdf5, got 'draws.txt'"),
+        ({"fitted": "fit_samples.h5", "output": "fit_samples.h5"}, "whose files are not those that are read"),
+    ],
+)
+def test_what_cannot_be_sampled_is_refused(given, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((ConfigError, FileNotFoundError), match=message):
+        sample(CONFIG, data(), **given)
+    assert not list(tmp_path.glob("*.h5"))
+
+
+def test_the_fit_of_other_priors_is_refused():
+    free = {**CONFIG["fit"]["free"], "observation.velocity_offset": {"normal": [0, 50]}}
+    with pytest.raises(ConfigError, match="galaxy.stellar_mass with other priors; fit again"):
+        sample(CONFIG, data(), free, fitted=fitted())
+
+
+def start(output, n_device):
+    """The command in a process of its own, on some devices."""
+    flags = f"--xla_force_host_platform_device_count={n_device}"
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "XLA_FLAGS": flags}
+    command = [sys.executable, "-m", "rubix_like.cli", "sample", "run.yaml", "--fitted", "fit.h5", "--output", output]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def kill(number, n_device):
+    """Start, wait for a new checkpoint, and end it by `number`; how it ended."""
+    process, path = start("stopped.h5", n_device), Path("stopped.checkpoint.npz")
+    before = path.stat().st_mtime_ns if path.exists() else None
+    while process.poll() is None and (path.stat().st_mtime_ns if path.exists() else None) == before:
+        time.sleep(0.001)
+    process.send_signal(number)
+    process.communicate(timeout=600)
+    return process.returncode
+
+
+@pytest.mark.slow
+def test_kills_change_nothing(tmp_path, monkeypatch):
+    """Killed in the middle, ended in order, and gone on with on another number of devices: the draws are the same."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
+    sampling = {"nuts": {"chains": 2, "warmup": 150, "draws": 150}, "predictive": 4}
+    Path("run.yaml").write_text(
+        json.dumps({**CONFIG, "fit": {**CONFIG["fit"], "data": "cube.fits", "sampling": sampling}})
+    )
+    run("run.yaml", output="cube.fits")
+    fit("run.yaml", output="fit.h5")
+    whole = start("whole.h5", 1)
+    out, errors = whole.communicate()
+    assert whole.returncode == 0, errors
+    assert (
+        "Draws written to whole.h5, the mean model to whole_model.fits, the prediction to whole_predictive.fits" in out
+    )
+    assert kill(signal.SIGKILL, 1) == -signal.SIGKILL
+    assert kill(signal.SIGTERM, 1) == 128 + signal.SIGTERM
+    last = start("stopped.h5", 2)
+    out, errors = last.communicate()
+    assert last.returncode == 0, errors
+    assert "going on after" in errors
+    one, other = SampleResult.read("whole.h5"), SampleResult.read("stopped.h5")
     np.testing.assert_array_equal(one.keys, other.keys)
     np.testing.assert_allclose(one.latent, other.latent, rtol=0, atol=1e-9)
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith((".", "stopped"))} == {
+        "stopped.h5",
+        "stopped_model.fits",
+        "stopped_predictive.fits",
+    }

@@ -66,7 +66,9 @@ def linear(n_latent=6, n_data=40):
     rng = np.random.default_rng(8)
     design = np.cumsum(rng.standard_normal((n_data, n_latent)), axis=1) * np.geomspace(3, 0.3, n_latent)
     design[:, -1] = 0
-    return Linear(jnp.asarray(design), jnp.asarray(rng.standard_normal(n_data) + design @ rng.standard_normal(n_latent)))
+    return Linear(
+        jnp.asarray(design), jnp.asarray(rng.standard_normal(n_data) + design @ rng.standard_normal(n_latent))
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -11,11 +11,12 @@ from numpy import ndarray
 from rubix_like.config import RunConfig
 from rubix_like.inference import diagnosis
 from rubix_like.inference.checkpoint import versions
-from rubix_like.inference.convergence import convergence_of, notes_on_sampling
+from rubix_like.inference.convergence import Convergence, convergence_of, notes_on_sampling
 from rubix_like.inference.cubes import evaluate, quality_of
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.predictive import Predictive, predict
 from rubix_like.inference.problem import Problem
+from rubix_like.inference.quality import Quality
 from rubix_like.inference.sample_result import SampleResult, flat_values, values_of
 from rubix_like.inference.sampled import Sampled
 
@@ -33,20 +34,12 @@ def make_sample_result(
 
     Raises ConfigError where ArviZ is missing.
     """
-    free, settings = problem.posterior.free, problem.settings.sampling
+    free = problem.posterior.free
     values = values_of(free, sampled.latent)
     diagnostics = convergence_of(sampled, flat_values(free, values))
     quality = quality_of(problem, jax.device_get(evaluate(problem.posterior, jnp.asarray(best))))
-    predicted = predict(problem, sampled.latent, settings.predictive)
-    said = [
-        *diagnosis.notes_on_precision(),
-        *problem.notes,
-        *problem.pipeline.notes,
-        *notes,
-        *sampled.notes,
-        *notes_on_sampling(free, sampled, diagnostics, settings.nuts.tree_depth),
-        *_on_particles(predicted, problem),
-    ]
+    predicted = predict(problem, sampled.latent, problem.settings.sampling.predictive)
+    said = (*notes, *_on_best(sampled, quality), *_on_draws(problem, sampled, diagnostics, predicted))
     return SampleResult(
         free=free,
         method=sampled.method,
@@ -65,8 +58,31 @@ def make_sample_result(
         residual=predicted.residual,
         config=config.to_yaml(),
         versions=versions(),
-        notes=tuple(dict.fromkeys(said)),
+        notes=tuple(dict.fromkeys((*_on_problem(problem), *said))),
     )
+
+
+def _on_problem(problem: Problem) -> list[str]:
+    """Of the data and the model."""
+    return [*diagnosis.notes_on_precision(), *problem.notes, *problem.pipeline.notes]
+
+
+def _on_draws(problem: Problem, sampled: Sampled, found: Convergence, predicted: Predictive) -> list[str]:
+    """Of the draws and their models."""
+    deepest = problem.settings.sampling.nuts.tree_depth
+    said = notes_on_sampling(problem.posterior.free, sampled, found, deepest)
+    return [*sampled.notes, *said, *_on_particles(predicted, problem)]
+
+
+def _on_best(sampled: Sampled, quality: Quality) -> list[str]:
+    """Of draws that fit better than the best fit."""
+    lower = quality.loss - float(np.min(sampled.statistics["loss"]))
+    if not lower > diagnosis.ELSEWHERE:
+        return []
+    return [
+        f"a draw has a loss lower by {lower:.3g} than the best fit, which is not the maximum of the posterior; raise "
+        f"fit.starts or fit.candidates, and sample again"
+    ]
 
 
 def _on_particles(predicted: Predictive, problem: Problem) -> list[str]:

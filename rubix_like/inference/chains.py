@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Array, Float, UInt32
 from numpy import ndarray
 
 from rubix_like.config.sampling import SamplingSettings

@@ -60,11 +60,6 @@ class Resumable(Protocol):
         """Everything by name."""
         ...
 
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, ndarray]) -> "Resumable":
-        """The inverse; KeyError where something is missing."""
-        ...
-
 
 Kept = TypeVar("Kept", bound=Resumable)
 
@@ -76,8 +71,8 @@ def save(path: Path, snapshot: Resumable, fingerprint: Fingerprint) -> None:
         np.savez(temporary, allow_pickle=False, **arrays)
 
 
-def load(path: Path, fingerprint: Fingerprint, kind: type[Kept]) -> Kept | None:
-    """What was kept; None where there is nothing.
+def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndarray]], Kept]) -> Kept | None:
+    """What was kept, as `read` makes it of its arrays; None where there is nothing.
 
     Raises ConfigError for that of another fit, and for a file that cannot be read.
     """
@@ -85,7 +80,7 @@ def load(path: Path, fingerprint: Fingerprint, kind: type[Kept]) -> Kept | None:
         with path.open("rb") as stream, np.load(stream) as file:
             arrays = {name: file[name] for name in file.files}
         found: dict[str, str] = json.loads(str(arrays.pop(_FINGERPRINT)))
-        snapshot = kind.from_arrays(arrays)
+        snapshot = read(arrays)
     except FileNotFoundError:
         return None
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:

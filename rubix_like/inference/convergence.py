@@ -92,7 +92,7 @@ def _moving(values: Float[ndarray, "chain draw latent"]) -> Bool[ndarray, "chain
     return values.max(axis=1) > values.min(axis=1)
 
 
-def notes_on_sampling(free: Free, sampled: Sampled, found: Convergence, most_tree_depth: int | None) -> list[str]:
+def notes_on_sampling(free: Free, sampled: Sampled, found: Convergence, most_tree_depth: int) -> list[str]:
     """What should be known of draws before they are used; `most_tree_depth`: at which NUTS ends a trajectory."""
     return [
         *(_on_chains(free, sampled, found) if sampled.is_chain else _on_variational(sampled)),
@@ -108,7 +108,7 @@ def _on_variational(sampled: Sampled) -> Iterator[str]:
         f"the {sampled.n_draw} draws are {name}'s: they come from an approximation of the posterior about one of its "
         f"maxima, which tends to be too narrow; compare with method nuts where it matters"
     )
-    yield "there is no R-hat, which compares chains: but for pairs of mirror images, the draws are independent"
+    yield "there is no R-hat, which compares chains: the draws are independent, but for pairs of mirror images"
 
 
 def _on_chains(free: Free, sampled: Sampled, found: Convergence) -> Iterator[str]:
@@ -157,7 +157,7 @@ def _on_places(free: Free, sampled: Sampled) -> Iterator[str]:
     )
 
 
-def _on_trajectories(sampled: Sampled, most_tree_depth: int | None) -> Iterator[str]:
+def _on_trajectories(sampled: Sampled, most_tree_depth: int) -> Iterator[str]:
     """Of divergences, energies and trajectories that were cut short."""
     total, diverged = sampled.diverging.size, int(sampled.diverging.sum())
     if diverged:
@@ -167,7 +167,7 @@ def _on_trajectories(sampled: Sampled, most_tree_depth: int | None) -> Iterator[
             f"warmup, or narrow the priors"
         )
     depth = sampled.statistics.get("tree_depth")
-    full = 0 if depth is None or most_tree_depth is None else int(np.sum(depth >= most_tree_depth))
+    full = 0 if depth is None else int(np.sum(depth >= most_tree_depth))
     if full:
         yield (
             f"{full} of {total} trajectories ended at the greatest tree depth, {most_tree_depth}: draws follow one "

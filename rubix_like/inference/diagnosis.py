@@ -82,9 +82,15 @@ def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplac
     if isinstance(laplace, str):
         return [*notes, f"no uncertainties: {laplace}"]
     silent = laplace.without_effect()
-    if silent:
-        notes.append(f"the data say nothing of {listed(silent)}: the model of what is fitted does not depend on it")
-    return [*notes, *notes_on_spread(free, laplace.sigma, laplace.correlation, silent)]
+    return [*notes, *notes_on_silence(laplace), *notes_on_spread(free, laplace.sigma, laplace.correlation, silent)]
+
+
+def notes_on_silence(laplace: Laplace) -> list[str]:
+    """Of latents of which the data say nothing."""
+    silent = laplace.without_effect()
+    if not silent:
+        return []
+    return [f"the data say nothing of {listed(silent)}: the model of what is fitted does not depend on it"]
 
 
 def notes_on_spread(

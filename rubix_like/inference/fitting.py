@@ -172,7 +172,7 @@ def _search(problem: Problem, place: Path | None, progress: Progress, *, resume:
     begun, keep = None, forget
     if place is not None:
         fingerprint = fingerprint_of(problem)
-        begun = load(place, fingerprint, Snapshot) if resume else None
+        begun = load(place, fingerprint, Snapshot.from_arrays) if resume else None
 
         def keep(snapshot: Snapshot) -> None:
             save(place, snapshot, fingerprint)

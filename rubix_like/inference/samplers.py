@@ -1,7 +1,7 @@
 """Samplers by their settings: how one begins at the best fit, tells of itself, and what it hands over."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,10 +34,9 @@ class AbstractSampler(ABC):
     def n_sample(self) -> int:
         """How many chains, or samples, there are to be computed at the same time."""
 
-    @property
     @abstractmethod
-    def kind(self) -> type[Any]:
-        """Of what `run` yields, which checkpoints hold: its `best` is the best fit that the sampler began at."""
+    def read(self, arrays: Mapping[str, ndarray]) -> Any:
+        """What `run` had yielded, of its arrays: its `best` is the best fit that the sampler began at."""
 
     @abstractmethod
     def run(
@@ -70,10 +69,9 @@ class NutsSampler(AbstractSampler):
         """The chains."""
         return self.settings.nuts.chains
 
-    @property
-    def kind(self) -> type[Chains]:
+    def read(self, arrays: Mapping[str, ndarray]) -> Chains:
         """Chains."""
-        return Chains
+        return Chains.from_arrays(arrays)
 
     def run(
         self,
@@ -114,10 +112,9 @@ class VariationalSampler(AbstractSampler):
         """The samples by which the mean is found."""
         return self.settings.variational.samples
 
-    @property
-    def kind(self) -> type[VariationalState]:
+    def read(self, arrays: Mapping[str, ndarray]) -> VariationalState:
         """Their state."""
-        return VariationalState
+        return VariationalState.from_arrays(arrays)
 
     def run(
         self,

@@ -20,7 +20,7 @@ from rubix_like.file_names import with_addition
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference.assembly import make_sample_result
 from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, load, save
-from rubix_like.inference.diagnosis import listed, notes_on_values
+from rubix_like.inference.diagnosis import listed, notes_on_silence
 from rubix_like.inference.fitting import add_model_error, at_once, checked, device_count, find_best
 from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.laplace import Laplace, laplace
@@ -143,11 +143,12 @@ def _sample(
         approximation = laplace(problem.posterior, jnp.asarray(best))
     normal = approximation if isinstance(approximation, Laplace) else None
     spread = with_rows(problem, _groups(request, sampler))
-    with progress.step("sample", f"sampling by {sampler.settings.method}") as report:
+    again = "" if begun is None else f", going on after: {' '.join(map(str, sampler.told(begun)))}"
+    with progress.step("sample", f"sampling by {sampler.settings.method}{again}") as report:
         states = sampler.run(spread.posterior, spread.pipeline.mesh, best, normal, begun)
         end = advance(states, keep, lambda state: report(*sampler.told(state)))
     with progress.step("predict", "models of the draws"):
-        notes = notes_on_values(problem.posterior.free, best, approximation)
+        notes = () if normal is None else notes_on_silence(normal)
         result = make_sample_result(spread, sampler.sampled(end), best, normal, request.config, notes=notes)
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
@@ -170,7 +171,7 @@ def _checkpoints(
     fingerprint = {what: own for what, own in fingerprint_of(problem).items() if what != "devices"}
     fingerprint["model error"] = repr(settings.model_error)
     fingerprint["sampling"] = repr(settings.sampling.model_dump(exclude={"groups", "at_once", "predictive", "output"}))
-    begun = load(place, fingerprint, sampler.kind) if resume else None
+    begun = load(place, fingerprint, sampler.read) if resume else None
     return begun, lambda state: save(place, state, fingerprint)
 
 

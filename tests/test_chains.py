@@ -1,0 +1,171 @@
+"""Chains of the No-U-Turn sampler: the same on all devices, resumable at every step, reversible on their lattice."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh
+
+from rubix_like.config.sampling import SamplingSettings
+from rubix_like.inference.chains import Chains, run_chains
+from rubix_like.inference.nuts import Nuts, stages_of
+from rubix_like.inference.whitening import Whitening
+
+N_LATENT = 3
+MESHES = [(1, 8), (2, 4), (4, 2), (8, 1), (4, 1), (3, 2)]
+
+
+class Curved(eqx.Module):
+    """Residuals that are not linear; none of `edge` (latents above it have no model)."""
+
+    matrix: jax.Array
+    edge: jax.Array
+
+    def residuals(self, latent):
+        seen = self.matrix @ (latent + 0.1 * latent**2)
+        return seen - 1 + jnp.where(latent[0] > self.edge, jnp.nan, 0), latent
+
+    def loss(self, latent):
+        data, prior = self.residuals(latent)
+        return 0.5 * (data @ data + prior @ prior)
+
+
+def posterior(edge=np.inf):
+    return Curved(jnp.asarray(np.random.default_rng(1).normal(size=(20, N_LATENT))), jnp.asarray(float(edge)))
+
+
+def mesh(rows, columns):
+    devices = np.array(jax.devices()[: rows * columns]).reshape(rows, columns)
+    return Mesh(devices, ("sample", "data"), axis_types=(AxisType.Auto,) * 2)
+
+
+def settings(chains, **others):
+    return SamplingSettings(nuts={"chains": chains, "warmup": 40, "draws": 30}, seed=5, **others)
+
+
+def whitening(spacing=2.0**-16):
+    best, half = jnp.full(N_LATENT, 0.2), 0.2 * jnp.eye(N_LATENT)
+    return Whitening(best, half, jnp.asarray(spacing))
+
+
+def snapshots(chains=3, shape=(1, 1), edge=np.inf, **others):
+    return list(run_chains(posterior(edge), mesh(*shape), settings(chains, **others), whitening()))
+
+
+def first(chains, edge=np.inf):
+    return next(run_chains(posterior(edge), mesh(1, 1), settings(chains), whitening()))
+
+
+@functools.cache
+def draws(chains, shape):
+    last = snapshots(chains, shape)[-1]
+    return last.keys, last.draws
+
+
+@pytest.mark.parametrize(
+    ("chains", "shape"),
+    [
+        (3, (2, 4)),
+        *(pytest.param(n, own, marks=pytest.mark.slow) for n in (3, 8) for own in MESHES if (n, own) != (3, (2, 4))),
+    ],
+)
+def test_draws_are_the_same_on_any_mesh(chains, shape):
+    """Three chains divide few rows, eight most of them."""
+    keys, one = draws(chains, (1, 1))
+    other_keys, other = draws(chains, shape)
+    np.testing.assert_array_equal(keys, other_keys)
+    assert one["latent"].shape == (chains, 30, N_LATENT)
+    for name in ("n_leapfrog", "tree_depth", "diverging"):
+        np.testing.assert_array_equal(one[name], other[name])
+    np.testing.assert_allclose(one["latent"], other["latent"], rtol=0, atol=1e-12)
+
+
+def test_chains_differ():
+    assert len(np.unique(draws(3, (1, 1))[1]["latent"][:, -1, 0])) == 3
+    assert len(np.unique(draws(3, (1, 1))[0], axis=0)) == 3
+
+
+@pytest.mark.slow
+def test_chains_at_once_are_those_one_after_the_other():
+    together = snapshots(3, at_once=2)[-1].draws["latent"]
+    np.testing.assert_allclose(draws(3, (1, 1))[1]["latent"], together, rtol=0, atol=1e-12)
+
+
+def test_chains_resumed_from_every_snapshot_end_the_same():
+    """In the warm-up, between its windows, and among the draws; through the arrays that a checkpoint holds."""
+    all_of = snapshots()
+    assert [own.n_done for own in all_of[:2]] == [0, 1]
+    assert all_of[-1].finished
+    for kept in (all_of[0], all_of[1], all_of[len(all_of) // 2], all_of[-2], all_of[-1]):
+        begun = Chains.from_arrays({name: np.array(own) for name, own in kept.arrays().items()})
+        *_, end = run_chains(posterior(), mesh(1, 1), settings(3), begun.whitening, begun)
+        for name, own in all_of[-1].arrays().items():
+            np.testing.assert_array_equal(own, end.arrays()[name], err_msg=name)
+
+
+def test_chains_of_other_settings_are_refused():
+    begun = first(3)
+    with pytest.raises(ValueError, match=r"expected to go on with .*\(4, 40, 70, \(3,\)\), got \(3, 40, 70, \(3,\)\)"):
+        next(run_chains(posterior(), mesh(1, 1), settings(4), whitening(), begun))
+
+
+@pytest.mark.parametrize("spacing", [2.0**-16, 0.125])
+def test_steps_on_the_lattice_are_reversible_to_the_last_bit(spacing):
+    """Forwards and, with the momentum turned round, back; and the lattice is kept."""
+    white = whitening(spacing)
+    nuts = Nuts(white, jnp.asarray(0.8), 5, dense=True)
+    model = posterior()
+
+    def log_density(at):
+        return white.log_density(model, at)
+
+    step = jax.jit(
+        nuts._leapfrog(log_density, lambda momentum: 0.5 * momentum @ jnp.diag(jnp.arange(1.0, 4)) @ momentum)
+    )
+    state = nuts.begin(model, jnp.asarray([0.3, -1.2, 0.7]))
+    begun = _integrator_state(state, jnp.asarray([1.5, 0.25, -0.75]))
+    moved = begun
+    for _ in range(20):
+        moved = step(moved, jnp.asarray(0.3))
+    assert np.abs(np.asarray(moved.position - begun.position)).max() > 0.1
+    np.testing.assert_array_equal(np.asarray(moved.position) / spacing, np.round(np.asarray(moved.position) / spacing))
+    back = moved._replace(momentum=-moved.momentum)
+    for _ in range(20):
+        back = step(back, jnp.asarray(0.3))
+    np.testing.assert_array_equal(back.position, begun.position)
+    np.testing.assert_allclose(back.momentum, -begun.momentum, rtol=0, atol=1e-13)
+
+
+def _integrator_state(state, momentum):
+    from blackjax.mcmc.integrators import IntegratorState
+
+    return IntegratorState(state.white, momentum, state.log_density, state.gradient)
+
+
+def test_chains_begin_nearer_to_the_best_fit_where_there_is_no_model():
+    """Beyond the edge nothing is defined: no draw is there, and those that tried diverged."""
+    free = first(8).state[0]
+    edge = float(np.median(0.2 + 0.2 * free[:, 0]))
+    found = snapshots(8, edge=edge)
+    assert (found[-1].draws["latent"][:, :, 0] <= edge).all()
+    assert np.isfinite(found[-1].draws["loss"]).all()
+
+
+def test_a_posterior_without_derivatives_is_refused():
+    with pytest.raises(ValueError, match="8 of 8 chains found no place to begin; narrow the priors"):
+        first(8, edge=-100.0)
+
+
+def test_stages_are_stans():
+    """75 steps of the step size alone, windows of 25, 50, ..., 50 of the step size alone, then draws."""
+    stages = stages_of(1000, 5)
+    assert len(stages) == 1005
+    assert (stages[:75] == 0).all()
+    ends = np.flatnonzero(stages == 2)
+    np.testing.assert_array_equal(ends + 1, [100, 150, 250, 450, 950])
+    assert (stages[950:999] == 0).all()
+    assert stages[999] == 3
+    assert (stages[1000:] == 4).all()
