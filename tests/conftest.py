@@ -1,6 +1,8 @@
 """Test set-up: 8 virtual CPU devices, 64-bit on, strict promotion, runtime shape and type checks of the package."""
 
+import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +45,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=f"{name}: run with {left_out[name]}"))
 
 
+def pytest_collection_finish() -> None:
+    """Collecting garbage took a tenth of the time: what has been imported is not gone through again each time, and more
+    must have been made before the next time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)
+
+
 @pytest.fixture
 def jax_settings() -> Iterator[None]:
     """For tests that call the command line, which sets JAX up for a run: JAX is left as it was."""
@@ -70,6 +80,13 @@ def optimised() -> Iterator[None]:
     jax.clear_caches()
 
 
+@pytest.fixture
+def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where matplotlib is not installed."""
+    for name in ["matplotlib", *(name for name in sys.modules if name.startswith("matplotlib."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
 MAPPINGS = Path("/proc/self/maps")
 MOST_MAPPINGS = 25_000
 """Of 65530 that Linux allows a process by default. Every compiled program holds some; LLVM crashes without."""
@@ -81,6 +98,7 @@ def room_for_programs() -> Iterator[None]:
     yield
     if MAPPINGS.exists() and len(MAPPINGS.read_text().splitlines()) > MOST_MAPPINGS:
         jax.clear_caches()
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,10 @@ that gives it a flag it does not know."""
 
 
 def compile_quickly() -> None:
-    """In this process; those that it starts compile as users' do. XLA reads its flags once, with its first devices."""
+    """In this process; those that it starts without `quick_environment` compile as users' do.
+
+    XLA reads its flags once, with its first devices.
+    """
     jax.config.update("jax_disable_most_optimizations", True)
     given = os.environ.get("XLA_FLAGS")
     os.environ["XLA_FLAGS"] = f"{given or ''} {FLAGS}"

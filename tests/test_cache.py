@@ -1,5 +1,6 @@
 """`rubix-like cache info` and `cache clear`: what they say is what is on the disk, and the SSP libraries stay."""
 
+import os
 import re
 import signal
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from quick_compiler import quick_environment
 
 from rubix_like import Cube, disk_cache
 from rubix_like.cli import main
@@ -142,9 +144,12 @@ def test_a_run_fills_the_cache_and_the_next_one_uses_it(command, folder, tmp_pat
     settings = ("engine.method=basis", "galaxy.n_stars=300", "devices.data=1")
     instrument = "instrument={name: muse, fov: 2 arcsec, wavelength: {start: 4900, stop: 5000}, psf: null, lsf: null}"
 
+    environment = {**os.environ, **quick_environment()}
+
     def observed(name):
         program = [sys.executable, "-m", "rubix_like.cli", "run", "quickstart", "--output", str(tmp_path / name)]
-        subprocess.run([*program, "--set", instrument, *settings], cwd=REPOSITORY, check=True, capture_output=True)
+        command = [*program, "--set", instrument, *settings]
+        subprocess.run(command, cwd=REPOSITORY, env=environment, check=True, capture_output=True)
         return np.asarray(Cube.read(tmp_path / name).flux)
 
     first = observed("first.fits")

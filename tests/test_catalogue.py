@@ -18,6 +18,7 @@ import jax
 import numpy as np
 import pytest
 from astropy.io import fits
+from quick_compiler import quick_environment
 
 from rubix_like import ConfigError, run, run_catalogue
 from rubix_like.catalogue.command import outcome_lines
@@ -410,6 +411,7 @@ def start(*options):
     """The command on the catalogue, its log as a pipe."""
     words = ["run", "run.yaml", "--catalogue", "list.csv", "--views", "views.csv", *options]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "RUBIX_LIKE_CACHE": str(Path("cache").resolve())}
+    environment |= quick_environment()
     command = [sys.executable, "-m", "rubix_like.cli", *words]
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 

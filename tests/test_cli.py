@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import pytest
 from astropy.io import fits
+from quick_compiler import quick_environment
 
 from rubix_like import Cube, __version__
 from rubix_like.cli import main
@@ -617,6 +618,7 @@ def test_overrides():
 def start(cache, *arguments, **options):
     """The command as a process of its own, for what only a process shows."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "RUBIX_LIKE_CACHE": str(cache)}
+    environment |= quick_environment()
     environment.pop("PYTHONUNBUFFERED", None)
     program = [sys.executable, "-m", "rubix_like.cli", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
@@ -667,27 +669,7 @@ def test_output_into_a_pipe_whose_reader_has_gone(cache):
     assert process.returncode == 141
 
 
-def test_picture_without_matplotlib(cache, tmp_path):
-    program = '''
-import sys
-
-class Without:
-    """A finder that does not find matplotlib."""
-    def __init__(self, finder):
-        self.finder = finder
-
-    def __getattr__(self, name):
-        return getattr(self.finder, name)
-
-    def find_spec(self, name, path=None, target=None):
-        return None if name.partition(".")[0] == "matplotlib" else self.finder.find_spec(name, path, target)
-
-sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
-from rubix_like.cli import main
-sys.exit(main(sys.argv[1:]))
-'''
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "RUBIX_LIKE_CACHE": str(cache)}
-    command = [sys.executable, "-c", program, "run", "quickstart", "--plot", *SMALL]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert_refused((done.returncode, done.stdout, done.stderr), "matplotlib", "rubix-like[plots]")
+@pytest.mark.usefixtures("without_matplotlib")
+def test_picture_without_matplotlib(command, tmp_path):
+    assert_refused(command("run", "quickstart", "--plot", *SMALL), "matplotlib", "rubix-like[plots]")
     assert files(tmp_path) == []

@@ -143,13 +143,14 @@ def relative_difference(found, expected):
 def rows(*quick):
     """All sizes in both precisions by both methods; those that are not `quick` run with --slow.
 
-    Of single precision, sizes that need programs of their own run with --long.
+    Of single precision and of `basis`, sizes that need programs of their own run with --long: stars are shared among
+    devices before they are painted.
     """
     every = [(method, size, precision) for method in METHODS for size in SIZES for precision in CUBE_TOLERANCE]
     assert set(quick) <= set(every)
     shared = ("divisible by devices", "divisible by neither")
-    single = {row for row in every if row[2] == "float32" and row[1] not in shared}
-    marks = {row: pytest.mark.long if row in single else pytest.mark.slow for row in every}
+    others = {row for row in every if row[1] not in shared and (row[0] == "basis" or row[2] == "float32")}
+    marks = {row: pytest.mark.long if row in others else pytest.mark.slow for row in every}
     return [pytest.param(*row, marks=() if row in quick else marks[row]) for row in every]
 
 
@@ -200,7 +201,7 @@ def pipeline_with_fast_stars(method, n_devices, chunk, precision="float64"):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", CUBE_TOLERANCE)
+@pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.long), "float64"])
 def test_stars_too_fast_for_the_velocity_nodes(precision):
     """What `basis` paints one by one: the same cube on eight devices as on one, in the same single sum.
 

@@ -72,10 +72,16 @@ def program(*how):
     return pipeline_for(*how).lower(disc(77)).compile().as_text()
 
 
-def rows(*quick):
+def rows(*quick, long=()):
+    """Both methods in all layouts; those that are neither `quick` nor `long` run with --slow."""
     every = [(method, layout) for method in ("direct", "basis") for layout in LAYOUTS if layout != "five devices"]
-    assert set(quick) <= set(every)
-    return [pytest.param(*row, marks=() if row in quick else pytest.mark.slow) for row in every]
+    assert {*quick, *long} <= set(every)
+    marks = dict.fromkeys(every, pytest.mark.slow) | dict.fromkeys(long, pytest.mark.long) | dict.fromkeys(quick, ())
+    return [pytest.param(*row, marks=mark) for row, mark in marks.items()]
+
+
+REPEATS = (("basis", "two axes"), ("basis", "each device its own bins"))
+"""By `direct` alone where CI takes the time: `basis` has the cubes of all layouts, and the other two of them here."""
 
 
 @pytest.mark.parametrize(("method", "layout"), rows(("direct", "two axes"), ("basis", "parts on all devices")))
@@ -96,7 +102,7 @@ def test_cube_is_that_of_one_device_in_single_precision(method):
     assert_that_of_one_device(method, "two axes", "float32")
 
 
-@pytest.mark.parametrize(("method", "layout"), rows(("direct", "parts on all devices")))
+@pytest.mark.parametrize(("method", "layout"), rows(("direct", "parts on all devices"), long=REPEATS))
 def test_each_device_holds_its_own_bins(method, layout):
     """32 bins: the cube stays on the devices, and no array of the program is as large as the whole of it."""
     cube, settings = cube_of(method, layout, EVEN), LAYOUTS[layout]
@@ -115,7 +121,7 @@ def largest_along_bins(text, n_spaxel):
     return max(shape[-1] for shape in shapes if int(np.prod(shape[:-1])) == n_spaxel)
 
 
-@pytest.mark.parametrize(("method", "layout"), rows(("direct", "two axes")))
+@pytest.mark.parametrize(("method", "layout"), rows(("direct", "two axes"), long=REPEATS))
 def test_gradient_is_that_of_one_device(method, layout):
     assert_same_gradient(gradient_of(method, layout), gradient_of(method, None), GRADIENT_TOLERANCE["float64"])
 

@@ -184,17 +184,18 @@ def test_the_commands_parse(page: str, desk: Path) -> None:
             load_config(options.config, overrides=read_overrides(options.set))
 
 
+MARKED = dict.fromkeys(tuple(words) for page in PAGES for block, words in commands(page) if block.mark == "run")
+"""The commands that are to be run, each once."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words", [words for page in PAGES for block, words in commands(page) if block.mark == "run"], ids=" ".join
-)
-def test_the_marked_commands_run(words: list[str], desk: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(
-        [sys.executable, "-m", "rubix_like.cli", *words], capture_output=True, text=True, check=False, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+@pytest.mark.usefixtures("desk", "jax_settings")
+@pytest.mark.parametrize("words", MARKED, ids=" ".join)
+def test_the_marked_commands_run(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(words)
+    out, errors = capsys.readouterr()
+    assert code == 0, errors
+    assert out
 
 
 def test_the_table_of_free_parameters_is_that_of_the_code() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from quick_compiler import quick_environment
 
 from rubix_like import run
 from rubix_like.cli import main
@@ -73,7 +74,7 @@ def test_what_cannot_be_fitted_is_refused(words, message, capsys):
 
 def start(output, *words):
     """The command in a process of its own, one step after the other in its log."""
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", **quick_environment()}
     command = [sys.executable, "-m", "rubix_like.cli", "fit", "run.yaml", "--output", output, *words]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -83,7 +84,7 @@ def kill(number):
     process = start("stopped.h5")
     before = checkpoint()
     while process.poll() is None and checkpoint() == before and not list(Path().glob(f".{process.pid}-*.npz")):
-        time.sleep(0.0005)
+        time.sleep(0.002)
     process.send_signal(number)
     process.communicate(timeout=600)
     return process.returncode

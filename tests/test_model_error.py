@@ -65,6 +65,12 @@ def problem():
     return pose(config, mock, FitSettings(free=FREE, model_error=DRAWS))
 
 
+@jax.jit
+def model_of(posterior, latent):
+    """Compiled as one program; op by op it would be hundreds."""
+    return posterior.model(latent)
+
+
 @functools.cache
 def found():
     """At the median of the prior."""
@@ -78,7 +84,7 @@ def found():
 def test_other_cubes_are_those_of_other_draws():
     posterior, (latent, cubes, _) = problem().posterior, found()
     third = eqx.tree_at(lambda p: p.forward.source.draws, posterior, draw_base(300, 0, 52, "sobol"))
-    expected = np.asarray(third.model(latent)) * np.asarray(posterior.likelihood.inverse_sigma)
+    expected = np.asarray(model_of(third, latent)) * np.asarray(posterior.likelihood.inverse_sigma)
     np.testing.assert_allclose(cubes[2], expected, rtol=1e-4, atol=1e-4)
     assert len(cubes) == 10
 
@@ -88,7 +94,7 @@ def test_offset_and_modes_are_the_mean_and_covariance_of_every_second_draw():
     posterior, (latent, cubes, changed) = problem().posterior, found()
     error = changed.posterior.likelihood.model_error
     mean = cubes[::2].mean(axis=0)
-    own = np.asarray(posterior.model(latent)) * np.asarray(posterior.likelihood.inverse_sigma)
+    own = np.asarray(model_of(posterior, latent)) * np.asarray(posterior.likelihood.inverse_sigma)
     np.testing.assert_allclose(error.offset, mean - own, atol=1e-4 * np.abs(own).max())
     np.testing.assert_allclose(error.held_out, cubes[1::2] - mean, atol=1e-10)
     modes = np.asarray(error.modes).reshape(4, -1)
@@ -108,7 +114,7 @@ def test_covariance_is_the_sandwich_of_dense_matrices():
     def whitened(latent):
         return (posterior.model(latent).astype(weight.dtype) * weight).reshape(-1)
 
-    slopes = np.asarray(jax.jacfwd(whitened)(latent), np.float64)
+    slopes = np.asarray(jax.jit(jax.jacfwd(whitened))(latent), np.float64)
     first, second = cubes[::2].reshape(5, -1), cubes[1::2].reshape(5, -1) - cubes[::2].mean(axis=0).reshape(-1)
     weights = np.linalg.inv(np.eye(first.shape[1]) + 1.2 * np.cov(first.T))
     bread = np.linalg.inv(slopes.T @ weights @ slopes + np.eye(len(latent)))

@@ -1,7 +1,6 @@
 """The picture and the words at the end of a run."""
 
-import subprocess
-import sys
+import re
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -78,16 +77,10 @@ def test_picture_in_a_missing_folder(tmp_path):
         save_quicklook(rotating_disc(), tmp_path / "none" / "cube.png")
 
 
-def test_missing_matplotlib_names_the_extra():
-    program = (
-        "import sys; sys.modules['matplotlib'] = None\n"
-        "from rubix_like.errors import ConfigError\n"
-        "from rubix_like.quicklook import save_quicklook\n"
-        "try: save_quicklook(None, 'cube.png')\n"
-        "except ConfigError as error: print(error)\n"
-    )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "pip install 'rubix-like[plots]'" in answer.stdout
+@pytest.mark.usefixtures("without_matplotlib")
+def test_missing_matplotlib_names_the_extra(tmp_path):
+    with pytest.raises(ConfigError, match=re.escape("pip install 'rubix-like[plots]'")):
+        save_quicklook(rotating_disc(), tmp_path / "cube.png")
     assert issubclass(ConfigError, ValueError)
 
 

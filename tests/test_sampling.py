@@ -17,8 +17,9 @@ import pytest
 from rubix_like import ConfigError, Cube, Pipeline, SampleResult, fit, load_config, load_galaxy, run, sample
 from rubix_like.inference.chains import run_chains
 from rubix_like.inference.laplace import laplace
-from rubix_like.inference.problem import pose, with_rows
+from rubix_like.inference.problem import pose
 from rubix_like.inference.request import read_request
+from rubix_like.inference.spread import with_rows
 from rubix_like.inference.whitening import Whitening
 from rubix_like.progress import Progress
 

@@ -248,7 +248,7 @@ def peak_of(act):
 @pytest.mark.parametrize("share", [0.01, 1.0])
 def test_memory_is_bounded(tmp_path, share):
     """The bound of docs/big-files.md: columns of the selected, a slab, and runs (every ninth star is a wind cell)."""
-    count = 3_000_000 if share < 1 else 1_000_000
+    count = 1_500_000 if share < 1 else 500_000
     path = write(tmp_path / "big.hdf5", count, 10, chunks=True, compression="lzf")
     radius = 30 * np.sqrt(3) * 10 if share == 1 else 10.2
     numbers = 3 + 3 + 4 + 1  # position, velocity, two masses, metallicity, birth, row

@@ -3,7 +3,7 @@
 import json
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,7 +29,7 @@ SECONDS: float = 1.0
 _SHARE = 0.1
 """Of the time that may go into checkpoints."""
 
-_FINGERPRINT = "fingerprint"
+_FINGERPRINT, _NOTES = "fingerprint", "notes"
 
 _PACKAGES = (
     "rubix_like",
@@ -64,10 +64,11 @@ class Resumable(Protocol):
 Kept = TypeVar("Kept", bound=Resumable)
 
 
-def save(path: Path, snapshot: Resumable, fingerprint: Fingerprint) -> None:
-    """Keep a search, or chains, whole or not at all."""
+def save(path: Path, snapshot: Resumable, fingerprint: Fingerprint, notes: Sequence[str] = ()) -> None:
+    """Keep a search, or chains, whole or not at all; `notes`: what else will have to be said of the result."""
     with replacing(path) as temporary:
-        arrays = {**snapshot.arrays(), _FINGERPRINT: np.array(json.dumps(dict(fingerprint)))}
+        words = {_FINGERPRINT: dict(fingerprint), _NOTES: list(notes)}
+        arrays = {**snapshot.arrays(), **{name: np.array(json.dumps(own)) for name, own in words.items()}}
         np.savez(temporary, allow_pickle=False, **arrays)
 
 
@@ -95,6 +96,12 @@ def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndar
             f"to another place (--output), or start anew with --restart (in Python resume=False), which replaces it"
         )
     return snapshot
+
+
+def kept_notes(path: Path) -> tuple[str, ...]:
+    """The notes beside what was kept."""
+    with path.open("rb") as stream, np.load(stream) as file:
+        return tuple(json.loads(str(file[_NOTES])))
 
 
 def advance(snapshots: Iterable[Kept], keep: Callable[[Kept], None], see: Callable[[Kept], None]) -> Kept:

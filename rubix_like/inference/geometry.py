@@ -202,7 +202,8 @@ def _by_root(
 def _by_newton(_: None, x0: Latent, **options: Any) -> Any:
     """To be handed to NIFTy: its own Newton steps with conjugate gradients; what is missing is not more than said."""
     nifty: Any = _nifty()
-    found = nifty.static_newton_cg(None, x0, **options)
+    with jax.numpy_dtype_promotion("standard"):
+        found = nifty.static_newton_cg(None, x0, **options)
     missing = jnp.sqrt(2 * options["fun_and_grad"](found)[0])
     return nifty.optimize.OptimizeResults(found, True, 0, missing, None)
 

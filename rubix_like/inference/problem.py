@@ -97,8 +97,8 @@ def pose(
     else:
         config = _for_model(on_grid_of(config_or_pipeline, observed), settings)
         source, info = _source(config, galaxy, report)
-        parameters = Parameters.build(config, config.engine.precision)
-        free = read_free(settings, _trees(source, parameters, None), config.engine.deposit)
+        trees = _trees(source, Parameters.build(config, config.engine.precision), None)
+        free = read_free(settings, trees, config.engine.deposit)
         config = _with_velocity_range(config, source, free)
         pipeline = Pipeline.from_config(config, galaxy=source.galaxy({}), info=info)
         notes = age_notes(free, config)
@@ -209,14 +209,6 @@ def for_samples(pipeline: Pipeline, n_sample: int) -> Pipeline:
     layout = Layout.build(mesh, pipeline.plan.n_wave, sharded=False)
     tables = put(pipeline.tables, layout.shardings(table_specs(pipeline.tables, layout)))
     return dataclasses.replace(pipeline, tables=tables, layout=layout)
-
-
-def with_rows(problem: Problem, n_sample: int) -> Problem:
-    """The problem whose devices compute `n_sample` models at once."""
-    pipeline = for_samples(problem.pipeline, n_sample)
-    forward = dataclasses.replace(problem.posterior.forward, tables=pipeline.tables, layout=pipeline.layout)
-    posterior = dataclasses.replace(problem.posterior, forward=forward)
-    return dataclasses.replace(problem, posterior=posterior, pipeline=pipeline)
 
 
 def _trees(source: AbstractSource, parameters: Parameters, sight: ArrayLike | None) -> dict[str, Any]:

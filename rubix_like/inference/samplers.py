@@ -137,7 +137,7 @@ class VariationalSampler(AbstractSampler):
     def sampled(self, state: VariationalState) -> Sampled:
         """The draws as one chain."""
         method = "geovi" if self.settings.method == "geovi" else "mgvi"
-        return Sampled(method, state.latent[None], {"loss": state.loss[None]}, state.keys, notes=state.notes)
+        return Sampled(method, state.latent[None], {"loss": state.loss[None]}, state.draw_keys, notes=state.notes)
 
 
 def make_sampler(settings: SamplingSettings) -> AbstractSampler:

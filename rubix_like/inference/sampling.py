@@ -1,7 +1,7 @@
 """A whole sampling: configuration and data in, draws from the posterior and what they predict out, and the files."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.atomic import check_writable
+from rubix_like.config import RunConfig
 from rubix_like.config.fit import FitSettings
 from rubix_like.config.loading import ConfigSource
 from rubix_like.cube_files import file_size, find_format, write_cube
@@ -19,16 +20,17 @@ from rubix_like.errors import ConfigError
 from rubix_like.file_names import with_addition
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference.assembly import make_sample_result
-from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, load, save
-from rubix_like.inference.diagnosis import listed, notes_on_silence
+from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, kept_notes, load, save
+from rubix_like.inference.diagnosis import listed, notes_on_search, notes_on_silence
 from rubix_like.inference.fitting import add_model_error, at_once, checked, device_count, find_best
 from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.laplace import Laplace, laplace
-from rubix_like.inference.problem import Problem, pose, with_rows
+from rubix_like.inference.problem import Problem, pose
 from rubix_like.inference.request import Data, Priors, Request, read_request
 from rubix_like.inference.result import FitResult
 from rubix_like.inference.sample_result import SampleResult
 from rubix_like.inference.samplers import AbstractSampler, make_sampler
+from rubix_like.inference.spread import with_rows
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress
 
@@ -126,6 +128,7 @@ def _sample(
     resume: bool,
 ) -> SampleResult:
     """Pose, find the best fit, draw, describe, write."""
+    n_group = _groups(request, sampler)
     with progress.step("load", "reading the data"):
         observed = request.read()
     if files is not None:
@@ -133,56 +136,70 @@ def _sample(
     with progress.step("plan", "planning the model") as report:
         n_start = at_once(request.model, request.settings.starts)
         problem = checked(pose(request.model, observed, request.settings, galaxy, n_start, report))
-    begun, keep = None, _forget
-    if files is not None:
-        begun, keep = _checkpoints(files.checkpoint, problem, sampler, resume=resume)
-    best, problem = _best(problem, fitted, files, progress, resume=resume) if begun is None else (begun.best, problem)
-    if begun is not None or fitted is not None:
+    fingerprint = _fingerprint(problem, sampler)
+    begun = load(files.checkpoint, fingerprint, sampler.read) if files is not None and resume else None
+    if begun is None:
+        problem, best, notes = _best(problem, fitted, files, progress, resume=resume)
+    else:
+        best, notes = begun.best, [] if files is None else kept_notes(files.checkpoint)
         problem = add_model_error(problem, best, progress)
-    with progress.step("uncertainties", "the posterior about the best values"):
-        approximation = laplace(problem.posterior, jnp.asarray(best))
-    normal = approximation if isinstance(approximation, Laplace) else None
-    spread = with_rows(problem, _groups(request, sampler))
-    again = "" if begun is None else f", going on after: {' '.join(map(str, sampler.told(begun)))}"
-    with progress.step("sample", f"sampling by {sampler.settings.method}{again}") as report:
-        states = sampler.run(spread.posterior, spread.pipeline.mesh, best, normal, begun)
-        end = advance(states, keep, lambda state: report(*sampler.told(state)))
-    with progress.step("predict", "models of the draws"):
-        notes = () if normal is None else notes_on_silence(normal)
-        result = make_sample_result(spread, sampler.sampled(end), best, normal, request.config, notes=notes)
+    keep = _keeping(fingerprint, files, notes)
+    result = _drawn(with_rows(problem, n_group), sampler, best, begun, request.config, notes, keep, progress)
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
             _write(result, files)
     return result
 
 
-def _forget(state: Any) -> None:
-    """Nothing is kept."""
+def _drawn(
+    problem: Problem,
+    sampler: AbstractSampler,
+    best: Float[ndarray, " latent"],
+    begun: Any,
+    config: RunConfig,
+    notes: Sequence[str],
+    keep: Callable[[Any], None],
+    progress: Progress,
+) -> SampleResult:
+    """From the best fit, or from where it was left, to the result."""
+    with progress.step("uncertainties", "the posterior about the best values"):
+        approximation = laplace(problem.posterior, jnp.asarray(best))
+    normal = approximation if isinstance(approximation, Laplace) else None
+    again = "" if begun is None else f", going on after: {' '.join(map(str, sampler.told(begun)))}"
+    with progress.step("sample", f"sampling by {sampler.settings.method}{again}") as report:
+        states = sampler.run(problem.posterior, problem.pipeline.mesh, best, normal, begun)
+        end = advance(states, keep, lambda state: report(*sampler.told(state)))
+    with progress.step("predict", "models of the draws"):
+        said = [*notes, *(() if normal is None else notes_on_silence(normal))]
+        return make_sample_result(problem, sampler.sampled(end), best, normal, config, notes=said)
 
 
-def _checkpoints(
-    place: Path, problem: Problem, sampler: AbstractSampler, *, resume: bool
-) -> tuple[Any, Callable[[Any], None]]:
-    """Where a sampling that was ended goes on (None: it starts anew), and what keeps its states.
+def _fingerprint(problem: Problem, sampler: AbstractSampler) -> dict[str, str]:
+    """Of everything that the draws depend on; devices are not among it: the draws are the same on all."""
+    own = {what: kept for what, kept in fingerprint_of(problem).items() if what != "devices"}
+    settings = sampler.settings.model_dump(exclude={"groups", "at_once", "predictive", "output"})
+    return own | {"model error": repr(problem.settings.model_error), "sampling": repr(settings)}
 
-    On which devices it was begun does not matter: the draws are the same on all.
-    """
-    settings = problem.settings
-    fingerprint = {what: own for what, own in fingerprint_of(problem).items() if what != "devices"}
-    fingerprint["model error"] = repr(settings.model_error)
-    fingerprint["sampling"] = repr(settings.sampling.model_dump(exclude={"groups", "at_once", "predictive", "output"}))
-    begun = load(place, fingerprint, sampler.read) if resume else None
-    return begun, lambda state: save(place, state, fingerprint)
+
+def _keeping(fingerprint: Mapping[str, str], files: SampleFiles | None, notes: Sequence[str]) -> Callable[[Any], None]:
+    """What keeps the states of a sampler, where there are files."""
+
+    def keep(state: Any) -> None:
+        if files is not None:
+            save(files.checkpoint, state, fingerprint, notes)
+
+    return keep
 
 
 def _best(
     problem: Problem, fitted: Fitted | None, files: SampleFiles | None, progress: Progress, *, resume: bool
-) -> tuple[Float[ndarray, " latent"], Problem]:
-    """The best fit, looked for, or that of a result; with the problem, which a search may give a model error."""
+) -> tuple[Problem, Float[ndarray, " latent"], list[str]]:
+    """The best fit, looked for, or that of a result; with the model error there, and notes on the search."""
     if fitted is None:
         places = None if files is None else (files.first_search, files.second_search)
         problem, found = find_best(problem, places, progress, resume=resume)
-        return found.latent[found.best], problem
+        best = found.latent[found.best]
+        return problem, best, notes_on_search(problem.posterior.free, found, best, None)
     result = fitted if isinstance(fitted, FitResult) else FitResult.read(fitted)
     own, other = problem.posterior.free, result.free
     if own.labels != other.labels or not eqx.tree_equal(own, other):
@@ -190,7 +207,8 @@ def _best(
             f"fitted: expected the result of a fit with the parameters and priors of this one, {listed(own.labels)}, "
             f"got {listed(other.labels)}{'' if own.labels != other.labels else ' with other priors'}; fit again"
         )
-    return result.latent, problem
+    notes = notes_on_search(own, result.starts, result.latent, result.laplace)
+    return add_model_error(problem, result.latent, progress), result.latent, notes
 
 
 def _groups(request: Request, sampler: AbstractSampler) -> int:

@@ -1,5 +1,9 @@
 """How the devices of a fit are shared out: some of its starts at once, each on as many devices as that leaves."""
 
+import dataclasses
+
+from rubix_like.inference.problem import Problem, for_samples
+
 
 def starts_at_once(n_device: int, n_start: int) -> int:
     """How many starts are computed at the same time: all of them where that many can share the devices.
@@ -8,3 +12,11 @@ def starts_at_once(n_device: int, n_start: int) -> int:
     each has as many devices as possible: what is not divided among the devices of a start, its cube, is computed once.
     """
     return min(count for count in range(1, n_device + 1) if n_device % count == 0 and count >= min(n_start, n_device))
+
+
+def with_rows(problem: Problem, n_sample: int) -> Problem:
+    """The problem whose devices compute `n_sample` models at once."""
+    pipeline = for_samples(problem.pipeline, n_sample)
+    forward = dataclasses.replace(problem.posterior.forward, tables=pipeline.tables, layout=pipeline.layout)
+    posterior = dataclasses.replace(problem.posterior, forward=forward)
+    return dataclasses.replace(problem, posterior=posterior, pipeline=pipeline)

@@ -52,9 +52,10 @@ def run_variational(
     best_latent: Float[ndarray, " latent"],
     resume: VariationalState | None = None,
 ) -> Iterator[VariationalState]:
-    """Yields the state after every iteration, and then after every group of draws; the last one is finished.
+    """Yields the state before the first step, after every iteration, and then after every group of draws.
 
-    The mesh has the axes "sample" and "data". Resumed from any of its states it goes on as if it had not stopped.
+    The last one is finished. The mesh has the axes "sample" and "data". Resumed from any of its states it goes on as if
+    it had not stopped; on another mesh, too, but for rounding.
     Raises ConfigError where NIFTy is missing, ValueError where the posterior is not finite about the best fit.
     """
     check_nifty(settings.method)
@@ -62,6 +63,7 @@ def run_variational(
     if resume is not None:
         _check_fits(resume, state, settings)
         state = resume
+    yield state
     own, size = everywhere(posterior, mesh), _group_size(settings, mesh)
     while state.n_iteration < settings.variational.iterations and not state.converged:
         state = _iterated(own, mesh, settings, state)

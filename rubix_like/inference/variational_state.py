@@ -73,6 +73,11 @@ class VariationalState:
         return self.means[0]
 
     @property
+    def draw_keys(self) -> UInt32[ndarray, "draw 2"]:
+        """The key of each draw; mirrored ones have the same."""
+        return np.repeat(self.keys[len(self.keys) - int(self.n_draw) // 2 :], 2, axis=0)
+
+    @property
     def n_iteration(self) -> int:
         """How often the mean has been moved."""
         return len(self.kl)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import scaling
 import scaling_model
+from quick_compiler import quick_environment
 from scaling_model import CASES, H100, Rates, Sizes, case, errors, fitted, memory, operations, predicted, stored
 
 DOCS = Path(__file__).parents[2] / "docs" / "scaling.md"
@@ -90,7 +92,8 @@ def test_the_benchmark_runs(tmp_path):
     results = tmp_path / "scaling.json"
     command = [sys.executable, scaling.__file__, "--quick", "--repeat", "1", "--methods", "basis"]
     command += ["--tables", "layouts", "processes", "--results", str(results)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, **quick_environment()}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(results.read_text())
     assert [row["wall"] > 0 for row in found["layouts"]["rows"]] == [True, True]

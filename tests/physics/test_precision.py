@@ -45,7 +45,7 @@ def test_float32_cube_is_close_to_float64(psf, lsf, deposit, step):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n_devices", "mass"), [(1, 1.1e4), (8, 0.7e4)])
+@pytest.mark.parametrize(("n_devices", "mass"), [(1, 1.1e4), pytest.param(8, 0.7e4, marks=pytest.mark.long)])
 def test_a_million_equal_stars_in_one_spaxel_lose_nothing(n_devices, mass):
     """Their light is a million times that of one star in float64, to 1e-5; a running sum in float32 loses 4e-3."""
     n = 1_000_000
