@@ -18,6 +18,7 @@ import pytest
 import rubix_like
 from rubix_like.cli import main, make_parser
 from rubix_like.config import RunConfig, load_config, load_pipeline
+from rubix_like.config.sampling import NutsSettings, SamplingSettings, VariationalSettings
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.naming import GAS, UNITS
@@ -213,6 +214,18 @@ def test_the_table_of_priors_is_that_of_the_code() -> None:
     assert {name: tuple(numbers.split(", ")) for name, numbers in rows} == {
         name: meanings for name, (_, meanings) in PRIORS.items()
     }
+
+
+def test_the_table_of_sampling_keys_is_that_of_the_code() -> None:
+    text = (REPOSITORY / "docs" / "posteriors.md").read_text(encoding="utf-8").partition("## The keys of")[2]
+    rows = re.findall(r"^\| `([\w.]+)` \| ([^|]+) \|", text.partition("## ")[0], re.M)
+    settings = SamplingSettings()
+    expected = {}
+    for name, value in settings:
+        parts = dict(value) if isinstance(value, NutsSettings | VariationalSettings) else None
+        expected |= {name: value} if parts is None else {f"{name}.{part}": own for part, own in parts.items()}
+    shown = {name: parse_yaml(value, name) for name, value in rows if name != "method"}
+    assert shown == {name: value for name, value in expected.items() if name != "method"}
 
 
 def slug(heading: str) -> str:

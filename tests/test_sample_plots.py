@@ -164,7 +164,7 @@ def test_intervals_are_in_the_units_of_the_ticks():
     figure.draw_without_rendering()
     mass = view_of().corner.values[:, 3]
     low, middle, high = np.quantile(mass, [0.16, 0.5, 0.84]) / 1e10
-    assert panels[3, 3].get_title() == f"{middle:.3f} +{high - middle:.2g} −{middle - low:.2g}"
+    assert panels[3, 3].get_title() == f"{middle:.3f} +{high - middle:.3f} −{middle - low:.3f}"
     assert panels[3, 3].get_xlabel() == "stellar mass\n($10^{10}$ Msun)"
     ticks = [float(text.get_text()) for text in panels[3, 3].get_xticklabels()]
     assert all(0.5 < tick < 2 for tick in ticks)

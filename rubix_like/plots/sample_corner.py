@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rubix_like.inference.summary import with_digits
 from rubix_like.plots.fit_parameters import MARGINS, PRIOR_COLOR, contour, density, draw_triangle, power_of
 from rubix_like.plots.sample_view import CONTOURS, Corner, density_of, evenly_chosen
 from rubix_like.plots.style import INK, SPAXEL_COLORS
@@ -83,9 +82,9 @@ def _interval(corner: Corner, limits: tuple[float, float], marks: tuple[float, f
     power = power_of(max(abs(limits[0]), abs(limits[1])))
     low, middle, high = (value / 10.0**power for value in marks)
     half = 0.5 * (high - low)
-    text = with_digits(half, middle)[0] if half > 0 else f"{middle:.6g}"
+    decimals = max(1 - int(np.floor(np.log10(half))), 0) if half > 0 else 6
     between = "\n" if len(corner.drawn.labels) > MOST_LARGE else " "
-    return f"{text}{between}+{high - middle:.2g} −{middle - low:.2g}"
+    return f"{middle:.{decimals}f}{between}+{high - middle:.{decimals}f} −{middle - low:.{decimals}f}"
 
 
 def _draw_pair(axes: "Axes", corner: Corner, first: int, second: int) -> None:
