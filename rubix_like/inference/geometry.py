@@ -128,9 +128,6 @@ def likelihood_about(posterior: SquaredLoss, expansion: Expansion) -> Any:
         return data_residuals(posterior, latent)
 
     class DataLikelihood(NiftyLikelihood):
-        def energy(self, primals: Latent, **_: Any) -> Float[Array, ""]:
-            return 0.5 * jnp.sum(self.transformation(primals) ** 2)
-
         def transformation(self, primals: Latent, **_: Any) -> Flat:
             return expansion.residuals if primals is centre else coordinates(primals)
 
@@ -140,8 +137,6 @@ def likelihood_about(posterior: SquaredLoss, expansion: Expansion) -> Any:
             return jax.vjp(coordinates, primals)[1](tangents)[0]
 
         def right_sqrt_metric(self, primals: Latent, tangents: Latent, **_: Any) -> Flat:
-            if primals is centre and slopes is not None:
-                return tangents @ slopes.columns
             return jax.jvp(coordinates, (primals,), (tangents,))[1]
 
     return DataLikelihood(lsm_tangents_shape=jax.ShapeDtypeStruct(expansion.residuals.shape, centre.dtype))
