@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from blackjax.mcmc.integrators import IntegratorState
 from jax.sharding import AxisType, Mesh
 
 from rubix_like.config.sampling import SamplingSettings
@@ -141,8 +142,6 @@ def test_steps_on_the_lattice_are_reversible_to_the_last_bit(spacing):
 
 
 def _integrator_state(state, momentum):
-    from blackjax.mcmc.integrators import IntegratorState
-
     return IntegratorState(state.white, momentum, state.log_density, state.gradient)
 
 
