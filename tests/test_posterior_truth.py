@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import warnings
 
 import equinox as eqx
 import jax
@@ -15,6 +14,7 @@ from jax.sharding import AxisType
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.config.fit import FitSettings
 from rubix_like.config.sampling import SamplingSettings
+from rubix_like.inference.arviz_package import import_arviz
 from rubix_like.inference.chains import run_chains
 from rubix_like.inference.laplace import laplace
 from rubix_like.inference.posterior import half_square
@@ -26,9 +26,7 @@ from rubix_like.observed import observed_from
 
 def scores(values, expected):
     """By how many Monte Carlo errors the means of (chain, draw) values of functions miss what is expected."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import arviz
+    arviz = import_arviz("tests")
     error = [np.std(own) / np.sqrt(arviz.ess(own, method="mean")) for own in values]
     return (np.mean(values, axis=(1, 2)) - expected) / np.array(error)
 
