@@ -27,7 +27,7 @@ from rubix_like.observed import observed_from
 
 def scores(values, expected):
     """By how many Monte Carlo errors the means of (chain, draw) values of functions miss what is expected."""
-    arviz = import_arviz("this test")
+    arviz = import_arviz("tests")
     error = [np.std(own) / np.sqrt(arviz.ess(own, method="mean")) for own in values]
     return (np.mean(values, axis=(1, 2)) - expected) / np.array(error)
 

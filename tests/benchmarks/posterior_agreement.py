@@ -125,7 +125,7 @@ def times(found):
     """Processor times in Markdown."""
     lines = ["| | processor s | independent draws | ms per independent draw | |", "|---|---|---|---|---|"]
     for name, own in found.items():
-        words = ", ".join(f"{key} {np.round(value, 7)}" for key, value in own.more.items() if key != "ess_bulk")
+        words = ", ".join(f"{key} {value:.3g}" for key, value in own.more.items() if key != "ess_bulk")
         count = "any number" if np.isinf(own.independent) else f"{own.independent:.0f}"
         each = "" if np.isinf(own.independent) else f"{1000 * own.processor / own.independent:.1f}"
         lines.append(f"| {name} | {own.processor:.1f} | {count} | {each} | {words} |")
