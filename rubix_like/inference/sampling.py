@@ -99,8 +99,8 @@ def sample(
     begins. `sampling` stands for keys of `fit.sampling` (method, nuts, variational, seed, ...), e.g.
     `{"nuts": {"chains": 8}}`. With `output` the result goes into that file (.h5), the cubes beside it, and so do
     checkpoints, from which a sampling that was ended goes on when it is called again, on any number of devices;
-    `resume=False` starts anew. Switch 64-bit numbers on in JAX. With `engine.precision:
-    float64` the same seed gives the same draws on any devices.
+    `resume=False` starts anew. Switch 64-bit numbers on in JAX. With `engine.precision: float64` the same seed gives
+    the same draws on any devices.
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
     given = dict(settings) | {f"sampling.{name}": value for name, value in (sampling or {}).items()}
