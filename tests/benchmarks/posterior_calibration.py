@@ -43,7 +43,7 @@ FREE = {
 }
 SMALL = {"fov": "3 arcsec", "psf": {"fwhm": "1.5 arcsec"}, "wavelength": {"start": 4100, "step": 4, "stop": 4336}}
 METHODS = {
-    "nuts": {"chains": 2, "warmup": 150, "draws": 350},
+    "nuts": {"chains": 2, "warmup": 100, "draws": 200},
     "geovi": {"samples": 16, "draws": 198},
     "mgvi": {"samples": 16, "draws": 198},
 }

@@ -4,9 +4,9 @@
 
 A synthetic galaxy on 10 x 10 spaxels and 300 bins, 64-bit numbers, eight chains (some steps of NUTS) or eight samples
 of geoVI, on meshes (rows, devices of a row) of up to 8 virtual CPU devices. `at once`: samples that a row computes at
-the same time. Memory is that of one device, as XLA plans the compiled program: arguments, results and what it computes with. The
-draws are the same on all meshes, hence so are the gradients. Meshes take turns, so that other work on the machine meets
-all of them alike; times are medians, `processor` that of all threads.
+the same time. Memory is that of one device, as XLA plans the compiled program: arguments, results and what it computes
+with. The draws are the same on all meshes, hence so are the gradients. Meshes take turns, so that other work on the
+machine meets all of them alike; times are medians, `processor` that of all threads.
 """
 
 import argparse
