@@ -31,20 +31,8 @@ _SHARE = 0.1
 
 _FINGERPRINT, _NOTES = "fingerprint", "notes"
 
-_PACKAGES = (
-    "rubix_like",
-    "jax",
-    "jaxlib",
-    "equinox",
-    "numpy",
-    "scipy",
-    "optax",
-    "optimistix",
-    "lineax",
-    "blackjax",
-    "nifty",
-    "arviz",
-)
+_FITTERS = ("rubix_like", "jax", "jaxlib", "equinox", "numpy", "scipy", "optax", "optimistix", "lineax")
+_SAMPLERS = ("blackjax", "nifty", "arviz")
 
 
 @runtime_checkable
@@ -173,10 +161,10 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
     }
 
 
-def versions() -> dict[str, str]:
-    """Of the packages that the numbers of a result come from, those that are installed."""
+def versions(*, samplers: bool = False) -> dict[str, str]:
+    """Of the packages that the numbers of a fit come from, those that are installed; with those of `samplers`."""
     found = {}
-    for package in _PACKAGES:
+    for package in (*_FITTERS, *(_SAMPLERS if samplers else ())):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

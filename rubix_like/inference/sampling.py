@@ -20,7 +20,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.file_names import with_addition
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference.assembly import make_sample_result
-from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, kept_notes, load, save
+from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, kept_notes, load, save, versions
 from rubix_like.inference.diagnosis import listed, notes_on_search, notes_on_silence
 from rubix_like.inference.fitting import add_model_error, checked, device_count, find_best
 from rubix_like.inference.forward import SyntheticSource
@@ -179,7 +179,11 @@ def _fingerprint(problem: Problem, sampler: AbstractSampler) -> dict[str, str]:
     """Of everything that the draws depend on; devices are not among it: the draws are the same on all."""
     own = {what: kept for what, kept in fingerprint_of(problem).items() if what != "devices"}
     settings = sampler.settings.model_dump(exclude={"groups", "at_once", "predictive", "output"})
-    return own | {"model error": repr(problem.settings.model_error), "sampling": repr(settings)}
+    return own | {
+        "model error": repr(problem.settings.model_error),
+        "sampling": repr(settings),
+        "version of the packages": repr(versions(samplers=True)),
+    }
 
 
 def _keeping(fingerprint: Mapping[str, str], files: SampleFiles | None, notes: Sequence[str]) -> Callable[[Any], None]:
