@@ -16,7 +16,7 @@ from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.optimisers import Status
 from rubix_like.inference.search import check_any_left, choose_starts, search_with
 from rubix_like.inference.snapshot import Snapshot
-from rubix_like.inference.spread import starts_at_once
+from rubix_like.inference.spread import models_at_once
 
 SETTINGS = FitSettings(starts=5, candidates=1, optimiser=OptimiserSettings(tolerance=1e-9, steps=60))
 
@@ -130,4 +130,4 @@ def test_one_failure_is_no_error():
     ("n_device", "n_start", "expected"), [(1, 4, 1), (8, 1, 1), (8, 3, 4), (8, 4, 4), (8, 5, 8), (8, 20, 8), (6, 2, 2)]
 )
 def test_starts_share_the_devices(n_device, n_start, expected):
-    assert starts_at_once(n_device, n_start) == expected
+    assert models_at_once(n_device, n_start) == expected

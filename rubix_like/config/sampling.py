@@ -13,7 +13,7 @@ class NutsSettings(AbstractSettings):
     """The No-U-Turn sampler: chains that each adapt for themselves and then draw."""
 
     chains: Annotated[Integer, Field(ge=1)] = 4
-    """Independent chains; two at least, to see whether they agree."""
+    """Independent chains; four at least, to see whether they agree."""
     warmup: Annotated[Integer, Field(ge=20)] = 300
     """Steps of each chain by which it adapts, and which are thrown away."""
     draws: Annotated[Integer, Field(ge=1)] = 500

@@ -174,7 +174,7 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that a fit's numbers come from, those that are installed."""
+    """Of the packages that the numbers of a result come from, those that are installed."""
     found = {}
     for package in _PACKAGES:
         try:

@@ -6,6 +6,7 @@ Bayesian Analysis 16, 667); E-BFMI: Betancourt (2016, arXiv:1604.00695).
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -15,7 +16,7 @@ from rubix_like.inference.arviz_package import import_arviz
 from rubix_like.inference.diagnosis import EDGE, by_parameter, listed, notes_on_spread
 from rubix_like.inference.engines import MOST_DENSE
 from rubix_like.inference.free import Free, shown
-from rubix_like.inference.sampled import Sampled
+from rubix_like.inference.sampled import METHODS, Sampled
 
 MOST_R_HAT: float = 1.01
 """R-hat above which chains do not agree (Vehtari et al. 2021)."""
@@ -76,15 +77,14 @@ def convergence_of(sampled: Sampled, values: Float[ndarray, "chain draw latent"]
     return Convergence(r_hat, bulk, tail, _bfmi(arviz, sampled))
 
 
-def _bfmi(arviz: object, sampled: Sampled) -> Float[ndarray, " chain"]:
-    """NaN where there are no energies, or where they do not change."""
-    energy = sampled.statistics.get("energy")
-    if energy is None or sampled.n_draw < _FEWEST:
+def _bfmi(arviz: Any, sampled: Sampled) -> Float[ndarray, " chain"]:
+    """NaN where there are too few energies, or where they do not change."""
+    if sampled.n_draw < _FEWEST:
         return np.full(sampled.n_chain, np.nan)
-    energy = np.asarray(energy, np.float64)
+    energy = np.asarray(sampled.statistics["energy"], np.float64)
     moving = _moving(energy[:, :, None])[:, 0]
     safe = np.where(moving[:, None], energy, np.arange(sampled.n_draw))
-    return np.where(moving, arviz.bfmi(safe), np.nan)  # pyright: ignore[reportAttributeAccessIssue]
+    return np.where(moving, arviz.bfmi(safe), np.nan)
 
 
 def _moving(values: Float[ndarray, "chain draw latent"]) -> Bool[ndarray, "chain latent"]:
@@ -94,19 +94,20 @@ def _moving(values: Float[ndarray, "chain draw latent"]) -> Bool[ndarray, "chain
 
 def notes_on_sampling(free: Free, sampled: Sampled, found: Convergence, most_tree_depth: int) -> list[str]:
     """What should be known of draws before they are used; `most_tree_depth`: at which NUTS ends a trajectory."""
+    if not sampled.is_chain:
+        return [*_on_variational(sampled), *_on_values(free, sampled.latent)]
     return [
-        *(_on_chains(free, sampled, found) if sampled.is_chain else _on_variational(sampled)),
-        *(_on_trajectories(sampled, most_tree_depth) if sampled.is_chain else ()),
+        *_on_chains(free, sampled, found),
+        *_on_trajectories(sampled, most_tree_depth),
         *_on_energies(found),
         *_on_values(free, sampled.latent),
     ]
 
 
 def _on_variational(sampled: Sampled) -> Iterator[str]:
-    name = {"geovi": "geoVI", "mgvi": "MGVI"}[sampled.method]
     yield (
-        f"the {sampled.n_draw} draws are {name}'s: they come from an approximation of the posterior about one of its "
-        f"maxima, which tends to be too narrow; compare with method nuts where it matters"
+        f"the {sampled.n_draw} draws are {METHODS[sampled.method]}'s: they come from an approximation of the posterior "
+        f"about one of its maxima, which tends to be too narrow; compare with method nuts where it matters"
     )
     yield "there is no R-hat, which compares chains: the draws are independent, but for pairs of mirror images"
 
@@ -158,16 +159,15 @@ def _on_places(free: Free, sampled: Sampled) -> Iterator[str]:
 
 
 def _on_trajectories(sampled: Sampled, most_tree_depth: int) -> Iterator[str]:
-    """Of divergences, energies and trajectories that were cut short."""
-    total, diverged = sampled.diverging.size, int(sampled.diverging.sum())
+    """Of divergences, and of trajectories that were cut short."""
+    statistics, total = sampled.statistics, sampled.n_chain * sampled.n_draw
+    diverged, full = int(np.sum(statistics["diverging"])), int(np.sum(statistics["tree_depth"] >= most_tree_depth))
     if diverged:
         yield (
             f"{diverged} of {total} draws diverged ({100 * diverged / total:.2g}%): the steps are too long for a part "
             f"of the posterior, and draws are missing there; raise fit.sampling.nuts.target_acceptance (0.95), or "
             f"warmup, or narrow the priors"
         )
-    depth = sampled.statistics.get("tree_depth")
-    full = 0 if depth is None else int(np.sum(depth >= most_tree_depth))
     if full:
         yield (
             f"{full} of {total} trajectories ended at the greatest tree depth, {most_tree_depth}: draws follow one "

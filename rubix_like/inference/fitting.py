@@ -31,7 +31,7 @@ from rubix_like.inference.request import Data, Priors, Request, read_request
 from rubix_like.inference.result import FitResult, split_by_name
 from rubix_like.inference.search import search
 from rubix_like.inference.snapshot import Snapshot
-from rubix_like.inference.spread import starts_at_once
+from rubix_like.inference.spread import models_at_once
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress, Report
 
@@ -116,7 +116,7 @@ def _fit(
     if files is not None:
         files.check(observed.shape)
     with progress.step("plan", "planning the model") as report:
-        n_sample = at_once(request.model, request.settings.starts)
+        n_sample = models_at_once(device_count(request.model), request.settings.starts)
         problem = checked(pose(request.model, observed, request.settings, galaxy, n_sample, report))
     places = None if files is None else (files.checkpoint, files.second_checkpoint)
     problem, found = find_best(problem, places, progress, resume=resume)
@@ -250,11 +250,6 @@ def _write(result: FitResult, files: FitFiles) -> None:
     result.write(files.result)
     for checkpoint in (files.checkpoint, files.second_checkpoint):
         checkpoint.unlink(missing_ok=True)
-
-
-def at_once(model: RunConfig | Pipeline, count: int) -> int:
-    """How many of some starts, or samples, are computed at the same time, each on its share of the devices."""
-    return starts_at_once(device_count(model), count)
 
 
 def device_count(model: RunConfig | Pipeline) -> int:

@@ -14,7 +14,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float
 
 from rubix_like.inference.optimisers import SquaredLoss
-from rubix_like.inference.rows import Kernel, Placed, on_device
+from rubix_like.inference.rows import Kernel, Placed, on_rows
 from rubix_like.sharding import SAMPLE_AXIS
 
 
@@ -72,11 +72,4 @@ def moments_over_samples(kernel: Kernel, mesh: Mesh, posterior: SquaredLoss, sam
         moments, _ = lax.scan(step, Moments(jnp.zeros((), dtype), nothing, nothing), (real, own))
         return moments.of_all_rows()
 
-    along, whole = PartitionSpec(SAMPLE_AXIS), PartitionSpec()
-    return jax.shard_map(
-        on_each_device,
-        mesh=mesh,
-        in_specs=(whole, along, along, whole),
-        out_specs=whole,
-        check_vma=False,
-    )(on_device(posterior), samples.real, samples.tree, shared)
+    return on_rows(on_each_device, mesh, posterior, samples, shared, PartitionSpec())

@@ -26,8 +26,12 @@ TEXT = h5py.string_dtype()
 
 
 class Kind(NamedTuple):
-    """A kind of file: its attributes `format` and `layout` (to be raised when a reader must know that a file is of
-    another kind), what it holds, in words, who writes it, and the setting that says where."""
+    """A kind of file.
+
+    `format`, `layout`: attributes by which it is known (the second is to be raised when what is in it changes);
+    `description`: the attribute that says what it holds; of errors, `name`: what it is called, `writers`: what makes
+    such a file, `place`: which setting says where.
+    """
 
     format: str
     layout: int

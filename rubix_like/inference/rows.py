@@ -23,13 +23,22 @@ Kernel = Callable[..., Any]
 """(posterior, one sample's pytree, *shared) -> pytree of arrays."""
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """Arrays with the axis `sample` first, filled up to a multiple of the rows; `real`: which are no filling."""
+
+    tree: Any
+    real: Bool[Array | np.ndarray, " sample"]
+
+
 def over_samples(
-    kernel: Kernel, mesh: Mesh, posterior: SquaredLoss, samples: Any, *shared: Any, at_once: int = 1
+    kernel: Kernel, mesh: Mesh, posterior: SquaredLoss, samples: Placed, *shared: Any, at_once: int = 1
 ) -> Any:
     """`kernel(posterior, sample, *shared)` for every sample, each row of the mesh its own; to be called inside a jit.
 
-    `samples`: a pytree of arrays with the axis `sample` first, as long as `placed` makes it; what is returned has it,
-    too. `at_once`: how many samples a row computes at the same time (accelerators like several; each takes memory).
+    `samples`: what `placed` makes; all arrays that are returned have the axis `sample` first, as long as theirs.
+    `at_once`: how many samples a row computes at the same time (accelerators like several; each takes memory).
     """
 
     def on_each_device(posterior: SquaredLoss, real: Bool[Array | np.ndarray, " own"], own: Any, shared: Any) -> Any:
@@ -44,23 +53,18 @@ def over_samples(
             return lax.map(one, (real, own), batch_size=min(at_once, len(real)))
         return lax.map(one, (real, own))
 
+    return on_rows(on_each_device, mesh, posterior, samples, shared, PartitionSpec(SAMPLE_AXIS))
+
+
+def on_rows(
+    on_each_device: Callable[..., Any], mesh: Mesh, posterior: SquaredLoss, samples: Placed, shared: Any, made: Any
+) -> Any:
+    """`on_each_device(posterior, real, own, shared)` on all devices of a mesh, with the samples of their rows; `made`:
+    how what is returned is cut."""
     along, whole = PartitionSpec(SAMPLE_AXIS), PartitionSpec()
-    return jax.shard_map(
-        on_each_device,
-        mesh=mesh,
-        in_specs=(whole, along, along, whole),
-        out_specs=along,
-        check_vma=False,
-    )(on_device(posterior), samples.real, samples.tree, shared)
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Placed:
-    """Arrays with the axis `sample` first, filled up to a multiple of the rows; `real`: which are no filling."""
-
-    tree: Any
-    real: Bool[Array | np.ndarray, " sample"]
+    specs = (whole, along, along, whole)
+    program = jax.shard_map(on_each_device, mesh=mesh, in_specs=specs, out_specs=made, check_vma=False)
+    return program(_on_device(posterior), samples.real, samples.tree, shared)
 
 
 def placed(tree: Any, mesh: Mesh, least: int = 0) -> Placed:
@@ -86,7 +90,7 @@ def fetched(tree: Any, count: int) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], tree)
 
 
-def on_device(posterior: SquaredLoss) -> SquaredLoss:
+def _on_device(posterior: SquaredLoss) -> SquaredLoss:
     """The posterior as it is called inside a `jax.shard_map` over its mesh."""
     if not isinstance(posterior, Posterior):
         return posterior

@@ -86,7 +86,7 @@ def _write(result: SampleResult, file: Any) -> None:
     describe(latent.create_dataset("draws", data=result.latent), "", "the draws as latents: chain, draw, latent")
     statistics = file.create_group("statistics", track_order=True)
     for name, values in result.statistics.items():
-        describe(statistics.create_dataset(name, data=values), "", _STATISTICS.get(name, name))
+        describe(statistics.create_dataset(name, data=values), "", _STATISTICS[name])
     describe(file.create_dataset("keys", data=result.keys), "", "random keys of the chains, or of pairs of draws")
     if result.step_size is not None:
         describe(file.create_dataset("step_size", data=result.step_size), "", "of the leapfrog steps of each chain")

@@ -6,10 +6,8 @@ import numpy as np
 
 from rubix_like.inference.free import shown
 from rubix_like.inference.sample_result import SampleResult
+from rubix_like.inference.sampled import METHODS
 from rubix_like.inference.summary import aligned, chi_square_line, with_digits
-
-METHODS = {"nuts": "NUTS", "geovi": "geoVI", "mgvi": "MGVI"}
-"""Their names in sentences."""
 
 _HEAD = ("parameter", "mean", "sd", "16 %", "50 %", "84 %", "R-hat", "bulk ESS", "tail ESS", "unit", "prior")
 
@@ -51,13 +49,12 @@ def _draws_line(result: SampleResult) -> str:
     name, statistics = METHODS[result.method], result.statistics
     if result.method != "nuts":
         return f"{name}: {result.n_draw} draws from an approximation of the posterior"
-    words = [f"{result.n_chain} chains of {result.n_draw} draws"]
-    if "diverging" in statistics:
-        words.append(f"{int(np.sum(statistics['diverging']))} of {result.n_chain * result.n_draw} diverged")
-    if "acceptance_rate" in statistics:
-        words.append(f"mean acceptance {np.mean(statistics['acceptance_rate']):.2f}")
-    if "n_leapfrog" in statistics:
-        words.append(f"{np.mean(statistics['n_leapfrog']):.3g} steps a draw")
+    words = [
+        f"{result.n_chain} chains of {result.n_draw} draws",
+        f"{int(np.sum(statistics['diverging']))} of {result.n_chain * result.n_draw} diverged",
+        f"mean acceptance {np.mean(statistics['acceptance_rate']):.2f}",
+        f"{np.mean(statistics['n_leapfrog']):.3g} steps a draw",
+    ]
     if np.isfinite(result.diagnostics.e_bfmi).any():
         words.append(f"E-BFMI {', '.join(f'{own:.2f}' for own in result.diagnostics.e_bfmi)}")
     return f"{name}: {'; '.join(words)}"

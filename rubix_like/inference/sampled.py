@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-from jaxtyping import Bool, Float, Shaped, UInt32
+from jaxtyping import Float, Shaped, UInt32
 from numpy import ndarray
 
 Method = Literal["nuts", "geovi", "mgvi"]
+
+METHODS: Mapping[Method, str] = {"nuts": "NUTS", "geovi": "geoVI", "mgvi": "MGVI"}
+"""Their names in sentences."""
 
 Statistics = Mapping[str, Shaped[ndarray, "chain draw"]]
 """Name -> one number of every draw."""
@@ -50,8 +52,3 @@ class Sampled:
     def is_chain(self) -> bool:
         """Whether each draw depends on the one before."""
         return self.method == "nuts"
-
-    @property
-    def diverging(self) -> Bool[ndarray, "chain draw"]:
-        """Which draws end a trajectory that left the posterior's energy; none without such a statistic."""
-        return self.statistics.get("diverging", np.zeros(self.latent.shape[:2], bool)).astype(bool)

@@ -132,7 +132,7 @@ class VariationalSampler(AbstractSampler):
         if not state.n_done and not state.converged:
             moved = f", moved by {state.shift[-1]:.2g} sigma" if len(state.shift) else ""
             return f"looking for the mean{moved}, iteration", state.n_iteration, self.settings.variational.iterations
-        return "samples", state.n_done, int(state.n_draw)
+        return "draws", state.n_done, int(state.n_draw)
 
     def sampled(self, state: VariationalState) -> Sampled:
         """The draws as one chain."""

@@ -24,7 +24,7 @@ from rubix_like.galaxy import Galaxy
 from rubix_like.inference.assembly import make_sample_result
 from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, kept_notes, load, save
 from rubix_like.inference.diagnosis import ELSEWHERE, listed, notes_on_search, notes_on_silence
-from rubix_like.inference.fitting import add_model_error, at_once, checked, device_count, find_best
+from rubix_like.inference.fitting import add_model_error, checked, device_count, find_best
 from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.laplace import Laplace, laplace
 from rubix_like.inference.problem import Problem, pose
@@ -32,7 +32,7 @@ from rubix_like.inference.request import Data, Priors, Request, read_request
 from rubix_like.inference.result import FitResult
 from rubix_like.inference.sample_result import SampleResult
 from rubix_like.inference.samplers import AbstractSampler, make_sampler
-from rubix_like.inference.spread import with_rows
+from rubix_like.inference.spread import models_at_once, with_rows
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress
 
@@ -104,7 +104,8 @@ def sample(
     begins. `sampling` stands for keys of `fit.sampling` (method, nuts, variational, seed, ...), e.g.
     `{"nuts": {"chains": 8}}`. With `output` the result goes into that file (.h5), the cubes beside it, and so do
     checkpoints, from which a sampling that was ended goes on when it is called again, on any number of devices;
-    `resume=False` starts anew. Switch 64-bit numbers on in JAX. The same seed gives the same draws on any devices.
+    `resume=False` starts anew. Switch 64-bit numbers on in JAX. With `engine.precision: float64` the same seed gives
+    the same draws on any devices.
     Raises ConfigError, ValueError or OSError for settings, data or places that cannot be used.
     """
     given = dict(settings) | {f"sampling.{name}": value for name, value in (sampling or {}).items()}
@@ -140,7 +141,7 @@ def _sample(
     if files is not None:
         files.check(observed.shape)
     with progress.step("plan", "planning the model") as report:
-        n_start = at_once(request.model, request.settings.starts)
+        n_start = models_at_once(device_count(request.model), request.settings.starts)
         problem = checked(pose(request.model, observed, request.settings, galaxy, n_start, report))
     _check_same_priors(problem, given)
     fingerprint = _fingerprint(problem, sampler, given)
@@ -175,7 +176,7 @@ def _drawn(
     with progress.step("uncertainties", "the posterior about the best values"):
         approximation = laplace(problem.posterior, jnp.asarray(best))
     normal = approximation if isinstance(approximation, Laplace) else None
-    again = "" if begun is None else f", going on after: {' '.join(map(str, sampler.told(begun)))}"
+    again = "" if begun is None else ", going on after: {} {} of {}".format(*sampler.told(begun))
     with progress.step("sample", f"sampling by {sampler.settings.method}{again}") as report:
         states = sampler.run(problem.posterior, problem.pipeline.mesh, best, normal, begun)
         end = advance(states, keep, lambda state: report(*sampler.told(state)))
@@ -244,14 +245,15 @@ def _with_origin(result: SampleResult, fitted: FitResult | None) -> SampleResult
 
 def _groups(request: Request, sampler: AbstractSampler) -> int:
     """Rows of the mesh; ConfigError where the devices cannot be shared out so."""
-    most = at_once(request.model, sampler.n_sample)
     groups, n_device = request.settings.sampling.groups, device_count(request.model)
-    if groups is not None and n_device % groups:
+    if groups is None:
+        return models_at_once(n_device, sampler.n_sample)
+    if n_device % groups:
         raise ConfigError(
             f"fit.sampling.groups: expected a number that divides the {n_device} devices, got {groups}; "
             f"null chooses one"
         )
-    return groups or most
+    return groups
 
 
 def _write(result: SampleResult, files: SampleFiles) -> None:

@@ -46,7 +46,17 @@ LEVELS = (0.6827, 0.95)
 MODEL_SEED, DATA_SEED = 1, 50000
 
 
-def make_problem(draws="sobol", n_stars=5000, instrument=None, ssp="popstar", n_model_error=64, starts=2, free=FREE, **engine):
+def make_problem(
+    draws="sobol",
+    n_stars=5000,
+    instrument=None,
+    ssp="popstar",
+    n_model_error=64,
+    starts=2,
+    free=FREE,
+    devices=1,
+    **engine,
+):
     """A posterior whose data are to be replaced by mocks: everything is compiled once for all of them."""
     instrument = instrument or MANGA
     grid = {"sampling": "linear", "medium": "vacuum", **instrument["wavelength"]}
@@ -62,7 +72,7 @@ def make_problem(draws="sobol", n_stars=5000, instrument=None, ssp="popstar", n_
             "dust": {"a_v": 0.3, "curve": "calzetti"},
             "engine": {"method": "basis", "tolerance": 1e-2, "deposit": "tsc", "velocity_range": 450, **engine},
             "noise": {"signal_to_noise": 30},
-            "devices.data": 1,
+            "devices.data": devices,
         },
     )
     observed = observed_from(Pipeline.from_config(config, mesh=make_mesh(1))(load_galaxy(config)))

@@ -15,7 +15,6 @@ import argparse
 import json
 import os
 import time
-import warnings
 from pathlib import Path
 
 import jax
@@ -26,6 +25,7 @@ from fit_calibration import FREE as ALL
 from fit_calibration import LEVELS, best_of, draw_mock, loss_of, make_problem
 
 from rubix_like.config.sampling import SamplingSettings
+from rubix_like.inference.arviz_package import import_arviz
 from rubix_like.inference.laplace import laplace
 from rubix_like.inference.problem import with_rows
 from rubix_like.inference.samplers import make_sampler
@@ -78,9 +78,7 @@ def run(problem, method, best, approximation, seed=1, **chosen):
 
 def of_chains(sampled, n_gradient):
     """R-hat (largest of all latents), independent draws (fewest), divergences, gradients."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import arviz  # noqa: PLC0415 (it warns where it is imported)
+    arviz = import_arviz("posterior_calibration")
     columns = np.moveaxis(sampled.latent, 2, 0)
     return {
         "r_hat": max(float(arviz.rhat(own)) for own in columns),
@@ -135,6 +133,12 @@ def sample_mock(problem, number, methods):
     return found
 
 
+def chi_square(ranks):
+    """p of equal numbers of ranks in bins of about 15."""
+    count, _ = np.histogram(ranks, bins=max(5, len(ranks) // 15), range=(0, 1))
+    return float(scipy.stats.chisquare(count).pvalue)
+
+
 def summary(labels, mocks, method):
     """Of every parameter, of all whitened ones together, and of the posterior density: p of uniform ranks, coverage."""
     own = np.array([mock["ranks"][method] for mock in mocks])
@@ -145,7 +149,9 @@ def summary(labels, mocks, method):
         {
             "parameter": label,
             "p_ks": float(scipy.stats.kstest(rank, "uniform").pvalue),
-            "p_chi2": float(scipy.stats.chisquare(np.histogram(rank, bins=max(5, len(rank) // 15), range=(0, 1))[0]).pvalue),
+            "p_chi2": float(
+                scipy.stats.chisquare(np.histogram(rank, bins=max(5, len(rank) // 15), range=(0, 1))[0]).pvalue
+            ),
             "coverage": [float(np.mean(np.abs(rank - 0.5) < level / 2)) for level in LEVELS],
         }
         for label, rank in columns
