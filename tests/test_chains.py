@@ -13,6 +13,7 @@ from jax.sharding import AxisType, Mesh
 from rubix_like.config.sampling import SamplingSettings
 from rubix_like.inference.chains import Chains, run_chains
 from rubix_like.inference.nuts import Nuts, stages_of
+from rubix_like.inference.samplers import NutsSampler
 from rubix_like.inference.whitening import Whitening
 
 N_LATENT = 3
@@ -106,6 +107,21 @@ def test_chains_resumed_from_every_snapshot_end_the_same():
         *_, end = run_chains(posterior(), mesh(1, 1), settings(3), begun.whitening, begun)
         for name, own in all_of[-1].arrays().items():
             np.testing.assert_array_equal(own, end.arrays()[name], err_msg=name)
+
+
+def test_what_is_told_of_draws_is_not_of_the_warm_up():
+    *_, end = snapshots()
+    words, done, total = NutsSampler(settings(3)).told(end)
+    own, whole = (f"acceptance {of['acceptance_rate'].mean():.2f}," for of in (end.draws, end.steps))
+    assert own in words
+    assert own != whole
+    assert (done, total) == (70, 70)
+
+
+def test_the_seed_chooses_the_keys():
+    other = settings(3).model_copy(update={"seed": 6})
+    begun = next(run_chains(posterior(), mesh(1, 1), other, whitening()))
+    assert not np.isin(begun.keys, first(3).keys).any()
 
 
 def test_chains_of_other_settings_are_refused():
