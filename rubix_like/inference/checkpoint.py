@@ -69,7 +69,8 @@ def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndar
         with path.open("rb") as stream, np.load(stream) as file:
             arrays = {name: file[name] for name in file.files}
         found: dict[str, str] = json.loads(str(arrays.pop(_FINGERPRINT)))
-        snapshot = read(arrays)
+        other = [what for what in {**found, **fingerprint} if found.get(what) != fingerprint.get(what)]
+        snapshot = None if other else read(arrays)
     except FileNotFoundError:
         return None
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
@@ -77,7 +78,6 @@ def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndar
             f"{path}: expected the checkpoint of a fit, but it cannot be read ({error}); start anew with --restart (in "
             f"Python resume=False), which replaces it"
         ) from error
-    other = [what for what in {**found, **fingerprint} if found.get(what) != fingerprint.get(what)]
     if other:
         raise ConfigError(
             f"{path}: expected the checkpoint of this fit, got that of one that differs in: {'; '.join(other)}. Write "
