@@ -80,8 +80,9 @@ def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndar
         ) from error
     if other:
         raise ConfigError(
-            f"{path}: expected the checkpoint of this fit, got that of one that differs in: {'; '.join(other)}. Write "
-            f"to another place (--output), or start anew with --restart (in Python resume=False), which replaces it"
+            f"{path}: expected the checkpoint of this fit or sampling, got that of one that differs in: "
+            f"{'; '.join(other)}. Write to another place (--output), or start anew with --restart (in Python "
+            f"resume=False), which replaces it"
         )
     return snapshot
 

@@ -127,14 +127,14 @@ def _on_chains(free: Free, sampled: Sampled, found: Convergence) -> Iterator[str
     apart = found.r_hat > MOST_R_HAT
     if apart.any():
         yield (
-            f"R-hat is above {MOST_R_HAT} for {_worst(labels, found.r_hat, apart, '.3f')}: the chains do not agree "
-            f"yet; raise fit.sampling.nuts.draws and warmup"
+            f"R-hat is above {MOST_R_HAT} for {_worst(labels, found.r_hat, apart, '.4f')}: the chains do not agree "
+            f"yet; raise fit.sampling.nuts.draws and fit.sampling.nuts.warmup"
         )
     least = np.fmin(found.ess_bulk, found.ess_tail)
     few = least < LEAST_ESS * n_chain
     if few.any():
         yield (
-            f"the effective sample size is below {LEAST_ESS:.0f} for each chain for "
+            f"the effective sample size is below {LEAST_ESS * n_chain:.0f} ({LEAST_ESS:.0f} for each chain) for "
             f"{_worst(labels, -least, few, '.0f')}: means and limits are rough; raise fit.sampling.nuts.draws"
         )
 

@@ -97,7 +97,12 @@ class SampleResult:
         return values_of(self.free, self.best)
 
     def interval(self, probability: float = 0.6827) -> tuple[Arrays, Arrays]:
-        """Lower and upper limits of every value: this share of the draws lies between, as many below as above."""
+        """Lower and upper limits of every value: this share of the draws lies between, as many below as above.
+
+        Raises ValueError for what is no probability.
+        """
+        if not 0 < probability < 1:
+            raise ValueError(f"interval: expected a probability between 0 and 1, got {probability!r}; e.g. 0.95")
         tail = (1 - probability) / 2
         return self.quantile(tail), self.quantile(1 - tail)
 

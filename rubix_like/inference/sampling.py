@@ -188,12 +188,17 @@ def _drawn(
 def _fingerprint(problem: Problem, sampler: AbstractSampler, fitted: FitResult | None) -> dict[str, str]:
     """Of everything that the draws depend on; devices are not among it: the draws are the same on all."""
     own = {what: kept for what, kept in fingerprint_of(problem).items() if what != "devices"}
-    settings = sampler.settings.model_dump(exclude={"groups", "at_once", "predictive", "output"})
+    settings = sampler.settings
+    section = "nuts" if settings.method == "nuts" else "variational"
+    of_method = settings.nuts if settings.method == "nuts" else settings.variational
+    chosen = settings.model_dump(include={"method", "seed"}) | {
+        f"{section}.{name}": value for name, value in of_method.model_dump().items()
+    }
     return own | {
         "best fit to begin at (fitted)": key_of(None if fitted is None else np.asarray(fitted.latent)),
         "model error": repr(problem.settings.model_error),
-        "sampling": repr(settings),
         "version of the packages": repr(versions(samplers=True)),
+        **{f"fit.sampling.{name}": repr(value) for name, value in chosen.items()},
     }
 
 

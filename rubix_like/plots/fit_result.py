@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from rubix_like.cube import NOT_FITTED, Cube
+from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.free import Free, FreeParameter
 from rubix_like.inference.result import FitResult
 from rubix_like.plots.fit_pictures import draw_fit
@@ -109,6 +110,9 @@ def _values(parameter: FreeParameter, index: int, latent: Float[ndarray, " node"
 
 
 def _flat(free: Free, truth: Mapping[str, Any]) -> Float[ndarray, " parameter"]:
-    """In the order of the labels; NaN where nothing is known."""
+    """In the order of the labels; NaN where nothing is known. ConfigError for what is not free."""
+    for name in truth:
+        if name not in free.names:
+            raise ConfigError(f"truth: expected names of free parameters, got '{name}'{suggest(name, free.names)}")
     known = [np.broadcast_to(np.asarray(truth.get(own.name, np.nan), float), own.shape) for own in free.parameters]
     return np.concatenate([np.ravel(values) for values in known])
