@@ -109,6 +109,16 @@ def test_chains_resumed_from_every_snapshot_end_the_same():
             np.testing.assert_array_equal(own, end.arrays()[name], err_msg=name)
 
 
+def test_what_is_known_between_steps():
+    """The step sizes that are used next; which stages are over."""
+    all_of = snapshots()
+    for own in all_of:
+        np.testing.assert_array_equal(own.step_size, own.state[3])
+        assert own.n_ended == (own.n_done >= 40) + (own.n_done == 70)
+    assert (all_of[0].step_size == 0.5).all()
+    assert (all_of[-1].step_size != 0.5).all()
+
+
 def test_what_is_told_of_draws_is_not_of_the_warm_up():
     *_, end = snapshots()
     words, done, total = NutsSampler(settings(3)).told(end)
@@ -116,6 +126,20 @@ def test_what_is_told_of_draws_is_not_of_the_warm_up():
     assert own in words
     assert own != whole
     assert (done, total) == (70, 70)
+
+
+def test_losses_are_those_of_the_draws():
+    found, model = draws(3, (1, 1))[1], posterior()
+    for latent, loss in zip(found["latent"][0], found["loss"][0], strict=True):
+        np.testing.assert_allclose(loss, float(model.loss(jnp.asarray(latent))), rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_trajectories_are_no_deeper_than_asked_for():
+    own = SamplingSettings(nuts={"chains": 2, "warmup": 20, "draws": 10, "tree_depth": 2})
+    *_, end = run_chains(posterior(), mesh(1, 1), own, whitening())
+    assert end.steps["tree_depth"].max() == 2
+    assert end.steps["n_leapfrog"].max() == 3
 
 
 def test_the_seed_chooses_the_keys():
