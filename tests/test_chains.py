@@ -13,6 +13,7 @@ from jax.sharding import AxisType, Mesh
 from rubix_like.config.sampling import SamplingSettings
 from rubix_like.inference.chains import Chains, run_chains
 from rubix_like.inference.nuts import Nuts, stages_of
+from rubix_like.inference.samplers import NutsSampler
 from rubix_like.inference.whitening import Whitening
 
 N_LATENT = 3
@@ -108,6 +109,21 @@ def test_chains_resumed_from_every_snapshot_end_the_same():
             np.testing.assert_array_equal(own, end.arrays()[name], err_msg=name)
 
 
+def test_what_is_told_of_draws_is_not_of_the_warm_up():
+    *_, end = snapshots()
+    words, done, total = NutsSampler(settings(3)).told(end)
+    own, whole = (f"acceptance {of['acceptance_rate'].mean():.2f}," for of in (end.draws, end.steps))
+    assert own in words
+    assert own != whole
+    assert (done, total) == (70, 70)
+
+
+def test_the_seed_chooses_the_keys():
+    other = settings(3).model_copy(update={"seed": 6})
+    begun = next(run_chains(posterior(), mesh(1, 1), other, whitening()))
+    assert not np.isin(begun.keys, first(3).keys).any()
+
+
 def test_chains_of_other_settings_are_refused():
     begun = first(3)
     with pytest.raises(ValueError, match=r"expected to go on with .*\(4, 40, 70, \(3,\)\), got \(3, 40, 70, \(3,\)\)"):
@@ -154,6 +170,60 @@ def test_chains_begin_nearer_to_the_best_fit_where_there_is_no_model():
 def test_a_posterior_without_derivatives_is_refused():
     with pytest.raises(ValueError, match="8 of 8 chains found no place to begin; narrow the priors"):
         first(8, edge=-100.0)
+
+
+def test_chains_begin_where_the_posterior_is_not_negligible():
+    """Without an approximation, of a posterior that is thousands of times narrower than the prior."""
+    own = Curved(1e4 * jnp.eye(N_LATENT), jnp.asarray(np.inf))
+    best = Whitening.of(np.full(N_LATENT, 1e-4 - 1e-9), None)
+    begun = next(run_chains(own, mesh(1, 1), settings(5), best))
+    log_density = begun.state[1]
+    assert (log_density > -8 * N_LATENT - 10.1).all()
+    assert (log_density < -1e-3).all()
+
+
+def test_the_end_of_a_short_warm_up_is_for_the_step_size():
+    """It begins anew when the window ends, with ten times the old one, and needs some steps."""
+    np.testing.assert_array_equal(stages_of(20, 2), [0] * 3 + [1] * 6 + [2] + [0] * 9 + [3] + [4] * 2)
+    for warmup in (99, 100, 150):
+        stages = stages_of(warmup, 0)
+        assert np.flatnonzero(stages == 2)[-1] == warmup - (51 if warmup == 150 else 11)
+        assert (stages[:-1] < 3).all()
+
+
+def test_the_warm_up_follows_its_published_equations():
+    """Dual averaging (Hoffman & Gelman 2014, section 3.2) and Stan's covariances, shrunk to the one before."""
+    nuts = Nuts(whitening(), jnp.asarray(0.8), 5, dense=True)
+
+    @jax.jit
+    def adapt(state, stage, white, acceptance):
+        return nuts._adapted(state, stage, white, acceptance)
+
+    state = nuts.begin(posterior(), jnp.zeros(N_LATENT))
+    rng = np.random.default_rng(2)
+    size, metric, gathered = 0.5, np.eye(N_LATENT), []
+    count, error, average, target = 0, 0.0, 0.0, np.log(10 * size)
+    for stage in stages_of(30, 3):
+        white, acceptance = rng.normal(size=N_LATENT), rng.uniform(0.5, 1)
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            state = adapt(state, stage, white, acceptance)
+        if stage < 4:
+            count += 1
+            average += count**-0.75 * (np.log(size) - average)
+            error += (0.8 - acceptance - error) / (count + 10)
+            size = np.exp(target - np.sqrt(count) / 0.05 * error)
+        if stage in (1, 2):
+            gathered.append(white)
+        if stage == 2:
+            n = len(gathered)
+            metric = (n * np.cov(np.transpose(gathered)) + 10 * metric + 5e-3 * np.eye(N_LATENT)) / (n + 15)
+        if stage in (2, 3):
+            size = np.exp(average)
+            count, error, average, target = 0, 0.0, 0.0, np.log(10 * size)
+        np.testing.assert_allclose(state.step_size, size, rtol=2e-6)
+        np.testing.assert_allclose(state.metric.inverse_mass_matrix, metric, rtol=1e-12)
+    assert np.frexp(float(state.step_size))[0] * 2**20 % 1 == 0
+    assert abs(size - 0.5) > 0.01
 
 
 def test_stages_are_stans():

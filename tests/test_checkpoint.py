@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rubix_like import ConfigError
+from rubix_like.inference.chains import Chains
 from rubix_like.inference.checkpoint import SECONDS, advance, claimed, load, save
 from rubix_like.inference.optimisers import Status
 from rubix_like.inference.snapshot import Snapshot
@@ -59,6 +60,14 @@ def test_the_checkpoint_of_another_fit_is_refused(tmp_path):
         load(path, {"data": "x", "model": "y"}, Snapshot.from_arrays)
     with pytest.raises(ConfigError, match="differs in: device"):
         load(path, {**FINGERPRINT, "device": "d"}, Snapshot.from_arrays)
+
+
+def test_the_checkpoint_of_other_work_is_refused_for_what_it_is(tmp_path):
+    """That of a fit where a sampling's is expected: it is not damaged."""
+    path = tmp_path / "fit.checkpoint.npz"
+    save(path, snapshot(7), FINGERPRINT)
+    with pytest.raises(ConfigError, match="differs in: sampling"):
+        load(path, {**FINGERPRINT, "sampling": "nuts"}, Chains.from_arrays)
 
 
 @pytest.mark.parametrize("content", [b"", b"text", "half", "no fingerprint"])

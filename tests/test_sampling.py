@@ -1,5 +1,6 @@
 """Sampling from Python: what comes out and where it goes, the same on all devices, going on after an end."""
 
+import dataclasses
 import functools
 import io
 import json
@@ -136,6 +137,7 @@ def test_draws_of_a_real_model_are_the_same_on_any_devices(n_device, groups, cha
         ({"fitted": "absent.h5"}, "no such result: absent.h5"),
         ({"sampling": {"output": "draws.txt"}}, "expected a path that ends in .h5 or .hdf5, got 'draws.txt'"),
         ({"fitted": "fit_samples.h5", "output": "fit_samples.h5"}, "whose files are not those that are read"),
+        ({"output": "fit.h5"}, "nor the fit's, got 'fit.h5'"),
     ],
 )
 def test_what_cannot_be_sampled_is_refused(given, message, tmp_path, monkeypatch):
@@ -149,6 +151,45 @@ def test_the_fit_of_other_priors_is_refused():
     free = {**CONFIG["fit"]["free"], "observation.velocity_offset": {"normal": [0, 50]}}
     with pytest.raises(ConfigError, match="with other priors; fit again"):
         sample(CONFIG, data(), free, fitted=fitted())
+
+
+class Ended(io.StringIO):
+    """What is told is read until certain words come: then Ctrl-C is pressed."""
+
+    def __init__(self, words):
+        super().__init__()
+        self.words = words
+
+    def write(self, text):
+        if self.words in text:
+            raise KeyboardInterrupt
+        return super().write(text)
+
+
+@pytest.mark.slow
+def test_a_sampling_goes_on_with_what_it_began_with_only(made, tmp_path):
+    """With the same settings and best fit; anew where it is told to; a note where the fit was another."""
+    again = functools.partial(sample, CONFIG, data(), output=tmp_path / "own.h5")
+    best, checkpoint = fitted(), tmp_path / "own.checkpoint.npz"
+    with pytest.raises(KeyboardInterrupt):
+        again(fitted=best, progress=Progress(Ended("models of the draws")))
+    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.name]
+    with pytest.raises(ConfigError, match=r"differs in: best fit to begin at \(fitted\)\. Write"):
+        again(fitted=dataclasses.replace(best, latent=best.latent + 0.1))
+    with pytest.raises(ConfigError, match=r"differs in: sampling\. Write"):
+        again(fitted=best, sampling={"seed": 2})
+    kept = checkpoint.read_bytes()
+    other = dataclasses.replace(best, quality=dataclasses.replace(best.quality, loss=best.quality.loss + 100))
+    told = io.StringIO()
+    found = again(fitted=other, progress=Progress(told))
+    assert "going on after: 3 chains drawing" in told.getvalue()
+    np.testing.assert_array_equal(found.latent, made[1].latent)
+    assert found.notes[:-1] == made[1].notes
+    assert f"had {other.quality.loss:.6g} there" in found.notes[-1]
+    checkpoint.write_bytes(kept)
+    with pytest.raises(KeyboardInterrupt):
+        again(fitted=best, resume=False, progress=Progress(Ended("the posterior about the best values")))
+    assert not checkpoint.exists()
 
 
 def start(output, n_device):

@@ -57,7 +57,7 @@ def make_sample_result(
         predictive=predicted.predictive,
         residual=predicted.residual,
         config=config.to_yaml(),
-        versions=versions(),
+        versions=versions(samplers=True),
         notes=tuple(dict.fromkeys((*_on_problem(problem), *said))),
     )
 

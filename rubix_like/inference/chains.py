@@ -29,8 +29,11 @@ _SECONDS = 1.0
 _SPREAD = 2.0
 """Of the starts of the chains about the best fit, in standard deviations: wider than the posterior."""
 
-_TRIES = 8
-"""How often the start of a chain is moved half of the way to the best fit where the model is not defined."""
+_TRIES = 40
+"""How often the start of a chain is moved half of the way to the best fit, at most."""
+
+_HIGHER = 4
+"""Times what is expected of a normal posterior (and 10 more) a start may be above the best fit's loss."""
 
 _STATE, _STEP = "state_", "kept_"
 
@@ -190,11 +193,15 @@ def _begun(nuts: Nuts, posterior: SquaredLoss, mesh: Mesh, settings: SamplingSet
 
 
 def _started(nuts: Nuts, posterior: SquaredLoss, mesh: Mesh, start: Float[ndarray, "chain latent"]) -> ChainState:
-    """Chains at their starts, or nearer to the best fit where the model is not defined there."""
-    n_chain, lost = len(start), np.ones(len(start), bool)
+    """Chains at their starts, or nearer to the best fit where the model is not defined, or the posterior far lower,
+    there: without an approximation nothing else is known of its width."""
+    n_chain, n_latent = start.shape
+    best = fetched(_begin(nuts, posterior, placed(0 * start[:1], mesh, n_chain), mesh=mesh), 1)
+    least = best.log_density - (_HIGHER * _SPREAD**2 * n_latent / 2 + 10)
+    lost = np.ones(n_chain, bool)
     for _ in range(_TRIES):
         state = fetched(_begin(nuts, posterior, placed(start, mesh), mesh=mesh), n_chain)
-        lost = ~(np.isfinite(state.log_density) & np.isfinite(state.gradient).all(axis=1))
+        lost = ~((state.log_density >= least) & np.isfinite(state.gradient).all(axis=1))
         if not lost.any():
             return state
         start = np.where(lost[:, None], start / 2, start)

@@ -31,20 +31,8 @@ _SHARE = 0.1
 
 _FINGERPRINT, _NOTES = "fingerprint", "notes"
 
-_PACKAGES = (
-    "rubix_like",
-    "jax",
-    "jaxlib",
-    "equinox",
-    "numpy",
-    "scipy",
-    "optax",
-    "optimistix",
-    "lineax",
-    "blackjax",
-    "nifty",
-    "arviz",
-)
+_FITTERS = ("rubix_like", "jax", "jaxlib", "equinox", "numpy", "scipy", "optax", "optimistix", "lineax")
+_SAMPLERS = ("blackjax", "nifty", "arviz")
 
 
 @runtime_checkable
@@ -81,7 +69,8 @@ def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndar
         with path.open("rb") as stream, np.load(stream) as file:
             arrays = {name: file[name] for name in file.files}
         found: dict[str, str] = json.loads(str(arrays.pop(_FINGERPRINT)))
-        snapshot = read(arrays)
+        other = [what for what in {**found, **fingerprint} if found.get(what) != fingerprint.get(what)]
+        snapshot = None if other else read(arrays)
     except FileNotFoundError:
         return None
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
@@ -89,7 +78,6 @@ def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndar
             f"{path}: expected the checkpoint of a fit, but it cannot be read ({error}); start anew with --restart (in "
             f"Python resume=False), which replaces it"
         ) from error
-    other = [what for what in {**found, **fingerprint} if found.get(what) != fingerprint.get(what)]
     if other:
         raise ConfigError(
             f"{path}: expected the checkpoint of this fit, got that of one that differs in: {'; '.join(other)}. Write "
@@ -173,10 +161,10 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
     }
 
 
-def versions() -> dict[str, str]:
-    """Of the packages that the numbers of a result come from, those that are installed."""
+def versions(*, samplers: bool = False) -> dict[str, str]:
+    """Of the packages that the numbers of a fit come from, those that are installed; with those of `samplers`."""
     found = {}
-    for package in _PACKAGES:
+    for package in (*_FITTERS, *(_SAMPLERS if samplers else ())):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

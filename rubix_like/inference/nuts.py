@@ -32,6 +32,9 @@ _FAST, _SLOW, _WINDOW_END, _LAST, _NONE = range(5)
 _PREVIOUS = 10.0
 """Draws that the inverse mass matrix of a window counts for in the next one; the first is that of the approximation."""
 
+_FEWEST_LAST = 10
+"""Steps after the last window, at least: the step size begins anew there, with ten times the old one."""
+
 _STEP_SIZE_BITS = 20
 """Binary digits of a step size: all that is kept, so that rounding is not handed on by it."""
 
@@ -196,13 +199,18 @@ def _loose() -> Iterator[None]:
 
 
 def stages_of(warmup: int, draws: int) -> Int[ndarray, " step"]:
-    """What is adapted after each step of a chain: Stan's schedule of windows, then nothing."""
+    """What is adapted after each step of a chain: Stan's schedule of windows, then nothing.
+
+    Of less than 100 steps Stan leaves the last 10 % to the step size, too few for it: here they are 10.
+    """
     require_blackjax()
     from blackjax.adaptation.window_adaptation import build_schedule  # noqa: PLC0415 (an optional package)
 
     with _loose():
         schedule = np.asarray(build_schedule(warmup), np.int32)
     stages = np.where(schedule[:, 1] > 0, _WINDOW_END, np.where(schedule[:, 0] > 0, _SLOW, _FAST))
+    if warmup < 10 * _FEWEST_LAST:
+        stages[-_FEWEST_LAST - 1], stages[-_FEWEST_LAST:] = _WINDOW_END, _FAST
     stages[-1] = _LAST
     return np.concatenate([stages, np.full(draws, _NONE)]).astype(np.int32)
 

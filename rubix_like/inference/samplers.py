@@ -88,7 +88,8 @@ class NutsSampler(AbstractSampler):
     def told(self, state: Chains) -> tuple[str, int, int]:
         """Warm-up or draws, with what matters of them."""
         stage = "warming up" if state.n_done < state.warmup else "drawing"
-        made = {name: own[:, : state.n_done] for name, own in state.steps.items()}
+        first = state.warmup if state.n_done > state.warmup else 0
+        made = {name: own[:, first : state.n_done] for name, own in state.steps.items()}
         words = f"{len(state.keys)} chains {stage}"
         if state.n_done:
             words += (

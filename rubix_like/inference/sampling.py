@@ -8,6 +8,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
@@ -16,12 +17,13 @@ from rubix_like.config import RunConfig
 from rubix_like.config.fit import FitSettings
 from rubix_like.config.loading import ConfigSource
 from rubix_like.cube_files import file_size, find_format, write_cube
+from rubix_like.disk_cache import key_of
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import with_addition
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference.assembly import make_sample_result
-from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, kept_notes, load, save
-from rubix_like.inference.diagnosis import listed, notes_on_search, notes_on_silence
+from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, kept_notes, load, save, versions
+from rubix_like.inference.diagnosis import ELSEWHERE, listed, notes_on_search, notes_on_silence
 from rubix_like.inference.fitting import add_model_error, checked, device_count, find_best
 from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.laplace import Laplace, laplace
@@ -33,6 +35,9 @@ from rubix_like.inference.samplers import AbstractSampler, make_sampler
 from rubix_like.inference.spread import models_at_once, with_rows
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress
+
+_SAME = 1e-4
+"""Part of a loss by which it may differ between a fit's numbers of 32 bits and others of 64."""
 
 Fitted = FitResult | str | Path
 """The result of a fit, or its file."""
@@ -64,14 +69,14 @@ class SampleFiles:
         for path in dataclasses.astuple(self):
             check_writable(path, 6 * cube)
 
-    def check_apart(self, *read: object) -> None:
-        """Raise ConfigError where a file that is read is one of them, and would be replaced."""
+    def check_apart(self, *others: object) -> None:
+        """Raise ConfigError where another file, that is read or is the fit's, is one of them, and would be replaced."""
         own = {path.resolve() for path in dataclasses.astuple(self)}
-        for path in read:
+        for path in others:
             if isinstance(path, str | Path) and Path(path).expanduser().resolve() in own:
                 raise ConfigError(
-                    f"fit.sampling.output: expected a name whose files are not those that are read, got "
-                    f"'{self.result}', beside which '{Path(path).name}' is written; choose another name"
+                    f"fit.sampling.output: expected a name whose files are not those that are read, nor the fit's, got "
+                    f"'{self.result}', with which '{Path(path).name}' is written; choose another name"
                 )
 
 
@@ -112,7 +117,7 @@ def sample(
     if output is None:
         return _sample(request, sampler, fitted, galaxy, progress, None, resume=False)
     files = SampleFiles.beside(default_output(request.settings))
-    files.check_apart(request.data, fitted)
+    files.check_apart(request.data, fitted, request.settings.output)
     files.check()
     with claimed(files.result, *dataclasses.astuple(files)):
         return _sample(request, sampler, fitted, galaxy, progress, files, resume=resume)
@@ -130,6 +135,7 @@ def _sample(
 ) -> SampleResult:
     """Pose, find the best fit, draw, describe, write."""
     n_group = _groups(request, sampler)
+    given = FitResult.read(fitted) if isinstance(fitted, str | Path) else fitted
     with progress.step("load", "reading the data"):
         observed = request.read()
     if files is not None:
@@ -137,15 +143,19 @@ def _sample(
     with progress.step("plan", "planning the model") as report:
         n_start = models_at_once(device_count(request.model), request.settings.starts)
         problem = checked(pose(request.model, observed, request.settings, galaxy, n_start, report))
-    fingerprint = _fingerprint(problem, sampler)
+    _check_same_priors(problem, given)
+    fingerprint = _fingerprint(problem, sampler, given)
+    if files is not None and not resume:
+        files.checkpoint.unlink(missing_ok=True)
     begun = load(files.checkpoint, fingerprint, sampler.read) if files is not None and resume else None
     if begun is None:
-        problem, best, notes = _best(problem, fitted, files, progress, resume=resume)
+        problem, best, notes = _best(problem, given, files, progress, resume=resume)
     else:
         best, notes = begun.best, [] if files is None else kept_notes(files.checkpoint)
         problem = add_model_error(problem, best, progress)
     keep = _keeping(fingerprint, files, notes)
     result = _drawn(with_rows(problem, n_group), sampler, best, begun, request.config, notes, keep, progress)
+    result = _with_origin(result, given)
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
             _write(result, files)
@@ -175,11 +185,16 @@ def _drawn(
         return make_sample_result(problem, sampler.sampled(end), best, normal, config, notes=said)
 
 
-def _fingerprint(problem: Problem, sampler: AbstractSampler) -> dict[str, str]:
+def _fingerprint(problem: Problem, sampler: AbstractSampler, fitted: FitResult | None) -> dict[str, str]:
     """Of everything that the draws depend on; devices are not among it: the draws are the same on all."""
     own = {what: kept for what, kept in fingerprint_of(problem).items() if what != "devices"}
     settings = sampler.settings.model_dump(exclude={"groups", "at_once", "predictive", "output"})
-    return own | {"model error": repr(problem.settings.model_error), "sampling": repr(settings)}
+    return own | {
+        "best fit to begin at (fitted)": key_of(None if fitted is None else np.asarray(fitted.latent)),
+        "model error": repr(problem.settings.model_error),
+        "sampling": repr(settings),
+        "version of the packages": repr(versions(samplers=True)),
+    }
 
 
 def _keeping(fingerprint: Mapping[str, str], files: SampleFiles | None, notes: Sequence[str]) -> Callable[[Any], None]:
@@ -192,8 +207,20 @@ def _keeping(fingerprint: Mapping[str, str], files: SampleFiles | None, notes: S
     return keep
 
 
+def _check_same_priors(problem: Problem, fitted: FitResult | None) -> None:
+    """Raise ConfigError for the result of a fit of other parameters, or with other priors."""
+    if fitted is None:
+        return
+    own, other = problem.posterior.free, fitted.free
+    if own.labels != other.labels or not eqx.tree_equal(own, other):
+        raise ConfigError(
+            f"fitted: expected the result of a fit with the parameters and priors of this one, {listed(own.labels)}, "
+            f"got {listed(other.labels)}{'' if own.labels != other.labels else ' with other priors'}; fit again"
+        )
+
+
 def _best(
-    problem: Problem, fitted: Fitted | None, files: SampleFiles | None, progress: Progress, *, resume: bool
+    problem: Problem, fitted: FitResult | None, files: SampleFiles | None, progress: Progress, *, resume: bool
 ) -> tuple[Problem, Float[ndarray, " latent"], list[str]]:
     """The best fit, looked for, or that of a result; with the model error there, and notes on the search."""
     if fitted is None:
@@ -201,15 +228,23 @@ def _best(
         problem, found = find_best(problem, places, progress, resume=resume)
         best = found.latent[found.best]
         return problem, best, notes_on_search(problem.posterior.free, found, best, None)
-    result = fitted if isinstance(fitted, FitResult) else FitResult.read(fitted)
-    own, other = problem.posterior.free, result.free
-    if own.labels != other.labels or not eqx.tree_equal(own, other):
-        raise ConfigError(
-            f"fitted: expected the result of a fit with the parameters and priors of this one, {listed(own.labels)}, "
-            f"got {listed(other.labels)}{'' if own.labels != other.labels else ' with other priors'}; fit again"
-        )
-    notes = notes_on_search(own, result.starts, result.latent, result.laplace)
-    return add_model_error(problem, result.latent, progress), result.latent, notes
+    problem = add_model_error(problem, fitted.latent, progress)
+    notes = notes_on_search(fitted.free, fitted.starts, fitted.latent, fitted.laplace)
+    return problem, fitted.latent, notes
+
+
+def _with_origin(result: SampleResult, fitted: FitResult | None) -> SampleResult:
+    """With a note where the best fit is that of other data, or of another model."""
+    if fitted is None:
+        return result
+    here, there = result.quality.loss, fitted.quality.loss
+    if abs(here - there) <= ELSEWHERE + _SAME * abs(there):
+        return result
+    note = (
+        f"the best values of `fitted` have a loss of {here:.6g} here, and had {there:.6g} there: the data or the model "
+        f"are not those of that fit, and its best values need not be the best ones here; fit again"
+    )
+    return dataclasses.replace(result, notes=(*result.notes, note))
 
 
 def _groups(request: Request, sampler: AbstractSampler) -> int:

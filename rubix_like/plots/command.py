@@ -1,4 +1,4 @@
-"""The command `rubix-like plot`: a cube file as a picture or as a page for the browser."""
+"""The command `rubix-like plot`: a cube file as a picture or as a page for the browser, results as pictures."""
 
 import argparse
 from collections.abc import Callable

@@ -27,7 +27,7 @@ from fit_calibration import LEVELS, best_of, draw_mock, loss_of, make_problem
 from rubix_like.config.sampling import SamplingSettings
 from rubix_like.inference.arviz_package import import_arviz
 from rubix_like.inference.laplace import laplace
-from rubix_like.inference.problem import with_rows
+from rubix_like.inference.spread import with_rows
 from rubix_like.inference.samplers import make_sampler
 
 FREE = {
@@ -149,9 +149,7 @@ def summary(labels, mocks, method):
         {
             "parameter": label,
             "p_ks": float(scipy.stats.kstest(rank, "uniform").pvalue),
-            "p_chi2": float(
-                scipy.stats.chisquare(np.histogram(rank, bins=max(5, len(rank) // 15), range=(0, 1))[0]).pvalue
-            ),
+            "p_chi2": chi_square(rank),
             "coverage": [float(np.mean(np.abs(rank - 0.5) < level / 2)) for level in LEVELS],
         }
         for label, rank in columns
