@@ -27,8 +27,8 @@ from fit_calibration import LEVELS, best_of, draw_mock, loss_of, make_problem
 from rubix_like.config.sampling import SamplingSettings
 from rubix_like.inference.arviz_package import import_arviz
 from rubix_like.inference.laplace import laplace
-from rubix_like.inference.spread import with_rows
 from rubix_like.inference.samplers import make_sampler
+from rubix_like.inference.spread import with_rows
 
 FREE = {
     name: ALL[name]
