@@ -81,8 +81,8 @@ def test_chains_that_are_shifted_have_a_large_r_hat():
     assert max(found.r_hat[0], found.r_hat[2]) < 1.01
     assert found.ess_bulk[1] < 100 * N_CHAIN < found.ess_bulk[0]
     apart, few = notes_on(own)
-    assert apart.startswith(f"R-hat is above 1.01 for observation.offset[0] ({found.r_hat[1]:.3f}): the chains do not")
-    assert "effective sample size is below 100 for each chain for observation.offset[0] (" in few
+    assert apart.startswith(f"R-hat is above 1.01 for observation.offset[0] ({found.r_hat[1]:.4f}): the chains do not")
+    assert f"effective sample size is below {100 * N_CHAIN} (100 for each chain) for observation.offset[0] (" in few
 
 
 def test_chains_of_another_width_have_a_large_r_hat():

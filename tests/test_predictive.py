@@ -11,11 +11,13 @@ from curved import curved
 
 from rubix_like import Galaxy, ObservedCube, Stars, load_config
 from rubix_like.cube import NOT_FITTED
+from rubix_like.inference import assembly
 from rubix_like.inference.assembly import make_sample_result
 from rubix_like.inference.likelihood import NOISE_SCALE, ModelError
 from rubix_like.inference.moments import moments_over_samples
 from rubix_like.inference.predictive import evenly, moments_of, predictive_of
 from rubix_like.inference.problem import pose
+from rubix_like.inference.quality import Quality
 from rubix_like.inference.rows import placed
 from rubix_like.inference.sampled import Sampled
 
@@ -242,3 +244,19 @@ def test_draws_are_chosen_evenly(total, count):
     if len(gaps):
         assert gaps.max() - gaps.min() <= 1
         assert abs(chosen[0] - (total - 1 - chosen[-1])) <= 1
+
+
+@pytest.mark.parametrize(
+    ("method", "losses", "words"),
+    [
+        ("mgvi", [11.0, 12.0, 13.0], None),
+        ("mgvi", [20.0, 30.0, 40.0], "the mean loss of the draws is 20 above that of the best fit, where about 1.5 is"),
+        ("nuts", [20.0, 30.0, 40.0], None),
+        ("nuts", [8.0, 12.0, 13.0], "a draw has a loss lower by 2 than the best fit"),
+    ],
+)
+def test_draws_that_fit_too_well_or_too_badly_are_told(method, losses, words):
+    """Of three latents; chains may wander, an approximation may not."""
+    drawn = Sampled(method, np.zeros((1, 3, 3)), {"loss": np.array([losses])}, np.zeros((1, 2), np.uint32))
+    found = assembly._on_best(drawn, Quality(20.0, 100, 3, 10.0))
+    assert [note.startswith(words) for note in found] == ([] if words is None else [True])

@@ -20,6 +20,9 @@ from rubix_like.inference.quality import Quality
 from rubix_like.inference.sample_result import SampleResult, flat_values, values_of
 from rubix_like.inference.sampled import Sampled
 
+_FAR_EXCESS = 10.0
+"""Of a mean loss beyond twice what is expected, from which on an approximation is called wrong."""
+
 
 def make_sample_result(
     problem: Problem,
@@ -75,8 +78,16 @@ def _on_draws(problem: Problem, sampled: Sampled, found: Convergence, predicted:
 
 
 def _on_best(sampled: Sampled, quality: Quality) -> list[str]:
-    """Of draws that fit better than the best fit."""
+    """Of draws that fit better than the best fit, and of variational ones that fit too badly: draws from a normal
+    posterior have losses half the number of latents above the lowest, on average."""
     lower = quality.loss - float(np.min(sampled.statistics["loss"]))
+    expected = 0.5 * sampled.latent.shape[2]
+    excess = float(np.mean(sampled.statistics["loss"])) - quality.loss
+    if not sampled.is_chain and excess > 2 * expected + _FAR_EXCESS:
+        return [
+            f"the mean loss of the draws is {excess:.3g} above that of the best fit, where about {expected:.3g} is "
+            f"expected: the approximation has missed the posterior; take fit.sampling.method nuts, or wider priors"
+        ]
     if not lower > diagnosis.ELSEWHERE:
         return []
     return [
