@@ -1,5 +1,6 @@
 """Leaving in order when a batch system ends a command."""
 
+import os
 import signal
 import sys
 import threading
@@ -8,13 +9,16 @@ from contextlib import contextmanager
 
 _MOMENT_SECONDS = 0.01
 
+_LOST = {SystemExit: signal.SIGTERM, KeyboardInterrupt: signal.SIGINT}
+"""What a signal raises -> the signal."""
+
 
 @contextmanager
 def orderly_termination() -> Iterator[None]:
     """SIGTERM (a batch system's cancel) leaves the block as Ctrl-C does: temporary files are removed on the way out.
 
-    Only in the main thread, where Python handles signals. An exit that comes while Python takes an object away is lost
-    (such exceptions cannot be raised, only printed); it is then tried again a moment later.
+    Only in the main thread, where Python handles signals. An exit, or Ctrl-C, that comes while Python takes an object
+    away is lost (such exceptions cannot be raised, only printed); it is then tried again a moment later.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -23,10 +27,11 @@ def orderly_termination() -> Iterator[None]:
     usual = sys.unraisablehook
 
     def notice(unraisable: "sys.UnraisableHookArgs") -> None:
-        if unraisable.exc_type is SystemExit:
-            threading.Timer(_MOMENT_SECONDS, signal.raise_signal, [signal.SIGTERM]).start()
-        else:
+        number = _LOST.get(unraisable.exc_type)
+        if number is None:
             usual(unraisable)
+        else:
+            threading.Timer(_MOMENT_SECONDS, os.kill, [os.getpid(), number]).start()
 
     sys.unraisablehook = notice
     try:

@@ -33,11 +33,16 @@ def signalled():
         pytest.fail("the block went on")
 
 
-def signalled_where_it_is_lost():
+def interrupt_here(*arguments):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.01)
+
+
+def signalled_where_it_is_lost(how=end_here):
     """Exceptions in the callback of a weak reference are ignored by Python."""
     with orderly_termination():
         thing = Thing()
-        reference = weakref.ref(thing, end_here)
+        reference = weakref.ref(thing, how)
         del thing
         assert reference() is None
         time.sleep(5)
@@ -51,3 +56,8 @@ def test_the_signal_leaves_the_block(usual_handler, ended):
         ended()
     assert caught.value.code == 128 + signal.SIGTERM
     assert sys.unraisablehook is hook
+
+
+def test_ctrl_c_is_not_lost(usual_handler):
+    with pytest.raises(KeyboardInterrupt):
+        signalled_where_it_is_lost(interrupt_here)
