@@ -176,7 +176,7 @@ def _drawn(
     with progress.step("uncertainties", "the posterior about the best values"):
         approximation = laplace(problem.posterior, jnp.asarray(best))
     normal = approximation if isinstance(approximation, Laplace) else None
-    again = "" if begun is None else ", going on after: {} {} of {}".format(*sampler.told(begun))
+    again = "" if begun is None else ", going on after {1} of {2}".format(*sampler.told(begun))
     with progress.step("sample", f"sampling by {sampler.settings.method}{again}") as report:
         states = sampler.run(problem.posterior, problem.pipeline.mesh, best, normal, begun)
         end = advance(states, keep, lambda state: report(*sampler.told(state)))
