@@ -8,10 +8,12 @@ from pathlib import Path
 from rubix_like.config import load_config
 from rubix_like.config.fit import FitSettings
 from rubix_like.inference.fitting import FitFiles, fit
+from rubix_like.inference.result import FitResult
+from rubix_like.inference.sample_result import SampleResult
 from rubix_like.inference.sampling import SampleFiles, default_output, sample
 from rubix_like.overrides import read_overrides
 from rubix_like.plots.style import require_matplotlib
-from rubix_like.progress import terminal_progress
+from rubix_like.progress import Progress, terminal_progress
 
 FIT_HELP = "fit free parameters of a model to an observed cube: best values, uncertainties, residuals"
 
@@ -52,15 +54,8 @@ def run_fit(options: argparse.Namespace, set_up: Callable[[str], None]) -> None:
     output = Path(options.output or settings.output)
     result = fit(config, options.data, output=output, resume=not options.restart, progress=progress)
     files = FitFiles.beside(output)
-    print(result.summary())
-    print("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in progress.timings.items()))
-    print(f"Result written to {files.result}, its model to {files.model}, residuals to {files.residual}")
-    if options.plot:
-        with progress.step("plot", "drawing the fit"):
-            pictures = result.plot(files.result.with_suffix(""))
-        print(f"Pictures: {', '.join(map(str, pictures))}")
-    print(f"Look at it: rubix-like plot {shlex.quote(str(files.result))}")
-    print(f"In Python: result = rubix_like.FitResult.read({str(files.result)!r})")
+    written = f"Result written to {files.result}, its model to {files.model}, residuals to {files.residual}"
+    _say(result, files.result, written, progress, "drawing the fit" if options.plot else None)
 
 
 def add_sample_options(parser: argparse.ArgumentParser) -> None:
@@ -84,12 +79,18 @@ def run_sample(options: argparse.Namespace, set_up: Callable[[str], None]) -> No
         config, options.data, fitted=options.fitted, output=output, resume=not options.restart, progress=progress
     )
     files = SampleFiles.beside(output)
+    written = f"Draws written to {files.result}, the mean model to {files.model}, the prediction to {files.predictive}"
+    _say(result, files.result, written, progress, "drawing the posterior" if options.plot else None)
+
+
+def _say(result: FitResult | SampleResult, place: Path, written: str, progress: Progress, drawing: str | None) -> None:
+    """What came out, where it is (`written`), how to look at it; `drawing`: what is said while pictures are made."""
     print(result.summary())
     print("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in progress.timings.items()))
-    print(f"Draws written to {files.result}, the mean model to {files.model}, the prediction to {files.predictive}")
-    if options.plot:
-        with progress.step("plot", "drawing the posterior"):
-            pictures = result.plot(files.result.with_suffix(""))
+    print(written)
+    if drawing is not None:
+        with progress.step("plot", drawing):
+            pictures = result.plot(place.with_suffix(""))
         print(f"Pictures: {', '.join(map(str, pictures))}")
-    print(f"Look at it: rubix-like plot {shlex.quote(str(files.result))}")
-    print(f"In Python: result = rubix_like.SampleResult.read({str(files.result)!r})")
+    print(f"Look at it: rubix-like plot {shlex.quote(str(place))}")
+    print(f"In Python: result = rubix_like.{type(result).__name__}.read({str(place)!r})")

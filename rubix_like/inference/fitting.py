@@ -11,10 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy import ndarray
 
-from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
-from rubix_like.cube_files import file_size, find_format, write_cube
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import with_addition
 from rubix_like.galaxy import Galaxy
@@ -29,6 +27,7 @@ from rubix_like.inference.optimisers import Status
 from rubix_like.inference.problem import Problem, pose
 from rubix_like.inference.request import Data, Priors, Request, read_request
 from rubix_like.inference.result import FitResult, split_by_name
+from rubix_like.inference.result_places import check_places, replaced_by, write_in_order
 from rubix_like.inference.search import search
 from rubix_like.inference.snapshot import Snapshot
 from rubix_like.inference.spread import models_at_once
@@ -57,19 +56,16 @@ class FitFiles:
 
     def check_apart(self, data: Data) -> None:
         """Raise ConfigError where the data's file is one of them, and would be replaced."""
-        if isinstance(data, str | Path) and Path(data).expanduser().resolve() in {
-            path.resolve() for path in dataclasses.astuple(self)
-        }:
+        lost = replaced_by(dataclasses.astuple(self), data)
+        if lost is not None:
             raise ConfigError(
                 f"fit.output: expected a name whose files are not the data's, got '{self.result}', beside which the "
-                f"fit writes '{Path(data).name}'; choose another name"
+                f"fit writes '{lost.name}'; choose another name"
             )
 
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Raise OSError where they could not be written after a fit of a cube of this shape."""
-        cube = file_size(find_format(self.model, "default"), shape, noise=True)
-        for path in dataclasses.astuple(self):
-            check_writable(path, 6 * cube)
+        check_places(dataclasses.astuple(self), self.model, shape)
 
 
 def fit(
@@ -124,7 +120,8 @@ def _fit(
         result = make_result(problem, found, request.config)
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
-            _write(result, files)
+            cubes = {files.model: result.model, files.residual: result.residual}
+            write_in_order(result, files.result, cubes, (files.checkpoint, files.second_checkpoint))
     return result
 
 
@@ -241,15 +238,6 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResu
         versions=versions(),
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def _write(result: FitResult, files: FitFiles) -> None:
-    """The result last, so that a fit with a result is complete; then the checkpoints go."""
-    write_cube(result.model, files.model)
-    write_cube(result.residual, files.residual)
-    result.write(files.result)
-    for checkpoint in (files.checkpoint, files.second_checkpoint):
-        checkpoint.unlink(missing_ok=True)
 
 
 def device_count(model: RunConfig | Pipeline) -> int:

@@ -12,11 +12,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig
 from rubix_like.config.fit import FitSettings
 from rubix_like.config.loading import ConfigSource
-from rubix_like.cube_files import file_size, find_format, write_cube
 from rubix_like.disk_cache import key_of
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import with_addition
@@ -30,6 +28,7 @@ from rubix_like.inference.laplace import Laplace, laplace
 from rubix_like.inference.problem import Problem, pose
 from rubix_like.inference.request import Data, Priors, Request, read_request
 from rubix_like.inference.result import FitResult
+from rubix_like.inference.result_places import check_places, replaced_by, write_in_order
 from rubix_like.inference.sample_result import SampleResult
 from rubix_like.inference.samplers import AbstractSampler, make_sampler
 from rubix_like.inference.spread import models_at_once, with_rows
@@ -65,18 +64,15 @@ class SampleFiles:
 
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Raise OSError where they could not be written after a sampling of a cube of this shape."""
-        cube = file_size(find_format(self.model, "default"), shape, noise=True)
-        for path in dataclasses.astuple(self):
-            check_writable(path, 6 * cube)
+        check_places(dataclasses.astuple(self), self.model, shape)
 
     def check_apart(self, *others: object) -> None:
         """Raise ConfigError where another file, that is read or is the fit's, is one of them, and would be replaced."""
-        own = {path.resolve() for path in dataclasses.astuple(self)}
-        for path in others:
-            if isinstance(path, str | Path) and Path(path).expanduser().resolve() in own:
+        for lost in (replaced_by(dataclasses.astuple(self), other) for other in others):
+            if lost is not None:
                 raise ConfigError(
                     f"fit.sampling.output: expected a name whose files are not those that are read, nor the fit's, got "
-                    f"'{self.result}', with which '{Path(path).name}' is written; choose another name"
+                    f"'{self.result}', with which '{lost.name}' is written; choose another name"
                 )
 
 
@@ -158,7 +154,8 @@ def _sample(
     result = _with_origin(result, given)
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
-            _write(result, files)
+            cubes = {files.model: result.model, files.predictive: result.predictive}
+            write_in_order(result, files.result, cubes, (files.first_search, files.second_search, files.checkpoint))
     return result
 
 
@@ -263,12 +260,3 @@ def _groups(request: Request, sampler: AbstractSampler) -> int:
             f"null chooses one"
         )
     return groups
-
-
-def _write(result: SampleResult, files: SampleFiles) -> None:
-    """The result last, so that a sampling with a result is complete; then the checkpoints go."""
-    write_cube(result.model, files.model)
-    write_cube(result.predictive, files.predictive)
-    result.write(files.result)
-    for checkpoint in (files.first_search, files.second_search, files.checkpoint):
-        checkpoint.unlink(missing_ok=True)
