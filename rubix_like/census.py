@@ -1,19 +1,19 @@
 """What planning needs to know of all stars of a galaxy: counts, sums and extremes, taken part by part and joined."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rubix_like.config import RunConfig
 from rubix_like.cosmology import arcsec_per_kpc, find_cosmology, observed_distance, universe_age
 from rubix_like.galaxy import Galaxy, Stars
-from rubix_like.geometry import Moments
 from rubix_like.motion import Brightness, FastStars, speeds
 from rubix_like.smoothing import Lengths, allowed_length
 from rubix_like.ssp import SSPLibrary
+from rubix_like.star_sample import StarSample
 from rubix_like.team import ALONE, AbstractTeam
 from rubix_like.validation import require
 
@@ -22,26 +22,31 @@ from rubix_like.validation import require
 class Census:
     """What planning needs to know of the particles of a galaxy, without padding (host, float64).
 
-    `birth_mass` in Msun; `moments`: of the current mass where stars have one; `n_without_mass`: stars that have none;
-    `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster than
+    `birth_mass` in Msun; `sample`: what the galaxy's axes are found by, with the current mass where stars have one
+    (empty where the axes are left as they are); `n_without_mass`: stars that have no current mass; `n_older`: stars
+    older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster than
     `products.losvd.limit`.
     """
 
     n_stars: int
     birth_mass: float
-    moments: Moments
+    sample: StarSample
     fast: FastStars
     lengths: Lengths
     n_without_mass: int
     n_older: int
     n_beyond_losvd: int
 
+    def among(self, n_stars: int) -> "Census":
+        """The same with what of the sample is left among `n_stars` stars, of which these are a part."""
+        return replace(self, sample=self.sample.among(n_stars))
+
     def joined(self, other: "Census") -> "Census":
         """That of the stars of both."""
         return Census(
             n_stars=self.n_stars + other.n_stars,
             birth_mass=self.birth_mass + other.birth_mass,
-            moments=self.moments.joined(other.moments),
+            sample=self.sample.joined(other.sample),
             fast=self.fast.joined(other.fast),
             lengths=self.lengths.joined(other.lengths),
             n_without_mass=self.n_without_mass + other.n_without_mass,
@@ -54,15 +59,20 @@ def take_census(config: RunConfig, library: SSPLibrary, slabs: Iterable[Stars], 
     """The census of all stars of a run, in one pass over `slabs`, the parts of them that are this process's.
 
     Any cut into slabs and shares gives the same (sums to about 1e-14); every process of the `team` gets the same bits.
+    Of the sample the processes send each other no more than what is left in the whole galaxy's.
     Raises ValueError for values that are not finite, for no stars and for a birth mass of 0.
     """
     rules = _Rules.build(config, library)
     none = rules.census(_no_stars())
 
-    def count_own() -> Census:
-        return reduce(Census.joined, (rules.census(slab) for slab in slabs), none)
+    own: list[Census] = []
 
-    census = reduce(Census.joined, team.exchange(count_own))
+    def count_own() -> int:
+        own.append(reduce(Census.joined, (rules.census(slab) for slab in slabs), none))
+        return own[0].n_stars
+
+    n_stars = sum(team.exchange(count_own))
+    census = reduce(Census.joined, team.exchange(lambda: own[0].among(n_stars)))
     if not census.n_stars:
         raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
     if not census.birth_mass > 0:
@@ -104,13 +114,18 @@ class _Rules(NamedTuple):
         return Census(
             n_stars=len(birth_mass),
             birth_mass=float(birth_mass.sum()),
-            moments=Moments.of(np.asarray(stars.position), np.asarray(stars.velocity), np.asarray(mass)),
+            sample=self._sample(stars, mass),
             fast=FastStars.of(self.config, self.brightness, stars),
             lengths=Lengths.of(stars, self.widest),
             n_without_mass=len(birth_mass) if stars.mass is None else 0,
             n_older=int(np.sum(np.asarray(stars.log_age) > self.oldest)),
             n_beyond_losvd=0 if self.losvd == np.inf else int(np.sum(speeds(self.config, stars) > self.losvd)),
         )
+
+    def _sample(self, stars: Stars, mass: Any) -> StarSample:
+        """What the alignment goes by."""
+        some = slice(None) if self.config.resolved_align != "none" else slice(0)
+        return StarSample.of(*(np.asarray(values)[some] for values in (stars.position, stars.velocity, mass)))
 
 
 def log_universe_age(config: RunConfig) -> float:

@@ -51,6 +51,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
             f"pipeline.cube: expected one 'degrade_lsf' (each starts from the instrument's line spread), got "
             f"{len(widths)}; keep the widest"
         )
+    aligned = [] if planned.alignment is None else [planned.alignment.meta]
     notes = (*planned.notes, *(note for stage in stages for note in stage.notes))
     return Frame(
         wavelength=bins.wavelength,
@@ -63,7 +64,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
         medium=bins.medium,
         sampling=bins.sampling,
         pixel_scale=float(setup.instrument.pixel_scale),
-        meta=describe_run(setup, planned.plan, info, [*painters, *(stage.meta for stage in stages)], notes),
+        meta=describe_run(setup, planned.plan, info, [*aligned, *painters, *(stage.meta for stage in stages)], notes),
         notes=notes,
         pointings=pointings_of(setup.config.observation),
         products=product_axes(setup, planned.tables.products),

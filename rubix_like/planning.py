@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rubix_like.alignment import Alignment, align
 from rubix_like.census import Census, log_universe_age
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
 from rubix_like.cosmology import arcsec_per_kpc, observed_distance
@@ -34,6 +35,7 @@ class Planned:
     tables: Tables
     setup: Setup
     notes: tuple[str, ...]
+    alignment: Alignment | None
 
     @property
     def projected(self) -> tuple[tuple[int, int], ...]:
@@ -45,6 +47,7 @@ class Planned:
 def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> Planned:
     """Sizes, tables and stages of a run, for the galaxy of a census if any; ConfigError for what cannot be observed."""
     setup = make_setup(config, library, census)
+    alignment = _alignment(config, census)
     pipeline = load_pipeline(config.pipeline)
     _check_noise(config, pipeline)
     scene, paint, cube = (
@@ -59,7 +62,7 @@ def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> P
     n_y, n_x = setup.instrument.n_y + 2 * margin, setup.instrument.n_x + 2 * margin
     products = None if config.products is None else plan_products(setup, paint, cube, census)
     tables = Tables(
-        alignment=_alignment(config, census),
+        alignment=None if alignment is None else alignment.rotation,
         arcsec_per_kpc=np.asarray(arcsec_per_kpc(setup.luminosity_distance, config.observation.redshift)),
         grid=SpaxelGrid(setup.instrument.pixel_scale, n_y, n_x, config.engine.deposit, setup.widths),
         scene=scene,
@@ -78,7 +81,8 @@ def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> P
         chunk=config.engine.chunk,
     )
     notes = (*_notes(setup), *_unused_notes(config, pipeline), *_accuracy_notes(paint, config))
-    return Planned(plan, tables, setup, (*notes, *_age_notes(setup, census), *products_notes(setup, census)))
+    notes = (*_alignment_notes(alignment), *notes, *_age_notes(setup, census), *products_notes(setup, census))
+    return Planned(plan, tables, setup, notes, alignment)
 
 
 def _check_noise(config: RunConfig, pipeline: PipelineSettings) -> None:
@@ -156,15 +160,20 @@ def _margin(stages: tuple[AbstractCubeStage, ...], settings: tuple[StageSettings
     return sum(margins)
 
 
-def _alignment(config: RunConfig, census: Census | None) -> np.ndarray | None:
-    if config.resolved_align == "none":
+def _alignment(config: RunConfig, census: Census | None) -> Alignment | None:
+    by = config.resolved_align
+    if by == "none":
         return None
     if census is None:
         raise ConfigError(
-            "observation.align: expected 'none' for a pipeline that is built without a galaxy, got 'stars'; pass the "
-            "galaxy to Pipeline.from_config, or set 'align: none'"
+            f"observation.align: expected 'none' for a pipeline that is built without a galaxy, got '{by}'; pass the "
+            f"galaxy to Pipeline.from_config, or set 'align: none'"
         )
-    return census.moments.rotation()
+    return align(by, config.observation.align_radius, census.sample)
+
+
+def _alignment_notes(alignment: Alignment | None) -> tuple[str, ...]:
+    return () if alignment is None else alignment.notes
 
 
 def _velocity_limit(config: RunConfig, census: Census | None) -> float:

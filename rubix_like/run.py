@@ -29,7 +29,7 @@ from rubix_like.progress import Progress
 from rubix_like.sharding import process_count
 from rubix_like.source import Source, open_source
 from rubix_like.ssp.catalogue import locate
-from rubix_like.summary import accuracy_lines
+from rubix_like.summary import accuracy_lines, alignment_lines
 from rubix_like.team import ALONE, AbstractTeam
 from rubix_like.truth import noiseless
 
@@ -245,6 +245,7 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"painted on {painted[0]} x {painted[1]}",
         f"velocities  up to {float(pipeline.velocity_limit):g} km/s",
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
+        *(f"alignment   {line.removeprefix('Alignment: ')}" for line in alignment_lines(meta)),
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
         f"particles   {prepared.observer.words()}",
         f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{of_processes(pipeline.mesh)}; "

@@ -40,7 +40,8 @@ def summary_lines(
     path, sums = Path(path), sums or sums_of(cube)
     n_pointings = cube.meta.get("n_pointings")
     what = "Cube" if n_pointings is None else f"Mosaic of {n_pointings} pointings"
-    lines = [f"{what} written to {path}", _size_line(in_parts(cube)), _flux_line(sums), *accuracy_lines(cube.meta)]
+    lines = [f"{what} written to {path}", _size_line(in_parts(cube)), _flux_line(sums)]
+    lines += [*alignment_lines(cube.meta), *accuracy_lines(cube.meta)]
     lines.extend(_mask_lines(sums))
     if cube.counters is not None:
         lines.extend(_counter_lines(cube.counters))
@@ -62,6 +63,19 @@ def _size_line(cube: CubeParts) -> str:
 def _flux_line(sums: CubeSums) -> str:
     total, peak = float(sums.light.sum()) * 1e-20, float(sums.brightest) * 1e-20
     return f"Total flux {total:.4g} erg/s/cm2, brightest voxel {peak:.4g} erg/s/cm2/Angstrom"
+
+
+def alignment_lines(meta: Mapping[str, Any]) -> list[str]:
+    """What the galaxy was aligned to, in words; nothing where its axes were left as they are."""
+    if meta.get("align_radius") is None:
+        return []
+    by = "short axis" if meta["align"] == "stars" else "angular momentum"
+    words = f"Alignment: by the {by} of the stars within {meta['align_radius']:.3g} kpc"
+    if meta.get("axis_ratio_b_a") is not None:
+        words += f": b/a {meta['axis_ratio_b_a']:.2f}, c/a {meta['axis_ratio_c_a']:.2f}"
+    if meta.get("align_angle") is not None:
+        words += f", short axis {meta['align_angle']:.1f} deg from their angular momentum"
+    return [words]
 
 
 def accuracy_lines(meta: Mapping[str, Any]) -> list[str]:

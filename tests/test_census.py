@@ -8,15 +8,15 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from thread_team import run_team, values_of
+from thread_team import ThreadTeam, run_team, values_of
 
 import rubix_like as rl
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
-from rubix_like.census import census_of, take_census
+from rubix_like import star_sample as sample_module
+from rubix_like.census import Census, census_of, take_census
 from rubix_like.cosmology import arcsec_per_kpc
 from rubix_like.cost import Work
 from rubix_like.errors import ConfigError
-from rubix_like.geometry import Moments
 from rubix_like.motion import plan_motion
 from rubix_like.planning import make_setup, plan_run
 from rubix_like.readers import open_galaxy
@@ -78,8 +78,8 @@ def assert_same(one, two, rtol=1e-12):
     assert one.fast.fastest == two.fast.fastest
     for own, other in ((one.fast.total_light, two.fast.total_light), (one.birth_mass, two.birth_mass)):
         assert own == pytest.approx(other, rel=rtol)
-    for own, other in zip(one.moments, two.moments, strict=True):
-        np.testing.assert_allclose(own, other, rtol=rtol, atol=rtol * np.abs(other).max())
+    for own, other in zip(one.sample.in_order(), two.sample.in_order(), strict=True):
+        np.testing.assert_array_equal(own, other)
 
 
 def test_it_counts_what_it_says():
@@ -98,12 +98,16 @@ def test_it_counts_what_it_says():
     assert f"{census.lengths.n_wider} stars are smoothed" in setup.notes[0]
     sigma = own.smoothing_length * config.engine.smoothing.sigma * arcsec_per_kpc(setup.luminosity_distance, 0.05)
     assert census.lengths.n_wider == (sigma > 1.0).sum() > 0
-    expected = Moments.of(own.position, own.velocity, own.mass).rotation()
-    np.testing.assert_allclose(census.moments.rotation(), expected, atol=1e-13)
+    found = census.sample.in_order()
+    order = np.lexsort(own.position.T)
+    for name in ("position", "velocity", "mass"):  # all of so few stars
+        np.testing.assert_array_equal(getattr(found, name)[np.lexsort(found.position.T)], getattr(own, name)[order])
 
 
-def test_any_cut_into_slabs_gives_the_same():
+@pytest.mark.parametrize("sample", [700, 1 << 18])
+def test_any_cut_into_slabs_gives_the_same(monkeypatch, sample):
     """And any order; empty slabs count for nothing."""
+    monkeypatch.setattr(sample_module, "SAMPLE_STARS", sample)
     whole = take_census(config_of(), library(), [stars()])
     rng = np.random.default_rng(2)
     for n_slab in (1, 3, 7):
@@ -116,7 +120,9 @@ def test_any_cut_into_slabs_gives_the_same():
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_processes_count_their_shares_and_all_know_the_whole(size):
+@pytest.mark.parametrize("sample", [700, 1 << 18])
+def test_processes_count_their_shares_and_all_know_the_whole(monkeypatch, size, sample):
+    monkeypatch.setattr(sample_module, "SAMPLE_STARS", sample)
     for n in (9000, 5, 3):
         own = cut(stars(), [0, n])[0]
         whole = take_census(config_of(), library(), [own])
@@ -130,7 +136,35 @@ def test_processes_count_their_shares_and_all_know_the_whole(size):
         for census in found:
             assert_same(census, whole)
             assert census.birth_mass == found[0].birth_mass
-            np.testing.assert_array_equal(census.moments.second, found[0].moments.second)
+
+
+def test_of_many_stars_a_fair_sample_is_kept(monkeypatch):
+    """No larger than is said, of all the stars alike; no process sends more than its part of it, and nothing where the
+    axes are left as they are."""
+    monkeypatch.setattr(sample_module, "SAMPLE_STARS", 3000)
+    own = stars(60_000, seed=4)
+    whole = take_census(config_of(), library(), [own]).sample
+    assert (whole.n_stars, len(whole.mass)) == (60_000, pytest.approx(3000, abs=5 * np.sqrt(3000)))
+    error = own.position.std(axis=0) / np.sqrt(3000)
+    assert (np.abs(whole.position.mean(axis=0) - own.position.mean(axis=0)) < 4 * error).all()
+    assert whole.mass.mean() == pytest.approx(own.mass.mean(), abs=4 * own.mass.std() / np.sqrt(3000))
+    rows = np.flatnonzero(np.isin(own.mass, whole.mass))
+    counts = np.histogram(rows, bins=20, range=(0, 60_000))[0]
+    assert ((counts - 150) ** 2 / 150).sum() < 45  # chi^2 of 19 degrees of freedom: one in a thousand
+    sent = []
+
+    class Listening(ThreadTeam):
+        def exchange(self, work):
+            values = super().exchange(work)
+            sent.extend(len(value.sample.mass) for value in values if isinstance(value, Census))
+            return values
+
+    monkeypatch.setattr("thread_team.ThreadTeam", Listening)
+    cuts = cut(own, [0, 20_000, 40_000, 60_000])
+    values_of(run_team(3, lambda team: take_census(config_of(), library(), [cuts[team.number]], team)))
+    assert max(sent) < 1200
+    none = load_config(config_of(), overrides={"observation.align": "none"})
+    assert not len(take_census(none, library(), [own]).sample.mass)
 
 
 def test_padding_does_not_count():
@@ -159,8 +193,7 @@ def test_without_current_masses_those_at_birth_count():
     own = dataclasses.replace(stars(), mass=None, smoothing_length=None)
     census = take_census(config_of(), library(), cut(own, [0, 10, 9000]))
     assert (census.n_without_mass, census.lengths.n_lacking) == (9000, 9000)
-    expected = Moments.of(own.position, own.velocity, own.initial_mass).rotation()
-    np.testing.assert_allclose(census.moments.rotation(), expected, atol=1e-12)
+    np.testing.assert_array_equal(np.sort(census.sample.mass), np.sort(own.initial_mass))
     with pytest.raises(ConfigError, match=r"engine\.deposit: expected stars with a smoothing_length .* got none"):
         plan_run(config_of(), library(), census)
 

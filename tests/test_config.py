@@ -76,6 +76,18 @@ def test_align_follows_the_galaxy_section_unless_it_is_given():
     assert load_config("quickstart", {"observation.align": "none"}).resolved_align == "none"
     assert load_config("quickstart", {"observation.align": "null"}).resolved_align == "stars"
     assert load_config(BASE, {"observation.align": "stars"}).resolved_align == "stars"
+    assert load_config(BASE, {"observation.align": "angular_momentum"}).resolved_align == "angular_momentum"
+
+
+@pytest.mark.parametrize(
+    ("given", "in_kpc"), [(None, 8.0), (1.5, 6.0), ("1e0", 4.0), ("5 kpc", 5.0), ("3000 pc", 3.0), ("0.01 Mpc", 10.0)]
+)
+def test_the_radius_of_the_alignment_is_in_half_mass_radii_or_a_length(given, in_kpc):
+    """For stars with a half-mass radius of 4 kpc; the same once it was written."""
+    config = load_config(BASE, {} if given is None else {"observation.align_radius": given})
+    for own in (config, load_config(yaml.safe_load(config.to_yaml())), load_config(config, {"noise": None})):
+        assert own.observation.align_radius == config.observation.align_radius
+        assert own.observation.align_radius.kpc(4.0) == pytest.approx(in_kpc, rel=1e-12)
 
 
 def test_a_reader_instance_is_taken_as_it_is():
@@ -125,7 +137,10 @@ def test_numeric_text_is_a_number():
         ({"observation.redshift": 0}, ["observation: redshift 0", "expected a distance (e.g. 10 Mpc)"]),
         ({"observation.ra": 361}, ["observation.ra: expected a number <= 360, got 361"]),
         ({"observation.dec": -91}, ["observation.dec: expected a number >= -90, got -91"]),
-        ({"observation.align": "star"}, ["expected one of stars, none, got 'star'; did you mean 'stars'?"]),
+        (
+            {"observation.align": "star"},
+            ["expected one of stars, angular_momentum, none, got 'star'; did you mean 'stars'?"],
+        ),
         ({"observation": None}, ["observation: expected a section", "got null"]),
         ({"engine.method": "bases"}, ["engine.method: expected one of auto, basis, direct, got 'bases'"]),
         ({"engine.deposit": "csi"}, ["expected one of nearest, cic, tsc, smoothed, got 'csi'; did you mean 'cic'?"]),

@@ -102,8 +102,37 @@ def test_the_centre_of_more_is_that_of_a_sample_and_the_velocity_that_of_all(mon
     assert np.linalg.norm(unwrap(frame.center[None], densest(table), BOX)) < 3.0
     np.testing.assert_allclose(frame.velocity, inner_mean(table, center), rtol=1e-11)
     assert max(stop - start for start, stop, _ in asked) <= 75
-    names = {("position", "mass"): 2 * 777, ("position", "velocity", "mass"): 777}
+    names = {("position", "mass"): 777, ("position", "velocity", "mass"): 2 * 777}
     assert {own: sum(stop - start for start, stop, name in asked if name == own) for own in names} == names
+
+
+@pytest.mark.parametrize("sample", [100, 1 << 20])
+def test_wild_velocities_move_nobody(monkeypatch, sample):
+    """The mean is that of the stars within the half-mass radius but for the wild ones, which are noted; held, by slabs
+    and by processes, whether or not they are in the sample."""
+    monkeypatch.setattr(frame_module, "SAMPLE_STARS", sample)
+    table = stars_of(777)
+    center = densest(table, step=8 if sample == 100 else 1)
+    offset = np.linalg.norm(unwrap(table["position"], center, BOX), axis=1)
+    expected, quiet = find_frame(stored(table), center, BOX)
+    np.testing.assert_allclose(expected.velocity, inner_mean(table, center), rtol=1e-11)
+    assert quiet == ()
+    inner, outer = np.argsort(offset)[[10, 11]], np.argsort(offset)[-1]
+    table["velocity"][inner] = [[1e6, 0.0, 0.0], [0.0, -4e3, 0.0]]
+    table["velocity"][outer] = [0.0, 0.0, 1e6]
+    order = np.argsort(offset)
+    half = np.searchsorted(np.cumsum(table["mass"][order]), table["mass"].sum() / 2)
+    within = offset <= offset[order[half]]
+    counted = within & ~np.isin(np.arange(777), inner)
+    mean = np.average(table["velocity"][counted], axis=0, weights=table["mass"][counted])
+    found = [find_frame(HeldStars(table), center, BOX), find_frame(stored(table), center, BOX)]
+    found += values_of(run_team(3, lambda team: find_frame(stored(table, team), center, BOX)))
+    for frame, notes in found:
+        np.testing.assert_allclose(frame.velocity, mean, rtol=1e-10)
+        assert np.linalg.norm(frame.velocity - expected.velocity) < 3.0
+        assert notes == found[0][1]
+        assert notes[0].startswith(f"2 of {within.sum()} stars within the half-mass radius are left out of the bulk")
+        assert float(notes[0].split("up to ")[1].removesuffix(" km/s")) == pytest.approx(1e6, rel=1e-3)
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -15,6 +15,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from rubix_like.config.align_radius import AlignRadius, Radius
 from rubix_like.config.dust import DustSettings
 from rubix_like.config.fit import FitSettings
 from rubix_like.config.instrument import InstrumentSettings
@@ -29,6 +30,8 @@ from rubix_like.cosmology import find_cosmology
 from rubix_like.cube_files import Layout, check_layout, find_format
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.galaxy import Galaxy, GalaxyInfo
+
+Align = Literal["stars", "angular_momentum", "none"]
 
 
 class SSPSettings(AbstractSettings):
@@ -47,8 +50,11 @@ class ObservationSettings(AbstractSettings):
     """Luminosity distance in Mpc; null: from redshift and cosmology (so it is required at redshift 0)."""
     cosmology: str = "Planck18"
     """A cosmology of astropy, by name."""
-    align: Literal["stars", "none"] | None = None
-    """'stars': rotate the stars' disc face-on first; 'none': leave the axes; null: stars if there is a reader."""
+    align: Align | None = None
+    """What is turned face-on first: 'stars', by the short axis of their shape; 'angular_momentum', by theirs; 'none':
+    the axes are left as they are; null: stars if there is a reader."""
+    align_radius: AlignRadius = Radius(2.0)
+    """Within which stars are aligned by: a bare number in half-mass radii of the stars, or a length (5 kpc)."""
     inclination: Degree | None = None
     """deg; 0 is face-on."""
     position_angle: Degree | None = None
@@ -257,7 +263,7 @@ class RunConfig(AbstractSettings):
         return self
 
     @property
-    def resolved_align(self) -> Literal["stars", "none"]:
+    def resolved_align(self) -> Align:
         """`observation.align`; where it is null, 'stars' with a reader and 'none' without."""
         return self.observation.align or ("none" if self.galaxy is None else "stars")
 

@@ -244,10 +244,10 @@ def _for_model(config: RunConfig, settings: FitSettings) -> RunConfig:
         raise ConfigError("observation.pointings: expected null for a fit, got a list; fit the mosaic or one pointing")
     overrides: dict[str, Any] = {"noise": None, "products": None, "devices.wave": 1, "devices.output": "replicated"}
     if any(name.startswith(GALAXY) for name in settings.free):
-        if config.observation.align == "stars":
+        if config.observation.align not in (None, "none"):
             raise ConfigError(
                 "observation.align: expected 'none' where parameters of the synthetic galaxy are free (its disc is "
-                "face-on, and an alignment would follow its particles), got 'stars'"
+                f"face-on, and an alignment would follow its particles), got '{config.observation.align}'"
             )
         overrides["observation.align"] = "none"
     for name in ("observation.inclination", "observation.position_angle"):

@@ -1,6 +1,8 @@
 """The galaxy's own frame: centre and bulk velocity, taken off in float64 before anything is rounded."""
 
 from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -15,6 +17,7 @@ from rubix_like.centering import (
     squared_distance,
     unwrap,
 )
+from rubix_like.clipping import SIGMAS, Clip, clip_velocities
 from rubix_like.readers.columns import Table, Vector, Vectors
 from rubix_like.readers.first_pass import AbstractStars, HeldStars
 
@@ -52,14 +55,16 @@ def find_frame(
 ) -> tuple[Frame, tuple[str, ...]]:
     """The frame of these stars, with notes: the given centre (kpc), whose `origin` is said, or the shrinking sphere's.
 
-    The bulk velocity is the mass-weighted mean of the stars within the half-mass radius. Up to 2^20 stars are gathered
-    in every process. Of more, every k-th, counted from the first, is: the centre is that of this sample, the same
-    whatever the slabs and the processes; two further passes over all of them find the bulk velocity, slab by slab.
+    The bulk velocity is the mass-weighted mean of the stars within the half-mass radius, without those that are farther
+    than five standard deviations from it (`clip_velocities`), which are noted. Up to 2^20 stars are gathered in every
+    process. Of more, every k-th, counted from the first, is: the centre and the limits of velocity are those of this
+    sample, the same whatever the slabs and the processes; two further passes over all of them find the bulk velocity,
+    slab by slab.
     """
     step = -(-stars.n_stars // SAMPLE_STARS)
+    sample = stars.every(step, _MOTIONS)
     if step == 1:
-        stars = HeldStars(stars.every(step, _MOTIONS))
-    sample = stars.every(step, _PLACES)
+        stars = HeldStars(sample)
     center = _densest_place(sample["position"], sample["mass"], box_size)
     notes = ()
     if given is not None:
@@ -68,8 +73,12 @@ def find_frame(
             text = f"{origin} is {apart:.3g} kpc from the densest place of the stars"
             notes = (f"{text}, beyond their half-mass radius (bare numbers are in the file's own unit)",)
         center = given
-    edges = shell_edges(squared_distance(unwrap(sample["position"], center, box_size)))
-    return Frame(center, _InnerHalf(stars, center, box_size, edges).mean_velocity(), box_size), notes
+    offset = unwrap(sample["position"], center, box_size)
+    squared = squared_distance(offset)
+    inner = squared <= half_mass_radius(offset, sample["mass"]) ** 2 * (1 + 1e-12)
+    clip = clip_velocities(sample["velocity"][inner], sample["mass"][inner])
+    motion = _InnerHalf(stars, center, box_size, shell_edges(squared), clip).motion()
+    return Frame(center, motion.mean, box_size), (*notes, *_clipping_notes(motion, clip))
 
 
 def _densest_place(position: Vectors, mass: Float[ndarray, " particle"], box_size: float | None) -> Vector:
@@ -77,30 +86,68 @@ def _densest_place(position: Vectors, mass: Float[ndarray, " particle"], box_siz
     return first + shrinking_sphere(unwrap(position, first, box_size), mass)
 
 
+class _Motion(NamedTuple):
+    """Sums over stars: `mass` and `momentum` of those whose velocities count; `n_clipped` are the others among
+    `n_stars`, the `fastest` of them so far from the mean (km/s)."""
+
+    mass: float
+    momentum: Vector
+    n_stars: int
+    n_clipped: int
+    fastest: float
+
+    @staticmethod
+    def of(mass: Float[ndarray, " particle"], velocity: Vectors, clip: Clip) -> "_Motion":
+        """Those over these stars."""
+        distance = clip.distance(velocity)
+        kept = distance <= clip.limit
+        fastest = float(distance[~kept].max(initial=0.0))
+        return _Motion(float(mass[kept].sum()), mass[kept] @ velocity[kept], len(mass), int(np.sum(~kept)), fastest)
+
+    def joined(self, other: "_Motion") -> "_Motion":
+        """Those over the stars of both."""
+        sums = (one + two for one, two in zip(self[:4], other[:4], strict=True))
+        return _Motion(*sums, max(self.fastest, other.fastest))
+
+    @property
+    def mean(self) -> Vector:
+        """The mass-weighted mean velocity."""
+        return self.momentum / self.mass
+
+
+def _clipping_notes(motion: _Motion, clip: Clip) -> tuple[str, ...]:
+    if not motion.n_clipped:
+        return ()
+    return (
+        f"{motion.n_clipped} of {motion.n_stars} stars within the half-mass radius are left out of the bulk velocity: "
+        f"more than {clip.limit:.4g} km/s ({SIGMAS:g} sigma) from it, up to {motion.fastest:.4g} km/s",
+    )
+
+
 @dataclass(frozen=True)
 class _InnerHalf:
     """The stars within the half-mass radius about a centre: mass in shells first, then star by star in the shell that
-    completes the half; `edges` are the squared radii between shells (kpc^2)."""
+    completes the half; `edges` are the squared radii between shells (kpc^2), `clip` says which velocities count."""
 
     stars: AbstractStars
     center: Vector
     box_size: float | None
     edges: Float[ndarray, " edge"]
+    clip: Clip
 
-    def mean_velocity(self) -> Vector:
-        """Their mass-weighted mean velocity."""
+    def motion(self) -> _Motion:
+        """Their mean velocity and how many do not count."""
         enclosed = np.cumsum(self.stars.team.total(self._shell_masses))
         shell = completing_half(enclosed, enclosed[-1])
         ends = np.concatenate([[-np.inf], self.edges, [np.inf]])[shell : shell + 2]
         found = self.stars.team.exchange(lambda: self._inside_and_between(*ends))
-        inside = np.sum([sums for sums, _ in found], axis=0)
+        inside = reduce(_Motion.joined, (motion for motion, _ in found))
         squared, mass, *velocity = np.concatenate([between for _, between in found]).T
         order = np.argsort(squared)
         within = np.cumsum(mass[order]) + (enclosed[shell - 1] if shell else 0.0)
         last = squared[order][completing_half(within, enclosed[-1])]
         inner = squared <= last * (1 + 1e-12)
-        total = inside + _sums(mass[inner], np.stack(velocity, axis=1)[inner])
-        return total[1:] / total[0]
+        return inside.joined(_Motion.of(mass[inner], np.stack(velocity, axis=1)[inner], self.clip))
 
     def _squared(self, table: Table) -> Float[ndarray, " particle"]:
         return squared_distance(unwrap(table["position"], self.center, self.box_size))
@@ -111,21 +158,14 @@ class _InnerHalf:
             total += shell_masses(self.edges, self._squared(table), table["mass"])
         return total
 
-    def _inside_and_between(
-        self, first: float, last: float
-    ) -> tuple[Float[ndarray, "4"], Float[ndarray, "particle 5"]]:
+    def _inside_and_between(self, first: float, last: float) -> tuple[_Motion, Float[ndarray, "particle 5"]]:
         """Of this process's stars: the sums over those below the squared radius `first`, and squared radius, mass and
         velocity of those up to `last` and little beyond."""
-        inside, between = np.zeros(4), [np.zeros((0, 5))]
+        inside, between = _Motion(0.0, np.zeros(3), 0, 0, 0.0), [np.zeros((0, 5))]
         for table in self.stars.slabs(_MOTIONS, "velocities of stars read"):
             squared, mass, velocity = self._squared(table), table["mass"], table["velocity"]
             below = squared < first
-            inside += _sums(mass[below], velocity[below])
+            inside = inside.joined(_Motion.of(mass[below], velocity[below], self.clip))
             near = ~below & (squared <= last * (1 + 1e-9))
             between.append(np.column_stack([squared[near], mass[near], velocity[near]]))
         return inside, np.concatenate(between)
-
-
-def _sums(mass: Float[ndarray, " particle"], velocity: Vectors) -> Float[ndarray, "4"]:
-    """Mass and mass times velocity."""
-    return np.append(mass.sum(), mass @ velocity)

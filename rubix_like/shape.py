@@ -1,0 +1,115 @@
+"""The shape of a set of stars: axis ratios and axes of the iterated, reduced shape tensor (numpy, float64)."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+CHANGE: float = 1e-3
+"""The iteration ends when both axis ratios move by less than this."""
+
+MOST_ITERATIONS: int = 100
+
+_THINNEST = 0.01
+"""Smallest axis ratio of an ellipsoid in which stars are looked for, so that flat discs have one."""
+_DEGENERATE = 1e-10
+"""Eigenvalues below this share of the largest one are 0."""
+_AMPLIFIED = 2.0
+"""By how much the iteration enlarges the noise of the axes: the ellipsoid follows the stars that happen to be there."""
+
+
+class Shape(NamedTuple):
+    """The ellipsoid that best describes the stars within a given volume.
+
+    `axes`: unit vectors in columns, the long, the middle and the short axis; `ratios`: b/a and c/a; `inside`: which
+    stars are within the final ellipsoid; `error`: standard error of the short axis' direction by the number of stars,
+    in deg, 180 where the middle axis is as short; `change`: by how much the ratios moved last.
+    """
+
+    axes: Float[ndarray, "3 3"]
+    ratios: tuple[float, float]
+    inside: Bool[ndarray, " particle"]
+    error: float
+    change: float
+
+    @property
+    def converged(self) -> bool:
+        """Whether the iteration came to its end."""
+        return self.change < CHANGE
+
+    @property
+    def short(self) -> Float[ndarray, "3"]:
+        """Unit vector along the short axis; of its two ends the one whose largest component is positive."""
+        axis = self.axes[:, 2]
+        return axis * np.sign(axis[np.argmax(np.abs(axis))])
+
+
+class _Ellipsoid(NamedTuple):
+    """Axes in columns and b/a, c/a; its volume is that of a sphere."""
+
+    axes: Float[ndarray, "3 3"]
+    ratios: Float[ndarray, "3"]
+
+    def coordinates(self, position: Float[ndarray, "3 particle"]) -> Float[ndarray, "3 particle"]:
+        """Along its axes."""
+        return self.axes.T @ position
+
+    def squared(self, along: Float[ndarray, "3 particle"]) -> Float[ndarray, " particle"]:
+        """r_ell^2 of stars at these coordinates: that of a star on the long axis is its distance squared."""
+        x, y, z = along / np.maximum(self.ratios, _THINNEST)[:, None]
+        return x * x + y * y + z * z
+
+    def longest(self, radius: float) -> float:
+        """The long semi-axis where the volume is that of a sphere of this radius."""
+        return float(radius / np.prod(np.maximum(self.ratios, _THINNEST)) ** (1 / 3))
+
+
+def measure_shape(
+    position: Float[ndarray, "particle 3"], mass: Float[ndarray, " particle"], radius: float
+) -> Shape | None:
+    """Shape of the stars about the origin within the volume of a sphere of `radius`; None where they have none.
+
+    The eigenvectors of S = sum_i m_i x_i x_i^T / r_i^2 are the axes, the roots of its eigenvalues are in their ratios;
+    r_i^2 = x^2 + y^2 / (b/a)^2 + z^2 / (c/a)^2 along the axes found before, and the sum is over the stars within the
+    ellipsoid of these axes and ratios whose volume is that of the sphere, which is the first one (Zemp et al. 2011,
+    ApJS 197, 30, sections 2 and 3, with the weight 1 / r_ell^2; at fixed volume as in Thob et al. 2019, MNRAS 485, 972,
+    section 2.3). Ends when both ratios move by less than 1e-3, or after 100 iterations. A star at radius r counts as
+    much as any other of its mass, so the shape is that of the bulk of the mass; those outside do not count at all.
+    None: fewer than three stars within the sphere, or all of them on one line through the origin. Lengths in any unit.
+    """
+    rows = np.ascontiguousarray(position.T)
+    ellipsoid, shape = _Ellipsoid(np.eye(3), np.ones(3)), None
+    for _ in range(MOST_ITERATIONS):
+        along = ellipsoid.coordinates(rows)
+        squared = ellipsoid.squared(along)
+        inside = (squared <= ellipsoid.longest(radius) ** 2) & (squared > 0)  # the very centre has no direction
+        if inside.sum() < 3:
+            return shape
+        found = _measured(ellipsoid, along, np.where(inside, mass, 0.0) / np.where(inside, squared, 1.0))
+        if found is None:
+            return shape
+        ellipsoid, change, error = found
+        shape = Shape(ellipsoid.axes, (float(ellipsoid.ratios[1]), float(ellipsoid.ratios[2])), inside, error, change)
+        if shape.converged:
+            break
+    return shape
+
+
+def _measured(
+    ellipsoid: _Ellipsoid, along: Float[ndarray, "3 particle"], weight: Float[ndarray, " particle"]
+) -> tuple[_Ellipsoid, float, float] | None:
+    """The next ellipsoid by stars at coordinates along the one before, by how much its ratios differ, and the error of
+    its short axis; None where all stars of weight are on one line."""
+    values, vectors = np.linalg.eigh((weight * along) @ along.T)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    if values[1] <= _DEGENERATE * values[0]:
+        return None
+    ratios = np.sqrt(np.maximum(values, 0.0) / values[0])
+    own = vectors.T @ along
+    gaps = values[:2] - values[2]
+    scatter = np.array([np.linalg.norm(weight * own[axis] * own[2]) for axis in (0, 1)])
+    is_round = gaps[1] <= _DEGENERATE * values[0]
+    error = 180.0 if is_round else min(float(_AMPLIFIED * np.rad2deg(np.linalg.norm(scatter / gaps))), 180.0)
+    change = float(np.abs(ratios - ellipsoid.ratios).max())
+    return _Ellipsoid(ellipsoid.axes @ vectors, ratios), change, error
