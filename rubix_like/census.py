@@ -12,6 +12,7 @@ from rubix_like.cosmology import arcsec_per_kpc, find_cosmology, observed_distan
 from rubix_like.galaxy import Galaxy, Stars
 from rubix_like.geometry import Moments
 from rubix_like.motion import Brightness, FastStars, speeds
+from rubix_like.plausible import VelocitySums
 from rubix_like.smoothing import Lengths, allowed_length
 from rubix_like.ssp import SSPLibrary
 from rubix_like.team import ALONE, AbstractTeam
@@ -22,13 +23,15 @@ from rubix_like.validation import require
 class Census:
     """What planning needs to know of the particles of a galaxy, without padding (host, float64).
 
-    `birth_mass` in Msun; `moments`: of the current mass where stars have one; `n_without_mass`: stars that have none;
+    `birth_mass` in Msun; `velocities`: weighted by it; `moments`: of the current mass where stars have one;
+    `n_without_mass`: stars that have none;
     `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster than
     `products.losvd.limit`.
     """
 
     n_stars: int
     birth_mass: float
+    velocities: VelocitySums
     moments: Moments
     fast: FastStars
     lengths: Lengths
@@ -41,6 +44,7 @@ class Census:
         return Census(
             n_stars=self.n_stars + other.n_stars,
             birth_mass=self.birth_mass + other.birth_mass,
+            velocities=self.velocities.joined(other.velocities),
             moments=self.moments.joined(other.moments),
             fast=self.fast.joined(other.fast),
             lengths=self.lengths.joined(other.lengths),
@@ -104,6 +108,7 @@ class _Rules(NamedTuple):
         return Census(
             n_stars=len(birth_mass),
             birth_mass=float(birth_mass.sum()),
+            velocities=VelocitySums.of(stars),
             moments=Moments.of(np.asarray(stars.position), np.asarray(stars.velocity), np.asarray(mass)),
             fast=FastStars.of(self.config, self.brightness, stars),
             lengths=Lengths.of(stars, self.widest),

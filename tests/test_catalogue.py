@@ -76,7 +76,7 @@ def contents(path):
     with fits.open(path) as hdus:
         return [
             (
-                [(card.keyword, card.value) for card in hdu.header.cards if card.keyword != "DATE"],
+                [(card.keyword, card.value) for card in hdu.header.cards if card.keyword not in {"DATE", "CHECKSUM"}],
                 None if hdu.data is None else hdu.data.tobytes(),
             )
             for hdu in hdus

@@ -226,7 +226,7 @@ def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
     output = tmp_path / "fit.h5"
     with pytest.raises(KeyboardInterrupt):
         fit(CONFIG, data(), galaxy=galaxy(), output=output, progress=interrupted_after(3))
-    assert [path.name for path in tmp_path.iterdir()] == ["fit.checkpoint.npz"]
+    assert [path.name for path in tmp_path.iterdir()] == [".fit.h5.rubix-like-checkpoint.npz"]
     free = {**CONFIG["fit"]["free"], "dust.a_v": {"uniform": [0, 2]}}
     with pytest.raises(ConfigError, match=r"differs in: free parameters or priors\. Write"):
         fit(CONFIG, data(), free, galaxy=galaxy(), output=output)
