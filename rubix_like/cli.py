@@ -194,7 +194,7 @@ def _run_together(options: argparse.Namespace, team: AbstractTeam) -> list[str]:
     config = agreed(lambda: _load(options), team)
     path = Path(config.output.path if options.output is None else options.output).expanduser()
     picture = beside(output_files(config, path)[-1].path, ".png") if options.plot else None
-    read = tuple(given_files(CONFIG=options.config))
+    read = tuple(given_files({"CONFIG": options.config}))
     if picture is not None:
         team.in_first(lambda: _check_picture(picture, (*named_files(config), *read)))
     progress = _progress(team)

@@ -76,7 +76,7 @@ def run(
     own parts. Raises ConfigError, ValueError or OSError before anything is computed where settings, particles or the
     output path cannot be used.
     """
-    read = tuple(given_files(configuration=config))
+    read = tuple(given_files({"configuration": config}))
     config = load_config(config)
     path = Path(config.output.path if output is None else output)
     result = compute(config, path, Progress(), team or ALONE, read)

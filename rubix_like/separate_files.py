@@ -1,7 +1,7 @@
 """The check that no file that is read will be replaced by one that is written."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ Named = tuple[str, Path]
 _LONGEST_TEXT = 1000
 
 
-def given_files(**places: object) -> Iterator[Named]:
+def given_files(places: Mapping[str, object]) -> Iterator[Named]:
     """What was given beside the settings, by its name: paths, and text that is the name of a file; nothing else."""
     for name, value in places.items():
         if isinstance(value, str | Path):
-            yield from paths_in(value, name.replace("_", " "))
+            yield from paths_in(value, name)
 
 
 def check_separate(written: Iterable[Path], read: Iterable[Named], setting: str) -> None:

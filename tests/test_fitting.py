@@ -251,7 +251,10 @@ def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
         ({"free": {}}, r"fit\.free: expected at least one parameter"),
         ({"data": None}, r"fit\.data: expected an observed cube, got none"),
         ({"output": "absent/fit.h5"}, "absent does not exist"),
-        ({"data": "fit_model.fits", "output": "fit.h5"}, r"fit\.output: .*'fit_model\.fits'; choose another name"),
+        (
+            {"data": "fit_model.fits", "output": "fit.h5"},
+            r"fit\.output: .*'fit_model\.fits' \(fit.data\).*choose another name",
+        ),
         ({"data_medium": "air"}, r"fit\.data_medium: expected null for data given in Python.* got 'air'; leave it out"),
         ({"data_pixel_scale": "0 arcsec"}, r"fit\.data_pixel_scale: expected a number > 0"),
     ],

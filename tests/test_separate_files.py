@@ -118,9 +118,9 @@ def test_the_configuration_and_the_lists_are_read_too(tmp_path, monkeypatch, cap
 @pytest.mark.parametrize(
     ("command", "options", "lost"),
     [
-        (fit, {"output": "link.h5"}, "fit data"),
-        (fit, {"output": "data.h5"}, "fit data"),
-        (sample, {"output": "link.h5"}, "fit data"),
+        (fit, {"output": "link.h5"}, "fit.data"),
+        (fit, {"output": "data.h5"}, "fit.data"),
+        (sample, {"output": "link.h5"}, "fit.data"),
         (sample, {"output": "fitted.h5", "fitted": "fitted.h5"}, "fitted"),
         (sample, {"output": "fit.h5"}, "result of the fit"),
         (sample, {"output": "library.h5"}, "ssp.library"),

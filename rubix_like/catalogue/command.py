@@ -38,7 +38,7 @@ def run_catalogue(
     for lists, settings or a folder that cannot be used.
     """
     entries = read_entries(config, catalogue, views, folder=_folder(output))
-    read = tuple(given_files(configuration=config, catalogue=catalogue, views=views))
+    read = tuple(given_files({"configuration": config, "catalogue": catalogue, "views": views}))
     return observe_all(entries, Progress(), read_part(part), redo=redo, read=read)
 
 
@@ -79,7 +79,7 @@ def run_listed(options: argparse.Namespace, set_up: Callable[[str], None]) -> in
     overrides = read_overrides(options.set)
     entries = read_entries(options.config, options.catalogue, options.views, overrides, _folder(options.output))
     set_up(entries[0].config.engine.precision)
-    read = tuple(given_files(CONFIG=options.config, LIST=options.catalogue, VIEWS=options.views))
+    read = tuple(given_files({"CONFIG": options.config, "LIST": options.catalogue, "VIEWS": options.views}))
     outcome = observe_all(entries, terminal_progress(), part, redo=options.redo, with_picture=options.plot, read=read)
     print(*outcome_lines(outcome), sep="\n")
     return EXIT_SOME_FAILED if outcome.n_failed else 0

@@ -50,7 +50,8 @@ class Request:
     def files(self, source: object, **others: object) -> tuple[Named, ...]:
         """What is read, and must not be replaced: what the settings name, the data, `source` (the configuration, where
         it is a file) and what else is called by its name."""
-        return (*named_files(self.config), *given_files(fit_data=self.data, configuration=source, **others))
+        given = {"fit.data": self.data, "configuration": source, **others}
+        return (*named_files(self.config), *given_files(given))
 
     def check(self) -> None:
         """Raise ConfigError where the settings speak of a file and the data are none."""

@@ -106,7 +106,7 @@ def sample(
     if output is None:
         return _sample(request, sampler, fitted, galaxy, progress, None, resume=False)
     files = SampleFiles.beside(default_output(request.settings))
-    beside = {"result_of_the_fit": request.settings.output, "fitted": fitted}
+    beside = {"result of the fit": request.settings.output, "fitted": fitted}
     read = request.files(config_or_pipeline, **beside)
     check_separate(dataclasses.astuple(files), read, "fit.sampling.output")
     files.check()

@@ -74,7 +74,7 @@ def plot(options: argparse.Namespace) -> None:
     spaxels = read_spaxels(options.spaxel)
     band = None if options.band is None else read_band(options.band)
     output = _output_path(path, options)
-    check_separate([output], given_files(CUBE=path, __maps=options.maps), "--output")
+    check_separate([output], given_files({"CUBE": path, "--maps": options.maps}), "--output")
     cube = Cube.read(path)
     choice = Choice(spaxels, band, _maps(cube, path, options))
     check_choice(cube, choice)
@@ -91,7 +91,7 @@ def _plot_inferred(kind: str, path: Path, save: Callable[..., tuple[Path, ...]],
         if value:
             raise ConfigError(f"{option}: expected a cube, got the {kind}, {path}; plot its cubes")
     output = check_picture_suffix(options.output or path.with_suffix(".png"))
-    check_separate([output], given_files(CUBE=path), "--output")
+    check_separate([output], given_files({"CUBE": path}), "--output")
     require_matplotlib()
     check_writable(output, 0)
     for picture in save(path, output.with_suffix(""), suffix=output.suffix):
