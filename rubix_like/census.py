@@ -11,6 +11,7 @@ from rubix_like.config import RunConfig
 from rubix_like.cosmology import arcsec_per_kpc, find_cosmology, observed_distance, universe_age
 from rubix_like.galaxy import Galaxy, Stars
 from rubix_like.motion import Brightness, FastStars, speeds
+from rubix_like.plausible import VelocitySums
 from rubix_like.smoothing import Lengths, allowed_length
 from rubix_like.ssp import SSPLibrary
 from rubix_like.star_sample import StarSample
@@ -22,14 +23,15 @@ from rubix_like.validation import require
 class Census:
     """What planning needs to know of the particles of a galaxy, without padding (host, float64).
 
-    `birth_mass` in Msun; `sample`: what the galaxy's axes are found by, with the current mass where stars have one
-    (empty where the axes are left as they are); `n_without_mass`: stars that have no current mass; `n_older`: stars
-    older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster than
+    `birth_mass` in Msun; `velocities`: weighted by it; `sample`: what the galaxy's axes are found by, with the current
+    mass where stars have one (empty where the axes are left as they are); `n_without_mass`: stars that have no current
+    mass; `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster than
     `products.losvd.limit`.
     """
 
     n_stars: int
     birth_mass: float
+    velocities: VelocitySums
     sample: StarSample
     fast: FastStars
     lengths: Lengths
@@ -46,6 +48,7 @@ class Census:
         return Census(
             n_stars=self.n_stars + other.n_stars,
             birth_mass=self.birth_mass + other.birth_mass,
+            velocities=self.velocities.joined(other.velocities),
             sample=self.sample.joined(other.sample),
             fast=self.fast.joined(other.fast),
             lengths=self.lengths.joined(other.lengths),
@@ -114,6 +117,7 @@ class _Rules(NamedTuple):
         return Census(
             n_stars=len(birth_mass),
             birth_mass=float(birth_mass.sum()),
+            velocities=VelocitySums.of(stars),
             sample=self._sample(stars, mass),
             fast=FastStars.of(self.config, self.brightness, stars),
             lengths=Lengths.of(stars, self.widest),

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,7 +28,8 @@ from rubix_like.instrument_table import instrument_table, print_table
 from rubix_like.launch import add_process_options, read_launch
 from rubix_like.listing import config_rows, pipeline_rows, reader_rows, stage_rows
 from rubix_like.memory import check_memory, explained_exhaustion, format_bytes
-from rubix_like.output import output_files
+from rubix_like.named_files import named_files
+from rubix_like.output import check_output, output_files
 from rubix_like.overrides import add_set_option, read_overrides
 from rubix_like.plots.command import PLOT_HELP, add_plot_options, plot
 from rubix_like.plots.ssp_command import COMPARE_HELP, add_compare_options, compare
@@ -37,7 +38,8 @@ from rubix_like.processes import joined
 from rubix_like.progress import Progress, terminal_progress
 from rubix_like.quicklook import save_quicklook
 from rubix_like.resources import cache_directory
-from rubix_like.run import check_lines, check_output, compute, prepare
+from rubix_like.run import check_lines, compute, prepare
+from rubix_like.separate_files import Named, check_separate, given_files
 from rubix_like.ssp import describe, get, import_library, list_libraries, load_ssp
 from rubix_like.summary import summary_lines
 from rubix_like.team import ALONE, AbstractTeam
@@ -192,10 +194,11 @@ def _run_together(options: argparse.Namespace, team: AbstractTeam) -> list[str]:
     config = agreed(lambda: _load(options), team)
     path = Path(config.output.path if options.output is None else options.output).expanduser()
     picture = beside(output_files(config, path)[-1].path, ".png") if options.plot else None
+    read = tuple(given_files({"CONFIG": options.config}))
     if picture is not None:
-        team.in_first(lambda: _check_picture(picture))
+        team.in_first(lambda: _check_picture(picture, (*named_files(config), *read)))
     progress = _progress(team)
-    cube, path, others = compute(config, path, progress, team)
+    cube, path, others = compute(config, path, progress, team, read)
     if picture is not None:
         with progress.step("plot", f"drawing {picture}"):
             _draw(cube, picture, team)
@@ -216,9 +219,10 @@ def _draw(cube: Cube | CubeParts, path: Path, team: AbstractTeam) -> None:
         team.in_first(lambda: save_quicklook(cube, path))
 
 
-def _check_picture(path: Path) -> None:
-    """Raise before the run where a picture could not be drawn or written after it."""
+def _check_picture(path: Path, read: Iterable[Named]) -> None:
+    """Raise before the run where a picture could not be drawn or written after it, or would replace what is read."""
     require_matplotlib()
+    check_separate([path], read, "--plot")
     check_writable(path, 0)
 
 

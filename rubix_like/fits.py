@@ -7,7 +7,6 @@ STAT and VAR are left out without a noise model. No maps: a second image confuse
 
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import numpy as np
 from astropy.io import fits
@@ -19,6 +18,7 @@ from rubix_like.fits_images import Member, VoxelImage, voxel_image
 from rubix_like.meta_table import COUNTER_PREFIX, split_rows
 from rubix_like.version import __version__
 from rubix_like.wcs import Card, header_of
+from rubix_like.writing_date import date_words
 
 ORIGIN: str = "rubix_like"
 """PRIMARY's ORIGIN card, by which our files are known."""
@@ -142,7 +142,7 @@ def primary_cards(cube: Described) -> tuple[Card, ...]:
     return (
         ("ORIGIN", ORIGIN, "mock observation of a simulated galaxy"),
         ("CREATOR", f"{ORIGIN} {__version__}", "program and version"),
-        ("DATE", datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"), "[UTC] when the file was written"),
+        ("DATE", date_words(), "[UTC] when the file was written"),
         ("RADESYS", "ICRS", ""),
         ("EQUINOX", 2000.0, ""),
         ("DISPAXIS", 3, "wavelength axis of the cube in DATA"),

@@ -1,7 +1,7 @@
 """FITS files whose images are written block by block, by one process or by several into the same file.
 
 In FITS, wavelength is the slowest axis of a cube: some bins of it are a contiguous range of bytes of an image. What
-is written is, byte for byte, what astropy writes of the same HDUs with whole images.
+is written is, byte for byte, what astropy writes of the same HDUs with whole images, and checksums (`fits_checksum`).
 """
 
 import errno
@@ -9,7 +9,8 @@ import gzip
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -19,7 +20,9 @@ from astropy.io import fits
 from numpy import ndarray
 
 from rubix_like.cube_parts import Block, CubeParts, check_complete
+from rubix_like.fits_checksum import added, reserve_sums, sum_of_words, with_sums
 from rubix_like.team import AbstractTeam
+from rubix_like.writing_date import moment_of_writing
 
 FITS_BLOCK: int = 2880
 """Headers and data take a multiple of so many bytes (FITS standard 4.0, section 3.1)."""
@@ -80,7 +83,10 @@ def voxel_image(
 
 @dataclass(frozen=True, eq=False)
 class FilePlan:
-    """A file: its pieces in order, each of them bytes or an image of voxels, and where each begins."""
+    """A file: its pieces in order, each of them bytes or an image of voxels, and where each begins.
+
+    An image's header, which is the piece before it, has room for the checksums that are not known yet.
+    """
 
     pieces: tuple[bytes | VoxelImage, ...]
     offsets: tuple[int, ...]
@@ -92,6 +98,13 @@ class FilePlan:
         placed = zip(self.offsets, self.pieces, strict=True)
         return tuple((offset, piece) for offset, piece in placed if isinstance(piece, VoxelImage))
 
+    def headers(self, data_sums: Sequence[int]) -> tuple[tuple[int, bytes], ...]:
+        """Where each image's header begins, and the header with the checksums of images whose data have these sums."""
+        after = [number for number, piece in enumerate(self.pieces) if isinstance(piece, VoxelImage)]
+        found = [(self.offsets[number - 1], self.pieces[number - 1]) for number in after]
+        pairs = zip(found, data_sums, strict=True)
+        return tuple((offset, with_sums(own, total)) for (offset, own), total in pairs if isinstance(own, bytes))
+
 
 def plan_file(members: Sequence[Member]) -> FilePlan:
     """Where everything of a file goes; raises astropy's VerifyError for HDUs that do not conform to the standard."""
@@ -101,9 +114,10 @@ def plan_file(members: Sequence[Member]) -> FilePlan:
     pieces: list[bytes | VoxelImage] = []
     for member in members:
         if isinstance(member, VoxelImage):
+            reserve_sums(member.hdu.header)
             pieces += [member.hdu.header.tostring().encode("ascii"), member]
         else:
-            pieces.append(_encoded(member))
+            pieces.append(encoded(member))
     lengths = [len(piece) if isinstance(piece, bytes) else _padded(piece.n_bytes) for piece in pieces]
     ends = np.cumsum(lengths).tolist()
     return FilePlan(tuple(pieces), (0, *ends[:-1]), ends[-1])
@@ -127,7 +141,9 @@ def write_fits(plan: FilePlan, cube: CubeParts, path: Path, team: AbstractTeam) 
     answers = team.exchange(begin)
     check_complete([(first, last) for _, ranges in answers for first, last in ranges], cube.shape[2])
     images = [(offset, image) for offset, (_, image) in zip(answers[0][0], plan.images, strict=True)]
-    team.exchange(lambda: _fill(images, cube, path, is_shared=team.size > 1))
+    sums = team.exchange(lambda: _fill(images, cube, path, is_shared=team.size > 1))
+    totals = [added(own) for own in zip(*sums, strict=True)]
+    team.exchange(lambda: _write_headers(plan.headers(totals), path) if team.number == 0 else None)
 
 
 def _reserve(plan: FilePlan, path: Path) -> None:
@@ -152,17 +168,28 @@ def _allocate(descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
 
 
-def _fill(images: Sequence[tuple[int, VoxelImage]], cube: CubeParts, path: Path, *, is_shared: bool) -> None:
-    """Write the voxels of this process; of a shared file, until they are on the disk."""
+def _fill(images: Sequence[tuple[int, VoxelImage]], cube: CubeParts, path: Path, *, is_shared: bool) -> list[int]:
+    """Write the voxels of this process, of a shared file until they are on the disk; their checksums by image."""
+    sums = [0] * len(images)
     descriptor = os.open(path, os.O_WRONLY)
     try:
         for block in cube.blocks():
-            for offset, image in images:
-                _write_at(descriptor, image.stored(block), offset + image.offset(block))
+            for number, (offset, image) in enumerate(images):
+                stored = image.stored(block)
+                _write_at(descriptor, stored, offset + image.offset(block))
+                sums[number] = added([sums[number], sum_of_words(stored.reshape(-1).view(np.uint8))])
         if is_shared:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
+    return sums
+
+
+def _write_headers(headers: Sequence[tuple[int, bytes]], path: Path) -> None:
+    with path.open("r+b") as file:
+        for offset, header in headers:
+            file.seek(offset)
+            file.write(header)
 
 
 def _write_at(descriptor: int, values: ndarray, offset: int) -> None:
@@ -174,24 +201,40 @@ def _write_at(descriptor: int, values: ndarray, offset: int) -> None:
 
 
 def _write_compressed(plan: FilePlan, cube: CubeParts, path: Path) -> None:
-    """Write the file from its beginning to its end, gzipped."""
+    """Write the file from its beginning to its end, gzipped; the checksums, which stand first, are made before."""
     check_complete(cube.ranges, cube.shape[2])
-    with gzip.open(path, "wb") as stream:
-        for piece in plan.pieces:
+    headers = dict(plan.headers([_data_sum(image, cube) for _, image in plan.images]))
+    with gzipped(path) as stream:
+        for offset, piece in zip(plan.offsets, plan.pieces, strict=True):
             if isinstance(piece, bytes):
-                stream.write(piece)
+                stream.write(headers.get(offset, piece))
                 continue
             for block in cube.blocks():
                 stream.write(piece.stored(block).data)
             stream.write(bytes(_padded(piece.n_bytes) - piece.n_bytes))
 
 
-def _encoded(hdu: fits.PrimaryHDU | fits.ImageHDU | fits.BinTableHDU) -> bytes:
-    """The bytes of a small HDU."""
+def _data_sum(image: VoxelImage, cube: CubeParts) -> int:
+    return added(sum_of_words(image.stored(block).reshape(-1).view(np.uint8)) for block in cube.blocks())
+
+
+@contextmanager
+def gzipped(path: Path) -> Iterator[gzip.GzipFile]:
+    """A new file to be compressed, whose bytes depend on what is written and on the moment of writing alone."""
+    moment = moment_of_writing().timestamp()
+    with path.open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=moment) as stream:
+        yield stream
+
+
+def encoded(hdu: fits.PrimaryHDU | fits.ImageHDU | fits.BinTableHDU) -> bytes:
+    """The bytes of a small HDU with its checksums."""
+    reserve_sums(hdu.header)
     stream = BytesIO()
     before = [] if isinstance(hdu, fits.PrimaryHDU) else [fits.PrimaryHDU()]
     fits.HDUList([*before, hdu]).writeto(stream, output_verify="exception")
-    return stream.getvalue()[FITS_BLOCK * len(before) :]
+    content = stream.getvalue()[FITS_BLOCK * len(before) :]
+    end = len(hdu.header.tostring())
+    return with_sums(content[:end], sum_of_words(content[end:])) + content[end:]
 
 
 def _padded(n_bytes: int) -> int:

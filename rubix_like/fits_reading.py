@@ -12,11 +12,15 @@ from astropy.io import fits
 from astropy.utils.exceptions import AstropyUserWarning
 
 from rubix_like.cube import Counters, Cube, Meta
-from rubix_like.fits import ORIGIN
+from rubix_like.fits import FLUX_UNIT, ORIGIN, VARIANCE_UNIT
+from rubix_like.fits_checksum import broken_sums
 from rubix_like.meta_table import COUNTER_PREFIX, join_rows
 
 DAMAGE = (OSError, EOFError, LookupError, TypeError, AttributeError, ValueError, fits.VerifyError, AstropyUserWarning)
 """What astropy raises for files that are damaged."""
+
+_UNITS: dict[str, str] = {"DATA": FLUX_UNIT, "STAT": VARIANCE_UNIT}
+"""BUNIT of the images that have one."""
 
 
 def read_fits(path: Path) -> Cube:
@@ -37,9 +41,20 @@ def opened_whole(path: Path, what: str, expected: str) -> Iterator[Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("error", AstropyUserWarning)
             with path.open("rb") as file, fits.open(file, memmap=False) as hdus:
+                check_sums(hdus)
                 yield hdus
     except DAMAGE as error:
         raise ValueError(f"{path} is not a complete {what} of rubix_like ({error}); expected {expected}") from error
+
+
+def check_sums(hdus: Any) -> None:
+    """Raise ValueError where the checksums in an opened file of ours say that it was changed or damaged."""
+    broken = broken_sums(hdus)
+    if broken:
+        raise ValueError(
+            f"{'; '.join(broken)}; make it again, or where you changed it on purpose write it with astropy's "
+            f"checksum=True"
+        )
 
 
 def _check_ours(hdus: Any) -> None:
@@ -88,4 +103,7 @@ def read_config_table(table: Any) -> tuple[Meta, Counters | None]:
 
 
 def _voxels(hdus: Any, name: str, dtype: type) -> jnp.ndarray:
+    unit = hdus[name].header.get("BUNIT")
+    if unit != _UNITS.get(name):
+        raise ValueError(f"HDU {name}: expected BUNIT {_UNITS.get(name)!r}, got {unit!r}")
     return jnp.asarray(np.ascontiguousarray(hdus[name].data.transpose(1, 2, 0), dtype=dtype))

@@ -4,7 +4,6 @@ Arrays at the top (names and shapes as in `Cube`, dtypes kept), the run in the g
 YAML under `meta/config`), counters in the group `counters`; medium, sampling and the spaxels' side are attributes.
 """
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from rubix_like.cube_parts import CubeParts, check_complete
 from rubix_like.fits import ORIGIN
 from rubix_like.team import AbstractTeam
 from rubix_like.version import __version__
+from rubix_like.writing_date import date_words
 
 FORMAT: str = "rubix_like cube"
 """The attribute `format`, by which our files are known."""
@@ -40,6 +40,9 @@ ARRAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
 OF_VOXELS: tuple[str, ...] = ("flux", "mask", "variance", "truth")
 """Arrays that are written block by block."""
 
+_CHUNK_VALUES = 1 << 18
+"""Numbers in a chunk of an array, unless a spectrum has more."""
+
 ON_THE_HOST: tuple[str, ...] = ("wavelength", "wave_edges", "lsf_fwhm")
 """Arrays that stay numpy's when read; the others become JAX's."""
 
@@ -52,7 +55,7 @@ def write_hdf5(cube: CubeParts, path: Path, team: AbstractTeam) -> None:
 def _write(cube: CubeParts, path: Path) -> None:
     check_complete(cube.ranges, cube.shape[2])
     try:
-        with h5py.File(path, "w") as file:
+        with h5py.File(path, "w", rdcc_nbytes=0) as file:  # chunks wait in no cache, so that a full disk is an error
             write_group(cube, file)
     except RuntimeError as error:  # from closing a file that could not be written, with the OSError as its context
         raise OSError(f"HDF5: {error}") from error
@@ -80,7 +83,7 @@ def _attributes(cube: CubeParts) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "creator": f"{ORIGIN} {__version__}",
-        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
+        "date": date_words(),
         "pixel_scale": cube.pixel_scale,
         "pixel_scale_unit": "arcsec",
         "medium": cube.medium,
@@ -96,9 +99,11 @@ def write_group(cube: CubeParts, file: Any) -> None:
     voxels = _voxel_dtypes(cube)
     for name, description in ARRAYS.items():
         if name in voxels:
-            _describe(file.create_dataset(name, shape=cube.shape, dtype=voxels[name]), *description)
+            stored = file.create_dataset(name, shape=cube.shape, dtype=voxels[name], **_stored(cube.shape))
+            _describe(stored, *description)
         elif name not in OF_VOXELS and getattr(cube, name) is not None:
-            _describe(file.create_dataset(name, data=np.asarray(getattr(cube, name))), *description)
+            values = np.asarray(getattr(cube, name))
+            _describe(file.create_dataset(name, data=values, **_stored(values.shape)), *description)
     for block in cube.blocks(whole_rows=True):
         for name in voxels:
             file[name][block.rows, :, block.bins] = getattr(block, name)
@@ -109,6 +114,16 @@ def write_group(cube: CubeParts, file: Any) -> None:
         counters = file.create_group("counters")
         for name, value in vars(cube.counters).items():
             counters[name] = np.asarray(value)
+
+
+def _stored(shape: tuple[int, ...]) -> dict[str, Any]:
+    """In chunks of whole spectra, each with a checksum (fletcher32) by which HDF5 knows a damaged one on reading."""
+    sizes, room = list(shape), _CHUNK_VALUES
+    for axis in range(len(shape) - 2, -1, -1):
+        room = max(room // sizes[axis + 1], 1)
+        n_chunks = -(-shape[axis] // min(room, shape[axis]))
+        sizes[axis] = -(-shape[axis] // n_chunks)  # even, for the last one takes as much room as the others
+    return {"chunks": tuple(sizes), "fletcher32": True}
 
 
 def _voxel_dtypes(cube: CubeParts) -> dict[str, np.dtype]:

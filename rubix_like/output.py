@@ -1,14 +1,19 @@
 """The files of a run: their names and sizes, known before anything is computed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig
-from rubix_like.cube_files import Layout, file_size, find_format
+from rubix_like.cube_files import Layout, check_several, file_size, find_format
+from rubix_like.errors import ConfigError
 from rubix_like.file_names import with_addition
 from rubix_like.mosaic_grid import Field, grid_around
+from rubix_like.named_files import named_files
 from rubix_like.pointing import pointings_of
 from rubix_like.products.maps_file import maps_path
+from rubix_like.separate_files import Named, check_separate
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,26 @@ def output_files(config: RunConfig, path: Path) -> tuple[OutputFile, ...]:
     fields = [Field(pointing.offset, pointing.field_angle, n_y, n_x) for pointing in pointings]
     grid = grid_around(pointings[0].reference, fields, config.instrument.pixel_scale)
     return (*files, _file(config, path, grid.n_y, grid.n_x, is_mosaic=True))
+
+
+def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequence[Named] = ()) -> None:
+    """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run.
+
+    `n_processes`: how many write each cube together; `read`: files that must not be replaced beside those that the
+    settings name.
+    """
+    files = output_files(config, path)
+    for file in files:
+        check_several(file.path, n_processes)
+    every = [own for file in files for own in (file.path, *(other for _, other in file.others))]
+    check_separate(every, (*named_files(config), *read), "output")
+    for own in every:
+        if every.count(own) > 1:
+            raise ConfigError(
+                f"output: expected another file for every cube and its maps, got '{own}' for two of them; change "
+                f"output.path, output.maps or the name of a pointing"
+            )
+        check_writable(own, sum(file.all_bytes for file in files))
 
 
 def pointing_path(path: Path, name: str) -> Path:

@@ -28,6 +28,7 @@ from rubix_like.model import Observed, Signature, Voxels, compiled_observe, lay_
 from rubix_like.parameters import Parameters
 from rubix_like.placement import own_copy, put
 from rubix_like.planning import plan_run
+from rubix_like.plausible import integer_notes
 from rubix_like.pointing import Pointing
 from rubix_like.products.maps import Maps, make_maps
 from rubix_like.sharding import replicated, shard
@@ -73,6 +74,8 @@ class Pipeline(eqx.Module):
             galaxy = validate(galaxy, None if info is None else info.universe_age)
             census = census or census_of(config, library, galaxy)
         planned = plan_run(config, library, census)
+        if galaxy is not None:
+            planned = dataclasses.replace(planned, notes=(*integer_notes(galaxy), *planned.notes))
         layout = plan_layout(config.devices, mesh, planned.plan.n_wave, planned.projected)
         dtype = planned.plan.dtype
         key = None if config.noise is None else jax.random.key(config.noise.seed)

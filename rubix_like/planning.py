@@ -13,6 +13,7 @@ from rubix_like.detector import LineSpread
 from rubix_like.errors import ConfigError
 from rubix_like.instrument import Instrument
 from rubix_like.motion import LARGEST_STEP, Motion, plan_motion
+from rubix_like.plausible import mass_notes
 from rubix_like.products.planning import plan_products, products_notes
 from rubix_like.registry import Registry
 from rubix_like.response import n_fine_bins
@@ -80,8 +81,15 @@ def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> P
         n_wave=setup.instrument.bins.n_wave,
         chunk=config.engine.chunk,
     )
-    notes = (*_notes(setup), *_unused_notes(config, pipeline), *_accuracy_notes(paint, config))
-    notes = (*_alignment_notes(alignment), *notes, *_age_notes(setup, census), *products_notes(setup, census))
+    notes = (
+        *_alignment_notes(alignment),
+        *_mass_notes(config, census),
+        *_notes(setup),
+        *_unused_notes(config, pipeline),
+        *_accuracy_notes(paint, config),
+        *_age_notes(setup, census),
+        *products_notes(setup, census),
+    )
     return Planned(plan, tables, setup, notes, alignment)
 
 
@@ -251,6 +259,13 @@ def _method_and_motion(config: RunConfig, census: Census | None, work: Work) -> 
         return method, motion
     cheaper = census is not None and direct_seconds(work) < basis_seconds(work, motion.limit, motion.capacity)
     return ("direct" if cheaper else "basis"), motion
+
+
+def _mass_notes(config: RunConfig, census: Census | None) -> tuple[str, ...]:
+    """Says so where the stars have a mass or velocities of no galaxy, unless they are at rest on purpose."""
+    if census is None:
+        return ()
+    return mass_notes(census.velocities, is_at_rest=getattr(config.galaxy, "velocities", "") == "zero")
 
 
 def _age_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """A whole run: configuration in, files out: the cube, or one per pointing and their mosaic."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
-from rubix_like.cube_files import check_several, write_cube, writing_bytes
+from rubix_like.cube_files import write_cube, writing_bytes
 from rubix_like.cube_parts import CubeParts, put_together
 from rubix_like.distributed_run import check_together, connect_devices, loading_words
 from rubix_like.errors import ConfigError
@@ -21,11 +21,12 @@ from rubix_like.galaxy import GalaxyInfo
 from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes
 from rubix_like.mosaic import make_mosaic
 from rubix_like.observers import AbstractObserver, compile_observer, of_processes
-from rubix_like.output import OutputFile, cube_bytes, output_files
+from rubix_like.output import OutputFile, check_output, cube_bytes, output_files
 from rubix_like.pipeline import Pipeline
 from rubix_like.products.maps_file import maps_file_size
 from rubix_like.products.planning import check_bands
 from rubix_like.progress import Progress
+from rubix_like.separate_files import Named, given_files
 from rubix_like.sharding import process_count
 from rubix_like.source import Source, open_source
 from rubix_like.ssp.catalogue import locate
@@ -75,8 +76,10 @@ def run(
     own parts. Raises ConfigError, ValueError or OSError before anything is computed where settings, particles or the
     output path cannot be used.
     """
+    read = tuple(given_files({"configuration": config}))
     config = load_config(config)
-    result = compute(config, Path(config.output.path if output is None else output), Progress(), team or ALONE)
+    path = Path(config.output.path if output is None else output)
+    result = compute(config, path, Progress(), team or ALONE, read)
     return put_together(result.cube) if team is None else result.cube
 
 
@@ -127,13 +130,16 @@ def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: P
     return replace(need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + writing_bytes(files[-1].n_bytes)))
 
 
-def compute(config: RunConfig, path: Path, progress: Progress, team: AbstractTeam = ALONE) -> Result:
+def compute(
+    config: RunConfig, path: Path, progress: Progress, team: AbstractTeam = ALONE, read: Sequence[Named] = ()
+) -> Result:
     """Prepare, compute and write one run; its times are left in `progress.timings`.
 
+    `read`: files beside those that the settings name which must not be replaced.
     Each cube is written as soon as it is computed, of a `team` by process 0; a run that is stopped leaves the finished
     ones.
     """
-    team.in_first(lambda: check_output(config, path, team.size if config.devices.is_sharded else 1))
+    team.in_first(lambda: check_output(config, path, team.size if config.devices.is_sharded else 1, read))
     with prepare(config, progress, path, team) as prepared:
         team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
         return finish(prepared, path, progress, team)
@@ -203,24 +209,6 @@ def _write(cube: Cube | CubeParts, file: OutputFile, progress: Progress, team: A
         if file.maps is not None and cube.maps is not None:
             maps, path = cube.maps, file.maps
             team.exchange(lambda: str(maps.write(path)) if team.number == 0 else None)
-
-
-def check_output(config: RunConfig, path: Path, n_processes: int = 1) -> None:
-    """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run.
-
-    `n_processes`: how many write each cube together.
-    """
-    files = output_files(config, path)
-    for file in files:
-        check_several(file.path, n_processes)
-    every = [own for file in files for own in (file.path, *(other for _, other in file.others))]
-    for own in every:
-        if every.count(own) > 1:
-            raise ConfigError(
-                f"output: expected another file for every cube and its maps, got '{own}' for two of them; change "
-                f"output.path, output.maps or the name of a pointing"
-            )
-        check_writable(own, sum(file.all_bytes for file in files))
 
 
 def expected_maps_size(config: RunConfig, pipeline: Pipeline) -> int:

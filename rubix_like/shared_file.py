@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rubix_like.atomic import announced, explained
+from rubix_like.atomic import announced, explained, new_temporary
 from rubix_like.team import AbstractTeam, Value
 
 
@@ -35,8 +35,9 @@ def replacing_together(path: Path, team: AbstractTeam) -> Iterator[tuple[Path, A
     Whatever is written is written in `exchange` of that team. Where all succeed, process 0 renames the file to `path`;
     where one fails, all raise, the file is removed and an older one at `path` stays as it was.
     """
-    temporary = path.with_name(team.exchange(lambda: f".{os.getpid()}-{path.name}")[0])
     writing = _Explaining(team, path)
+    made = writing.exchange(lambda: new_temporary(path).name if team.number == 0 else "")
+    temporary = path.with_name(made[0])
     try:
         with announced(temporary):
             yield temporary, writing

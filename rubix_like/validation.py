@@ -19,6 +19,9 @@ AGE_SLACK: float = 1e-3
 SMALLEST_METALLICITY: float = -1e-12
 """Negative mass fractions down to here are rounding of the simulation and become 0."""
 
+MASS_RATIOS: tuple[float, float] = (0.01, 1.01)
+"""Of a star's mass now to that at its birth: stars lose mass (at most about half of it), and files round."""
+
 LARGEST: dict[str, float] = {
     "position": 1e9,
     "velocity": 299792.458,
@@ -64,7 +67,8 @@ def validate(galaxy: Galaxy, universe_age: float | None = None) -> Galaxy:
 
     Checked: at least one star; shapes; all values finite; masses, densities, temperatures and lengths >= 0; a positive
     sum of birth masses; log_age in [0, 10.3] and not above log10(`universe_age` / yr) + 1e-3; mass fractions in
-    [-1e-12, 1]. Raises ValueError with the field, the number of bad values, the first of them and the remedy.
+    [-1e-12, 1]; masses now from 0.01 to 1.01 times those at birth. Raises ValueError with the field, the number of bad
+    values, the first of them and the remedy.
     Gas without particles becomes None. The input is unchanged; only concrete arrays can be checked: call it outside
     jit.
     """
@@ -82,6 +86,7 @@ def validate_stars(stars: Stars, universe_age: float | None = None) -> Stars:
     """What `validate` checks of each star, for any part of a galaxy, even none of it."""
     Stars(**vars(stars))  # the shapes, should a field have been replaced since
     _check_fields("stars", vars(stars))
+    _check_mass_loss(stars)
     _check_ages(np.asarray(stars.log_age), universe_age)
     return _without_negative_fractions(stars)
 
@@ -142,6 +147,19 @@ def _check_fields(kind: str, fields: Mapping[str, Any]) -> None:
             good = (values >= SMALLEST_METALLICITY) & (values <= 1)
             remedy = "metallicities are mass fractions (the Sun's is about 0.02), neither in solar units nor log10"
             require(good, values, place, f"mass fractions in [{SMALLEST_METALLICITY}, 1]", remedy)
+
+
+def _check_mass_loss(stars: Stars) -> None:
+    """Raise ValueError where a star's mass now does not go with that at its birth."""
+    if stars.mass is None:
+        return
+    now, birth = (np.asarray(values, dtype=np.float64) for values in (stars.mass, stars.initial_mass))
+    least, most = MASS_RATIOS
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(birth == now, 1.0, now / birth)
+    remedy = "one of the two is in another unit than its reader expects, or damaged"
+    expected = f"masses now from {least:g} to {most:g} times those at birth (stars.initial_mass)"
+    require((ratio >= least) & (ratio <= most), ratio, "stars.mass / stars.initial_mass", expected, remedy)
 
 
 def _check_ages(log_age: np.ndarray, universe_age: float | None) -> None:

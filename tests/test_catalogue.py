@@ -76,7 +76,7 @@ def contents(path):
     with fits.open(path) as hdus:
         return [
             (
-                [(card.keyword, card.value) for card in hdu.header.cards if card.keyword != "DATE"],
+                [(card.keyword, card.value) for card in hdu.header.cards if card.keyword not in {"DATE", "CHECKSUM"}],
                 None if hdu.data is None else hdu.data.tobytes(),
             )
             for hdu in hdus
@@ -350,12 +350,12 @@ def test_what_dead_processes_left_is_removed(folder):
     Path("cube/records/g1.json").write_text(json.dumps({**record, "status": "started", "files": {}}))
     Path("cube/g1.fits").unlink()
     stale = [
-        Path("cube/.123-g1.fits"),
-        Path("cube/.124-g1.fits"),
-        Path("cube/records/.9-g1.json"),
-        Path("cube/.7-summary.csv"),
+        Path("cube/.rubix-like-node1-0123456789ab-g1.fits"),
+        Path("cube/.rubix-like-node2-0123456789ab-g1.fits"),
+        Path("cube/records/.rubix-like-node1-0123456789ab-g1.json"),
+        Path("cube/.rubix-like-node1-0123456789ab-summary.csv"),
     ]
-    kept = [Path("cube/.123-other.fits"), Path("cube/.g1.fits"), Path("cube/.x-g1.fits")]
+    kept = [Path("cube/.rubix-like-node1-0123456789ab-other.fits"), Path("cube/.g1.fits"), Path("cube/.123-g1.fits")]
     for path in (*stale, *kept):
         path.touch()
     log = io.StringIO()

@@ -1,6 +1,5 @@
 """Checkpoints of fits: when they are written, that they hold everything, that another fit's are refused."""
 
-import os
 import re
 import time
 
@@ -127,15 +126,16 @@ def test_the_last_step_is_kept_when_a_search_is_ended(error, place):
 
 def test_one_process_works_on_a_fit_and_removes_what_dead_ones_left(tmp_path):
     output = tmp_path / "fit.h5"
-    half = [tmp_path / f".{os.getpid() + 1}-{name}" for name in ("fit.h5", "fit_model.fits")]
-    other = tmp_path / ".123-another.h5"
-    for own in (*half, other):
+    half = [tmp_path / f".rubix-like-otherhost-0123456789ab-{name}" for name in ("fit.h5", "fit_model.fits")]
+    names = (".rubix-like-otherhost-0123456789ab-another.h5", ".123-fit.h5", "fit.lock", "fit.checkpoint.npz")
+    others = {tmp_path / name for name in names}
+    for own in (*half, *others):
         own.write_text("half")
     with claimed(output, output, tmp_path / "fit_model.fits"):
         assert not any(own.exists() for own in half)
-        assert other.exists()
+        assert all(own.read_text() == "half" for own in others)
         with pytest.raises(ConfigError, match=r"fit\.h5: another process is at work on this fit"), claimed(output):
             pass
     with claimed(output):
         pass
-    assert [own.name for own in tmp_path.iterdir()] == [other.name]
+    assert set(tmp_path.iterdir()) == others

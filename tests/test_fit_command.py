@@ -83,7 +83,7 @@ def kill(number):
     """Start, wait for a new checkpoint, or for one that is half-written, and end it by `number`; how it ended."""
     process = start("stopped.h5")
     before = checkpoint()
-    while process.poll() is None and checkpoint() == before and not list(Path().glob(f".{process.pid}-*.npz")):
+    while process.poll() is None and checkpoint() == before and not list(Path().glob(".rubix-like-*.npz")):
         time.sleep(0.002)
     process.send_signal(number)
     process.communicate(timeout=600)
@@ -92,7 +92,7 @@ def kill(number):
 
 def checkpoint():
     """When the checkpoint was written."""
-    path = Path("stopped.checkpoint.npz")
+    path = Path(".stopped.h5.rubix-like-checkpoint.npz")
     return path.stat().st_mtime_ns if path.exists() else None
 
 

@@ -226,7 +226,7 @@ def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
     output = tmp_path / "fit.h5"
     with pytest.raises(KeyboardInterrupt):
         fit(CONFIG, data(), galaxy=galaxy(), output=output, progress=interrupted_after(3))
-    assert [path.name for path in tmp_path.iterdir()] == ["fit.checkpoint.npz"]
+    assert [path.name for path in tmp_path.iterdir()] == [".fit.h5.rubix-like-checkpoint.npz"]
     free = {**CONFIG["fit"]["free"], "dust.a_v": {"uniform": [0, 2]}}
     with pytest.raises(ConfigError, match=r"differs in: free parameters or priors\. Write"):
         fit(CONFIG, data(), free, galaxy=galaxy(), output=output)
@@ -251,7 +251,10 @@ def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
         ({"free": {}}, r"fit\.free: expected at least one parameter"),
         ({"data": None}, r"fit\.data: expected an observed cube, got none"),
         ({"output": "absent/fit.h5"}, "absent does not exist"),
-        ({"data": "fit_model.fits", "output": "fit.h5"}, r"fit\.output: .*'fit_model\.fits'; choose another name"),
+        (
+            {"data": "fit_model.fits", "output": "fit.h5"},
+            r"fit\.output: .*'fit_model\.fits' \(fit.data\).*choose another name",
+        ),
         ({"data_medium": "air"}, r"fit\.data_medium: expected null for data given in Python.* got 'air'; leave it out"),
         ({"data_pixel_scale": "0 arcsec"}, r"fit\.data_pixel_scale: expected a number > 0"),
     ],

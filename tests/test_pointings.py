@@ -15,10 +15,10 @@ from astropy.wcs import WCS
 from rubix_like import ConfigError, Cube, Galaxy, Pipeline, Stars, load_config, make_mosaic, run
 from rubix_like.geometry import field_rotation
 from rubix_like.model import compiled_observe
-from rubix_like.output import output_files, pointing_path
+from rubix_like.output import check_output, output_files, pointing_path
 from rubix_like.pointing import convergence, from_tangent_plane, pointings_of, to_tangent_plane
 from rubix_like.progress import Progress
-from rubix_like.run import check_lines, check_output, prepare
+from rubix_like.run import check_lines, prepare
 
 KPC_PER_ARCSEC = 100e3 * np.pi / 180 / 3600
 """At a distance of 100 Mpc and redshift 0."""

@@ -170,7 +170,7 @@ class Ended(io.StringIO):
 def test_a_sampling_goes_on_with_what_it_began_with_only(made, tmp_path):
     """With the same settings and best fit; anew where it is told to; a note where the fit was another."""
     again = functools.partial(sample, CONFIG, data(), output=tmp_path / "own.h5")
-    best, checkpoint = fitted(), tmp_path / "own.checkpoint.npz"
+    best, checkpoint = fitted(), tmp_path / ".own.h5.rubix-like-checkpoint.npz"
     with pytest.raises(KeyboardInterrupt):
         again(fitted=best, progress=Progress(Ended("models of the draws")))
     assert [path.name for path in tmp_path.iterdir()] == [checkpoint.name]
@@ -202,7 +202,7 @@ def start(output, n_device):
 
 def steps_kept():
     """How many steps are in the checkpoint."""
-    path = Path("stopped.checkpoint.npz")
+    path = Path(".stopped.h5.rubix-like-checkpoint.npz")
     if not path.exists():
         return 0
     with np.load(path) as file:

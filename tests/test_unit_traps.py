@@ -90,10 +90,13 @@ def test_a_dropped_power_of_the_field_map_shows(tmp_path, name):
 
 @pytest.mark.parametrize("name", [name for name, small in SMALL.items() if small.cgs])
 def test_what_the_file_states_goes_first(tmp_path, name):
-    """Another CGS factor, power of a or of h in the attributes changes the result by just that factor."""
+    """Another CGS factor, power of a or of h in the attributes changes the result by just that factor.
+
+    Not where units are known: another CGS factor is damage there.
+    """
     small, field_map = SMALL[name], load_field_map(name)
-    changes = {"times": 2.0, "more_a": 1.0, "more_h": -1.0}
-    ratios = {"times": 2.0, "more_a": A, "more_h": 1 / H}
+    changes = {"more_a": 1.0, "more_h": -1.0} | ({} if field_map.fixed_units else {"times": 2.0})
+    ratios = {"more_a": A, "more_h": 1 / H} | ({} if field_map.fixed_units else {"times": 2.0})
     tables = {}
     for key in (None, *changes):
         change = {} if key is None else {key: changes[key]}
@@ -122,13 +125,78 @@ def test_rounded_constants_of_a_code_are_its_unit(tmp_path):
         return change
 
     masses = {}
-    for factor in (1.988409870698051e43, 1.989e43, 2e43, 2.03e43):
+    for factor in (1.988409870698051e43, 1.989e43, 2e43):
         path = write_small(tmp_path / f"{factor}.hdf5", "eagle", state(factor))
         with opened(path, load_field_map("eagle")) as snapshot:
             masses[factor] = snapshot.read("stars", 0, N)["mass"]
     np.testing.assert_array_equal(masses[1.989e43], masses[1.988409870698051e43])
     np.testing.assert_array_equal(masses[2e43], masses[1.988409870698051e43])
-    np.testing.assert_allclose(masses[2.03e43], masses[1.989e43] * 2.03 / 1.988409870698051, rtol=1e-9)
+    path = write_small(tmp_path / "other.hdf5", "eagle", state(2.03e43))
+    with opened(path, load_field_map("eagle")) as snapshot, pytest.raises(ValueError, match=r"got 2.03e\+43 in its"):
+        snapshot.read("stars", 0, N)
+
+
+@pytest.mark.parametrize("name", ["eagle", "horizon_agn", "magneticum", "illustris"])
+@pytest.mark.parametrize("ratio", [7e-5, 1000.0, 1.02, 0.98])
+def test_a_damaged_factor_of_a_known_simulation_is_refused(tmp_path, name, ratio):
+    """By what the small file is known to be made of, each dataset alone; 0.5 % off is rounding."""
+    small = SMALL[name]
+    for family, group in FAMILIES.items():
+        known = [quantity for quantity in getattr(small, family) if quantity not in small.stubborn]
+        dataset = getattr(small, family)[known[-1]][0]
+
+        def change(file, times, family=family, place=f"{group}/{dataset}"):
+            state_units(file, name, family)
+            file[place].attrs[small.cgs] *= times
+
+        for times in (ratio, 1.005):
+            path = write_small(tmp_path / f"{family}{times}.hdf5", name, lambda file, times=times: change(file, times))
+            with opened(path, load_field_map(name)) as snapshot:
+                if times == 1.005:
+                    snapshot.read(family, 0, N)
+                    continue
+                with pytest.raises(
+                    ValueError, match=rf"{group}/{dataset}: expected a CGS factor of .* got .* download"
+                ):
+                    snapshot.read(family, 0, N)
+
+
+def test_a_factor_goes_with_the_units_in_the_header(tmp_path):
+    """A run of AREPO in Mpc: its datasets state Mpc, and kpc is damage."""
+
+    def change(file, factor):
+        file["Header"].attrs.update(
+            {"UnitLength_in_cm": 3.085678e24, "UnitMass_in_g": 1.989e43, "UnitVelocity_in_cm_per_s": 1e5}
+        )
+        state_units(file, "illustris", "stars")
+        file["PartType4/Coordinates"].attrs["to_cgs"] = factor
+        file["PartType4/StellarHsml"].attrs["to_cgs"] = 3.085678e24
+
+    path = write_small(tmp_path / "a.hdf5", "illustris", lambda file: change(file, 3.085678e24))
+    with opened(path, load_field_map("illustris")) as snapshot:
+        position = snapshot.read("stars", 0, N)["position"]
+    np.testing.assert_allclose(position, stored(path, "PartType4")["Coordinates"] * 1e3 * A / H, rtol=1e-3)
+    path = write_small(tmp_path / "b.hdf5", "illustris", lambda file: change(file, 3.085678e21))
+    with (
+        opened(path, load_field_map("illustris")) as snapshot,
+        pytest.raises(ValueError, match="expected a CGS factor"),
+    ):
+        snapshot.read("stars", 0, N)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_whole_numbers_in_a_known_simulation_are_refused(tmp_path, name):
+    """Metallicities of 0 that were cast to integers."""
+
+    def change(file):
+        dataset = load_field_map(name).stars.fields["metallicity"].find(set(file["PartType4"]))[1][0]
+        values = file[f"PartType4/{dataset}"][()]
+        del file[f"PartType4/{dataset}"]
+        file[f"PartType4/{dataset}"] = values.astype(np.int32)
+
+    path = write_small(tmp_path / "a.hdf5", name, change)
+    with opened(path, load_field_map(name)) as snapshot, pytest.raises(ValueError, match=r"whole ones \(int32\)"):
+        snapshot.read("stars", 0, N)
 
 
 @pytest.mark.parametrize(

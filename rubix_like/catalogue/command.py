@@ -12,6 +12,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.overrides import read_overrides
 from rubix_like.plots.style import require_matplotlib
 from rubix_like.progress import Progress, terminal_progress
+from rubix_like.separate_files import given_files
 
 EXIT_SOME_FAILED = 1
 """Exit code where some entries failed and the others are done."""
@@ -37,7 +38,8 @@ def run_catalogue(
     for lists, settings or a folder that cannot be used.
     """
     entries = read_entries(config, catalogue, views, folder=_folder(output))
-    return observe_all(entries, Progress(), read_part(part), redo=redo)
+    read = tuple(given_files({"configuration": config, "catalogue": catalogue, "views": views}))
+    return observe_all(entries, Progress(), read_part(part), redo=redo, read=read)
 
 
 def read_part(text: str | None) -> tuple[int, int] | None:
@@ -77,7 +79,8 @@ def run_listed(options: argparse.Namespace, set_up: Callable[[str], None]) -> in
     overrides = read_overrides(options.set)
     entries = read_entries(options.config, options.catalogue, options.views, overrides, _folder(options.output))
     set_up(entries[0].config.engine.precision)
-    outcome = observe_all(entries, terminal_progress(), part, redo=options.redo, with_picture=options.plot)
+    read = tuple(given_files({"CONFIG": options.config, "LIST": options.catalogue, "VIEWS": options.views}))
+    outcome = observe_all(entries, terminal_progress(), part, redo=options.redo, with_picture=options.plot, read=read)
     print(*outcome_lines(outcome), sep="\n")
     return EXIT_SOME_FAILED if outcome.n_failed else 0
 

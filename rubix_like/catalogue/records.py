@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import socket
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -36,7 +35,7 @@ class Record:
 
 
 class Records:
-    """The records of a folder, `records/NAME.json`, and the claims on what is in it, `records/KIND-NAME.lock`."""
+    """The records of a folder, `records/NAME.json`, and the claims, `records/KIND-NAME.rubix-like-lock`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -93,7 +92,7 @@ class Records:
 
         The operating system frees the claims of a process that ends, however it does.
         """
-        lock = FileLock(self.place / f"{kind}-{name}.lock", timeout=wait)
+        lock = FileLock(self.place / f"{kind}-{name}.rubix-like-lock", timeout=wait)
         try:
             lock.acquire()
         except Timeout:
@@ -108,23 +107,6 @@ class Records:
 def sizes_of(paths: Iterable[Path], folder: Path) -> dict[str, int]:
     """Names relative to `folder`, and sizes, of the files that there are."""
     return {str(path.relative_to(folder)): path.stat().st_size for path in paths if path.is_file()}
-
-
-def remove_stale(paths: Iterable[Path]) -> int:
-    """Remove what dead processes left of these files (`atomic.replacing`'s temporary names); returns their number.
-
-    To be called by who has claimed them, so that nobody is writing them.
-    """
-    wanted = {(path.parent, path.name) for path in paths}
-    stale = [
-        own
-        for folder in {folder for folder, _ in wanted}
-        for own in folder.glob(".*")
-        if (found := re.fullmatch(r"\.\d+-(.+)", own.name)) and (folder, found[1]) in wanted
-    ]
-    for own in stale:
-        own.unlink(missing_ok=True)
-    return len(stale)
 
 
 def this_worker() -> str:

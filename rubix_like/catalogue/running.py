@@ -11,18 +11,21 @@ from typing import Any
 
 from jax.sharding import Mesh
 
+from rubix_like.atomic import remove_stale
 from rubix_like.catalogue.entries import Entry
 from rubix_like.catalogue.galaxies import LoadedGalaxy, device_groups, load_for, prepare_view
-from rubix_like.catalogue.records import Record, Records, remove_stale, sizes_of, this_worker
+from rubix_like.catalogue.records import Record, Records, sizes_of, this_worker
 from rubix_like.catalogue.sources import Sources, changes
 from rubix_like.catalogue.table import Summary, SummaryRow, measured
 from rubix_like.cube_parts import put_together
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
 from rubix_like.memory import explained_exhaustion
+from rubix_like.output import check_output
 from rubix_like.progress import Progress, Report, Stream
 from rubix_like.quicklook import save_quicklook
-from rubix_like.run import Prepared, begin, check_output, finish
+from rubix_like.run import Prepared, begin, finish
+from rubix_like.separate_files import Named, check_separate
 
 _EXPECTED = (ValueError, OSError, MemoryError)
 """What a galaxy or settings that cannot be used raise; anything else is recorded with where it came from."""
@@ -71,11 +74,13 @@ def observe_all(
     *,
     redo: bool = False,
     with_picture: bool = False,
+    read: Sequence[Named] = (),
 ) -> Outcome:
     """Compute every entry that is not done; several processes may do so in the same folder at once.
 
     `part` (k, n), from 1: only every n-th galaxy from the k-th on; `redo`: make entries again whose settings or files
-    have changed since, which else are refused (ConfigError).
+    have changed since, which else are refused (ConfigError). `read`: files that must not be replaced, such as the
+    lists, beside those that the settings name.
     """
     records = Records(entries[0].path.parent)
     records.create()
@@ -84,6 +89,7 @@ def observe_all(
     mine = [entry for group in groups for entry in group]
     sources = Sources()
     made_from = {entry.name: sources.made_from(entry) for entry in mine}
+    _check_separate(mine, [summary.path, *(records.path(entry.name) for entry in mine)], made_from, read)
     before = {entry.name: records.read(entry.name) for entry in mine}
     if not redo:
         _refuse_changed(mine, made_from, before)
@@ -105,6 +111,15 @@ def observe_all(
 def galaxies_of(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
     """Entries that share a galaxy, together."""
     return [tuple(group) for _, group in groupby(entries, key=lambda entry: entry.loading)]
+
+
+def _check_separate(
+    entries: Sequence[Entry], others: Sequence[Path], made_from: dict[str, dict[str, Any]], read: Sequence[Named]
+) -> None:
+    """Raise ConfigError where a file of the catalogue, of `others` too, is one that it, or a list, is made from."""
+    written = [own for entry in entries for own in (*entry.own_files, beside(entry.path, ".png"))]
+    sources = {name for found in made_from.values() for name in found["sources"]}
+    check_separate((*written, *others), (*(("a source", Path(name)) for name in sources), *read), "--output")
 
 
 def _refuse_changed(

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.atomic import replacing
+from rubix_like.atomic import remove_stale, replacing
 from rubix_like.catalogue.entries import Entry
-from rubix_like.catalogue.records import Record, Records, remove_stale
+from rubix_like.catalogue.records import Record, Records
 from rubix_like.cube import Cube, white_light
 
 COLUMNS: tuple[str, ...] = (

@@ -14,8 +14,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy import ndarray
 
-from rubix_like.atomic import replacing
-from rubix_like.catalogue.records import remove_stale
+from rubix_like.atomic import own_name, remove_stale, replacing
 from rubix_like.disk_cache import key_of
 from rubix_like.errors import ConfigError
 from rubix_like.inference.problem import Problem
@@ -126,7 +125,7 @@ def claimed(output: Path, *written: Path) -> Iterator[None]:
     The operating system frees the claim of a process that ends, however it does. Raises ConfigError where another
     process has it.
     """
-    place = output.with_suffix(".lock")
+    place = own_name(output, "lock")
     lock = FileLock(place, timeout=0)
     try:
         lock.acquire()

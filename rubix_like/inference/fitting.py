@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy import ndarray
 
+from rubix_like.atomic import own_name
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
-from rubix_like.errors import ConfigError
 from rubix_like.file_names import with_addition
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference import diagnosis
@@ -27,12 +27,13 @@ from rubix_like.inference.optimisers import Status
 from rubix_like.inference.problem import Problem, pose
 from rubix_like.inference.request import Data, Priors, Request, read_request
 from rubix_like.inference.result import FitResult, split_by_name
-from rubix_like.inference.result_places import check_places, replaced_by, write_in_order
+from rubix_like.inference.result_places import check_places, write_in_order
 from rubix_like.inference.search import search
 from rubix_like.inference.snapshot import Snapshot
 from rubix_like.inference.spread import models_at_once
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress, Report
+from rubix_like.separate_files import check_separate
 
 
 @dataclass(frozen=True)
@@ -48,20 +49,11 @@ class FitFiles:
 
     @classmethod
     def beside(cls, output: Path) -> "FitFiles":
-        """fit.h5, fit_model.fits, fit_residual.fits, fit.checkpoint.npz, fit.checkpoint-2.npz."""
+        """fit.h5, fit_model.fits, fit_residual.fits, .fit.h5.rubix-like-checkpoint.npz and ...-checkpoint-2.npz."""
         output = output.expanduser()
         model, residual = (with_addition(output, own).with_suffix(".fits") for own in ("_model", "_residual"))
-        checkpoints = (output.with_suffix(ending) for ending in (".checkpoint.npz", ".checkpoint-2.npz"))
+        checkpoints = (own_name(output, purpose) for purpose in ("checkpoint.npz", "checkpoint-2.npz"))
         return cls(output, model, residual, *checkpoints)
-
-    def check_apart(self, data: Data) -> None:
-        """Raise ConfigError where the data's file is one of them, and would be replaced."""
-        lost = replaced_by(dataclasses.astuple(self), data)
-        if lost is not None:
-            raise ConfigError(
-                f"fit.output: expected a name whose files are not the data's, got '{self.result}', beside which the "
-                f"fit writes '{lost.name}'; choose another name"
-            )
 
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Raise OSError where they could not be written after a fit of a cube of this shape."""
@@ -92,7 +84,7 @@ def fit(
     if output is None:
         return _fit(request, galaxy, progress, None, resume=False)
     files = FitFiles.beside(request.settings.output)
-    files.check_apart(request.data)
+    check_separate(dataclasses.astuple(files), request.files(config_or_pipeline), "fit.output")
     files.check()
     with claimed(files.result, *dataclasses.astuple(files)):
         return _fit(request, galaxy, progress, files, resume=resume)

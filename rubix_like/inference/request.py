@@ -14,9 +14,11 @@ from rubix_like.errors import ConfigError
 from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.naming import check_free
 from rubix_like.inference.priors import AbstractPrior, section_of
+from rubix_like.named_files import named_files
 from rubix_like.observed import ObservedCube, observed_from, read_observed
 from rubix_like.pipeline import Pipeline
 from rubix_like.readers.synthetic import SyntheticReader
+from rubix_like.separate_files import Named, given_files
 
 Data = str | Path | Cube | ObservedCube
 """An observed cube, or its file."""
@@ -44,6 +46,12 @@ class Request:
     def stated(self) -> dict[str, Any]:
         """What the settings say of the data's file, as `read_observed` takes it."""
         return {name: getattr(self.settings, f"data_{name}") for name in ("medium", "units", "pixel_scale")}
+
+    def files(self, source: object, **others: object) -> tuple[Named, ...]:
+        """What is read, and must not be replaced: what the settings name, the data, `source` (the configuration, where
+        it is a file) and what else is called by its name."""
+        given = {"fit.data": self.data, "configuration": source, **others}
+        return (*named_files(self.config), *given_files(given))
 
     def check(self) -> None:
         """Raise ConfigError where the settings speak of a file and the data are none."""

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,6 +18,7 @@ from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.priors import section_of
 from rubix_like.inference.quality import Quality
 from rubix_like.version import __version__
+from rubix_like.writing_date import date_words
 
 Result = TypeVar("Result")
 
@@ -54,13 +54,13 @@ def write_whole(path: Path, kind: Kind, write: Callable[[Any], None]) -> Path:
     path = path.expanduser()
     with replacing(path) as temporary:
         try:
-            with h5py.File(temporary, "w") as file:
+            with h5py.File(temporary, "w", rdcc_nbytes=0) as file:
                 file.attrs.update(
                     {
                         "format": kind.format,
                         "layout": kind.layout,
                         "creator": f"{ORIGIN} {__version__}",
-                        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"),
+                        "date": date_words(),
                         "description": kind.description,
                     }
                 )

@@ -25,14 +25,6 @@ def check_places(places: Iterable[Path], cube: Path, shape: tuple[int, int, int]
         check_writable(path, 6 * size)
 
 
-def replaced_by(places: Iterable[Path], other: object) -> Path | None:
-    """Another file, if it is one of them and would be replaced; None for what is no file."""
-    if not isinstance(other, str | Path):
-        return None
-    path = Path(other).expanduser()
-    return path if path.resolve() in {place.resolve() for place in places} else None
-
-
 def write_in_order(result: Writable, place: Path, cubes: Mapping[Path, Cube], checkpoints: Iterable[Path]) -> None:
     """The cubes, and the result last, so that what has a result is complete; then the checkpoints go."""
     for path, cube in cubes.items():

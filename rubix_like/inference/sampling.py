@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.atomic import own_name
 from rubix_like.config import RunConfig
 from rubix_like.config.fit import FitSettings
 from rubix_like.config.loading import ConfigSource
@@ -28,12 +29,13 @@ from rubix_like.inference.laplace import Laplace, laplace
 from rubix_like.inference.problem import Problem, pose
 from rubix_like.inference.request import Data, Priors, Request, read_request
 from rubix_like.inference.result import FitResult
-from rubix_like.inference.result_places import check_places, replaced_by, write_in_order
+from rubix_like.inference.result_places import check_places, write_in_order
 from rubix_like.inference.sample_result import SampleResult
 from rubix_like.inference.samplers import AbstractSampler, make_sampler
 from rubix_like.inference.spread import models_at_once, with_rows
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress
+from rubix_like.separate_files import check_separate
 
 _SAME = 1e-4
 """Part of a loss by which it may differ between a fit's numbers of 32 bits and others of 64."""
@@ -56,24 +58,15 @@ class SampleFiles:
 
     @classmethod
     def beside(cls, output: Path) -> "SampleFiles":
-        """fit_samples.h5, fit_samples_model.fits, ..._predictive.fits, .search.npz, .search-2.npz, .checkpoint.npz."""
+        """fit_samples.h5, fit_samples_model.fits, ..._predictive.fits, and the checkpoints under names of their own."""
         output = output.expanduser()
         cubes = (with_addition(output, own).with_suffix(".fits") for own in ("_model", "_predictive"))
-        endings = (".search.npz", ".search-2.npz", ".checkpoint.npz")
-        return cls(output, *cubes, *(output.with_suffix(ending) for ending in endings))
+        purposes = ("search.npz", "search-2.npz", "checkpoint.npz")
+        return cls(output, *cubes, *(own_name(output, purpose) for purpose in purposes))
 
     def check(self, shape: tuple[int, int, int] = (0, 0, 0)) -> None:
         """Raise OSError where they could not be written after a sampling of a cube of this shape."""
         check_places(dataclasses.astuple(self), self.model, shape)
-
-    def check_apart(self, *others: object) -> None:
-        """Raise ConfigError where another file, that is read or is the fit's, is one of them, and would be replaced."""
-        for lost in (replaced_by(dataclasses.astuple(self), other) for other in others):
-            if lost is not None:
-                raise ConfigError(
-                    f"fit.sampling.output: expected a name whose files are not those that are read, nor the fit's, got "
-                    f"'{self.result}', with which '{lost.name}' is written; choose another name"
-                )
 
 
 def default_output(settings: FitSettings) -> Path:
@@ -113,7 +106,9 @@ def sample(
     if output is None:
         return _sample(request, sampler, fitted, galaxy, progress, None, resume=False)
     files = SampleFiles.beside(default_output(request.settings))
-    files.check_apart(request.data, fitted, request.settings.output)
+    beside = {"result of the fit": request.settings.output, "fitted": fitted}
+    read = request.files(config_or_pipeline, **beside)
+    check_separate(dataclasses.astuple(files), read, "fit.sampling.output")
     files.check()
     with claimed(files.result, *dataclasses.astuple(files)):
         return _sample(request, sampler, fitted, galaxy, progress, files, resume=resume)

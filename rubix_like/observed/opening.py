@@ -14,6 +14,8 @@ from astropy.utils.exceptions import AstropyUserWarning, AstropyWarning
 from numpy import ndarray
 
 from rubix_like.apertures import IMAGES
+from rubix_like.fits import ORIGIN
+from rubix_like.fits_checksum import broken_sums
 
 INSIDE = (
     OSError,
@@ -59,6 +61,17 @@ def _whole(path: Path, file: Any) -> Any:
 def _names(hdus: Any) -> tuple[str, ...]:
     """The names of all HDUs, which makes astropy read all headers."""
     return tuple(hdu.name for hdu in hdus)
+
+
+def notes_on_sums(path: Path, hdus: Any) -> tuple[str, ...]:
+    """Sentences on HDUs that were changed or damaged since their checksums were made; ValueError for a file of ours."""
+    try:
+        broken = broken_sums(hdus)
+    except (ValueError, *INSIDE) as error:
+        raise ValueError(f"{path}: expected a whole FITS file, got one that cannot be read ({error})") from error
+    if broken and text_card(hdus[0].header, "ORIGIN") == ORIGIN:
+        raise ValueError(f"{path}: {'; '.join(broken)}; make it again")
+    return broken
 
 
 def is_image(hdu: Any) -> bool:

@@ -18,7 +18,7 @@ from rubix_like.observed.axes import Axes, find_axes
 from rubix_like.observed.cube import NO_VARIANCE, ObservedCube, check_any_used, choose_voxels, observed_from
 from rubix_like.observed.flux_units import flux_factor, in_unit, parse_unit
 from rubix_like.observed.layouts import ErrorKind, Parts, Survey, find_parts
-from rubix_like.observed.opening import label, number_card, opened, text_card, values_of
+from rubix_like.observed.opening import label, notes_on_sums, number_card, opened, text_card, values_of
 from rubix_like.observed.sky import SkyGrid, read_sky
 from rubix_like.observed.wavelengths import SpectralGrid, read_wavelengths
 
@@ -99,7 +99,15 @@ def _read(path: Path, hdus: Any, medium: Medium | None, unit: str | None, pixel_
     variance, error_notes = _variance(path, parts, grid, flux_unit, factor)
     masked, mask_notes = _masked(path, parts, grid)
     used, counts = choose_voxels(flux, variance, masked)
-    notes = (*grid.spectral.notes, *grid.sky.notes, *unit_notes, *error_notes, *mask_notes, *counts)
+    notes = (
+        *notes_on_sums(path, hdus),
+        *grid.spectral.notes,
+        *grid.sky.notes,
+        *unit_notes,
+        *error_notes,
+        *mask_notes,
+        *counts,
+    )
     check_any_used(used, str(path), notes)
     return ObservedCube(
         flux=flux,

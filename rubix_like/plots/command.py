@@ -21,6 +21,7 @@ from rubix_like.plots.page import check_page_suffix, write_page
 from rubix_like.plots.page_data import PAGE_BYTES
 from rubix_like.plots.sample_result import save_sample_pictures
 from rubix_like.plots.style import require_matplotlib
+from rubix_like.separate_files import check_separate, given_files
 
 PLOT_HELP: str = (
     "draw a cube: white light, a narrow band, maps, spectra; --html: a page to look around in it; or a fit, or samples"
@@ -73,6 +74,7 @@ def plot(options: argparse.Namespace) -> None:
     spaxels = read_spaxels(options.spaxel)
     band = None if options.band is None else read_band(options.band)
     output = _output_path(path, options)
+    check_separate([output], given_files({"CUBE": path, "--maps": options.maps}), "--output")
     cube = Cube.read(path)
     choice = Choice(spaxels, band, _maps(cube, path, options))
     check_choice(cube, choice)
@@ -89,6 +91,7 @@ def _plot_inferred(kind: str, path: Path, save: Callable[..., tuple[Path, ...]],
         if value:
             raise ConfigError(f"{option}: expected a cube, got the {kind}, {path}; plot its cubes")
     output = check_picture_suffix(options.output or path.with_suffix(".png"))
+    check_separate([output], given_files({"CUBE": path}), "--output")
     require_matplotlib()
     check_writable(output, 0)
     for picture in save(path, output.with_suffix(""), suffix=output.suffix):

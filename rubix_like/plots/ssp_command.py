@@ -8,6 +8,8 @@ from rubix_like.errors import ConfigError
 from rubix_like.plots.figure import check_picture_suffix
 from rubix_like.plots.ssp_figure import save_comparison
 from rubix_like.plots.style import require_matplotlib
+from rubix_like.separate_files import check_separate
+from rubix_like.ssp.catalogue import locate
 from rubix_like.ssp.comparison import comparison_lines, solar_population
 from rubix_like.ssp.library import load_ssp
 
@@ -40,5 +42,6 @@ def _output_path(options: argparse.Namespace) -> Path:
     path = check_picture_suffix(default if options.output is None else options.output)
     if options.output is None and path.exists():
         raise ConfigError(f"{path} exists; to replace it, say so: --output {path}")
+    check_separate([path], (("A", locate(options.one)), ("B", locate(options.other))), "--output")
     check_writable(path, 0)
     return path

@@ -4,7 +4,6 @@ PRIMARY (the run in cards, no data), the images (y, x) after the PSF, LOSVD (vel
 MAG_<name>, the same before the PSF, DQ (mask), CONFIG (table of `maps.meta` and the counters).
 """
 
-import gzip
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from rubix_like.atomic import replacing
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
 from rubix_like.fits import ORIGIN, config_table, primary_cards
+from rubix_like.fits_images import encoded, gzipped
 from rubix_like.fits_reading import opened_whole, read_config_table
 from rubix_like.products.maps import Maps, MapSet, ProductAxes
 from rubix_like.wcs import Card, celestial_cards, header_of
@@ -85,10 +85,12 @@ def write_maps(maps: Maps, path: str | Path) -> Path:
     hdus = fits.HDUList([_primary(maps), *_images(maps.after, maps, ""), *_images(maps.before, maps, TRUE)])
     bits = header_of((*_MASK_CARDS, *_sky(maps)))
     hdus += [fits.ImageHDU(np.asarray(maps.mask, np.int32), bits, name="DQ"), config_table(maps)]
+    hdus.update_extend()
     with replacing(path) as temporary:
-        opener = gzip.open if temporary.suffix.lower() == ".gz" else open
-        with opener(temporary, "wb") as stream:
-            hdus.writeto(stream, output_verify="exception")
+        is_compressed = temporary.suffix.lower() == ".gz"
+        with gzipped(temporary) if is_compressed else temporary.open("wb") as stream:
+            for hdu in hdus:
+                stream.write(encoded(hdu))
     return path
 
 

@@ -36,3 +36,17 @@ def check_range(start: int, stop: int, n_particle: int) -> None:
     """Raise ValueError unless `start` to `stop` (exclusive) are rows of a galaxy of `n_particle`."""
     if not 0 <= start <= stop <= n_particle:
         raise ValueError(f"expected 0 <= start <= stop <= {n_particle}, got start {start} and stop {stop}")
+
+
+def check_numbers(dtype: np.dtype, place: str, title: str, *, decimals: bool) -> None:
+    """Raise ValueError unless stored values of this type are numbers, with `decimals` none that are whole by type.
+
+    `title`: the simulation whose files have them so.
+    """
+    if dtype.kind not in "fiu":
+        raise ValueError(f"{place}: expected numbers, got {dtype}; is the file one of {title}?")
+    if decimals and dtype.kind in "iu":
+        raise ValueError(
+            f"{place}: expected numbers with decimals, as {title} stores them, got whole ones ({dtype}): what was "
+            f"rounded away is lost; download the file again"
+        )

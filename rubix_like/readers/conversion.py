@@ -90,6 +90,7 @@ def _from_file(
             return stated
         found = field.a, field.h, cgs
     a, h, cgs = found
+    _check_known(cgs, stated, place, container, field_map)
     factor = _unit_factor(cgs, stated)
     unit = field.unit if factor == stated.unit_factor else f"{cgs:.6g} CGS"
     differs = [
@@ -101,6 +102,20 @@ def _from_file(
         differs.append(f"{unit} instead of {field.unit or 'a pure number'}")
     remark = f"the file states {' and '.join(differs)} of the field map" if differs else ""
     return replace(stated, unit=unit, unit_factor=factor, a=a, h=h, origin="attributes of the file", remark=remark)
+
+
+def _check_known(
+    cgs: float | None, stated: Conversion, place: str, container: AbstractContainer, field_map: FieldMap
+) -> None:
+    """Raise ValueError where a dataset's CGS factor is not that of its simulation, which is known."""
+    if not cgs or not field_map.fixed_units:
+        return
+    known = _code_unit(stated.quantity, container, field_map.header) or stated.unit_factor * _in_cgs(stated.to_unit)
+    if not abs(cgs / known - 1.0) < SAME_UNIT:
+        raise ValueError(
+            f"{container.name}: {place}: expected a CGS factor of {known:.6g}, which is that of {field_map.title}, got "
+            f"{cgs:.6g} in its attributes; download the file again, or describe it by a field map of your own"
+        )
 
 
 def _attributes(

@@ -230,12 +230,19 @@ class FieldMap(AbstractSettings):
     """Whether runs are cosmological; auto: where Omega_m > 0 and Time (1 + Redshift) = 1."""
     header: HeaderSettings = HeaderSettings()
     attributes: AttributeSettings | None = None
+    fixed_units: bool = False
+    """Whether every file has the units stated here, or those of its header: what else a dataset says is damage."""
     labels: LabelSettings | None = None
     """Membership of haloes and subhaloes, for selections without a catalogue."""
     stars: FamilySettings
     gas: FamilySettings | None = None
     name: Annotated[str, Field(exclude=True)] = ""
     """Set from the file's name."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is packaged, or comes from an entry point: neither of the user's own nor made for a table."""
+        return self.name in field_map_names()
 
     def family(self, family: Family) -> FamilySettings | None:
         """The settings of stars or gas."""

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
-from rubix_like.readers.columns import Places, Table, row_count, stacked
+from rubix_like.readers.columns import Places, Table, check_numbers, row_count, stacked
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.conversion import Conversion, find_conversion
 from rubix_like.readers.epoch import Epoch
@@ -258,8 +258,7 @@ class Snapshot:
         shape = self.container.shape(group, name)
         self._check_shape(place, shape, columns, vector)
         raw = self.container.read(group, name, start, stop)
-        if raw.dtype.kind not in "fiu":
-            raise ValueError(f"{place}: expected numbers, got {raw.dtype}; is the file one of {self.field_map.title}?")
+        check_numbers(raw.dtype, place, self.field_map.title, decimals=self.field_map.is_known)
         with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is named below
             values = np.asarray(raw, dtype=np.float64)
         remedy = "leave these particles out or download the file again"

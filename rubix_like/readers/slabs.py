@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from rubix_like.galaxy import GalaxyInfo, Gas, Stars
+from rubix_like.plausible import whole_number_notes
 from rubix_like.progress import Report, silent
 from rubix_like.readers.ages import Origins, Populated, age_source, drawn_origins, populate
 from rubix_like.readers.assembly import make_gas, make_stars
@@ -17,6 +18,7 @@ from rubix_like.readers.gas import complete_gas
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.recipe import AgeRecipe
 from rubix_like.readers.selected import Selected
+from rubix_like.readers.whole_numbers import find_whole_numbers
 from rubix_like.team import ALONE, AbstractTeam
 
 
@@ -98,7 +100,8 @@ class ColumnReader:
         zero = f"velocities set to zero (galaxy.velocities: zero): the cube has no kinematics{unused}"
         lacking = self.lacking_of_gas()
         gas = (f"gas left out: the file has no {', '.join(lacking)}",) if lacking else ()
-        return (*selected.notes, *left_out, *((zero,) if self.velocities == "zero" else ()), *gas)
+        whole = () if snapshot.field_map.is_known else whole_number_notes(find_whole_numbers(snapshot))
+        return (*selected.notes, *left_out, *((zero,) if self.velocities == "zero" else ()), *gas, *whole)
 
 
 @dataclass(frozen=True)

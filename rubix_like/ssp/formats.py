@@ -24,6 +24,7 @@ from numpy import ndarray
 from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
 from rubix_like.registry import Registry
+from rubix_like.separate_files import check_separate
 from rubix_like.ssp.catalogue import LIBRARIES, cached_path
 from rubix_like.ssp.hdf5 import SSPTable, is_ours, read_table, write_table
 
@@ -85,6 +86,8 @@ def import_library(path: str | Path, name: str | None = None) -> Path:
     if name in LIBRARIES and LIBRARIES[name].kind == "embedded":
         raise ConfigError(f"library name: '{name}' is the embedded library; give another name")
     target = cached_path(name)
+    sources = path.iterdir() if path.is_dir() else (path,)
+    check_separate([target], (("FILE", own) for own in sources), "library name")
     write_table(replace(table, name=name), target)
     return target
 

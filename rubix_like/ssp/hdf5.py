@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from rubix_like.atomic import replacing
+from rubix_like.atomic import explained, replacing
 
 FORMAT = "rubix_like ssp"
 FORMAT_VERSION = 1
@@ -80,8 +80,9 @@ def write_table(table: SSPTable, path: Path, compression: int = 4) -> None:
     full. Raises OSError when the folder cannot be written or the disk is full.
     """
     image = _file_image(table, compression)
-    with replacing(path) as temporary:
+    with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
         temporary.write_bytes(image)
 
 

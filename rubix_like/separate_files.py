@@ -1,0 +1,70 @@
+"""The check that no file that is read will be replaced by one that is written."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rubix_like.errors import ConfigError
+
+Named = tuple[str, Path]
+"""What a file is (a dotted setting, an option) and its path."""
+
+_LONGEST_TEXT = 1000
+
+
+def given_files(places: Mapping[str, object]) -> Iterator[Named]:
+    """What was given beside the settings, by its name: paths, and text that is the name of a file; nothing else."""
+    for name, value in places.items():
+        if isinstance(value, str | Path):
+            yield from paths_in(value, name)
+
+
+def check_separate(written: Iterable[Path], read: Iterable[Named], setting: str) -> None:
+    """Raise ConfigError, naming `setting`, where a file that will be written is one that is read, or a link to it.
+
+    To be called before anything is computed. Files that there are not yet are compared by their resolved names.
+    """
+    known: dict[object, tuple[str, Path]] = {}
+    for name, path in read:
+        known |= dict.fromkeys(_identities(path), (name, path))
+    for path in written:
+        lost = next((known[identity] for identity in _identities(path) if identity in known), None)
+        if lost is not None:
+            raise ConfigError(
+                f"{setting}: expected other files than those that are read, got '{path}', which is '{lost[1]}' "
+                f"({lost[0]}) and would be replaced; choose another name (--output)"
+            )
+
+
+def _identities(path: Path) -> Iterator[object]:
+    """What a file is known by: its name without links, and where there is one its place on the disk."""
+    path = path.expanduser()
+    yield os.path.realpath(path)
+    try:
+        status = path.stat()
+    except (OSError, ValueError):  # there is none yet, or none that can be looked at
+        return
+    yield status.st_dev, status.st_ino
+
+
+def paths_in(value: Any, key: str = "") -> Iterator[Named]:
+    """Every path among settings, and every text that is the name of a file, with their dotted keys."""
+    if isinstance(value, Path) or (isinstance(value, str) and _is_file(value)):
+        yield key, Path(value).expanduser()
+    for name, part in _parts(value):
+        yield from paths_in(part, f"{key}.{name}".strip("."))
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [(str(name), part) for name, part in value.items()]
+    return [("", part) for part in value] if isinstance(value, list | tuple) else []
+
+
+def _is_file(text: str) -> bool:
+    """Whether text is the name of a file, with an ending, that there is."""
+    try:
+        return len(text) < _LONGEST_TEXT and Path(text).suffix != "" and Path(text).expanduser().is_file()
+    except (OSError, ValueError, RuntimeError):  # too long, a null character, the home of an unknown user
+        return False

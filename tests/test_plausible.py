@@ -1,0 +1,144 @@
+"""Masses and velocities that no galaxy has: refused star by star, noted for all of them; numbers that are rounded."""
+
+from pathlib import Path
+
+import equinox as eqx
+import h5py
+import numpy as np
+import pytest
+from small_snapshots import write_small
+
+from rubix_like import Galaxy, Pipeline, Stars, load_config
+from rubix_like.plausible import VelocitySums, integer_notes
+from rubix_like.readers import load
+from rubix_like.validation import validate
+
+CONFIG = {
+    "observation": {"redshift": 0.05, "align": "none"},
+    "instrument": {
+        "name": "muse",
+        "fov": 1,
+        "wavelength": {"start": 5000, "stop": 5010},
+        "psf": None,
+        "lsf": None,
+    },
+    "engine": {"method": "direct"},
+}
+
+
+def stars(count=40, mass=1e8, speed=50.0, **changes):
+    rng = np.random.default_rng(1)
+    fields = {
+        "position": rng.normal(size=(count, 3)),
+        "velocity": speed * rng.normal(size=(count, 3)) + 30.0,
+        "initial_mass": mass * rng.uniform(0.5, 1.5, count),
+        "log_age": np.full(count, 9.5),
+        "metallicity": np.full(count, 0.02),
+    }
+    return Stars(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "fits"), [(1.0, 1), (1.009, 1), (0.011, 1), (1.02, 0), (1e3, 0), (0.009, 0), (0.0, 0)]
+)
+def test_a_star_does_not_gain_mass_nor_lose_nearly_all(ratio, fits):
+    own = stars()
+    mass = np.array(own.initial_mass)
+    mass[7] *= ratio
+    galaxy = Galaxy(stars=Stars(**{**vars(own), "mass": mass}))
+    if fits:
+        validate(galaxy)
+        return
+    with pytest.raises(
+        ValueError, match=r"stars.mass / stars.initial_mass: .* index 7 \(1 of 40 values\); one of the two"
+    ):
+        validate(galaxy)
+
+
+@pytest.mark.parametrize(("dataset", "ratio"), [("InitialMass", 1e-10), ("Mass", 1000.0)])
+def test_a_mass_of_a_simulation_in_another_unit_is_refused(tmp_path, dataset, ratio):
+    def change(file, times):
+        file["PartType4/Mass"][()] = 0.6 * file["PartType4/InitialMass"][()]
+        file[f"PartType4/{dataset}"][()] = file[f"PartType4/{dataset}"][()] * times
+        file["PartType4/SmoothedMetallicity"][()] = 0.02
+
+    for times in (1.0, ratio):
+        path = write_small(tmp_path / f"{times}.hdf5", "eagle", lambda file, times=times: change(file, times))
+        config = {**CONFIG, "galaxy": {"path": str(path), "ages": "recipe"}}
+        if times == 1.0:
+            load(load_config(config))
+            continue
+        with pytest.raises(ValueError, match=r"masses now from 0\.01 to 1\.01 times those at birth"):
+            load(load_config(config))
+
+
+def test_the_dispersion_is_that_of_the_formula():
+    """Weighted by mass, of one axis; of parts put together, and of a galaxy that moves as a whole."""
+    own = stars(velocity=np.random.default_rng(3).normal(size=(40, 3)) * [10, 20, 30] + [1e4, -3e4, 2e4])
+    mass, velocity = own.initial_mass, own.velocity
+    mean = np.average(velocity, axis=0, weights=mass)
+    expected = np.sqrt(np.average(((velocity - mean) ** 2).sum(axis=1), weights=mass) / 3)
+    halves = [
+        Stars(**{name: values[part] for name, values in vars(own).items() if values is not None})
+        for part in (slice(0, 15), slice(15, 40))
+    ]
+    sums = VelocitySums().joined(VelocitySums.of(halves[0])).joined(VelocitySums.of(halves[1]))
+    assert sums.dispersion == pytest.approx(expected, rel=1e-6)
+    assert sums.mass == pytest.approx(mass.sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, []),
+        ({"mass": 1e1}, ["birth masses add up to 3"]),
+        ({"mass": 1e13}, ["birth masses add up to 3", "e+14 Msun"]),
+        ({"speed": 50 * 7e-5}, ["velocity dispersion is 0.003", "km/s"]),
+        ({"speed": 1.3}, []),
+        ({"count": 5, "speed": 0.0}, []),
+    ],
+)
+def test_what_no_galaxy_has_is_noted(changes, words):
+    """In the notes, which the summary tells, and in the header."""
+    pipeline = Pipeline.from_config(CONFIG, Galaxy(stars=stars(**changes)))
+    found = [note for note in pipeline.notes if "no galaxy's" in note]
+    assert len(found) == bool(words)
+    assert all(word in found[0] for word in words)
+    assert [
+        value for key, value in pipeline.frame.meta.items() if key.startswith("note_") and "no galaxy" in value
+    ] == found
+
+
+def table(path: Path, *, rest=False, **changes):
+    """The section of a plain table in HDF5, written here, of which some columns are changed."""
+    rng = np.random.default_rng(1)
+    columns = {name: rng.normal(size=40) for name in ("x", "y", "z")}
+    columns |= {name: 50 * rng.normal(size=40) for name in ("vx", "vy", "vz")}
+    columns |= {"m": np.full(40, 1e8), "t": np.full(40, 5.0), "Z": np.full(40, 0.02), **changes}
+    with h5py.File(path, "w") as file:
+        for name, values in columns.items():
+            file[f"stars/{name}"] = values
+    own = {"position": ["x", "y", "z"], "velocity": ["vx", "vy", "vz"], "metallicity": "Z"}
+    own = {name: {"column": column} for name, column in own.items()} | {"mass": {"column": "m", "unit": "Msun"}}
+    own["position"]["unit"], own["velocity"]["unit"], own["age"] = "kpc", "km/s", {"column": "t", "unit": "Gyr"}
+    section = {"reader": "table", "path": str(path), "columns": own}
+    return load_config({**CONFIG, "galaxy": {**section, "velocities": "zero"} if rest else section})
+
+
+def test_stars_that_are_meant_to_be_at_rest_are_not_noted(tmp_path):
+    galaxy, info = load(table(tmp_path / "a.hdf5", rest=True))
+    still = Galaxy(stars=Stars(**{**vars(galaxy.stars), "velocity": np.zeros((40, 3))}))
+    for rest, n_notes in ((True, 0), (False, 1)):
+        pipeline = Pipeline.from_config(table(tmp_path / "a.hdf5", rest=rest), still, info=info)
+        assert sum("dispersion is 0 km/s" in note for note in pipeline.notes) == n_notes
+
+
+def test_whole_numbers_are_noted_of_tables_and_arrays(tmp_path):
+    assert not any("whole numbers" in note for note in load(table(tmp_path / "a.hdf5"))[1].notes)
+    whole = np.full(40, 100_000_000)
+    notes = load(table(tmp_path / "b.hdf5", m=whole, t=np.full(40, 5, np.int16)))[1].notes
+    assert any("stars/m, stars/t are stored as whole numbers" in note for note in notes), notes
+    rounded = eqx.tree_at(lambda own: own.initial_mass, stars(), whole)  # the tests' hook lets no such stars be made
+    (note,) = integer_notes(Galaxy(stars=rounded))
+    assert note.startswith("stars.initial_mass is stored as whole numbers")
+    assert integer_notes(Galaxy(stars=stars())) == ()
