@@ -8,15 +8,13 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from astropy.io import fits
 from astropy.utils.exceptions import AstropyUserWarning
 
 from rubix_like.cube import Counters, Cube, Meta
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.fits import ORIGIN
+from rubix_like.fits_opening import opened_fits
 from rubix_like.meta_table import COUNTER_PREFIX, join_rows
-
-DAMAGE = (OSError, EOFError, LookupError, TypeError, AttributeError, ValueError, fits.VerifyError, AstropyUserWarning)
-"""What astropy raises for files that are damaged."""
 
 
 def read_fits(path: Path) -> Cube:
@@ -36,10 +34,12 @@ def opened_whole(path: Path, what: str, expected: str) -> Iterator[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", AstropyUserWarning)
-            with path.open("rb") as file, fits.open(file, memmap=False) as hdus:
+            with opened_fits(path) as hdus:
                 yield hdus
-    except DAMAGE as error:
-        raise ValueError(f"{path} is not a complete {what} of rubix_like ({error}); expected {expected}") from error
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{path} is not a complete {what} of rubix_like ({reason_of(error)}); expected {expected}"
+        ) from error
 
 
 def _check_ours(hdus: Any) -> None:

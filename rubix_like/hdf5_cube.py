@@ -14,7 +14,9 @@ import numpy as np
 
 from rubix_like.cube import Counters, Cube, Meta, MetaValue
 from rubix_like.cube_parts import CubeParts, check_complete
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.fits import ORIGIN
+from rubix_like.hdf5_files import opened_hdf5
 from rubix_like.team import AbstractTeam
 from rubix_like.version import __version__
 
@@ -65,14 +67,14 @@ def read_hdf5(path: Path) -> Cube:
     Raises ValueError if the file is not a complete cube of this package.
     """
     try:
-        with h5py.File(path, "r") as file:
+        with opened_hdf5(path) as file:
             if file.attrs.get("format") != FORMAT:
                 raise ValueError(f"its attribute 'format' is {file.attrs.get('format')!r}, not {FORMAT!r}")
             return read_group(file)
-    except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except UNREADABLE as error:
         raise ValueError(
-            f"{path} is not a complete cube of rubix_like ({error}); expected an HDF5 file written by Cube.write; "
-            f"open others with h5py"
+            f"{path} is not a complete cube of rubix_like ({reason_of(error)}); expected an HDF5 file written by "
+            f"Cube.write; open others with h5py"
         ) from error
 
 

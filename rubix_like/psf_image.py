@@ -11,7 +11,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config import PSFSettings
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.errors import ConfigError
+from rubix_like.fits_opening import opened_fits
 
 
 def load_psf_image(settings: PSFSettings) -> tuple[Float[ndarray, "plane row column"], float]:
@@ -22,14 +24,18 @@ def load_psf_image(settings: PSFSettings) -> tuple[Float[ndarray, "plane row col
     """
     path = Path(settings.file or "").expanduser()
     try:
-        with fits.open(path, memmap=False) as hdus:
+        with opened_fits(path) as hdus:
             every: Any = list(hdus)
             found = [hdu for hdu in every if hdu.is_image and hdu.data is not None]
             if not found:
                 raise ConfigError(f"instrument.psf.file: expected an image in {path}, got none")
             data, header = np.asarray(found[0].data, dtype=np.float64), found[0].header
-    except OSError as error:
-        raise ConfigError(f"instrument.psf.file: expected a readable FITS image, got {path} ({error})") from error
+    except ConfigError:
+        raise
+    except UNREADABLE as error:
+        raise ConfigError(
+            f"instrument.psf.file: expected a readable FITS image, got {path} ({reason_of(error)})"
+        ) from error
     data = data[None] if data.ndim == 2 else data
     wanted = 1 if settings.wavelength is None else len(settings.wavelength)
     if data.ndim != 3 or len(data) != wanted:

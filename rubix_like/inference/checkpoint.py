@@ -2,7 +2,6 @@
 
 import json
 import time
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -16,9 +15,11 @@ from numpy import ndarray
 
 from rubix_like.atomic import replacing
 from rubix_like.catalogue.records import remove_stale
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.disk_cache import key_of
 from rubix_like.errors import ConfigError
 from rubix_like.inference.problem import Problem
+from rubix_like.packed_files import check_packed
 
 Fingerprint = Mapping[str, str]
 """What a fit is made of, in words -> something that is different where that is."""
@@ -66,17 +67,18 @@ def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndar
     Raises ConfigError for that of another fit, and for a file that cannot be read.
     """
     try:
-        with path.open("rb") as stream, np.load(stream) as file:
+        check_packed(path)
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         found: dict[str, str] = json.loads(str(arrays.pop(_FINGERPRINT)))
         other = [what for what in {**found, **fingerprint} if found.get(what) != fingerprint.get(what)]
         snapshot = None if other else read(arrays)
     except FileNotFoundError:
         return None
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise ConfigError(
-            f"{path}: expected the checkpoint of a fit, but it cannot be read ({error}); start anew with --restart (in "
-            f"Python resume=False), which replaces it"
+            f"{path}: expected the checkpoint of a fit, but it cannot be read ({reason_of(error)}); start "
+            f"anew with --restart (in Python resume=False), which replaces it"
         ) from error
     if other:
         raise ConfigError(
