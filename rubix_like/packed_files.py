@@ -4,9 +4,10 @@ import bz2
 import gzip
 import lzma
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from rubix_like.damaged_files import UNREADABLE, reason_of
 
@@ -17,7 +18,8 @@ LARGEST_RATIO: int = 100
 """Bytes that one packed byte may become beyond that; spectra with noise reach 2, images with empty borders 20."""
 
 _PIECE = 1 << 20
-_OPENERS: tuple[tuple[bytes, Callable[[Any], Any]], ...] = (
+_OPENERS: tuple[tuple[bytes, Callable[[Path], Any]], ...] = (
+    (b"PK\x03\x04", zipfile.ZipFile),
     (b"\x1f\x8b", gzip.open),
     (b"BZh", bz2.open),
     (b"\xfd7zXZ\x00", lzma.open),
@@ -26,17 +28,15 @@ _OPENERS: tuple[tuple[bytes, Callable[[Any], Any]], ...] = (
 
 def check_packed(path: Path) -> None:
     """Raise ValueError where a packed file becomes too much, or cannot be unpacked; other files pass."""
-    with path.open("rb") as file:
-        head = file.read(6)
-    if head.startswith(b"PK\x03\x04"):
-        _check_archive(path)
-        return
-    opener = next((opener for begin, opener in _OPENERS if head.startswith(begin)), None)
+    opener = _opener(path)
     if opener is None:
+        return
+    if opener is zipfile.ZipFile:
+        _check_archive(path)
         return
     most = _most(path.stat().st_size)
     try:
-        with path.open("rb") as file, opener(file) as stream:
+        with opener(path) as stream:
             count = 0
             while count <= most and (piece := stream.read(_PIECE)):
                 count += len(piece)
@@ -46,6 +46,29 @@ def check_packed(path: Path) -> None:
         ) from error
     if count > most:
         raise _too_much(path, path.name, f"more than {most}")
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a file, unpacked by gzip, bzip2 or xz where it is so packed, or the first one of a zip archive."""
+    check_packed(path)
+    opener = _opener(path)
+    with ExitStack() as stack:
+        if opener is zipfile.ZipFile:
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            yield cast(BinaryIO, stack.enter_context(archive.open(archive.namelist()[0])))
+        else:
+            yield stack.enter_context((opener or _plain)(path))
+
+
+def _plain(path: Path) -> BinaryIO:
+    return path.open("rb")
+
+
+def _opener(path: Path) -> Callable[[Path], Any] | None:
+    with path.open("rb") as file:
+        head = file.read(6)
+    return next((opener for begin, opener in _OPENERS if head.startswith(begin)), None)
 
 
 def _check_archive(path: Path) -> None:

@@ -30,7 +30,7 @@ SECONDS: float = 1.0
 _SHARE = 0.1
 """Of the time that may go into checkpoints."""
 
-_FINGERPRINT, _NOTES = "fingerprint", "notes"
+_FINGERPRINT, _NOTES, _DIGEST = "fingerprint", "notes", "digest"
 
 _FITTERS = ("rubix_like", "jax", "jaxlib", "equinox", "numpy", "scipy", "optax", "optimistix", "lineax")
 _SAMPLERS = ("blackjax", "nifty", "arviz")
@@ -58,7 +58,7 @@ def save(path: Path, snapshot: Resumable, fingerprint: Fingerprint, notes: Seque
     with replacing(path) as temporary:
         words = {_FINGERPRINT: dict(fingerprint), _NOTES: list(notes)}
         arrays = {**snapshot.arrays(), **{name: np.array(json.dumps(own)) for name, own in words.items()}}
-        np.savez(temporary, allow_pickle=False, **arrays)
+        np.savez(temporary, allow_pickle=False, **arrays, **{_DIGEST: np.array(_digest(arrays))})
 
 
 def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndarray]], Kept]) -> Kept | None:
@@ -70,6 +70,8 @@ def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndar
         check_packed(path)
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
+        if str(arrays.pop(_DIGEST)) != _digest(arrays):
+            raise ValueError("its content does not match its checksum")
         found: dict[str, str] = json.loads(str(arrays.pop(_FINGERPRINT)))
         other = [what for what in {**found, **fingerprint} if found.get(what) != fingerprint.get(what)]
         snapshot = None if other else read(arrays)
@@ -87,6 +89,10 @@ def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndar
             f"resume=False), which replaces it"
         )
     return snapshot
+
+
+def _digest(arrays: Mapping[str, ndarray]) -> str:
+    return key_of(*(part for name in sorted(arrays) for part in (name, arrays[name])))
 
 
 def kept_notes(path: Path) -> tuple[str, ...]:

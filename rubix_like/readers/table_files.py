@@ -15,6 +15,7 @@ from numpy import ndarray
 
 from rubix_like.damaged_files import DAMAGED
 from rubix_like.errors import ConfigError
+from rubix_like.fits_opening import check_fits
 from rubix_like.packed_files import check_packed
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.table_columns import AbstractColumns, ArrayColumns, yaml_units
@@ -140,7 +141,7 @@ class ParquetColumns(AbstractColumns):
 def open_fits_tables(path: Path) -> Iterator[TableContainer]:
     """Open the tables of a FITS file; raises OSError where it is damaged, ValueError where it has none."""
     with _opening(path, "a FITS file"):
-        check_packed(path)
+        check_fits(path)
     with path.open("rb") as raw, ExitStack() as stack:
         packed = raw.read(2) == GZIP
         raw.seek(0)

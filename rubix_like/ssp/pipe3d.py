@@ -17,7 +17,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.damaged_files import UNREADABLE
-from rubix_like.packed_files import check_packed
+from rubix_like.fits_opening import check_fits
 from rubix_like.ssp.formats import SourceFormat, node_spacing, open_fits
 from rubix_like.ssp.hdf5 import SSPTable
 from rubix_like.ssp.measured import check_light_unit, measured_medium
@@ -131,7 +131,7 @@ def _is_pipe3d(path: Path) -> bool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AstropyWarning)
-            check_packed(path)
+            check_fits(path)
             header = fits.getheader(path)
             return header["NAXIS"] == 2 and NAME.fullmatch(str(header["NAME0"]).strip()) is not None
     except UNREADABLE:
