@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from math import prod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from astropy.io import fits
 
@@ -15,8 +16,15 @@ from rubix_like.packed_files import unpacked
 BLOCK: int = 2880
 """Bytes of a block; headers and data fill whole ones."""
 
+CARDS: int = 36
+"""In a block, of 80 bytes each."""
+
 MOST_BLOCKS: int = 300
 """Of a header: 10,800 cards."""
+
+MOST_AXES: int = 999
+
+LARGEST_SIZE: int = 1 << 48
 
 _SIZE = re.compile(rb"(BITPIX|NAXIS\d*|PCOUNT|GCOUNT) *= *([-+]?\d+)")
 
@@ -39,33 +47,45 @@ def check_fits(path: Path) -> None:
         place = 0
         while (sizes := _sizes(path, stream, place)) is not None:
             header_bytes, cards = sizes
-            wrong = [name for name in cards if cards[name] < 0 and name != "BITPIX"]
-            if wrong:
-                came = f"got {cards[wrong[0]]}; {DAMAGED}"
-                raise ValueError(f"{path}: header at byte {place}: {wrong[0]}: expected a size >= 0, {came}")
+            _check_sizes(f"{path}: header at byte {place}", cards)
             place += header_bytes + _data_bytes(cards)
 
 
-def _sizes(path: Path, stream: BinaryIO, place: int) -> tuple[int, dict[str, int]] | None:
+def _sizes(path: Path, stream: BufferedIOBase, place: int) -> tuple[int, dict[str, int]] | None:
     """Bytes of the header that begins at `place`, and its cards that tell sizes; None behind the last."""
+    found: dict[str, int] = {}
+    number = -1
+    for number, card in enumerate(_cards(stream, place)):
+        match = _SIZE.match(card)
+        if match:
+            found.setdefault(match[1].decode(), int(match[2]))
+        if card.rstrip() == b"END":
+            return (number // CARDS + 1) * BLOCK, found
+    if number + 1 < MOST_BLOCKS * CARDS:
+        return None
+    raise ValueError(f"{path}: header at byte {place}: expected END within {MOST_BLOCKS} blocks, got none; {DAMAGED}")
+
+
+def _cards(stream: BufferedIOBase, place: int) -> Iterator[bytes]:
+    """The cards from `place` on, of whole blocks, as many as a header can have."""
     stream.seek(place)
-    cards: dict[str, int] = {}
-    for number in range(MOST_BLOCKS):
+    for _ in range(MOST_BLOCKS):
         block = stream.read(BLOCK)
         if len(block) < BLOCK:
-            return None
-        for card in (block[start : start + 80] for start in range(0, BLOCK, 80)):
-            match = _SIZE.match(card)
-            if match:
-                cards.setdefault(match[1].decode(), int(match[2]))
-            elif card.rstrip() == b"END":
-                return (number + 1) * BLOCK, cards
-    raise ValueError(f"{path}: header at byte {place}: expected END within {MOST_BLOCKS} blocks, got none; {DAMAGED}")
+            return
+        yield from (block[start : start + BLOCK // CARDS] for start in range(0, BLOCK, BLOCK // CARDS))
+
+
+def _check_sizes(place: str, cards: dict[str, int]) -> None:
+    for name in (name for name in cards if name != "BITPIX"):
+        most = MOST_AXES if name == "NAXIS" else LARGEST_SIZE
+        if not 0 <= cards[name] <= most:
+            raise ValueError(f"{place}: {name}: expected a size of 0 to {most}, got {cards[name]}; {DAMAGED}")
 
 
 def _data_bytes(cards: dict[str, int]) -> int:
     """Bytes of the data behind a header, filled up: |BITPIX| / 8 x GCOUNT x (PCOUNT + NAXIS1 x NAXIS2 ...)."""
-    axes = [cards.get(f"NAXIS{axis}", 0) for axis in range(1, min(cards.get("NAXIS", 0), 999) + 1)]
+    axes = [cards.get(f"NAXIS{axis}", 0) for axis in range(1, cards.get("NAXIS", 0) + 1)]
     values = prod(axes[1:] if axes[:1] == [0] else axes) if axes else 0
     count = abs(cards.get("BITPIX", 8)) // 8 * cards.get("GCOUNT", 1) * (cards.get("PCOUNT", 0) + values)
     return -(-count // BLOCK) * BLOCK

@@ -11,6 +11,7 @@ import numpy as np
 from astropy.utils.exceptions import AstropyUserWarning
 
 from rubix_like.cube import Counters, Cube, Meta
+from rubix_like.cube_values import checked_values
 from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.fits import ORIGIN
 from rubix_like.fits_opening import opened_fits
@@ -25,7 +26,7 @@ def read_fits(path: Path) -> Cube:
     expected = "a file written by Cube.write in the layout 'default'; open other cubes with astropy.io.fits"
     with opened_whole(path, "cube", expected) as hdus:
         _check_ours(hdus)
-        return _cube_from(hdus)
+        return checked_values(_cube_from(hdus))
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import numpy as np
 
 from rubix_like.cube import Counters, Cube, Meta, MetaValue
 from rubix_like.cube_parts import CubeParts, check_complete
+from rubix_like.cube_values import checked_values
 from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.fits import ORIGIN
 from rubix_like.hdf5_files import opened_hdf5
@@ -130,13 +131,15 @@ def read_group(file: Any) -> Cube:
     values = {name: file[name][()] for name in ARRAYS if name in file}
     arrays: dict[str, Any] = {name: own if name in ON_THE_HOST else jnp.asarray(own) for name, own in values.items()}
     counters = {name: value[()] for name, value in file["counters"].items()} if "counters" in file else None
-    return Cube(
-        **arrays,
-        pixel_scale=float(file.attrs["pixel_scale"]),
-        medium=str(file.attrs["medium"]),  # pyright: ignore[reportArgumentType]
-        sampling=str(file.attrs["sampling"]),  # pyright: ignore[reportArgumentType]
-        counters=None if counters is None else Counters(**counters),
-        meta=Meta({key: _plain(value[()]) for key, value in file["meta"].items()}),
+    return checked_values(
+        Cube(
+            **arrays,
+            pixel_scale=float(file.attrs["pixel_scale"]),
+            medium=str(file.attrs["medium"]),  # pyright: ignore[reportArgumentType]
+            sampling=str(file.attrs["sampling"]),  # pyright: ignore[reportArgumentType]
+            counters=None if counters is None else Counters(**counters),
+            meta=Meta({key: _plain(value[()]) for key, value in file["meta"].items()}),
+        )
     )
 
 

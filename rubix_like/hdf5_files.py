@@ -59,37 +59,50 @@ def _visit_all(file: h5py.File, path: Path, whole: bool, folders: tuple[Path, ..
     while pending:
         place, found = pending.pop()
         with _naming(path, place, whole):
-            address = h5py.h5o.get_info(found.id).addr
-            if address in visited:
-                continue
-            visited.add(address)
-            if len(visited) > MOST_OBJECTS:
-                raise StorageError(f"the file has more than {MOST_OBJECTS} groups and datasets; {DAMAGED}")
-            for name in found.attrs:
-                with _naming(path, f"{place}@{name}", whole):
-                    found.attrs[name]
-            if isinstance(found, h5py.Group):
-                pending += _members(found, place, path, folders, linked, whole)
-            elif isinstance(found, h5py.Dataset):
-                taken += _visit_dataset(found, path, whole)
+            pending += _visit(found, place, path, whole, folders, linked, visited, taken)
     if whole and share_bytes(taken):
         raise StorageError(f"{path}: two datasets claim the same bytes; {DAMAGED}")
 
 
-def _members(
-    group: h5py.Group, place: str, path: Path, folders: tuple[Path, ...], linked: list[Path], whole: bool
+def _visit(
+    found: Any,
+    place: str,
+    path: Path,
+    whole: bool,
+    folders: tuple[Path, ...],
+    linked: list[Path],
+    visited: set[int],
+    taken: list[Extents],
 ) -> list[tuple[str, Any]]:
-    """What is in a group by its own links; files behind external ones go to `linked`."""
-    found: list[tuple[str, Any]] = []
-    for name in group:
-        own = f"{place}/{name}"
-        with _naming(path, own, whole):
-            link = group.get(name, getlink=True)
-            if isinstance(link, h5py.ExternalLink):
-                linked.append(located(link.filename, path, folders))
-            elif isinstance(link, h5py.HardLink):
-                found.append((own, group[name]))
-    return found
+    """Look at a group or dataset that was not `visited`, and at its attributes; what is in it."""
+    address = h5py.h5o.get_info(found.id).addr
+    if address in visited:
+        return []
+    visited.add(address)
+    if len(visited) > MOST_OBJECTS:
+        raise StorageError(f"the file has more than {MOST_OBJECTS} groups and datasets; {DAMAGED}")
+    for name in found.attrs:
+        with _naming(path, f"{place}@{name}", whole):
+            found.attrs[name]
+    if isinstance(found, h5py.Dataset):
+        taken += _visit_dataset(found, path, whole)
+    if not isinstance(found, h5py.Group):
+        return []
+    return [own for name in found for own in _member(found, name, place, path, whole, folders, linked)]
+
+
+def _member(
+    group: h5py.Group, name: str, place: str, path: Path, whole: bool, folders: tuple[Path, ...], linked: list[Path]
+) -> list[tuple[str, Any]]:
+    """What has a name in a group by a link of its own; the file behind an external one goes to `linked`."""
+    own = f"{place}/{name}"
+    with _naming(path, own, whole):
+        link = group.get(name, getlink=True)
+        if isinstance(link, h5py.HardLink):
+            return [(own, group[name])]
+        if isinstance(link, h5py.ExternalLink):
+            linked.append(located(link.filename, path, folders))
+    return []
 
 
 def _visit_dataset(dataset: h5py.Dataset, path: Path, whole: bool) -> list[Extents]:

@@ -6,8 +6,9 @@ import lzma
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from rubix_like.damaged_files import UNREADABLE, reason_of
 
@@ -49,19 +50,19 @@ def check_packed(path: Path) -> None:
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[BinaryIO]:
+def unpacked(path: Path) -> Iterator[BufferedIOBase]:
     """The bytes of a file, unpacked by gzip, bzip2 or xz where it is so packed, or the first one of a zip archive."""
     check_packed(path)
     opener = _opener(path)
     with ExitStack() as stack:
         if opener is zipfile.ZipFile:
             archive = stack.enter_context(zipfile.ZipFile(path))
-            yield cast(BinaryIO, stack.enter_context(archive.open(archive.namelist()[0])))
+            yield stack.enter_context(archive.open(archive.namelist()[0]))
         else:
             yield stack.enter_context((opener or _plain)(path))
 
 
-def _plain(path: Path) -> BinaryIO:
+def _plain(path: Path) -> BufferedIOBase:
     return path.open("rb")
 
 

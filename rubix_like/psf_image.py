@@ -55,8 +55,14 @@ def _scale(header: fits.Header, path: Path) -> float:
             f"instrument.psf.file_scale: expected the side of a pixel of {path} (e.g. 0.05 arcsec), as its header has "
             f"no CDELT1 or CD1_1"
         )
-    scales = proj_plane_pixel_scales(WCS(header, naxis=2)) * 3600.0
-    if abs(scales[0] / scales[1] - 1.0) > 1e-6:
+    try:
+        scales = proj_plane_pixel_scales(WCS(header, naxis=2)) * 3600.0
+    except UNREADABLE as error:
+        raise ConfigError(
+            f"instrument.psf.file_scale: expected the side of a pixel of {path} (e.g. 0.05 arcsec), as its header "
+            f"has no world coordinates that can be read ({reason_of(error)})"
+        ) from error
+    if not (np.isfinite(scales).all() and scales.min() > 0 and abs(scales[0] / scales[1] - 1.0) <= 1e-6):
         raise ConfigError(f"instrument.psf.file: expected square pixels, got {scales[0]:g} x {scales[1]:g} arcsec")
     return float(scales[0])
 

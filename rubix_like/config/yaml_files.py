@@ -94,25 +94,30 @@ def _count_nodes(text: str, place: str) -> None:
     for event in yaml.parse(text, Loader=_Loader):
         where = f"{place}{_where(event.start_mark)}"
         _check_tag(event, where)
-        if isinstance(event, yaml.CollectionStartEvent):
-            begun.append((event.anchor, count))
-        elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = begun.pop()
-            sizes.update({anchor: count - before} if anchor else {})
-        elif isinstance(event, yaml.ScalarEvent):
-            _check_scalar(event, where)
-            sizes.update({event.anchor: 1} if event.anchor else {})
-        if isinstance(event, yaml.AliasEvent):
-            count += _size_of_alias(event, sizes, where)
-        count += isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
+        _check_scalar(event, where)
+        _note_anchors(event, begun, sizes, count)
+        count += _size_of(event, sizes, where)
         if len(begun) > DEEPEST:
             raise _too_large(where, f"{DEEPEST} levels of lists and sections", "more")
         if count > MOST_NODES:
             raise _too_large(where, f"{MOST_NODES} values, with those that aliases repeat", "more")
 
 
-def _size_of_alias(event: yaml.AliasEvent, sizes: dict[str, int], where: str) -> int:
-    """How many nodes an alias stands for; one within its own anchor would never end."""
+def _note_anchors(event: yaml.Event, begun: list[tuple[str | None, int]], sizes: dict[str, int], count: int) -> None:
+    """What lists and sections have `begun`, and how many nodes each anchor stands for, after `count` of them."""
+    if isinstance(event, yaml.CollectionStartEvent):
+        begun.append((event.anchor, count))
+    elif isinstance(event, yaml.CollectionEndEvent):
+        anchor, before = begun.pop()
+        sizes.update({anchor: count - before} if anchor else {})
+    elif isinstance(event, yaml.ScalarEvent) and event.anchor:
+        sizes[event.anchor] = 1
+
+
+def _size_of(event: yaml.Event, sizes: dict[str, int], where: str) -> int:
+    """How many nodes an event adds; an alias all that it stands for, which within its own anchor would never end."""
+    if not isinstance(event, yaml.AliasEvent):
+        return int(isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent))
     size = sizes.get(str(event.anchor))
     if size is None:
         raise ConfigError(
@@ -128,10 +133,10 @@ def _check_tag(event: yaml.Event, where: str) -> None:
         raise ConfigError(f"{where}: expected a value without a tag, got the tag '{tag}'; write the value alone")
 
 
-def _check_scalar(event: yaml.ScalarEvent, where: str) -> None:
+def _check_scalar(event: yaml.Event, where: str) -> None:
     """A plain number of hundreds of digits is one of no setting, and overflows in later steps."""
-    plain = event.implicit[0] and not event.style
-    if len(event.value) > LONGEST_NUMBER and plain and _NUMBER.match(event.value):
+    plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0] and not event.style
+    if plain and len(event.value) > LONGEST_NUMBER and _NUMBER.match(event.value):
         raise ConfigError(
             f"{where}: expected numbers of at most {LONGEST_NUMBER} characters, got one of {len(event.value)}; write "
             f"it as 1.23e4, or in quotes if it is text"

@@ -39,13 +39,15 @@ FIT = {
 @dataclass(frozen=True)
 class Kind:
     """`changes`: one is chosen for a case; `read`: reads a file and tells what is impossible in it; `words`: the
-    command for a file; `most`: the largest flux of the cube that it may write (None: not known)."""
+    command for a file; `most`: the largest flux of the cube that it may write (None: not known);
+    `is_numpy`: reading does not start JAX."""
 
     name: str
     changes: tuple[Change, ...]
     read: Callable[[Path], list[str]]
     words: Callable[[Path], list[str]]
     most: float | None = None
+    is_numpy: bool = True
 
 
 def _galaxy(path: Path, **settings: Any) -> list[str]:
@@ -204,8 +206,8 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind("ssp", (_of_suffix,), _ssp, lambda path: ["ssp", "import", str(path), "--name", "damaged"]),
     Kind("observed", FITS, _observed, lambda path: _fitted(path, str(path))),
-    Kind("cube-fits", FITS, _cube, _plotted),
-    Kind("cube-hdf5", HDF5, _cube, _plotted),
+    Kind("cube-fits", FITS, _cube, _plotted, is_numpy=False),
+    Kind("cube-hdf5", HDF5, _cube, _plotted, is_numpy=False),
     Kind(
         "psf",
         FITS,
@@ -221,6 +223,6 @@ KINDS: tuple[Kind, ...] = (
         impossible.flux_limit(MASS),
     ),
     Kind("checkpoint", NPZ, _checkpoint, lambda path: _fitted(path, str(path.parent / "data.fits"))),
-    Kind("fit", HDF5, _fit, _plotted),
-    Kind("samples", HDF5, _samples, _plotted),
+    Kind("fit", HDF5, _fit, _plotted, is_numpy=False),
+    Kind("samples", HDF5, _samples, _plotted, is_numpy=False),
 )

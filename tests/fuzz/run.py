@@ -14,6 +14,8 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS), str(TESTS.parent)]
 
+from jax._src import xla_bridge  # noqa: E402
+
 from fuzz import children, kinds  # noqa: E402
 
 FAULTS = ("traceback", "hang", "crash", "impossible")
@@ -63,13 +65,23 @@ def _outcomes(options: argparse.Namespace, bases: Path, folder: Path) -> Iterato
 
 
 def _whole(kind: kinds.Kind, sources: list[Path], folder: Path) -> Iterator[children.Outcome]:
-    """The files that nothing was done to: one that is refused would make every case of it worthless."""
-    unchanged = dataclasses.replace(kind, changes=(lambda path, rng: "nothing",))
+    """The files that nothing was done to: one that is refused would make every case of it worthless.
+
+    Read in this process, unless that would start JAX: what is imported and kept then serves all children.
+    """
     for source in sources:
         with tempfile.TemporaryDirectory(dir=folder) as own:
-            outcome = children.attempt(unchanged, 0, source, Path(own))
-        if outcome.status != "accepted":
-            yield dataclasses.replace(outcome, status="traceback", words=f"not damaged, but {outcome.words}")
+            outcome = children.attempt(dataclasses.replace(kind, changes=(_unchanged,)), 0, source, Path(own))
+            if outcome.status != "accepted":
+                yield dataclasses.replace(outcome, status="traceback", words=f"not damaged, but {outcome.words}")
+            elif kind.is_numpy:
+                kind.read(Path(own) / source.name)
+    if xla_bridge.backends_are_initialized():
+        raise RuntimeError(f"{kind.name}: JAX was started by reading, so that no child can be forked")
+
+
+def _unchanged(path: Path, rng: object) -> str:
+    return "nothing"
 
 
 def table(outcomes: list[children.Outcome]) -> str:
