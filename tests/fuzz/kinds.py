@@ -16,10 +16,11 @@ from rubix_like.inference import checkpoint
 from rubix_like.inference.result import FitResult
 from rubix_like.inference.sample_result import SampleResult
 from rubix_like.inference.snapshot import Snapshot
-from rubix_like.instrument import load_instrument
+from rubix_like.instrument import Instrument, load_instrument
 from rubix_like.observed import read_observed
 from rubix_like.psf_image import load_psf_image
 from rubix_like.readers import load_galaxy
+from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.ssp import import_library, load_ssp
 from rubix_like.ssp.formats import FORMATS
 
@@ -40,27 +41,37 @@ FIT = {
 class Kind:
     """`changes`: one is chosen for a case; `read`: reads a file and tells what is impossible in it; `words`: the
     command for a file; `most`: the largest flux of the cube that it may write (None: not known);
-    `is_numpy`: reading does not start JAX."""
+    `warm`: reads without starting
+    JAX (None: nothing can be)."""
 
     name: str
     changes: tuple[Change, ...]
     read: Callable[[Path], list[str]]
     words: Callable[[Path], list[str]]
     most: float | None = None
-    is_numpy: bool = True
+    warm: Callable[[Path], Any] | None = None
 
 
 def _galaxy(path: Path, **settings: Any) -> list[str]:
     return impossible.of_galaxy(load_galaxy({**CONFIG, "galaxy": {"path": str(path), **settings}}))
 
 
+def _open(path: Path) -> None:
+    with SnapshotReader(path=path).open() as snapshot:
+        snapshot.read("stars", 0, snapshot.count("stars"))
+        str(snapshot.epoch)
+
+
 def _config(path: Path) -> list[str]:
     config = load_config(path)
-    return _of_settings(config.model_dump(mode="python"), "")
+    return _of_settings(config.model_dump(mode="python"), "") + _of_instrument(Instrument.build(config.instrument))
 
 
 def _instrument(path: Path) -> list[str]:
-    instrument = load_instrument(str(path))
+    return _of_instrument(load_instrument(str(path)))
+
+
+def _of_instrument(instrument: Instrument) -> list[str]:
     found = impossible.of_numbers("spaxels", [instrument.n_x, instrument.n_y], 1)
     return found + impossible.of_numbers("pixel_scale", instrument.pixel_scale, 1e-12)
 
@@ -165,7 +176,9 @@ def _plotted(path: Path) -> list[str]:
 
 HDF5 = (mutations.change_bytes, mutations.change_hdf5)
 FITS = (mutations.change_bytes, mutations.change_card)
-TEXT = (mutations.change_line, mutations.change_line, mutations.change_line, mutations.change_bytes)
+TEXT = (mutations.change_line, mutations.change_line, mutations.change_number, mutations.change_number) * 2 + (
+    mutations.change_bytes,
+)
 NPZ = (mutations.change_npz, mutations.change_bytes)
 
 
@@ -183,37 +196,47 @@ for _name in FORMATS.names():
     FORMATS.find(_name)  # imported once, before children are forked
 
 KINDS: tuple[Kind, ...] = (
-    Kind("galaxy", HDF5, _galaxy, lambda path: _run(path, CONFIG, {"galaxy": {"path": str(path)}})),
+    Kind("galaxy", HDF5, _galaxy, lambda path: _run(path, CONFIG, {"galaxy": {"path": str(path)}}), warm=_open),
     Kind(
         "gadget",
         (mutations.change_bytes,),
         lambda path: _galaxy(path, ages="recipe"),
         lambda path: _run(path, CONFIG, {"galaxy": {"path": str(path), "ages": "recipe"}}),
+        warm=_open,
     ),
-    Kind("config", TEXT, _config, lambda path: ["run", str(path), "--output", str(path.parent / "out.fits")]),
+    Kind(
+        "config",
+        TEXT,
+        _config,
+        lambda path: ["run", str(path), "--output", str(path.parent / "out.fits")],
+        warm=_config,
+    ),
     Kind(
         "instrument",
         TEXT,
         _instrument,
         lambda path: _run(path, CONFIG, {"instrument": {"name": str(path)}}),
         impossible.flux_limit(MASS),
+        _instrument,
     ),
     Kind(
         "catalogue",
         TEXT,
         _catalogue,
         lambda path: [*_run(path, CONFIG, {})[:2], "--catalogue", str(path), "--output", str(path.parent / "cubes")],
+        warm=_catalogue,
     ),
-    Kind("ssp", (_of_suffix,), _ssp, lambda path: ["ssp", "import", str(path), "--name", "damaged"]),
-    Kind("observed", FITS, _observed, lambda path: _fitted(path, str(path))),
-    Kind("cube-fits", FITS, _cube, _plotted, is_numpy=False),
-    Kind("cube-hdf5", HDF5, _cube, _plotted, is_numpy=False),
+    Kind("ssp", (_of_suffix,), _ssp, lambda path: ["ssp", "import", str(path), "--name", "damaged"], warm=_ssp),
+    Kind("observed", FITS, _observed, lambda path: _fitted(path, str(path)), warm=_observed),
+    Kind("cube-fits", FITS, _cube, _plotted),
+    Kind("cube-hdf5", HDF5, _cube, _plotted),
     Kind(
         "psf",
         FITS,
         _psf,
         lambda path: _with_instrument(path, psf={"kind": "image", "file": str(path)}),
         impossible.flux_limit(MASS),
+        _psf,
     ),
     Kind(
         "mask",
@@ -223,6 +246,6 @@ KINDS: tuple[Kind, ...] = (
         impossible.flux_limit(MASS),
     ),
     Kind("checkpoint", NPZ, _checkpoint, lambda path: _fitted(path, str(path.parent / "data.fits"))),
-    Kind("fit", HDF5, _fit, _plotted, is_numpy=False),
-    Kind("samples", HDF5, _samples, _plotted, is_numpy=False),
+    Kind("fit", HDF5, _fit, _plotted),
+    Kind("samples", HDF5, _samples, _plotted),
 )

@@ -1,6 +1,7 @@
 """What is done to a whole file: to its bytes, or to the structure of HDF5, FITS, YAML, CSV and npz."""
 
 import io
+import re
 import zipfile
 
 import h5py
@@ -94,6 +95,20 @@ def change_line(path, rng):
         lines[number : number + 1] = {"twice": [line, line], "dropped": [], "inserted": [line, word]}[kind]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8", errors="surrogatepass")
     return f"{kind} in line {number + 1}: {word[:30]!r}"
+
+
+def change_number(path, rng):
+    """One number of a text becomes another one."""
+    text = path.read_text()
+    numbers = list(re.finditer(r"(?<![\w.])\d+(\.\d+)?", text))
+    number = numbers[rng.integers(len(numbers))]
+    value = float(number.group())
+    words = [0, -value, value * 1e6, value * 1e-6, value * 1.1, value + 1, value / 3, 1e30, -1e-30, "1e400", "nan"]
+    word = words[rng.integers(len(words))]
+    word = word if isinstance(word, str) else f"{word:.10g}"
+    path.write_text(text[: number.start()] + word + text[number.end() :])
+    line = text.count("\n", 0, number.start()) + 1
+    return f"{number.group()} -> {word} in line {line}"
 
 
 def change_card(path, rng):

@@ -74,8 +74,8 @@ def _whole(kind: kinds.Kind, sources: list[Path], folder: Path) -> Iterator[chil
             outcome = children.attempt(dataclasses.replace(kind, changes=(_unchanged,)), 0, source, Path(own))
             if outcome.status != "accepted":
                 yield dataclasses.replace(outcome, status="traceback", words=f"not damaged, but {outcome.words}")
-            elif kind.is_numpy:
-                kind.read(Path(own) / source.name)
+            elif kind.warm is not None:
+                kind.warm(Path(own) / source.name)
     if xla_bridge.backends_are_initialized():
         raise RuntimeError(f"{kind.name}: JAX was started by reading, so that no child can be forked")
 
