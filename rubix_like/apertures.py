@@ -8,7 +8,9 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.config import ApertureSettings
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.errors import ConfigError
+from rubix_like.fits_opening import opened_fits
 
 IMAGES = (fits.PrimaryHDU, fits.ImageHDU, fits.CompImageHDU)
 
@@ -87,10 +89,10 @@ def _read_image(path: Path) -> ndarray:
     try:
         if path.suffix == ".npy":
             return np.load(path, allow_pickle=False)
-        with fits.open(path, memmap=False) as hdus:
+        with opened_fits(path) as hdus:
             images = [np.asarray(hdu.data) for hdu in hdus if isinstance(hdu, IMAGES) and hdu.data is not None]
-    except (OSError, EOFError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+    except UNREADABLE as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else reason_of(error)
         reason = "what it holds is no array" if "pickle" in str(error) else reason
         raise _refusal(path, "a readable FITS image or .npy file", f"an error: {reason}") from error
     images = [image for image in images if image.ndim == 2]

@@ -25,8 +25,8 @@ class Census:
 
     `birth_mass` in Msun; `velocities`: weighted by it; `sample`: what the galaxy's axes are found by, with the current
     mass where stars have one (empty where the axes are left as they are); `n_without_mass`: stars that have no current
-    mass; `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster than
-    `products.losvd.limit`.
+    mass; `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster
+    than `products.losvd.limit`.
     """
 
     n_stars: int

@@ -20,6 +20,7 @@ from rubix_like.cube import Cube
 from rubix_like.cube_parts import CubeParts
 from rubix_like.cube_sums import sums_of
 from rubix_like.distributed_run import agreed
+from rubix_like.ending import ended_by
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
 from rubix_like.inference.command import add_inference_commands
@@ -46,34 +47,18 @@ from rubix_like.team import ALONE, AbstractTeam
 from rubix_like.termination import orderly_termination
 from rubix_like.version import __version__
 
-EXIT_REFUSED = 2
-"""Exit code where settings or data cannot be used."""
-
-EXIT_INTERRUPTED = 130
-
-EXIT_BROKEN_PIPE = 141
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0, 1 where a part of a catalogue failed, or 2 with one message on
-    standard error)."""
+    """Run the command line; returns the exit code: 0, 1 where a part of a catalogue failed, 2 where settings or data
+    cannot be used, 70 where the program is at fault; but for 0 with one message on standard error."""
     options = make_parser().parse_args(arguments)
     logging.basicConfig(format="%(message)s", level=logging.ERROR)
     try:
         with orderly_termination(), explained_exhaustion():
             code = options.command(options) or 0
             sys.stdout.flush()
-    except KeyboardInterrupt:
-        print("rubix-like: interrupted; nothing was left half-written", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: what is left goes nowhere
-        return EXIT_BROKEN_PIPE
-    except (ConfigError, ValueError, OSError, MemoryError) as error:
-        if options.traceback:
-            raise
-        print(f"rubix-like: {error}", file=sys.stderr)
-        return EXIT_REFUSED
+    except (Exception, KeyboardInterrupt) as error:
+        return ended_by(error, traceback=options.traceback)
     return code
 
 

@@ -8,16 +8,15 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from astropy.io import fits
 from astropy.utils.exceptions import AstropyUserWarning
 
 from rubix_like.cube import Counters, Cube, Meta
+from rubix_like.cube_values import checked_values
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.fits import FLUX_UNIT, ORIGIN, VARIANCE_UNIT
 from rubix_like.fits_checksum import broken_sums
+from rubix_like.fits_opening import opened_fits
 from rubix_like.meta_table import COUNTER_PREFIX, join_rows
-
-DAMAGE = (OSError, EOFError, LookupError, TypeError, AttributeError, ValueError, fits.VerifyError, AstropyUserWarning)
-"""What astropy raises for files that are damaged."""
 
 _UNITS: dict[str, str] = {"DATA": FLUX_UNIT, "STAT": VARIANCE_UNIT}
 """BUNIT of the images that have one."""
@@ -31,7 +30,7 @@ def read_fits(path: Path) -> Cube:
     expected = "a file written by Cube.write in the layout 'default'; open other cubes with astropy.io.fits"
     with opened_whole(path, "cube", expected) as hdus:
         _check_ours(hdus)
-        return _cube_from(hdus)
+        return checked_values(_cube_from(hdus))
 
 
 @contextmanager
@@ -40,11 +39,13 @@ def opened_whole(path: Path, what: str, expected: str) -> Iterator[Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", AstropyUserWarning)
-            with path.open("rb") as file, fits.open(file, memmap=False) as hdus:
+            with opened_fits(path) as hdus:
                 check_sums(hdus)
                 yield hdus
-    except DAMAGE as error:
-        raise ValueError(f"{path} is not a complete {what} of rubix_like ({error}); expected {expected}") from error
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{path} is not a complete {what} of rubix_like ({reason_of(error)}); expected {expected}"
+        ) from error
 
 
 def check_sums(hdus: Any) -> None:

@@ -13,7 +13,10 @@ import numpy as np
 
 from rubix_like.cube import Counters, Cube, Meta, MetaValue
 from rubix_like.cube_parts import CubeParts, check_complete
+from rubix_like.cube_values import checked_values
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.fits import ORIGIN
+from rubix_like.hdf5_files import opened_hdf5
 from rubix_like.team import AbstractTeam
 from rubix_like.version import __version__
 from rubix_like.writing_date import date_words
@@ -68,14 +71,14 @@ def read_hdf5(path: Path) -> Cube:
     Raises ValueError if the file is not a complete cube of this package.
     """
     try:
-        with h5py.File(path, "r") as file:
+        with opened_hdf5(path) as file:
             if file.attrs.get("format") != FORMAT:
                 raise ValueError(f"its attribute 'format' is {file.attrs.get('format')!r}, not {FORMAT!r}")
             return read_group(file)
-    except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except UNREADABLE as error:
         raise ValueError(
-            f"{path} is not a complete cube of rubix_like ({error}); expected an HDF5 file written by Cube.write; "
-            f"open others with h5py"
+            f"{path} is not a complete cube of rubix_like ({reason_of(error)}); expected an HDF5 file written by "
+            f"Cube.write; open others with h5py"
         ) from error
 
 
@@ -143,13 +146,15 @@ def read_group(file: Any) -> Cube:
     values = {name: file[name][()] for name in ARRAYS if name in file}
     arrays: dict[str, Any] = {name: own if name in ON_THE_HOST else jnp.asarray(own) for name, own in values.items()}
     counters = {name: value[()] for name, value in file["counters"].items()} if "counters" in file else None
-    return Cube(
-        **arrays,
-        pixel_scale=float(file.attrs["pixel_scale"]),
-        medium=str(file.attrs["medium"]),  # pyright: ignore[reportArgumentType]
-        sampling=str(file.attrs["sampling"]),  # pyright: ignore[reportArgumentType]
-        counters=None if counters is None else Counters(**counters),
-        meta=Meta({key: _plain(value[()]) for key, value in file["meta"].items()}),
+    return checked_values(
+        Cube(
+            **arrays,
+            pixel_scale=float(file.attrs["pixel_scale"]),
+            medium=str(file.attrs["medium"]),  # pyright: ignore[reportArgumentType]
+            sampling=str(file.attrs["sampling"]),  # pyright: ignore[reportArgumentType]
+            counters=None if counters is None else Counters(**counters),
+            meta=Meta({key: _plain(value[()]) for key, value in file["meta"].items()}),
+        )
     )
 
 

@@ -11,7 +11,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config import PSFSettings
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.errors import ConfigError
+from rubix_like.fits_opening import opened_fits
 
 
 def load_psf_image(settings: PSFSettings) -> tuple[Float[ndarray, "plane row column"], float]:
@@ -22,14 +24,18 @@ def load_psf_image(settings: PSFSettings) -> tuple[Float[ndarray, "plane row col
     """
     path = Path(settings.file or "").expanduser()
     try:
-        with fits.open(path, memmap=False) as hdus:
+        with opened_fits(path) as hdus:
             every: Any = list(hdus)
             found = [hdu for hdu in every if hdu.is_image and hdu.data is not None]
             if not found:
                 raise ConfigError(f"instrument.psf.file: expected an image in {path}, got none")
             data, header = np.asarray(found[0].data, dtype=np.float64), found[0].header
-    except OSError as error:
-        raise ConfigError(f"instrument.psf.file: expected a readable FITS image, got {path} ({error})") from error
+    except ConfigError:
+        raise
+    except UNREADABLE as error:
+        raise ConfigError(
+            f"instrument.psf.file: expected a readable FITS image, got {path} ({reason_of(error)})"
+        ) from error
     data = data[None] if data.ndim == 2 else data
     wanted = 1 if settings.wavelength is None else len(settings.wavelength)
     if data.ndim != 3 or len(data) != wanted:
@@ -49,8 +55,14 @@ def _scale(header: fits.Header, path: Path) -> float:
             f"instrument.psf.file_scale: expected the side of a pixel of {path} (e.g. 0.05 arcsec), as its header has "
             f"no CDELT1 or CD1_1"
         )
-    scales = proj_plane_pixel_scales(WCS(header, naxis=2)) * 3600.0
-    if abs(scales[0] / scales[1] - 1.0) > 1e-6:
+    try:
+        scales = proj_plane_pixel_scales(WCS(header, naxis=2)) * 3600.0
+    except UNREADABLE as error:
+        raise ConfigError(
+            f"instrument.psf.file_scale: expected the side of a pixel of {path} (e.g. 0.05 arcsec), as its header "
+            f"has no world coordinates that can be read ({reason_of(error)})"
+        ) from error
+    if not (np.isfinite(scales).all() and scales.min() > 0 and abs(scales[0] / scales[1] - 1.0) <= 1e-6):
         raise ConfigError(f"instrument.psf.file: expected square pixels, got {scales[0]:g} x {scales[1]:g} arcsec")
     return float(scales[0])
 

@@ -10,6 +10,7 @@ from rubix_like.config.instrument import is_complete
 from rubix_like.config.messages import explain
 from rubix_like.config.models import RunConfig
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
+from rubix_like.damaged_files import shortened
 from rubix_like.errors import ConfigError
 
 ConfigSource = str | Path | Mapping[str, Any] | RunConfig
@@ -56,7 +57,7 @@ def overridden(sections: dict[str, Any], key: str, value: object) -> dict[str, A
     if not all((*parents, *last.split("."))):
         raise ConfigError(f"override '{key}': expected a dotted key such as observation.redshift")
     if isinstance(value, str):
-        value = parse_yaml(value, f"override '{key}={value}'")
+        value = parse_yaml(value, f"override '{shortened(f'{key}={value}', 120)}'")
     if key in {"instrument.name", "instrument.based_on"}:
         _check_new_name(sections.get("instrument"), key.removeprefix("instrument."), value)
     result = dict(sections)

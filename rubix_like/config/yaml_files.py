@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.resources import resource, resource_names
 
@@ -21,7 +22,21 @@ _PATTERNS = {
     "int": r"[-+]?(?:0|[1-9][0-9]*)",
     "float": r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+",
 }
+_NUMBER = re.compile(f"^(?:{_PATTERNS['int']}|{_PATTERNS['float']})$")
 _RESOLVERS = {None: [(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{text})$")) for tag, text in _PATTERNS.items()]}
+
+
+MOST_BYTES: int = 1 << 20
+"""Of a YAML text; the longest that the package writes have some 30,000."""
+
+MOST_NODES: int = 20_000
+"""Values, lists and sections of a text, those that an alias repeats counted each time."""
+
+DEEPEST: int = 40
+"""Lists and sections within each other."""
+
+LONGEST_NUMBER: int = 40
+"""Characters of a number."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -45,15 +60,94 @@ class _Dumper(yaml.SafeDumper):
 
 
 def parse_yaml(text: str, place: str) -> Any:
-    """The plain data in YAML `text`; raises ConfigError with `place`, line and column where it is not YAML."""
+    """The plain data in YAML `text`.
+
+    Its nodes are counted before any of them is made. Raises ConfigError with `place`, line and column where it is not
+    YAML, or longer, deeper or of more values than any configuration.
+    """
+    if len(text) > MOST_BYTES:
+        raise _too_large(place, f"{MOST_BYTES} characters", f"{len(text)}")
     try:
+        _count_nodes(text, place)
         return yaml.load(text, Loader=_Loader)
+    except ConfigError:
+        raise
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise ConfigError(f"{place}{where}: expected YAML, but {error.problem or error.context}") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{place}: expected YAML, but {error}") from error
+        raise ConfigError(f"{place}{_where(error.problem_mark)}: expected YAML, but {_words(error)}") from error
+    except (yaml.YAMLError, *UNREADABLE) as error:
+        raise ConfigError(f"{place}: expected YAML, but {reason_of(error)}") from error
+
+
+def _words(error: yaml.MarkedYAMLError) -> str:
+    return " ".join(str(error.problem or error.context).split())
+
+
+def _where(mark: Any) -> str:
+    return f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+
+
+def _count_nodes(text: str, place: str) -> None:
+    """Raise ConfigError where the nodes are too many or too deep, or a number is too long; nothing is made of them."""
+    begun: list[tuple[str | None, int]] = []
+    sizes: dict[str, int] = {}
+    count = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        where = f"{place}{_where(event.start_mark)}"
+        _check_tag(event, where)
+        _check_scalar(event, where)
+        _note_anchors(event, begun, sizes, count)
+        count += _size_of(event, sizes, where)
+        if len(begun) > DEEPEST:
+            raise _too_large(where, f"{DEEPEST} levels of lists and sections", "more")
+        if count > MOST_NODES:
+            raise _too_large(where, f"{MOST_NODES} values, with those that aliases repeat", "more")
+
+
+def _note_anchors(event: yaml.Event, begun: list[tuple[str | None, int]], sizes: dict[str, int], count: int) -> None:
+    """What lists and sections have `begun`, and how many nodes each anchor stands for, after `count` of them."""
+    if isinstance(event, yaml.CollectionStartEvent):
+        begun.append((event.anchor, count))
+    elif isinstance(event, yaml.CollectionEndEvent):
+        anchor, before = begun.pop()
+        sizes.update({anchor: count - before} if anchor else {})
+    elif isinstance(event, yaml.ScalarEvent) and event.anchor:
+        sizes[event.anchor] = 1
+
+
+def _size_of(event: yaml.Event, sizes: dict[str, int], where: str) -> int:
+    """How many nodes an event adds; an alias all that it stands for, which within its own anchor would never end."""
+    if not isinstance(event, yaml.AliasEvent):
+        return int(isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent))
+    size = sizes.get(str(event.anchor))
+    if size is None:
+        raise ConfigError(
+            f"{where}: expected the alias '*{event.anchor}' after the value that it repeats, got it before or within "
+            f"it; write the values out"
+        )
+    return size
+
+
+def _check_tag(event: yaml.Event, where: str) -> None:
+    tag = event.tag if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) else None
+    if tag not in (None, "!"):
+        raise ConfigError(f"{where}: expected a value without a tag, got the tag '{tag}'; write the value alone")
+
+
+def _check_scalar(event: yaml.Event, where: str) -> None:
+    """A plain number of hundreds of digits is one of no setting, and overflows in later steps."""
+    plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0] and not event.style
+    if plain and len(event.value) > LONGEST_NUMBER and _NUMBER.match(event.value):
+        raise ConfigError(
+            f"{where}: expected numbers of at most {LONGEST_NUMBER} characters, got one of {len(event.value)}; write "
+            f"it as 1.23e4, or in quotes if it is text"
+        )
+
+
+def _too_large(place: str, expected: str, came: str) -> ConfigError:
+    return ConfigError(
+        f"{place}: expected YAML of at most {expected}, got {came}; give a configuration, and data in files of their "
+        f"own"
+    )
 
 
 def format_yaml(data: Any) -> str:
@@ -64,6 +158,9 @@ def format_yaml(data: Any) -> str:
 def read_section(path: Path) -> dict[str, Any]:
     """The `key: value` pairs of a YAML file; raises ConfigError if it cannot be read or holds something else."""
     try:
+        size = path.stat().st_size
+        if size > MOST_BYTES:
+            raise _too_large(str(path), f"{MOST_BYTES} bytes", f"{size}")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"

@@ -2,7 +2,6 @@
 
 import json
 import time
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -15,9 +14,11 @@ from filelock import FileLock, Timeout
 from numpy import ndarray
 
 from rubix_like.atomic import own_name, remove_stale, replacing
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.disk_cache import key_of
 from rubix_like.errors import ConfigError
 from rubix_like.inference.problem import Problem
+from rubix_like.packed_files import check_packed
 
 Fingerprint = Mapping[str, str]
 """What a fit is made of, in words -> something that is different where that is."""
@@ -28,7 +29,7 @@ SECONDS: float = 1.0
 _SHARE = 0.1
 """Of the time that may go into checkpoints."""
 
-_FINGERPRINT, _NOTES = "fingerprint", "notes"
+_FINGERPRINT, _NOTES, _DIGEST = "fingerprint", "notes", "digest"
 
 _FITTERS = ("rubix_like", "jax", "jaxlib", "equinox", "numpy", "scipy", "optax", "optimistix", "lineax")
 _SAMPLERS = ("blackjax", "nifty", "arviz")
@@ -56,7 +57,7 @@ def save(path: Path, snapshot: Resumable, fingerprint: Fingerprint, notes: Seque
     with replacing(path) as temporary:
         words = {_FINGERPRINT: dict(fingerprint), _NOTES: list(notes)}
         arrays = {**snapshot.arrays(), **{name: np.array(json.dumps(own)) for name, own in words.items()}}
-        np.savez(temporary, allow_pickle=False, **arrays)
+        np.savez(temporary, allow_pickle=False, **arrays, **{_DIGEST: np.array(_digest(arrays))})
 
 
 def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndarray]], Kept]) -> Kept | None:
@@ -65,17 +66,20 @@ def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndar
     Raises ConfigError for that of another fit, and for a file that cannot be read.
     """
     try:
-        with path.open("rb") as stream, np.load(stream) as file:
+        check_packed(path)
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
+        if str(arrays.pop(_DIGEST)) != _digest(arrays):
+            raise ValueError("its content does not match its checksum")
         found: dict[str, str] = json.loads(str(arrays.pop(_FINGERPRINT)))
         other = [what for what in {**found, **fingerprint} if found.get(what) != fingerprint.get(what)]
         snapshot = None if other else read(arrays)
     except FileNotFoundError:
         return None
-    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise ConfigError(
-            f"{path}: expected the checkpoint of a fit, but it cannot be read ({error}); start anew with --restart (in "
-            f"Python resume=False), which replaces it"
+            f"{path}: expected the checkpoint of a fit, but it cannot be read ({reason_of(error)}); start "
+            f"anew with --restart (in Python resume=False), which replaces it"
         ) from error
     if other:
         raise ConfigError(
@@ -84,6 +88,10 @@ def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndar
             f"resume=False), which replaces it"
         )
     return snapshot
+
+
+def _digest(arrays: Mapping[str, ndarray]) -> str:
+    return key_of(*(part for name in sorted(arrays) for part in (name, arrays[name])))
 
 
 def kept_notes(path: Path) -> tuple[str, ...]:

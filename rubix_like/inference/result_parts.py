@@ -12,7 +12,9 @@ from jaxtyping import Shaped
 from numpy import ndarray
 
 from rubix_like.atomic import replacing
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.fits import ORIGIN
+from rubix_like.hdf5_files import opened_hdf5
 from rubix_like.inference.free import Free, FreeParameter, read_prior
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.priors import section_of
@@ -74,8 +76,11 @@ def is_kind(path: Path, kind: Kind) -> bool:
     """Whether a file is of this kind, whole or not."""
     if not (path.is_file() and h5py.is_hdf5(path)):
         return False
-    with h5py.File(path, "r") as file:
-        return bool(file.attrs.get("format") == kind.format)
+    try:
+        with opened_hdf5(path, whole=False) as file:
+            return bool(file.attrs.get("format") == kind.format)
+    except UNREADABLE:
+        return False
 
 
 def read_whole(path: Path, kind: Kind, read: Callable[[Any], Result]) -> Result:
@@ -84,15 +89,15 @@ def read_whole(path: Path, kind: Kind, read: Callable[[Any], Result]) -> Result:
     if not path.is_file():
         raise FileNotFoundError(f"no such result: {path}; check the path ({kind.place})")
     try:
-        with h5py.File(path, "r") as file:
+        with opened_hdf5(path) as file:
             if file.attrs.get("format") != kind.format or file.attrs.get("layout") != kind.layout:
                 came = f"{file.attrs.get('format')!r}, layout {file.attrs.get('layout')}"
                 raise ValueError(f"its attribute 'format' is {came}, not {kind.format!r}, layout {kind.layout}")
             return read(file)
-    except (OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except UNREADABLE as error:
         raise ValueError(
-            f"{path} is not a complete {kind.name} ({error}); expected an HDF5 file written by {kind.writers}; open "
-            f"others with h5py"
+            f"{path} is not a complete {kind.name} ({reason_of(error)}); expected an HDF5 file written by "
+            f"{kind.writers}; open others with h5py"
         ) from error
 
 

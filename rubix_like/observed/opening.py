@@ -2,9 +2,8 @@
 
 import math
 import warnings
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +13,10 @@ from astropy.utils.exceptions import AstropyUserWarning, AstropyWarning
 from numpy import ndarray
 
 from rubix_like.apertures import IMAGES
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.fits import ORIGIN
 from rubix_like.fits_checksum import broken_sums
-
-INSIDE = (
-    OSError,
-    EOFError,
-    TypeError,
-    KeyError,
-    IndexError,
-    OverflowError,
-    zlib.error,
-    fits.VerifyError,
-    AstropyUserWarning,
-)
-"""What astropy raises, beside ValueError, for a file that is damaged."""
+from rubix_like.fits_opening import opened_fits
 
 
 @contextmanager
@@ -37,25 +25,24 @@ def opened(path: Path) -> Iterator[Any]:
 
     Raises ValueError for a file that is not FITS, or shorter than its headers say, and for what goes wrong inside.
     """
-    with warnings.catch_warnings(), path.open("rb") as file:
+    with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore", AstropyWarning)
         warnings.filterwarnings("error", message=r"(.|\n)*(truncated|corrupted)", category=AstropyUserWarning)
-        with _whole(path, file) as hdus:
-            try:
-                yield hdus
-            except INSIDE as error:
-                raise ValueError(f"{path}: expected a cube that can be read, got a damaged header ({error})") from error
-
-
-def _whole(path: Path, file: Any) -> Any:
-    try:
-        hdus = fits.open(file, memmap=False)
-        _names(hdus)
-    except (ValueError, *INSIDE) as error:
-        raise ValueError(
-            f"{path}: expected a whole FITS file with a cube, got one that cannot be read ({error})"
-        ) from error
-    return hdus
+        try:
+            hdus = stack.enter_context(opened_fits(path))
+            _names(hdus)
+        except UNREADABLE as error:
+            raise ValueError(
+                f"{path}: expected a whole FITS file with a cube, got one that cannot be read ({reason_of(error)})"
+            ) from error
+        try:
+            yield hdus
+        except ValueError:
+            raise
+        except UNREADABLE as error:
+            raise ValueError(
+                f"{path}: expected a cube that can be read, got a damaged header ({reason_of(error)})"
+            ) from error
 
 
 def _names(hdus: Any) -> tuple[str, ...]:
@@ -67,8 +54,10 @@ def notes_on_sums(path: Path, hdus: Any) -> tuple[str, ...]:
     """Sentences on HDUs that were changed or damaged since their checksums were made; ValueError for a file of ours."""
     try:
         broken = broken_sums(hdus)
-    except (ValueError, *INSIDE) as error:
-        raise ValueError(f"{path}: expected a whole FITS file, got one that cannot be read ({error})") from error
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{path}: expected a whole FITS file, got one that cannot be read ({reason_of(error)})"
+        ) from error
     if broken and text_card(hdus[0].header, "ORIGIN") == ORIGIN:
         raise ValueError(f"{path}: {'; '.join(broken)}; make it again")
     return broken
@@ -114,8 +103,10 @@ def values_of(path: Path, hdu: Any) -> ndarray:
     try:
         data = np.asarray(hdu.data)
         del hdu.data  # astropy would keep it
-    except (ValueError, *INSIDE) as error:
-        raise ValueError(f"{label(path, hdu)}: expected an image, got one that cannot be read ({error})") from error
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{label(path, hdu)}: expected an image, got one that cannot be read ({reason_of(error)})"
+        ) from error
     if data.dtype.kind not in "biuf":
         raise ValueError(f"{label(path, hdu)}: expected an image of numbers, got type {data.dtype}")
     return data

@@ -10,11 +10,12 @@ from astropy import units
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.damaged_files import UNREADABLE
 from rubix_like.detector import Medium, Sampling, WavelengthBins
 from rubix_like.observed.axes import Axes
 from rubix_like.observed.flux_units import in_unit, parse_unit
 from rubix_like.observed.layouts import Survey
-from rubix_like.observed.opening import INSIDE, is_image, label, number_card, text_card, values_of
+from rubix_like.observed.opening import is_image, label, number_card, text_card, values_of
 
 EVEN_TOLERANCE: float = 5e-3
 """Largest distance of a bin from an even grid, in bins: what wavelengths in float32 need."""
@@ -173,7 +174,7 @@ def _column(wave: Any, place: str) -> tuple[ndarray, str]:
         columns = {column.name.upper(): column for column in wave.columns}
         name = next(name for name in _COLUMNS if name in columns)
         return np.asarray(wave.data[columns[name].name]), str(columns[name].unit or "")
-    except (StopIteration, AttributeError, ValueError, *INSIDE) as error:
+    except (StopIteration, *UNREADABLE) as error:
         raise ValueError(f"{place}: expected a vector of wavelengths or a column {_COLUMNS[0]}, got neither") from error
 
 

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from astropy.io import fits
 
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.errors import ConfigError
+from rubix_like.fits_opening import opened_fits
 from rubix_like.plots.derived import SkyImage
 from rubix_like.plots.style import unit_label
 from rubix_like.products.maps_file import TRUE
@@ -22,10 +23,12 @@ def read_maps(path: str | Path, n_y: int, n_x: int, *, truth: bool = True) -> tu
     if not path.is_file():
         raise FileNotFoundError(f"no such maps file: {path}; check the path given to --maps")
     try:
-        with fits.open(path, memmap=False) as hdus:
+        with opened_fits(path) as hdus:
             images = tuple(_image(index, hdu) for index, hdu in enumerate(hdus) if _is_map(hdu, truth))
-    except (OSError, TypeError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as maps ({error}); expected a FITS file with 2-D images") from error
+    except UNREADABLE as error:
+        raise ConfigError(
+            f"{path} cannot be read as maps ({reason_of(error)}); expected a FITS file with 2-D images"
+        ) from error
     wrong = next((image for image in images if image.values.shape != (n_y, n_x)), None)
     if wrong is not None or not images:
         found = "none" if wrong is None else f"'{wrong.title}' with {wrong.values.shape[1]} x {wrong.values.shape[0]}"

@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-DAMAGED: str = "the file is damaged or incomplete: copy or download it again"
-
 _QUOTES = "\"'"
 
 

@@ -1,7 +1,7 @@
 """Snapshots in HDF5: every fault of the file becomes one message with place, expectation and remedy."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,28 +11,17 @@ import numpy as np
 from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
 from numpy import ndarray
 
-from rubix_like.readers.container import DAMAGED, AbstractContainer
-from rubix_like.readers.hdf5_storage import (
+from rubix_like.damaged_files import DAMAGED, UNREADABLE, reason_of
+from rubix_like.hdf5_files import opened_hdf5
+from rubix_like.hdf5_links import StorageError
+from rubix_like.hdf5_storage import (
     Extents,
-    StorageError,
     check_stored,
     check_type,
     check_written,
     share_bytes,
 )
-
-_BROKEN = (
-    OSError,
-    LookupError,
-    RuntimeError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    MemoryError,
-    SystemError,
-)
-"""What h5py raises on damaged structure."""
+from rubix_like.readers.container import AbstractContainer
 
 _ABSENT_LINK = "which is not there; keep the files of a snapshot together, or download it again"
 
@@ -69,7 +58,7 @@ class HDF5Container(AbstractContainer):
         found = self._find(place)
         if found is None:
             return None
-        return self._guarded(f"{place}@{name}", lambda: _attribute(found, name))
+        return self._guarded(f"{place}@{name}", lambda: _attribute(found, name, Path(self.name)))
 
     def shape(self, group: str, dataset: str) -> tuple[int, ...]:
         """Shape of the dataset, rows first."""
@@ -126,11 +115,11 @@ class HDF5Container(AbstractContainer):
             return act()
         except StorageError as error:
             raise ValueError(f"{self.name}: {place} cannot be read: {error}") from error
-        except _BROKEN as error:
+        except UNREADABLE as error:
             if not self.file:
                 raise ValueError(f"{self.name} is closed: read it inside the `with` that opened it") from error
-            reason = str(error) or type(error).__name__
-            raise ValueError(f"{self.name}: {place or 'the file'} cannot be read ({reason}); {DAMAGED}") from error
+            where = place or "the file"
+            raise ValueError(f"{self.name}: {where} cannot be read ({reason_of(error)}); {DAMAGED}") from error
 
 
 def _text(name: str | bytes | None) -> str:
@@ -159,13 +148,13 @@ def _member(group: h5py.Group, name: str) -> Any:
         raise
 
 
-def _attribute(found: Any, name: str) -> Any:
+def _attribute(found: Any, name: str, path: Path) -> Any:
     """An attribute; a dataset of one value counts as one of its group."""
     if name not in found.attrs:
         dataset = _member(found, name) if isinstance(found, h5py.Group) else None
         if not isinstance(dataset, h5py.Dataset) or dataset.shape not in {(), (1,)}:
             return None
-        check_type(dataset.id.get_type())
+        check_stored(dataset, path)
         return dataset[()]
     check_type(found.attrs.get_id(name).get_type())
     return found.attrs[name]
@@ -185,16 +174,20 @@ def _kind(group: Any, name: Any) -> int:
     """What an object of a group is by HDF5's numbers; what cannot be opened counts as a dataset."""
     try:
         return h5o.get_info(group.id, name.encode() if isinstance(name, str) else name).type
-    except _BROKEN:
+    except UNREADABLE:
         return h5o.TYPE_DATASET
 
 
 @contextmanager
 def open_hdf5(path: Path) -> Iterator[HDF5Container]:
-    """Open `path` for reading; raises OSError where HDF5 cannot open it."""
-    try:
-        file = h5py.File(path, "r")
-    except _BROKEN as error:
-        raise OSError(f"galaxy.path: '{path}' cannot be read ({error}); is the download complete?") from error
-    with file:
+    """Open `path` for reading; OSError where HDF5 cannot open it, ValueError for links that lead round or elsewhere."""
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(opened_hdf5(path, whole=False))
+        except StorageError:
+            raise
+        except UNREADABLE as error:
+            raise OSError(
+                f"galaxy.path: '{path}' cannot be read ({reason_of(error)}); is the download complete?"
+            ) from error
         yield HDF5Container(str(path), file, {})

@@ -13,8 +13,11 @@ from astropy.io import fits
 from astropy.table import MaskedColumn, Table
 from numpy import ndarray
 
+from rubix_like.damaged_files import DAMAGED
 from rubix_like.errors import ConfigError
-from rubix_like.readers.container import DAMAGED, AbstractContainer
+from rubix_like.fits_opening import check_fits
+from rubix_like.packed_files import check_packed
+from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.table_columns import AbstractColumns, ArrayColumns, yaml_units
 from rubix_like.readers.table_zip import open_npz
 
@@ -137,6 +140,8 @@ class ParquetColumns(AbstractColumns):
 @contextmanager
 def open_fits_tables(path: Path) -> Iterator[TableContainer]:
     """Open the tables of a FITS file; raises OSError where it is damaged, ValueError where it has none."""
+    with _opening(path, "a FITS file"):
+        check_fits(path)
     with path.open("rb") as raw, ExitStack() as stack:
         packed = raw.read(2) == GZIP
         raw.seek(0)
@@ -185,6 +190,7 @@ def open_parquet(path: Path) -> Iterator[TableContainer]:
 def open_npz_tables(path: Path) -> Iterator[TableContainer]:
     """Open an npz file; arrays named `stars/x`, or a structured array `stars`, are tables of their own."""
     with _opening(path, "an npz file"):
+        check_packed(path)
         file, tables = open_npz(path, _ONLY)
     with file:
         yield TableContainer(str(path), tables)

@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.damaged_files import UNREADABLE
+from rubix_like.hdf5_files import opened_hdf5
 from rubix_like.ssp.formats import (
     FSPS_CITATION,
     MIST_SOLAR_METALLICITY,
@@ -44,9 +46,9 @@ def is_dsps(path: Path) -> bool:
     if not h5py.is_hdf5(path):
         return False
     try:
-        with h5py.File(path, "r") as file:
+        with opened_hdf5(path, whole=False) as file:
             return set(DATASETS) <= set(file) <= set(DATASETS) | EMISSION_LINES
-    except (OSError, RuntimeError):
+    except UNREADABLE:
         return False
 
 

@@ -6,8 +6,6 @@ An importer is a `SourceFormat`; another distribution adds one through the entry
 
 import re
 import warnings
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,13 +14,15 @@ from typing import Any
 
 import h5py
 import numpy as np
-from astropy.io import fits
 from astropy.utils.exceptions import AstropyWarning
 from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
+from rubix_like.damaged_files import DAMAGED, UNREADABLE, reason_of
 from rubix_like.errors import ConfigError
+from rubix_like.fits_opening import opened_fits
+from rubix_like.hdf5_files import opened_hdf5
 from rubix_like.registry import Registry
 from rubix_like.separate_files import check_separate
 from rubix_like.ssp.catalogue import LIBRARIES, cached_path
@@ -130,12 +130,16 @@ def _read(path: Path) -> SSPTable:
         if path.name in str(error):
             raise
         raise ValueError(f"{path}: {error}") from error
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{path}: expected an SSP library, got one that cannot be read ({reason_of(error)}); {DAMAGED}"
+        ) from error
 
 
 def _recognise(path: Path) -> SourceFormat:
     known = {name: FORMATS.find(name) for name in FORMATS.names()}
     asked = {name: known[name] for name in known if known[name].directory == path.is_dir()}
-    fitting = [name for name in asked if asked[name].recognises(path)]
+    fitting = [name for name in asked if _has_layout(path, asked[name])]
     if len(fitting) == 1:
         return asked[fitting[0]]
     if fitting:
@@ -151,33 +155,39 @@ def _recognise(path: Path) -> SourceFormat:
     )
 
 
-FITS_DAMAGE = (AstropyWarning, fits.VerifyError, zipfile.BadZipFile, zlib.error, OSError, EOFError, TypeError)
-"""What astropy raises on a file that is damaged, cut short or packed (it unpacks gzip and zip); also LookupError."""
+def _has_layout(path: Path, layout: SourceFormat) -> bool:
+    """Whether a file has a layout; what cannot be told of a damaged one counts as no."""
+    try:
+        return layout.recognises(path)
+    except ValueError:
+        raise
+    except UNREADABLE:
+        return False
 
 
 @contextmanager
 def open_fits(path: Path) -> Iterator[Any]:
     """An open FITS file (`HDUList`); a truncated or damaged one is a ValueError."""
     try:
-        with warnings.catch_warnings(), path.open("rb") as handle, fits.open(handle) as file:
+        with warnings.catch_warnings(), opened_fits(path) as file:
             warnings.simplefilter("error", AstropyWarning)
             yield file
-    except (*FITS_DAMAGE, LookupError) as error:
-        raise ValueError(f"{path}: the FITS file is damaged or incomplete: {error}") from error
-
-
-_HDF5_DAMAGE = (OSError, LookupError, RuntimeError, TypeError, OverflowError, MemoryError)
-"""What h5py and numpy raise on a file that is damaged, or that lacks what its layout has."""
+    except ValueError:
+        raise
+    except UNREADABLE as error:
+        raise ValueError(f"{path}: the FITS file is damaged or incomplete: {reason_of(error)}") from error
 
 
 @contextmanager
 def open_hdf5(path: Path) -> Iterator[h5py.File]:
     """An open HDF5 file; a truncated or damaged one is a ValueError."""
     try:
-        with h5py.File(path, "r") as file:
+        with opened_hdf5(path) as file:
             yield file
-    except _HDF5_DAMAGE as error:
-        raise ValueError(f"{path}: the HDF5 file is damaged or incomplete: {error}") from error
+    except ValueError:
+        raise
+    except UNREADABLE as error:
+        raise ValueError(f"{path}: the HDF5 file is damaged or incomplete: {reason_of(error)}") from error
 
 
 OURS = SourceFormat(is_ours, read_table)

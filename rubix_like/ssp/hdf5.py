@@ -16,6 +16,8 @@ import h5py
 import numpy as np
 
 from rubix_like.atomic import explained, replacing
+from rubix_like.damaged_files import UNREADABLE
+from rubix_like.hdf5_files import opened_hdf5
 
 FORMAT = "rubix_like ssp"
 FORMAT_VERSION = 1
@@ -117,16 +119,18 @@ def read_table(path: Path) -> SSPTable:
             f"to convert a library of another layout: rubix-like ssp import {path}"
         )
     try:
-        with h5py.File(path, "r") as file:
+        with opened_hdf5(path) as file:
             _check_header(path, file)
             arrays: dict[str, Any] = {name: np.asarray(file[name]) for name in file if name in _KNOWN_ARRAYS}
             header: dict[str, Any] = dict(file.attrs)
-    except OSError as error:
+            if _checksum(arrays) != header["sha256"]:
+                raise ValueError(_damaged(path))
+            texts: dict[str, Any] = {name: str(header[name]) for name in _TEXTS}
+            return SSPTable(solar_metallicity=float(header["solar_metallicity"]), **texts, **arrays)
+    except ValueError:
+        raise
+    except UNREADABLE as error:
         raise ValueError(_damaged(path)) from error
-    if _checksum(arrays) != header["sha256"]:
-        raise ValueError(_damaged(path))
-    texts: dict[str, Any] = {name: str(header[name]) for name in _TEXTS}
-    return SSPTable(solar_metallicity=float(header["solar_metallicity"]), **texts, **arrays)
 
 
 def is_ours(path: Path) -> bool:
@@ -134,9 +138,9 @@ def is_ours(path: Path) -> bool:
     if not h5py.is_hdf5(path):
         return False
     try:
-        with h5py.File(path, "r") as file:
+        with opened_hdf5(path, whole=False) as file:
             return file.attrs.get("format") == FORMAT
-    except (OSError, RuntimeError, KeyError) as error:
+    except UNREADABLE as error:
         raise ValueError(
             f"{path}: the HDF5 file is damaged or incomplete ({error}); fetch or import it again from its source"
         ) from error

@@ -9,7 +9,6 @@ mass in living stars and the tenth that in remnants.
 
 import gzip
 import re
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
+
+from rubix_like.damaged_files import UNREADABLE
+from rubix_like.packed_files import check_packed
 
 LIVING_ROW, REMNANTS_ROW = 1, 9
 """Rows after the spectra (GALAXEV's strm and rmtm)."""
@@ -61,9 +63,10 @@ def read_model(path: Path, metallicity: float) -> Model:
 
 def _text(path: Path) -> str:
     try:
+        check_packed(path)
         content = path.read_bytes()
         return (gzip.decompress(content) if path.suffix.lower() == ".gz" else content).decode("ascii")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise ValueError(
             f"{path}: expected the text of a BC03 file (.ised_ASCII), could not read it: {error}"
         ) from error

@@ -7,6 +7,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.damaged_files import UNREADABLE
+from rubix_like.hdf5_files import opened_hdf5
 from rubix_like.ssp.catalogue import LIBRARIES
 from rubix_like.ssp.formats import (
     BC03_SOLAR_METALLICITY,
@@ -109,9 +111,9 @@ def _is_rubix(path: Path) -> bool:
     if not h5py.is_hdf5(path):
         return False
     try:
-        with h5py.File(path, "r") as file:
+        with opened_hdf5(path, whole=False) as file:
             return set(file) == {"age", "flux", "metallicity", "wavelength"}
-    except (OSError, RuntimeError):
+    except UNREADABLE:
         return False
 
 

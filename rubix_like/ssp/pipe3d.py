@@ -16,7 +16,9 @@ from astropy.utils.exceptions import AstropyWarning
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.ssp.formats import FITS_DAMAGE, SourceFormat, node_spacing, open_fits
+from rubix_like.damaged_files import UNREADABLE
+from rubix_like.fits_opening import check_fits
+from rubix_like.ssp.formats import SourceFormat, node_spacing, open_fits
 from rubix_like.ssp.hdf5 import SSPTable
 from rubix_like.ssp.measured import check_light_unit, measured_medium
 
@@ -129,9 +131,10 @@ def _is_pipe3d(path: Path) -> bool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AstropyWarning)
+            check_fits(path)
             header = fits.getheader(path)
             return header["NAXIS"] == 2 and NAME.fullmatch(str(header["NAME0"]).strip()) is not None
-    except (*FITS_DAMAGE, ValueError, LookupError):
+    except UNREADABLE:
         return False
 
 

@@ -5,13 +5,9 @@ and remnants, lam and fwhm (rest,) in Angstrom, ages in Gyr, metals as [M/H]. Th
 medium: the medium is measured from the Balmer lines, the IMF follows from the masses.
 """
 
-import lzma
 import re
-import struct
-import tokenize
 import warnings
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +15,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.damaged_files import UNREADABLE, reason_of
+from rubix_like.packed_files import check_packed
 from rubix_like.ssp.formats import BC03_SOLAR_METALLICITY, FSPS_CITATION, MIST_SOLAR_METALLICITY, SourceFormat
 from rubix_like.ssp.hdf5 import SSPTable
 from rubix_like.ssp.measured import check_light_unit, measured_medium
@@ -27,25 +25,6 @@ from rubix_like.ssp.miles import PADOVA, metal_fraction
 ARRAYS = ("templates", "masses", "lam", "ages", "metals", "fwhm")
 
 _MEMBERS = tuple(f"{name}.npy".encode() for name in ARRAYS)
-
-_DAMAGE = (
-    ValueError,
-    TypeError,
-    KeyError,
-    OSError,
-    EOFError,
-    OverflowError,
-    RuntimeError,
-    SyntaxError,
-    UserWarning,
-    MemoryError,
-    tokenize.TokenError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-)
-"""What numpy, and the packers and parsers beneath it, raise on a damaged npz file."""
 
 SALPETER_MASS = 0.66
 """Mass in stars and remnants of an old population per mass at birth above which the IMF is Salpeter's: that leaves
@@ -155,11 +134,12 @@ def _collection_name(path: Path) -> str:
 
 def _load(path: Path) -> dict[str, Float[ndarray, "..."]]:
     try:
+        check_packed(path)
         with warnings.catch_warnings(), path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
             warnings.simplefilter("error")
             return {name: np.asarray(file[name], dtype=np.float64) for name in ARRAYS}
-    except _DAMAGE as error:
-        raise ValueError(f"{path}: the file is damaged or holds no numbers: {error}") from error
+    except UNREADABLE as error:
+        raise ValueError(f"{path}: the file is damaged or holds no numbers: {reason_of(error)}") from error
 
 
 def _check(path: Path, arrays: dict[str, Float[ndarray, "..."]], collection: Collection) -> None:

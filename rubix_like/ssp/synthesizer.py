@@ -20,6 +20,8 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import SOLAR_LUMINOSITY
+from rubix_like.damaged_files import UNREADABLE
+from rubix_like.hdf5_files import opened_hdf5
 from rubix_like.ssp.formats import (
     FSPS_CITATION,
     MIST_SOLAR_METALLICITY,
@@ -202,10 +204,10 @@ def _plain(value: Any) -> Any:
 
 def _is_synthesizer(path: Path) -> bool:
     try:
-        with h5py.File(path, "r") as file:
+        with opened_hdf5(path, whole=False) as file:
             groups = all(isinstance(file.get(name), h5py.Group) for name in ("axes", "spectra"))
             return groups and "axes" in file.attrs
-    except (OSError, RuntimeError):
+    except UNREADABLE:
         return False
 
 

@@ -13,7 +13,8 @@ from h5py import h5d, h5t, h5z  # pyright: ignore[reportAttributeAccessIssue]
 from jaxtyping import Int
 from numpy import ndarray
 
-from rubix_like.readers.container import DAMAGED
+from rubix_like.damaged_files import DAMAGED
+from rubix_like.hdf5_links import StorageError, sources_of, walk_sources
 
 LARGEST_EXPANSION: int = 1100
 """Bytes that one compressed byte can stand for: deflate reaches 1032."""
@@ -26,10 +27,6 @@ _BEYOND = 1 << 62
 _OWN_FORMAT = {h5z.FILTER_NBIT, h5z.FILTER_SCALEOFFSET}
 
 _NEVER_LEFT_OUT = (h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
-
-
-class StorageError(ValueError):
-    """Why a dataset cannot be read, as the end of a sentence."""
 
 
 Extents = Int[ndarray, "_ 2"]
@@ -45,10 +42,10 @@ def check_stored(dataset: h5py.Dataset, path: Path) -> Extents:
     """
     filters = _check_filters(dataset)
     check_type(dataset.id.get_type(), filters)
-    if dataset.size in (0, None) or dataset.dtype.hasobject:
+    if dataset.size in (0, None):
         return _no_extents()
     if dataset.is_virtual:
-        _check_sources(dataset, path.parent)
+        _check_sources(dataset, path)
         return _no_extents()
     extents = _contiguous(dataset) if dataset.chunks is None else _chunked(dataset, filters)
     size = path.stat().st_size
@@ -99,13 +96,23 @@ def _no_extents() -> Extents:
 
 def _contiguous(dataset: h5py.Dataset) -> Extents:
     layout = dataset.id.get_create_plist()
-    if layout.get_layout() == h5d.COMPACT or layout.get_external_count():
+    if layout.get_external_count():
+        raise StorageError(
+            f"its numbers are not in it but in '{_text(layout.get_external(0)[0])}' (external raw storage), which is "
+            f"not followed; repack it (h5repack old.hdf5 new.hdf5)"
+        )
+    if layout.get_layout() == h5d.COMPACT:
         return _no_extents()
     expected = dataset.size * dataset.id.get_type().get_size()
     stored = dataset.id.get_storage_size()
-    if stored != expected:
+    enough = stored >= expected if dataset.dtype.hasobject else stored == expected
+    if not enough:
         raise StorageError(f"its shape {dataset.shape} takes {expected} bytes, but {stored} are stored; {DAMAGED}")
     return np.array([[dataset.id.get_offset(), stored]], dtype=np.int64)
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name
 
 
 def _chunked(dataset: h5py.Dataset, filters: tuple[int, ...]) -> Extents:
@@ -189,27 +196,24 @@ def _find_plugin() -> str:
     return "hdf5plugin does not have it either: set HDF5_PLUGIN_PATH to the filter's folder"
 
 
-def _check_sources(dataset: h5py.Dataset, folder: Path) -> None:
-    """Raise StorageError where a virtual dataset has rows without a source, or one of its sources is absent."""
-    sources = dataset.virtual_sources()
-    for source in sources:
-        if source.file_name == "." or "%" in source.file_name:
-            present = source.file_name != "." or source.dset_name in dataset.file
-        else:
-            found = next(
-                (place for place in (folder / source.file_name, Path(source.file_name)) if place.exists()), None
-            )
-            present = found is not None and _has_dataset(found, source.dset_name)
-        if not present:
-            raise StorageError(
-                f"it is virtual and its source {source.dset_name} in '{source.file_name}' is not there; keep all files "
-                f"of the snapshot in one folder"
-            )
-    mapped = sum(source.vspace.get_select_npoints() for source in sources)
+def _check_sources(dataset: h5py.Dataset, path: Path) -> None:
+    """Raise StorageError where a virtual dataset has rows without a source, or a source is absent or not whole."""
+    walk_sources(dataset, path)
+    for source in sources_of(dataset, path):
+        if not source.path.is_file():
+            raise _absent(source.words)
+        with h5py.File(source.path, "r") as file:
+            if source.name not in file:
+                raise _absent(source.words)
+            found = file[source.name]
+            if isinstance(found, h5py.Dataset):
+                check_stored(found, source.path)
+    mapped = sum(source.vspace.get_select_npoints() for source in dataset.virtual_sources())
     if mapped < (dataset.size or 0):
         raise StorageError(f"it is virtual and has {dataset.size} numbers, but sources for {mapped}; {DAMAGED}")
 
 
-def _has_dataset(path: Path, name: str) -> bool:
-    with h5py.File(path, "r") as file:
-        return name in file
+def _absent(words: str) -> StorageError:
+    return StorageError(
+        f"it is virtual and its source {words} is not there; keep all files of the snapshot in one folder"
+    )

@@ -1,0 +1,28 @@
+"""The console script `rubix-like`, outside of the package: importing that takes seconds, in which Ctrl-C may come."""
+
+import importlib
+import os
+import signal
+import sys
+
+EXIT_INTERRUPTED = 130
+
+
+def main() -> int:
+    """Import the package and run the command line; Ctrl-C ends it in one line from the beginning."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has us ignore it
+        signal.signal(signal.SIGINT, _leave)
+    command = importlib.import_module("rubix_like.cli")
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    return command.main()
+
+
+def _leave(number: int, frame: object) -> None:  # noqa: ARG001
+    """End at once: nothing has been begun, and an exception could be lost in what is being imported."""
+    os.write(sys.stderr.fileno(), b"rubix-like: interrupted; nothing was begun\n")
+    os._exit(EXIT_INTERRUPTED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

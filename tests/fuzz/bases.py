@@ -1,0 +1,72 @@
+"""Writes one small whole file of every kind: `python bases.py FOLDER`; in a process of its own, as it starts JAX."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import yaml
+from astropy.io import fits
+
+TESTS = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS), str(TESTS.parent)]
+
+from damage import write_eagle, write_gadget, write_illustris  # noqa: E402
+from ssp_files import dsps, pipe3d, ppxf, synthesizer  # noqa: E402
+from test_checkpoint import FINGERPRINT, snapshot  # noqa: E402
+from test_fit_pictures import make_result  # noqa: E402
+from test_fits import full_cube  # noqa: E402
+from test_observed import muse_hdus  # noqa: E402
+from test_observed import write as write_fits  # noqa: E402
+from test_sample_result import result as sampled  # noqa: E402
+
+from fuzz.settings import CONFIG, INSTRUMENT  # noqa: E402
+from rubix_like.inference.checkpoint import save  # noqa: E402
+from rubix_like.ssp.formats import import_library  # noqa: E402
+
+
+def write_all(folder: Path) -> None:
+    """One file or more of each kind, `KIND.NAME` in the folder."""
+    for kind in ("galaxy", "gadget", "ssp", "mask", "psf", "cube-fits", "cube-hdf5", "observed"):
+        (folder / kind).mkdir()
+    write_illustris(folder / "galaxy/tng.hdf5")
+    write_eagle(folder / "galaxy/eagle.hdf5")
+    write_gadget(folder / "gadget/snap")
+    for name, content in (("config", CONFIG), ("instrument", INSTRUMENT)):
+        (folder / name).mkdir()
+        (folder / name / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    (folder / "catalogue").mkdir()
+    (folder / "catalogue/list.csv").write_text(
+        "name,galaxy.seed,observation.inclination,observation.redshift\n"
+        "first,1,60 deg,0.05\n# one\nsecond,2,20 deg,0.1\n"
+    )
+    for layout in (dsps, ppxf, pipe3d, synthesizer):
+        layout.write_sample(folder / "ssp")
+    import_library(folder / "ssp" / dsps.write_sample(folder / "ssp").name, "own").rename(folder / "ssp/own.h5")
+    write_fits(folder / "observed/muse.fits", *muse_hdus())
+    write_fits(folder / "observed/packed.fits.gz", *muse_hdus())
+    full_cube().write(folder / "cube-fits/cube.fits")
+    full_cube(sampling="log").write(folder / "cube-fits/log.fits")
+    full_cube().write(folder / "cube-hdf5/cube.h5")
+    _write_images(folder)
+    (folder / "checkpoint").mkdir()
+    save(folder / "checkpoint/fit.checkpoint.npz", snapshot(7), FINGERPRINT)
+    for name, result in (("fit", make_result()), ("samples", sampled())):
+        (folder / name).mkdir()
+        result.write(folder / name / f"{name}.h5")
+
+
+def _write_images(folder: Path) -> None:
+    y, x = np.mgrid[-6:7, -6:7]
+    psf = fits.PrimaryHDU(np.exp(-(x**2 + y**2) / 8.0))
+    psf.header.update({"CDELT1": -0.1 / 3600, "CDELT2": 0.1 / 3600, "CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN"})
+    psf.writeto(folder / "psf/psf.fits")
+    mask = np.ones((4, 4), np.int16)
+    mask[0] = 0
+    np.save(folder / "mask/mask.npy", mask)
+    fits.PrimaryHDU(mask).writeto(folder / "mask/mask.fits")
+    table = fits.BinTableHDU.from_columns([fits.Column("A", "E", array=np.ones(3))])
+    fits.HDUList([fits.PrimaryHDU(), table, fits.ImageHDU(mask)]).writeto(folder / "mask/behind.fits")
+
+
+if __name__ == "__main__":
+    write_all(Path(sys.argv[1]))

@@ -1,0 +1,136 @@
+"""One case in a child of its own, forked with the package imported, under limits of time and memory."""
+
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from . import impossible
+from .kinds import Kind
+
+SECONDS = 30
+"""A case that takes longer is a hang."""
+
+MEMORY = 6 << 30
+"""Bytes of address space that a child may have beyond the parent's."""
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+
+COMMAND_SECONDS = 150
+"""Of a real command, which imports and compiles; its reading alone is measured in children."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a case: accepted, refused, or a fault (traceback, hang, crash, impossible) with its words."""
+
+    kind: str
+    number: int
+    change: str
+    status: str
+    words: str
+    seconds: float
+
+
+def attempt(kind: Kind, number: int, source: Path, folder: Path) -> Outcome:
+    """Change a copy of `source` by the numbers of this case, and read it in a child."""
+    path, change = changed_copy(kind, number, source, folder)
+    begun, told = time.monotonic(), folder / "outcome.json"
+    child = os.fork()
+    if child == 0:
+        _read(kind, path, told)
+    _, status = os.waitpid(child, 0)
+    seconds = time.monotonic() - begun
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        return Outcome(kind.name, number, change, "hang" if name == "SIGALRM" else "crash", name, seconds)
+    if not told.exists():
+        return Outcome(kind.name, number, change, "crash", f"left with {os.WEXITSTATUS(status)}", seconds)
+    return Outcome(kind.name, number, change, *json.loads(told.read_text()), seconds)
+
+
+def changed_copy(kind: Kind, number: int, source: Path, folder: Path) -> tuple[Path, str]:
+    """The copy in `folder`, and what was done to it."""
+    rng = np.random.default_rng([number, *kind.name.encode()])
+    path = folder / source.name
+    shutil.copyfile(source, path)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        change = kind.changes[rng.integers(len(kind.changes))](path, rng)
+    return path, f"{source.name}: {change}"
+
+
+def _read(kind: Kind, path: Path, told: Path) -> None:
+    """In the child: read, write what came of it, and leave without a word."""
+    with contextlib.suppress(BaseException):
+        signal.alarm(SECONDS)
+        resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY, resource.RLIM_INFINITY))
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        warnings.simplefilter("ignore")
+        told.write_text(json.dumps(_outcome(kind, path)))
+    os._exit(0)
+
+
+def _outcome(kind: Kind, path: Path) -> tuple[str, str]:
+    try:
+        found = kind.read(path)
+    except (ValueError, OSError) as error:
+        return "refused", str(error) or "no words: a traceback would say more"
+    except MemoryError as error:
+        return ("refused", str(error)) if str(error) else ("traceback", "MemoryError without words")
+    except BaseException:
+        return "traceback", traceback.format_exc()
+    return ("impossible", "; ".join(found)) if found else ("accepted", "")
+
+
+def _address_space() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def command(kind: Kind, number: int, source: Path, folder: Path, data: Path) -> Outcome:
+    """The same as a user's command in a process of its own; `data`: the whole cube that fits are given."""
+    path, change = changed_copy(kind, number, source, folder)
+    if kind.name == "checkpoint":
+        shutil.copyfile(data, folder / "data.fits")
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    if kind.name == "ssp":
+        environment["RUBIX_LIKE_CACHE"] = str(folder / "cache")
+    words = [sys.executable, "-m", "rubix_like_command", *kind.words(path)]
+    begun = time.monotonic()
+    try:
+        done = subprocess.run(
+            words, env=environment, cwd=folder, capture_output=True, text=True, check=False, timeout=COMMAND_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return Outcome(kind.name, number, change, "hang", "command", time.monotonic() - begun)
+    status, text = _judged(done, folder / "out.fits", kind.most)
+    return Outcome(kind.name, number, f"command: {change}", status, text, time.monotonic() - begun)
+
+
+def _judged(done: subprocess.CompletedProcess, cube: Path, most: float | None) -> tuple[str, str]:
+    if done.returncode < 0:
+        return "crash", f"{signal.Signals(-done.returncode).name}: {done.stderr[-500:]}"
+    if "Traceback" in done.stderr or "a bug:" in done.stderr or done.returncode not in {0, 1, 2}:
+        return "traceback", f"{done.returncode}: {done.stderr[-2000:]}"
+    if done.returncode != 0:
+        return "refused", done.stderr[-500:]
+    found = impossible.of_run(cube, most) if cube.exists() else []
+    return ("impossible", "; ".join(found)) if found else ("accepted", "")
+
+
+def as_line(outcome: Outcome) -> str:
+    """For a file of outcomes."""
+    return json.dumps(asdict(outcome))

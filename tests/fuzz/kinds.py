@@ -1,0 +1,251 @@
+"""For every kind of file: how it is changed, how it is read in a child, and the command that a user would give."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rubix_like.apertures import read_mask
+from rubix_like.catalogue.entries import read_entries
+from rubix_like.config import PSFSettings, load_config
+from rubix_like.cube import Cube
+from rubix_like.inference import checkpoint
+from rubix_like.inference.result import FitResult
+from rubix_like.inference.sample_result import SampleResult
+from rubix_like.inference.snapshot import Snapshot
+from rubix_like.instrument import Instrument, load_instrument
+from rubix_like.observed import read_observed
+from rubix_like.psf_image import load_psf_image
+from rubix_like.readers import load_galaxy
+from rubix_like.readers.snapshot import SnapshotReader
+from rubix_like.ssp import import_library, load_ssp
+from rubix_like.ssp.formats import FORMATS
+
+from . import impossible, mutations
+from .settings import CONFIG
+
+Change = Callable[[Path, np.random.Generator], str]
+
+FINGERPRINT = {"data": "a", "model": "b"}
+
+FIT = {
+    **CONFIG,
+    "fit": {"free": {"galaxy.stellar_mass": {"log_uniform": [1e9, 1e11]}}, "starts": 1, "candidates": 1, "steps": 3},
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`changes`: one is chosen for a case; `read`: reads a file and tells what is impossible in it; `words`: the
+    command for a file; `most`: the largest flux of the cube that it may write (None: not known);
+    `warm`: reads without starting
+    JAX (None: nothing can be)."""
+
+    name: str
+    changes: tuple[Change, ...]
+    read: Callable[[Path], list[str]]
+    words: Callable[[Path], list[str]]
+    most: float | None = None
+    warm: Callable[[Path], Any] | None = None
+
+
+def _galaxy(path: Path, **settings: Any) -> list[str]:
+    return impossible.of_galaxy(load_galaxy({**CONFIG, "galaxy": {"path": str(path), **settings}}))
+
+
+def _open(path: Path) -> None:
+    with SnapshotReader(path=path).open() as snapshot:
+        snapshot.read("stars", 0, snapshot.count("stars"))
+        str(snapshot.epoch)
+
+
+def _config(path: Path) -> list[str]:
+    config = load_config(path)
+    return _of_settings(config.model_dump(mode="python"), "") + _of_instrument(Instrument.build(config.instrument))
+
+
+def _instrument(path: Path) -> list[str]:
+    return _of_instrument(load_instrument(str(path)))
+
+
+def _of_instrument(instrument: Instrument) -> list[str]:
+    found = impossible.of_numbers("spaxels", [instrument.n_x, instrument.n_y], 1)
+    return found + impossible.of_numbers("pixel_scale", instrument.pixel_scale, 1e-12)
+
+
+def _of_settings(value: Any, name: str) -> list[str]:
+    if isinstance(value, dict):
+        return [found for key, own in value.items() for found in _of_settings(own, f"{name}.{key}")]
+    if isinstance(value, list | tuple):
+        return [found for own in value for found in _of_settings(own, name)]
+    return impossible.of_numbers(name, value) if isinstance(value, float) else []
+
+
+def _catalogue(path: Path) -> list[str]:
+    entries = read_entries(CONFIG, path, folder=path.parent / "cubes")
+    names = [entry.name for entry in entries]
+    found = [] if len(set(names)) == len(names) else ["two entries of one name"]
+    outside = [entry.path for entry in entries if entry.path.resolve().parent != (path.parent / "cubes").resolve()]
+    return found + [f"{place} is outside of the folder" for place in outside]
+
+
+def _ssp(path: Path) -> list[str]:
+    return impossible.of_library(load_ssp(import_library(path, "damaged")))
+
+
+def _observed(path: Path) -> list[str]:
+    cube = read_observed(path)
+    found = impossible.of_flux(cube.flux, cube.variance, cube.used)
+    found += impossible.of_numbers("wavelength", cube.wavelength, 1e-3, 1e9)
+    return found if (np.diff(cube.wavelength) > 0).all() else [*found, "wavelengths do not ascend"]
+
+
+def _of_cube(cube: Cube) -> list[str]:
+    found = impossible.of_flux(cube.flux, cube.variance)
+    found += impossible.of_numbers("wavelength", cube.wavelength, 1e-3, 1e9)
+    found += impossible.of_numbers("pixel_scale", cube.pixel_scale, 1e-12)
+    ascending = (np.diff(np.asarray(cube.wavelength)) > 0).all()
+    return found if ascending else [*found, "wavelengths do not ascend"]
+
+
+def _cube(path: Path) -> list[str]:
+    return _of_cube(Cube.read(path))
+
+
+def _psf(path: Path) -> list[str]:
+    planes, scale = load_psf_image(PSFSettings(kind="image", file=path))
+    return impossible.of_numbers("psf", planes, 0.0) + impossible.of_numbers("scale", scale, 1e-6, 3.6e5)
+
+
+def _mask(path: Path) -> list[str]:
+    mask = read_mask(path, (4, 4))
+    return [] if mask.dtype == bool and mask.any() and mask.shape == (4, 4) else ["a mask of nothing"]
+
+
+def _checkpoint(path: Path) -> list[str]:
+    kept = checkpoint.load(path, FINGERPRINT, Snapshot.from_arrays)
+    if kept is None:
+        return ["nothing was found"]
+    lengths = {len(own) for own in (kept.start, kept.latent, kept.loss, kept.gradient_norm, kept.n_step, kept.status)}
+    found = [] if lengths == {len(kept.loss)} else [f"starts of several numbers: {lengths}"]
+    checkpoint.kept_notes(path)
+    kept.reasons()
+    return found + impossible.of_numbers("start", kept.start)
+
+
+def _fit(path: Path) -> list[str]:
+    result = FitResult.read(path)
+    found = impossible.of_numbers("latent", result.latent) + _of_cube(result.model)
+    found += [own for values in result.values.values() for own in impossible.of_numbers("values", values)]
+    str(result.summary())
+    return found + _of_cube(result.residual)
+
+
+def _samples(path: Path) -> list[str]:
+    result = SampleResult.read(path)
+    found = impossible.of_numbers("latent", result.latent) + _of_cube(result.predictive)
+    shape = result.latent.shape[:2]
+    found += [f"{name}: {own.shape}" for name, own in result.values.items() if own.shape[:2] != shape]
+    str(result.summary())
+    return found
+
+
+def _run(path: Path, settings: dict[str, Any], changed: dict[str, Any]) -> list[str]:
+    """Write the configuration beside the file, and the words of its run."""
+    place = path.parent / "run.yaml"
+    place.write_text(json.dumps({**settings, **changed}))
+    return ["run", str(place), "--output", str(path.parent / "out.fits")]
+
+
+def _with_instrument(path: Path, **changed: Any) -> list[str]:
+    return _run(path, CONFIG, {"instrument": {**CONFIG["instrument"], **changed}})
+
+
+def _fitted(path: Path, data: str) -> list[str]:
+    place = path.parent / "run.yaml"
+    place.write_text(json.dumps(FIT))
+    return ["fit", str(place), "--data", data, "--output", str(path.parent / "fit.h5")]
+
+
+def _plotted(path: Path) -> list[str]:
+    return ["plot", str(path), "--output", str(path.parent / "picture.png")]
+
+
+HDF5 = (mutations.change_bytes, mutations.change_hdf5)
+FITS = (mutations.change_bytes, mutations.change_card)
+TEXT = (mutations.change_line, mutations.change_line, mutations.change_number, mutations.change_number) * 2 + (
+    mutations.change_bytes,
+)
+NPZ = (mutations.change_npz, mutations.change_bytes)
+
+
+def _of_suffix(path: Path, rng: np.random.Generator) -> str:
+    """A change for a file of any kind: by its ending."""
+    by_suffix = {".h5": HDF5, ".hdf5": HDF5, ".fits": FITS, ".npz": NPZ, ".npy": NPZ}
+    changes = by_suffix.get(path.suffix, (mutations.change_bytes,))
+    return changes[rng.integers(len(changes))](path, rng)
+
+
+MASS = 1e11
+"""More than the stars of any whole file here have, in Msun."""
+
+for _name in FORMATS.names():
+    FORMATS.find(_name)  # imported once, before children are forked
+
+KINDS: tuple[Kind, ...] = (
+    Kind("galaxy", HDF5, _galaxy, lambda path: _run(path, CONFIG, {"galaxy": {"path": str(path)}}), warm=_open),
+    Kind(
+        "gadget",
+        (mutations.change_bytes,),
+        lambda path: _galaxy(path, ages="recipe"),
+        lambda path: _run(path, CONFIG, {"galaxy": {"path": str(path), "ages": "recipe"}}),
+        warm=_open,
+    ),
+    Kind(
+        "config",
+        TEXT,
+        _config,
+        lambda path: ["run", str(path), "--output", str(path.parent / "out.fits")],
+        warm=_config,
+    ),
+    Kind(
+        "instrument",
+        TEXT,
+        _instrument,
+        lambda path: _run(path, CONFIG, {"instrument": {"name": str(path)}}),
+        impossible.flux_limit(MASS),
+        _instrument,
+    ),
+    Kind(
+        "catalogue",
+        TEXT,
+        _catalogue,
+        lambda path: [*_run(path, CONFIG, {})[:2], "--catalogue", str(path), "--output", str(path.parent / "cubes")],
+        warm=_catalogue,
+    ),
+    Kind("ssp", (_of_suffix,), _ssp, lambda path: ["ssp", "import", str(path), "--name", "damaged"], warm=_ssp),
+    Kind("observed", FITS, _observed, lambda path: _fitted(path, str(path)), warm=_observed),
+    Kind("cube-fits", FITS, _cube, _plotted),
+    Kind("cube-hdf5", HDF5, _cube, _plotted),
+    Kind(
+        "psf",
+        FITS,
+        _psf,
+        lambda path: _with_instrument(path, psf={"kind": "image", "file": str(path)}),
+        impossible.flux_limit(MASS),
+        _psf,
+    ),
+    Kind(
+        "mask",
+        (_of_suffix,),
+        _mask,
+        lambda path: _with_instrument(path, aperture={"file": str(path)}),
+        impossible.flux_limit(MASS),
+    ),
+    Kind("checkpoint", NPZ, _checkpoint, lambda path: _fitted(path, str(path.parent / "data.fits"))),
+    Kind("fit", HDF5, _fit, _plotted),
+    Kind("samples", HDF5, _samples, _plotted),
+)
