@@ -1,11 +1,12 @@
 """The one way in which HDF5 files are opened for reading, whoever wrote them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
+from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
 
 from rubix_like.damaged_files import DAMAGED, UNREADABLE, reason_of
 from rubix_like.hdf5_heaps import GuardedFile
@@ -75,7 +76,7 @@ def _visit(
     taken: list[Extents],
 ) -> list[tuple[str, Any]]:
     """Look at a group or dataset that was not `visited`, and at its attributes; what is in it."""
-    address = h5py.h5o.get_info(found.id).addr
+    address = h5o.get_info(found.id).addr
     if address in visited:
         return []
     visited.add(address)
@@ -88,11 +89,12 @@ def _visit(
         taken += _visit_dataset(found, path, whole)
     if not isinstance(found, h5py.Group):
         return []
-    return [own for name in found for own in _member(found, name, place, path, whole, folders, linked)]
+    names: Iterable[Any] = found
+    return [own for name in names for own in _member(found, name, place, path, whole, folders, linked)]
 
 
 def _member(
-    group: h5py.Group, name: str, place: str, path: Path, whole: bool, folders: tuple[Path, ...], linked: list[Path]
+    group: h5py.Group, name: Any, place: str, path: Path, whole: bool, folders: tuple[Path, ...], linked: list[Path]
 ) -> list[tuple[str, Any]]:
     """What has a name in a group by a link of its own; the file behind an external one goes to `linked`."""
     own = f"{place}/{name}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import h5py
+from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
 
 _BLOCK = "%b"
 """In the name of a source HDF5 puts 0, 1, 2 ... for it, as long as there is one."""
@@ -72,7 +73,7 @@ def _walk(
     chain: tuple[tuple[Path, int, int], ...],
     done: set[tuple[Path, int, int]],
 ) -> None:
-    info = h5py.h5o.get_info(dataset.id)
+    info = h5o.get_info(dataset.id)
     node = (path.resolve(), info.addr, info.fileno)
     if node in chain or len(chain) >= _LONGEST_CHAIN:
         raise StorageError(f"it is virtual and {dataset.name} in '{path.name}' is, by its sources, its own source")

@@ -57,7 +57,8 @@ def unpacked(path: Path) -> Iterator[BufferedIOBase]:
     with ExitStack() as stack:
         if opener is zipfile.ZipFile:
             archive = stack.enter_context(zipfile.ZipFile(path))
-            yield stack.enter_context(archive.open(archive.namelist()[0]))
+            member: Any = archive.open(archive.namelist()[0])
+            yield stack.enter_context(member)
         else:
             yield stack.enter_context((opener or _plain)(path))
 

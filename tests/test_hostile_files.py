@@ -6,6 +6,7 @@ import lzma
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 import zipfile
 from pathlib import Path
@@ -33,6 +34,7 @@ from rubix_like.observed import read_observed
 from rubix_like.packed_files import ALWAYS_UNPACKED, check_packed
 from rubix_like.readers.field_map import load_field_map
 from rubix_like.readers.snapshot import SnapshotReader
+from rubix_like.readers.table_columns import yaml_units
 from rubix_like.ssp import import_library
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -175,6 +177,17 @@ def test_yaml_is_counted_before_anything_is_made_of_it(bomb, tmp_path):
         with pytest.raises(ConfigError, match=message):
             load_config("quickstart", overrides={"observation.redshift": text})
     assert time.monotonic() - begun < 20
+
+
+def test_yaml_in_tables_is_counted_too(tmp_path):
+    """astropy's own reading of the head of an ECSV file with an alias bomb never ends."""
+    path = tmp_path / "table.ecsv"
+    head = f"---\ndatatype:\n- {{name: mass, datatype: float64}}\nmeta:\n{textwrap.indent(aliases(10, 9), '  ')}\n"
+    path.write_text("# %ECSV 1.0\n" + textwrap.indent(head, "# ") + "mass\n1.0\n")
+    with pytest.raises(OSError, match=rf"table\.ecsv.*{MOST_NODES} values"):
+        SnapshotReader(path=path).load()
+    with pytest.raises(ConfigError, match=f"{MOST_NODES} values"):
+        yaml_units(aliases(10, 9).splitlines())
 
 
 def test_yaml_of_ours_is_far_from_the_limits():

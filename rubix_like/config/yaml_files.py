@@ -65,10 +65,8 @@ def parse_yaml(text: str, place: str) -> Any:
     Its nodes are counted before any of them is made. Raises ConfigError with `place`, line and column where it is not
     YAML, or longer, deeper or of more values than any configuration.
     """
-    if len(text) > MOST_BYTES:
-        raise _too_large(place, f"{MOST_BYTES} characters", f"{len(text)}")
     try:
-        _count_nodes(text, place)
+        count_nodes(text, place)
         return yaml.load(text, Loader=_Loader)
     except ConfigError:
         raise
@@ -86,14 +84,20 @@ def _where(mark: Any) -> str:
     return f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
 
 
-def _count_nodes(text: str, place: str) -> None:
-    """Raise ConfigError where the nodes are too many or too deep, or a number is too long; nothing is made of them."""
+def count_nodes(text: str, place: str, *, tags: bool = False) -> None:
+    """Raise ConfigError where YAML is too long, its nodes are too many or too deep, or a number is too long.
+
+    Nothing is made of the nodes. `tags`: whether values may have one. Raises what PyYAML raises for what is not YAML.
+    """
+    if len(text) > MOST_BYTES:
+        raise _too_large(place, f"{MOST_BYTES} characters", f"{len(text)}")
     begun: list[tuple[str | None, int]] = []
     sizes: dict[str, int] = {}
     count = 0
     for event in yaml.parse(text, Loader=_Loader):
         where = f"{place}{_where(event.start_mark)}"
-        _check_tag(event, where)
+        if not tags:
+            _check_tag(event, where)
         _check_scalar(event, where)
         _note_anchors(event, begun, sizes, count)
         count += _size_of(event, sizes, where)
@@ -135,8 +139,9 @@ def _check_tag(event: yaml.Event, where: str) -> None:
 
 def _check_scalar(event: yaml.Event, where: str) -> None:
     """A plain number of hundreds of digits is one of no setting, and overflows in later steps."""
-    plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0] and not event.style
-    if plain and len(event.value) > LONGEST_NUMBER and _NUMBER.match(event.value):
+    if not isinstance(event, yaml.ScalarEvent) or event.style or not event.implicit[0]:
+        return
+    if len(event.value) > LONGEST_NUMBER and _NUMBER.match(event.value):
         raise ConfigError(
             f"{where}: expected numbers of at most {LONGEST_NUMBER} characters, got one of {len(event.value)}; write "
             f"it as 1.23e4, or in quotes if it is text"

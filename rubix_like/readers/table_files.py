@@ -18,7 +18,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.fits_opening import check_fits
 from rubix_like.packed_files import check_packed
 from rubix_like.readers.container import AbstractContainer
-from rubix_like.readers.table_columns import AbstractColumns, ArrayColumns, yaml_units
+from rubix_like.readers.table_columns import AbstractColumns, ArrayColumns, check_ecsv, yaml_units
 from rubix_like.readers.table_zip import open_npz
 
 GZIP = b"\x1f\x8b"
@@ -164,6 +164,8 @@ def _fits_columns(hdu: Any) -> FitsColumns:
 def open_text_table(path: Path, kind: str) -> Iterator[TableContainer]:
     """Read an "ecsv" or "csv" file, which is held whole; raises OSError where it cannot be read."""
     with _opening(path, f"an {kind.upper()} table"):
+        if kind == "ecsv":
+            check_ecsv(path)
         table = Table.read(path, format=f"ascii.{kind}", guess=False)
     arrays = {name: _plain(table[name]) for name in table.colnames}
     units = {name: str(table[name].unit) for name in table.colnames if table[name].unit is not None}

@@ -20,14 +20,17 @@ from . import impossible
 from .kinds import Kind
 
 SECONDS = 30
-"""A case that takes longer is a hang."""
+"""Of processor time: a case that takes longer is a hang, however busy the computer is."""
+
+WAITING_SECONDS = 300
+"""After which a case that does nothing is one, too."""
 
 MEMORY = 6 << 30
 """Bytes of address space that a child may have beyond the parent's."""
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 
-COMMAND_SECONDS = 150
+COMMAND_SECONDS = 600
 """Of a real command, which imports and compiles; its reading alone is measured in children."""
 
 
@@ -54,7 +57,7 @@ def attempt(kind: Kind, number: int, source: Path, folder: Path) -> Outcome:
     seconds = time.monotonic() - begun
     if os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status)).name
-        return Outcome(kind.name, number, change, "hang" if name == "SIGALRM" else "crash", name, seconds)
+        return Outcome(kind.name, number, change, "hang" if name in {"SIGALRM", "SIGXCPU"} else "crash", name, seconds)
     if not told.exists():
         return Outcome(kind.name, number, change, "crash", f"left with {os.WEXITSTATUS(status)}", seconds)
     return Outcome(kind.name, number, change, *json.loads(told.read_text()), seconds)
@@ -74,7 +77,8 @@ def changed_copy(kind: Kind, number: int, source: Path, folder: Path) -> tuple[P
 def _read(kind: Kind, path: Path, told: Path) -> None:
     """In the child: read, write what came of it, and leave without a word."""
     with contextlib.suppress(BaseException):
-        signal.alarm(SECONDS)
+        signal.alarm(WAITING_SECONDS)
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
         resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY, resource.RLIM_INFINITY))
         silence = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silence, 1)

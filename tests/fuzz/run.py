@@ -28,13 +28,15 @@ def main() -> int:
     parser.add_argument("--commands", type=int, default=5, help="of them as real commands")
     parser.add_argument("--first", type=int, default=0, help="number of the first case: each has its own seed")
     parser.add_argument("--kinds", nargs="*", default=[kind.name for kind in kinds.KINDS])
+    parser.add_argument("--bases", type=Path, help="folder of the whole files: made where it is not there")
     parser.add_argument("--outcomes", type=Path, help="file for the outcomes, one JSON object a line")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         os.environ["RUBIX_LIKE_CACHE"] = str(Path(folder) / "cache")
-        bases = Path(folder) / "bases"
-        bases.mkdir()
-        subprocess.run([sys.executable, str(TESTS / "fuzz" / "bases.py"), str(bases)], check=True)
+        bases = options.bases or Path(folder) / "bases"
+        if not bases.exists():
+            bases.mkdir()
+            subprocess.run([sys.executable, str(TESTS / "fuzz" / "bases.py"), str(bases)], check=True)
         outcomes = []
         for outcome in _outcomes(options, bases, Path(folder)):
             outcomes.append(outcome)
