@@ -53,7 +53,8 @@ def test_the_quickstart_is_the_documented_block(tmp_path):
     assert observation.velocity_offset == 0.0
     assert config.instrument.fov == (5.0, 5.0)
     assert config.engine.model_dump() == {
-        "method": "auto", "tolerance": 1e-3, "deposit": "nearest", "chunk": 8192, "slab": "auto",
+        "method": "auto", "tolerance": 1e-3, "deposit": "nearest", "oversampling": "auto", "chunk": 8192,
+        "slab": "auto",
         "precision": "float32", "velocity_range": None, "smoothing": {"sigma": 0.2739, "largest": None},
     }  # fmt: skip
     assert (config.noise, config.devices.data, config.output.path) == (None, "all", Path("cube.fits"))
