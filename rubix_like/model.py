@@ -216,7 +216,13 @@ def observe_share(
     return finish(plan, layout, tables, parameters, add_up(layout, tables, partial), key)
 
 
-def observe(
+def observe(plan: Plan, layout: Layout, *arguments: Any) -> Observed:
+    """`observe_anywhere`, its result where `observed_shardings` says: by a constraint, for as `out_shardings` of a jit it
+    would be demanded of cotangents, too, which lie elsewhere where a loss outside of jit cuts the cube."""
+    return lax.with_sharding_constraint(observe_anywhere(plan, layout, *arguments), observed_shardings(layout))
+
+
+def observe_anywhere(
     plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
 ) -> Observed:
     """The whole way: every device paints its own particles, they are added up once, and each finishes its own bins."""
@@ -292,8 +298,4 @@ def compiled_observe(plan: Plan, layout: Layout, signature: Signature) -> Callab
     """
     whole = replicated(layout.mesh)
     tables, particles = signature.shardings(layout)
-    return jax.jit(
-        functools.partial(observe, plan, layout),
-        in_shardings=(tables, whole, particles, whole),
-        out_shardings=observed_shardings(layout),
-    )
+    return jax.jit(functools.partial(observe, plan, layout), in_shardings=(tables, whole, particles, whole))
