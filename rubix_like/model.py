@@ -217,8 +217,7 @@ def observe_share(
 
 
 def observe(plan: Plan, layout: Layout, *arguments: Any) -> Observed:
-    """`observe_anywhere`, its result where `observed_shardings` says: by a constraint, for as `out_shardings` of a jit it
-    would be demanded of cotangents, too, which lie elsewhere where a loss outside of jit cuts the cube."""
+    """`observe_anywhere`, put where `observed_shardings` says: not by a jit's, which would bind cotangents, too."""
     return lax.with_sharding_constraint(observe_anywhere(plan, layout, *arguments), observed_shardings(layout))
 
 
