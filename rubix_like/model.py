@@ -295,6 +295,5 @@ def compiled_observe(plan: Plan, layout: Layout, signature: Signature) -> Callab
 
     Cached, so that pipelines with the same plan on the same mesh share what was compiled.
     """
-    whole = replicated(layout.mesh)
-    tables, particles = signature.shardings(layout)
+    whole, (tables, particles) = replicated(layout.mesh), signature.shardings(layout)
     return jax.jit(functools.partial(observe, plan, layout), in_shardings=(tables, whole, particles, whole))
