@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rubix_like.errors import ConfigError
-from rubix_like.launch import Launch
+from rubix_like.launch import Launch, join_address, own_address
 from rubix_like.wire import Kind, Line, pack
 
 GREETING = "rubix-like 1"
@@ -43,14 +43,15 @@ class _State:
 class Hub:
     """Listens for `launch.size` processes (process 0 among them) and serves them, each by a thread.
 
-    Values come back to all when all have sent theirs. A process that fails, ends or falls silent ends all the others,
-    with one sentence that says which.
+    It listens at `address` alone, the coordinator's own. Values come back to all when all have sent theirs. A process
+    that fails, ends or falls silent ends all the others, with one sentence that says which.
     """
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
         self._state = _State()
         self._server = _listen(launch)
+        self.address = str(self._server.getsockname()[0])
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -83,7 +84,7 @@ class Hub:
         return (
             f"{len(absent)} of {self._launch.size} processes (number {', '.join(absent)}) did not come to process 0 "
             f"within {self._launch.connect_timeout:g} s (--connect-timeout); were they started, and can they reach "
-            f"{self._launch.host}:{self._launch.port}?"
+            f"{join_address(self._launch.host, self._launch.port)}, where process 0 listens at {self.address} alone?"
         )
 
     def _greet(self, connection: socket.socket) -> None:
@@ -185,16 +186,14 @@ class Hub:
 
 
 def _listen(launch: Launch) -> socket.socket:
-    """The socket of process 0, open on all networks of its computer."""
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    """The socket of process 0, at the coordinator's own address alone."""
+    family, address = own_address(launch)
     try:
-        return socket.create_server(
-            ("", launch.port), family=family, backlog=launch.size + 8, dualstack_ipv6=family == socket.AF_INET6
-        )
+        return socket.create_server((address, launch.port), family=family, backlog=launch.size + 8)
     except OSError as error:
         raise ConfigError(
-            f"process 0 cannot listen on port {launch.port} ({error.strerror}); choose another by --coordinator "
-            f"{launch.host}:PORT or the environment variable JAX_COORDINATOR_PORT"
+            f"process 0 cannot listen on port {launch.port} of {address} ({error.strerror}); choose another by "
+            f"--coordinator {launch.host}:PORT or the environment variable JAX_COORDINATOR_PORT"
         ) from error
 
 

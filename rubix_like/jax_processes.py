@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 
 import jax
 
-from rubix_like.launch import Launch
+from rubix_like.launch import Launch, join_address, own_address
 from rubix_like.team import AbstractTeam
 from rubix_like.termination import termination_as_it_was
 
@@ -47,7 +47,7 @@ class JaxProcesses:
     def _connect(self, port: int) -> None:
         launch, silence = self.launch, _silence_seconds(self.launch)
         jax.distributed.initialize(
-            _address(launch.host, port),
+            join_address(launch.host, port),
             launch.size,
             launch.number,
             local_device_ids=own_devices(launch),
@@ -55,14 +55,20 @@ class JaxProcesses:
             initialization_timeout=int(launch.connect_timeout),
             heartbeat_timeout_seconds=silence,
             shutdown_timeout_seconds=silence,
-            coordinator_bind_address=f"127.0.0.1:{_free_port()}",  # of a service that nobody asks
+            coordinator_bind_address=f"127.0.0.1:{_free_port('127.0.0.1')}",  # of a service that nobody asks
         )
 
     @contextmanager
     def _service(self) -> Iterator[int]:
-        """The port of the coordination service, which runs in a process of its own."""
-        port = _free_port()
-        words = [f"[::]:{port}", str(self.launch.size), str(_silence_seconds(self.launch)), str(_LINGER_SECONDS)]
+        """The port of the coordination service, which runs in a process of its own and listens where process 0 does."""
+        _, address = own_address(self.launch)
+        port = _free_port(address)
+        words = [
+            join_address(address, port),
+            str(self.launch.size),
+            str(_silence_seconds(self.launch)),
+            str(_LINGER_SECONDS),
+        ]
         with TemporaryFile() as said:
             service = subprocess.Popen(
                 [sys.executable, "-P", str(_SERVICE), *words],
@@ -95,12 +101,8 @@ def own_devices(launch: Launch) -> list[int] | None:
     return None if any(len(ids) <= launch.local or len(ids) == 1 for ids in shown) else [launch.local]
 
 
-def _free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.socket() as free:
-        free.bind(("", 0))
+def _free_port(address: str) -> int:
+    """A port of an address of this computer that nobody uses now."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
+        free.bind((address, 0))
         return free.getsockname()[1]
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -115,6 +116,32 @@ def read_address(text: str) -> tuple[str, int]:
             f"--coordinator: expected HOST:PORT with a port of 1 to 65535, e.g. node001:51000, got '{text}'"
         )
     return bare, int(port)
+
+
+def own_address(launch: Launch) -> tuple[socket.AddressFamily, str]:
+    """Family and address of process 0 on its own computer, where alone it listens: what `launch.host` stands for there.
+
+    IPv4 goes before IPv6. Raises ConfigError where the host has no address, or none of this computer.
+    """
+    expected = f"--coordinator {launch.host}:{launch.port}: expected a name or an address of the computer of process 0"
+    try:
+        found = socket.getaddrinfo(launch.host, launch.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"{expected}, got one that cannot be looked up ({error.strerror})") from error
+    for family, *_, place in sorted(found, key=lambda entry: entry[0] == socket.AF_INET6):
+        with socket.socket(family) as probe:
+            try:
+                probe.bind((place[0], 0))
+            except OSError:
+                continue  # an address of another computer
+            return socket.AddressFamily(family), str(place[0])
+    addresses = ", ".join(sorted({str(place[0]) for *_, place in found}))
+    raise ConfigError(f"{expected}, got {addresses}, where this computer cannot listen; name process 0's computer")
+
+
+def join_address(host: str, port: int) -> str:
+    """HOST:PORT, or [HOST]:PORT for an address with colons."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _seconds(name: str, value: float | None, default: float) -> float:

@@ -217,7 +217,12 @@ def observe_share(
     return finish(plan, layout, tables, parameters, add_up(layout, tables, partial), key)
 
 
-def observe(
+def observe(plan: Plan, layout: Layout, *arguments: Any) -> Observed:
+    """`observe_anywhere`, put where `observed_shardings` says: not by a jit's, which would bind cotangents, too."""
+    return lax.with_sharding_constraint(observe_anywhere(plan, layout, *arguments), observed_shardings(layout))
+
+
+def observe_anywhere(
     plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
 ) -> Observed:
     """The whole way: every device paints its own particles, they are added up once, and each finishes its own bins."""
@@ -291,10 +296,5 @@ def compiled_observe(plan: Plan, layout: Layout, signature: Signature) -> Callab
 
     Cached, so that pipelines with the same plan on the same mesh share what was compiled.
     """
-    whole = replicated(layout.mesh)
-    tables, particles = signature.shardings(layout)
-    return jax.jit(
-        functools.partial(observe, plan, layout),
-        in_shardings=(tables, whole, particles, whole),
-        out_shardings=observed_shardings(layout),
-    )
+    whole, (tables, particles) = replicated(layout.mesh), signature.shardings(layout)
+    return jax.jit(functools.partial(observe, plan, layout), in_shardings=(tables, whole, particles, whole))

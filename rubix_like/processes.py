@@ -177,7 +177,7 @@ def meet(launch: Launch) -> Processes:
     """The team, once all processes are there; JAX knows nothing of it. Raises OSError or ConfigError."""
     hub = Hub(launch) if launch.number == 0 else None
     try:
-        return Processes(launch, _connect(launch), hub)
+        return Processes(launch, _connect(launch, launch.host if hub is None else hub.address), hub)
     except (OSError, ConfigError):
         if hub is not None:
             hub.close()
@@ -197,10 +197,9 @@ def _exit_code(error: BaseException) -> int:
     return _EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_FAILED
 
 
-def _connect(launch: Launch) -> Line:
-    """A line to process 0, once all processes are there. Raises OSError or ConfigError."""
+def _connect(launch: Launch, host: str) -> Line:
+    """A line to process 0 on `host`, once all processes are there. Raises OSError or ConfigError."""
     deadline = time.monotonic() + launch.connect_timeout
-    host = "localhost" if launch.number == 0 else launch.host
     line = Line(_dial(host, launch, deadline), launch.peer_timeout)
     hello = {"greeting": GREETING, "number": launch.number, "size": launch.size, "who": who_am_i()}
     try:

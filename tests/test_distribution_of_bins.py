@@ -28,7 +28,7 @@ from test_distribution import (
     weighted_sum,
 )
 
-from rubix_like import ConfigError, Pipeline, load_config, make_mesh, run
+from rubix_like import ConfigError, Galaxy, Pipeline, load_config, make_mesh, run
 from rubix_like.config.models import DevicesSettings
 from rubix_like.cube_files import read_cube
 from rubix_like.layout import Layout, plan_layout
@@ -124,6 +124,27 @@ def largest_along_bins(text, n_spaxel):
 @pytest.mark.parametrize(("method", "layout"), rows(("direct", "two axes"), long=REPEATS))
 def test_gradient_is_that_of_one_device(method, layout):
     assert_same_gradient(gradient_of(method, layout), gradient_of(method, None), GRADIENT_TOLERANCE["float64"])
+
+
+@pytest.mark.parametrize("stop", [UNEVEN, pytest.param(EVEN, marks=pytest.mark.slow)], ids=["31 bins", "32 bins"])
+@pytest.mark.parametrize("method", ["direct", pytest.param("basis", marks=pytest.mark.slow)])
+def test_gradient_outside_of_jit_is_that_of_one_device(method, stop):
+    """Of all bins, and of a cut through them: cotangents then lie elsewhere than the parts of the cube."""
+
+    def gradient(layout, compiled):
+        pipeline = pipeline_for(method, layout, stop)
+
+        def score(stars):
+            flux = pipeline(Galaxy(stars)).flux
+            return (flux**2).sum() + (flux[:, :, 3:11] ** 2).sum()
+
+        found = jax.jit(jax.grad(score), compiler_options=FAST_COMPILER) if compiled else jax.grad(score)
+        return jax.tree.map(np.asarray, found(disc(77).stars))
+
+    expected = gradient(None, compiled=True)
+    for compiled in (False, True):
+        found = gradient("parts on all devices", compiled)
+        assert_same_gradient(found, expected, GRADIENT_TOLERANCE["float64"])
 
 
 MOVING = ("all-gather", "reduce-scatter", "all-to-all", "collective-permute")

@@ -24,8 +24,11 @@ from quick_compiler import quick_environment
 
 import rubix_like as rl
 from rubix_like.cli import make_parser
+from rubix_like.hub import Hub
+from rubix_like.jax_processes import JaxProcesses
 from rubix_like.launch import Launch, find_launch, from_open_mpi_5, read_address, read_launch
 from rubix_like.processes import meet
+from rubix_like.team import ALONE
 from rubix_like.wire import Kind, Line, pack, unpack
 
 COUNT = 230
@@ -428,6 +431,47 @@ def test_a_team_exchanges_adds_up_and_shares_errors():
 def test_processes_of_different_runs_do_not_join():
     results = in_threads(2, lambda team: team.number, sizes=[2, 3])
     assert all("process 1" in str(error) and "--num-processes 3, process 0 with 2" in str(error) for error in results)
+
+
+def answers(host, port):
+    try:
+        socket.create_connection((host, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+EVERYWHERE = ("127.0.0.1", "127.0.0.2", "::1")
+"""Who listens on all networks answers at all of them."""
+
+
+@pytest.mark.parametrize(("host", "own"), [("localhost", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("::1", "::1")])
+def test_process_0_listens_at_the_coordinators_own_address_only(host, own):
+    if own == "::1" and not socket.has_dualstack_ipv6():
+        pytest.skip("this computer has no IPv6")
+    port = free_port()
+    hub = Hub(Launch(host, port, 2, 0, None, 60.0, 1.0))
+    assert [place for place in EVERYWHERE if answers(place, port)] == [own]
+    hub.close()
+
+
+@pytest.mark.slow
+def test_the_service_of_jax_listens_at_the_coordinators_own_address_only():
+    launch = Launch("localhost", free_port(), 1, 0, None, 60.0, 60.0)
+    with JaxProcesses(launch, ALONE)._service() as port:
+        assert [place for place in EVERYWHERE if answers(place, port)] == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("192.0.2.1", "got 192.0.2.1, where this computer cannot listen"),  # RFC 5737: nobody's
+        ("no-such-host.invalid", "got one that cannot be looked up"),
+    ],
+)
+def test_an_address_of_another_computer_is_refused(host, words):
+    with pytest.raises(rl.ConfigError, match=f"--coordinator {host}:51000: expected a name or an address.*{words}"):
+        Hub(Launch(host, 51000, 2, 0))
 
 
 def test_arrays_go_to_the_devices_of_this_process_as_ever():

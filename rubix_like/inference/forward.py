@@ -14,7 +14,7 @@ from rubix_like.galaxy import Galaxy, Stars
 from rubix_like.inference.free import Values
 from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.layout import Layout
-from rubix_like.model import Observed, observe, observe_share
+from rubix_like.model import Observed, observe_anywhere, observe_share
 from rubix_like.parameters import Parameters
 from rubix_like.scene import to_scene
 from rubix_like.sharding import DATA_AXIS, own_share, shard
@@ -84,7 +84,7 @@ class Forward(eqx.Module):
             return self._observed_here(values)
         galaxy, parameters = self.at(values)
         placed = shard(galaxy, self.layout.mesh)
-        return observe(self.plan, self.layout, self.tables, parameters, placed, None)
+        return observe_anywhere(self.plan, self.layout, self.tables, parameters, placed, None)
 
     def _observed_here(self, values: Values) -> Observed:
         """Whole on every device. The mean over the devices is that of equal numbers; it stands there for derivatives:
