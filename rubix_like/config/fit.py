@@ -81,8 +81,8 @@ class FitSettings(AbstractSettings):
     model_error: ModelErrorSettings | None = None
     """Particle noise of the model; null: none."""
     discreteness: DiscretenessSettings | None = DiscretenessSettings()
-    """The shift by the synthetic galaxy's finite draws, which enlarges the errors; null: not measured, as for data that
-    were made with the same draws. With `model_error`, which takes account of particle noise itself, it is not either."""
+    """The shift by the synthetic galaxy's finite draws, which enlarges the errors; null: not measured. Nor is it with
+    `model_error`, which takes account of particle noise itself."""
     optimiser: OptimiserSettings = OptimiserSettings()
     starts: Annotated[Integer, Field(ge=1)] = 4
     """Independent starts; the best end is the result."""

@@ -43,8 +43,8 @@ _MOST_STEPS = 5
 _SEED = 1_928_374_655
 """Of the other draws: not one that a galaxy is likely to have."""
 
-_FALL = {"sobol": 1.5, "random": 1.0}
-"""Power of the number of draws by which shifts fall."""
+_FALL = 1.5
+"""Power of the number of Sobol draws by which shifts fall."""
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,16 @@ class Discreteness:
             return []
         words = listed(f"{self.free.labels[own]} by {moved[own]:+.2g} ({ratio[own]:+.1f} sigma)" for own in far)
         return [
-            f"{self.n_stars} {self.kind} draws are too few for these data: with {self.n_compared} the best values move, "
-            f"{words}; the errors hold that. Set galaxy.n_stars: {self.n_advised}"
-            f"{'' if self.kind == 'sobol' else ' or more, and galaxy.draws: sobol'}"
+            f"{self.n_stars} {self.kind} draws are too few for these data: with {self.n_compared} the best values move "
+            f"({words}), and the errors are enlarged by that; set galaxy.n_stars: {self.n_advised}"
+            f"{'' if self.kind == 'sobol' else ' and galaxy.draws: sobol'}"
         ]
 
     @property
     def n_advised(self) -> int:
-        """About as many stars as take the largest shift to half a standard deviation; a power of two."""
+        """About as many stars, with Sobol draws, as take the largest shift to half a sigma: a power of two."""
         worst = float(np.max(np.abs(self.shift) / self.sigma))
-        wanted = self.n_stars * max(worst / MATTERS, 1.0) ** (1 / _FALL[self.kind])
+        wanted = self.n_stars * max(worst / MATTERS, 1.0) ** (1 / _FALL)
         return 2 ** int(np.ceil(np.log2(wanted)))
 
 
