@@ -1,5 +1,9 @@
-"""Images through a PSF: a stack of images (y, x, k) that is larger than the field becomes the field, flux conserved."""
+"""Images through a PSF: a stack of images (y, x, k) that is larger than the field becomes the field, flux conserved.
 
+Where images have several `cells` along the side of a spaxel, the PSF takes light from cells to spaxels.
+"""
+
+import itertools
 from typing import Any
 
 import jax
@@ -16,13 +20,13 @@ spaxels, PSFs of 7 to 71)."""
 
 
 def blur_separable(
-    images: Float[Array, "y x k"], weights: tuple[tuple[Float[Array, ""], Float[Array, " offset"]], ...]
+    images: Float[Array, "y x k"], weights: tuple[tuple[Float[Array, ""], Float[Array, " offset"]], ...], cells: int = 1
 ) -> Float[Array, "inner_y inner_x k"]:
     """The sum of separable convolutions, each a (share, weights along both axes); only what sees all of it is kept."""
     exact = lax.Precision.HIGHEST
-    parts = []
+    parts, (n_y, n_x, _) = [], images.shape
     for share, own in weights:
-        rows, columns = _band(share * own, images.shape[0]), _band(own, images.shape[1])
+        rows, columns = (_band(scaled, size, cells) for scaled, size in ((share * own, n_y), (own, n_x)))
         part = jnp.einsum("ij,jxk->ixk", rows, images, precision=exact)
         parts.append(jnp.einsum("ij,yjk->yik", columns, part, precision=exact))
     return sum(parts[1:], start=parts[0])
@@ -38,8 +42,13 @@ def blur_layers(
     return jnp.einsum("lij,lyjk->yik", columns, part, precision=exact)
 
 
-def blur(images: Float[Array, "y x k"], psf: Float[Array, "side side"]) -> Float[Array, "inner_y inner_x k"]:
+def blur(
+    images: Float[Array, "y x k"], psf: Float[Array, "side side"], cells: int = 1
+) -> Float[Array, "inner_y inner_x k"]:
     """Every image convolved with one PSF, by FFT or by shifted sums, whichever is cheaper by the sizes."""
+    if cells > 1:
+        parts = [blur(own, _of_phase(psf, phase, cells)) for phase, own in _phases(images, cells)]
+        return sum(parts[1:], start=parts[0])
     n_y, n_x, _ = images.shape
     side = len(psf)
     inner = (n_y - side + 1) * (n_x - side + 1)
@@ -51,9 +60,12 @@ def blur(images: Float[Array, "y x k"], psf: Float[Array, "side side"]) -> Float
 
 
 def blur_each(
-    images: Float[Array, "y x k"], psfs: Float[Array, "node side side"], shares: Float[Array, "k node"]
+    images: Float[Array, "y x k"], psfs: Float[Array, "node side side"], shares: Float[Array, "k node"], cells: int = 1
 ) -> Float[Array, "inner_y inner_x k"]:
     """Image k convolved with its own PSF, sum over nodes of shares[k] psfs, by FFT."""
+    if cells > 1:
+        parts = [blur_each(own, _of_phase(psfs, phase, cells), shares) for phase, own in _phases(images, cells)]
+        return sum(parts[1:], start=parts[0])
     side = psfs.shape[1]
     spectra = jnp.fft.rfft2(psfs, _fft_shape(*images.shape[:2]))
 
@@ -63,6 +75,18 @@ def blur_each(
 
     stack = jnp.moveaxis(images, 2, 0), shares
     return jnp.moveaxis(lax.map(one, stack, batch_size=_IMAGES_AT_ONCE), 0, 2)
+
+
+def _phases(images: Float[Array, "y x k"], cells: int) -> list[tuple[tuple[int, int], Array]]:
+    """The cells at each place within their spaxels, as images on spaxels."""
+    places = itertools.product(range(cells), repeat=2)
+    return [((row, column), images[row::cells, column::cells]) for row, column in places]
+
+
+def _of_phase(psf: Array, phase: tuple[int, int], cells: int) -> Array:
+    """What a PSF makes of the cells at one place within their spaxels."""
+    row, column = (cells - 1 - place for place in phase)
+    return psf[..., row::cells, column::cells]
 
 
 def _fft_shape(n_y: int, n_x: int) -> tuple[int, int]:
@@ -91,9 +115,9 @@ def _by_shifts(images: Float[Array, "y x k"], psf: Float[Array, "side side"]) ->
     return lax.scan(add, jnp.zeros_like(images, shape=shape), numbers)[0]
 
 
-def _band(weights: Float[Array, " offset"], size: int) -> Float[Array, "inner outer"]:
-    """Matrix with `weights` along the diagonals, shape (size - len(weights) + 1, size)."""
-    inner = size - len(weights) + 1
-    offset = jnp.arange(size)[None, :] - jnp.arange(inner)[:, None]
+def _band(weights: Float[Array, " offset"], size: int, cells: int = 1) -> Float[Array, "inner outer"]:
+    """Matrix with `weights`, each row `cells` columns further on, shape ((size - len(weights)) / cells + 1, size)."""
+    inner = (size - len(weights)) // cells + 1
+    offset = jnp.arange(size)[None, :] - cells * jnp.arange(inner)[:, None]
     inside = (offset >= 0) & (offset < len(weights))
     return jnp.where(inside, weights[jnp.clip(offset, 0, len(weights) - 1)], jnp.zeros((), weights.dtype))

@@ -13,6 +13,7 @@ from rubix_like.config import InstrumentSettings, LSFSettings
 from rubix_like.config.messages import explain
 from rubix_like.detector import WavelengthBins
 from rubix_like.errors import ConfigError
+from rubix_like.painting import ON_SPAXELS, Painting
 from rubix_like.psf import PSF
 
 
@@ -36,12 +37,16 @@ class Instrument(eqx.Module):
     name: str = eqx.field(static=True)
 
     @classmethod
-    def build(cls, settings: InstrumentSettings) -> "Instrument":
-        """The instrument that checked settings describe; raises ConfigError for a file that cannot be used."""
+    def build(cls, settings: InstrumentSettings, painting: Painting = ON_SPAXELS) -> "Instrument":
+        """The instrument that checked settings describe, its PSF for stars that are painted in some way; raises
+        ConfigError for a file that cannot be used."""
         bins = WavelengthBins.build(settings.wavelength)
+        psf = None
+        if settings.psf is not None:
+            psf = PSF.build(settings.psf, settings.pixel_scale, bins.wavelength, painting)
         return cls(
             pixel_scale=np.asarray(settings.pixel_scale),
-            psf=None if settings.psf is None else PSF.build(settings.psf, settings.pixel_scale, bins.wavelength),
+            psf=psf,
             inside=aperture_mask(settings.aperture, settings.fov, settings.n_spaxel_xy, settings.pixel_scale),
             bins=bins,
             lsf=settings.lsf,

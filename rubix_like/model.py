@@ -52,7 +52,7 @@ def _paint_component(
     plan: Plan, tables: Tables, parameters: Parameters, component: AbstractComponent, particles: Any
 ) -> tuple[Any, Counters]:
     painter = component.painter
-    scale = tables.grid.pixel_scale
+    scale = tables.grid.pixel_scale * plan.cells
     half_field = (0.5 * plan.n_x * scale, 0.5 * plan.n_y * scale)
 
     def look(chunk: Any) -> tuple[View, Counters]:
@@ -174,7 +174,8 @@ def finish(
     if products is not None:
         moments = jnp.concatenate([moments, seen(products)], axis=1)
     margin = sum(stage.margin for stage, _ in late)
-    shape = (plan.n_y + 2 * margin, plan.n_x + 2 * margin, -1)
+    cells = 1 if early else plan.cells
+    shape = (cells * (plan.n_y + 2 * margin), cells * (plan.n_x + 2 * margin), -1)
     cube = PaintedCube(flux=flux.reshape(shape), moments=moments.reshape(shape), split=layout.split)
     keys = split_keys(key, tables.cube)
     for stage, number in late:
@@ -202,8 +203,10 @@ def _with_products(
     plan: Plan, parameters: Parameters, cube: PaintedCube, painted: Float[Array, "y x column"]
 ) -> PaintedCube:
     """The products' images out of the moments after the last stage, and as painted, without the margin."""
-    margin = (painted.shape[0] - plan.n_y) // 2
-    inside = painted[margin : margin + plan.n_y, margin : margin + plan.n_x]
+    rows, columns = plan.cells * plan.n_y, plan.cells * plan.n_x
+    margin = (painted.shape[0] - rows) // 2
+    inside = painted[margin : margin + rows, margin : margin + columns]
+    inside = inside.reshape(plan.n_y, plan.cells, plan.n_x, plan.cells, -1).sum(axis=(1, 3))
     images = ProductImages(inside, cube.moments[:, :, 2:], parameters.observation.velocity_offset)
     return dataclasses.replace(cube, moments=cube.moments[:, :, :2], products=images)
 

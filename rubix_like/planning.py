@@ -12,6 +12,7 @@ from rubix_like.detector import LineSpread
 from rubix_like.errors import ConfigError
 from rubix_like.instrument import Instrument
 from rubix_like.motion import LARGEST_STEP, Motion, plan_motion
+from rubix_like.painting import Painting, plan_painting
 from rubix_like.products.planning import plan_products, products_notes
 from rubix_like.registry import Registry
 from rubix_like.response import n_fine_bins
@@ -55,13 +56,16 @@ def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> P
             (CUBE_STAGES, pipeline.cube),
         )
     )
-    margin = _margin(cube, pipeline.cube) + (0 if setup.widths is None else setup.widths.reach)
-    n_y, n_x = setup.instrument.n_y + 2 * margin, setup.instrument.n_x + 2 * margin
+    cells, margin = setup.painting.cells, _margin(cube, pipeline.cube)
+    beyond = 0 if setup.widths is None else setup.widths.reach
+    n_y, n_x = (cells * (size + 2 * margin) + 2 * beyond for size in (setup.instrument.n_y, setup.instrument.n_x))
     products = None if config.products is None else plan_products(setup, paint, cube, census)
     tables = Tables(
         alignment=_alignment(config, census),
         arcsec_per_kpc=np.asarray(arcsec_per_kpc(setup.luminosity_distance, config.observation.redshift)),
-        grid=SpaxelGrid(setup.instrument.pixel_scale, n_y, n_x, config.engine.deposit, setup.widths),
+        grid=SpaxelGrid(
+            np.asarray(setup.instrument.pixel_scale / cells), n_y, n_x, config.engine.deposit, setup.widths
+        ),
         scene=scene,
         paint=paint,
         cube=cube,
@@ -73,7 +77,8 @@ def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> P
         dtype=config.engine.precision,
         n_y=setup.instrument.n_y,
         n_x=setup.instrument.n_x,
-        margin=margin,
+        margin=margin + -(-beyond // cells),
+        cells=cells,
         n_wave=setup.instrument.bins.n_wave,
         chunk=config.engine.chunk,
     )
@@ -111,13 +116,14 @@ def _accuracy_notes(components: tuple[AbstractComponent, ...], config: RunConfig
 def make_setup(config: RunConfig, library: SSPLibrary, census: Census | None) -> Setup:
     """What stages may look at; raises ConfigError where the detector lies wholly outside the library."""
     observation = config.observation
-    instrument = Instrument.build(config.instrument)
+    painting = plan_painting(config, load_pipeline(config.pipeline))
+    instrument = Instrument.build(config.instrument, painting)
     distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
     spread = LineSpread(instrument.bins, library, observation.redshift, instrument.lsf)
     velocity_limit = _velocity_limit(config, census)
     lengths = None if census is None else census.lengths
-    widths, width_note = plan_widths(config, lengths, arcsec_per_kpc(distance, observation.redshift))
-    work = _work(config, library, instrument, census, spread, widths)
+    widths, width_note = plan_widths(config, lengths, arcsec_per_kpc(distance, observation.redshift), painting.cells)
+    work = _work(config, library, instrument, census, spread, (painting, widths))
     method, motion = _method_and_motion(config, census, work)
     return Setup(
         config=config,
@@ -129,6 +135,7 @@ def make_setup(config: RunConfig, library: SSPLibrary, census: Census | None) ->
         velocity_limit=velocity_limit,
         luminosity_distance=distance,
         widths=widths,
+        painting=painting,
         notes=(width_note,) if width_note else (),
         covered=_covered(spread, max(velocity_limit, motion.limit + LARGEST_STEP)),
     )
@@ -206,15 +213,18 @@ def _work(
     instrument: Instrument,
     census: Census | None,
     spread: LineSpread,
-    widths: WidthClasses | None,
+    painted: tuple[Painting, WidthClasses | None],
 ) -> Work:
     """The sizes that costs go by."""
-    n_layer, n_shared, reach = (1, 1, 0) if widths is None else (widths.n_layer, 2, widths.reach)
-    margin = instrument.psf_reach + reach
+    painting, widths = painted
+    n_layer, n_shared, beyond = (1, 1, 0) if widths is None else (widths.n_layer, 2, widths.reach)
+    n_y, n_x = (
+        painting.cells * (size + 2 * instrument.psf_reach) + 2 * beyond for size in (instrument.n_y, instrument.n_x)
+    )
     return Work(
         n_particle=0 if census is None else census.n_stars,
         n_corner=CORNERS[config.engine.deposit] ** 2 * n_shared,
-        n_spaxel=n_layer * (instrument.n_y + 2 * margin) * (instrument.n_x + 2 * margin),
+        n_spaxel=n_layer * n_y * n_x,
         n_template=len(library.log_age) * len(library.metallicity),
         n_wave=instrument.bins.n_wave,
         n_fine=n_fine_bins(instrument.bins, spread),

@@ -1,7 +1,8 @@
 """Point-spread functions: their images on the grid of spaxels, at one or several wavelengths.
 
-An image of a PSF is what a point source in the middle of a spaxel looks like in the reduced cube: it sums to 1, is
-never negative, is differentiable in the widths and becomes the single spaxel where they go to 0.
+Widths are those before the spaxel's box. An image holds the share of the light of a star in each painted cell that a
+spaxel sees: the profile integrated over the spaxel, sharpened by what the deposit spreads the star. It is
+differentiable in the widths and becomes the single spaxel where they go to 0.
 """
 
 import itertools
@@ -16,9 +17,10 @@ from numpy import ndarray
 from rubix_like.config import PSFSettings
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.errors import ConfigError
-from rubix_like.gaussian import ENCLOSED_SIGMAS, gaussian_weights, reach_of
+from rubix_like.painting import ON_SPAXELS, Painting
 from rubix_like.parameters import PSFParameters
-from rubix_like.psf_image import load_psf_image, on_spaxels
+from rubix_like.psf_image import load_psf_image, on_spaxels, sharpening
+from rubix_like.psf_profile import gaussian_weights_in_spaxel, moffat_image, shared_out, sharpened
 
 _FINEST_CHANGE = 0.01
 """Between wavelengths where the PSF is worked out, its width (and beta) changes by at most this fraction; the error of
@@ -36,28 +38,38 @@ class PSF(eqx.Module):
     | pixel_scale | scalar | arcsec per spaxel side |
     | table_wavelength | (table,) or None | Angstrom, where the parameters' widths are given; None: at all |
     | node_wavelength | (node,) or None | Angstrom, where images are worked out; linear between; None: one for all |
-    | image | (node or 1, side, side) or None | of a PSF that was given as an image |
+    | image | (node or 1, side, side) or None | of a PSF that was given as an image, before it is sharpened |
+    | sharpening | scalar | variance (cells^2) of the deposit that such an image is sharpened by |
     | lost | scalar | fraction of the light beyond the image, given back within |
     | reach | static | spaxels on each side that the light is spread to |
+    | painting | static | how the stars are painted that it acts on |
     """
 
     pixel_scale: Float[Array | ndarray, ""]
     table_wavelength: Float[Array | ndarray, " table"] | None
     node_wavelength: Float[Array | ndarray, " node"] | None
     image: Float[Array | ndarray, "node side side"] | None
+    sharpening: Float[Array | ndarray, ""]
     lost: Float[Array | ndarray, ""]
     kind: str = eqx.field(static=True)
     reach: int = eqx.field(static=True)
+    painting: Painting = eqx.field(static=True)
 
     @classmethod
-    def build(cls, settings: PSFSettings, pixel_scale: float, wavelength: Float[ndarray, " wave"]) -> "PSF":
+    def build(
+        cls,
+        settings: PSFSettings,
+        pixel_scale: float,
+        wavelength: Float[ndarray, " wave"],
+        painting: Painting = ON_SPAXELS,
+    ) -> "PSF":
         """The PSF that checked settings describe, for a detector's wavelengths (Angstrom in its medium)."""
         table = None if settings.wavelength is None else np.asarray(settings.wavelength)
-        image, nodes = None, None
+        image, nodes, own_sharpening = None, None, 0.0
         if settings.kind == "image":
             planes, scale = load_psf_image(settings)
-            image, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed)
-            reach, nodes = image.shape[1] // 2, table
+            image, reach, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed, painting.cells)
+            own_sharpening, nodes = sharpening(image, painting), table
         else:
             if table is not None:
                 nodes = _nodes(table, settings.width_table, (wavelength[0], wavelength[-1]))
@@ -73,6 +85,8 @@ class PSF(eqx.Module):
             table_wavelength=table,
             node_wavelength=nodes,
             image=image,
+            sharpening=np.asarray(own_sharpening),
+            painting=painting,
             kind=settings.kind,
             reach=reach,
             lost=np.asarray(lost),
@@ -84,17 +98,20 @@ class PSF(eqx.Module):
         return self.node_wavelength is None and self.kind in ("gaussian", "gaussians")
 
     def axis_weights(self, parameters: PSFParameters) -> tuple[tuple[Float[Array, ""], Float[Array, " offset"]], ...]:
-        """(share of the light, weights along one axis) of each Gaussian of a separable PSF."""
-        widths = jnp.atleast_1d(_given(parameters.fwhm)) / FWHM_PER_SIGMA / self.pixel_scale
-        weights = [gaussian_weights(sigma, self.reach) for sigma in widths]
+        """(share of the light, weights of cells along one axis) of each Gaussian of a separable PSF."""
+        widths = jnp.atleast_1d(_given(parameters.fwhm)) / self.pixel_scale
+        weights = [gaussian_weights_in_spaxel(fwhm, self.reach, self.painting) for fwhm in widths]
         if parameters.fraction is None:
             return ((jnp.ones_like(widths[0]), weights[0]),)
         return tuple(zip(parameters.fraction / parameters.fraction.sum(), weights, strict=True))
 
     def images(self, parameters: PSFParameters) -> Float[Array, "node side side"]:
-        """Images at `node_wavelength` (or the one for all), (2 reach + 1) spaxels wide, each with the sum 1."""
+        """Images at `node_wavelength` (or the one for all), as wide as the cells of 2 reach + 1 spaxels.
+
+        The weights of the cells at one place within their spaxels have the sum 1.
+        """
         if self.image is not None:
-            return jnp.asarray(self.image)
+            return jax.vmap(self._of_file)(jnp.asarray(self.image))
         fwhm, beta, fraction = _given(parameters.fwhm) / self.pixel_scale, parameters.beta, parameters.fraction
         if self.node_wavelength is None:
             return self._profile(fwhm, beta, fraction)[None]
@@ -116,23 +133,14 @@ class PSF(eqx.Module):
     ) -> Float[Array, "side side"]:
         """The image of given widths (spaxels)."""
         if beta is not None:
-            return moffat_image(fwhm, beta, self.reach)
+            return moffat_image(fwhm, beta, self.reach, self.painting)
         share = jnp.ones((1,), fwhm.dtype) if fraction is None else fraction / fraction.sum()
-        weights = jax.vmap(lambda own: gaussian_weights(own / FWHM_PER_SIGMA, self.reach))(jnp.atleast_1d(fwhm))
+        weights = jax.vmap(lambda own: gaussian_weights_in_spaxel(own, self.reach, self.painting))(jnp.atleast_1d(fwhm))
         return jnp.einsum("c,cy,cx->yx", share, weights, weights)
 
-
-def moffat_image(fwhm: Float[Array, ""], beta: Float[Array, ""], reach: int) -> Float[Array, "side side"]:
-    """A Moffat profile at the spaxels' centres, (1 + (r / alpha)^2)^-beta with fwhm = 2 alpha sqrt(2^(1/beta) - 1).
-
-    Moffat (1969, A&A 3, 455). `fwhm` in spaxels; the sum is 1, so light beyond the reach is given back to within.
-    """
-    # the smallest spaxel fraction keeps the gradient finite at a width of 0
-    alpha2 = jnp.maximum(fwhm, 1e-3) ** 2 / (4.0 * (2.0 ** (1.0 / beta) - 1.0))
-    offset = jnp.arange(-reach, reach + 1, dtype=alpha2.dtype)
-    radius2 = offset[:, None] ** 2 + offset[None, :] ** 2
-    profile = (1.0 + radius2 / alpha2) ** -beta
-    return profile / profile.sum()
+    def _of_file(self, image: Float[Array, "wider wider"]) -> Float[Array, "side side"]:
+        rows = sharpened(image, 0, jnp.asarray(self.sharpening))
+        return shared_out(sharpened(rows, 1, jnp.asarray(self.sharpening)), self.painting.cells)
 
 
 def moffat_lost(radius: float, fwhm: float, beta: float) -> float:
@@ -157,7 +165,7 @@ def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:
     if settings.kind != "moffat":
         sigma = float(settings.width_table.max()) / pixel_scale / FWHM_PER_SIGMA
         enclosing = float(np.sqrt(-2.0 * np.log(1.0 - settings.enclosed)))
-        reach = reach_of(sigma * enclosing / ENCLOSED_SIGMAS)
+        reach = max(2, int(np.ceil(sigma * enclosing)))
         return reach, float(np.exp(-0.5 * (reach / sigma) ** 2))
     widest, beta = float(settings.width_table[0].max()) / pixel_scale, float(np.min(settings.width_table[1]))
     alpha = widest / (2.0 * np.sqrt(2.0 ** (1.0 / beta) - 1.0))

@@ -12,6 +12,11 @@ from numpy import ndarray
 
 from rubix_like.config import PSFSettings
 from rubix_like.errors import ConfigError
+from rubix_like.painting import Painting
+from rubix_like.psf_profile import TAPS, cell_offsets, sharpened
+
+_DEEPEST = 0.01
+"""How far below 0, relative to its peak, the sharpened image of a PSF may fall."""
 
 
 def load_psf_image(settings: PSFSettings) -> tuple[Float[ndarray, "plane row column"], float]:
@@ -56,28 +61,45 @@ def _scale(header: fits.Header, path: Path) -> float:
 
 
 def on_spaxels(
-    planes: Float[ndarray, "plane row column"], scale: float, enclosed: float
-) -> tuple[Float[ndarray, "plane side side"], float]:
-    """Images on spaxels (odd number, sum 1) about the middle of the array, and the largest fraction cut off.
+    planes: Float[ndarray, "plane row column"], scale: float, enclosed: float, cells: int = 1
+) -> tuple[Float[ndarray, "plane side side"], int, float]:
+    """Images integrated over spaxels at the places of painted cells (`TAPS` more on each side), about the middle of the
+    array; how many spaxels on each side they hold; the largest fraction cut off.
 
     `scale` is the side of an image's pixel in spaxels; its light is spread evenly over it. The square is the smallest
     that holds the fraction `enclosed` of the light of each plane.
     """
-    rows, columns = (_overlap(size, scale) for size in planes.shape[1:])
-    reach = max(len(rows), len(columns)) // 2
-    padded = [np.pad(matrix, ((reach - len(matrix) // 2,) * 2, (0, 0))) for matrix in (rows, columns)]
-    images = np.einsum("ij,pjk,lk->pil", padded[0], planes / planes.sum(axis=(1, 2), keepdims=True), padded[1])
-    within = np.maximum(*np.abs(np.indices(images.shape[1:]) - reach))
-    enclosing = [float(images[:, within <= size].sum(axis=1).min()) for size in range(reach + 1)]
-    needed = next((size for size, share in enumerate(enclosing) if share >= enclosed - 1e-12), reach)
-    inner = images[:, reach - needed : reach + needed + 1, reach - needed : reach + needed + 1]
-    return inner / inner.sum(axis=(1, 2), keepdims=True), max(1.0 - enclosing[needed], 0.0)
+    light = planes / planes.sum(axis=(1, 2), keepdims=True)
+    widest = int(np.ceil(max(max(planes.shape[1:]) * scale / 2 - 0.5, 0.0)))
+    images = _in_boxes(light, scale, cell_offsets(widest, 1))
+    within = np.maximum(*np.abs(np.indices(images.shape[1:]) - widest))
+    enclosing = [float(images[:, within <= size].sum(axis=1).min()) for size in range(widest + 1)]
+    reach = next((size for size, share in enumerate(enclosing) if share >= enclosed - 1e-12), widest)
+    return _in_boxes(light, scale, cell_offsets(reach, cells, TAPS)), reach, max(1.0 - enclosing[reach], 0.0)
 
 
-def _overlap(size: int, scale: float) -> Float[ndarray, "spaxel pixel"]:
-    """Share of each pixel along one axis that lies in each spaxel, both centred."""
+def _in_boxes(
+    light: Float[ndarray, "plane row column"], scale: float, places: Float[ndarray, " place"]
+) -> Float[ndarray, "plane place place"]:
+    """Light in spaxels at `places` (in spaxels from the middle) along both axes."""
+    rows, columns = (_overlap(size, scale, places) for size in light.shape[1:])
+    return np.einsum("ij,pjk,lk->pil", rows, light, columns)
+
+
+def _overlap(size: int, scale: float, places: Float[ndarray, " place"]) -> Float[ndarray, "place pixel"]:
+    """Share of each pixel along one axis that lies in a spaxel at each place."""
     edges = (np.arange(size + 1) - size / 2) * scale
-    reach = int(np.ceil(max(edges[-1] - 0.5, 0.0)))
-    borders = np.arange(-reach, reach + 2) - 0.5
-    low, high = np.maximum(edges[None, :-1], borders[:-1, None]), np.minimum(edges[None, 1:], borders[1:, None])
+    low, high = np.maximum(edges[None, :-1], places[:, None] - 0.5), np.minimum(edges[None, 1:], places[:, None] + 0.5)
     return np.maximum(high - low, 0.0) / scale
+
+
+def sharpening(images: Float[ndarray, "plane wider wider"], painting: Painting) -> float:
+    """Variance of the deposit (cells^2) that images can be sharpened by: none below -1 % of the peak."""
+    whole = float(painting.taken_off(np.asarray(np.inf), np))
+
+    def is_sound(variance: float) -> bool:
+        sharper = sharpened(sharpened(images, 1, np.asarray(variance), np), 2, np.asarray(variance), np)
+        peaks = sharper.max(axis=(1, 2))
+        return bool((sharper.min(axis=(1, 2)) >= -_DEEPEST * peaks).all())
+
+    return next((whole * share for share in np.linspace(1.0, 0.0, 21) if is_sound(whole * share)), 0.0)

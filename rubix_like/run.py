@@ -234,7 +234,7 @@ def check_lines(prepared: Prepared) -> list[str]:
     pipeline, info = prepared.pipeline, prepared.info
     plan, frame, need = pipeline.plan, pipeline.frame, prepared.need
     meta = frame.meta
-    painted = (plan.n_y + 2 * plan.margin, plan.n_x + 2 * plan.margin)
+    painted = tuple(plan.cells * (size + 2 * plan.margin) for size in (plan.n_y, plan.n_x))
     lines = [
         f"galaxy      {info.name}: {info.n_stars} stars, {info.n_gas} gas particles ({info.reader})",
         f"ssp         {meta['ssp_library']}",

@@ -8,6 +8,7 @@ from rubix_like.config import RunConfig
 from rubix_like.detector import LineSpread
 from rubix_like.instrument import Instrument
 from rubix_like.motion import Motion
+from rubix_like.painting import Painting
 from rubix_like.smoothing import WidthClasses
 from rubix_like.ssp import SSPLibrary
 
@@ -18,8 +19,8 @@ class Setup:
 
     `method`: the painter's, never "auto"; `motion`: what the velocity nodes of `basis` span; `velocity_limit`: largest
     |v_los| in km/s that a single particle's spectrum must be right for; `luminosity_distance` in Mpc; `widths`: the
-    width classes of the deposit `smoothed`; `covered` (wave,): which detector bins the SSP library reaches; `notes`:
-    sentences for the user.
+    width classes of the deposit `smoothed`; `painting`: the deposit and its cells; `covered` (wave,): which
+    detector bins the SSP library reaches; `notes`: sentences for the user.
     """
 
     config: RunConfig
@@ -31,5 +32,6 @@ class Setup:
     velocity_limit: float
     luminosity_distance: float
     widths: WidthClasses | None
+    painting: Painting
     covered: np.ndarray
     notes: tuple[str, ...]

@@ -18,7 +18,8 @@ from rubix_like.stages.base import AbstractComponent, AbstractCubeStage, Abstrac
 class Plan:
     """Sizes and switches, fixed on the host before anything is compiled; hashable, so equal plans share compilations.
 
-    `n_y`, `n_x`: the field in spaxels; `margin`: spaxels painted beyond it on each side; `chunk`: particles per step.
+    `n_y`, `n_x`: the field in spaxels; `margin`: spaxels painted beyond it on each side; `chunk`: particles per step;
+    `cells`: along the side of a spaxel, of the grid that is painted.
     """
 
     method: str
@@ -29,6 +30,7 @@ class Plan:
     margin: int
     n_wave: int
     chunk: int
+    cells: int = 1
 
 
 class Tables(eqx.Module):

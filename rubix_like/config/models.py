@@ -98,6 +98,10 @@ def _parse_slab(value: object) -> object:
     return _parse_number_or(value, ("auto", "all"), "stars")
 
 
+def _parse_oversampling(value: object) -> object:
+    return _parse_number_or(value, ("auto",), "cells")
+
+
 def _parse_devices(value: object) -> object:
     return _parse_number_or(value, ("all",), "devices")
 
@@ -122,6 +126,10 @@ class EngineSettings(AbstractSettings):
     deposit: Literal["nearest", "cic", "tsc", "smoothed"] = "nearest"
     """How a particle is shared among spaxels: 1, 4 or 9 of them, or as wide as its smoothing length says. All but
     nearest have gradients of positions."""
+    oversampling: Annotated[
+        Literal["auto"] | Annotated[Integer, Field(ge=1, le=16)], BeforeValidator(_parse_oversampling)
+    ] = "auto"
+    """Cells along the side of a spaxel that stars are painted on before the PSF; auto: as many as its width needs."""
     smoothing: SmoothingSettings = SmoothingSettings()
     chunk: Annotated[Integer, Field(ge=1)] = 8192
     """Particles computed at once on one device."""

@@ -140,7 +140,7 @@ def _spaxels(posterior: Posterior, latent: Latent) -> Int[Array, " star"]:
     scene = to_scene(galaxy.stars, forward.tables.alignment, forward.tables.arcsec_per_kpc)
     for stage in forward.tables.scene:
         scene = stage(scene, parameters)
-    n_y, n_x, scale = forward.plan.n_y, forward.plan.n_x, forward.tables.grid.pixel_scale
+    n_y, n_x, scale = forward.plan.n_y, forward.plan.n_x, forward.tables.grid.pixel_scale * forward.plan.cells
     column = jnp.round((n_x - 1) / 2 - scene.position[:, 0] / scale)
     row = jnp.round((n_y - 1) / 2 + scene.position[:, 1] / scale)
     inside = (column >= 0) & (column < n_x) & (row >= 0) & (row < n_y)

@@ -11,7 +11,7 @@ from jax.sharding import AxisType, Mesh
 from jaxtyping import Array, ArrayLike, Bool
 from numpy import ndarray
 
-from rubix_like.config import RunConfig, load_config
+from rubix_like.config import RunConfig, load_config, load_pipeline
 from rubix_like.config.fit import FitSettings
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
@@ -36,6 +36,7 @@ from rubix_like.model import table_specs
 from rubix_like.observed import ObservedCube
 from rubix_like.observed.cube import check_any_used, choose_voxels
 from rubix_like.observed.grid import check_same_grid, on_grid_of
+from rubix_like.painting import plan_painting
 from rubix_like.parameters import Parameters
 from rubix_like.pipeline import Pipeline
 from rubix_like.placement import put
@@ -258,6 +259,7 @@ def _for_model(config: RunConfig, settings: FitSettings) -> RunConfig:
         prior = read_prior("instrument.psf.fwhm", settings.free["instrument.psf.fwhm"], "arcsec")
         widest = float(jnp.max(prior.value(jnp.asarray(_WIDEST))))
         overrides["instrument.psf.fwhm"] = np.full(np.shape(psf.fwhm), widest).tolist()
+        overrides["engine.oversampling"] = plan_painting(config, load_pipeline(config.pipeline)).cells
     return load_config(config, overrides=overrides)
 
 

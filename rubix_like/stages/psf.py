@@ -12,6 +12,7 @@ from numpy import ndarray
 from rubix_like.blur import blur, blur_each, blur_separable
 from rubix_like.parameters import Parameters, PSFParameters
 from rubix_like.psf import PSF, node_shares
+from rubix_like.seen_width import SeenWidth, seen_width
 from rubix_like.setup import Setup
 from rubix_like.stages.base import AbstractCubeStage, PaintedCube, Spatial, StageReport, refuse_options
 from rubix_like.wave_split import per_bin
@@ -26,6 +27,7 @@ class PSFStage(AbstractCubeStage):
     """
 
     psf: PSF | None
+    seen: SeenWidth | None
     wavelength: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     middle: Float[Array | ndarray, ""]
     margin: int = eqx.field(static=True)
@@ -37,7 +39,8 @@ class PSFStage(AbstractCubeStage):
         instrument = setup.instrument
         wavelength = instrument.bins.wavelength
         middle = np.asarray(wavelength[len(wavelength) // 2])
-        return cls(psf=instrument.psf, wavelength=wavelength, middle=middle, margin=instrument.psf_reach)
+        seen = seen_width(setup.config.instrument, setup.painting, float(middle))
+        return cls(psf=instrument.psf, seen=seen, wavelength=wavelength, middle=middle, margin=instrument.psf_reach)
 
     def spatial(self, parameters: Parameters) -> Spatial | None:
         """The convolution, where the PSF is the same at all wavelengths."""
@@ -53,9 +56,9 @@ class PSFStage(AbstractCubeStage):
         widths = _widths(parameters)
         if psf.is_separable:
             weights = psf.axis_weights(widths)
-            return lambda images: blur_separable(images, weights)
+            return lambda images: blur_separable(images, weights, psf.painting.cells)
         image = psf.image_at(widths, self.middle)
-        return lambda images: blur(images, image.astype(images.dtype))
+        return lambda images: blur(images, image.astype(images.dtype), psf.painting.cells)
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The field without its margin, convolved."""
@@ -67,14 +70,18 @@ class PSFStage(AbstractCubeStage):
             flux = everywhere(cube.flux)
         else:
             shares = node_shares(jnp.asarray(self.wavelength), jnp.asarray(psf.node_wavelength))
-            flux = blur_each(cube.flux, psf.images(_widths(parameters)), shares)
+            flux = blur_each(cube.flux, psf.images(_widths(parameters)), shares, psf.painting.cells)
         return eqx.tree_at(lambda c: (c.flux, c.moments), cube, (flux, everywhere(cube.moments)))
 
     def report(self) -> StageReport:
-        """The kind of PSF and the light that is given back."""
+        """The kind of PSF, its width and the one that stars are seen with, and the light that is given back."""
         if self.psf is None:
             return StageReport()
-        return StageReport(meta={"psf_kind": self.psf.kind, "psf_lost": float(self.psf.lost)})
+        meta = {"psf_kind": self.psf.kind, "psf_lost": float(self.psf.lost), "psf_cells": self.psf.painting.cells}
+        if self.seen is None:
+            return StageReport(meta=meta)
+        meta |= {"psf_fwhm": float(self.seen.fwhm), "psf_fwhm_effective": float(self.seen.effective)}
+        return StageReport(meta=meta, notes=self.seen.notes(self.psf.painting.deposit))
 
 
 def _widths(parameters: Parameters) -> PSFParameters:
