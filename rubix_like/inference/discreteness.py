@@ -88,10 +88,11 @@ class Discreteness:
 
     @property
     def n_advised(self) -> int:
-        """About as many stars, with Sobol draws, as take the largest shift to half a sigma: a power of two."""
+        """About as many stars, with Sobol draws, as take the largest shift to half a sigma: 5 x 2^k, of which the disc
+        has 2^(k + 2) and the bulge 2^k, as many as are most even."""
         worst = float(np.max(np.abs(self.shift) / self.sigma))
         wanted = self.n_stars * max(worst / MATTERS, 1.0) ** (1 / _FALL)
-        return 2 ** int(np.ceil(np.log2(wanted)))
+        return 5 * 2 ** max(int(np.ceil(np.log2(wanted / 5))), 0)
 
 
 def find_discreteness(
