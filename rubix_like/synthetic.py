@@ -5,6 +5,7 @@ from the parameters and those draws to particles (the reparametrisation by inver
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import equinox as eqx
@@ -60,6 +61,17 @@ class BaseDraws(eqx.Module):
         n_stars = self.disc.uniform.shape[0] + self.bulge.uniform.shape[0]
         return draw_base(n_stars, 0 if self.gas is None else self.gas.uniform.shape[0], seed, self.kind)
 
+    def sets(self, count: int, seed: int) -> "BaseDraws":
+        """`count` sets of as many stars and gas particles, with one more axis in front, from another seed: the sets
+        together are one of `count` times as many (parts of one Sobol sequence, not sequences of their own)."""
+        sizes = [0 if own is None else own.uniform.shape[0] for own in (self.disc, self.bulge, self.gas)]
+
+        def cut(leaf: Array) -> Array:
+            return leaf.reshape(count, leaf.shape[0] // count, leaf.shape[1])
+
+        disc, bulge, gas = jax.tree.map(cut, _draw([count * size for size in sizes], seed, self.kind))
+        return BaseDraws(disc, bulge, None if self.gas is None else gas, self.kind)
+
 
 def draw_base(n_stars: int, n_gas: int, seed: int, draws: Draws = "random") -> BaseDraws:
     """Draw on the host; a fifth of the stars, rounded, samples the bulge.
@@ -71,13 +83,16 @@ def draw_base(n_stars: int, n_gas: int, seed: int, draws: Draws = "random") -> B
     if n_stars < 1 or n_gas < 0:
         raise ValueError(f"synthetic galaxy: expected n_stars >= 1 and n_gas >= 0, got {n_stars} and {n_gas}")
     n_bulge = round(BULGE_SHARE * n_stars)
-    counts = (n_stars - n_bulge, n_bulge, n_gas)
-    if draws == "sobol":
-        disc, bulge, gas = (_draw_evenly([seed, number], count) for number, count in enumerate(counts))
-    else:
-        generator = np.random.default_rng(seed)
-        disc, bulge, gas = (_draw_component(generator, count) for count in counts)
+    disc, bulge, gas = _draw((n_stars - n_bulge, n_bulge, n_gas), seed, draws)
     return BaseDraws(disc=disc, bulge=bulge, gas=gas if n_gas else None, kind=draws)
+
+
+def _draw(counts: Sequence[int], seed: int, draws: Draws) -> list[ComponentDraws]:
+    """One component for each count."""
+    if draws == "sobol":
+        return [_draw_evenly([seed, number], count) for number, count in enumerate(counts)]
+    generator = np.random.default_rng(seed)
+    return [_draw_component(generator, count) for count in counts]
 
 
 def _draw_component(generator: np.random.Generator, count: int) -> ComponentDraws:

@@ -35,6 +35,13 @@ class ModelErrorSettings(AbstractSettings):
     """Of the first of them."""
 
 
+class DiscretenessSettings(AbstractSettings):
+    """How far the best values of a synthetic galaxy move with many more base draws: measured after the fit."""
+
+    times: Annotated[Integer, Field(ge=2, le=64)] = 8
+    """How many times the galaxy's own stars; as many models with their derivatives are computed, at most five times."""
+
+
 class OptimiserSettings(AbstractSettings):
     """How the best fit is looked for."""
 
@@ -73,6 +80,9 @@ class FitSettings(AbstractSettings):
     """Prior of the factor on the data's standard deviations, e.g. {log_uniform: [0.5, 2]}; null: 1."""
     model_error: ModelErrorSettings | None = None
     """Particle noise of the model; null: none."""
+    discreteness: DiscretenessSettings | None = DiscretenessSettings()
+    """The shift by the synthetic galaxy's finite draws, which enlarges the errors; null: not measured. Nor is it with
+    `model_error`, which takes account of particle noise itself."""
     optimiser: OptimiserSettings = OptimiserSettings()
     starts: Annotated[Integer, Field(ge=1)] = 4
     """Independent starts; the best end is the result."""

@@ -19,6 +19,12 @@ from rubix_like.galaxy import Galaxy
 from rubix_like.inference import diagnosis
 from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, load, save, versions
 from rubix_like.inference.cubes import cubes_of, evaluate, noise_scale_of, quality_of
+from rubix_like.inference.discreteness import (
+    Discreteness,
+    enlarged,
+    measure_discreteness,
+    notes_on_discreteness,
+)
 from rubix_like.inference.effects import check_effects, check_start
 from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.laplace import laplace
@@ -32,7 +38,7 @@ from rubix_like.inference.search import search
 from rubix_like.inference.snapshot import Snapshot
 from rubix_like.inference.spread import models_at_once
 from rubix_like.pipeline import Pipeline
-from rubix_like.progress import Progress, Report
+from rubix_like.progress import Progress, Report, silent
 from rubix_like.separate_files import check_separate
 
 
@@ -108,8 +114,8 @@ def _fit(
         problem = checked(pose(request.model, observed, request.settings, galaxy, n_sample, report))
     places = None if files is None else (files.checkpoint, files.second_checkpoint)
     problem, found = find_best(problem, places, progress, resume=resume)
-    with progress.step("uncertainties", "uncertainties of the best values"):
-        result = make_result(problem, found, request.config)
+    with progress.step("uncertainties", "uncertainties of the best values") as report:
+        result = make_result(problem, found, request.config, report)
     if files is not None:
         with progress.step("write", f"writing {files.result}"):
             cubes = {files.model: result.model, files.residual: result.residual}
@@ -192,14 +198,17 @@ def _seen_by(report: Report, most: int) -> Callable[[Snapshot], None]:
     return see
 
 
-def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResult:
+def make_result(problem: Problem, found: Snapshot, config: RunConfig, report: Report = silent) -> FitResult:
     """Everything that is said of the best of the ends of a search."""
     posterior, best = problem.posterior, found.latent[found.best]
     latent = jnp.asarray(best)
     free, n_latent = posterior.free, posterior.free.n_latent
     approximation = laplace(posterior, latent)
     normal = None if isinstance(approximation, str) else approximation
+    grain = measure_discreteness(problem, normal, report)
     covariance = None if normal is None else normal.value_covariance()
+    if isinstance(grain, Discreteness) and covariance is not None:
+        covariance = covariance + np.outer(grain.values, grain.values)
     sigma = np.full(n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     values = {name: np.asarray(value) for name, value in free.values(latent).items()}
     evaluated = jax.device_get(evaluate(posterior, latent))
@@ -211,6 +220,7 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResu
         *diagnosis.notes_on_size(problem.settings.optimiser.name, n_latent, posterior.likelihood.flux.size),
         *diagnosis.notes_on_search(free, found, best, normal),
         *diagnosis.notes_on_values(free, best, approximation),
+        *notes_on_discreteness(grain),
         *diagnosis.notes_on_particles(evaluated.counters, float(problem.pipeline.velocity_limit)),
     ]
     return FitResult(
@@ -219,7 +229,8 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResu
         sigma=split_by_name(free, sigma),
         covariance=covariance,
         latent=best,
-        laplace=normal,
+        laplace=enlarged(normal, grain) if normal is not None and isinstance(grain, Discreteness) else normal,
+        discreteness=grain if isinstance(grain, Discreteness) else None,
         quality=quality_of(problem, evaluated),
         starts=dataclasses.replace(found, slots=np.zeros(0, np.int64), state=()),
         model=model,

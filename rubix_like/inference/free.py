@@ -72,6 +72,14 @@ class Free(eqx.Module):
             start += parameter.size
         return values
 
+    def flat(self, latent: Latent) -> Latent:
+        """The values in the order of the labels; each depends on its own latent only."""
+        return jnp.concatenate([value.reshape(-1) for value in self.values(latent).values()])
+
+    def slopes(self, latent: Latent) -> Float[np.ndarray, " latent"]:
+        """Of the values by their latents, in the order of the labels."""
+        return np.asarray(jax.jvp(self.flat, (latent,), (jnp.ones_like(latent),))[1])
+
     def latent(self, values: Mapping[str, ArrayLike]) -> Latent:
         """The latents of the values of all parameters, each broadcast to its shape; concrete only.
 

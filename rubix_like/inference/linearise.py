@@ -69,7 +69,11 @@ def _normal_form(posterior: SquaredLoss, latent: Latent) -> NormalForm:
 
 def normal_equations(posterior: SquaredLoss, latent: Latent) -> tuple[Float[Array, "latent latent"], Latent]:
     """J^T J and J^T r."""
-    residuals, columns = jacobian(posterior, latent)
+    return products(*jacobian(posterior, latent))
+
+
+def products(residuals: Any, columns: Any) -> tuple[Float[Array, "latent latent"], Latent]:
+    """J^T J and J^T r of residuals, and a pytree like them with the axis `latent` first, their derivatives."""
     leaves = list(zip(jax.tree.leaves(residuals), jax.tree.leaves(columns), strict=True))
     flat = [(residual.reshape(-1), column.reshape(column.shape[0], -1)) for residual, column in leaves]
     matrix = functools.reduce(jnp.add, [column @ column.T for _, column in flat])

@@ -13,6 +13,7 @@ from scipy.special import ndtri
 
 from rubix_like.cube import Cube
 from rubix_like.galaxy import Galaxy
+from rubix_like.inference.discreteness import Discreteness
 from rubix_like.inference.free import Free
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.quality import Quality
@@ -31,10 +32,11 @@ class FitResult:
     |---|---|---|
     | free | | the free parameters with their priors |
     | values | by name | the best values, in the parameters' units |
-    | sigma | by name | their standard deviations; NaN without `laplace` |
-    | covariance | (latent, latent) or None | of the values, in the order of `labels` |
+    | sigma | by name | their standard deviations, with `discreteness`; NaN without `laplace` |
+    | covariance | (latent, latent) or None | of the values, in the order of `labels`; sigma^2 on its diagonal |
     | latent | (latent,) | the best values as latents, of which the priors are N(0, 1) |
     | laplace | | the Gaussian approximation of the latents; None where there are too many of them |
+    | discreteness | | of a synthetic galaxy: how far its finite draws move the values; None: not measured |
     | quality | | chi^2 and what goes with it |
     | starts | | where every start ended, and the way there (`trace_loss`, `trace_gradient_norm`, `trace_latent`) |
     | model, residual | | Cubes on the data's grid: the best model with its continuum, and data less model, masked |
@@ -61,6 +63,7 @@ class FitResult:
     config: str
     versions: dict[str, str]
     notes: tuple[str, ...] = ()
+    discreteness: Discreteness | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -12,7 +12,9 @@ import numpy as np
 from rubix_like.cube_parts import in_parts
 from rubix_like.galaxy import Galaxy, Gas, Stars
 from rubix_like.hdf5_cube import read_group, write_group
-from rubix_like.inference.result import FitResult
+from rubix_like.inference.discreteness import Discreteness
+from rubix_like.inference.free import Free
+from rubix_like.inference.result import FitResult, split_by_name
 from rubix_like.inference.result_parts import (
     TEXT,
     Column,
@@ -63,6 +65,12 @@ _STARTS: Mapping[str, str] = {
 }
 
 
+_DISCRETENESS: Mapping[str, str] = {
+    "shift": "of the best latents, with n_compared stars in place of n_stars",
+    "sigma": "standard deviations of the latents by the data alone",
+}
+
+
 def write_result(result: FitResult, path: Path) -> Path:
     """Write a result, whole or not at all; raises OSError with the remedy where it cannot be written."""
     return write_whole(path, KIND, lambda file: _write(result, file))
@@ -85,18 +93,24 @@ def _write(result: FitResult, file: Any) -> None:
     write_quality(result.quality, file)
     file.attrs["converged"] = result.converged
     low, high = result.interval()
+    grain = result.discreteness
     columns = {
         "value": Column(result.values, "the best value"),
         "sigma": Column(result.sigma, "its standard deviation"),
         "low": Column(low, "16 % of the posterior lie below"),
         "high": Column(high, "16 % of the posterior lie above"),
     }
+    if grain is not None:
+        columns["discreteness"] = Column(split_by_name(result.free, grain.values), "its shift by many more draws")
+        columns["data_sigma"] = Column(split_by_name(result.free, grain.value_sigma), "sigma without that shift")
     write_free(result.free, columns, file)
     if result.covariance is not None:
         describe(
             file.create_dataset("covariance", data=result.covariance), "units of the labels", "covariance of the values"
         )
     write_best(result.latent, result.laplace, file.create_group("latent"))
+    if grain is not None:
+        _write_discreteness(grain, file.create_group("discreteness"))
     _write_starts(result.starts, file.create_group("starts"))
     for name in ("model", "residual"):
         write_group(in_parts(getattr(result, name)), file.create_group(name))
@@ -104,6 +118,19 @@ def _write(result: FitResult, file: Any) -> None:
     if result.galaxy is not None:
         _write_tree(result.galaxy, file.create_group("galaxy"))
     write_origin(result.config, result.versions, result.notes, file)
+
+
+def _write_discreteness(grain: Discreteness, group: Any) -> None:
+    """Its arrays as latents, its numbers as attributes."""
+    for name, meaning in _DISCRETENESS.items():
+        describe(group.create_dataset(name, data=getattr(grain, name)), "", meaning)
+    group.attrs.update({"n_stars": grain.n_stars, "n_compared": grain.n_compared, "kind": grain.kind})
+
+
+def _read_discreteness(free: Free, latent: np.ndarray, group: Any) -> Discreteness:
+    arrays = {name: group[name][()] for name in _DISCRETENESS}
+    numbers = {name: int(group.attrs[name]) for name in ("n_stars", "n_compared")}
+    return Discreteness(free, latent, **arrays, **numbers, kind=str(group.attrs["kind"]))
 
 
 def _write_starts(starts: Snapshot, group: Any) -> None:
@@ -139,6 +166,7 @@ def _read(file: Any) -> FitResult:
         covariance=file["covariance"][()] if "covariance" in file else None,
         latent=latent,
         laplace=laplace,
+        discreteness=_read_discreteness(free, latent, file["discreteness"]) if "discreteness" in file else None,
         quality=read_quality(file),
         starts=Snapshot(**arrays, slots=np.zeros(0, np.int64), state=()),
         model=read_group(file["model"]),

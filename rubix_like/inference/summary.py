@@ -17,7 +17,8 @@ _HEAD = ("parameter", "best", "sigma", "16 %", "84 %", "unit", "prior")
 
 def summary_lines(result: FitResult) -> list[str]:
     """The end-of-fit text, one sentence a line."""
-    return [*table_lines(result), *quality_lines(result), *(f"Note: {note}" for note in result.notes)]
+    discreteness = discreteness_lines(result)
+    return [*table_lines(result), *discreteness, *quality_lines(result), *(f"Note: {note}" for note in result.notes)]
 
 
 def table_lines(result: FitResult) -> list[str]:
@@ -29,6 +30,19 @@ def table_lines(result: FitResult) -> list[str]:
         words = (own.unit or "-", shown(own.prior).strip("{}"))
         rows += [(label, *_numbers(*numbers), *words) for label, *numbers in zip(own.labels, *columns, strict=True)]
     return aligned(rows)
+
+
+def discreteness_lines(result: FitResult) -> list[str]:
+    """Both parts of each sigma where the shift by finite draws was measured: sigma^2 = (of the data)^2 + shift^2."""
+    grain = result.discreteness
+    if grain is None:
+        return []
+    units = [own.unit or "-" for own in result.free.parameters for _ in own.labels]
+    columns = (result.labels, grain.value_sigma, grain.values, grain.shift / grain.sigma, units)
+    rows: list[Sequence[str]] = [("parameter", "data's sigma", "shift", "in sigma", "", "unit")]
+    for label, sigma, shift, ratio, unit in zip(*columns, strict=True):
+        rows.append((label, f"{sigma:.2g}", f"{shift:+.2g}", f"{ratio:+.1f}", "", unit))
+    return [f"Shift of the best values with {grain.n_compared} stars in place of {grain.n_stars}:", *aligned(rows)]
 
 
 def quality_lines(result: FitResult) -> list[str]:

@@ -1,0 +1,112 @@
+"""The shift of a fit by finite base draws: against a fit with all of the other draws at once; how it is told."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from test_model_error import problem
+
+from rubix_like.config.fit import DiscretenessSettings, FitSettings
+from rubix_like.inference import discreteness as discreteness_module
+from rubix_like.inference.discreteness import (
+    Discreteness,
+    enlarged,
+    find_discreteness,
+    measure_discreteness,
+    notes_on_discreteness,
+)
+from rubix_like.inference.forward import HeldSource
+from rubix_like.inference.free import Free, FreeParameter
+from rubix_like.inference.laplace import Laplace, information, laplace
+from rubix_like.inference.priors import Normal, Uniform
+from rubix_like.inference.search import search
+from rubix_like.progress import silent
+from rubix_like.synthetic import draw_base
+
+FREE = Free((FreeParameter(Uniform(0.0, 10.0), "one", (), "deg"), FreeParameter(Normal(1.0, 2.0), "two", ())))
+LATENT, SHIFT, SIGMA = np.array([0.3, -0.2]), np.array([0.5, 0.01]), np.array([0.1, 0.05])
+
+
+def shifted(**changes):
+    own = {"free": FREE, "latent": LATENT, "shift": SHIFT, "sigma": SIGMA, "n_stars": 1000, "n_compared": 8000}
+    return Discreteness(**{**own, "kind": "sobol", **changes})
+
+
+@pytest.mark.parametrize("kind", ["sobol", "random"])
+def test_sets_of_draws_together_are_one_of_as_many(kind):
+    sets, whole = draw_base(50, 10, 3, kind).sets(4, 7), draw_base(200, 40, 7, kind)
+    for own, all_of_it in zip(jax.tree.leaves(sets), jax.tree.leaves(whole), strict=True):
+        assert own.shape[0] == 4
+        np.testing.assert_array_equal(np.concatenate(list(own)), all_of_it)
+    assert draw_base(2, 0, 3, kind).sets(4, 7).gas is None
+
+
+def test_values_and_errors_are_those_of_the_priors_maps():
+    """uniform: 10 Phi(x); normal: 1 + 2 x."""
+    found = shifted()
+    np.testing.assert_allclose(found.values, [10 * (ndtr(0.8) - ndtr(0.3)), 0.02], rtol=1e-6)
+    slope = 10 * np.exp(-0.045) / np.sqrt(2 * np.pi)
+    np.testing.assert_allclose(found.value_sigma, [0.1 * slope, 0.1], rtol=1e-6)
+    normal = enlarged(Laplace(FREE, LATENT, np.eye(2), np.diag(SIGMA**2)), found)
+    np.testing.assert_allclose(normal.sigma, np.hypot(SIGMA, SHIFT))
+
+
+def test_shifts_beyond_half_a_sigma_are_noted():
+    (note,) = notes_on_discreteness(shifted())
+    assert "one by +1.7 (+5.0 sigma)" in note
+    assert "two" not in note
+    assert note.endswith("set galaxy.n_stars: 5120")  # 1000 x 10^(2/3) = 4642; the next 5 x 2^k
+    (note,) = notes_on_discreteness(shifted(kind="random"))
+    assert note.endswith("and galaxy.draws: sobol")
+    assert notes_on_discreteness(shifted(shift=0.49 * SIGMA)) == []
+    assert notes_on_discreteness(None) == []
+    (note,) = notes_on_discreteness("why")
+    assert "could not be measured (why)" in note
+
+
+def fitted(own):
+    *_, last = search(own)
+    return last.latent[last.best]
+
+
+@pytest.mark.slow
+def test_the_shift_is_that_of_a_fit_with_all_other_draws_at_once():
+    """300 stars against 2400: the same scrambled sequence, computed 300 at a time and as one galaxy."""
+    settings = FitSettings(free=problem().settings.free, starts=1)
+    own = dataclasses.replace(problem(), settings=settings)
+    best = fitted(own)
+    normal = laplace(own.posterior, best)
+    found = find_discreteness(own.posterior, normal, 8, seed=77)
+    assert (found.n_stars, found.n_compared, found.kind) == (300, 2400, "sobol")
+    draws = draw_base(2400, 0, 77, "sobol")
+    other = eqx.tree_at(lambda p: p.forward.source.draws, own.posterior, draws)
+    end = fitted(dataclasses.replace(own, posterior=other, start=jnp.asarray(best)))
+    true = end - best
+    assert np.max(np.abs(true) / normal.sigma) > 3
+    np.testing.assert_allclose(found.shift, true, atol=0.15 * np.max(np.abs(true)))
+    np.testing.assert_allclose(found.shift / normal.sigma, true / normal.sigma, atol=0.3)
+    n_voxel = jnp.sum(own.posterior.likelihood.inverse_sigma > 0)
+    expected = information(own.posterior, normal.free, jnp.asarray(best), n_voxel)
+    np.testing.assert_allclose(normal.information, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.slow
+def test_it_is_measured_only_where_it_has_a_meaning(monkeypatch):
+    asked = dataclasses.replace(problem(), settings=FitSettings(free=problem().settings.free))
+    assert asked.settings.discreteness == DiscretenessSettings(times=8)
+    normal = Laplace(asked.posterior.free, np.zeros(5), np.eye(5), np.eye(5))
+    monkeypatch.setattr(discreteness_module, "find_discreteness", lambda *given: given[2])
+    assert measure_discreteness(asked, normal, silent) == 8
+    assert measure_discreteness(asked, None, silent) is None
+    assert measure_discreteness(problem(), normal, silent) is None  # with a model error
+    null = FitSettings(free=problem().settings.free, discreteness=None)
+    assert measure_discreteness(dataclasses.replace(asked, settings=null), normal, silent) is None
+    held = HeldSource(asked.posterior.forward.source.galaxy({}))
+    posterior = eqx.tree_at(
+        lambda p: p.forward.source, asked.posterior, held, is_leaf=lambda leaf: leaf is asked.posterior.forward.source
+    )
+    assert measure_discreteness(dataclasses.replace(asked, posterior=posterior), normal, silent) is None
