@@ -356,7 +356,8 @@ def test_starts_that_ended_elsewhere_are_named():
 
 
 def test_the_summary_has_a_row_for_each_number():
-    lines = fitted().summary().splitlines()
+    verdict, *lines = fitted().summary().splitlines()
+    assert verdict.startswith("Verdict: the model describes the data: no misfit found (chi^2/dof ")
     assert lines[0].split()[:3] == ["parameter", "best", "sigma"]
     assert lines[1].startswith("observation.velocity_offset")
     assert lines[1].endswith("km/s  normal: [0, 100]")

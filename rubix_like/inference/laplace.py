@@ -75,8 +75,14 @@ def laplace(posterior: Posterior, latent: Latent) -> Laplace | str:
             f"the matrix of {free.n_latent} latents and {likelihood.flux.size} voxels is too large (up to "
             f"{MOST_DENSE} latents are possible); fit fewer numbers, or fewer wavelengths, to get uncertainties"
         )
-    result = from_information(free, latent, information(posterior, free, latent, jnp.sum(likelihood.inverse_sigma > 0)))
-    if isinstance(result, str) or likelihood.model_error is None:
+    n_voxel = jnp.sum(likelihood.inverse_sigma > 0)
+    return laplace_from(posterior, latent, information(posterior, free, latent, n_voxel))
+
+
+def laplace_from(posterior: Posterior, latent: Latent, matrix: Float[Array, "latent latent"]) -> Laplace | str:
+    """The same from the information of the data that is known already."""
+    result = from_information(posterior.free, latent, matrix)
+    if isinstance(result, str) or posterior.likelihood.model_error is None:
         return result
     covariance = sandwich(posterior, jnp.asarray(latent))
     return dataclasses.replace(result, covariance=0.5 * (covariance + covariance.T))

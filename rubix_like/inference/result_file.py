@@ -12,7 +12,8 @@ import numpy as np
 from rubix_like.cube_parts import in_parts
 from rubix_like.galaxy import Galaxy, Gas, Stars
 from rubix_like.hdf5_cube import read_group, write_group
-from rubix_like.inference.result import FitResult
+from rubix_like.inference.edges import LIMIT, Edges
+from rubix_like.inference.result import FitResult, split_by_name
 from rubix_like.inference.result_parts import (
     TEXT,
     Column,
@@ -24,11 +25,13 @@ from rubix_like.inference.result_parts import (
     read_free,
     read_origin,
     read_quality,
+    read_verdict,
     read_whole,
     write_best,
     write_free,
     write_origin,
     write_quality,
+    write_verdict,
     write_whole,
 )
 from rubix_like.inference.snapshot import Snapshot
@@ -42,13 +45,21 @@ from rubix_like.parameters import (
 
 KIND = Kind(
     format="rubix_like fit",
-    layout=1,
+    layout=2,
     description="maximum of the posterior of a datacube, and its Gaussian approximation there",
     name="result of a fit",
     writers="FitResult.write or `rubix-like fit`",
     place="a fit writes to its fit.output",
 )
 """By its format our files are known."""
+
+_EDGES: Mapping[str, str] = {
+    "index": "places among the labels of the values at the edge of their priors",
+    "latent": "latents at which the posterior of each is tabulated",
+    "density": "its density there",
+    "lower_loss": "by how much the loss is lower elsewhere along the latent",
+    "lower_at": "at which latent that is",
+}
 
 _STARTS: Mapping[str, str] = {
     "start": "latents at which each start began",
@@ -83,13 +94,15 @@ def read_result(path: Path) -> FitResult:
 
 def _write(result: FitResult, file: Any) -> None:
     write_quality(result.quality, file)
+    write_verdict(result.verdict, file)
     file.attrs["converged"] = result.converged
     low, high = result.interval()
     columns = {
         "value": Column(result.values, "the best value"),
-        "sigma": Column(result.sigma, "its standard deviation"),
-        "low": Column(low, "16 % of the posterior lie below"),
-        "high": Column(high, "16 % of the posterior lie above"),
+        "sigma": Column(result.sigma, "its standard deviation; NaN at the edge of its prior"),
+        "low": Column(low, "16 % of the posterior lie below; of an upper limit the end of the prior"),
+        "high": Column(high, "16 % of the posterior lie above; of a lower limit the end of the prior"),
+        **_marks(result),
     }
     write_free(result.free, columns, file)
     if result.covariance is not None:
@@ -97,6 +110,7 @@ def _write(result: FitResult, file: Any) -> None:
             file.create_dataset("covariance", data=result.covariance), "units of the labels", "covariance of the values"
         )
     write_best(result.latent, result.laplace, file.create_group("latent"))
+    _write_edges(result.edges, file.create_group("edges"))
     _write_starts(result.starts, file.create_group("starts"))
     for name in ("model", "residual"):
         write_group(in_parts(getattr(result, name)), file.create_group(name))
@@ -104,6 +118,29 @@ def _write(result: FitResult, file: Any) -> None:
     if result.galaxy is not None:
         _write_tree(result.galaxy, file.create_group("galaxy"))
     write_origin(result.config, result.versions, result.notes, file)
+
+
+def _marks(result: FitResult) -> dict[str, Column]:
+    """Which values are limits, and which uncertainties are too small."""
+    kinds, limits = np.full(len(result.labels), b"value", "S11"), np.full(len(result.labels), np.nan)
+    for label, reach in result.limits().items():
+        number = result.labels.index(label)
+        kinds[number] = {"<": b"upper limit", ">": b"lower limit"}.get(reach.sign, b"interval")
+        limits[number] = {"<": reach.high, ">": reach.low}.get(reach.sign, np.nan)
+    doubtful = split_by_name(result.free, result.verdict.doubtful)
+    kind = "value (with sigma), or at the edge of the prior interval (low to high), upper limit or lower limit"
+    return {
+        "kind": Column(split_by_name(result.free, kinds), kind, pure=True),
+        "limit": Column(
+            split_by_name(result.free, limits), f"the limit with probability {LIMIT}; NaN where it is none"
+        ),
+        "doubtful": Column(doubtful, "whether the uncertainty is too small, because the model does not fit", pure=True),
+    }
+
+
+def _write_edges(edges: Edges, group: Any) -> None:
+    for name, meaning in _EDGES.items():
+        describe(group.create_dataset(name, data=getattr(edges, name)), "", meaning)
 
 
 def _write_starts(starts: Snapshot, group: Any) -> None:
@@ -140,6 +177,8 @@ def _read(file: Any) -> FitResult:
         latent=latent,
         laplace=laplace,
         quality=read_quality(file),
+        verdict=read_verdict(file),
+        edges=Edges(**{name: file["edges"][name][()] for name in _EDGES}),
         starts=Snapshot(**arrays, slots=np.zeros(0, np.int64), state=()),
         model=read_group(file["model"]),
         residual=read_group(file["residual"]),
