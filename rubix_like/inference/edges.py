@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
-from scipy.interpolate import PchipInterpolator
+from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
 
 from rubix_like.inference.free import Free
 from rubix_like.inference.laplace import Laplace
@@ -39,7 +39,7 @@ MOST_LATENTS: int = 100
 NODES: int = 201
 """At which a posterior is kept."""
 
-_KNOWN = 0.1
+_KNOWN = 0.02
 """Standard deviation of a latent below which its normal approximation is right at an edge, too."""
 
 _DEEP = 8.0
@@ -57,7 +57,10 @@ _SMALL_GAIN = 0.02
 _MOST_STEPS = 6
 
 _LONGEST = 0.7
-"""Change of a latent in such a step, in units of the prior's standard deviation."""
+"""Change of a latent in a step, in units of the prior's standard deviation."""
+
+_PART = 0.7
+"""Of a standard deviation between two nodes."""
 
 
 class Reach(NamedTuple):
@@ -136,7 +139,7 @@ def edges_of(posterior: SquaredLoss, free: Free, best: Float[ndarray, " latent"]
     doubtful = [own for own in found[np.argsort(-np.abs(best[found]))] if laplace.sigma[own] > _KNOWN]
     followed = doubtful[:MOST_FOLLOWED] if len(best) <= MOST_LATENTS else []
     rows = [
-        _followed(posterior, best, int(own), float(laplace.sigma[own]))
+        _followed(posterior, best, int(own))
         if own in followed
         else _normal(float(best[own]), float(laplace.sigma[own]))
         for own in found
@@ -187,44 +190,55 @@ def _normalised(at: Float[ndarray, " node"], log_density: Float[ndarray, " node"
 
 
 class _Node(NamedTuple):
-    """Of the posterior along a latent: where, the other latents with it, loss and ln p."""
+    """Of the posterior along a latent: where, the other latents with it, the loss with its slope along the latent and
+    the standard deviation there, and ln det A of the others."""
 
     at: float
     latent: Float[ndarray, " latent"]
     loss: float
-    log_density: float
+    slope: float
+    sigma: float
+    log_determinant: float
+
+    @property
+    def log_density(self) -> float:
+        """ln p(t)."""
+        return -self.loss - 0.5 * self.log_determinant
 
 
-def _followed(posterior: SquaredLoss, best: Float[ndarray, " latent"], index: int, sigma: float) -> Row:
-    """From the best fit to both sides."""
+def _followed(posterior: SquaredLoss, best: Float[ndarray, " latent"], index: int) -> Row:
+    """From the best fit to both sides; the loss between the nodes by its slopes, too."""
     begin = _node(posterior, best, index, float(best[index]))
-    sides = [list(_walk(posterior, begin, index, way, sigma)) for way in (-1.0, 1.0)]
+    sides = [list(_walk(posterior, begin, index, way)) for way in (-1.0, 1.0)]
     nodes = sorted([begin, *sides[0], *sides[1]], key=lambda node: node.at)
-    places = np.array([node.at for node in nodes])
-    log_density = np.array([node.log_density for node in nodes])
+    places, loss, slope, determinant = (
+        np.array([getattr(node, name) for node in nodes]) for name in ("at", "loss", "slope", "log_determinant")
+    )
     at = np.linspace(places[0], places[-1], NODES)
     lowest = min(nodes, key=lambda node: node.loss)
-    density = _normalised(at, PchipInterpolator(places, log_density)(at))
-    return at, density, begin.loss - lowest.loss, lowest.at
+    log_density = -CubicHermiteSpline(places, loss, slope)(at) - 0.5 * PchipInterpolator(places, determinant)(at)
+    return at, _normalised(at, log_density), begin.loss - lowest.loss, lowest.at
 
 
-def _walk(posterior: SquaredLoss, begin: _Node, index: int, way: float, sigma: float) -> Iterator[_Node]:
-    """Node by node in one direction, until there is nothing left of the posterior; the steps follow its fall."""
-    step, node, highest = 0.5 * min(sigma, 1.0), begin, begin.log_density
+def _walk(posterior: SquaredLoss, begin: _Node, index: int, way: float) -> Iterator[_Node]:
+    """Node by node in one direction, until there is nothing left of the posterior.
+
+    A step is a part of the standard deviation there; uphill, half the way to where the loss is lowest, if that is more.
+    """
+    node, highest = begin, begin.log_density
     for _ in range(_MOST_NODES):
+        uphill = max(-way * node.slope, 0.0) * node.sigma**2
+        step = min(max(_PART * node.sigma, 0.5 * uphill), _LONGEST)
         at = float(np.clip(node.at + way * step, -_FURTHEST, _FURTHEST))
         if at == node.at:
             return
-        moved = _node(posterior, node.latent, index, at)
-        if not np.isfinite(moved.log_density):
+        node = _node(posterior, node.latent, index, at)
+        if not np.isfinite(node.log_density):
             return
-        yield moved
-        change = abs(moved.log_density - node.log_density)
-        highest = max(highest, moved.log_density)
-        if highest - moved.log_density > _DEEP:
+        yield node
+        highest = max(highest, node.log_density)
+        if highest - node.log_density > _DEEP:
             return
-        step = float(np.clip(step * np.clip(1.5 / max(change, 0.1), 0.3, 1.8), 0.01, 1.0))
-        node = moved
 
 
 def _node(posterior: SquaredLoss, latent: Float[ndarray, " latent"], index: int, at: float) -> _Node:
@@ -235,18 +249,20 @@ def _node(posterior: SquaredLoss, latent: Float[ndarray, " latent"], index: int,
     loss = _loss(posterior, own)
     for count in range(_MOST_STEPS):
         matrix, gradient = _normal_equations(posterior, own)
-        inner = matrix[np.ix_(others, others)]
-        step = -np.linalg.solve(inner, gradient[others]) if len(others) else np.zeros(0)
-        gain = -0.5 * float(step @ gradient[others])
+        inner, cross = matrix[np.ix_(others, others)], matrix[others, index]
+        full = -np.linalg.solve(inner, gradient[others])
+        gain = -0.5 * float(full @ gradient[others])
         if gain < _SMALL_GAIN or count == _MOST_STEPS - 1:
             break
-        step *= min(1.0, _LONGEST / max(float(np.max(np.abs(step))), 1e-300))
+        step = full * min(1.0, _LONGEST / float(np.max(np.abs(full))))
         trial, lower = _lowered(posterior, own, others, step, loss)
         if not lower < loss:
             break
         own, loss = trial, lower
+    information = float(matrix[index, index] - cross @ np.linalg.solve(inner, cross))
+    slope = float(gradient[index] + cross @ full)
     determinant = float(np.linalg.slogdet(inner)[1])
-    return _Node(at, own, loss, -loss - 0.5 * determinant)
+    return _Node(at, own, loss - gain, slope, 1 / np.sqrt(max(information, 1.0)), determinant)
 
 
 def _lowered(
