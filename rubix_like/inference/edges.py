@@ -70,10 +70,14 @@ class Reach(NamedTuple):
     low: float
     high: float
 
-    def said(self, numbers: tuple[str, str], probability: float) -> str:
-        """In words, with its numbers as text."""
-        number = numbers[1] if self.sign == "<" else numbers[0]
-        return f"{self.sign} {number} ({100 * probability:g} %)" if self.sign else f"{numbers[0]} to {numbers[1]}"
+    def words(self, probability: float = LIMIT) -> str:
+        """With the probability that it holds."""
+        share = f"({100 * probability:g} %)"
+        if self.sign:
+            return f"{self.sign} {self.high if self.sign == '<' else self.low:.3g} {share}"
+        size = max(abs(self.high), abs(self.low), np.finfo(float).tiny)
+        digits = max(3, 2 - int(np.floor(np.log10(max((self.high - self.low) / size, 1e-9)))))
+        return f"{self.low:.{digits}g} to {self.high:.{digits}g} {share}"
 
 
 @dataclass(frozen=True, eq=False)

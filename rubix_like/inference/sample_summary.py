@@ -8,7 +8,7 @@ from rubix_like.inference.edges import Reach
 from rubix_like.inference.free import shown
 from rubix_like.inference.sample_result import SampleResult
 from rubix_like.inference.sampled import METHODS
-from rubix_like.inference.summary import aligned, chi_square_line, legend, limit_words, marks_of, with_digits
+from rubix_like.inference.summary import aligned, chi_square_line, legend, marks_of, with_digits
 
 _HEAD = ("parameter", "mean", "sd", "16 %", "50 %", "84 %", "R-hat", "bulk ESS", "tail ESS", "unit", "prior")
 
@@ -67,7 +67,7 @@ def _values(numbers: Sequence[float], reach: Reach | None, mark: str) -> list[st
     """At the edge of a prior there is no standard deviation, but a limit, or an interval alone."""
     mean, sigma, *limits = numbers
     if reach is not None and reach.sign:
-        return [limit_words(reach) + mark, "-", *("-" for _ in limits)]
+        return [reach.words() + mark, "-", *("-" for _ in limits)]
     if not (np.isfinite(sigma) and sigma > 0):
         return [f"{mean:.6g}", "-", *("-" for _ in limits)]
     shown_mean, *shown_limits = with_digits(sigma, mean, *limits)

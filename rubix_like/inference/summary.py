@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rubix_like.inference.diagnosis import ELSEWHERE
-from rubix_like.inference.edges import LIMIT, Reach
+from rubix_like.inference.edges import Reach
 from rubix_like.inference.free import shown
 from rubix_like.inference.quality import Quality
 from rubix_like.inference.result import FitResult
@@ -83,18 +83,13 @@ def chi_square_line(quality: Quality) -> str:
     )
 
 
-def limit_words(reach: Reach) -> str:
-    """An upper or lower limit with its probability."""
-    return f"{reach.sign} {reach.high if reach.sign == '<' else reach.low:.3g} ({100 * LIMIT:g} %)"
-
-
 def _cells(numbers: Sequence[float], reach: Reach | None, mark: str) -> list[str]:
     """The numbers of a row as text: a value with its sigma; at the edge of a prior a limit, or an interval alone."""
     if reach is None:
         best, sigma, *others = _numbers(*numbers)
         return [best, sigma + (mark if sigma != "-" else ""), *others]
     if reach.sign:
-        return [limit_words(reach) + mark, "-", "-", "-"]
+        return [reach.words() + mark, "-", "-", "-"]
     best, _, low, high = numbers
     best_text, *ends = with_digits(max(0.5 * (high - low), _LEAST_DIGITS * max(abs(best), abs(high))), best, low, high)
     return [best_text, f"-{mark}", *ends]
