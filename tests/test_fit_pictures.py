@@ -12,6 +12,7 @@ from rubix_like.cli import main
 from rubix_like.config import load_config
 from rubix_like.cube import NOT_FITTED
 from rubix_like.errors import ConfigError
+from rubix_like.inference.edges import Edges
 from rubix_like.inference.free import Free, FreeParameter
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.optimisers import Status
@@ -19,6 +20,7 @@ from rubix_like.inference.priors import Normal, Uniform
 from rubix_like.inference.quality import Quality
 from rubix_like.inference.result import FitResult
 from rubix_like.inference.snapshot import Snapshot
+from rubix_like.inference.verdict import Verdict
 from rubix_like.parameters import Parameters
 from rubix_like.plots.fit_maps import fit_images
 from rubix_like.plots.fit_parameters import MOST_NAMED, MOST_PAIRED, contour, density, draw_pulls, paired, prior_contour
@@ -256,6 +258,8 @@ def make_result():
         latent=latent,
         laplace=Laplace(free, latent, np.linalg.inv(covariance) - np.eye(3), covariance),
         quality=Quality(12.0, 59, 3, 8.0),
+        verdict=Verdict(0.5, {"chi^2": 0.5}, 0.5, 1.0, False, np.zeros(3)),
+        edges=Edges.none(),
         starts=starts,
         model=model,
         residual=residual,

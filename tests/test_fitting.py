@@ -2,8 +2,10 @@
 
 import functools
 import io
+import re
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import h5py
 import jax
@@ -11,11 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy.io import fits
+from scipy.special import ndtr
 
 from rubix_like import ConfigError, Cube, FitResult, Galaxy, ObservedCube, Stars, fit, load_config
 from rubix_like.cube import NOT_FITTED
 from rubix_like.inference import diagnosis
 from rubix_like.inference.cubes import evaluate
+from rubix_like.inference.edges import NODES, Edges
 from rubix_like.inference.free import Free, FreeParameter
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.optimisers import Status
@@ -25,6 +29,7 @@ from rubix_like.inference.request import read_request
 from rubix_like.inference.search import search
 from rubix_like.inference.snapshot import Snapshot
 from rubix_like.observed import read_observed
+from rubix_like.plots.fit_result import view_of
 from rubix_like.progress import Progress
 
 TRUTH = {"observation.velocity_offset": 60.0, "dust.a_v": 0.4}
@@ -329,7 +334,8 @@ def ends(loss, status, latent=None):
 def test_values_at_the_edge_and_values_that_are_not_determined_are_named():
     small = np.diag([1e-4, 1e-4, 1e-4])
     assert diagnosis.notes_on_values(FREE, np.zeros(3), approximation(small)) == []
-    (note,) = diagnosis.notes_on_values(FREE, np.array([3.5, 0, 0]), approximation(small))
+    assert diagnosis.notes_on_values(FREE, np.array([1.99, 0, 0]), approximation(small)) == []
+    (note,) = diagnosis.notes_on_values(FREE, np.array([2.0, 0, 0]), approximation(small))
     assert note.startswith("observation.inclination is at the edge of its prior ({uniform: [20, 80]})")
     (note,) = diagnosis.notes_on_values(FREE, np.zeros(3), approximation(np.diag([1e-4, 1e-4, 0.95])))
     assert "hardly determine observation.offset[1]" in note
@@ -359,13 +365,95 @@ def test_starts_that_ended_elsewhere_are_named():
 
 
 def test_the_summary_has_a_row_for_each_number():
-    lines = fitted().summary().splitlines()
+    verdict, *lines = fitted().summary().splitlines()
+    assert verdict.startswith("Verdict: the model describes the data: no misfit found (chi^2/dof ")
     assert lines[0].split()[:3] == ["parameter", "best", "sigma"]
     assert lines[1].startswith("observation.velocity_offset")
     assert lines[1].endswith("km/s  normal: [0, 100]")
     assert any(line.startswith("chi^2 ") and "774 voxels, 772 degrees of freedom" in line for line in lines)
     assert "of 2 is the best: it converged" in fitted().summary()
     assert repr(fitted()).startswith("FitResult(2 numbers free, chi^2 = ")
+
+
+def at_the_edge():
+    """The fit with a dust that lies against the lower end of its prior: its density over the latent is given."""
+    result = fitted()
+    place = result.labels.index("dust.a_v")
+    latent = np.where(np.arange(2) == place, -2.5, result.latent)
+    at = np.linspace(-6.0, 0.0, NODES)
+    value, weight = ndtr(at), np.exp(-0.5 * at**2)
+    density = weight * np.exp(-0.5 * (value / 0.02) ** 2)
+    edges = Edges(np.array([place]), at[None], density[None], np.zeros(1), np.full(1, -2.5))
+    sigma = {**result.sigma, "dust.a_v": np.full((), np.nan)}
+    return replace(result, latent=latent, edges=edges, sigma=sigma)
+
+
+def test_a_value_at_the_edge_of_its_prior_is_a_limit(tmp_path):
+    """Half of a normal distribution of 0.02 about the end of the prior, 0: 95 % are below 1.96 times 0.02."""
+    result = at_the_edge()
+    (reach,) = result.limits().values()
+    assert reach.sign == "<"
+    assert reach.high == pytest.approx(1.96 * 0.02, rel=0.01)
+    low, high = result.interval()
+    assert low["dust.a_v"] == 0
+    assert high["dust.a_v"] == pytest.approx(0.02, rel=0.01)
+    (row,) = [line for line in result.summary().splitlines() if line.startswith("dust.a_v")]
+    assert row.split()[1:7] == ["<", "0.0392", "(95", "%)", "-", "-"]
+    path = result.write(tmp_path / "fit.h5")
+    read = FitResult.read(path)
+    assert str(read) == str(result)
+    assert read.limits() == result.limits()
+    with h5py.File(path) as file:
+        own, other = (file[f"parameters/{name}"] for name in ("dust.a_v", "observation.velocity_offset"))
+        assert (own["kind"][()], other["kind"][()]) == (b"upper limit", b"value")
+        assert own["limit"][()] == reach.high
+        assert np.isnan(own["sigma"][()])
+        assert (own["low"][()], own["high"][()]) == (0, high["dust.a_v"])
+    view = view_of(result).inferred
+    assert view.limits[result.labels.index("dust.a_v")].words == "< 0.0392 (95 %)"
+
+
+def test_uncertainties_that_are_too_small_are_marked(tmp_path):
+    moved = np.array([0.0, 3.2])
+    result = replace(fitted(), verdict=replace(fitted().verdict, p=1e-7, moved=moved))
+    verdict, _, first, second, legend, *_ = result.summary().splitlines()
+    assert verdict.startswith("Verdict: the model does not describe the data (chi^2/dof ")
+    assert verdict.endswith("; uncertainties of 1 of 2 values are too small")
+    assert ("!" in first, "!" in second) == (False, True)
+    assert legend == "! too small an uncertainty: the model does not describe the data"
+    path = result.write(tmp_path / "fit.h5")
+    assert str(FitResult.read(path)) == str(result)
+    with h5py.File(path) as file:
+        marks = [bool(file[f"parameters/{name}/doubtful"][()]) for name in result.labels]
+        assert marks == [False, True]
+        assert file["verdict"].attrs["text"] == verdict
+        assert list(file["verdict/tests"].asstr()) == list(result.verdict.tests)
+    assert view_of(result).title.endswith("the model does not describe the data")
+
+
+def test_a_search_that_has_not_converged_is_said_in_the_first_line():
+    found = ends([5.0, 7.0], [Status.STEPS_USED_UP, Status.CONVERGED])
+    assert diagnosis.trouble_of(ends([5.0], [Status.CONVERGED])) == ""
+    verdict = replace(fitted().verdict, trouble=diagnosis.trouble_of(found))
+    begin = "Verdict: the search has not converged (it made as many steps as fit.optimiser.steps allows); at the best "
+    assert replace(fitted(), verdict=verdict).summary().startswith(begin)
+
+
+def test_the_page_on_the_file_names_all_that_is_in_it(tmp_path):
+    page = (Path(__file__).parent.parent / "docs" / "fit-file.md").read_text(encoding="utf-8")
+    with h5py.File(fitted().write(tmp_path / "fit.h5")) as file:
+        found = set(file) | set(file.attrs) | set(file["verdict"].attrs)
+        for group in ("latent", "edges", "verdict", "starts", "parameters/dust.a_v"):
+            found |= set(file[group])
+    assert [name for name in sorted(found) if not re.search(rf"[`/]{name}[`/]", page)] == []
+
+
+def test_a_file_of_another_layout_is_refused(tmp_path):
+    path = fitted().write(tmp_path / "old.h5")
+    with h5py.File(path, "a") as file:
+        file.attrs["layout"] = 1
+    with pytest.raises(ValueError, match=r"its layout is 1, that of another version; this one reads layout 2: run it"):
+        FitResult.read(path)
 
 
 def test_a_fit_without_64_bits_says_what_it_costs():

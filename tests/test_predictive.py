@@ -13,6 +13,7 @@ from rubix_like import Galaxy, ObservedCube, Stars, load_config
 from rubix_like.cube import NOT_FITTED
 from rubix_like.inference import assembly
 from rubix_like.inference.assembly import make_sample_result
+from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.likelihood import NOISE_SCALE, ModelError
 from rubix_like.inference.moments import moments_over_samples
 from rubix_like.inference.predictive import evenly, moments_of, predictive_of
@@ -200,7 +201,7 @@ def test_a_result_is_put_together():
     keys = np.zeros((1, 2), np.uint32)
     drawn = Sampled("mgvi", latent, {"loss": np.arange(-7.0, -2.0)[None]}, keys, notes=("of the sampler",))
     config = load_config(CONFIG)
-    result = make_sample_result(own, drawn, np.zeros(3), None, config, notes=("of the fit",))
+    result = make_sample_result(own, drawn, np.zeros(3), describe_best(own, np.zeros(3)), config, notes=("of the fit",))
     np.testing.assert_allclose(result.best_values["dust.a_v"], 0.5)
     np.testing.assert_allclose(result.values["observation.velocity_offset"], 30 * latent[:, :, 0])
     assert result.config == config.to_yaml()

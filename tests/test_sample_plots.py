@@ -18,6 +18,7 @@ from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.priors import LogNormal, Normal, Uniform
 from rubix_like.inference.quality import Quality, Scatter
 from rubix_like.inference.sample_result import SampleResult, values_of
+from rubix_like.inference.verdict import Verdict
 from rubix_like.plots.fit_parameters import MOST_PAIRED, contour
 from rubix_like.plots.sample_corner import DRAW_COLOR, LAPLACE_COLOR, TRUTH_COLOR, draw_corner
 from rubix_like.plots.sample_predictive import banded_spectra, draw_predictive, predictive_images
@@ -74,6 +75,7 @@ def make_result(parameters=PARAMETERS, scale=0.05, method="nuts"):
         best=best,
         laplace=Laplace(free, best, np.linalg.inv(covariance) - np.eye(free.n_latent), covariance),
         quality=Quality(12.0, 59, free.n_latent, 8.0),
+        verdict=Verdict(0.5, {"chi^2": 0.5}, 0.5, 1.0, False, np.zeros(free.n_latent)),
         scatter=Scatter(59, 50.0, 0.7, 0.95),
         model=model,
         predictive=replace(model, variance=np.full((3, 5, 4), 25.0), mask=mask),

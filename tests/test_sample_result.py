@@ -22,6 +22,7 @@ from rubix_like.inference.result_file import is_result
 from rubix_like.inference.sample_file import is_sample_result
 from rubix_like.inference.sample_result import SampleResult, flat_values, values_of
 from rubix_like.inference.sampled import Sampled
+from rubix_like.inference.verdict import Verdict
 
 FREE = Free(
     (
@@ -88,6 +89,7 @@ def result():
         best=latent,
         laplace=Laplace(FREE, latent, np.linalg.inv(MIXING @ MIXING.T) - np.eye(N_LATENT), MIXING @ MIXING.T),
         quality=Quality(31.5, 29, 6, 17.0),
+        verdict=Verdict(0.5, {"chi^2": 0.5}, 0.5, 1.0, False, np.zeros(N_LATENT)),
         scatter=Scatter(29, 30.5, 0.65, 0.95),
         model=cube("model", model, spread, np.zeros_like(mask)),
         predictive=cube("predictive", model, spread + noise, mask),
@@ -149,7 +151,8 @@ def test_mean_limits_and_covariance_are_those_of_the_draws():
 
 
 def test_the_summary_has_a_row_for_each_number():
-    lines = result().summary().splitlines()
+    verdict, *lines = result().summary().splitlines()
+    assert verdict == "Verdict: the model describes the data: no misfit found (chi^2/dof 1, p 0.5)"
     assert lines[0].split("  ")[0] == "parameter"
     assert lines[0].endswith("R-hat  bulk ESS  tail ESS  unit    prior")
     row = lines[1].split()
@@ -173,7 +176,7 @@ def test_the_summary_has_a_row_for_each_number():
 
 
 def test_the_summary_of_variational_draws_has_no_r_hat():
-    lines = variational().summary().splitlines()
+    _, *lines = variational().summary().splitlines()
     assert lines[1].split()[6:9] == ["-", "100", "100"]
     assert "geoVI: 200 draws from an approximation of the posterior" in lines
     assert repr(variational()) == "SampleResult(geovi, 6 numbers free, 200 draws)"
@@ -208,7 +211,7 @@ def test_a_result_is_read_back_equal(made, tmp_path):
 
 def test_the_file_says_what_is_in_it(tmp_path):
     with h5py.File(result().write(tmp_path / "fit_samples.h5")) as file:
-        assert (file.attrs["format"], file.attrs["layout"], file.attrs["method"]) == ("rubix_like samples", 1, "nuts")
+        assert (file.attrs["format"], file.attrs["layout"], file.attrs["method"]) == ("rubix_like samples", 2, "nuts")
         own = file["parameters/observation.offset"]
         np.testing.assert_array_equal(own["draws"][()], result().values["observation.offset"])
         np.testing.assert_array_equal(own["median"][()], result().quantile(0.5)["observation.offset"])
@@ -218,7 +221,7 @@ def test_the_file_says_what_is_in_it(tmp_path):
         assert list(file["labels"].asstr()) == list(result().labels)
         described = []
         file.visititems(lambda name, item: described.append((name, "description" in item.attrs)))
-        plain = ("model", "predictive", "residual", "config", "notes", "versions", "scatter")
+        plain = ("model", "predictive", "residual", "config", "notes", "versions", "scatter", "verdict")
         groups = ("parameters", "latent", "statistics", *(f"parameters/{name}" for name in FREE.names))
         without = [name for name, is_described in described if not is_described and name.split("/")[0] not in plain]
         assert sorted(without) == sorted(groups)

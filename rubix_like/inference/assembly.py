@@ -1,19 +1,17 @@
 """The result of sampling, put together: values, what they are worth, what they predict, what should be known."""
 
+import dataclasses
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config import RunConfig
 from rubix_like.inference import diagnosis
+from rubix_like.inference.best_fit import BestFit
 from rubix_like.inference.checkpoint import versions
-from rubix_like.inference.convergence import Convergence, convergence_of, notes_on_sampling
-from rubix_like.inference.cubes import evaluate, quality_of
-from rubix_like.inference.laplace import Laplace
+from rubix_like.inference.convergence import Convergence, convergence_of, notes_on_sampling, trouble_of_chains
 from rubix_like.inference.predictive import Predictive, predict
 from rubix_like.inference.problem import Problem
 from rubix_like.inference.quality import Quality
@@ -28,21 +26,20 @@ def make_sample_result(
     problem: Problem,
     sampled: Sampled,
     best: Float[ndarray, " latent"],
-    laplace: Laplace | None,
+    found: BestFit,
     config: RunConfig,
     *,
     notes: Sequence[str] = (),
 ) -> SampleResult:
-    """Everything that is said of draws; `best`, `laplace`: the best fit that they began at, with its `notes`.
+    """Everything that is said of draws; `best`, `found`: the best fit that they began at, with its `notes`.
 
     Raises ConfigError where ArviZ is missing.
     """
     free = problem.posterior.free
     values = values_of(free, sampled.latent)
     diagnostics = convergence_of(sampled, flat_values(free, values))
-    quality = quality_of(problem, jax.device_get(evaluate(problem.posterior, jnp.asarray(best))))
     predicted = predict(problem, sampled.latent, problem.settings.sampling.predictive)
-    said = (*notes, *_on_best(sampled, quality), *_on_draws(problem, sampled, diagnostics, predicted))
+    said = (*notes, *_on_best(sampled, found.quality), *_on_draws(problem, sampled, diagnostics, predicted))
     return SampleResult(
         free=free,
         method=sampled.method,
@@ -53,8 +50,9 @@ def make_sample_result(
         keys=sampled.keys,
         diagnostics=diagnostics,
         best=np.asarray(best),
-        laplace=laplace,
-        quality=quality,
+        laplace=found.laplace,
+        quality=found.quality,
+        verdict=dataclasses.replace(found.verdict, trouble=trouble_of_chains(diagnostics)),
         scatter=predicted.scatter,
         model=predicted.model,
         predictive=predicted.predictive,

@@ -13,7 +13,8 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.inference.arviz_package import import_arviz
-from rubix_like.inference.diagnosis import EDGE, by_parameter, listed, notes_on_spread
+from rubix_like.inference.diagnosis import by_parameter, listed, notes_on_spread
+from rubix_like.inference.edges import EDGE
 from rubix_like.inference.engines import MOST_DENSE
 from rubix_like.inference.free import Free, shown
 from rubix_like.inference.sampled import METHODS, Sampled
@@ -27,8 +28,8 @@ LEAST_ESS: float = 100.0
 LEAST_BFMI: float = 0.3
 """E-BFMI below which the energies change too slowly from draw to draw (Betancourt 2016)."""
 
-AT_THE_EDGE: float = 0.05
-"""Share of the draws beyond EDGE, where 0.3 % of the prior lie, from which on a value is at the edge of its prior."""
+AT_THE_EDGE: float = 0.16
+"""Share of the draws beyond EDGE, where 4.6 % of the prior lie, from which on a value is at the edge of its prior."""
 
 APART: float = 4.0
 """Distance of the means of two chains that are in different places, in units of both chains' standard deviations."""
@@ -90,6 +91,12 @@ def _bfmi(arviz: Any, sampled: Sampled) -> Float[ndarray, " chain"]:
 def _moving(values: Float[ndarray, "chain draw latent"]) -> Bool[ndarray, "chain latent"]:
     """Which numbers have changed within a chain."""
     return values.max(axis=1) > values.min(axis=1)
+
+
+def trouble_of_chains(found: Convergence) -> str:
+    """Why draws are not those of the posterior; empty where nothing is known against them."""
+    highest = float(np.max(np.nan_to_num(found.r_hat, nan=0.0), initial=0.0))
+    return f"the chains do not agree (R-hat up to {highest:.4g})" if highest > MOST_R_HAT else ""
 
 
 def notes_on_sampling(free: Free, sampled: Sampled, found: Convergence, most_tree_depth: int) -> list[str]:

@@ -8,13 +8,11 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.cube import Counters
+from rubix_like.inference.edges import EDGE
 from rubix_like.inference.engines import LEAST_SQUARES, is_dense
 from rubix_like.inference.free import Free, shown
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.snapshot import Snapshot
-
-EDGE: float = 3.0
-"""|latent| beyond which a value is at the edge of its prior: 0.13 % of the prior lies there."""
 
 UNDETERMINED: float = 0.9
 """Standard deviation in units of the prior's above which the data say next to nothing of a parameter."""
@@ -62,6 +60,12 @@ def notes_on_search(
     return notes
 
 
+def trouble_of(starts: Snapshot) -> str:
+    """Why the best end of a search is no maximum; empty where it has converged."""
+    best = starts.best
+    return "" if starts.converged[best] else f"the search has not converged ({starts.reasons()[best]})"
+
+
 def _as_good(
     free: Free, number: int, other: Float[ndarray, " latent"], best: Float[ndarray, " latent"], laplace: Laplace
 ) -> Iterator[str]:
@@ -76,8 +80,8 @@ def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplac
     """Of values at the edge of their priors, and of what the data do not say."""
     notes = []
     for own, latents in zip(free.parameters, by_parameter(free, np.abs(best)), strict=True):
-        if np.any(latents > EDGE):
-            names = listed(np.array(own.labels, dtype=object)[latents > EDGE])
+        if np.any(latents >= EDGE):
+            names = listed(np.array(own.labels, dtype=object)[latents >= EDGE])
             notes.append(f"{names} is at the edge of its prior ({shown(own.prior)}); widen it if it need not be there")
     if isinstance(laplace, str):
         return [*notes, f"no uncertainties: {laplace}"]

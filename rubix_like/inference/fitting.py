@@ -17,17 +17,18 @@ from rubix_like.config.loading import ConfigSource
 from rubix_like.file_names import with_addition
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference import diagnosis
+from rubix_like.inference.best_fit import BestFit, describe_best, edges_at
 from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, load, save, versions
-from rubix_like.inference.cubes import cubes_of, evaluate, noise_scale_of, quality_of
+from rubix_like.inference.cubes import cubes_of, noise_scale_of
 from rubix_like.inference.discreteness import (
     Discreteness,
     enlarged,
     measure_discreteness,
     notes_on_discreteness,
 )
+from rubix_like.inference.edges import Edges, notes_on_edges
 from rubix_like.inference.effects import check_effects, check_start
 from rubix_like.inference.forward import SyntheticSource
-from rubix_like.inference.laplace import laplace
 from rubix_like.inference.model_error import with_model_error
 from rubix_like.inference.optimisers import Status
 from rubix_like.inference.problem import Problem, pose
@@ -201,28 +202,18 @@ def _seen_by(report: Report, most: int) -> Callable[[Snapshot], None]:
 def make_result(problem: Problem, found: Snapshot, config: RunConfig, report: Report = silent) -> FitResult:
     """Everything that is said of the best of the ends of a search."""
     posterior, best = problem.posterior, found.latent[found.best]
-    latent = jnp.asarray(best)
-    free, n_latent = posterior.free, posterior.free.n_latent
-    approximation = laplace(posterior, latent)
-    normal = None if isinstance(approximation, str) else approximation
+    free = posterior.free
+    own = describe_best(problem, best, diagnosis.trouble_of(found))
+    normal, evaluated = own.laplace, own.evaluated
+    edges = edges_at(problem, best, normal)
     grain = measure_discreteness(problem, normal, report)
     covariance = None if normal is None else normal.value_covariance()
     if isinstance(grain, Discreteness) and covariance is not None:
         covariance = covariance + np.outer(grain.values, grain.values)
-    sigma = np.full(n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
-    values = {name: np.asarray(value) for name, value in free.values(latent).items()}
-    evaluated = jax.device_get(evaluate(posterior, latent))
+    sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
+    sigma[edges.index] = np.nan
+    values = {name: np.asarray(value) for name, value in free.values(jnp.asarray(best)).items()}
     model, residual = cubes_of(problem, evaluated, noise_scale_of(values))
-    notes = [
-        *diagnosis.notes_on_precision(),
-        *problem.notes,
-        *problem.pipeline.notes,
-        *diagnosis.notes_on_size(problem.settings.optimiser.name, n_latent, posterior.likelihood.flux.size),
-        *diagnosis.notes_on_search(free, found, best, normal),
-        *diagnosis.notes_on_values(free, best, approximation),
-        *notes_on_discreteness(grain),
-        *diagnosis.notes_on_particles(evaluated.counters, float(problem.pipeline.velocity_limit)),
-    ]
     return FitResult(
         free=free,
         values=values,
@@ -231,7 +222,9 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig, report: Re
         latent=best,
         laplace=enlarged(normal, grain) if normal is not None and isinstance(grain, Discreteness) else normal,
         discreteness=grain if isinstance(grain, Discreteness) else None,
-        quality=quality_of(problem, evaluated),
+        quality=own.quality,
+        verdict=own.verdict,
+        edges=edges,
         starts=dataclasses.replace(found, slots=np.zeros(0, np.int64), state=()),
         model=model,
         residual=residual,
@@ -239,8 +232,28 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig, report: Re
         galaxy=evaluated.galaxy,
         config=config.to_yaml(),
         versions=versions(),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=_notes(problem, found, own, edges, grain),
     )
+
+
+def _notes(
+    problem: Problem, found: Snapshot, own: BestFit, edges: Edges, grain: Discreteness | str | None
+) -> tuple[str, ...]:
+    """What should be known before the numbers are used, each once."""
+    free, best = problem.posterior.free, found.latent[found.best]
+    n_voxel = problem.posterior.likelihood.flux.size
+    notes = [
+        *diagnosis.notes_on_precision(),
+        *problem.notes,
+        *problem.pipeline.notes,
+        *diagnosis.notes_on_size(problem.settings.optimiser.name, free.n_latent, n_voxel),
+        *diagnosis.notes_on_search(free, found, best, own.laplace),
+        *diagnosis.notes_on_values(free, best, own.approximation),
+        *notes_on_edges(free, edges, diagnosis.ELSEWHERE),
+        *notes_on_discreteness(grain),
+        *diagnosis.notes_on_particles(own.evaluated.counters, float(problem.pipeline.velocity_limit)),
+    ]
+    return tuple(dict.fromkeys(notes))
 
 
 def device_count(model: RunConfig | Pipeline) -> int:

@@ -10,14 +10,12 @@ from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.inference.engines import MOST_DENSE, is_dense
-from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.free import Free, Latent
 from rubix_like.inference.likelihood import with_scale_information
 from rubix_like.inference.linearise import normal_equations
 from rubix_like.inference.model_error import sandwich
 from rubix_like.inference.optimisers import SquaredLoss
 from rubix_like.inference.posterior import Posterior
-from rubix_like.inference.tangent import normal_equations_at, tangent_of
 
 _NO_EFFECT = 1e-8
 """Information (of which the prior's is 1) below which the data say nothing."""
@@ -47,7 +45,7 @@ class Laplace:
 
     def value_covariance(self) -> Float[ndarray, "latent latent"]:
         """Covariance of the values, in the order of `free.labels`, by the slopes of the priors' maps."""
-        slope = self.free.slopes(jnp.asarray(self.latent))
+        slope = np.asarray(jax.jvp(self._flat, (jnp.asarray(self.latent),), (jnp.ones(len(self.latent)),))[1])
         return self.covariance * np.outer(slope, slope)
 
     def sample(self, seed: int, count: int) -> Float[ndarray, "count latent"]:
@@ -73,8 +71,14 @@ def laplace(posterior: Posterior, latent: Latent) -> Laplace | str:
             f"the matrix of {free.n_latent} latents and {likelihood.flux.size} voxels is too large (up to "
             f"{MOST_DENSE} latents are possible); fit fewer numbers, or fewer wavelengths, to get uncertainties"
         )
-    result = from_information(free, latent, _information_at(posterior, jnp.asarray(latent)))
-    if isinstance(result, str) or likelihood.model_error is None:
+    n_voxel = jnp.sum(likelihood.inverse_sigma > 0)
+    return laplace_from(posterior, latent, information(posterior, free, latent, n_voxel))
+
+
+def laplace_from(posterior: Posterior, latent: Latent, matrix: Float[Array, "latent latent"]) -> Laplace | str:
+    """The same from the information of the data that is known already."""
+    result = from_information(posterior.free, latent, matrix)
+    if isinstance(result, str) or posterior.likelihood.model_error is None:
         return result
     covariance = sandwich(posterior, jnp.asarray(latent))
     return dataclasses.replace(result, covariance=0.5 * (covariance + covariance.T))
@@ -89,16 +93,6 @@ def from_information(free: Free, latent: Latent, information: Float[Array, "late
     scale = 1 / np.sqrt(np.diag(precision))
     covariance = np.linalg.inv(precision * np.outer(scale, scale)) * np.outer(scale, scale)
     return Laplace(free, np.asarray(latent), matrix, 0.5 * (covariance + covariance.T))
-
-
-def _information_at(posterior: Posterior, latent: Latent) -> Float[Array, "latent latent"]:
-    """`information`; of a synthetic galaxy, by the program that a refit with other draws uses as well."""
-    n_voxel = jnp.sum(posterior.likelihood.inverse_sigma > 0)
-    if not isinstance(posterior.forward.source, SyntheticSource):
-        return information(posterior, posterior.free, latent, n_voxel)
-    matrix, *_ = normal_equations_at(posterior, latent, tangent_of(posterior, latent))
-    of_data = matrix - jnp.eye(len(latent), dtype=matrix.dtype)
-    return with_scale_information(of_data, posterior.free, latent, n_voxel)
 
 
 @jax.jit

@@ -104,11 +104,18 @@ class Likelihood(eqx.Module):
         weight = self.inverse_sigma / values.get(NOISE_SCALE, 1.0)
         return _factor(self.polynomial, self._coefficients(self.polynomial, model, weight))
 
+    def design(self, model: Float[Array, "y x wave"], values: Values) -> Float[Array, "y x wave degree"]:
+        """By how much the residuals of voxels fall with each coefficient of the continua; ValueError without any."""
+        if self.polynomial is None:
+            raise ValueError("expected a likelihood with a polynomial, got one without")
+        weight = self.inverse_sigma / values.get(NOISE_SCALE, 1.0)
+        return _design(self.polynomial, model.astype(weight.dtype), weight)
+
     def _coefficients(
         self, polynomial: Polynomial, model: Float[Array, "y x wave"], weight: Float[Array, "y x wave"]
     ) -> Float[Array, "y x degree"]:
         """Of the best continuum of every spaxel, in units of their sigma, by the normal equations."""
-        design = (model * weight)[..., None] * (polynomial.basis * polynomial.sigma)[None, None]
+        design = _design(polynomial, model, weight)
         target = (self.flux - model) * weight
         matrix = jnp.einsum("yxwi,yxwj->yxij", design, design) + jnp.eye(design.shape[-1])[None, None]
         vector = jnp.einsum("yxwi,yxw->yxi", design, target)
@@ -127,6 +134,12 @@ def with_scale_information(
     slope = jax.grad(lambda at: jnp.log(free.values(at)[NOISE_SCALE]))(latent)[index]
     without = matrix.at[index, :].set(0).at[:, index].set(0)
     return without.at[index, index].set(2 * n_voxel.astype(matrix.dtype) * slope**2)
+
+
+def _design(
+    polynomial: Polynomial, model: Float[Array, "y x wave"], weight: Float[Array, "y x wave"]
+) -> Float[Array, "y x wave degree"]:
+    return (model * weight)[..., None] * (polynomial.basis * polynomial.sigma)[None, None]
 
 
 def _factor(polynomial: Polynomial, coefficients: Float[Array, "y x degree"]) -> Float[Array, "y x wave"]:

@@ -7,17 +7,19 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from numpy import ndarray
 from scipy.special import ndtri
 
 from rubix_like.cube import Cube
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference.discreteness import Discreteness
+from rubix_like.inference.edges import LIMIT, Edges, Reach
 from rubix_like.inference.free import Free
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.quality import Quality
 from rubix_like.inference.snapshot import Snapshot
+from rubix_like.inference.verdict import Verdict
 from rubix_like.parameters import Parameters
 
 Arrays = dict[str, Float[ndarray, "..."]]
@@ -32,12 +34,16 @@ class FitResult:
     |---|---|---|
     | free | | the free parameters with their priors |
     | values | by name | the best values, in the parameters' units |
-    | sigma | by name | their standard deviations, with `discreteness`; NaN without `laplace` |
-    | covariance | (latent, latent) or None | of the values, in the order of `labels`; sigma^2 on its diagonal |
+    | sigma | by name | their standard deviations, with `discreteness`; NaN without `laplace`, and at the edge of a |
+    | | | prior (`edges`) |
+    | covariance | (latent, latent) or None | of the values, in the order of `labels`, by their slopes, sigma^2 on its |
+    | | | diagonal; it says nothing of values whose sigma is NaN |
     | latent | (latent,) | the best values as latents, of which the priors are N(0, 1) |
     | laplace | | the Gaussian approximation of the latents; None where there are too many of them |
     | discreteness | | of a synthetic galaxy: how far its finite draws move the values; None: not measured |
     | quality | | chi^2 and what goes with it |
+    | verdict | | whether the model describes the data, and which uncertainties are too small |
+    | edges | | the posterior of each value at the edge of its prior |
     | starts | | where every start ended, and the way there (`trace_loss`, `trace_gradient_norm`, `trace_latent`) |
     | model, residual | | Cubes on the data's grid: the best model with its continuum, and data less model, masked |
     | | | (`NOT_FITTED`) where the data were not fitted; its variance is the data's times the noise scale squared |
@@ -55,6 +61,8 @@ class FitResult:
     latent: Float[ndarray, " latent"]
     laplace: Laplace | None
     quality: Quality
+    verdict: Verdict
+    edges: Edges
     starts: Snapshot
     model: Cube
     residual: Cube
@@ -79,9 +87,21 @@ class FitResult:
         """Lower and upper limits of every value: with this probability it lies between, as much below as above.
 
         Exact for the Gaussian approximation of the latents, so that limits never lie outside a prior; NaN without one.
+        Of a value at the edge of its prior they are those of its own posterior (`edges`); where that lies against the
+        end of the prior, one of them is that end, and nothing is left out on its side.
         """
         reach = self._latent_sigma() * float(ndtri(0.5 + probability / 2))
-        return self._named(self.latent - reach), self._named(self.latent + reach)
+        ends = [flat_of(self._named(own)) for own in (self.latent - reach, self.latent + reach)]
+        for number, index in enumerate(self.edges.index):
+            own = self.edges.reach(self.free, number, probability)
+            ends[0][index], ends[1][index] = own.low, own.high
+        return split_by_name(self.free, ends[0]), split_by_name(self.free, ends[1])
+
+    def limits(self, probability: float = LIMIT) -> dict[str, Reach]:
+        """Of each value at the edge of its prior, by its label: an upper ("<") or lower limit (">") with this
+        probability, or the interval that holds it."""
+        reaches = [self.edges.reach(self.free, number, probability) for number in range(len(self.edges.index))]
+        return {self.labels[index]: own for index, own in zip(self.edges.index, reaches, strict=True)}
 
     def samples(self, n: int, seed: int = 0) -> Arrays:
         """`n` draws from the Gaussian approximation, by name: (n, ...) each; the same for the same seed.
@@ -137,7 +157,12 @@ class FitResult:
         return {name: np.asarray(value) for name, value in self.free.values(jnp.asarray(latent)).items()}
 
 
-def split_by_name(free: Free, flat: Float[ndarray, "*n latent"]) -> Arrays:
+def flat_of(values: Mapping[str, Float[ndarray, "..."]]) -> Float[ndarray, " latent"]:
+    """Arrays by name, in the order of the parameters, as numbers in the order of the labels."""
+    return np.concatenate([np.ravel(own) for own in values.values()]).astype(np.float64)
+
+
+def split_by_name(free: Free, flat: Shaped[ndarray, "*n latent"]) -> dict[str, Any]:
     """Numbers in the order of the labels as arrays of the parameters' shapes."""
     ends = np.cumsum([parameter.size for parameter in free.parameters])[:-1]
     parts = np.split(flat, ends, axis=-1)

@@ -13,6 +13,7 @@ from rubix_like.cube_parts import in_parts
 from rubix_like.galaxy import Galaxy, Gas, Stars
 from rubix_like.hdf5_cube import read_group, write_group
 from rubix_like.inference.discreteness import Discreteness
+from rubix_like.inference.edges import LIMIT, Edges
 from rubix_like.inference.free import Free
 from rubix_like.inference.result import FitResult, split_by_name
 from rubix_like.inference.result_parts import (
@@ -26,11 +27,13 @@ from rubix_like.inference.result_parts import (
     read_free,
     read_origin,
     read_quality,
+    read_verdict,
     read_whole,
     write_best,
     write_free,
     write_origin,
     write_quality,
+    write_verdict,
     write_whole,
 )
 from rubix_like.inference.snapshot import Snapshot
@@ -44,13 +47,21 @@ from rubix_like.parameters import (
 
 KIND = Kind(
     format="rubix_like fit",
-    layout=1,
+    layout=2,
     description="maximum of the posterior of a datacube, and its Gaussian approximation there",
     name="result of a fit",
     writers="FitResult.write or `rubix-like fit`",
     place="a fit writes to its fit.output",
 )
 """By its format our files are known."""
+
+_EDGES: Mapping[str, str] = {
+    "index": "places among the labels of the values at the edge of their priors",
+    "latent": "latents at which the posterior of each is tabulated",
+    "density": "its density there",
+    "lower_loss": "by how much the loss is lower elsewhere along the latent",
+    "lower_at": "at which latent that is",
+}
 
 _STARTS: Mapping[str, str] = {
     "start": "latents at which each start began",
@@ -91,14 +102,16 @@ def read_result(path: Path) -> FitResult:
 
 def _write(result: FitResult, file: Any) -> None:
     write_quality(result.quality, file)
+    write_verdict(result.verdict, file)
     file.attrs["converged"] = result.converged
     low, high = result.interval()
     grain = result.discreteness
     columns = {
         "value": Column(result.values, "the best value"),
-        "sigma": Column(result.sigma, "its standard deviation"),
-        "low": Column(low, "16 % of the posterior lie below"),
-        "high": Column(high, "16 % of the posterior lie above"),
+        "sigma": Column(result.sigma, "its standard deviation; NaN at the edge of its prior"),
+        "low": Column(low, "16 % of the posterior lie below; of an upper limit the end of the prior"),
+        "high": Column(high, "16 % of the posterior lie above; of a lower limit the end of the prior"),
+        **_marks(result),
     }
     if grain is not None:
         columns["discreteness"] = Column(split_by_name(result.free, grain.values), "its shift by many more draws")
@@ -109,6 +122,7 @@ def _write(result: FitResult, file: Any) -> None:
             file.create_dataset("covariance", data=result.covariance), "units of the labels", "covariance of the values"
         )
     write_best(result.latent, result.laplace, file.create_group("latent"))
+    _write_edges(result.edges, file.create_group("edges"))
     if grain is not None:
         _write_discreteness(grain, file.create_group("discreteness"))
     _write_starts(result.starts, file.create_group("starts"))
@@ -131,6 +145,29 @@ def _read_discreteness(free: Free, latent: np.ndarray, group: Any) -> Discretene
     arrays = {name: group[name][()] for name in _DISCRETENESS}
     numbers = {name: int(group.attrs[name]) for name in ("n_stars", "n_compared")}
     return Discreteness(free, latent, **arrays, **numbers, kind=str(group.attrs["kind"]))
+
+
+def _marks(result: FitResult) -> dict[str, Column]:
+    """Which values are limits, and which uncertainties are too small."""
+    kinds, limits = np.full(len(result.labels), b"value", "S11"), np.full(len(result.labels), np.nan)
+    for label, reach in result.limits().items():
+        number = result.labels.index(label)
+        kinds[number] = {"<": b"upper limit", ">": b"lower limit"}.get(reach.sign, b"interval")
+        limits[number] = {"<": reach.high, ">": reach.low}.get(reach.sign, np.nan)
+    doubtful = split_by_name(result.free, result.verdict.doubtful)
+    kind = "value (with sigma), or at the edge of the prior interval (low to high), upper limit or lower limit"
+    return {
+        "kind": Column(split_by_name(result.free, kinds), kind, pure=True),
+        "limit": Column(
+            split_by_name(result.free, limits), f"the limit with probability {LIMIT}; NaN where it is none"
+        ),
+        "doubtful": Column(doubtful, "whether the uncertainty is too small, because the model does not fit", pure=True),
+    }
+
+
+def _write_edges(edges: Edges, group: Any) -> None:
+    for name, meaning in _EDGES.items():
+        describe(group.create_dataset(name, data=getattr(edges, name)), "", meaning)
 
 
 def _write_starts(starts: Snapshot, group: Any) -> None:
@@ -168,6 +205,8 @@ def _read(file: Any) -> FitResult:
         laplace=laplace,
         discreteness=_read_discreteness(free, latent, file["discreteness"]) if "discreteness" in file else None,
         quality=read_quality(file),
+        verdict=read_verdict(file),
+        edges=Edges(**{name: file["edges"][name][()] for name in _EDGES}),
         starts=Snapshot(**arrays, slots=np.zeros(0, np.int64), state=()),
         model=read_group(file["model"]),
         residual=read_group(file["residual"]),

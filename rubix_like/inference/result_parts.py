@@ -19,12 +19,16 @@ from rubix_like.inference.free import Free, FreeParameter, read_prior
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.priors import section_of
 from rubix_like.inference.quality import Quality
+from rubix_like.inference.verdict import Verdict
 from rubix_like.version import __version__
 from rubix_like.writing_date import date_words
 
 Result = TypeVar("Result")
 
 TEXT = h5py.string_dtype()
+
+_OF_VERDICT = ("p", "p_low", "reduced", "scale_free", "trouble")
+"""Attributes of the group `verdict` of which a Verdict is made."""
 
 
 class Kind(NamedTuple):
@@ -90,15 +94,24 @@ def read_whole(path: Path, kind: Kind, read: Callable[[Any], Result]) -> Result:
         raise FileNotFoundError(f"no such result: {path}; check the path ({kind.place})")
     try:
         with opened_hdf5(path) as file:
-            if file.attrs.get("format") != kind.format or file.attrs.get("layout") != kind.layout:
-                came = f"{file.attrs.get('format')!r}, layout {file.attrs.get('layout')}"
-                raise ValueError(f"its attribute 'format' is {came}, not {kind.format!r}, layout {kind.layout}")
+            _check_kind(file, kind)
             return read(file)
     except UNREADABLE as error:
         raise ValueError(
             f"{path} is not a complete {kind.name} ({reason_of(error)}); expected an HDF5 file written by "
             f"{kind.writers}; open others with h5py"
         ) from error
+
+
+def _check_kind(file: Any, kind: Kind) -> None:
+    """Raise ValueError for a file of another kind, or of another layout."""
+    form, layout = file.attrs.get("format"), file.attrs.get("layout")
+    if form != kind.format:
+        raise ValueError(f"its attribute 'format' is {form!r}, not {kind.format!r}")
+    if layout != kind.layout:
+        raise ValueError(
+            f"its layout is {layout}, that of another version; this one reads layout {kind.layout}: run it again"
+        )
 
 
 def describe(dataset: Any, unit: str, meaning: str) -> None:
@@ -176,6 +189,35 @@ def write_quality(quality: Quality, file: Any) -> None:
     """How well the model fits, as attributes."""
     own = {"degrees_of_freedom": quality.degrees_of_freedom, "reduced_chi_square": quality.reduced}
     file.attrs.update({**dataclasses.asdict(quality), **own})
+
+
+def write_verdict(verdict: Verdict, file: Any) -> None:
+    """Whether the model describes the data, in the group `verdict`."""
+    group = file.create_group("verdict")
+    own = {name: getattr(verdict, name) for name in _OF_VERDICT}
+    group.attrs.update({"text": verdict.sentence, "misfit": verdict.misfit, "matters": verdict.matters, **own})
+    names = group.create_dataset("tests", data=list(verdict.tests), dtype=TEXT, shape=(len(verdict.tests),))
+    describe(names, "", "names of the tests")
+    found = group.create_dataset("probabilities", data=np.array(list(verdict.tests.values()), float))
+    describe(found, "", "of such residuals, if the model is true, by each of the tests")
+    moved = group.create_dataset("moved", data=verdict.moved)
+    describe(moved, "", "how far each number moves with half of the data, in its standard deviations; 0: as noise does")
+    describe(group.create_dataset("doubtful", data=verdict.doubtful), "", "which numbers have too small an uncertainty")
+
+
+def read_verdict(file: Any) -> Verdict:
+    """What `write_verdict` wrote."""
+    group = file["verdict"]
+    own = {name: group.attrs[name] for name in _OF_VERDICT}
+    return Verdict(
+        p=float(own["p"]),
+        tests=dict(zip(group["tests"].asstr()[()], group["probabilities"][()].tolist(), strict=True)),
+        p_low=float(own["p_low"]),
+        reduced=float(own["reduced"]),
+        scale_free=bool(own["scale_free"]),
+        moved=group["moved"][()],
+        trouble=str(own["trouble"]),
+    )
 
 
 def read_quality(file: Any) -> Quality:

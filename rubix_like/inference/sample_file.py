@@ -22,18 +22,20 @@ from rubix_like.inference.result_parts import (
     read_free,
     read_origin,
     read_quality,
+    read_verdict,
     read_whole,
     write_best,
     write_free,
     write_origin,
     write_quality,
+    write_verdict,
     write_whole,
 )
 from rubix_like.inference.sample_result import SampleResult
 
 KIND = Kind(
     format="rubix_like samples",
-    layout=1,
+    layout=2,
     description="draws from the posterior of a datacube, and what they predict",
     name="file of samples",
     writers="SampleResult.write or `rubix-like sample`",
@@ -79,6 +81,7 @@ def read_samples(path: Path) -> SampleResult:
 
 def _write(result: SampleResult, file: Any) -> None:
     write_quality(result.quality, file)
+    write_verdict(result.verdict, file)
     file.attrs.update({"method": result.method, "n_chain": result.n_chain, "n_draw": result.n_draw})
     write_free(result.free, _columns(result), file)
     latent = file.create_group("latent")
@@ -109,6 +112,8 @@ def _columns(result: SampleResult) -> dict[str, Column]:
         "median": Column(result.quantile(0.5), "half of the draws lie below"),
         "high": Column(high, "16 % of the draws lie above"),
     }
+    doubtful = result.by_name(result.verdict.doubtful)
+    columns["doubtful"] = Column(doubtful, "whether sigma is too small, because the model does not fit", pure=True)
     for name, meaning in _OF_NUMBERS.items():
         columns[name] = Column(result.by_name(getattr(result.diagnostics, name)), meaning, pure=True)
     return columns
@@ -131,6 +136,7 @@ def _read(file: Any) -> SampleResult:
         best=best,
         laplace=laplace,
         quality=read_quality(file),
+        verdict=read_verdict(file),
         scatter=Scatter(**{field.name: scatter[field.name].item() for field in dataclasses.fields(Scatter)}),
         **{name: read_group(file[name]) for name in _CUBES},
         **read_origin(file),

@@ -8,16 +8,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Float, Shaped, UInt32
 from numpy import ndarray
 
 from rubix_like.cube import Cube
 from rubix_like.inference.convergence import Convergence
+from rubix_like.inference.edges import LIMIT, Reach, at_edge, ends_of, sign_of
 from rubix_like.inference.free import Free
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.quality import Quality, Scatter
 from rubix_like.inference.result import Arrays, split_by_name
 from rubix_like.inference.sampled import Method, Statistics
+from rubix_like.inference.verdict import Verdict
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,7 @@ class SampleResult:
     | diagnostics | | R-hat, effective sample sizes, E-BFMI |
     | best, laplace | (latent,) | the best fit's latents, and the Gaussian approximation there (None without one) |
     | quality | | chi^2 of the best fit and what goes with it |
+    | verdict | | whether the model describes the data, and which uncertainties are too small |
     | scatter | | how the data lie about `predictive` |
     | model | | Cube on the data's grid: mean and variance of the model, with its continuum, over the posterior |
     | predictive | | Cube: what the data should be; variance: the model's and the noise's; masked (`NOT_FITTED`) |
@@ -58,6 +61,7 @@ class SampleResult:
     best: Float[ndarray, " latent"]
     laplace: Laplace | None
     quality: Quality
+    verdict: Verdict
     scatter: Scatter
     model: Cube
     predictive: Cube
@@ -106,6 +110,23 @@ class SampleResult:
         tail = (1 - probability) / 2
         return self.quantile(tail), self.quantile(1 - tail)
 
+    def limits(self, probability: float = LIMIT) -> dict[str, Reach]:
+        """Of each value whose draws are at the edge of its prior (their median is), by its label: an upper ("<") or
+        lower limit (">") with this probability, or the interval that holds it."""
+        latent = np.median(self.latent.reshape(-1, self.latent.shape[2]), axis=0)
+        draws = flat_values(self.free, self.values).reshape(-1, len(latent))
+        found = {}
+        for index in at_edge(self.free, latent):
+            own, ends = draws[:, index], ends_of(self.free, int(index))
+            low, middle, high = (float(np.quantile(own, share)) for share in (0.1587, 0.5, 0.8413))
+            sign = sign_of(low, middle, high, ends)
+            tail = (1 - probability) / (1 if sign else 2)
+            first = ends[0] if sign == "<" else float(np.quantile(own, tail))
+            found[self.labels[index]] = Reach(
+                sign, first, ends[1] if sign == ">" else float(np.quantile(own, 1 - tail))
+            )
+        return found
+
     def quantile(self, share: float) -> Arrays:
         """By name, below which this share of the draws lies."""
         return {name: np.asarray(np.quantile(draws, share, axis=0)) for name, draws in self.samples().items()}
@@ -119,7 +140,7 @@ class SampleResult:
         """The draws of all chains one after the other, by name: (n, ...) each."""
         return {name: draws.reshape(-1, *draws.shape[2:]) for name, draws in self.values.items()}
 
-    def by_name(self, flat: Float[ndarray, "*n latent"]) -> Arrays:
+    def by_name(self, flat: Shaped[ndarray, "*n latent"]) -> dict[str, Any]:
         """Numbers in the order of the labels (`diagnostics.r_hat`) as arrays of the parameters' shapes."""
         return split_by_name(self.free, flat)
 

@@ -4,17 +4,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rubix_like.inference.edges import Reach
 from rubix_like.inference.free import shown
 from rubix_like.inference.sample_result import SampleResult
 from rubix_like.inference.sampled import METHODS
-from rubix_like.inference.summary import aligned, chi_square_line, with_digits
+from rubix_like.inference.summary import aligned, chi_square_line, legend, marks_of, with_digits
 
 _HEAD = ("parameter", "mean", "sd", "16 %", "50 %", "84 %", "R-hat", "bulk ESS", "tail ESS", "unit", "prior")
 
 
 def summary_lines(result: SampleResult) -> list[str]:
     """The end-of-sampling text, one sentence a line."""
-    return [*table_lines(result), *quality_lines(result), *(f"Note: {note}" for note in result.notes)]
+    notes = (f"Note: {note}" for note in result.notes)
+    return [result.verdict.sentence, *table_lines(result), *quality_lines(result), *notes]
 
 
 def table_lines(result: SampleResult) -> list[str]:
@@ -23,15 +25,16 @@ def table_lines(result: SampleResult) -> list[str]:
     low, high = result.interval()
     numbers = (result.mean, result.sigma, low, result.quantile(0.5), high)
     worth = tuple(result.by_name(own) for own in (found.r_hat, found.ess_bulk, found.ess_tail))
+    limits, marks = result.limits(), marks_of(result.labels, result.verdict)
     rows: list[Sequence[str]] = [_HEAD]
     for own in result.free.parameters:
         columns = [np.ravel(of[own.name]) for of in (*numbers, *worth)]
         words = (own.unit or "-", shown(own.prior).strip("{}"))
         rows += [
-            (label, *_values(*row[:5]), *_worth(*row[5:]), *words)
+            (label, *_values(row[:5], limits.get(label), marks[label]), *_worth(*row[5:]), *words)
             for label, *row in zip(own.labels, *columns, strict=True)
         ]
-    return aligned(rows)
+    return [*aligned(rows), *legend(result.verdict)]
 
 
 def quality_lines(result: SampleResult) -> list[str]:
@@ -60,11 +63,15 @@ def _draws_line(result: SampleResult) -> str:
     return f"{name}: {'; '.join(words)}"
 
 
-def _values(mean: float, sigma: float, *limits: float) -> list[str]:
+def _values(numbers: Sequence[float], reach: Reach | None, mark: str) -> list[str]:
+    """At the edge of a prior there is no standard deviation, but a limit, or an interval alone."""
+    mean, sigma, *limits = numbers
+    if reach is not None and reach.sign:
+        return [reach.words() + mark, "-", *("-" for _ in limits)]
     if not (np.isfinite(sigma) and sigma > 0):
         return [f"{mean:.6g}", "-", *("-" for _ in limits)]
     shown_mean, *shown_limits = with_digits(sigma, mean, *limits)
-    return [shown_mean, f"{sigma:.2g}", *shown_limits]
+    return [shown_mean, ("-" if reach is not None else f"{sigma:.2g}") + mark, *shown_limits]
 
 
 def _worth(r_hat: float, bulk: float, tail: float) -> list[str]:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
@@ -21,11 +20,11 @@ from rubix_like.errors import ConfigError
 from rubix_like.file_names import with_addition
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference.assembly import make_sample_result
+from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, kept_notes, load, save, versions
 from rubix_like.inference.diagnosis import ELSEWHERE, listed, notes_on_search, notes_on_silence
 from rubix_like.inference.fitting import add_model_error, checked, device_count, find_best
 from rubix_like.inference.forward import SyntheticSource
-from rubix_like.inference.laplace import Laplace, laplace
 from rubix_like.inference.problem import Problem, pose
 from rubix_like.inference.request import Data, Priors, Request, read_request
 from rubix_like.inference.result import FitResult
@@ -166,15 +165,15 @@ def _drawn(
 ) -> SampleResult:
     """From the best fit, or from where it was left, to the result."""
     with progress.step("uncertainties", "the posterior about the best values"):
-        approximation = laplace(problem.posterior, jnp.asarray(best))
-    normal = approximation if isinstance(approximation, Laplace) else None
+        found = describe_best(problem, best)
+    normal = found.laplace
     again = "" if begun is None else ", going on after {1} of {2}".format(*sampler.told(begun))
     with progress.step("sample", f"sampling by {sampler.settings.method}{again}") as report:
         states = sampler.run(problem.posterior, problem.pipeline.mesh, best, normal, begun)
         end = advance(states, keep, lambda state: report(*sampler.told(state)))
     with progress.step("predict", "models of the draws"):
         said = [*notes, *(() if normal is None else notes_on_silence(normal))]
-        return make_sample_result(problem, sampler.sampled(end), best, normal, config, notes=said)
+        return make_sample_result(problem, sampler.sampled(end), best, found, config, notes=said)
 
 
 def _fingerprint(problem: Problem, sampler: AbstractSampler, fitted: FitResult | None) -> dict[str, str]:

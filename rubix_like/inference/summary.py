@@ -5,31 +5,54 @@ from collections.abc import Sequence
 import numpy as np
 
 from rubix_like.inference.diagnosis import ELSEWHERE
+from rubix_like.inference.edges import Reach
 from rubix_like.inference.free import shown
 from rubix_like.inference.quality import Quality
 from rubix_like.inference.result import FitResult
+from rubix_like.inference.verdict import Verdict
 
 MOST_ROWS: int = 40
 """Rows of the table; a fit of many particles has more numbers."""
+
+_MARK = "!"
+
+_LEAST_DIGITS = 1e-9
+"""Of a value, as its uncertainty where it has none."""
 
 _HEAD = ("parameter", "best", "sigma", "16 %", "84 %", "unit", "prior")
 
 
 def summary_lines(result: FitResult) -> list[str]:
     """The end-of-fit text, one sentence a line."""
-    discreteness = discreteness_lines(result)
-    return [*table_lines(result), *discreteness, *quality_lines(result), *(f"Note: {note}" for note in result.notes)]
+    notes = (f"Note: {note}" for note in result.notes)
+    lines = [result.verdict.sentence, *table_lines(result), *discreteness_lines(result), *quality_lines(result)]
+    return [*lines, *notes]
 
 
 def table_lines(result: FitResult) -> list[str]:
-    """Best values, standard deviations, limits (16 and 84 %), units and priors, aligned."""
+    """Best values, standard deviations, limits (16 and 84 %), units and priors, aligned; "!" marks uncertainties that
+    are too small."""
     low, high = result.interval()
+    limits, marks = result.limits(), marks_of(result.labels, result.verdict)
     rows: list[Sequence[str]] = [_HEAD]
     for own in result.free.parameters:
         columns = [np.ravel(of[own.name]) for of in (result.values, result.sigma, low, high)]
         words = (own.unit or "-", shown(own.prior).strip("{}"))
-        rows += [(label, *_numbers(*numbers), *words) for label, *numbers in zip(own.labels, *columns, strict=True)]
-    return aligned(rows)
+        rows += [
+            (label, *_cells(numbers, limits.get(label), marks[label]), *words)
+            for label, *numbers in zip(own.labels, *columns, strict=True)
+        ]
+    return [*aligned(rows), *legend(result.verdict)]
+
+
+def marks_of(labels: Sequence[str], verdict: Verdict) -> dict[str, str]:
+    """By label, what stands behind an uncertainty that is too small."""
+    return {label: _MARK if own else "" for label, own in zip(labels, verdict.doubtful, strict=True)}
+
+
+def legend(verdict: Verdict) -> list[str]:
+    """What the mark means, where there is one."""
+    return [f"{_MARK} too small an uncertainty: the model does not describe the data"] if verdict.matters else []
 
 
 def discreteness_lines(result: FitResult) -> list[str]:
@@ -72,6 +95,18 @@ def chi_square_line(quality: Quality) -> str:
         f"chi^2 {quality.chi_square:.6g} of {quality.n_voxel} voxels, {quality.degrees_of_freedom} degrees of freedom: "
         f"reduced chi^2 {quality.reduced:.4g}"
     )
+
+
+def _cells(numbers: Sequence[float], reach: Reach | None, mark: str) -> list[str]:
+    """The numbers of a row as text: a value with its sigma; at the edge of a prior a limit, or an interval alone."""
+    if reach is None:
+        best, sigma, *others = _numbers(*numbers)
+        return [best, sigma + (mark if sigma != "-" else ""), *others]
+    if reach.sign:
+        return [reach.words() + mark, "-", "-", "-"]
+    best, _, low, high = numbers
+    best_text, *ends = with_digits(max(0.5 * (high - low), _LEAST_DIGITS * max(abs(best), abs(high))), best, low, high)
+    return [best_text, f"-{mark}", *ends]
 
 
 def _numbers(best: float, sigma: float, low: float, high: float) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from rubix_like.plots.fit_view import Inferred
+from rubix_like.plots.fit_view import AtEdge, Inferred
 from rubix_like.plots.style import INK, SPAXEL_COLORS
 
 if TYPE_CHECKING:
@@ -76,6 +76,13 @@ def density(inferred: Inferred, parameter: int, mean: float, sigma: float) -> Fl
     return np.stack([value, normal / np.where(step > 0, step, np.inf)])
 
 
+def density_at_edge(inferred: Inferred, parameter: int, known: AtEdge) -> Float[ndarray, "2 node"]:
+    """The same of a parameter at the edge of its prior."""
+    value = inferred.value(parameter, known.latent)
+    step = np.gradient(value, known.latent)
+    return np.stack([value, known.density / np.where(step > 0, step, np.inf)])
+
+
 def draw_pairs(figure: "Figure", inferred: Inferred) -> None:
     """Contours of every pair of parameters, densities on the diagonal; the prior in grey, the truth (if known) red."""
     draw_triangle(
@@ -133,6 +140,9 @@ def _panels(figure: "Figure", count: int) -> Any:
 
 
 def _limits(inferred: Inferred, parameter: int) -> tuple[float, float]:
+    if parameter in inferred.limits:
+        ends = inferred.value(parameter, inferred.limits[parameter].latent[[0, -1]])
+        return float(ends[0]), float(ends[1])
     sigma, middle = inferred.sigma[parameter], inferred.latent[parameter]
     low, high = inferred.value(parameter, middle + np.array([-WIDTH, WIDTH]) * sigma)
     return float(low), float(high)
@@ -142,13 +152,17 @@ def _draw_density(axes: "Axes", inferred: Inferred, parameter: int) -> None:
     sigma = float(inferred.sigma[parameter])
     value, height = density(inferred, parameter, 0.0, 1.0)
     axes.plot(value, height, color=PRIOR_COLOR, linewidth=1.0)
-    value, height = density(inferred, parameter, float(inferred.latent[parameter]), sigma)
+    known = inferred.limits.get(parameter)
+    if known is None:
+        value, height = density(inferred, parameter, float(inferred.latent[parameter]), sigma)
+    else:
+        value, height = density_at_edge(inferred, parameter, known)
     axes.fill_between(value, height, color=SPAXEL_COLORS[0], alpha=0.4, lw=0)
     axes.set_ylim(0, 1.15 * float(height.max()))
     axes.set_yticks([])
     best = float(inferred.value(parameter, inferred.latent[parameter]))
     half = 0.5 * float(np.ptp(inferred.value(parameter, inferred.latent[parameter] + np.array([-sigma, sigma]))))
-    axes.set_title(f"{best:.4g} ± {half:.2g}", fontsize=7)
+    axes.set_title(f"{best:.4g} ± {half:.2g}" if known is None else known.words, fontsize=7)
     if inferred.truth is not None:
         axes.axvline(inferred.truth[parameter], color=SPAXEL_COLORS[1], linewidth=0.9)
 
@@ -209,7 +223,7 @@ def draw_pulls(figure: "Figure", inferred: Inferred) -> None:
     """Every parameter against its prior, and against the truth where it is known, in standard deviations."""
     panels: Any = figure.subplots(1, 1 if inferred.truth is None else 2, sharey=True, squeeze=False)
     rows = np.arange(len(inferred.labels))[::-1]
-    _draw_pull(panels[0, 0], inferred.latent, inferred.sigma, rows)
+    _draw_pull(panels[0, 0], *_spread(inferred), rows)
     panels[0, 0].set_xlabel("distance from the prior's median (σ of the prior)")
     if inferred.truth is not None:
         _draw_pull(panels[0, 1], inferred.pull(), np.ones(len(rows)), rows)
@@ -221,10 +235,22 @@ def draw_pulls(figure: "Figure", inferred: Inferred) -> None:
         panels[0, 0].set_ylabel(f"{len(rows)} parameters, the first at the top")
 
 
+def _spread(inferred: Inferred) -> tuple[Float[ndarray, " parameter"], Float[ndarray, " parameter"]]:
+    """Middle and half the width of each latent's distribution."""
+    middle, half = np.array(inferred.latent), np.array(inferred.sigma)
+    for parameter, known in inferred.limits.items():
+        mean = np.trapezoid(known.latent * known.density, known.latent)
+        variance = np.trapezoid((known.latent - mean) ** 2 * known.density, known.latent)
+        middle[parameter], half[parameter] = mean, np.sqrt(variance)
+    return middle, half
+
+
 def _value_text(inferred: Inferred, parameter: int) -> str:
     middle, sigma = inferred.latent[parameter], inferred.sigma[parameter]
     low, best, high = inferred.value(parameter, middle + sigma * np.array([-1.0, 0.0, 1.0]))
     unit = f" {inferred.units[parameter]}" if inferred.units[parameter] else ""
+    if parameter in inferred.limits:
+        return f"{inferred.labels[parameter]}: {inferred.limits[parameter].words}{unit}"
     return f"{inferred.labels[parameter]} = {best:.5g} ± {0.5 * (high - low):.2g}{unit}"
 
 

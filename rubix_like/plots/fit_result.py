@@ -16,7 +16,7 @@ from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.free import Free, FreeParameter
 from rubix_like.inference.result import FitResult
 from rubix_like.plots.fit_pictures import draw_fit
-from rubix_like.plots.fit_view import FitView, Inferred, Trace, fine_nodes
+from rubix_like.plots.fit_view import AtEdge, FitView, Inferred, Trace, fine_nodes
 from rubix_like.plots.sky import sky_of
 
 
@@ -39,8 +39,16 @@ def view_of(result: FitResult, truth: Mapping[str, Any] | None = None) -> FitVie
     if normal is not None:
         chosen = np.arange(len(result.labels))
         inferred = inferred_of(result.free, chosen, normal.latent, normal.covariance, truth or {})
+        inferred = replace(inferred, limits=_limits(result))
     view = cubes_view(_title(result), result.model, result.residual)
     return replace(view, traces=_traces(result), inferred=inferred)
+
+
+def _limits(result: FitResult) -> dict[int, AtEdge]:
+    """Of the values at the edges of their priors, by their places among the labels."""
+    edges, reaches = result.edges, list(result.limits().values())
+    known = zip(edges.index, reaches, edges.latent, edges.density, strict=True)
+    return {int(index): AtEdge(reach.words(), latent, density) for index, reach, latent, density in known}
 
 
 def cubes_view(title: str, model: Cube, residual: Cube) -> FitView:
@@ -68,6 +76,7 @@ def _title(result: FitResult) -> str:
     words = [f"fit of {len(result.labels)} numbers", f"χ² / {quality.degrees_of_freedom} = {quality.reduced:.4g}"]
     words += [str(meta["instrument"])] if meta.get("instrument") else []
     words += [] if result.converged else ["not converged"]
+    words += ["the model does not describe the data"] if result.verdict.matters else []
     return "   ·   ".join(words)
 
 

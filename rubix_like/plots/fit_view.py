@@ -1,5 +1,6 @@
 """What is drawn of a fit, as plain arrays: data, model, steps of the starts, and the Laplace approximation."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,6 +36,16 @@ class Trace:
 
 
 @dataclass(frozen=True, eq=False)
+class AtEdge:
+    """A value at the edge of its prior: its limit or interval in `words`, and, where it is known, the density of its
+    latent on `latent`, rising."""
+
+    words: str
+    latent: Float[ndarray, " node"] = field(default_factory=lambda: np.zeros(0))
+    density: Float[ndarray, " node"] = field(default_factory=lambda: np.zeros(0))
+
+
+@dataclass(frozen=True, eq=False)
 class Inferred:
     """The Laplace approximation: a normal distribution of the latents, and each parameter's map to its value.
 
@@ -45,6 +56,7 @@ class Inferred:
     | prior | (parameter, node) | values at the latents `nodes` |
     | truth | (parameter,) or None | the values that the data were made of (NaN: not known) |
     | nodes | (1 or parameter, node) | rising; by default LATENT_GRID |
+    | limits | by parameter's number | of those at the edge of their prior, whose distribution is not normal |
     """
 
     labels: tuple[str, ...]
@@ -54,6 +66,7 @@ class Inferred:
     prior: Float[ndarray, "parameter node"]
     truth: Float[ndarray, " parameter"] | None = None
     nodes: LatentNodes = field(default_factory=lambda: LATENT_GRID[None])
+    limits: Mapping[int, AtEdge] = field(default_factory=dict)
 
     @property
     def sigma(self) -> Float[ndarray, " parameter"]:

@@ -72,7 +72,8 @@ def _draw_histogram(axes: "Axes", corner: Corner, number: int, limits: tuple[flo
     axes.set_ylim(0, 1.25 * float(np.max(height)))
     axes.set_yticks([])
     low, middle, high = (float(mark) for mark in marks)
-    axes.set_title(_interval(corner, limits, (low, middle, high)), fontsize=7)
+    known = corner.drawn.limits.get(number)
+    axes.set_title(_interval(corner, limits, (low, middle, high)) if known is None else known.words, fontsize=7)
     if corner.drawn.truth is not None:
         axes.axvline(corner.drawn.truth[number], color=TRUTH_COLOR, linewidth=0.9)
 

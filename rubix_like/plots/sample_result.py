@@ -1,6 +1,7 @@
 """The pictures of a posterior's samples, or of their file: numbers pair by pair, chains, what is predicted."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rubix_like.inference.sample_result import SampleResult, flat_values
 from rubix_like.inference.sampled import METHODS
 from rubix_like.plots.fit_parameters import MOST_PAIRED, triangle_size
 from rubix_like.plots.fit_result import cubes_view, inferred_of
-from rubix_like.plots.fit_view import Inferred
+from rubix_like.plots.fit_view import AtEdge, Inferred
 from rubix_like.plots.picture_files import Drawing, save_drawings
 from rubix_like.plots.sample_corner import MOST_LARGE, draw_corner
 from rubix_like.plots.sample_predictive import draw_predictive, predictive_size
@@ -74,6 +75,7 @@ def _title(result: SampleResult, n_diverging: int) -> str:
     chains = f"{result.n_chain} chains of " if result.method == "nuts" else ""
     words = [f"{METHODS[result.method]}: {chains}{result.n_draw} draws"]
     words += [f"{n_diverging} diverged"] if n_diverging else []
+    words += ["the model does not describe the data"] if result.verdict.matters else []
     instrument = result.predictive.meta.get("instrument")
     return "   ·   ".join([*words, *([str(instrument)] if instrument else [])])
 
@@ -92,8 +94,10 @@ def _corner(
     flat = latent.reshape(-1, len(chosen))
     apart = (latent - latent.mean(axis=1, keepdims=True)).reshape(flat.shape)
     mean, covariance = flat.mean(axis=0), np.atleast_2d(np.cov(flat, rowvar=False, ddof=0))
+    drawn, limits = inferred_of(result.free, chosen, mean, covariance, truth), result.limits()
+    places = {number: limits[label] for number, label in enumerate(drawn.labels) if label in limits}
     return Corner(
-        drawn=inferred_of(result.free, chosen, mean, covariance, truth),
+        drawn=replace(drawn, limits={number: AtEdge(own.words()) for number, own in places.items()}),
         laplace=_laplace(result, chosen),
         latent=flat,
         values=values[:, :, chosen].reshape(flat.shape),

@@ -55,9 +55,13 @@ def make_problem(
     starts=2,
     free=FREE,
     devices=1,
+    settings=None,
     **engine,
 ):
-    """A posterior whose data are to be replaced by mocks: everything is compiled once for all of them."""
+    """A posterior whose data are to be replaced by mocks: everything is compiled once for all of them.
+
+    `settings`: others of the fit's.
+    """
     instrument = instrument or MANGA
     grid = {"sampling": "linear", "medium": "vacuum", **instrument["wavelength"]}
     config = load_config(
@@ -76,8 +80,8 @@ def make_problem(
         },
     )
     observed = observed_from(Pipeline.from_config(config, mesh=make_mesh(1))(load_galaxy(config)))
-    settings = FitSettings(free=free, starts=starts, model_error={"draws": n_model_error})
-    return pose(config, observed, settings)
+    model_error = None if "polynomial" in (settings or {}) else {"draws": n_model_error}
+    return pose(config, observed, FitSettings(free=free, starts=starts, model_error=model_error, **(settings or {})))
 
 
 @jax.jit
@@ -107,7 +111,9 @@ def draw_mock(problem, number, other, signal_to_noise=30.0):
     data = jnp.asarray(flux + sigma * generator.standard_normal(flux.shape))
     leaves = (data, jnp.full_like(data, 1 / sigma))
     posterior = eqx.tree_at(lambda p: (p.likelihood.flux, p.likelihood.inverse_sigma), posterior, leaves)
-    model_error = problem.settings.model_error.model_copy(update={"seed": 10**6 + 1000 * number})
+    model_error = problem.settings.model_error
+    if model_error is not None:
+        model_error = model_error.model_copy(update={"seed": 10**6 + 1000 * number})
     settings = problem.settings.model_copy(update={"seed": number, "model_error": model_error})
     return truth, dataclasses.replace(problem, posterior=posterior, settings=settings)
 

@@ -1,0 +1,71 @@
+"""What is known of a best fit: its cube, chi^2, the Laplace approximation, the verdict, values at edges of priors."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.inference.cubes import Evaluated, evaluate, quality_of
+from rubix_like.inference.edges import Edges, edges_of
+from rubix_like.inference.engines import is_dense
+from rubix_like.inference.laplace import Laplace, laplace, laplace_from
+from rubix_like.inference.likelihood import NOISE_SCALE, with_scale_information
+from rubix_like.inference.misfit import Residue, halves_of, measure, measure_roughly
+from rubix_like.inference.posterior import Posterior
+from rubix_like.inference.problem import Problem
+from rubix_like.inference.quality import Quality
+from rubix_like.inference.verdict import Verdict, verdict_on
+
+
+class BestFit(NamedTuple):
+    """Everything about a maximum of the posterior; `approximation`: why there is none, where it is a sentence."""
+
+    evaluated: Evaluated
+    quality: Quality
+    approximation: Laplace | str
+    verdict: Verdict
+
+    @property
+    def laplace(self) -> Laplace | None:
+        """The approximation, where there is one."""
+        return None if isinstance(self.approximation, str) else self.approximation
+
+
+def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: str = "") -> BestFit:
+    """All of it, from one linearisation; `trouble`: why the latents are no maximum, if so."""
+    posterior, at = problem.posterior, jnp.asarray(latent)
+    evaluated = jax.device_get(evaluate(posterior, at))
+    quality = quality_of(problem, evaluated)
+    residue = jax.device_get(_residue(posterior, at, evaluated, quality))
+    approximation = laplace(posterior, at) if residue.whole is None else _laplace(posterior, at, residue)
+    sigma = None if isinstance(approximation, str) else approximation.sigma
+    scale = posterior.free.labels.index(NOISE_SCALE) if NOISE_SCALE in posterior.free.names else None
+    verdict = verdict_on(residue, quality, np.asarray(latent, np.float64), sigma, scale, trouble)
+    return BestFit(evaluated, quality, approximation, verdict)
+
+
+def edges_at(problem: Problem, latent: Float[ndarray, " latent"], laplace: Laplace | None) -> Edges:
+    """The posterior of every value at the edge of its prior."""
+    return edges_of(problem.posterior, problem.posterior.free, latent, laplace)
+
+
+def _residue(posterior: Posterior, latent: Float[Array, " latent"], found: Evaluated, quality: Quality) -> Residue:
+    """The sums of the residuals, with derivatives where there is room for them."""
+    likelihood = posterior.likelihood
+    light = np.asarray(found.flux) * np.asarray(likelihood.inverse_sigma)
+    dtype = light.dtype
+    if not is_dense(posterior.free.n_latent, likelihood.flux.size):
+        return measure_roughly(posterior, latent, jnp.asarray(light), jnp.asarray(quality.n_free, dtype))
+    halves = jax.tree.map(lambda own: jnp.asarray(own, dtype), halves_of(light))
+    return measure(posterior, latent, jnp.asarray(light), halves)
+
+
+def _laplace(posterior: Posterior, latent: Float[Array, " latent"], residue: Residue) -> Laplace | str:
+    """From the derivatives that are there."""
+    assert residue.whole is not None
+    n_voxel = jnp.sum(posterior.likelihood.inverse_sigma > 0)
+    matrix = with_scale_information(jnp.asarray(residue.whole.matrix), posterior.free, latent, n_voxel)
+    return laplace_from(posterior, latent, matrix)
