@@ -229,7 +229,7 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig) -> FitResu
         latent=best,
         laplace=normal,
         quality=quality_of(problem, evaluated),
-        starts=dataclasses.replace(found, slots=np.zeros(0, np.int64), state=()),
+        starts=found.closed(),
         model=model,
         residual=residual,
         parameters=evaluated.parameters,
