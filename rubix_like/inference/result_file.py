@@ -140,7 +140,7 @@ def _read(file: Any) -> FitResult:
         latent=latent,
         laplace=laplace,
         quality=read_quality(file),
-        starts=Snapshot(**arrays, slots=np.zeros(0, np.int64), state=(), reserve=arrays["start"][:0]),
+        starts=Snapshot(**arrays, slots=np.zeros(0, np.int64), state=()),
         model=read_group(file["model"]),
         residual=read_group(file["residual"]),
         parameters=_parameters_of({name: data[()] for name, data in file["model_parameters"].items()}),

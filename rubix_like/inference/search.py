@@ -16,6 +16,7 @@ from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.free import Free, Latent
 from rubix_like.inference.giving_up import reviewed
 from rubix_like.inference.optimisers import FAILED, REASONS, AbstractOptimiser, Latents, SquaredLoss, State, Status
+from rubix_like.inference.posterior import Posterior
 from rubix_like.inference.problem import Problem
 from rubix_like.inference.snapshot import Snapshot
 from rubix_like.sharding import SAMPLE_AXIS, replicated
@@ -33,9 +34,16 @@ def search(problem: Problem, resume: Snapshot | None = None) -> Iterator[Snapsho
     """
     posterior, settings = problem.posterior, problem.settings
     n_residual = posterior.likelihood.flux.size
-    optimiser = make_optimiser(settings.optimiser, posterior.free.n_latent, n_residual)
+    optimiser = make_optimiser(settings.optimiser, posterior.free.n_latent, n_residual, _rounding(posterior))
     mesh = problem.pipeline.mesh
     return search_with(optimiser, posterior, posterior.free, settings, mesh, resume, problem.start, problem)
+
+
+def _rounding(posterior: Posterior) -> float:
+    """Of a residual (data - model) / sigma: that of the model's numbers times the data's signal-to-noise ratio (rms)."""
+    likelihood = posterior.likelihood
+    ratio = float(jnp.sqrt(jnp.mean((likelihood.flux * likelihood.inverse_sigma) ** 2)))
+    return ratio * float(jnp.finfo(posterior.forward.plan.dtype).eps)
 
 
 def search_with(

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -43,7 +43,7 @@ class Snapshot:
     trace_latent: Float[ndarray, "start step column"]
     slots: Int[ndarray, " slot"]
     state: tuple[ndarray, ...]
-    reserve: Float[ndarray, "spare latent"]
+    reserve: Float[ndarray, "spare _"] = field(default_factory=lambda: np.zeros((0, 0)))
 
     @classmethod
     def begin(
@@ -155,9 +155,7 @@ class Snapshot:
 
     def closed(self) -> "Snapshot":
         """Without what only a search that goes on needs."""
-        return dataclasses.replace(
-            self, slots=np.zeros(0, np.int64), state=(), reserve=np.zeros((0, self.start.shape[1]))
-        )
+        return dataclasses.replace(self, slots=np.zeros(0, np.int64), state=(), reserve=np.zeros((0, 0)))
 
     def after(self, state: State) -> "Snapshot":
         """With what has become of the starts that were running."""
@@ -180,14 +178,14 @@ class Snapshot:
 
     def arrays(self) -> dict[str, ndarray]:
         """Everything by name; `from_arrays` is the inverse."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "state"}
+        own = {part.name: getattr(self, part.name) for part in dataclasses.fields(self) if part.name != "state"}
         return own | {f"{_STATE}{number}": leaf for number, leaf in enumerate(self.state)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, ndarray]) -> "Snapshot":
         """The snapshot of what `arrays` returned; KeyError where something is missing."""
         count = sum(name.startswith(_STATE) for name in arrays)
-        own = {field.name: arrays[field.name] for field in dataclasses.fields(cls) if field.name != "state"}
+        own = {part.name: arrays[part.name] for part in dataclasses.fields(cls) if part.name != "state"}
         return cls(**own, state=tuple(arrays[f"{_STATE}{number}"] for number in range(count)))
 
 
