@@ -31,6 +31,7 @@ def snapshot(step, n_ended=0, n_start=3):
         trace_latent=rng.normal(size=(n_start, 5, 0)),
         slots=np.arange(1),
         state=(rng.normal(size=(1, 2)), np.array([True]), np.array([3], np.int32), rng.normal(size=1).astype("f4")),
+        reserve=rng.normal(size=(4, 2)),
     )
 
 

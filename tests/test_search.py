@@ -12,9 +12,10 @@ from curved import FREE, N_DATA, N_LATENT, curved
 from jax.sharding import AxisType, Mesh
 
 from rubix_like.config.fit import FitSettings, OptimiserSettings
+from rubix_like.inference.candidates import choose_starts
 from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.optimisers import Status
-from rubix_like.inference.search import check_any_left, choose_starts, search_with
+from rubix_like.inference.search import check_any_left, search_with
 from rubix_like.inference.snapshot import Snapshot
 from rubix_like.inference.spread import models_at_once
 
@@ -97,9 +98,10 @@ def test_starts_are_the_best_of_the_candidates():
     drawn = np.asarray(FREE.draw(settings.seed, 6))
     losses = np.array([curved().loss(jnp.asarray(own)) for own in drawn])
     found = choose_starts(curved(), FREE, settings, mesh(4))
-    np.testing.assert_array_equal(found, drawn[np.argsort(losses)[:2]])
+    np.testing.assert_array_equal(found.starts, drawn[np.argsort(losses)[:2]])
+    np.testing.assert_array_equal(found.reserve, drawn[np.argsort(losses)[2:4]])
     given = jnp.full(N_LATENT, 0.25)
-    with_given = choose_starts(curved(), FREE, settings, mesh(4), given)
+    with_given = choose_starts(curved(), FREE, settings, mesh(4), given).starts
     np.testing.assert_array_equal(with_given[0], given)
     assert len(with_given) == 2
 

@@ -90,7 +90,9 @@ class FitSettings(AbstractSettings):
     """Values at which the first start begins, e.g. `observation.inclination: 40 deg`, those that are left out at the
     medians of their priors, `galaxy` standing for a galaxy's own; null: it is drawn from the prior like the others."""
     candidates: Annotated[Integer, Field(ge=1)] = 16
-    """Draws from the prior for every start, of which the best are started from."""
+    """Guesses for every start, of which the best are started from; as many starts again are kept for those given up."""
+    starts_from: Literal["cube", "prior"] = "cube"
+    """Whether the guesses go by what the cube shows (centre, size, axis, velocities), or are draws from the prior."""
     generations: Annotated[Integer, Field(ge=0)] = 100
     """Where parameters of single stars are free: how often the candidates of a start are mixed, each spaxel's stars for
     themselves, before the best is started from; each time as many models as there are candidates. 0: not at all."""

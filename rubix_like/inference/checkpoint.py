@@ -31,6 +31,9 @@ _SHARE = 0.1
 
 _FINGERPRINT, _NOTES, _DIGEST = "fingerprint", "notes", "digest"
 
+_LAYOUT = 2
+"""Of what is kept of a search; 2: with a reserve of candidates."""
+
 _FITTERS = ("rubix_like", "jax", "jaxlib", "equinox", "numpy", "scipy", "optax", "optimistix", "lineax")
 _SAMPLERS = ("blackjax", "nifty", "arviz")
 
@@ -154,15 +157,16 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
     posterior, settings = problem.posterior, problem.settings
     forward = posterior.forward
     mesh, model = forward.layout.mesh, (forward.tables, forward.parameters)
-    search = settings.model_dump(include={"optimiser", "starts", "candidates", "generations", "seed"})
+    search = settings.model_dump(include={"optimiser", "starts", "candidates", "starts_from", "generations", "seed"})
     devices = f"{[device.device_kind for device in mesh.devices.flat]} {dict(mesh.shape)}"
     return {
+        "layout of the checkpoint": str(_LAYOUT),
         "data, errors or windows": key_of(*_leaves(posterior.likelihood)),
         "free parameters or priors": key_of(jax.tree.structure(posterior.free), *_leaves(posterior.free)),
         "start": key_of(None if problem.start is None else np.asarray(problem.start)),
         "galaxy": key_of(*_leaves(forward.source)),
         "model": key_of(forward.plan, jax.tree.structure(model), *_leaves(model)),
-        "search (optimiser, starts, candidates, generations or seed)": repr(search),
+        "search (optimiser, starts, candidates, starts_from, generations or seed)": repr(search),
         "precision": str(jax.dtypes.canonicalize_dtype(float)),
         "devices": devices,
         "version of the packages": json.dumps(versions()),

@@ -42,7 +42,7 @@ def notes_on_size(optimiser: str, n_latent: int, n_voxel: int) -> list[str]:
 def notes_on_search(
     free: Free, starts: Snapshot, best: Float[ndarray, " latent"], laplace: Laplace | None
 ) -> list[str]:
-    """Of starts that failed, did not converge, or ended elsewhere than the best."""
+    """Of starts that failed, were given up, did not converge, or ended elsewhere than the best."""
     n_start, lowest = len(starts.loss), starts.best
     reasons = starts.reasons()
     notes = []
@@ -50,7 +50,11 @@ def notes_on_search(
         notes.append(f"the best start has not converged ({reasons[lowest]}); the values may be off")
     notes += [f"start {number + 1} failed: {reasons[number]}" for number in np.flatnonzero(starts.failed)]
     behind = np.where(starts.failed, np.nan, starts.loss - starts.loss[lowest])
-    worse = np.flatnonzero(behind > ELSEWHERE)
+    notes += [
+        f"start {number + 1}, at a loss higher by {behind[number]:.3g}: {reasons[number]}"
+        for number in np.flatnonzero(starts.given_up & (behind > ELSEWHERE))
+    ]
+    worse = np.flatnonzero((behind > ELSEWHERE) & ~starts.given_up)
     if len(worse):
         gaps = ", ".join(f"{behind[number]:.3g}" for number in worse)
         notes.append(f"{len(worse)} of {n_start} starts ended elsewhere, at a loss higher by {gaps}: local optima")

@@ -21,15 +21,21 @@ LEAST_SQUARES: tuple[str, ...] = ("levenberg_marquardt", "gauss_newton")
 """Names of the optimisers that go by residuals."""
 
 
-def make_optimiser(settings: OptimiserSettings, n_latent: int, n_residual: int) -> AbstractOptimiser:
-    """The optimiser of the settings; ConfigError where its packages are missing."""
+def make_optimiser(
+    settings: OptimiserSettings, n_latent: int, n_residual: int, rounding: float = 0.0
+) -> AbstractOptimiser:
+    """The optimiser of the settings; ConfigError where its packages are missing.
+
+    `rounding`: of a residual, where the model is computed with fewer digits than the latents.
+    """
     for package in ("optimistix", "lineax") if settings.name in LEAST_SQUARES else ("optax",):
         _check_installed(settings.name, package)
     dtype = jax.dtypes.canonicalize_dtype(float)
     tolerance, steps = jnp.asarray(settings.tolerance, dtype), jnp.asarray(settings.steps, jnp.int32)
     if settings.name in LEAST_SQUARES:
         damped = settings.name == "levenberg_marquardt"
-        return LeastSquares(tolerance, steps, damped=damped, dense=is_dense(n_latent, n_residual))
+        dense, off = is_dense(n_latent, n_residual), jnp.asarray(rounding, dtype)
+        return LeastSquares(tolerance, steps, off, damped=damped, dense=dense)
     return GradientDescent(tolerance, steps, jnp.asarray(settings.learning_rate, dtype), settings.name)
 
 

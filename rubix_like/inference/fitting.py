@@ -225,7 +225,7 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig, report: Re
         quality=own.quality,
         verdict=own.verdict,
         edges=edges,
-        starts=dataclasses.replace(found, slots=np.zeros(0, np.int64), state=()),
+        starts=found.closed(),
         model=model,
         residual=residual,
         parameters=evaluated.parameters,

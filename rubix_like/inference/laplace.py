@@ -45,7 +45,7 @@ class Laplace:
 
     def value_covariance(self) -> Float[ndarray, "latent latent"]:
         """Covariance of the values, in the order of `free.labels`, by the slopes of the priors' maps."""
-        slope = np.asarray(jax.jvp(self._flat, (jnp.asarray(self.latent),), (jnp.ones(len(self.latent)),))[1])
+        slope = self.free.slopes(jnp.asarray(self.latent))
         return self.covariance * np.outer(slope, slope)
 
     def sample(self, seed: int, count: int) -> Float[ndarray, "count latent"]:

@@ -30,6 +30,9 @@ _LONGEST = 0.7
 """No damped step changes a latent by more, in standard deviations of its prior or, beyond one, of its own size. Priors
 with limits are flat where latents are large: a long step there ends at a false maximum."""
 
+_ROUNDINGS = 8.0
+"""How many roundings a loss may be off by."""
+
 _SOLVED = 1e-3
 """To which part of the gradient a step solves the linear system, where that is done by iteration."""
 
@@ -59,6 +62,7 @@ class _Verdict(eqx.Module):
 class LeastSquares(AbstractOptimiser):
     """Steps -(J^T J + damping)^-1 J^T r: by the matrix J^T J itself, or by products with J and its transpose.
 
+    `rounding`: of a residual, where the model is computed with fewer digits than the latents.
     `damped`: Levenberg-Marquardt, with a damping that follows how well the last step was predicted; otherwise
     Gauss-Newton. `dense`: the matrix is made, at a cost of one product with J for each latent; otherwise the system is
     solved by conjugate gradients.
@@ -66,6 +70,7 @@ class LeastSquares(AbstractOptimiser):
 
     tolerance: Float[Array, ""]
     steps: Int[Array, ""]
+    rounding: Float[Array, ""]
     damped: bool = eqx.field(static=True)
     dense: bool = eqx.field(static=True)
 
@@ -200,12 +205,17 @@ def _advanced(
 ) -> State:
     """The state of one start with its next trial; `excess`: what its loss could still fall by, at most.
 
-    It has converged when the last trial changed the loss, and any other would, by less than the tolerance.
+    It has converged when the loss would fall by less than the tolerance if the residuals were linear, and the last trial
+    has changed it by no more than that, or was rejected. Of a rejected trial that changed the loss by no more than
+    rounding does, nothing more can be learnt: then rounding is the tolerance.
     """
     latent = jnp.where(verdict.accept, own.memory.trial, own.latent)
     first = own.n_step == 0
     finite = jnp.isfinite(loss)
-    calm = (jnp.abs(loss - own.loss) < optimiser.tolerance) & (excess < optimiser.tolerance)
+    change, noise = jnp.abs(loss - own.loss), _rounding_of(optimiser, own.loss)
+    rejected = ~(verdict.accept | first)
+    calm = ((change < optimiser.tolerance) | rejected) & (excess < optimiser.tolerance)
+    calm = calm | (rejected & (change < noise) & (excess < noise))
     short = jnp.max(jnp.abs(memory.trial - latent)) < _SHORTEST
     status = status_after(
         first=first,
@@ -223,6 +233,12 @@ def _advanced(
         status=status,
         memory=memory,
     )
+
+
+def _rounding_of(optimiser: LeastSquares, loss: Float[Array, ""]) -> Float[Array, ""]:
+    """Of a loss L: eps L as a sum, and sqrt(2 L) d by residuals r that are off by d each, as sum(r d) scatters."""
+    own = jnp.finfo(loss.dtype).eps * loss
+    return _ROUNDINGS * (own + optimiser.rounding * jnp.sqrt(2 * jnp.abs(loss)))
 
 
 def _step(optimiser: LeastSquares, step_size: Any, info: Any) -> Latent:

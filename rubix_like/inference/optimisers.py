@@ -38,6 +38,8 @@ class Status(IntEnum):
     STEPS_USED_UP = 5
     WAITING = 6
     DIVERGED = 7
+    SATURATED = 8
+    CREEPING = 9
 
 
 REASONS: Mapping[Status, str] = {
@@ -49,11 +51,16 @@ REASONS: Mapping[Status, str] = {
     Status.STEPS_USED_UP: "it made as many steps as fit.optimiser.steps allows",
     Status.WAITING: "it has not begun",
     Status.DIVERGED: "a step led to where the loss is not a finite number; try levenberg_marquardt",
+    Status.SATURATED: "it was given up at the limits of its priors, where no slope leads back, for another candidate",
+    Status.CREEPING: "it was given up far above a better start, as its loss hardly fell any more, for another candidate",
 }
 """Where a start is, in words."""
 
 FAILED: frozenset[Status] = frozenset({Status.LOSS_NOT_FINITE, Status.GRADIENT_NOT_FINITE, Status.DIVERGED})
 """Ends that are no result."""
+
+GIVEN_UP: frozenset[Status] = frozenset({Status.SATURATED, Status.CREEPING})
+"""Ends of starts that could have gone on."""
 
 
 class State(eqx.Module):

@@ -182,6 +182,9 @@ PRIORS: Mapping[str, tuple[type[AbstractPrior], tuple[str, ...]]] = {
 }
 """Names in a configuration, and what their numbers are."""
 
+LIMITED: tuple[type[AbstractPrior], ...] = (Uniform, LogUniform, TruncatedNormal)
+"""Those with limits, near which a value hardly changes with its latent."""
+
 PURE: tuple[str, ...] = ("dex",)
 """Which of these numbers never have the parameter's unit."""
 

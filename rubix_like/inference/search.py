@@ -1,4 +1,4 @@
-"""From starts drawn from the prior to the ends of all of them, step by step, and resumable after every step."""
+"""From the starts to the ends of all of them, step by step, and resumable after every step."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.config.fit import FitSettings
+from rubix_like.inference.candidates import choose_starts
 from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.free import Free, Latent
-from rubix_like.inference.linearise import losses
+from rubix_like.inference.giving_up import reviewed
 from rubix_like.inference.optimisers import FAILED, REASONS, AbstractOptimiser, Latents, SquaredLoss, State, Status
-from rubix_like.inference.patches import evolved
 from rubix_like.inference.posterior import Posterior
 from rubix_like.inference.problem import Problem
 from rubix_like.inference.snapshot import Snapshot
@@ -34,8 +34,16 @@ def search(problem: Problem, resume: Snapshot | None = None) -> Iterator[Snapsho
     """
     posterior, settings = problem.posterior, problem.settings
     n_residual = posterior.likelihood.flux.size
-    optimiser = make_optimiser(settings.optimiser, posterior.free.n_latent, n_residual)
-    return search_with(optimiser, posterior, posterior.free, settings, problem.pipeline.mesh, resume, problem.start)
+    optimiser = make_optimiser(settings.optimiser, posterior.free.n_latent, n_residual, _rounding(posterior))
+    mesh = problem.pipeline.mesh
+    return search_with(optimiser, posterior, posterior.free, settings, mesh, resume, problem.start, problem)
+
+
+def _rounding(posterior: Posterior) -> float:
+    """Of a residual (data - model) / sigma: that of the model's numbers times the data's signal-to-noise ratio (rms)."""
+    likelihood = posterior.likelihood
+    ratio = float(jnp.sqrt(jnp.mean((likelihood.flux * likelihood.inverse_sigma) ** 2)))
+    return ratio * float(jnp.finfo(posterior.forward.plan.dtype).eps)
 
 
 def search_with(
@@ -46,44 +54,25 @@ def search_with(
     mesh: Mesh,
     resume: Snapshot | None = None,
     start: Latent | None = None,
+    problem: Problem | None = None,
 ) -> Iterator[Snapshot]:
-    """The same for anything that has residuals, on a mesh with the axis "sample"."""
+    """The same for anything that has residuals, on a mesh with the axis "sample"; `problem`: whose cube it begins by."""
     placed = jax.device_put(posterior, jax.tree.map(lambda leaf: _kept_or_replicated(leaf, mesh), posterior))
     n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
     idle = _begun(optimiser, np.zeros((0, free.n_latent)), n_slot)
     snapshot = resume
     if snapshot is None:
-        starts = choose_starts(placed, free, settings, mesh, start)
-        snapshot = Snapshot.begin(starts, settings.optimiser.steps, idle)
+        starts = choose_starts(placed, free, settings, mesh, start, problem)
+        snapshot = Snapshot.begin(*starts, settings.optimiser.steps, idle)
     _check_fits(snapshot, idle, settings)
     yield snapshot
     while not snapshot.finished:
-        latent = snapshot.start[snapshot.next_starts]
-        if len(latent):
-            snapshot = snapshot.with_next(_begun(optimiser, latent, n_slot))
+        if not snapshot.running.all():
+            snapshot = snapshot.with_next(_begun(optimiser, snapshot.start[snapshot.next_starts], n_slot))
         state = jax.device_put(jax.tree.unflatten(jax.tree.structure(idle), snapshot.state), sharding)
-        snapshot = snapshot.after(jax.tree.map(np.asarray, optimiser.step(placed, state)))
+        snapshot = reviewed(snapshot, snapshot.after(jax.tree.map(np.asarray, optimiser.step(placed, state))), free)
         yield snapshot
     check_any_left(snapshot, free)
-
-
-def choose_starts(
-    posterior: SquaredLoss, free: Free, settings: FitSettings, mesh: Mesh, start: Latent | None = None
-) -> Float[ndarray, "start latent"]:
-    """The latents to start from: of draws from the prior, and of stars' that evolved from them, those with the lowest
-    loss, and before them the one given."""
-    first = np.empty((0, free.n_latent)) if start is None else np.asarray(start)[None]
-    count = settings.starts - len(first)
-    drawn = np.asarray(free.draw(settings.seed, count * settings.candidates))
-    if isinstance(posterior, Posterior):
-        drawn = np.concatenate([evolved(posterior, settings, mesh, drawn), drawn])
-    if settings.candidates > 1 and count:
-        n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
-        groups = [drawn[begin : begin + n_slot] for begin in range(0, len(drawn), n_slot)]
-        loss = [losses(posterior, jax.device_put(_lengthened(group, n_slot), sharding)) for group in groups]
-        found = np.concatenate([np.asarray(own) for own in loss])[: len(drawn)]
-        drawn = drawn[np.argsort(np.where(np.isfinite(found), found, np.inf), kind="stable")]
-    return np.concatenate([first, drawn[:count]])
 
 
 def check_any_left(snapshot: Snapshot, free: Free) -> None:
@@ -109,9 +98,9 @@ def _described(free: Free, latent: ndarray) -> str:
 
 def _check_fits(snapshot: Snapshot, idle: State, settings: FitSettings) -> None:
     """Raise ValueError unless a snapshot is one of this search."""
-    expected = (settings.starts, settings.optimiser.steps, *[leaf.shape for leaf in jax.tree.leaves(idle)])
-    steps = snapshot.trace_loss.shape[1] - 1
-    if expected != (len(snapshot.start), steps, *[leaf.shape for leaf in snapshot.state]):
+    expected = (settings.optimiser.steps, *[leaf.shape for leaf in jax.tree.leaves(idle)])
+    steps, found = snapshot.trace_loss.shape[1] - 1, [leaf.shape for leaf in snapshot.state]
+    if expected != (steps, *found) or len(snapshot.start) < settings.starts:
         raise ValueError(
             f"fit: expected to go on with a search of {settings.starts} starts, at most {settings.optimiser.steps} "
             f"steps each and {len(idle.status)} at once, got one of {len(snapshot.start)} starts, {steps} steps and "

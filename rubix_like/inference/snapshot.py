@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from rubix_like.inference.optimisers import FAILED, REASONS, State, Status
+from rubix_like.inference.optimisers import FAILED, GIVEN_UP, REASONS, State, Status
 
 _TRACED = 2_000_000
 """Most numbers of a trace of latents; where there would be more, none is kept."""
@@ -28,7 +28,8 @@ class Snapshot:
     `start`: latents that each start begins with. `latent`, `loss`, `gradient_norm`, `n_step`, `status`: where each is
     now, a `Status`; `trace_...`: the same after each of its steps, the first of which is at the start itself (NaN where
     there was none yet); `trace_latent` has no columns where it would be too large. `slots`: which starts are being
-    computed (-1: none); `state`: the arrays of the optimiser's state for them.
+    computed (-1: none); `state`: the arrays of the optimiser's state for them. `reserve`: latents of the candidates that
+    take the place of starts that are given up, which then stand after those that there are.
     """
 
     start: Float[ndarray, "start latent"]
@@ -42,9 +43,12 @@ class Snapshot:
     trace_latent: Float[ndarray, "start step column"]
     slots: Int[ndarray, " slot"]
     state: tuple[ndarray, ...]
+    reserve: Float[ndarray, "spare _"] = field(default_factory=lambda: np.zeros((0, 0)))
 
     @classmethod
-    def begin(cls, start: Float[ndarray, "start latent"], steps: int, idle: State) -> "Snapshot":
+    def begin(
+        cls, start: Float[ndarray, "start latent"], reserve: Float[ndarray, "spare latent"], steps: int, idle: State
+    ) -> "Snapshot":
         """Before the first step. `idle`: a state with no start that runs, one for each slot."""
         n_start, n_latent = start.shape
         trace = np.full((n_start, steps + 1), np.nan)
@@ -61,6 +65,7 @@ class Snapshot:
             trace_latent=np.full((*trace.shape, columns), np.nan),
             slots=np.full(len(idle.status), _IDLE, np.int32),
             state=tuple(jax.tree.leaves(idle)),
+            reserve=reserve,
         )
 
     @property
@@ -84,9 +89,16 @@ class Snapshot:
         return np.isin(self.status, [int(status) for status in FAILED])
 
     @property
+    def given_up(self) -> Bool[ndarray, " start"]:
+        """Which of the starts were given up for another candidate."""
+        return np.isin(self.status, [int(status) for status in GIVEN_UP])
+
+    @property
     def best(self) -> int:
-        """Number (from 0) of the start with the lowest loss so far, of those that have not failed."""
-        return int(np.argmin(np.where(self.failed | np.isnan(self.loss), np.inf, self.loss)))
+        """Number (from 0) of the start with the lowest loss so far, of those that have not failed; of several with the
+        same loss one that was not given up."""
+        loss = np.where(self.failed | np.isnan(self.loss), np.inf, self.loss)
+        return int(np.lexsort((self.given_up, loss))[0])
 
     def reasons(self) -> tuple[str, ...]:
         """Where each of the starts is, in words."""
@@ -103,16 +115,47 @@ class Snapshot:
         return np.flatnonzero(self.status == int(Status.WAITING))[: np.count_nonzero(~self.running)]
 
     def with_next(self, begun: State) -> "Snapshot":
-        """With the next starts in the slots that are free; `begun`: their states, and any others after them."""
+        """With the next starts in the slots that are free; `begun`: their states, and after them such as do not run."""
         starts = self.next_starts
-        free = np.flatnonzero(~self.running)[: len(starts)]
+        free = np.flatnonzero(~self.running)
         pairs = zip(self.state, jax.tree.leaves(begun), strict=True)
         return dataclasses.replace(
             self,
-            slots=_with_rows(self.slots, free, starts),
+            slots=_with_rows(self.slots, free[: len(starts)], starts),
             status=_with_rows(self.status, starts, np.int32(Status.RUNNING)),
             state=tuple(_with_rows(old, free, new[: len(free)]) for old, new in pairs),
         )
+
+    def with_status(self, ends: Mapping[int, Status]) -> "Snapshot":
+        """With starts that have ended for reasons that the optimiser does not know."""
+        starts, status = list(ends), [int(own) for own in ends.values()]
+        return dataclasses.replace(self, status=_with_rows(self.status, starts, status)) if ends else self
+
+    def with_starts(
+        self, start: Float[ndarray, "new latent"], reserve: Float[ndarray, "spare latent"]
+    ) -> "Snapshot":
+        """With more starts, which wait, after those that there are."""
+        more, steps = len(start), self.trace_loss.shape[1]
+        if not more:
+            return self
+        endless, trace = np.full(more, np.inf), np.full((more, steps), np.nan)
+        added = {
+            "start": start,
+            "latent": start,
+            "loss": endless,
+            "gradient_norm": endless,
+            "n_step": np.zeros(more, self.n_step.dtype),
+            "status": np.full(more, int(Status.WAITING), self.status.dtype),
+            "trace_loss": trace,
+            "trace_gradient_norm": trace,
+            "trace_latent": np.full((more, steps, self.trace_latent.shape[2]), np.nan),
+        }
+        rows = {name: np.concatenate([getattr(self, name), own]) for name, own in added.items()}
+        return dataclasses.replace(self, **rows, reserve=reserve)
+
+    def closed(self) -> "Snapshot":
+        """Without what only a search that goes on needs."""
+        return dataclasses.replace(self, slots=np.zeros(0, np.int64), state=(), reserve=np.zeros((0, 0)))
 
     def after(self, state: State) -> "Snapshot":
         """With what has become of the starts that were running."""
@@ -135,14 +178,14 @@ class Snapshot:
 
     def arrays(self) -> dict[str, ndarray]:
         """Everything by name; `from_arrays` is the inverse."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "state"}
+        own = {part.name: getattr(self, part.name) for part in dataclasses.fields(self) if part.name != "state"}
         return own | {f"{_STATE}{number}": leaf for number, leaf in enumerate(self.state)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, ndarray]) -> "Snapshot":
         """The snapshot of what `arrays` returned; KeyError where something is missing."""
         count = sum(name.startswith(_STATE) for name in arrays)
-        own = {field.name: arrays[field.name] for field in dataclasses.fields(cls) if field.name != "state"}
+        own = {part.name: arrays[part.name] for part in dataclasses.fields(cls) if part.name != "state"}
         return cls(**own, state=tuple(arrays[f"{_STATE}{number}"] for number in range(count)))
 
 

@@ -1,0 +1,193 @@
+"""What a cube shows at a glance: against images and spectra of known moments and velocities, and the latents of it."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rubix_like.inference.free import Free, FreeParameter
+from rubix_like.inference.guesses import Surroundings, guesses, inclination_of, scale_length_of
+from rubix_like.inference.priors import LogNormal, LogUniform, Normal, Uniform
+from rubix_like.inference.sketch import LIGHT, moments, places, shift_of, shifts, sketch_of
+
+SCALE = 0.5
+WAVELENGTH = np.arange(4800.0, 5400.0, 3.0)
+LINES = ((4861.0, 0.4), (4959.0, 0.2), (5007.0, 0.3), (5175.0, 0.5), (5270.0, 0.3))
+
+
+def spectrum(velocity):
+    """A sloping continuum with absorption lines of 2.5 A, receding; one row for each velocity."""
+    rest = WAVELENGTH / (1 + np.asarray(velocity)[..., None] / LIGHT)
+    lines = sum(depth * np.exp(-0.5 * ((rest - centre) / 2.5) ** 2) for centre, depth in LINES)
+    return (1 + rest / 5000) * (1 - lines)
+
+
+def axes_of(angle):
+    """(major, minor) as (East, North)."""
+    a = np.deg2rad(angle)
+    return np.array([np.sin(a), np.cos(a)]), np.array([-np.cos(a), np.sin(a)])
+
+
+def disc(shape, angle, tilt, scale_length, centre=(0.0, 0.0), rotation=100.0, psf=0.0):
+    """(flux, sigma) of a thin exponential disc in rotation 2 / pi arctan(R / 0.5), seen through a Gaussian.
+
+    (East, North) of a spaxel are written out here: columns run to the West, rows to the North.
+    """
+    fine = 5
+    row, column = np.indices((shape[0] * fine, shape[1] * fine))
+    east = -(column - (shape[1] * fine - 1) / 2) * SCALE / fine - centre[0]
+    north = (row - (shape[0] * fine - 1) / 2) * SCALE / fine - centre[1]
+    major, minor = axes_of(angle)
+    along = east * major[0] + north * major[1]
+    across = (east * minor[0] + north * minor[1]) / np.cos(np.deg2rad(tilt))
+    radius = np.hypot(along, across)
+    light = np.exp(-radius / scale_length)
+    if psf:
+        wave = [2 * np.pi * np.fft.fftfreq(n, SCALE / fine) for n in light.shape]
+        blur = np.exp(-0.5 * psf**2 * (wave[0][:, None] ** 2 + wave[1][None, :] ** 2))
+        light = np.fft.ifft2(np.fft.fft2(light) * blur).real
+    speed = rotation * np.sin(np.deg2rad(tilt)) * 2 / np.pi * np.arctan(radius / 0.5) * along / np.maximum(radius, 1e-9)
+
+    def binned(image):
+        return image.reshape(shape[0], fine, shape[1], fine).sum(axis=(1, 3))
+
+    image = binned(light)
+    velocity = binned(light * speed) / image
+    return image[:, :, None] * spectrum(velocity), image
+
+
+@pytest.mark.parametrize(("angle", "long", "short"), [(30.0, 1.5, 0.8), (-50.0, 2.0, 1.0), (10.0, 1.2, 1.1)])
+def test_moments_are_those_of_a_gaussian(angle, long, short):
+    """Also where the field ends at 1.7 of its standard deviations."""
+    place = places((14, 16), SCALE, 0.0)
+    major, minor = axes_of(angle)
+    offset = place - [0.4, -0.7]
+    image = 7 * np.exp(-0.5 * ((offset @ major / long) ** 2 + (offset @ minor / short) ** 2))
+    centre, covariance = moments(image, place, SCALE)
+    expected = long**2 * np.outer(major, major) + short**2 * np.outer(minor, minor)
+    np.testing.assert_allclose(centre, [0.4, -0.7], atol=0.03)
+    np.testing.assert_allclose(covariance, expected, atol=0.04 * long**2)
+
+
+def test_places_of_a_turned_field():
+    """+y at 30 deg: (sin 30, cos 30) is up; columns run the other way than x."""
+    place = places((3, 3), 2.0, 30.0).reshape(3, 3, 2)
+    np.testing.assert_allclose(place[2, 1], 2 * np.array([0.5, np.sqrt(0.75)]), atol=1e-12)
+    np.testing.assert_allclose(place[1, 0], 2 * np.array([np.sqrt(0.75), -0.5]), atol=1e-12)
+    np.testing.assert_allclose(place[1, 1], 0, atol=1e-12)
+
+
+def test_shifts_are_velocities_and_their_errors_the_scatter():
+    velocity = np.array([-310.0, -40.0, 0.0, 25.0, 480.0])
+    template, weight = spectrum(0.0), np.full(len(WAVELENGTH), 1 / 0.02**2)
+    found, error = shifts(spectrum(velocity), template, weight, WAVELENGTH)
+    np.testing.assert_allclose(found, velocity, atol=2.0)
+    noise = 0.02 * np.random.default_rng(1).standard_normal((400, len(WAVELENGTH)))
+    scattered, error = shifts(spectrum(50.0) + noise, template, weight, WAVELENGTH)
+    assert np.median(error) == pytest.approx(np.std(scattered), rel=0.2)
+    assert np.mean(scattered) == pytest.approx(50, abs=2)
+
+
+def test_bins_without_weight_and_too_few_bins_say_nothing():
+    weight = np.where((WAVELENGTH > 5000) & (WAVELENGTH < 5015), 0.0, 1.0)
+    wrong = spectrum(60.0) + np.where(weight == 0, 1e3, 0.0)
+    np.testing.assert_allclose(shifts(wrong[None], spectrum(0.0), weight, WAVELENGTH)[0], 60, atol=3)
+    few = np.where(WAVELENGTH < 4830, 1.0, 0.0)
+    velocity, error = shifts(spectrum(60.0)[None], spectrum(0.0), few, WAVELENGTH)
+    assert np.isnan(velocity).all()
+    assert np.isinf(error).all()
+
+
+@pytest.mark.parametrize(("angle", "tilt", "turn"), [(30.0, 60.0, 0.0), (-130.0, 45.0, 0.0), (100.0, 50.0, 40.0)])
+def test_sketch_of_a_disc(angle, tilt, turn):
+    """Centre, axis, receding side, size and inclination, through a PSF; `turn`: position angle of +y."""
+    flux, image = disc((24, 24), angle - turn, tilt, 1.5, centre=(0.5, -0.3), psf=0.8)
+    sigma = np.full(flux.shape, image.max() / 50)
+    flux = flux + sigma * np.random.default_rng(3).standard_normal(flux.shape)
+    sketch = sketch_of(flux, 1 / sigma, WAVELENGTH, SCALE, turn)
+    a = np.deg2rad(turn)
+    centre = [0.5 * np.cos(a) - 0.3 * np.sin(a), -0.5 * np.sin(a) - 0.3 * np.cos(a)]
+    np.testing.assert_allclose(sketch.centre, centre, atol=0.1)
+    assert abs((sketch.axis_angle - angle + 90) % 180 - 90) < 5
+    assert abs((sketch.receding_angle - angle + 180) % 360 - 180) < 10
+    around = Surroundings(arcsec_per_kpc=1.2, psf_sigma=0.8, systemic=0.0)
+    assert scale_length_of(sketch, around) == pytest.approx(1.5 / 1.2, rel=0.15)
+    assert inclination_of(sketch, around) == pytest.approx(tilt, abs=6)
+    assert 0.3 < sketch.rotation / (100 * np.sin(np.deg2rad(tilt))) < 1
+    assert shift_of(sketch, spectrum(-70.0), WAVELENGTH) == pytest.approx(70, abs=5)
+
+
+def test_nothing_is_said_of_the_rotation_of_noise():
+    flux, image = disc((12, 12), 30.0, 60.0, 1.5, rotation=0.0)
+    sigma = np.full(flux.shape, image.max() / 3)
+    said = []
+    for seed in range(30):
+        noisy = flux + sigma * np.random.default_rng(seed).standard_normal(flux.shape)
+        said.append(np.isfinite(sketch_of(noisy, 1 / sigma, WAVELENGTH, SCALE).receding_angle))
+    assert np.sum(said) <= 3
+
+
+def test_a_cube_without_light_has_no_size_to_go_by():
+    sketch = sketch_of(np.zeros((6, 6, len(WAVELENGTH))), np.ones((6, 6, len(WAVELENGTH))), WAVELENGTH, SCALE)
+    assert np.isnan(sketch.receding_angle)
+    assert np.isfinite([*sketch.centre, sketch.major, sketch.minor]).all()
+
+
+FREE = Free(
+    (
+        FreeParameter(Uniform(20.0, 80.0), "observation.inclination", (), "deg"),
+        FreeParameter(Uniform(-60.0, 120.0), "observation.position_angle", (), "deg"),
+        FreeParameter(Normal(0.0, 2.0), "observation.offset", (2,), "arcsec"),
+        FreeParameter(Normal(0.0, 50.0), "observation.velocity_offset", (), "km/s"),
+        FreeParameter(LogUniform(0.5, 6.0), "galaxy.disc_scale_length", (), "kpc"),
+        FreeParameter(Uniform(50.0, 350.0), "galaxy.rotation_velocity", (), "km/s"),
+        FreeParameter(LogNormal(1e10, 0.3), "galaxy.stellar_mass", (), "Msun"),
+    )
+)
+
+
+def guessed(angle=210.0, tilt=60.0, count=400, **settings):
+    flux, image = disc((24, 24), angle, tilt, 1.5, centre=(0.5, -0.3), psf=0.8, **settings)
+    sketch = sketch_of(flux, np.full(flux.shape, 50 / image.max()), WAVELENGTH, SCALE)
+    latent = guesses(sketch, Surroundings(1.2, 0.8, 70.0), FREE, np.random.default_rng(1), count)
+    return latent, [FREE.values(jnp.asarray(own)) for own in latent]
+
+
+def test_guesses_lie_about_the_truth_well_inside_the_priors():
+    latent, values = guessed()
+    by_sketch = np.arange(len(latent)) % 4 != 3
+    assert np.abs(latent[by_sketch]).max() <= 2.0 + 1e-12
+    assert np.abs(latent[~by_sketch]).max() > 2.0, "every fourth is a draw from the prior"
+
+    def column(name):
+        return np.array([own[name] for own, chosen in zip(values, by_sketch, strict=True) if chosen])
+
+    truth = {"observation.inclination": 60, "observation.velocity_offset": 70, "galaxy.disc_scale_length": 1.25}
+    for name, true in truth.items():
+        assert np.percentile(column(name), 2) < true < np.percentile(column(name), 98), name
+    np.testing.assert_allclose(np.median(column("observation.offset"), axis=0), [0.5, -0.3], atol=0.1)
+    assert np.percentile(column("galaxy.rotation_velocity"), 5) < 100 < np.percentile(column("galaxy.rotation_velocity"), 95)
+
+
+def test_both_ends_of_an_axis_are_tried_where_the_prior_has_them():
+    """Of a disc that recedes at 210 deg a prior from -60 to 120 deg has only the other end, 30 deg."""
+    _, values = guessed(angle=210.0)
+    angles = np.array([float(own["observation.position_angle"]) for own in values])
+    assert np.mean(np.abs(angles - 30) < 30) > 0.6
+    wide = Free((FreeParameter(Uniform(0.0, 360.0), "observation.position_angle", (), "deg"),))
+    flux, image = disc((24, 24), 210.0, 60.0, 1.5)
+    for ratio, least, most in [(50, 0.02, 0.3), (0.5, 0.3, 0.7)]:
+        sketch = sketch_of(flux, np.full(flux.shape, ratio / image.max()), WAVELENGTH, SCALE)
+        latent = guesses(sketch, Surroundings(1.2, 0.0, 0.0), wide, np.random.default_rng(1), 400)
+        found = np.array([float(wide.values(jnp.asarray(own))["observation.position_angle"]) for own in latent])
+        assert least < np.mean(np.abs(found - 30) < 30) < most
+        assert np.mean(np.abs(found - 210) < 30) > least
+
+
+def test_what_a_cube_does_not_show_is_drawn_from_its_prior():
+    latent, _ = guessed()
+    mass = latent[np.arange(len(latent)) % 4 != 3, -1]
+    assert abs(mass.mean()) < 0.2
+    assert 0.7 < mass.std() < 1.0
+    unknown = sketch_of(np.zeros((6, 6, len(WAVELENGTH))), np.ones((6, 6, len(WAVELENGTH))), WAVELENGTH, SCALE)
+    drawn = guesses(unknown, Surroundings(1.2, 0.8, np.nan), FREE, np.random.default_rng(1), 50)
+    assert np.isfinite(drawn).all()
