@@ -63,8 +63,8 @@ class Pipeline(eqx.Module):
         """Plan a run. The concrete `galaxy` fixes alignment and velocity range; `info` goes into the cube's header.
 
         `census` stands for a galaxy that is never held as a whole. Without either any `observation.align` but
-        `none` is refused. `mesh` has the axis "data", and "wave" where bins are painted apart; by default it is as `devices`
-        says. Raises ConfigError for settings and ValueError for particles that cannot be used.
+        `none` is refused. `mesh` has the axis "data", and "wave" where bins are painted apart; by default it is as
+        `devices` says. Raises ConfigError for settings and ValueError for particles that cannot be used.
         """
         config = load_config(config)
         _check_precision(config)
