@@ -63,9 +63,9 @@ class Pipeline(eqx.Module):
     ) -> "Pipeline":
         """Plan a run. The concrete `galaxy` fixes alignment and velocity range; `info` goes into the cube's header.
 
-        `census` stands for a galaxy that is never held as a whole. Without either `observation.align: stars` is
-        refused. `mesh` has the axis "data", and "wave" where bins are painted apart; by default it is as `devices`
-        says. Raises ConfigError for settings and ValueError for particles that cannot be used.
+        `census` stands for a galaxy that is never held as a whole. Without either any `observation.align` but
+        `none` is refused. `mesh` has the axis "data", and "wave" where bins are painted apart; by default it is as
+        `devices` says. Raises ConfigError for settings and ValueError for particles that cannot be used.
         """
         config = load_config(config)
         _check_precision(config)

@@ -72,10 +72,11 @@ def measure_shape(
 
     The eigenvectors of S = sum_i m_i x_i x_i^T / r_i^2 are the axes, the roots of its eigenvalues are in their ratios;
     r_i^2 = x^2 + y^2 / (b/a)^2 + z^2 / (c/a)^2 along the axes found before, and the sum is over the stars within the
-    ellipsoid of these axes and ratios whose volume is that of the sphere, which is the first one (Zemp et al. 2011,
-    ApJS 197, 30, sections 2 and 3, with the weight 1 / r_ell^2; at fixed volume as in Thob et al. 2019, MNRAS 485, 972,
-    section 2.3). Ends when both ratios move by less than 1e-3, or after 100 iterations. A star at radius r counts as
-    much as any other of its mass, so the shape is that of the bulk of the mass; those outside do not count at all.
+    ellipsoid of these axes and ratios whose volume is that of the sphere, which is the first one (Dubinski & Carlberg
+    1991, ApJ 378, 496; the weight 1 / r_ell^2 of Zemp et al. 2011, ApJS 197, 30, who compare such tensors and find the
+    ratios to be means over the volume, not those at its surface; at fixed volume as in Thob et al. 2019, MNRAS 485,
+    972). Ends when both ratios move by less than 1e-3, or after 100 iterations. A star counts by its mass, wherever it
+    is, so the shape is that of the bulk of the mass; those outside do not count at all.
     None: fewer than three stars within the sphere, or all of them on one line through the origin. Lengths in any unit.
     """
     rows = np.ascontiguousarray(position.T)

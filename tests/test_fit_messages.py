@@ -187,8 +187,9 @@ def test_grids_that_do_not_overlap_are_refused():
 
 def test_what_a_deposit_or_an_alignment_hides_is_refused():
     refused(["engine.deposit", "tsc"], run=load_config(config(), overrides={"engine.deposit": "nearest"}))
-    aligned = load_config(config(), overrides={"observation.align": "stars"})
-    refused(["observation.align", "'none'"], ROTATION, run=aligned)
+    for align in ("stars", "angular_momentum"):
+        aligned = load_config(config(), overrides={"observation.align": align})
+        refused(["observation.align", "'none'", f"got '{align}'"], ROTATION, run=aligned)
 
 
 def test_a_parameter_without_effect_is_refused():

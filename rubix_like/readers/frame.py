@@ -106,8 +106,13 @@ class _Motion(NamedTuple):
 
     def joined(self, other: "_Motion") -> "_Motion":
         """Those over the stars of both."""
-        sums = (one + two for one, two in zip(self[:4], other[:4], strict=True))
-        return _Motion(*sums, max(self.fastest, other.fastest))
+        return _Motion(
+            self.mass + other.mass,
+            self.momentum + other.momentum,
+            self.n_stars + other.n_stars,
+            self.n_clipped + other.n_clipped,
+            max(self.fastest, other.fastest),
+        )
 
     @property
     def mean(self) -> Vector:

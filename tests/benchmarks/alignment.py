@@ -17,6 +17,7 @@ import numpy as np
 
 import rubix_like as rl
 from rubix_like.cube import white_light
+from rubix_like.readers import load
 
 INCLINATION, POSITION_ANGLE = 60.0, 30.0
 ROTATING: float = 0.6
@@ -34,7 +35,8 @@ _FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "galaxies"
 class Measured:
     """Of a galaxy, angles in deg: `before` and `after` are those between the angular momentum of the stars within r50
     and the short axis of sum m r r^T of all stars, and Z of `align: stars`; `errors`: by alignment, photometric and
-    kinematic position angle of the mock less what was asked for; `meta`: of the mock with `align: stars`."""
+    kinematic position angle of the mock less what was asked for; `meta`: of the mock with `align: stars`; `moved`: by
+    how many km/s the bulk velocity is not the plain mean of the stars within r50, of which `clipped` do not count."""
 
     name: str
     n_stars: int
@@ -43,6 +45,8 @@ class Measured:
     after: float
     meta: Mapping[str, Any]
     errors: Mapping[str, tuple[float, float]]
+    moved: float
+    clipped: int
 
     @property
     def row(self) -> str:
@@ -52,13 +56,14 @@ class Measured:
         cells = (
             *(self.name, str(self.n_stars), f"{self.kappa_rot:.2f}", f"{self.before:.0f}", f"{self.after:.0f}"),
             *(f"{meta['align_angle']:.0f}", f"{meta['axis_ratio_b_a']:.2f}", f"{meta['axis_ratio_c_a']:.2f}", *angles),
+            *(str(self.clipped), f"{self.moved:.1f}"),
         )
         return f"| {' | '.join(cells)} |"
 
 
 HEADER = (
     "| file | stars | kappa_rot | old axis to L | Z to L | ALIGNANG | b/a | c/a | photometric | kinematic | "
-    "photometric (L) | kinematic (L) |\n|" + "---|" * 12
+    "photometric (L) | kinematic (L) | clipped | moved |\n|" + "---|" * 14
 )
 
 
@@ -69,7 +74,7 @@ def files_of(folder: Path) -> list[Path]:
 
 def measure(path: Path, ways: tuple[str, ...] = ("angular_momentum", "stars")) -> Measured:
     """Load a galaxy, look at its stars, and make its mocks, aligned in these ways, of which the last is `stars`."""
-    galaxy = rl.load_galaxy(_config(path, "none", 10.0))
+    galaxy, info = load(_config(path, "none", 10.0))
     position, velocity, mass = arrays_of(galaxy)
     r50 = half_mass_radius(position, mass)
     inner, twice = (np.linalg.norm(position, axis=1) <= factor * r50 for factor in (1, 2))
@@ -85,6 +90,8 @@ def measure(path: Path, ways: tuple[str, ...] = ("angular_momentum", "stars")) -
         after=_axis_angle(pole, spin),
         meta=meta,
         errors={by: errors for by, (errors, _, _) in mocks.items()},
+        moved=float(np.linalg.norm(np.average(velocity[inner], axis=0, weights=mass[inner]))),
+        clipped=sum(int(note.split()[0]) for note in info.notes if "left out of the bulk velocity" in note),
     )
 
 

@@ -30,6 +30,7 @@ def check_disc(measured):
     assert abs(photometric) < 10.0
     assert measured.name == FLOWING or abs(kinematic) < 10.0
     assert measured.after < 5.0
+    assert measured.moved < 1.0
     assert measured.meta["align_angle"] < 5.0
     if measured.name in OFF:
         assert measured.before == pytest.approx(OFF[measured.name], abs=1.0)
