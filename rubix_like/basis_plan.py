@@ -21,7 +21,7 @@ from rubix_like.projection import projection_matrix_compiled
 from rubix_like.setup import Setup
 from rubix_like.spectral_basis import find_basis
 from rubix_like.tables import as_dtype
-from rubix_like.velocity_nodes import candidates_at_rest, choose_nodes, node_velocity
+from rubix_like.velocity_nodes import Basis, candidates_at_rest, choose_nodes, node_velocity
 
 _VELOCITY_SHARE = 0.55
 """Of the tolerance, what interpolation between velocity nodes may err by; sqrt(1 + 0.55^2) = 1.14 in all."""
@@ -93,16 +93,8 @@ def _plan(window: Window, setup: Setup, tolerance: float) -> dict[str, ndarray]:
 def _nodes_and_matrix(window: Window, plan: Mapping[str, ndarray], setup: Setup, dtype: str) -> dict[str, ndarray]:
     """The velocity nodes for a run's velocities, with their errors, and the projection matrix."""
     budget = _VELOCITY_SHARE * setup.config.engine.tolerance
-    chosen = choose_nodes(
-        window,
-        plan["spectra"],
-        plan["coefficients"],
-        plan["residuals"],
-        plan["candidates"],
-        setup.motion.limit,
-        setup.covered,
-        budget,
-    )
+    basis = Basis(plan["spectra"], plan["coefficients"], plan["residuals"])
+    chosen = choose_nodes(window, basis, plan["candidates"], setup.motion.limit, setup.covered, budget)
     nodes = chosen.nodes
     reach = float(nodes.step) * (nodes.n_node // 2)
     smooth = setup.spread.covered(-reach, reach)

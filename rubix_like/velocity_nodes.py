@@ -30,6 +30,14 @@ _HALFWAY = (1 / 48, 23 / 48, 23 / 48, 1 / 48)
 """The cubic B-spline's weights of four nodes midway between the second and the third."""
 
 
+class Basis(NamedTuple):
+    """Basis spectra, the templates' coefficients on them, and the rms error that each template has there."""
+
+    spectra: Float[ndarray, "rank rest"]
+    coefficients: Float[ndarray, "template rank"]
+    residuals: Float[ndarray, " template"]
+
+
 class Between(NamedTuple):
     """Spectra midway between the nodes of every interval that velocities may lie in: what a spline makes of them, and
     what they are."""
@@ -92,9 +100,7 @@ def candidates_at_rest(
 
 def choose_nodes(
     window: Window,
-    spectra: Float[ndarray, "rank rest"],
-    coefficients: Float[ndarray, "template rank"],
-    residual: Float[ndarray, " template"],
+    basis: Basis,
     candidates: Int[ndarray, " candidate"],
     limit: float,
     bins: Bool[ndarray, " wave"],
@@ -103,24 +109,24 @@ def choose_nodes(
     """About the fewest nodes for +-`limit` km/s between which no template errs by more than the budget.
 
     The number is found for the `candidates`, then the error of all templates is measured, at the middle of every
-    interval: splines are linear, so that it is known from the basis spectra's. Templates that err more than the budget
-    become the candidates.
+    interval: splines are linear, so that it is known from the basis spectra's. Where another template errs more than
+    the budget, the worst become the candidates.
     """
-    step = _FIRST_STEP
-    for _ in range(_N_TRIES):
-        step = _step_for(window, window.templates[candidates], limit, bins, budget / BETWEEN, step)
-        nodes = plan_nodes(limit, step)
-        between = between_nodes(window, spectra, nodes, bins)
-        errors = template_errors(coefficients, between)
-        if errors.max() * BETWEEN <= budget or float(nodes.step) <= _STEPS[0]:
-            break
-        candidates = _worst(errors)
-    together = _together(window, coefficients, residual + BETWEEN * errors, between.splined, nodes, bins)
-    return Chosen(nodes, BETWEEN * float(errors.max()), together)
+    nodes = _nodes_for(window, window.templates[candidates], plan_nodes(limit, _FIRST_STEP), bins, limit, budget)
+    between = between_nodes(window, basis.spectra, nodes, bins)
+    errors = BETWEEN * template_errors(basis.coefficients, between)
+    tries = _N_TRIES
+    while errors.max() > budget and float(nodes.step) > _STEPS[0] and tries:
+        nodes = _nodes_for(window, window.templates[_worst(errors)], nodes, bins, limit, budget)
+        between = between_nodes(window, basis.spectra, nodes, bins)
+        errors = BETWEEN * template_errors(basis.coefficients, between)
+        tries -= 1
+    together = _together(window, basis, basis.residuals + errors, between.splined, nodes, bins)
+    return Chosen(nodes, float(errors.max()), together)
 
 
 def template_errors(coefficients: Float[ndarray, "template rank"], between: Between) -> Float[ndarray, " template"]:
-    """Largest rms error of the spline in any interval for each template, relative to its mean, from the basis spectra's.
+    """Largest rms error of the spline in any interval for each template, relative to its mean, by the basis spectra.
 
     With E the errors of the basis spectra (rows) over n bins, that of template k is sqrt(C_k E E^T C_k^T / n).
     """
@@ -132,37 +138,34 @@ def template_errors(coefficients: Float[ndarray, "template rank"], between: Betw
     return worst
 
 
-def _step_for(
+def _nodes_for(
     window: Window,
     templates: Float[ndarray, "candidate rest"],
-    limit: float,
+    first: VelocityNodes,
     bins: Bool[ndarray, " wave"],
+    limit: float,
     budget: float,
-    step: float,
-) -> float:
-    """About the largest step within the budget for some templates, or the smallest of all if none is.
+) -> VelocityNodes:
+    """About the fewest nodes within the budget for some templates, tried from the first on, or those of the least step.
 
     The error grows at least as the cube of the step, by which the next try is chosen.
     """
-    fitting = 0.0
+    nodes, fitting = first, None
     for _ in range(_N_TRIES):
-        step = float(plan_nodes(limit, step).step)
-        splined, true = between_nodes(window, templates, plan_nodes(limit, step), bins)
-        error = float(_relative(_rms(splined - true), true.mean(axis=2)).max())
-        if error <= budget:
-            fitting = max(fitting, step)
-        if 0.7 * budget <= error <= budget or (error < budget and step >= min(limit, _STEPS[1])) or step <= _STEPS[0]:
-            break
+        splined, true = between_nodes(window, templates, nodes, bins)
+        error, step = BETWEEN * float(_relative(_rms(splined - true), true.mean(axis=2)).max()), float(nodes.step)
+        if error <= budget and (fitting is None or nodes.n_node < fitting.n_node):
+            fitting = nodes
         change = np.clip((0.9 * budget / max(error, np.finfo(float).tiny)) ** (1 / 3), 0.25, 4.0)
-        step = float(np.clip(step * change, *_STEPS))
-        if fitting and abs(plan_nodes(limit, step).step - fitting) < 1e-9 * fitting:
+        nodes = plan_nodes(limit, float(np.clip(step * change, *_STEPS)))
+        if 0.7 * budget <= error <= budget or float(nodes.step) == step:
             break
-    return fitting or _STEPS[0]
+    return fitting or plan_nodes(limit, _STEPS[0])
 
 
 def _together(
     window: Window,
-    coefficients: Float[ndarray, "template rank"],
+    basis: Basis,
     bound: Float[ndarray, " template"],
     splined: Float[ndarray, "interval rank wave"],
     nodes: VelocityNodes,
@@ -177,7 +180,7 @@ def _together(
         if not len(own) or bound[own[0]] <= found:
             break
         true = seen_in_blocks(window, window.templates[own], middle)[:, :, bins]
-        error = _rms(np.einsum("kr,irl->ikl", coefficients[own], splined) - true)
+        error = _rms(np.einsum("kr,irl->ikl", basis.coefficients[own], splined) - true)
         found = max(found, BETWEEN * float(_relative(error, true.mean(axis=2)).max()))
     rest = order[_N_CANDIDATE * _N_ROUND :]
     return max(found, float(bound[rest].max(initial=0.0)))

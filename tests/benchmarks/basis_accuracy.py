@@ -149,12 +149,14 @@ class Exact:
     """Every template of a library through a detector, in units of the library per Angstrom of the medium."""
 
     def __init__(self, case: Case, wavelength: Any, lsf: Any, library: Any) -> None:
-        index = np.arange(wavelength.n_wave + 1) - 0.5
         log = wavelength.sampling == "log"
-        bins = lambda at: (
-            wavelength.start * 10 ** (wavelength.step * at) if log else wavelength.start + wavelength.step * at
-        )
-        edges, self.redshift, self.spread, cells = bins(index), case.redshift, None, bins(index)
+
+        def bins(at: ndarray) -> ndarray:
+            step = wavelength.step * at
+            return wavelength.start * 10**step if log else wavelength.start + step
+
+        cells = edges = bins(np.arange(wavelength.n_wave + 1) - 0.5)
+        self.redshift, self.spread = case.redshift, None
         to_vacuum = vacuum_of if wavelength.medium == "air" else np.asarray
 
         def kernel(at: ndarray) -> ndarray:

@@ -1,4 +1,4 @@
-"""The true worst error of any template on the basis is below the stated one, in random windows of random instruments."""
+"""The true worst error of any template is below the stated one, in random windows of random instruments."""
 
 import basis_accuracy
 import pytest
