@@ -31,7 +31,7 @@ def test_the_true_worst_error_is_below_the_stated_one(cases, block):
         assert found.true_spectrum <= found.stated_spectrum + MARGIN, (case, found)
         assert found.true_velocity <= found.stated_velocity + MARGIN, (case, found)
         assert found.stated_spectrum <= 1.25 * case.tolerance, (case, found)
-        assert found.true_spectrum >= 0.5 * found.stated_spectrum, (case, found)
+        assert found.true_spectrum >= 0.4 * found.stated_spectrum, (case, found)
     if missing:
         pytest.skip(f"{', '.join(sorted(missing))} not in the cache (rubix-like ssp get)")
 
