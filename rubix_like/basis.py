@@ -133,7 +133,6 @@ class BasisPainter(AbstractPainter):
             "basis_velocity_nodes": self.nodes.n_node,
             "basis_velocity_step": float(self.nodes.step),
             "basis_outliers": self.capacity,
-            "basis_spectrum_error": self.accuracy.spectrum_error,
             **{f"basis_{name}": value for name, value in errors.items()},
         }
 

@@ -62,7 +62,7 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("BASRANK", "basis_rank", "basis spectra"),
     ("VELNODES", "basis_velocity_nodes", "velocity nodes"),
     ("VELSTEP", "basis_velocity_step", "[km/s] between velocity nodes"),
-    ("ERRSPEC", "basis_spectrum_error", "largest rms error of a spectrum / its mean"),
+    ("ERRSPEC", "basis_spectrum_error", "bound of a spectrum's rms error / its mean"),
     ("ERRRESID", "basis_residual", "of it, of a template on the basis"),
     ("ERRVEL", "basis_velocity_error", "of it, between velocity nodes"),
     ("ERRLOCAL", "basis_local_error", "largest error of a template in one bin / mean"),

@@ -33,11 +33,13 @@ class SpectralBasis(NamedTuple):
 
     Row 0 of `spectra` is the templates' mean shape, with a mean of 1 over the window; the others have no integral over
     it, so that the light of each template in the window is exactly `coefficients[k, 0]` times the window's width.
+    `residuals`: rms error of each template, in the view where it is largest.
     """
 
     spectra: Float[ndarray, "rank rest"]
     coefficients: Float[ndarray, "template rank"]
     errors: Errors
+    residuals: Float[ndarray, " template"]
 
 
 def find_basis(
@@ -66,7 +68,7 @@ def find_basis(
     scale = np.where(lit & (level > 0), 1.0 / np.where(level > 0, level, 1.0), 0.0)[:, None]
     rest, seen_rest = scale * (shape - center), scale * (seen_shape - seen_center)
     vectors, values = _principal(seen_rest)
-    rank, errors = _rank(vectors * values, seen_rest, scale * seen_center, views, tolerance)
+    rank, errors, residuals = _rank(vectors * values, seen_rest, scale * seen_center, views, tolerance)
     chosen = vectors[:, :rank]
     basis = (chosen.T @ rest) / values[:rank, None]
     scores = chosen * values[:rank]
@@ -75,6 +77,7 @@ def find_basis(
         spectra=np.concatenate([center[None, :], basis]),
         coefficients=mean[:, None] * np.concatenate([np.ones((len(mean), 1)), per_mean], axis=1),
         errors=errors,
+        residuals=residuals,
     )
 
 
@@ -99,7 +102,7 @@ def _rank(
     center: Float[ndarray, "template bin"],
     views: tuple[int, ...],
     tolerance: float,
-) -> tuple[int, Errors]:
+) -> tuple[int, Errors, Float[ndarray, " template"]]:
     """Vectors beside the mean that keep every template within the tolerance, and the errors that they leave."""
     most = scores.shape[1]
     left = (rows**2).sum(axis=1)[:, None] - np.cumsum(scores**2, axis=1)
@@ -109,9 +112,9 @@ def _rank(
     while True:
         chosen = scores[:, :rank]
         vectors = (chosen / (chosen**2).sum(axis=0)).T @ rows
-        errors = _errors(chosen @ vectors, rows, center, views)
+        errors, residuals = _errors(chosen @ vectors, rows, center, views)
         if rank == most or (errors.residual <= tolerance and errors.lowest >= -tolerance):
-            return rank, errors
+            return rank, errors, residuals
         rank = _rounded(rank + max(rank // 8, 1), most)
 
 
@@ -125,18 +128,18 @@ def _errors(
     rows: Float[ndarray, "template bin"],
     center: Float[ndarray, "template bin"],
     views: tuple[int, ...],
-) -> Errors:
-    """The largest errors of any template in any view, relative to the template's mean there."""
-    residual, local, flux, lowest = 0.0, 0.0, 0.0, 0.0
+) -> tuple[Errors, Float[ndarray, " template"]]:
+    """The largest errors of any template in any view, relative to the template's mean there; the rms of each."""
+    residuals, local, flux, lowest = np.zeros(len(rows)), 0.0, 0.0, 0.0
     edges = np.cumsum((0, *views))
     for first, last in itertools.pairwise(edges):
         view = slice(first, last)
         mean = (center[:, view] + rows[:, view]).mean(axis=1)
         lit = mean > 0
         error = (found[lit, view] - rows[lit, view]) / mean[lit, None]
-        residual = max(residual, float(np.sqrt((error**2).mean(axis=1)).max(initial=0.0)))
+        residuals[lit] = np.maximum(residuals[lit], np.sqrt((error**2).mean(axis=1)))
         local = max(local, float(np.abs(error).max(initial=0.0)))
         flux = max(flux, float(np.abs(error.mean(axis=1)).max(initial=0.0)))
         flux_density = (center[lit, view] + found[lit, view]) / mean[lit, None]
         lowest = min(lowest, float(flux_density.min(initial=0.0)))
-    return Errors(residual, local, flux, lowest)
+    return Errors(float(residuals.max(initial=0.0)), local, flux, lowest), residuals

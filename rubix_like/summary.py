@@ -84,7 +84,7 @@ def accuracy_lines(meta: Mapping[str, Any]) -> list[str]:
         return []
     return [
         f"Accuracy: {meta['basis_rank']} basis spectra, {meta['basis_velocity_nodes']} velocity nodes of "
-        f"{meta['basis_velocity_step']:.3g} km/s: rms error of any spectrum about {meta['basis_spectrum_error']:.1e} "
+        f"{meta['basis_velocity_step']:.3g} km/s: rms error of any spectrum {meta['basis_spectrum_error']:.1e} "
         f"of its mean at most (tolerance {meta['tolerance']:g}), {meta['basis_local_error']:.1e} in any one bin"
     ]
 

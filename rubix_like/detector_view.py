@@ -1,0 +1,67 @@
+"""The templates of a library as the detector sees them at a velocity (on the host, in 64 bits)."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.detector import rest_window
+from rubix_like.projection import Detection, detect_compiled
+from rubix_like.response import plan_response
+from rubix_like.setup import Setup
+from rubix_like.tables import as_dtype
+
+_LEAST_WINDOW = 1200.0
+_BLOCK = (32, 7)
+"""Spectra and velocities at once: a single compilation for any number of them."""
+
+
+class Window(NamedTuple):
+    """The templates on the part of the library that the detector can see, and the detector itself (64-bit).
+
+    `limit`: largest velocity (km/s) at which the detector still sees only the window, where the library has it all.
+    """
+
+    templates: Float[ndarray, "template rest"]
+    rest_wavelength: Float[ndarray, " rest"]
+    detection: Detection
+    limit: float
+
+
+def window_of(templates: Float[ndarray, "template rest"], setup: Setup) -> Window:
+    """The window of a run, wide enough for most galaxies' velocities, so that they share what follows from it."""
+    plan = plan_response(setup.instrument.bins, setup.spread)
+    redshift = setup.config.observation.redshift
+    limit = max(1.25 * setup.motion.limit + 50.0, _LEAST_WINDOW)
+    nodes = np.asarray(setup.library.rest_wavelength)
+    part = rest_window(nodes, plan.fine_edges / (1.0 + redshift), limit)
+    return Window(templates[:, part], nodes[part], Detection.build(nodes[part], plan, redshift), limit)
+
+
+def seen(
+    window: Window, spectra: Float[ndarray, "row rest"], velocity: Float[ndarray, " velocity"]
+) -> Float[ndarray, "velocity row wave"]:
+    """Spectra of the window on the detector at velocities in km/s; compiled for their numbers."""
+    with jax.enable_x64(True):
+        return np.asarray(detect_compiled(*as_dtype((window.detection, spectra, velocity), "float64")))
+
+
+def seen_in_blocks(
+    window: Window, spectra: Float[ndarray, "row rest"], velocity: Float[ndarray, " velocity"]
+) -> Float[ndarray, "velocity row wave"]:
+    """`seen`, block by block: compiled once for any numbers of spectra and velocities."""
+    n_row, n_velocity = _BLOCK
+    rows = np.pad(spectra, ((0, -len(spectra) % n_row), (0, 0)))
+    velocities = np.pad(velocity, (0, -len(velocity) % n_velocity), mode="edge")
+    with jax.enable_x64(True):
+        window = window._replace(detection=jax.device_put(as_dtype(window.detection, "float64")))
+    found = [
+        [
+            seen(window, rows[row : row + n_row], velocities[first : first + n_velocity])
+            for row in range(0, len(rows), n_row)
+        ]
+        for first in range(0, len(velocities), n_velocity)
+    ]
+    return np.concatenate([np.concatenate(part, axis=1) for part in found])[: len(velocity), : len(spectra)]
