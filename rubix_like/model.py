@@ -174,8 +174,7 @@ def finish(
     products = None if partial.products is None else tables.grid.images(partial.products)
     if products is not None:
         moments = jnp.concatenate([moments, seen(products)], axis=1)
-    margin = sum(stage.margin for stage, _ in late)
-    cells = 1 if early else plan.cells
+    cells, margin = 1 if early else plan.cells, sum(stage.margin for stage, _ in late)
     shape = (cells * (plan.n_y + 2 * margin), cells * (plan.n_x + 2 * margin), -1)
     cube = PaintedCube(flux=flux.reshape(shape), moments=moments.reshape(shape), split=layout.split)
     keys = split_keys(key, tables.cube)

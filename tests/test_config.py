@@ -384,7 +384,7 @@ def test_muse_is_the_nominal_wide_field():
 
 def test_manga_is_the_logarithmic_cube():
     manga = load_config(BASE, {"instrument.name": "manga"}).instrument
-    assert (manga.n_spaxel_xy, manga.aperture.shape, manga.psf.fwhm) == ((65, 65), "hexagon", 2.5)
+    assert (manga.n_spaxel_xy, manga.aperture.shape, manga.psf.fwhm) == ((65, 65), "hexagon", 2.477)
     wave = manga.wavelength
     assert (wave.sampling, wave.medium, wave.n_wave) == ("log", "vacuum", 4563)
     assert np.log10(wave.start) == pytest.approx(3.5589, abs=1e-8)
