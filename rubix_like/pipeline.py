@@ -24,6 +24,7 @@ from rubix_like.cube_parts import CubeParts, parts_of
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.layout import Layout, plan_layout
+from rubix_like.memory import check_cube_fits
 from rubix_like.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
 from rubix_like.parameters import Parameters
 from rubix_like.placement import own_copy, put
@@ -65,10 +66,13 @@ class Pipeline(eqx.Module):
 
         `census` stands for a galaxy that is never held as a whole. Without either any `observation.align` but
         `none` is refused. `mesh` has the axis "data", and "wave" where bins are painted apart; by default it is as
-        `devices` says. Raises ConfigError for settings and ValueError for particles that cannot be used.
+        `devices` says. Raises ConfigError for settings that cannot be used, a cube beyond the memory among them, and
+        ValueError for particles that cannot.
         """
         config = load_config(config)
         _check_precision(config)
+        n_parts = jax.process_count() if config.devices.is_sharded else 1
+        check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave, n_parts)
         library = load_ssp(config)
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)

@@ -84,11 +84,10 @@ def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> P
     )
     notes = (
         *_alignment_notes(alignment),
-        *_mass_notes(config, census),
         *_notes(setup),
         *_unused_notes(config, pipeline),
         *_accuracy_notes(paint, config),
-        *_age_notes(setup, census),
+        *_star_notes(setup, census),
         *products_notes(setup, census),
     )
     return Planned(plan, tables, setup, notes, alignment)
@@ -275,16 +274,18 @@ def _method_and_motion(config: RunConfig, census: Census | None, work: Work) -> 
     return ("direct" if cheaper else "basis"), motion
 
 
-def _mass_notes(config: RunConfig, census: Census | None) -> tuple[str, ...]:
-    """Says so where the stars have a mass or velocities of no galaxy, unless they are at rest on purpose."""
+def _star_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
+    """Says so where the stars have a mass or velocities of no galaxy, unless they are at rest on purpose, or where
+    they are too old."""
     if census is None:
         return ()
-    return mass_notes(census.velocities, is_at_rest=getattr(config.galaxy, "velocities", "") == "zero")
+    is_at_rest = getattr(setup.config.galaxy, "velocities", "") == "zero"
+    return (*mass_notes(census.velocities, is_at_rest=is_at_rest), *_age_notes(setup, census))
 
 
-def _age_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
+def _age_notes(setup: Setup, census: Census) -> tuple[str, ...]:
     """Says so when stars are older than the Universe at the redshift where the galaxy is put."""
-    if census is None or not census.n_older:
+    if not census.n_older:
         return ()
     return (
         f"{census.n_older} stars are older than the Universe at redshift {setup.config.observation.redshift:g} "

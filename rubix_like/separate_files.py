@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ _LONGEST_TEXT = 1000
 
 
 def given_files(places: Mapping[str, object]) -> Iterator[Named]:
-    """What was given beside the settings, by its name: paths, and text that is the name of a file; nothing else."""
+    """What was given beside the settings, by its name: paths, and text, which may be one; nothing else."""
     for name, value in places.items():
         if isinstance(value, str | Path):
-            yield from paths_in(value, name)
+            yield name, Path(os.path.expanduser(value))
 
 
 def check_separate(written: Iterable[Path], read: Iterable[Named], setting: str) -> None:
@@ -39,13 +40,12 @@ def check_separate(written: Iterable[Path], read: Iterable[Named], setting: str)
 
 def _identities(path: Path) -> Iterator[object]:
     """What a file is known by: its name without links, and where there is one its place on the disk."""
-    path = path.expanduser()
-    yield os.path.realpath(path)
-    try:
-        status = path.stat()
-    except (OSError, ValueError):  # there is none yet, or none that can be looked at
-        return
-    yield status.st_dev, status.st_ino
+    name = os.path.expanduser(path)
+    with suppress(OSError, ValueError):  # a name that cannot be one
+        yield os.path.realpath(name)
+    with suppress(OSError, ValueError):  # there is no file yet, or none that can be looked at
+        status = os.stat(name)
+        yield status.st_dev, status.st_ino
 
 
 def paths_in(value: Any, key: str = "") -> Iterator[Named]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.errors import JaxRuntimeError
 
-from rubix_like import ConfigError, make_mesh
+from rubix_like import ConfigError, Pipeline, make_mesh, run
 from rubix_like.memory import (
     MemoryNeed,
     available_memory,
@@ -101,3 +101,18 @@ def test_other_errors_pass_unchanged():
 )
 def test_format(number, text):
     assert format_bytes(number) == text
+
+
+def test_a_field_beyond_any_memory_is_refused_in_python(tmp_path, monkeypatch):
+    """By a pipeline; a run already finds the disk too small."""
+    monkeypatch.chdir(tmp_path)
+    instrument = {"name": "muse", "pixel_scale": 0.01, "fov": 1000}
+    config = {
+        "galaxy": {"reader": "synthetic"},
+        "observation": {"redshift": 0.1, "align": "none"},
+        "instrument": instrument,
+    }
+    with pytest.raises(ConfigError, match=r"memory: .* a cube of 100000 x 100000 spaxels .* instrument\.fov"):
+        Pipeline.from_config(config)
+    with pytest.raises(OSError, match=r"cannot write cube.fits: about 294 TB are needed"):
+        run(config)

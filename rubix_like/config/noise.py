@@ -30,8 +30,9 @@ class ExposureSettings(AbstractSettings):
 class NoiseSettings(AbstractSettings):
     """Noise and its variance: exactly one of `signal_to_noise` and `exposure`."""
 
-    signal_to_noise: Annotated[Number, Field(gt=0)] | None = None
-    """Target: flux per voxel / sigma per voxel where `wavelength` and `radius` say; the same sigma in all voxels."""
+    signal_to_noise: Annotated[Number, Field(ge=1e-4, le=1e6)] | None = None
+    """Target: flux per voxel / sigma per voxel where `wavelength` and `radius` say; the same sigma in all voxels. From
+    1e-4 to 1e6: variances are kept in 32 bits."""
     wavelength: Annotated[Angstrom, Field(gt=0)] | None = None
     """Of the target: centre of the window in Angstrom of the cube's medium; null: median over all wavelengths."""
     width: Annotated[Angstrom, Field(gt=0)] = 100.0

@@ -82,10 +82,10 @@ def write_maps(maps: Maps, path: str | Path) -> Path:
     if not path.name.lower().endswith(SUFFIXES):
         raise ConfigError(f"output.maps: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
     maps = maps if maps.after.h3 is not None else maps.fitted()
-    hdus = fits.HDUList([_primary(maps), *_images(maps.after, maps, ""), *_images(maps.before, maps, TRUE)])
+    hdus: list[Any] = [_primary(maps), *_images(maps.after, maps, ""), *_images(maps.before, maps, TRUE)]
     bits = header_of((*_MASK_CARDS, *_sky(maps)))
     hdus += [fits.ImageHDU(np.asarray(maps.mask, np.int32), bits, name="DQ"), config_table(maps)]
-    hdus.update_extend()
+    fits.HDUList(hdus).update_extend()
     with replacing(path) as temporary:
         is_compressed = temporary.suffix.lower() == ".gz"
         with gzipped(temporary) if is_compressed else temporary.open("wb") as stream:

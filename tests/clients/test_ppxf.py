@@ -14,7 +14,9 @@ Velocities are V = c ln(lambda / lambda_0) on all sides.
 """
 
 import os
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import independent
 import numpy as np
@@ -22,6 +24,7 @@ import pytest
 from astropy.io import fits
 from scipy import ndimage, optimize
 from scipy.interpolate import CubicSpline, RegularGridInterpolator
+from scipy.special import ndtri
 
 import rubix_like as rl
 from rubix_like.resources import cache_directory
@@ -264,3 +267,47 @@ def test_at_a_signal_to_noise_of_50_the_median_spaxel_has_them(ppxf, library, ga
     print(f"S/N 50: medians {velocity:.2f} km/s, {dispersion:.2%}")
     assert 0.1 < velocity < 3.0
     assert 0.001 < dispersion < 0.05
+
+
+@pytest.fixture(scope="module")
+def recipe(client):
+    """What the page of the documentation defines."""
+    client("ppxf.ppxf")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "ppxf.md").read_text(encoding="utf-8")
+    namespace: dict = {}
+    exec(re.search(r"```python\n(# ppxf_recipe\.py\n.*?)```", page, re.DOTALL)[1], namespace)
+    return namespace["main"]
+
+
+def lined_up(dispersion):
+    """Stars of one kind in one place, whose velocities are Gaussian about 60 km/s, and their standard deviation."""
+    velocity = np.zeros((1001, 3))
+    velocity[:, 2] = 60.0 + dispersion * ndtri((np.arange(1001) + 0.5) / 1001)
+    fields = {"initial_mass": 1e7, "log_age": 9.7, "metallicity": 0.02}
+    stars = rl.Stars(np.zeros((1001, 3)), velocity, **{name: np.full(1001, value) for name, value in fields.items()})
+    return rl.Galaxy(stars=stars), velocity[:, 2].std()
+
+
+@pytest.mark.parametrize("name", ["manga", "muse"])
+def test_the_recipe_of_the_documentation_finds_small_dispersions(name, recipe, library, tmp_path):
+    """40 and 80 km/s, of which the first is half of a bin: no bin's width too many or too few (4.5 and 9.3 km/s)."""
+    config = {
+        "observation": {"redshift": 0.01, "align": "none"},
+        "ssp": {"library": "bc03-miles"},
+        "instrument": {
+            "name": name,
+            "pixel_scale": 1,
+            "fov": 1,
+            "aperture": None,
+            "psf": None,
+            "wavelength": {"start": FIRST, "stop": LAST},
+        },
+        "engine": {"method": "direct", "velocity_range": 900},
+    }
+    pipeline = rl.Pipeline.from_config(config)
+    for dispersion in (40.0, 80.0):
+        galaxy, expected = lined_up(dispersion)
+        velocity, sigma = recipe(pipeline(galaxy).write(tmp_path / "cube.fits"), "bc03-miles", 0.01)[0, 0]
+        print(f"{name}: V {velocity:.2f} of 60 km/s, sigma {sigma:.2f} of {expected:.2f} km/s")
+        assert velocity == pytest.approx(60, abs=0.5)
+        assert sigma == pytest.approx(expected, rel=0.03)
