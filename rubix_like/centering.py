@@ -39,7 +39,8 @@ def shrinking_sphere(position: Vectors, mass: Scalars) -> Vector:
 
     Starting from the sphere around the centre of mass that holds everything, each step takes the centre of mass of
     the particles within the sphere and shrinks the radius by 2.5 %, until fewer than 1000 particles or 1 % of them (but
-    at least 10) would be left, or those left are at one place. Same unit as `position`; raises ValueError unless the mass is positive.
+    at least 10) would be left, or those left are at one place. Same unit as `position`; raises ValueError unless the
+    mass is positive.
     """
     position = np.asarray(position, dtype=np.float64)
     mass = np.asarray(mass, dtype=np.float64)

@@ -17,6 +17,7 @@ from rubix_like.inference.result_parts import (
     Kind,
     describe,
     is_kind,
+    numbers_of,
     read_best,
     read_column,
     read_free,
@@ -119,15 +120,18 @@ def _read(file: Any) -> SampleResult:
     best, laplace = read_best(free, file["latent"])
     numbers = {name: _flat(free, read_column(file, name)) for name in _OF_NUMBERS}
     scatter = file["scatter"].attrs
+    latent, values = numbers_of(file["latent/draws"]), read_column(file, "draws")
+    statistics = {name: numbers_of(data) for name, data in file["statistics"].items()}
+    _check_draws(free, latent, values, statistics)
     return SampleResult(
         free=free,
         method=str(file.attrs["method"]),  # pyright: ignore[reportArgumentType]
-        latent=file["latent/draws"][()],
-        values=read_column(file, "draws"),
-        statistics={name: data[()] for name, data in file["statistics"].items()},
-        step_size=file["step_size"][()] if "step_size" in file else None,
-        keys=file["keys"][()],
-        diagnostics=Convergence(**numbers, e_bfmi=file["e_bfmi"][()]),
+        latent=latent,
+        values=values,
+        statistics=statistics,
+        step_size=numbers_of(file["step_size"]) if "step_size" in file else None,
+        keys=numbers_of(file["keys"]),
+        diagnostics=Convergence(**numbers, e_bfmi=numbers_of(file["e_bfmi"])),
         best=best,
         laplace=laplace,
         quality=read_quality(file),
@@ -135,6 +139,19 @@ def _read(file: Any) -> SampleResult:
         **{name: read_group(file[name]) for name in _CUBES},
         **read_origin(file),
     )
+
+
+def _check_draws(
+    free: Free, latent: np.ndarray, values: Mapping[str, np.ndarray], statistics: Mapping[str, np.ndarray]
+) -> None:
+    """Raise ValueError where the arrays are not of the same draws."""
+    draws = latent.shape[:-1]
+    expected = {own.name: (*draws, *own.shape) for own in free.parameters} | dict.fromkeys(statistics, draws)
+    if latent.shape[-1:] != (len(free.labels),):
+        raise ValueError(f"latent/draws: expected {len(free.labels)} numbers of each draw, got shape {latent.shape}")
+    for name, own in {**values, **statistics}.items():
+        if own.shape != expected[name]:
+            raise ValueError(f"{name}: expected shape {expected[name]}, got {own.shape}")
 
 
 def _flat(free: Free, values: Mapping[str, np.ndarray]) -> np.ndarray:
