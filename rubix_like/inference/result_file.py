@@ -134,7 +134,7 @@ def _read(file: Any) -> FitResult:
     free = read_free(file, of="value")
     latent, laplace = read_best(free, file["latent"])
     arrays = {name: numbers_of(file["starts"][name]) for name in _STARTS}
-    values, sigma = read_column(file, "value"), read_column(file, "sigma")
+    values, sigma = read_column(file, "value", finite=True), read_column(file, "sigma")
     check_alike(values, sigma, "sigma")
     n_number = len(free.labels)
     starts = Snapshot(**arrays, slots=np.zeros(0, np.int64), state=())

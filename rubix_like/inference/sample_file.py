@@ -31,6 +31,7 @@ from rubix_like.inference.result_parts import (
     write_whole,
 )
 from rubix_like.inference.sample_result import SampleResult
+from rubix_like.inference.sampled import METHODS
 
 KIND = Kind(
     format="rubix_like samples",
@@ -120,18 +121,18 @@ def _read(file: Any) -> SampleResult:
     best, laplace = read_best(free, file["latent"])
     numbers = {name: _flat(free, read_column(file, name)) for name in _OF_NUMBERS}
     scatter = file["scatter"].attrs
-    latent, values = numbers_of(file["latent/draws"]), read_column(file, "draws")
+    latent, values = numbers_of(file["latent/draws"], finite=True), read_column(file, "draws", finite=True)
     statistics = {name: numbers_of(data) for name, data in file["statistics"].items()}
     _check_draws(free, latent, values, statistics)
     return SampleResult(
         free=free,
-        method=str(file.attrs["method"]),  # pyright: ignore[reportArgumentType]
+        method=_method(file),  # pyright: ignore[reportArgumentType]
         latent=latent,
         values=values,
         statistics=statistics,
-        step_size=numbers_of(file["step_size"]) if "step_size" in file else None,
+        step_size=_of_chains(file["step_size"]) if "step_size" in file else None,
         keys=numbers_of(file["keys"]),
-        diagnostics=Convergence(**numbers, e_bfmi=numbers_of(file["e_bfmi"])),
+        diagnostics=Convergence(**numbers, e_bfmi=_of_chains(file["e_bfmi"])),
         best=best,
         laplace=laplace,
         quality=read_quality(file),
@@ -139,6 +140,20 @@ def _read(file: Any) -> SampleResult:
         **{name: read_group(file[name]) for name in _CUBES},
         **read_origin(file),
     )
+
+
+def _method(file: Any) -> str:
+    method = str(file.attrs["method"])
+    if method not in METHODS:
+        raise ValueError(f"its attribute 'method' is {method!r}, expected one of {', '.join(METHODS)}")
+    return method
+
+
+def _of_chains(dataset: Any) -> np.ndarray:
+    values = numbers_of(dataset)
+    if values.ndim != 1:
+        raise ValueError(f"{dataset.name}: expected one number of each chain, got shape {values.shape}")
+    return values
 
 
 def _check_draws(
