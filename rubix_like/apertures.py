@@ -89,7 +89,7 @@ def _read_image(path: Path) -> ndarray:
     try:
         if path.suffix == ".npy":
             return np.load(path, allow_pickle=False)
-        with opened_fits(path) as hdus:
+        with opened_fits(path, quiet=True) as hdus:
             images = [np.asarray(hdu.data) for hdu in hdus if isinstance(hdu, IMAGES) and hdu.data is not None]
     except UNREADABLE as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else reason_of(error)

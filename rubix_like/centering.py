@@ -14,6 +14,9 @@ SHRINK_FACTOR: float = 0.975
 _CANDIDATE_MARGIN = 1.5
 _SHELLS = 1 << 16
 
+_SAME_PLACE = 1e-12
+"""Of the first radius: particles that are nearer to each other are at one place, as where a file was overwritten."""
+
 
 def unwrap(position: Vectors, reference: Vector, box_size: float | None) -> Vectors:
     """Offsets from `reference` of the nearest periodic images in a cube of side `box_size` (None: not periodic)."""
@@ -36,7 +39,8 @@ def shrinking_sphere(position: Vectors, mass: Scalars) -> Vector:
 
     Starting from the sphere around the centre of mass that holds everything, each step takes the centre of mass of
     the particles within the sphere and shrinks the radius by 2.5 %, until fewer than 1000 particles or 1 % of them (but
-    at least 10) would be left. Same unit as `position`; raises ValueError unless the mass is positive.
+    at least 10) would be left, or those left are at one place. Same unit as `position`; raises ValueError unless the
+    mass is positive.
     """
     position = np.asarray(position, dtype=np.float64)
     mass = np.asarray(mass, dtype=np.float64)
@@ -44,7 +48,8 @@ def shrinking_sphere(position: Vectors, mass: Scalars) -> Vector:
     center = center_of_mass(position, mass)
     radius = float(np.sqrt(squared_distance(position, center).max()))
     near, near_mass, near_center, near_radius = position, mass, center, np.inf
-    while radius > 0:
+    smallest = _SAME_PLACE * radius
+    while radius > smallest:
         radius *= SHRINK_FACTOR
         if np.linalg.norm(center - near_center) + radius > near_radius or near_radius > 4 * radius:
             near_center, near_radius = center, _CANDIDATE_MARGIN * radius

@@ -1,6 +1,7 @@
 """The one way in which FITS files are opened for reading, packed or not, whoever wrote them."""
 
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from astropy.io import fits
+from astropy.utils.exceptions import AstropyWarning
 
 from rubix_like.damaged_files import DAMAGED
 from rubix_like.packed_files import unpacked
@@ -30,15 +32,18 @@ _SIZE = re.compile(rb"(BITPIX|NAXIS\d*|PCOUNT|GCOUNT) *= *([-+]?\d+)")
 
 
 @contextmanager
-def opened_fits(path: Path) -> Iterator[Any]:
-    """The HDUs of a FITS file, none of it mapped into memory.
+def opened_fits(path: Path, *, quiet: bool = False) -> Iterator[Any]:
+    """The HDUs of a FITS file, none of it mapped into memory; `quiet`: what astropy warns of is not shown.
 
     Raises ValueError for a packed one that would become too much, for headers without an end or with sizes below 0, and
     what astropy raises (`UNREADABLE`).
     """
     check_fits(path)
-    with path.open("rb") as file, fits.open(file, memmap=False) as hdus:
-        yield hdus
+    with warnings.catch_warnings():
+        if quiet:
+            warnings.simplefilter("ignore", AstropyWarning)
+        with path.open("rb") as file, fits.open(file, memmap=False) as hdus:
+            yield hdus
 
 
 def check_fits(path: Path) -> None:

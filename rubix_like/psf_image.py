@@ -29,7 +29,7 @@ def load_psf_image(settings: PSFSettings) -> tuple[Float[ndarray, "plane row col
     """
     path = Path(settings.file or "").expanduser()
     try:
-        with opened_fits(path) as hdus:
+        with opened_fits(path, quiet=True) as hdus:
             every: Any = list(hdus)
             found = [hdu for hdu in every if hdu.is_image and hdu.data is not None]
             if not found:

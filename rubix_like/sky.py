@@ -10,7 +10,10 @@ from astropy.table import Table
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.config.yaml_files import check_ecsv
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.errors import ConfigError, suggest
+from rubix_like.fits_opening import check_fits
 from rubix_like.resources import resource, resource_names
 
 SKY_SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz", ".ecsv")
@@ -95,10 +98,13 @@ def load_sky(name: str) -> Sky | None:
     if path is None:
         return None
     try:
+        (check_ecsv if path.suffix == ".ecsv" else check_fits)(path)
         table = Table.read(path, format="ascii.ecsv" if path.suffix == ".ecsv" else "fits")
         return _checked(Sky(name, *_columns(table)))
-    except (OSError, ValueError, TypeError, KeyError, units.UnitsError) as error:
-        raise ConfigError(f"noise.exposure.sky: expected a table of the sky in {path}, but {error}") from error
+    except UNREADABLE as error:
+        raise ConfigError(
+            f"noise.exposure.sky: expected a table of the sky in {path}, but {reason_of(error)}"
+        ) from error
 
 
 def _columns(table: Table) -> tuple[ndarray, ndarray, ndarray]:

@@ -71,3 +71,9 @@ def test_half_mass_radius():
     position = np.arange(1.0, 6.0)[:, None] * np.array([[0.0, 0.6, 0.8]])
     assert half_mass_radius(position, np.ones(5)) == pytest.approx(3.0)
     assert half_mass_radius(position, np.array([10.0, 1, 1, 1, 1])) == pytest.approx(1.0)
+
+
+def test_particles_at_one_place_end_the_shrinking():
+    """A block of a file that was overwritten with zeros: the sphere can shrink for ever and keep them."""
+    position = np.concatenate([np.zeros((300, 3)), np.random.default_rng(3).normal(size=(100, 3))])
+    np.testing.assert_allclose(shrinking_sphere(position + 5.0, np.ones(400)), [5.0, 5.0, 5.0], atol=1e-9)

@@ -26,12 +26,14 @@ from test_sample_result import result as sampled
 from rubix_like import ConfigError, Cube, cli, load_config, load_ssp
 from rubix_like.apertures import read_mask
 from rubix_like.catalogue.rows import read_rows
+from rubix_like.config import PSFSettings
 from rubix_like.config.yaml_files import DEEPEST, MOST_BYTES, MOST_NODES, format_yaml, parse_yaml
 from rubix_like.hdf5_files import opened_hdf5
 from rubix_like.inference.result import FitResult
 from rubix_like.inference.sample_result import SampleResult
 from rubix_like.observed import read_observed
 from rubix_like.packed_files import ALWAYS_UNPACKED, check_packed
+from rubix_like.psf_image import load_psf_image
 from rubix_like.readers.field_map import load_field_map
 from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.readers.table_columns import yaml_units
@@ -335,3 +337,58 @@ def test_ctrl_c_while_packages_are_imported_ends_in_one_line(seconds):
 def test_the_console_script_is_the_one_that_catches_ctrl_c():
     text = (REPOSITORY / "pyproject.toml").read_text()
     assert 'rubix-like = "rubix_like_command:main"' in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "value"),
+    [
+        ("fit", "parameters/observation.inclination/sigma", np.zeros((), [("a", "f4"), ("b", "S3")])),
+        ("fit", "parameters/observation.offset/sigma", b"text"),
+        ("fit", "latent/best", [0.0, np.nan, 1.0]),
+        ("fit", "starts/status", [1, 99]),
+        ("fit", "starts/loss", [1.0]),
+        ("samples", "e_bfmi", [[1.0, 1.0, 1.0]]),
+        ("samples", "latent/draws", np.full((3, 200, 6), np.inf)),
+        ("samples", "statistics/loss", [1.0]),
+        ("samples", "@method", "guess"),
+    ],
+)
+def test_results_that_do_not_fit_together_are_refused(kind, place, value, tmp_path):
+    path = FILES[kind][0](tmp_path, None)
+    with h5py.File(path, "r+") as file:
+        if place.startswith("@"):
+            file.attrs[place[1:]] = value
+        else:
+            del file[place]
+            file[place] = value
+    with pytest.raises(ValueError, match="is not a complete"):
+        READ[kind](path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("flux", lambda values: values * np.nan),
+        ("variance", lambda values: -values),
+        ("wavelength", lambda values: values * 0),
+        ("wave_edges", lambda values: values[::-1]),
+    ],
+)
+def test_cubes_whose_values_cannot_be_are_refused(name, change, tmp_path):
+    path = full_cube().write(tmp_path / "cube.h5")
+    with h5py.File(path, "r+") as file:
+        file[name][...] = change(file[name][...])
+    with pytest.raises(
+        ValueError, match=rf"cube\.h5 is not a complete cube .*{'wavelength' if 'wave' in name else name}"
+    ):
+        Cube.read(path)
+
+
+def test_psf_images_without_a_scale_that_can_be_read_are_refused(tmp_path):
+    path = tmp_path / "psf.fits"
+    image = fits.PrimaryHDU(np.ones((3, 3)))
+    image.header.update({"CDELT1": -1e-5, "CDELT2": 1e-5, "CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN"})
+    image.writeto(path)
+    path.write_bytes(path.read_bytes().replace(b"CTYPE1  = 'RA---TAN'", b"CTYPE1  = -1        "))
+    with pytest.raises(ConfigError, match="world coordinates that can be read"):
+        load_psf_image(PSFSettings(kind="image", file=path))

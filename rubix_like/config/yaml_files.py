@@ -3,6 +3,7 @@
 YAML 1.2's core schema is used, in which `1e5` is a number, `12:30` and `no` are text, and a key comes once.
 """
 
+import itertools
 import re
 from collections.abc import Hashable
 from pathlib import Path
@@ -153,6 +154,14 @@ def _too_large(place: str, expected: str, came: str) -> ConfigError:
         f"{place}: expected YAML of at most {expected}, got {came}; give a configuration, and data in files of their "
         f"own"
     )
+
+
+def check_ecsv(path: Path) -> None:
+    """Raise ConfigError where the YAML in the head of an ECSV file is larger than any table's."""
+    with path.open(encoding="utf-8") as file:
+        head = itertools.takewhile(lambda line: line.startswith("#"), iter(lambda: file.readline(MOST_BYTES), ""))
+        lines = [line[2:] for line in itertools.islice(head, 1, MOST_BYTES)]
+    count_nodes("".join(lines), str(path), tags=True)
 
 
 def format_yaml(data: Any) -> str:

@@ -20,8 +20,10 @@ from rubix_like.inference.result_parts import (
     TEXT,
     Column,
     Kind,
+    check_alike,
     describe,
     is_kind,
+    numbers_of,
     read_best,
     read_column,
     read_free,
@@ -195,25 +197,42 @@ def _named_leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
 def _read(file: Any) -> FitResult:
     free = read_free(file, of="value")
     latent, laplace = read_best(free, file["latent"])
-    arrays = {name: file["starts"][name][()] for name in _STARTS}
+    arrays = {name: numbers_of(file["starts"][name]) for name in _STARTS}
+    values, sigma = read_column(file, "value", finite=True), read_column(file, "sigma")
+    check_alike(values, sigma, "sigma")
+    n_number = len(free.labels)
+    starts = Snapshot(**arrays, slots=np.zeros(0, np.int64), state=())
+    _check_starts(starts, n_number)
     return FitResult(
         free=free,
-        values=read_column(file, "value"),
-        sigma=read_column(file, "sigma"),
-        covariance=file["covariance"][()] if "covariance" in file else None,
+        values=values,
+        sigma=sigma,
+        covariance=numbers_of(file["covariance"], (n_number, n_number)) if "covariance" in file else None,
         latent=latent,
         laplace=laplace,
         discreteness=_read_discreteness(free, latent, file["discreteness"]) if "discreteness" in file else None,
         quality=read_quality(file),
         verdict=read_verdict(file),
         edges=Edges(**{name: file["edges"][name][()] for name in _EDGES}),
-        starts=Snapshot(**arrays, slots=np.zeros(0, np.int64), state=()),
+        starts=starts,
         model=read_group(file["model"]),
         residual=read_group(file["residual"]),
         parameters=_parameters_of({name: data[()] for name, data in file["model_parameters"].items()}),
         galaxy=_galaxy_of({name: data[()] for name, data in file["galaxy"].items()}) if "galaxy" in file else None,
         **read_origin(file),
     )
+
+
+def _check_starts(starts: Snapshot, n_number: int) -> None:
+    """Raise ValueError where the arrays are not of the same starts, or an end is none that is known."""
+    n_start, n_step = len(starts.start), starts.trace_loss.shape[-1]
+    expected = {"start": (n_start, n_number), "latent": (n_start, n_number)}
+    expected |= dict.fromkeys(("loss", "gradient_norm", "n_step", "status"), (n_start,))
+    expected |= dict.fromkeys(("trace_loss", "trace_gradient_norm"), (n_start, n_step))
+    for name, shape in expected.items():
+        if getattr(starts, name).shape != shape:
+            raise ValueError(f"starts/{name}: expected shape {shape}, got {getattr(starts, name).shape}")
+    starts.reasons()
 
 
 def _parameters_of(leaves: Mapping[str, Any]) -> Parameters:

@@ -143,9 +143,27 @@ def read_free(file: Any, of: str) -> Free:
     return Free(tuple(parameters))
 
 
-def read_column(file: Any, column: str) -> dict[str, ndarray]:
+def read_column(file: Any, column: str, *, finite: bool = False) -> dict[str, ndarray]:
     """One array of every parameter; h5py gives scalars where there were arrays without axes."""
-    return {name: np.asarray(group[column][()]) for name, group in file["parameters"].items()}
+    return {name: numbers_of(group[column], finite=finite) for name, group in file["parameters"].items()}
+
+
+def numbers_of(dataset: Any, shape: tuple[int, ...] | None = None, *, finite: bool = False) -> ndarray:
+    """The numbers in a dataset; raises ValueError for anything else in it, and for another `shape` (None: any)."""
+    values = np.asarray(dataset[()])
+    if values.dtype.kind not in "fiub" or shape not in (None, values.shape):
+        wanted = "numbers" if shape is None else f"numbers of shape {shape}"
+        raise ValueError(f"{dataset.name}: expected {wanted}, got {values.dtype} of shape {values.shape}")
+    if finite and not np.isfinite(values).all():
+        raise ValueError(f"{dataset.name}: expected finite numbers, got others")
+    return values
+
+
+def check_alike(one: Mapping[str, ndarray], other: Mapping[str, ndarray], what: str) -> None:
+    """Raise ValueError where two arrays of a parameter differ in shape."""
+    for name in one:
+        if one[name].shape != other[name].shape:
+            raise ValueError(f"{name}: {what}: expected shape {one[name].shape}, got {other[name].shape}")
 
 
 def write_best(latent: ndarray, laplace: Laplace | None, group: Any) -> None:
@@ -160,10 +178,11 @@ def write_best(latent: ndarray, laplace: Laplace | None, group: Any) -> None:
 
 def read_best(free: Free, group: Any) -> tuple[ndarray, Laplace | None]:
     """What `write_best` wrote."""
-    latent = group["best"][()]
+    size = len(free.labels)
+    latent = numbers_of(group["best"], (size,), finite=True)
     if "covariance" not in group:
         return latent, None
-    own = {name: group[name][()] for name in ("information", "covariance")}
+    own = {name: numbers_of(group[name], (size, size)) for name in ("information", "covariance")}
     return latent, Laplace(free=free, latent=latent, **own)
 
 

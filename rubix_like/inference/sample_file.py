@@ -17,6 +17,7 @@ from rubix_like.inference.result_parts import (
     Kind,
     describe,
     is_kind,
+    numbers_of,
     read_best,
     read_column,
     read_free,
@@ -32,6 +33,7 @@ from rubix_like.inference.result_parts import (
     write_whole,
 )
 from rubix_like.inference.sample_result import SampleResult
+from rubix_like.inference.sampled import METHODS
 
 KIND = Kind(
     format="rubix_like samples",
@@ -124,15 +126,18 @@ def _read(file: Any) -> SampleResult:
     best, laplace = read_best(free, file["latent"])
     numbers = {name: _flat(free, read_column(file, name)) for name in _OF_NUMBERS}
     scatter = file["scatter"].attrs
+    latent, values = numbers_of(file["latent/draws"], finite=True), read_column(file, "draws", finite=True)
+    statistics = {name: numbers_of(data) for name, data in file["statistics"].items()}
+    _check_draws(free, latent, values, statistics)
     return SampleResult(
         free=free,
-        method=str(file.attrs["method"]),  # pyright: ignore[reportArgumentType]
-        latent=file["latent/draws"][()],
-        values=read_column(file, "draws"),
-        statistics={name: data[()] for name, data in file["statistics"].items()},
-        step_size=file["step_size"][()] if "step_size" in file else None,
-        keys=file["keys"][()],
-        diagnostics=Convergence(**numbers, e_bfmi=file["e_bfmi"][()]),
+        method=_method(file),  # pyright: ignore[reportArgumentType]
+        latent=latent,
+        values=values,
+        statistics=statistics,
+        step_size=_of_chains(file["step_size"]) if "step_size" in file else None,
+        keys=numbers_of(file["keys"]),
+        diagnostics=Convergence(**numbers, e_bfmi=_of_chains(file["e_bfmi"])),
         best=best,
         laplace=laplace,
         quality=read_quality(file),
@@ -141,6 +146,33 @@ def _read(file: Any) -> SampleResult:
         **{name: read_group(file[name]) for name in _CUBES},
         **read_origin(file),
     )
+
+
+def _method(file: Any) -> str:
+    method = str(file.attrs["method"])
+    if method not in METHODS:
+        raise ValueError(f"its attribute 'method' is {method!r}, expected one of {', '.join(METHODS)}")
+    return method
+
+
+def _of_chains(dataset: Any) -> np.ndarray:
+    values = numbers_of(dataset)
+    if values.ndim != 1:
+        raise ValueError(f"{dataset.name}: expected one number of each chain, got shape {values.shape}")
+    return values
+
+
+def _check_draws(
+    free: Free, latent: np.ndarray, values: Mapping[str, np.ndarray], statistics: Mapping[str, np.ndarray]
+) -> None:
+    """Raise ValueError where the arrays are not of the same draws."""
+    draws = latent.shape[:-1]
+    expected = {own.name: (*draws, *own.shape) for own in free.parameters} | dict.fromkeys(statistics, draws)
+    if latent.shape[-1:] != (len(free.labels),):
+        raise ValueError(f"latent/draws: expected {len(free.labels)} numbers of each draw, got shape {latent.shape}")
+    for name, own in {**values, **statistics}.items():
+        if own.shape != expected[name]:
+            raise ValueError(f"{name}: expected shape {expected[name]}, got {own.shape}")
 
 
 def _flat(free: Free, values: Mapping[str, np.ndarray]) -> np.ndarray:

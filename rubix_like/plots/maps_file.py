@@ -23,7 +23,7 @@ def read_maps(path: str | Path, n_y: int, n_x: int, *, truth: bool = True) -> tu
     if not path.is_file():
         raise FileNotFoundError(f"no such maps file: {path}; check the path given to --maps")
     try:
-        with opened_fits(path) as hdus:
+        with opened_fits(path, quiet=True) as hdus:
             images = tuple(_image(index, hdu) for index, hdu in enumerate(hdus) if _is_map(hdu, truth))
     except UNREADABLE as error:
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,7 +11,9 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
+from rubix_like.config.yaml_files import check_ecsv
 from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
+from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.errors import ConfigError
 from rubix_like.ssp import SSPLibrary
 
@@ -46,12 +49,14 @@ def load_band(name: str) -> Band:
             "install it with pip install 'rubix-like[filters]'"
         ) from error
     try:
+        if name.endswith(".ecsv"):
+            check_ecsv(Path(name))
         curve = filters.load_filter(name)
-    except (ValueError, RuntimeError, OSError) as error:
+    except UNREADABLE as error:
         groups = ", ".join(filters.filter_group_names)
         raise ConfigError(
-            f"products: expected a curve of speclite (such as sdss2010-r) or an .ecsv file, got '{name}' ({error}); "
-            f"groups of curves: {groups}"
+            f"products: expected a curve of speclite (such as sdss2010-r) or an .ecsv file, got '{name}' "
+            f"({reason_of(error)}); groups of curves: {groups}"
         ) from error
     return Band(str(curve.name), np.asarray(curve.wavelength, np.float64), np.asarray(curve.response, np.float64))
 

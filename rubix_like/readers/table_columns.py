@@ -1,15 +1,13 @@
 """Columns of one table, read by rows, those that are held as arrays, and units as astropy writes them."""
 
-import itertools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from astropy.table import meta
 from numpy import ndarray
 
-from rubix_like.config.yaml_files import MOST_BYTES, count_nodes
+from rubix_like.config.yaml_files import count_nodes
 
 ASTROPY_META = ".__table_column_meta__"
 """Ending of the dataset beside a table in HDF5 in which astropy keeps the columns' units."""
@@ -65,11 +63,3 @@ def yaml_units(lines: list[str]) -> tuple[dict[str, str], dict[str, Any]]:
     header = meta.get_header_from_yaml(lines)
     columns = {column["name"]: str(column["unit"]) for column in header["datatype"] if column.get("unit") is not None}
     return columns, dict(header.get("meta", {}))
-
-
-def check_ecsv(path: Path) -> None:
-    """Raise ConfigError where the YAML in the head of an ECSV file is larger than any table's."""
-    with path.open(encoding="utf-8") as file:
-        head = itertools.takewhile(lambda line: line.startswith("#"), iter(lambda: file.readline(MOST_BYTES), ""))
-        lines = [line[2:] for line in itertools.islice(head, 1, MOST_BYTES)]
-    count_nodes("".join(lines), str(path), tags=True)

@@ -13,12 +13,13 @@ from astropy.io import fits
 from astropy.table import MaskedColumn, Table
 from numpy import ndarray
 
+from rubix_like.config.yaml_files import check_ecsv
 from rubix_like.damaged_files import DAMAGED
 from rubix_like.errors import ConfigError
 from rubix_like.fits_opening import check_fits
 from rubix_like.packed_files import check_packed
 from rubix_like.readers.container import AbstractContainer
-from rubix_like.readers.table_columns import AbstractColumns, ArrayColumns, check_ecsv, yaml_units
+from rubix_like.readers.table_columns import AbstractColumns, ArrayColumns, yaml_units
 from rubix_like.readers.table_zip import open_npz
 
 GZIP = b"\x1f\x8b"

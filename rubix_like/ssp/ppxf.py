@@ -80,7 +80,7 @@ def is_ppxf(path: Path) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return sorted(archive.namelist()) == sorted(name.decode() for name in _MEMBERS)
-    except (zipfile.BadZipFile, OSError):
+    except UNREADABLE:
         return False
 
 

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from . import impossible
+from rubix_like.damaged_files import UNREADABLE
+
+from . import impossible, mutations
 from .kinds import Kind
 
 SECONDS = 30
@@ -70,7 +72,11 @@ def changed_copy(kind: Kind, number: int, source: Path, folder: Path) -> tuple[P
     shutil.copyfile(source, path)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        change = kind.changes[rng.integers(len(kind.changes))](path, rng)
+        try:
+            change = kind.changes[rng.integers(len(kind.changes))](path, rng)
+        except UNREADABLE:  # what cannot be changed so, is changed otherwise
+            shutil.copyfile(source, path)
+            change = mutations.change_bytes(path, rng)
     return path, f"{source.name}: {change}"
 
 

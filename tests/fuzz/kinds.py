@@ -33,7 +33,8 @@ FINGERPRINT = {"data": "a", "model": "b"}
 
 FIT = {
     **CONFIG,
-    "fit": {"free": {"galaxy.stellar_mass": {"log_uniform": [1e9, 1e11]}}, "starts": 1, "candidates": 1, "steps": 3},
+    "instrument": {**CONFIG["instrument"], "wavelength": {"start": 4740, "stop": 4770, "step": 1.25}},
+    "fit": {"free": {"galaxy.stellar_mass": {"log_uniform": [1e9, 1e11]}}, "starts": 1, "candidates": 1},
 }
 
 
@@ -242,7 +243,7 @@ KINDS: tuple[Kind, ...] = (
         "mask",
         (_of_suffix,),
         _mask,
-        lambda path: _with_instrument(path, aperture={"file": str(path)}),
+        lambda path: _with_instrument(path, aperture={"shape": "mask", "file": str(path)}),
         impossible.flux_limit(MASS),
     ),
     Kind("checkpoint", NPZ, _checkpoint, lambda path: _fitted(path, str(path.parent / "data.fits"))),

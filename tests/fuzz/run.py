@@ -55,12 +55,14 @@ def main() -> int:
 def _outcomes(options: argparse.Namespace, bases: Path, folder: Path) -> Iterator[children.Outcome]:
     for kind in (own for own in kinds.KINDS if own.name in options.kinds):
         sources = sorted((bases / kind.name).iterdir())
+        data = bases / "observed" / "muse.fits"
         yield from _whole(kind, sources, folder)
+        if options.commands > 1:
+            yield from _whole_command(kind, sources[0], folder, data)
         for number in range(options.first, options.first + options.count):
             source = sources[number % len(sources)]
             with tempfile.TemporaryDirectory(dir=folder) as own:
                 if number < options.first + options.commands:
-                    data = bases / "observed" / "muse.fits"
                     yield children.command(kind, number, source, Path(own), data)
                 else:
                     yield children.attempt(kind, number, source, Path(own))
@@ -80,6 +82,14 @@ def _whole(kind: kinds.Kind, sources: list[Path], folder: Path) -> Iterator[chil
                 kind.warm(Path(own) / source.name)
     if xla_bridge.backends_are_initialized():
         raise RuntimeError(f"{kind.name}: JAX was started by reading, so that no child can be forked")
+
+
+def _whole_command(kind: kinds.Kind, source: Path, folder: Path, data: Path) -> Iterator[children.Outcome]:
+    """The command for a file that nothing was done to; a checkpoint of another fit is refused as such."""
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        outcome = children.command(dataclasses.replace(kind, changes=(_unchanged,)), 0, source, Path(own), data)
+    if outcome.status != "accepted" and not (kind.name == "checkpoint" and "differs in" in outcome.words):
+        yield dataclasses.replace(outcome, status="traceback", words=f"not damaged, but {outcome.words}")
 
 
 def _unchanged(path: Path, rng: object) -> str:
