@@ -73,7 +73,7 @@ class Discreteness:
         """The standard deviations of the values by the data alone."""
         return self.sigma * np.abs(self.free.slopes(jnp.asarray(self.latent)))
 
-    def notes(self) -> list[str]:
+    def notes(self, consequence: str = "the errors are enlarged by that") -> list[str]:
         """Says which values finite draws move by more than half a standard deviation, and the remedy."""
         ratio, moved = self.shift / self.sigma, self.values
         far = [number for number in np.argsort(-np.abs(ratio)) if abs(ratio[number]) > MATTERS]
@@ -82,7 +82,7 @@ class Discreteness:
         words = listed(f"{self.free.labels[own]} by {moved[own]:+.2g} ({ratio[own]:+.1f} sigma)" for own in far)
         return [
             f"{self.n_stars} {self.kind} draws are too few for these data: with {self.n_compared} the best values move "
-            f"({words}), and the errors are enlarged by that; set galaxy.n_stars: {self.n_advised}"
+            f"({words}), and {consequence}; set galaxy.n_stars: {self.n_advised}"
             f"{'' if self.kind == 'sobol' else ' and galaxy.draws: sobol'}"
         ]
 
@@ -133,14 +133,16 @@ def measure_discreteness(problem: Problem, laplace: Laplace | None, report: Repo
     return find_discreteness(problem.posterior, laplace, settings.discreteness.times, report)
 
 
-def notes_on_discreteness(found: Discreteness | str | None) -> list[str]:
-    """What should be known of the shift by finite draws, or of why it is not known."""
+def notes_on_discreteness(found: Discreteness | str | None, *, held: bool = True) -> list[str]:
+    """What should be known of the shift by finite draws, or of why it is not known; `held`: in the errors."""
     if isinstance(found, str):
         return [
             f"how far finite draws move the best values could not be measured ({found}), and the errors are those of "
             f"the data alone; set galaxy.n_stars higher"
         ]
-    return [] if found is None else found.notes()
+    if found is None:
+        return []
+    return found.notes() if held else found.notes("the draws from the posterior do not hold that")
 
 
 def enlarged(laplace: Laplace, discreteness: Discreteness) -> Laplace:
