@@ -145,11 +145,16 @@ def notes_on_discreteness(found: Discreteness | str | None, *, held: bool = True
     return found.notes() if held else found.notes("the draws from the posterior do not hold that")
 
 
-def enlarged(laplace: Laplace, discreteness: Discreteness) -> Laplace:
-    """The approximation with the shift as one more error: its square is added to the variances of the latents."""
-    return dataclasses.replace(
-        laplace, covariance=laplace.covariance + np.outer(discreteness.shift, discreteness.shift)
-    )
+def with_discreteness(
+    laplace: Laplace | None, found: Discreteness | str | None
+) -> tuple[Laplace | None, Float[ndarray, "latent latent"] | None]:
+    """The approximation, and the covariance of the values, with the shift as one more error where it was measured: its
+    square is added to the variances; None where there is no approximation."""
+    if laplace is None or not isinstance(found, Discreteness):
+        return laplace, None if laplace is None else laplace.value_covariance()
+    covariance = laplace.covariance + np.outer(found.shift, found.shift)
+    of_values = laplace.value_covariance() + np.outer(found.values, found.values)
+    return dataclasses.replace(laplace, covariance=covariance), of_values
 
 
 def _mean_tangent(posterior: Posterior, latent: Latent, sets: BaseDraws, count: int, report: Report) -> Tangent:

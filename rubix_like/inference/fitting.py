@@ -18,16 +18,16 @@ from rubix_like.file_names import with_addition
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference import diagnosis
 from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, load, save, versions
-from rubix_like.inference.cubes import cubes_of, evaluate, noise_scale_of, quality_of
+from rubix_like.inference.cubes import Evaluated, cubes_of, evaluate, noise_scale_of, quality_of
 from rubix_like.inference.discreteness import (
     Discreteness,
-    enlarged,
     measure_discreteness,
     notes_on_discreteness,
+    with_discreteness,
 )
 from rubix_like.inference.effects import check_effects, check_start
 from rubix_like.inference.forward import SyntheticSource
-from rubix_like.inference.laplace import laplace
+from rubix_like.inference.laplace import Laplace, laplace
 from rubix_like.inference.model_error import with_model_error
 from rubix_like.inference.optimisers import Status
 from rubix_like.inference.problem import Problem, pose
@@ -210,34 +210,23 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig, report: Re
     """Everything that is said of the best of the ends of a search."""
     posterior, best = problem.posterior, found.latent[found.best]
     latent = jnp.asarray(best)
-    free, n_latent = posterior.free, posterior.free.n_latent
+    free = posterior.free
     approximation = laplace(posterior, latent)
-    normal = None if isinstance(approximation, str) else approximation
-    grain = measure_discreteness(problem, normal, report)
-    covariance = None if normal is None else normal.value_covariance()
-    if isinstance(grain, Discreteness) and covariance is not None:
-        covariance = covariance + np.outer(grain.values, grain.values)
-    sigma = np.full(n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
+    of_data = None if isinstance(approximation, str) else approximation
+    grain = measure_discreteness(problem, of_data, report)
+    normal, covariance = with_discreteness(of_data, grain)
+    sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     values = {name: np.asarray(value) for name, value in free.values(latent).items()}
     evaluated = jax.device_get(evaluate(posterior, latent))
     model, residual = cubes_of(problem, evaluated, noise_scale_of(values))
-    notes = [
-        *diagnosis.notes_on_precision(),
-        *problem.notes,
-        *problem.pipeline.notes,
-        *diagnosis.notes_on_size(problem.settings.optimiser.name, n_latent, posterior.likelihood.flux.size),
-        *diagnosis.notes_on_search(free, found, best, normal),
-        *diagnosis.notes_on_values(free, best, approximation),
-        *notes_on_discreteness(grain),
-        *diagnosis.notes_on_particles(evaluated.counters, float(problem.pipeline.velocity_limit)),
-    ]
+    notes = [*_notes_on_best(problem, found, approximation, evaluated), *notes_on_discreteness(grain)]
     return FitResult(
         free=free,
         values=values,
         sigma=split_by_name(free, sigma),
         covariance=covariance,
         latent=best,
-        laplace=enlarged(normal, grain) if normal is not None and isinstance(grain, Discreteness) else normal,
+        laplace=normal,
         discreteness=grain if isinstance(grain, Discreteness) else None,
         quality=quality_of(problem, evaluated),
         starts=dataclasses.replace(found, slots=np.zeros(0, np.int64), state=()),
@@ -249,6 +238,22 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig, report: Re
         versions=versions(),
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _notes_on_best(problem: Problem, found: Snapshot, approximation: Laplace | str, evaluated: Evaluated) -> list[str]:
+    """What should be known of the best values before they are used."""
+    posterior, best = problem.posterior, found.latent[found.best]
+    normal = None if isinstance(approximation, str) else approximation
+    size = posterior.free.n_latent, posterior.likelihood.flux.size
+    return [
+        *diagnosis.notes_on_precision(),
+        *problem.notes,
+        *problem.pipeline.notes,
+        *diagnosis.notes_on_size(problem.settings.optimiser.name, *size),
+        *diagnosis.notes_on_search(posterior.free, found, best, normal),
+        *diagnosis.notes_on_values(posterior.free, best, approximation),
+        *diagnosis.notes_on_particles(evaluated.counters, float(problem.pipeline.velocity_limit)),
+    ]
 
 
 def device_count(model: RunConfig | Pipeline) -> int:
