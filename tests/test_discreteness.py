@@ -21,9 +21,9 @@ from rubix_like.inference.discreteness import (
 )
 from rubix_like.inference.forward import HeldSource
 from rubix_like.inference.free import Free, FreeParameter
-from rubix_like.inference.laplace import Laplace, information, laplace
+from rubix_like.inference.laplace import Laplace, laplace
 from rubix_like.inference.priors import Normal, Uniform
-from rubix_like.inference.search import search
+from rubix_like.inference.tangent import tangent_of
 from rubix_like.progress import silent
 from rubix_like.synthetic import draw_base
 
@@ -74,30 +74,35 @@ def test_shifts_beyond_half_a_sigma_are_noted():
     assert "could not be measured (why)" in note
 
 
-def fitted(own):
-    *_, last = search(own)
-    return last.latent[last.best]
+@jax.jit
+def gradient_of(posterior, latent):
+    """Of the loss."""
+    return jax.grad(posterior.loss)(latent)
 
 
 @pytest.mark.slow
-def test_the_shift_is_that_of_a_fit_with_all_other_draws_at_once():
-    """300 stars against 2400: the same scrambled sequence, computed 300 at a time and as one galaxy."""
-    settings = FitSettings(free=problem().settings.free, starts=1)
-    own = dataclasses.replace(problem(), settings=settings)
-    best = jnp.asarray(fitted(own))
-    normal = laplace(own.posterior, best)
-    found = find_discreteness(own.posterior, normal, 8, seed=77)
+def test_the_shift_leads_to_where_the_loss_with_all_other_draws_at_once_is_lowest():
+    """300 stars against 2400 of one scrambled sequence, computed 300 at a time and, to compare, as one galaxy."""
+    posterior, begin = problem().posterior, jnp.zeros(5)
+    draws = posterior.forward.source.draws
+    smooth = [tangent_of(own, begin + 0.1).flux for own in with_each(posterior, draws.sets(4, 78), 4)]
+    posterior = eqx.tree_at(lambda p: p.likelihood.flux, posterior, sum(smooth[1:], start=smooth[0]) / 4)
+    normal = laplace(posterior, begin)
+    found = find_discreteness(posterior, normal, 8, seed=77)
     assert (found.n_stars, found.n_compared, found.kind) == (300, 2400, "sobol")
-    draws = draw_base(2400, 0, 77, "sobol")
-    other = eqx.tree_at(lambda p: p.forward.source.draws, own.posterior, draws)
-    end = fitted(dataclasses.replace(own, posterior=other, start=best))
-    true = end - np.asarray(best)
-    assert np.max(np.abs(true) / normal.sigma) > 3
-    np.testing.assert_allclose(found.shift, true, atol=0.15 * np.max(np.abs(true)))
-    np.testing.assert_allclose(found.shift / normal.sigma, true / normal.sigma, atol=0.3)
-    n_voxel = jnp.sum(own.posterior.likelihood.inverse_sigma > 0)
-    expected = information(own.posterior, normal.free, best, n_voxel)
-    np.testing.assert_allclose(normal.information, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+    other = eqx.tree_at(lambda p: p.forward.source.draws, posterior, draw_base(2400, 0, 77, "sobol"))
+    end = jnp.asarray(normal.latent + found.shift)
+    before, after = (np.asarray(gradient_of(other, at)) for at in (begin, end))
+    off = [np.sqrt(own @ normal.covariance @ own) for own in (before, after)]  # about as many sigma
+    assert off[0] > 10
+    assert off[1] < min(0.5, 0.05 * off[0])
+
+
+def with_each(posterior, sets, count):
+    """The posterior with each of several sets of draws."""
+    for number in range(count):
+        own = jax.tree.map(lambda leaf, number=number: leaf[number], sets)
+        yield eqx.tree_at(lambda p: p.forward.source.draws, posterior, own)
 
 
 @pytest.mark.slow
