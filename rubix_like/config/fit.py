@@ -39,7 +39,7 @@ class DiscretenessSettings(AbstractSettings):
     """How far the best values of a synthetic galaxy move with many more base draws: measured after the fit."""
 
     times: Annotated[Integer, Field(ge=2, le=64)] = 8
-    """How many times the galaxy's own stars; as many models with their derivatives are computed, at most five times."""
+    """How many times the galaxy's own stars; as many models with derivatives are computed, one to eight times."""
 
 
 class OptimiserSettings(AbstractSettings):

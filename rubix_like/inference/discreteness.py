@@ -3,7 +3,7 @@
 A model with N stars is the mean over all draws plus grain g. Against smooth data the fit then minimises |data - mean|^2
 + |g|^2, and whatever makes the grain smaller (a wider PSF, a smaller disc) is preferred: a bias to the same side for
 all seeds, beside a scatter from seed to seed. Both are measured by a refit, from the best fit, to the same data with
-`times` as many stars of another seed, by Gauss-Newton steps of all latents
+`times` as many stars of another seed, by Gauss-Newton steps of all latents (halved where they lead up)
 
     x -> x - (J^T J + 1)^-1 (J^T r + x),       r, J: residuals and their slopes with times N stars,
 
@@ -38,7 +38,10 @@ MATTERS: float = 0.5
 _CLOSE = 3.0
 """Standard deviations of a step up to which the model is linear enough for it to be the last."""
 
-_MOST_STEPS = 5
+_LONGEST = 0.7
+"""No step changes a latent by more, or beyond one by more of its own size: priors with limits are flat there."""
+
+_MOST_STEPS = 8
 
 _SEED = 1_928_374_655
 """Of the other draws: not one that a galaxy is likely to have."""
@@ -73,7 +76,7 @@ class Discreteness:
         """The standard deviations of the values by the data alone."""
         return self.sigma * np.abs(self.free.slopes(jnp.asarray(self.latent)))
 
-    def notes(self) -> list[str]:
+    def notes(self, consequence: str = "the errors are enlarged by that") -> list[str]:
         """Says which values finite draws move by more than half a standard deviation, and the remedy."""
         ratio, moved = self.shift / self.sigma, self.values
         far = [number for number in np.argsort(-np.abs(ratio)) if abs(ratio[number]) > MATTERS]
@@ -82,7 +85,7 @@ class Discreteness:
         words = listed(f"{self.free.labels[own]} by {moved[own]:+.2g} ({ratio[own]:+.1f} sigma)" for own in far)
         return [
             f"{self.n_stars} {self.kind} draws are too few for these data: with {self.n_compared} the best values move "
-            f"({words}), and the errors are enlarged by that; set galaxy.n_stars: {self.n_advised}"
+            f"({words}), and {consequence}; set galaxy.n_stars: {self.n_advised}"
             f"{'' if self.kind == 'sobol' else ' and galaxy.draws: sobol'}"
         ]
 
@@ -104,22 +107,23 @@ def find_discreteness(
     if not isinstance(source, SyntheticSource):
         raise TypeError(f"expected a synthetic source, got {type(source).__name__}")
     sets = source.draws.sets(times, seed)
-    begin, sigma = jnp.asarray(laplace.latent), laplace.sigma
-    latent, lowest = begin, np.inf
-    for number in range(_MOST_STEPS):
-        tangent = _mean_tangent(posterior, latent, sets, times, report)
-        matrix, gradient, loss = normal_equations_at(posterior, latent, tangent)
-        step = -jnp.linalg.solve(matrix, gradient)
-        if not (np.isfinite(step).all() and float(loss) <= lowest):
-            return f"the refit went astray after {number} steps"
+    best, latent, lowest = jnp.asarray(laplace.latent), jnp.asarray(laplace.latent), np.inf
+    step = jnp.zeros_like(best)
+    for _ in range(_MOST_STEPS):
+        tangent = _mean_tangent(posterior, latent + step, sets, times, report)
+        matrix, gradient, loss = normal_equations_at(posterior, latent + step, tangent)
+        if not float(loss) <= lowest:
+            step = 0.5 * step
+            continue
         latent, lowest = latent + step, float(loss)
-        if np.max(np.abs(step) / sigma) < _CLOSE:
-            shift = np.asarray(latent - begin)
+        step = -jnp.linalg.solve(matrix, gradient)
+        longest = float(jnp.max(jnp.abs(step) / jnp.maximum(1, jnp.abs(latent)))) / _LONGEST
+        if longest < 1 and np.max(np.abs(step) / laplace.sigma) < _CLOSE:
             n_stars = source.draws.disc.uniform.shape[0] + source.draws.bulge.uniform.shape[0]
-            return Discreteness(
-                posterior.free, laplace.latent, shift, sigma, n_stars, times * n_stars, source.draws.kind
-            )
-    return f"the refit was not at its end after {_MOST_STEPS} steps"
+            shift, counts = np.asarray(latent + step - best), (n_stars, times * n_stars)
+            return Discreteness(posterior.free, laplace.latent, shift, laplace.sigma, *counts, source.draws.kind)
+        step = step / max(longest, 1.0)
+    return f"the refit with {times} times as many draws was not at its end after {_MOST_STEPS} steps"
 
 
 def measure_discreteness(problem: Problem, laplace: Laplace | None, report: Report) -> Discreteness | str | None:
@@ -133,21 +137,28 @@ def measure_discreteness(problem: Problem, laplace: Laplace | None, report: Repo
     return find_discreteness(problem.posterior, laplace, settings.discreteness.times, report)
 
 
-def notes_on_discreteness(found: Discreteness | str | None) -> list[str]:
-    """What should be known of the shift by finite draws, or of why it is not known."""
+def notes_on_discreteness(found: Discreteness | str | None, *, held: bool = True) -> list[str]:
+    """What should be known of the shift by finite draws, or of why it is not known; `held`: in the errors."""
     if isinstance(found, str):
         return [
             f"how far finite draws move the best values could not be measured ({found}), and the errors are those of "
             f"the data alone; set galaxy.n_stars higher"
         ]
-    return [] if found is None else found.notes()
+    if found is None:
+        return []
+    return found.notes() if held else found.notes("the draws from the posterior do not hold that")
 
 
-def enlarged(laplace: Laplace, discreteness: Discreteness) -> Laplace:
-    """The approximation with the shift as one more error: its square is added to the variances of the latents."""
-    return dataclasses.replace(
-        laplace, covariance=laplace.covariance + np.outer(discreteness.shift, discreteness.shift)
-    )
+def with_discreteness(
+    laplace: Laplace | None, found: Discreteness | str | None
+) -> tuple[Laplace | None, Float[ndarray, "latent latent"] | None]:
+    """The approximation, and the covariance of the values, with the shift as one more error where it was measured: its
+    square is added to the variances; None where there is no approximation."""
+    if laplace is None or not isinstance(found, Discreteness):
+        return laplace, None if laplace is None else laplace.value_covariance()
+    covariance = laplace.covariance + np.outer(found.shift, found.shift)
+    of_values = laplace.value_covariance() + np.outer(found.values, found.values)
+    return dataclasses.replace(laplace, covariance=covariance), of_values
 
 
 def _mean_tangent(posterior: Posterior, latent: Latent, sets: BaseDraws, count: int, report: Report) -> Tangent:

@@ -22,9 +22,9 @@ from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, lo
 from rubix_like.inference.cubes import cubes_of, noise_scale_of
 from rubix_like.inference.discreteness import (
     Discreteness,
-    enlarged,
     measure_discreteness,
     notes_on_discreteness,
+    with_discreteness,
 )
 from rubix_like.inference.edges import Edges, notes_on_edges
 from rubix_like.inference.effects import check_effects, check_start
@@ -204,15 +204,13 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig, report: Re
     posterior, best = problem.posterior, found.latent[found.best]
     free = posterior.free
     own = describe_best(problem, best, diagnosis.trouble_of(found))
-    normal, evaluated = own.laplace, own.evaluated
-    edges = edges_at(problem, best, normal)
-    grain = measure_discreteness(problem, normal, report)
-    covariance = None if normal is None else normal.value_covariance()
-    if isinstance(grain, Discreteness) and covariance is not None:
-        covariance = covariance + np.outer(grain.values, grain.values)
+    edges = edges_at(problem, best, own.laplace)
+    grain = measure_discreteness(problem, own.laplace, report)
+    normal, covariance = with_discreteness(own.laplace, grain)
     sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     sigma[edges.index] = np.nan
     values = {name: np.asarray(value) for name, value in free.values(jnp.asarray(best)).items()}
+    evaluated = own.evaluated
     model, residual = cubes_of(problem, evaluated, noise_scale_of(values))
     return FitResult(
         free=free,
@@ -220,7 +218,7 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig, report: Re
         sigma=split_by_name(free, sigma),
         covariance=covariance,
         latent=best,
-        laplace=enlarged(normal, grain) if normal is not None and isinstance(grain, Discreteness) else normal,
+        laplace=normal,
         discreteness=grain if isinstance(grain, Discreteness) else None,
         quality=own.quality,
         verdict=own.verdict,

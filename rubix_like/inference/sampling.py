@@ -23,6 +23,7 @@ from rubix_like.inference.assembly import make_sample_result
 from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, kept_notes, load, save, versions
 from rubix_like.inference.diagnosis import ELSEWHERE, listed, notes_on_search, notes_on_silence
+from rubix_like.inference.discreteness import measure_discreteness, notes_on_discreteness
 from rubix_like.inference.fitting import add_model_error, checked, device_count, find_best
 from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.problem import Problem, pose
@@ -164,15 +165,17 @@ def _drawn(
     progress: Progress,
 ) -> SampleResult:
     """From the best fit, or from where it was left, to the result."""
-    with progress.step("uncertainties", "the posterior about the best values"):
+    with progress.step("uncertainties", "the posterior about the best values") as report:
         found = describe_best(problem, best)
-    normal = found.laplace
+        normal = found.laplace
+        grain = measure_discreteness(problem, normal, report)
     again = "" if begun is None else ", going on after {1} of {2}".format(*sampler.told(begun))
     with progress.step("sample", f"sampling by {sampler.settings.method}{again}") as report:
         states = sampler.run(problem.posterior, problem.pipeline.mesh, best, normal, begun)
         end = advance(states, keep, lambda state: report(*sampler.told(state)))
     with progress.step("predict", "models of the draws"):
         said = [*notes, *(() if normal is None else notes_on_silence(normal))]
+        said += notes_on_discreteness(grain, held=False)
         return make_sample_result(problem, sampler.sampled(end), best, found, config, notes=said)
 
 

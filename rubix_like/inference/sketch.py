@@ -152,7 +152,9 @@ def shifts(
         return weighted - (weighted @ smooth) @ smooth.T
 
     shift = np.arange(-FASTEST, FASTEST + _SHIFT_STEP / 2, _SHIFT_STEP)
-    shifted = CubicSpline(place[good], template[good])(np.where(inside, place, place[inside][0]) - shift[:, None] / LIGHT)
+    shifted = CubicSpline(place[good], template[good])(
+        np.where(inside, place, place[inside][0]) - shift[:, None] / LIGHT
+    )
     shifted = lines(shifted)
     length = np.sqrt(np.maximum(np.sum(shifted**2, axis=1), np.finfo(float).tiny))
     along = np.maximum(lines(spectra) @ (shifted / length[:, None]).T, 0)

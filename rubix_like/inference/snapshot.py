@@ -131,9 +131,7 @@ class Snapshot:
         starts, status = list(ends), [int(own) for own in ends.values()]
         return dataclasses.replace(self, status=_with_rows(self.status, starts, status)) if ends else self
 
-    def with_starts(
-        self, start: Float[ndarray, "new latent"], reserve: Float[ndarray, "spare latent"]
-    ) -> "Snapshot":
+    def with_starts(self, start: Float[ndarray, "new latent"], reserve: Float[ndarray, "spare latent"]) -> "Snapshot":
         """With more starts, which wait, after those that there are."""
         more, steps = len(start), self.trace_loss.shape[1]
         if not more:
