@@ -334,6 +334,19 @@ def test_a_galaxy_of_a_simulation_is_no_disc(real_data):
     assert result.verdict.moved.max() > 5
 
 
+def test_without_room_for_derivatives_halves_are_not_compared(monkeypatch):
+    """Silent on the model, and not on another: the tests assume the least favourable following of the noise."""
+    own = noisy("plain", 1)
+    latent = np.asarray(best_of(own, posed()[1]))
+    with_derivatives = describe_best(own, latent)
+    monkeypatch.setattr("rubix_like.inference.best_fit._COPIES", 1e12)
+    found = describe_best(own, latent)
+    assert set(found.verdict.tests) == {name for name in with_derivatives.verdict.tests if "half" not in name}
+    assert not found.verdict.misfit
+    np.testing.assert_allclose(found.laplace.covariance, with_derivatives.laplace.covariance, rtol=1e-9)
+    assert judged(wrong("other ages")).misfit
+
+
 NOTHING = {"chi^2": 0.4, "runs along x": 0.3}
 BAD = {"chi^2": 0.0, "runs along x": 1e-5}
 
