@@ -144,8 +144,11 @@ def notes_on_edges(free: Free, edges: Edges, furthest: float) -> list[str]:
 
 def _value(free: Free, index: int, latent: float) -> float:
     """Of one latent."""
-    at = jnp.zeros(free.n_latent).at[index].set(latent)
-    return float(jnp.concatenate([jnp.ravel(own) for own in free.values(at).values()])[index])
+    for own in free.parameters:
+        if index < own.size:
+            return float(jnp.ravel(own.prior.value(jnp.full(own.shape, latent)))[index])
+        index -= own.size
+    raise IndexError(f"expected a place among {free.n_latent} latents, got one beyond")
 
 
 def _normal(mean: float, sigma: float) -> Row:
