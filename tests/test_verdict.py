@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import importlib.util
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from rubix_like import Galaxy, ObservedCube, Stars, load_config
+from rubix_like import Galaxy, ObservedCube, Stars, fit, load_config, run
 from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.cubes import evaluate
 from rubix_like.inference.likelihood import ModelError
@@ -19,6 +21,8 @@ from rubix_like.inference.misfit import HALVES, halves_of, measure
 from rubix_like.inference.problem import pose
 from rubix_like.inference.residual_tests import moves_of
 from rubix_like.inference.verdict import Verdict
+
+EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "fit_real_galaxy.py"
 
 SHAPE = (5, 5, 31)
 N_VOXEL = 5 * 5 * 31
@@ -300,6 +304,47 @@ def test_noise_free_data_are_no_misfit():
     verdict = describe_best(with_data("plain", smooth), np.asarray(latent)).verdict
     assert not verdict.misfit
     assert verdict.sentence.endswith("but chi^2 is too low: the errors of the data are too large")
+
+
+@pytest.mark.slow
+def test_a_galaxy_of_a_simulation_is_no_disc(real_data):
+    """Illustris-1 420815, as docs/examples/fit_real_galaxy.py fits it, with fewer spaxels, bins, stars and steps."""
+    spec = importlib.util.spec_from_file_location("fit_real_galaxy", EXAMPLE)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    small = {"instrument.pixel_scale": "2 arcsec", "instrument.wavelength.step": "10 Angstrom", "devices.data": 1}
+    common = {**example.COMMON, **small}
+    path = real_data / "galaxies" / "illustris1_z0_subhalo420815_stars.hdf5"
+    seen = {"galaxy": {"path": str(path)}, "noise": {"signal_to_noise": 30, "seed": 1}}
+    mock = run(load_config("quickstart", overrides=common | seen))
+    model = {"galaxy": {"reader": "synthetic", "n_stars": 2048, "draws": "sobol"}, "observation.align": "none"}
+    names = ("observation.inclination", "galaxy.stellar_mass", "galaxy.disc_scale_length", "galaxy.disc_log_age")
+    result = fit(
+        load_config("quickstart", overrides=common | model),
+        mock,
+        free={name: example.FREE[name] for name in names},
+        starts=1,
+        start={name: own for name, own in example.BY_EYE.items() if name in names},
+        optimiser={"steps": 12, "tolerance": 1.0},
+    )
+    first = result.summary().splitlines()[0]
+    assert "the model does not describe the data (chi^2/dof " in first
+    assert first.endswith("uncertainties of 4 of 4 values are too small")
+    assert result.verdict.reduced > 3
+    assert result.verdict.moved.max() > 5
+
+
+def test_without_room_for_derivatives_halves_are_not_compared(monkeypatch):
+    """Silent on the model, and not on another: the tests assume the least favourable following of the noise."""
+    own = noisy("plain", 1)
+    latent = np.asarray(best_of(own, posed()[1]))
+    with_derivatives = describe_best(own, latent)
+    monkeypatch.setattr("rubix_like.inference.best_fit._COPIES", 1e12)
+    found = describe_best(own, latent)
+    assert set(found.verdict.tests) == {name for name in with_derivatives.verdict.tests if "half" not in name}
+    assert not found.verdict.misfit
+    np.testing.assert_allclose(found.laplace.covariance, with_derivatives.laplace.covariance, rtol=1e-9)
+    assert judged(wrong("other ages")).misfit
 
 
 NOTHING = {"chi^2": 0.4, "runs along x": 0.3}

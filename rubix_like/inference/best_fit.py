@@ -13,11 +13,14 @@ from rubix_like.inference.edges import Edges, edges_of
 from rubix_like.inference.engines import is_dense
 from rubix_like.inference.laplace import Laplace, laplace, laplace_from
 from rubix_like.inference.likelihood import NOISE_SCALE, with_scale_information
-from rubix_like.inference.misfit import Residue, halves_of, measure, measure_roughly
+from rubix_like.inference.misfit import Half, Residue, halves_of, measure, measure_roughly
 from rubix_like.inference.posterior import Posterior
 from rubix_like.inference.problem import Problem
 from rubix_like.inference.quality import Quality
 from rubix_like.inference.verdict import Verdict, verdict_on
+
+_COPIES = 4
+"""Times the derivatives are in memory at the most, while sums are made of them."""
 
 
 class BestFit(NamedTuple):
@@ -40,7 +43,7 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     evaluated = jax.device_get(evaluate(posterior, at))
     quality = quality_of(problem, evaluated)
     residue = jax.device_get(_residue(posterior, at, evaluated, quality))
-    approximation = laplace(posterior, at) if residue.whole is None else _laplace(posterior, at, residue)
+    approximation = laplace(posterior, at) if residue.whole is None else _laplace(posterior, at, residue.whole)
     sigma = None if isinstance(approximation, str) else approximation.sigma
     scale = posterior.free.labels.index(NOISE_SCALE) if NOISE_SCALE in posterior.free.names else None
     verdict = verdict_on(residue, quality, np.asarray(latent, np.float64), sigma, scale, trouble)
@@ -57,15 +60,14 @@ def _residue(posterior: Posterior, latent: Float[Array, " latent"], found: Evalu
     likelihood = posterior.likelihood
     light = np.asarray(found.flux) * np.asarray(likelihood.inverse_sigma)
     dtype = light.dtype
-    if not is_dense(posterior.free.n_latent, likelihood.flux.size):
+    if not is_dense(posterior.free.n_latent, _COPIES * likelihood.flux.size):
         return measure_roughly(posterior, latent, jnp.asarray(light), jnp.asarray(quality.n_free, dtype))
     halves = jax.tree.map(lambda own: jnp.asarray(own, dtype), halves_of(light))
     return measure(posterior, latent, jnp.asarray(light), halves)
 
 
-def _laplace(posterior: Posterior, latent: Float[Array, " latent"], residue: Residue) -> Laplace | str:
+def _laplace(posterior: Posterior, latent: Float[Array, " latent"], whole: Half) -> Laplace | str:
     """From the derivatives that are there."""
-    assert residue.whole is not None
     n_voxel = jnp.sum(posterior.likelihood.inverse_sigma > 0)
-    matrix = with_scale_information(jnp.asarray(residue.whole.matrix), posterior.free, latent, n_voxel)
+    matrix = with_scale_information(jnp.asarray(whole.matrix), posterior.free, latent, n_voxel)
     return laplace_from(posterior, latent, matrix)

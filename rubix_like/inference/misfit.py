@@ -58,7 +58,7 @@ class Sums(NamedTuple):
     value: Float[Array, "*test"] | float
     mean: Float[Array, "*test"] | float
     variance: Float[Array, "*test"] | float
-    count: Float[Array, "*test"] | float
+    size: Float[Array, "*test"] | float
     of_particles: Float[Array, "*test"] | float = 0.0
 
 
@@ -146,7 +146,7 @@ def measure_roughly(
     voxels = posterior.residuals(latent).voxels
     nothing = jnp.zeros((0, *voxels.shape), voxels.dtype)
     sums = _tests(voxels, likelihood.inverse_sigma > 0, light, nothing, nothing, None)
-    highest = jnp.minimum(n_free, sums.neighbours.count)
+    highest = jnp.minimum(n_free, sums.neighbours.size)
     return sums._replace(neighbours=sums.neighbours._replace(mean=highest))
 
 
@@ -157,7 +157,7 @@ def _half(residuals: Residuals, columns: Residuals, design: Array | None, others
     matrix = jnp.einsum("nyxw,myxw->nm", slopes, columns.voxels)
     gradient = jnp.einsum("nyxw,yxw->n", slopes, residuals.voxels)
     along = jnp.einsum("nyxw,kyxw->nk", slopes, others)
-    if design is None:
+    if design is None or columns.coefficients is None or residuals.coefficients is None:
         return Half(matrix, gradient, along)
     own = design * mask[..., None]
     normal = jnp.einsum("yxwi,yxwj->yxij", own, design) + jnp.eye(design.shape[-1], dtype=design.dtype)[None, None]

@@ -41,15 +41,15 @@ def probabilities(
     if free_scale is None:
         found["chi^2"] = _of_squares(chi_square)
     for number, axis in enumerate(AXES):
-        own = Sums(*(float(sums[number]) for sums in residue.neighbours))
-        if own.count < FEWEST:
+        own = Sums(*(float(np.asarray(sums)[number]) for sums in residue.neighbours))
+        if own.size < FEWEST:
             continue
         z = (own.value - own.mean) / np.sqrt(own.variance)
         found[f"correlation along {axis}"] = float(norm.sf(z))
         found[f"runs along {axis}"] = float(norm.sf(_runs(own, float(residue.agreeing[number])) * min(1.0, size)))
     unit = 1.0 if free_scale is None else max(size, 1e-12)
     for name, sums in (("light of the spaxels", residue.spaxels), ("light of the bins", residue.bins)):
-        if float(sums.count) >= FEWEST:
+        if float(sums.size) >= FEWEST:
             found[name] = _of_squares(sums._replace(value=sums.value / unit))
     return found | _of_halves(residue, latent, free_scale)
 
@@ -109,9 +109,9 @@ def _runs(pairs: Sums, agreeing: float) -> float:
 
     For a correlation rho of neighbours the expected share is 1/2 + asin(rho) / pi (Sheppard 1899).
     """
-    expected = pairs.count * (0.5 + np.arcsin(np.clip(pairs.mean / pairs.count, -1, 1)) / np.pi)
-    spread = 0.5 * np.sqrt(pairs.count * pairs.variance / (pairs.variance - pairs.of_particles))
-    return (agreeing - expected) / spread
+    _, mean, variance, size, of_particles = (float(own) for own in pairs)
+    expected = size * (0.5 + np.arcsin(np.clip(mean / size, -1, 1)) / np.pi)
+    return (agreeing - expected) / (0.5 * np.sqrt(size * variance / (variance - of_particles)))
 
 
 @dataclass(frozen=True)

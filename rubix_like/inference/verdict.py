@@ -74,6 +74,8 @@ class Verdict:
 
     def _on_model(self) -> str:
         if not self.judged:
+            if np.isfinite(self.reduced):
+                return "the model cannot be judged: its residuals, or their derivatives, are not finite numbers"
             return "the model cannot be judged: there are not more voxels than numbers that are fitted"
         numbers = f"chi^2/dof {self.reduced:.4g}, p {_shown(self.p)}"
         if not self.misfit and self.p_low < SIGNIFICANT:
