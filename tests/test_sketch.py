@@ -165,7 +165,11 @@ def test_guesses_lie_about_the_truth_well_inside_the_priors():
     for name, true in truth.items():
         assert np.percentile(column(name), 2) < true < np.percentile(column(name), 98), name
     np.testing.assert_allclose(np.median(column("observation.offset"), axis=0), [0.5, -0.3], atol=0.1)
-    assert np.percentile(column("galaxy.rotation_velocity"), 5) < 100 < np.percentile(column("galaxy.rotation_velocity"), 95)
+    assert (
+        np.percentile(column("galaxy.rotation_velocity"), 5)
+        < 100
+        < np.percentile(column("galaxy.rotation_velocity"), 95)
+    )
 
 
 def test_both_ends_of_an_axis_are_tried_where_the_prior_has_them():
