@@ -56,7 +56,7 @@ def search_with(
     start: Latent | None = None,
     problem: Problem | None = None,
 ) -> Iterator[Snapshot]:
-    """The same for anything that has residuals, on a mesh with the axis "sample"; `problem`: whose cube is looked at."""
+    """The same for anything that has residuals, on a mesh with the axis "sample"; `problem`: its cube is looked at."""
     placed = jax.device_put(posterior, jax.tree.map(lambda leaf: _kept_or_replicated(leaf, mesh), posterior))
     n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
     idle = _begun(optimiser, np.zeros((0, free.n_latent)), n_slot)

@@ -76,7 +76,7 @@ def make_problem(
         },
     )
     observed = observed_from(Pipeline.from_config(config, mesh=make_mesh(1))(load_galaxy(config)))
-    settings = FitSettings(free=free, starts=starts, model_error={"draws": n_model_error})
+    settings = FitSettings(free=free, starts=starts, starts_from="prior", model_error={"draws": n_model_error})
     return pose(config, observed, settings)
 
 
