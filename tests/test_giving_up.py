@@ -131,7 +131,7 @@ def test_priors_with_limits_saturate_and_others_do_not():
 
 
 class Trap(eqx.Module):
-    """Residuals of which the last has, beyond a = 0.6, a slope towards 1, where it is flat; the minimum is at a = 0.3."""
+    """The minimum is at a = 0.3; beyond 0.6 there is a slope towards 1, where the prior is flat."""
 
     free: Free
 

@@ -175,6 +175,37 @@ def test_start_without_a_finite_loss_ends_alone(kind):
     assert end.n_step[0] == 1
 
 
+class Coarse(eqx.Module):
+    """Residuals as a model of 32 bits has them: its loss is known to about 1e-4 only, but added up with 64 bits."""
+
+    fine: eqx.Module
+
+    def residuals(self, latent):
+        exact = self.fine.residuals(latent)
+        shifted = exact["data"] + BRIGHT
+        return {"data": shifted.astype(jnp.float32).astype(latent.dtype) - BRIGHT, "prior": exact["prior"]}
+
+    def loss(self, latent):
+        return 0.5 * sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(self.residuals(latent)))
+
+
+BRIGHT = 300.0
+"""Of the model, in standard deviations of the data."""
+
+
+def test_rounding_does_not_keep_a_minimum_from_having_converged():
+    """The fall that is predicted is below what rounding makes of the loss, and no step can show it."""
+    settings = OptimiserSettings(tolerance=1e-7, steps=100)
+    rounding = BRIGHT * float(np.finfo(np.float32).eps)
+    latent = starts(6)
+    end = run(make_optimiser(settings, N_LATENT, N_DATA, rounding), Coarse(curved()), latent)[-1]
+    assert end.status.tolist() == [Status.CONVERGED] * 6
+    fine = run(optimiser("levenberg_marquardt"), curved(), latent)[-1]
+    np.testing.assert_allclose(end.loss, fine.loss, atol=0.01)
+    without = run(make_optimiser(settings, N_LATENT, N_DATA), Coarse(curved()), latent)[-1]
+    assert Status.STALLED in without.status.tolist(), "rounding ends no search: the test says nothing"
+
+
 class Broken(eqx.Module):
     """`slope` has an infinite derivative at 1, `cliff` no value below 0, and `kink` no derivative at its minimum."""
 

@@ -50,7 +50,8 @@ class OptimiserSettings(AbstractSettings):
     steps: Annotated[Integer, Field(ge=1)] = 200
     """Most steps of one start."""
     tolerance: Annotated[Number, Field(gt=0)] = 1e-3
-    """A start has converged once a step changes the loss, half of chi^2, by less."""
+    """A start has converged once the loss, half of chi^2, would fall by less if the residuals were linear (lbfgs and
+    adam: once steps change it by less)."""
     learning_rate: Annotated[Number, Field(gt=0)] = 0.05
     """Of adam, in standard deviations of the prior."""
 
@@ -90,7 +91,7 @@ class FitSettings(AbstractSettings):
     """Values at which the first start begins, e.g. `observation.inclination: 40 deg`, those that are left out at the
     medians of their priors, `galaxy` standing for a galaxy's own; null: it is drawn from the prior like the others."""
     candidates: Annotated[Integer, Field(ge=1)] = 16
-    """Guesses for every start, of which the best are started from; as many starts again are kept for those given up."""
+    """Guesses for every start, of which the best are started from; the next best take the place of those given up."""
     starts_from: Literal["cube", "prior"] = "cube"
     """Whether the guesses go by what the cube shows (centre, size, axis, velocities), or are draws from the prior."""
     generations: Annotated[Integer, Field(ge=0)] = 100

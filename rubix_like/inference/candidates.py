@@ -146,7 +146,8 @@ def _scaled(posterior: Posterior, latent: Latent) -> Graded:
         weight = likelihood.inverse_sigma**2
         own = jnp.sum(model * model * weight)
         best = jnp.sum(model * likelihood.flux * weight) / jnp.where(own > 0, own, 1.0)
-        inside = jnp.clip(prior.value(old) * best, prior.value(-_HEAVIEST), prior.value(_HEAVIEST))
+        lightest, heaviest = prior.value(jnp.asarray([-_HEAVIEST, _HEAVIEST], latent.dtype))
+        inside = jnp.clip(prior.value(old) * best, lightest, heaviest)
         new = jnp.where(best > 0, prior.latent(inside), old)
         new = jnp.where(jnp.isfinite(new), new, old)
         model = model * (prior.value(new) / prior.value(old))

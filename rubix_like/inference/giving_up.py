@@ -68,7 +68,7 @@ def _verdict(found: Snapshot, start: int, free: Free) -> Status:
 
 
 def _gain(found: Snapshot, start: int, steps: int) -> float:
-    """By how much a start's loss has fallen in its last steps; infinite where it has not made as many after its first."""
+    """By how much a start's loss has fallen in its last steps; infinite where it has not made as many."""
     last = int(found.n_step[start]) - 1
     if last < steps:
         return np.inf

@@ -51,8 +51,8 @@ _ANGLE_SCATTER, _TILT_SCATTER = 10.0, 8.0
 _SIZE_SCATTER, _CENTRE_SCATTER, _SYSTEMIC_SCATTER = 0.1, 0.1, 15.0
 """Of scale lengths in dex, of centres in units of the light's extent, of velocities in km/s."""
 
-_UNSMEARED = (1.0, 3.0)
-"""What a rotation is divided by when it is averaged over half a disc and smeared by a PSF: from, to."""
+_UNSMEARED = 3.0
+"""What a rotation is divided by, at most, when it is averaged over half a disc and smeared by a PSF."""
 
 _LEAST_SINE = 0.3
 """Of an inclination by which a velocity is divided."""
@@ -93,7 +93,7 @@ def _values(
     tilt = inclination_of(sketch, around) + _TILT_SCATTER * generator.standard_normal(count)
     sine = np.maximum(np.abs(np.sin(np.deg2rad(tilt))), _LEAST_SINE)
     centre = sketch.centre + _CENTRE_SCATTER * sketch.major * generator.standard_normal((count, 2))
-    speed = sketch.rotation * np.exp(generator.uniform(*np.log(_UNSMEARED), count)) / sine
+    speed = sketch.rotation * _UNSMEARED ** generator.random(count) / sine
     size = scale_length_of(sketch, around) * 10 ** (_SIZE_SCATTER * generator.standard_normal(count))
     return {
         INCLINATION: np.abs(tilt),
@@ -106,12 +106,12 @@ def _values(
 
 
 def scale_length_of(sketch: Sketch, around: Surroundings) -> float:
-    """Of an exponential disc (kpc): sqrt(major^2 - psf^2) / 1.1615, the light's standard deviation without the PSF's."""
+    """Of an exponential disc (kpc): sqrt(major^2 - psf^2) / 1.1615, of the light's standard deviation and the PSF's."""
     return float(np.sqrt(_variances(sketch, around)[0])) / _ADAPTIVE / around.arcsec_per_kpc
 
 
 def inclination_of(sketch: Sketch, around: Surroundings) -> float:
-    """cos^2 i = (q^2 - q_0^2) / (1 - q_0^2) (Hubble 1926) in deg, q the light's axis ratio without the PSF, q_0 = 0.2."""
+    """cos^2 i = (q^2 - q_0^2) / (1 - q_0^2) (Hubble 1926), deg; q: the light's axis ratio without the PSF."""
     long, short = _variances(sketch, around)
     square = (short / long - _THICKNESS**2) / (1 - _THICKNESS**2)
     return float(np.rad2deg(np.arccos(np.sqrt(np.clip(square, 0, 1)))))
@@ -139,7 +139,7 @@ def _angles(sketch: Sketch, generator: np.random.Generator, count: int) -> Float
 
 
 def _turned(parameter: FreeParameter, angle: Float[ndarray, "count 1"]) -> Float[ndarray, "count 1"]:
-    """The angles, turned by whole turns into the prior, or by half a turn where it has only the other end of an axis."""
+    """The angles, turned by whole turns into the prior, or by half a turn where that has only the axis' other end."""
     low, high = (np.asarray(parameter.prior.value(jnp.asarray(end))) for end in (-_EDGE, _EDGE))
     middle = np.asarray(parameter.prior.value(jnp.asarray(0.0)))
     nearest = angle - 360.0 * np.round((angle - middle) / 360.0)

@@ -205,9 +205,9 @@ def _advanced(
 ) -> State:
     """The state of one start with its next trial; `excess`: what its loss could still fall by, at most.
 
-    It has converged when the loss would fall by less than the tolerance if the residuals were linear, and the last trial
-    has changed it by no more than that, or was rejected. Of a rejected trial that changed the loss by no more than
-    rounding does, nothing more can be learnt: then rounding is the tolerance.
+    It has converged when the loss would fall by less than the tolerance if the residuals were linear, and the last
+    trial has changed it by no more than that, or was rejected. Of a rejected trial that changed the loss by no more
+    than rounding does, nothing more can be learnt: then rounding is the tolerance.
     """
     latent = jnp.where(verdict.accept, own.memory.trial, own.latent)
     first = own.n_step == 0

@@ -40,7 +40,7 @@ def search(problem: Problem, resume: Snapshot | None = None) -> Iterator[Snapsho
 
 
 def _rounding(posterior: Posterior) -> float:
-    """Of a residual (data - model) / sigma: that of the model's numbers times the data's signal-to-noise ratio (rms)."""
+    """Of a residual (data - model) / sigma: that of the model's numbers times the data's rms of flux / sigma."""
     likelihood = posterior.likelihood
     ratio = float(jnp.sqrt(jnp.mean((likelihood.flux * likelihood.inverse_sigma) ** 2)))
     return ratio * float(jnp.finfo(posterior.forward.plan.dtype).eps)
@@ -56,7 +56,7 @@ def search_with(
     start: Latent | None = None,
     problem: Problem | None = None,
 ) -> Iterator[Snapshot]:
-    """The same for anything that has residuals, on a mesh with the axis "sample"; `problem`: whose cube it begins by."""
+    """The same for anything that has residuals, on a mesh with the axis "sample"; `problem`: its cube is looked at."""
     placed = jax.device_put(posterior, jax.tree.map(lambda leaf: _kept_or_replicated(leaf, mesh), posterior))
     n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
     idle = _begun(optimiser, np.zeros((0, free.n_latent)), n_slot)

@@ -65,7 +65,7 @@ def sketch_of(
     pixel_scale: float,
     field_angle: float = 0.0,
 ) -> Sketch:
-    """The sketch of a cube; `flux` and `inverse_sigma` are 0 where a voxel says nothing, `field_angle` (deg) is that of +y."""
+    """The sketch of a cube; `flux` and `inverse_sigma` are 0 where a voxel says nothing; `field_angle`: deg, of +y."""
     used = inverse_sigma > 0
     count = used.sum(axis=2)
     image = flux.sum(axis=2) / np.maximum(count, 1)
@@ -137,7 +137,8 @@ def shifts(
     """Velocity (km/s, + receding) of each spectrum against a template, and its standard deviation.
 
     The shift t_v of the template with the highest (s . t_v)^2 / (t_v . t_v), . weighted by the inverse variances and
-    with a Legendre polynomial taken off both, over the bins that every shift covers; that is chi^2's fall, so that its curvature gives the error.
+    with a Legendre polynomial taken off both, over the bins that every shift covers; that is chi^2's fall, so that its
+    curvature gives the error.
     """
     good, place = weight > 0, np.log(wavelength)
     reach = FASTEST / LIGHT
@@ -181,9 +182,9 @@ def turning(
 ) -> tuple[float, float]:
     """(position angle of the receding side in deg, how fast it recedes in km/s, as the mean over that half).
 
-    The sums of the spectra on both sides of a line through the centre are shifted against each other by 2 V cos(a - PA),
-    a the angle of the line's normal. V and PA are those of least squares over many lines; NaN where V is within
-    its error. (`near`: how much a spaxel counts; `offset`: East and North of the centre.)
+    The sums of the spectra on both sides of a line through the centre are shifted against each other by
+    2 V cos(a - PA), a the angle of the line's normal. V and PA are those of least squares over many lines; NaN where V
+    is within its error. (`near`: how much a spaxel counts; `offset`: East and North of the centre.)
     """
     angle = np.arange(_LINES) * np.pi / _LINES
     side = np.sign(offset @ np.stack([np.sin(angle), np.cos(angle)]))
@@ -200,6 +201,6 @@ def turning(
 
 
 def shift_of(sketch: Sketch, template: Float[ndarray, " wave"], wavelength: Float[ndarray, " wave"]) -> float:
-    """By how much the whole cube recedes (km/s) compared with a model's sum over all spaxels; NaN if that is unclear."""
+    """Velocity (km/s, + receding) of the whole cube against a model's sum over all spaxels; NaN where unclear."""
     velocity, error = shifts(sketch.spectrum[None], template, sketch.weight, wavelength)
     return float(velocity[0]) if error[0] < FASTEST else np.nan

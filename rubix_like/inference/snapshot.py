@@ -28,8 +28,8 @@ class Snapshot:
     `start`: latents that each start begins with. `latent`, `loss`, `gradient_norm`, `n_step`, `status`: where each is
     now, a `Status`; `trace_...`: the same after each of its steps, the first of which is at the start itself (NaN where
     there was none yet); `trace_latent` has no columns where it would be too large. `slots`: which starts are being
-    computed (-1: none); `state`: the arrays of the optimiser's state for them. `reserve`: latents of the candidates that
-    take the place of starts that are given up, which then stand after those that there are.
+    computed (-1: none); `state`: the arrays of the optimiser's state for them. `reserve`: latents of the candidates
+    that take the place of starts that are given up, which then stand after those that there are.
     """
 
     start: Float[ndarray, "start latent"]

@@ -81,7 +81,8 @@ def make_problem(
     )
     observed = observed_from(Pipeline.from_config(config, mesh=make_mesh(1))(load_galaxy(config)))
     model_error = None if "polynomial" in (settings or {}) else {"draws": n_model_error}
-    return pose(config, observed, FitSettings(free=free, starts=starts, model_error=model_error, **(settings or {})))
+    own = {"starts_from": "prior", "model_error": model_error, **(settings or {})}
+    return pose(config, observed, FitSettings(free=free, starts=starts, **own))
 
 
 @jax.jit

@@ -2,11 +2,11 @@
 
     python tests/benchmarks/fit_starts.py [--seeds 20] [--set starts_from=prior candidates=1] [--output starts.json]
 
-Seven set-ups: the packaged configuration `fit_synthetic` as it is, its mock made as `rubix-like run fit_synthetic` makes
-it, with noise; and six others with inclination 20, 50 or 80 deg and a signal-to-noise ratio of 10 or 50. Seeds change
-where the starts are, so that one compiled step serves all of them. A fit has reached the best place when its loss is within
-1 of the lowest known: of all seeds, and of a search begun at the truth. `--set` changes settings of the section `fit`.
-The table goes to the screen, everything into the JSON file.
+Seven set-ups: the packaged configuration `fit_synthetic` as it is, its mock made as `rubix-like run fit_synthetic`
+makes it, with noise; and six others with inclination 20, 50 or 80 deg and a signal-to-noise ratio of 10 or 50. Seeds
+change where the starts are, so that one compiled step serves all of them. A fit has reached the best place when its
+loss is within 1 of the lowest known: of all seeds, and of a search begun at the truth. `--set` changes settings of the
+section `fit`. The table goes to the screen, everything into the JSON file.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import rubix_like as rl
@@ -51,7 +52,7 @@ def truth_of(problem, setup):
     values = {}
     for parameter in free.parameters:
         section, name = parameter.name.split(".")
-        low, high = (float(parameter.prior.value(end)) for end in (-INSIDE, INSIDE))
+        low, high = (float(parameter.prior.value(jnp.asarray(end))) for end in (-INSIDE, INSIDE))
         own = getattr(galaxy if section == "galaxy" else getattr(config, section), name)
         values[parameter.name] = np.clip(float(own), low, high)
     return free.latent(values)
@@ -64,6 +65,7 @@ def end_of(problem, **changed):
     best = last.best
     return {
         "loss": float(last.loss[best]),
+        "losses": last.loss[~last.given_up].tolist(),
         "converged": bool(last.converged[best]),
         "reason": last.reasons()[best],
         "steps": int(last.n_step.sum()),

@@ -1,0 +1,16 @@
+"""Two of the mocks of the benchmark, and two seeds of each: their fits get to the best place and say so."""
+
+import fit_starts
+import pytest
+
+
+@pytest.mark.slow
+def test_fits_reach_the_best_place_and_say_that_they_have_converged():
+    """Seed 1 is that of the packaged configuration: all of its starts end there."""
+    for setup in (fit_starts.CONFIGURED, "20 deg, S/N 50"):
+        found = fit_starts.fit_setup(setup, (1, 2))
+        for own in found["ends"]:
+            assert own["reached"], (setup, own)
+            assert own["converged"], (setup, own)
+            assert max(own["losses"]) < found["lowest"] + fit_starts.NEAR, (setup, own)
+    assert set(fit_starts.compiled().values()) == {1}
