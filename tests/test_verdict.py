@@ -339,7 +339,7 @@ def test_without_room_for_derivatives_halves_are_not_compared(monkeypatch):
     own = noisy("plain", 1)
     latent = np.asarray(best_of(own, posed()[1]))
     with_derivatives = describe_best(own, latent)
-    monkeypatch.setattr("rubix_like.inference.best_fit._COPIES", 1e12)
+    monkeypatch.setattr("rubix_like.inference.best_fit._COPIES", 10**12)
     found = describe_best(own, latent)
     assert set(found.verdict.tests) == {name for name in with_derivatives.verdict.tests if "half" not in name}
     assert not found.verdict.misfit
