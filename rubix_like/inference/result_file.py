@@ -144,9 +144,9 @@ def _write_discreteness(grain: Discreteness, group: Any) -> None:
 
 
 def _read_discreteness(free: Free, latent: np.ndarray, group: Any) -> Discreteness:
-    arrays = {name: group[name][()] for name in _DISCRETENESS}
-    numbers = {name: int(group.attrs[name]) for name in ("n_stars", "n_compared")}
-    return Discreteness(free, latent, **arrays, **numbers, kind=str(group.attrs["kind"]))
+    shift, sigma = (numbers_of(group[name], latent.shape) for name in _DISCRETENESS)
+    n_stars, n_compared = (int(group.attrs[name]) for name in ("n_stars", "n_compared"))
+    return Discreteness(free, latent, shift, sigma, n_stars, n_compared, str(group.attrs["kind"]))
 
 
 def _marks(result: FitResult) -> dict[str, Column]:
@@ -213,7 +213,7 @@ def _read(file: Any) -> FitResult:
         discreteness=_read_discreteness(free, latent, file["discreteness"]) if "discreteness" in file else None,
         quality=read_quality(file),
         verdict=read_verdict(file),
-        edges=Edges(**{name: file["edges"][name][()] for name in _EDGES}),
+        edges=Edges(**{name: numbers_of(file["edges"][name]) for name in _EDGES}),
         starts=starts,
         model=read_group(file["model"]),
         residual=read_group(file["residual"]),
