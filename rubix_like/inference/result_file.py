@@ -128,9 +128,9 @@ def _write_discreteness(grain: Discreteness, group: Any) -> None:
 
 
 def _read_discreteness(free: Free, latent: np.ndarray, group: Any) -> Discreteness:
-    arrays = {name: group[name][()] for name in _DISCRETENESS}
-    numbers = {name: int(group.attrs[name]) for name in ("n_stars", "n_compared")}
-    return Discreteness(free, latent, **arrays, **numbers, kind=str(group.attrs["kind"]))
+    shift, sigma = (group[name][()] for name in _DISCRETENESS)
+    n_stars, n_compared = (int(group.attrs[name]) for name in ("n_stars", "n_compared"))
+    return Discreteness(free, latent, shift, sigma, n_stars, n_compared, str(group.attrs["kind"]))
 
 
 def _write_starts(starts: Snapshot, group: Any) -> None:
