@@ -21,6 +21,7 @@ from rubix_like.parameters import Parameters
 from rubix_like.products.sums import ProductImages, Sighting
 from rubix_like.scene import Scene
 from rubix_like.sharding import DATA_AXIS, SAMPLE_AXIS, particle_shardings, replicated
+from rubix_like.spaxels import field_of
 from rubix_like.stages.base import AbstractComponent, AbstractCubeStage, PaintedCube, Spatial, split_keys
 from rubix_like.tables import Plan, Tables
 from rubix_like.wave_split import WHOLE
@@ -173,8 +174,7 @@ def finish(
     products = None if partial.products is None else tables.grid.images(partial.products)
     if products is not None:
         moments = jnp.concatenate([moments, seen(products)], axis=1)
-    margin = sum(stage.margin for stage, _ in late)
-    cells = 1 if early else plan.cells
+    cells, margin = 1 if early else plan.cells, sum(stage.margin for stage, _ in late)
     shape = (cells * (plan.n_y + 2 * margin), cells * (plan.n_x + 2 * margin), -1)
     cube = PaintedCube(flux=flux.reshape(shape), moments=moments.reshape(shape), split=layout.split)
     keys = split_keys(key, tables.cube)
@@ -202,12 +202,9 @@ def leading_spatial(
 def _with_products(
     plan: Plan, parameters: Parameters, cube: PaintedCube, painted: Float[Array, "y x column"]
 ) -> PaintedCube:
-    """The products' images out of the moments after the last stage, and as painted, without the margin."""
-    rows, columns = plan.cells * plan.n_y, plan.cells * plan.n_x
-    margin = (painted.shape[0] - rows) // 2
-    inside = painted[margin : margin + rows, margin : margin + columns]
-    inside = inside.reshape(plan.n_y, plan.cells, plan.n_x, plan.cells, -1).sum(axis=(1, 3))
-    images = ProductImages(inside, cube.moments[:, :, 2:], parameters.observation.velocity_offset)
+    """The products' images out of the moments after the last stage, and as painted, in the field."""
+    before = field_of(painted, plan.n_y, plan.n_x, plan.cells)
+    images = ProductImages(before, cube.moments[:, :, 2:], parameters.observation.velocity_offset)
     return dataclasses.replace(cube, moments=cube.moments[:, :, :2], products=images)
 
 

@@ -12,8 +12,10 @@ from rubix_like.constants import FWHM_PER_SIGMA
 _VARIANCE: dict[str, float] = {"nearest": 1 / 12, "cic": 1 / 6, "tsc": 1 / 4, "smoothed": 1 / 4}
 """Deposit -> the variance (cells^2) that it gives light along an axis, on average over places within a cell."""
 
-_FINEST = 4
-_NARROWEST: dict[int, float] = {1: 3.55, 2: 1.7, 3: 0.95}
+FINEST: int = 4
+"""Most cells along a spaxel's side that are taken unasked."""
+
+NARROWEST: dict[int, float] = {1: 3.55, 2: 1.7, 3: 0.95}
 """Cells along a spaxel's side -> the narrowest Gaussian PSF (FWHM in spaxels) of which the image of a star, shared
 among 3 x 3 cells, is within 1 % of its peak wherever in the spaxel the star lies."""
 
@@ -68,5 +70,5 @@ def plan_painting(config: RunConfig, pipeline: PipelineSettings) -> Painting:
     if psf.kind == "image" or psf.wavelength is not None or deposit not in ("tsc", "smoothed"):
         return Painting(deposit)
     narrowest = float(psf.width_table[:1].min() if psf.kind == "moffat" else psf.width_table.min())
-    enough = (cells for cells, fwhm in _NARROWEST.items() if narrowest >= fwhm * config.instrument.pixel_scale)
-    return Painting(deposit, next(enough, _FINEST))
+    enough = (cells for cells, fwhm in NARROWEST.items() if narrowest >= fwhm * config.instrument.pixel_scale)
+    return Painting(deposit, next(enough, FINEST))

@@ -56,16 +56,12 @@ def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> P
             (CUBE_STAGES, pipeline.cube),
         )
     )
-    cells, margin = setup.painting.cells, _margin(cube, pipeline.cube)
-    beyond = 0 if setup.widths is None else setup.widths.reach
-    n_y, n_x = (cells * (size + 2 * margin) + 2 * beyond for size in (setup.instrument.n_y, setup.instrument.n_x))
+    margin = _margin(cube, pipeline.cube)
     products = None if config.products is None else plan_products(setup, paint, cube, census)
     tables = Tables(
         alignment=_alignment(config, census),
         arcsec_per_kpc=np.asarray(arcsec_per_kpc(setup.luminosity_distance, config.observation.redshift)),
-        grid=SpaxelGrid(
-            np.asarray(setup.instrument.pixel_scale / cells), n_y, n_x, config.engine.deposit, setup.widths
-        ),
+        grid=_grid(setup, margin),
         scene=scene,
         paint=paint,
         cube=cube,
@@ -77,13 +73,21 @@ def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> P
         dtype=config.engine.precision,
         n_y=setup.instrument.n_y,
         n_x=setup.instrument.n_x,
-        margin=margin + -(-beyond // cells),
-        cells=cells,
+        margin=margin + (0 if setup.widths is None else -(-setup.widths.reach // setup.painting.cells)),
+        cells=setup.painting.cells,
         n_wave=setup.instrument.bins.n_wave,
         chunk=config.engine.chunk,
     )
     notes = (*_notes(setup), *_unused_notes(config, pipeline), *_accuracy_notes(paint, config))
     return Planned(plan, tables, setup, (*notes, *_age_notes(setup, census), *products_notes(setup, census)))
+
+
+def _grid(setup: Setup, margin: int) -> SpaxelGrid:
+    """The cells that are painted: those of the field and of a margin in spaxels, and what wide stars need beyond."""
+    instrument, (deposit, cells) = setup.instrument, setup.painting
+    beyond = 0 if setup.widths is None else setup.widths.reach
+    n_y, n_x = (cells * (size + 2 * margin) + 2 * beyond for size in (instrument.n_y, instrument.n_x))
+    return SpaxelGrid(np.asarray(instrument.pixel_scale / cells), n_y, n_x, deposit, setup.widths)
 
 
 def _check_noise(config: RunConfig, pipeline: PipelineSettings) -> None:

@@ -5,6 +5,7 @@ cell's middle to the spaxel's. Spaxels have `cells` cells along a side; an image
 about the one in question, along each axis.
 """
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
@@ -72,11 +73,11 @@ def _in_cells(
     """Integrals of the profile (alpha in cells) over cells, by a rule for the cell from -1/2 to 1/2."""
     square = jnp.asarray((offset[:, None] + nodes) ** 2, alpha.dtype) / alpha**2
     weight = jnp.asarray(weights, alpha.dtype)
-    rows = [
+    rows: list[Array] = [
         jnp.einsum("ijb,b->ij", (1.0 + square[:, a, None, None] + square[None]) ** -beta, weight) * weight[a]
         for a in range(len(nodes))
     ]
-    return sum(rows[1:], start=rows[0])
+    return functools.reduce(jnp.add, rows)
 
 
 def _towards_the_middle() -> tuple[Float[np.ndarray, " node"], Float[np.ndarray, " node"]]:
@@ -90,8 +91,7 @@ def _towards_the_middle() -> tuple[Float[np.ndarray, " node"], Float[np.ndarray,
 def _boxes(values: Array, axis: int, cells: int) -> Array:
     """Sums of `cells` neighbours along an axis, as many fewer."""
     length = values.shape[axis] - cells + 1
-    parts = [_part(values, axis, start, length) for start in range(cells)]
-    return sum(parts[1:], start=parts[0])
+    return functools.reduce(jnp.add, [_part(values, axis, start, length) for start in range(cells)])
 
 
 def sharpened(values: Any, axis: int, variance: Any, namespace: Any = jnp) -> Any:

@@ -1,5 +1,7 @@
 """The width of the PSF that a cube's header and notes give, and the one that stars are seen with."""
 
+from typing import Any
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
@@ -57,4 +59,7 @@ def _fwhm_at(psf: PSFSettings, wavelength: float) -> float:
     def above_half(fwhm: float) -> float:
         return float(peaks @ 2.0 ** -((fwhm / own) ** 2) - 0.5 * peaks.sum())
 
-    return float(own[0]) if own.min() == own.max() else float(brentq(above_half, own.min(), own.max()))
+    if own.min() == own.max():
+        return float(own[0])
+    found: Any = brentq(above_half, own.min(), own.max())
+    return float(found)

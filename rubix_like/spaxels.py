@@ -14,6 +14,8 @@ CORNERS: dict[str, int] = {"nearest": 1, "cic": 2, "tsc": 3, "smoothed": 3}
 class SpaxelGrid(eqx.Module):
     """n_y x n_x square spaxels about the field's centre, in one layer or, for stars with widths, one per width class.
 
+    Where a spaxel is cut into cells, these are what is called spaxels here.
+
     column = (n_x - 1)/2 - x/pixel_scale, row = (n_y - 1)/2 + y/pixel_scale with x East and y North in arcsec, so East
     is towards small columns. `pixel_scale` is a scalar array (arcsec).
     """
@@ -78,6 +80,13 @@ class SpaxelGrid(eqx.Module):
         shared = share[:, :, None] * weight[:, None, :]
         index = jnp.where(inside, shifted, self.n_spaxel)
         return index.reshape(len(layer), -1), shared.reshape(len(layer), -1)
+
+
+def field_of(painted: Float[Array, "y x k"], n_y: int, n_x: int, cells: int) -> Float[Array, "inner_y inner_x k"]:
+    """The field of n_y x n_x spaxels in the middle of what was painted, the cells of each spaxel added up."""
+    low_y, low_x = ((size - cells * inner) // 2 for size, inner in zip(painted.shape, (n_y, n_x), strict=False))
+    inside = painted[low_y : low_y + cells * n_y, low_x : low_x + cells * n_x]
+    return inside.reshape(n_y, cells, n_x, cells, -1).sum(axis=(1, 3))
 
 
 def _within(index: Int[Array, "particle side"], size: int) -> Array:

@@ -53,7 +53,8 @@ def test_the_quickstart_is_the_documented_block(tmp_path):
     assert observation.velocity_offset == 0.0
     assert config.instrument.fov == (5.0, 5.0)
     assert config.engine.model_dump() == {
-        "method": "auto", "tolerance": 1e-3, "deposit": "nearest", "chunk": 8192, "slab": "auto",
+        "method": "auto", "tolerance": 1e-3, "deposit": "nearest", "oversampling": "auto", "chunk": 8192,
+        "slab": "auto",
         "precision": "float32", "velocity_range": None, "smoothing": {"sigma": 0.2739, "largest": None},
     }  # fmt: skip
     assert (config.noise, config.devices.data, config.output.path) == (None, "all", Path("cube.fits"))
@@ -368,7 +369,7 @@ def test_muse_is_the_nominal_wide_field():
 
 def test_manga_is_the_logarithmic_cube():
     manga = load_config(BASE, {"instrument.name": "manga"}).instrument
-    assert (manga.n_spaxel_xy, manga.aperture.shape, manga.psf.fwhm) == ((65, 65), "hexagon", 2.5)
+    assert (manga.n_spaxel_xy, manga.aperture.shape, manga.psf.fwhm) == ((65, 65), "hexagon", 2.477)
     wave = manga.wavelength
     assert (wave.sampling, wave.medium, wave.n_wave) == ("log", "vacuum", 4563)
     assert np.log10(wave.start) == pytest.approx(3.5589, abs=1e-8)

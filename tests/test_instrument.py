@@ -278,7 +278,7 @@ def test_a_file_on_a_file_on_a_preset(tmp_path, monkeypatch):
     wavelength = settings.wavelength
     assert (wavelength.start, wavelength.stop, wavelength.step, wavelength.medium) == (3650, 3700, 1e-4, "air")
     assert (wavelength.sampling, settings.fov, settings.pixel_scale) == ("log", (5.0, 5.0), 0.5)
-    assert (settings.lsf.resolving_power, settings.aperture, settings.psf.fwhm) == ((2000.0,), None, 2.5)
+    assert (settings.lsf.resolving_power, settings.aperture, settings.psf.fwhm) == ((2000.0,), None, 2.477)
     assert (settings.label, settings.based_on) == ("top", None)
     monkeypatch.chdir(tmp_path)
     assert InstrumentSettings.model_validate({"name": "lower.yaml"}).fov == (5.0, 5.0)

@@ -88,6 +88,19 @@ def test_line_profile_is_the_gaussian_integrated_over_bins(fwhm):
         assert np.abs(seen(plan, gaussian_light(plan, centre, 1.5)) - expected).max() < 5e-3 * expected.max()
 
 
+@pytest.mark.parametrize(("fwhm", "allowed"), [(2.02, 0.03), (2.05, 0.02), (2.1, 0.01), (2.4, 0.003)])
+def test_a_spread_below_a_fine_bin_is_a_gaussian(fwhm, allowed):
+    """A line half a fine bin wide, anywhere in one, spread by 0.4 to 1.8 fine bins (sigma): against its integral over
+    bins. What remains, up to `allowed` of the peak, is that light has no place within a fine bin; a line as wide as any
+    library's has none of it."""
+    plan = plan_response(LINEAR, spread(LINEAR, fwhm))
+    kernel, fine = np.sqrt(fwhm**2 - 4.0) * SIGMA, np.diff(plan.fine_edges)[0]
+    for sigma, bound in ((0.5 * fine, allowed), (1.5, 3e-5)):
+        for centre in 5050 + fine * np.random.default_rng(3).uniform(-2, 2, 12):
+            expected = np.diff(norm.cdf(LINEAR.edges, centre, np.hypot(sigma, kernel))) / 1.25
+            assert np.abs(seen(plan, gaussian_light(plan, centre, sigma)) - expected).max() < bound * expected.max()
+
+
 def test_a_flat_spectrum_stays_flat_to_the_last_bin():
     """Light from beyond the detector's ends is spread into it."""
     plan = plan_response(LINEAR, spread(LINEAR, 8.0))

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.cube import white_light
@@ -61,7 +62,8 @@ def moments(light):
 
 @pytest.mark.parametrize("sigma", [0.02, 0.1, 0.17, 0.3, 0.55, 0.9])
 def test_a_star_is_as_wide_as_its_smoothing_length(sigma):
-    """Its width exactly (to the 0.1 % of light cut off), but never below that of the deposit, half a spaxel."""
+    """Its width and the spaxel's box exactly (to the 0.1 % of light cut off), but never below half a spaxel, that of
+    the deposit."""
     stars = galaxy_of([(0.1, -0.23, 0.0), (0.13, -0.21, 0.0)], [sigma, sigma])
     stars_and_widest = Galaxy(jax.tree.map(lambda leaf: leaf, stars.stars))
     cube = Pipeline.from_config(configuration(), stars)(stars_and_widest)
@@ -71,7 +73,8 @@ def test_a_star_is_as_wide_as_its_smoothing_length(sigma):
     expected = np.array([-0.115, -0.22]) * ARCSEC_PER_KPC / PIXEL
     np.testing.assert_allclose(centre, expected, atol=1e-3)
     spread = np.array([0.015, 0.01]) * ARCSEC_PER_KPC / PIXEL
-    np.testing.assert_allclose(np.sqrt(variances - spread**2) * PIXEL, max(sigma, DEPOSIT_SIGMA * PIXEL), rtol=0.01)
+    expected = np.sqrt(max(sigma**2 + PIXEL**2 / 12, (DEPOSIT_SIGMA * PIXEL) ** 2))
+    np.testing.assert_allclose(np.sqrt(variances - spread**2) * PIXEL, expected, rtol=0.01)
 
 
 @pytest.mark.parametrize("method", ["direct", "basis"])
@@ -157,7 +160,42 @@ def test_too_wide_stars_are_limited_and_said():
         "1 stars are smoothed with a sigma of 0.9 arcsec instead of up to 5 arcsec" in note for note in pipeline.notes
     )
     widths = pipeline.tables.grid.widths
-    assert float(widths.sigma[-1]) * PIXEL == pytest.approx(0.9)
+    assert float(widths.sigma[-1]) * PIXEL == pytest.approx(np.sqrt(0.9**2 + PIXEL**2 / 12))
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.12, 0.3])
+def test_a_star_with_a_psf_has_both_widths_before_the_box(sigma):
+    """Smoothed with `sigma` and seen with a PSF of 0.5 arcsec (2.5 spaxels): the Gaussian of the summed variances,
+    integrated over spaxels, wherever in one the star lies; to the 12 % that a star between two classes is too peaked,
+    less what the PSF smooths of it."""
+    place = np.array([[0.1, -0.23, 0.0]])
+    galaxy = galaxy_of(place, sigma)
+    light = white_light(Pipeline.from_config(configuration(**{"instrument.psf": {"fwhm": 0.5}}), galaxy)(galaxy))
+    width = np.hypot(sigma, 0.5 / np.sqrt(8 * np.log(2)))
+    x, y = -0.1 * ARCSEC_PER_KPC, -0.23 * ARCSEC_PER_KPC
+    edges = (np.arange(46) - 22.5) * PIXEL
+    expected = np.outer(np.diff(norm.cdf(edges, y, width)), np.diff(norm.cdf(edges, x, width)))
+    np.testing.assert_allclose(light / light.sum(), expected, atol=0.02 * expected.max())
+    _, _, variances = moments(light)
+    np.testing.assert_allclose(np.sqrt(variances) * PIXEL, np.sqrt(width**2 + PIXEL**2 / 12), rtol=0.005)
+
+
+@pytest.mark.parametrize(("added", "allowed"), [(0.03, 0.045), (0.25, 0.15), (0.5, 0.075), (0.75, 0.04)])
+def test_a_class_little_wider_than_the_deposit_is_a_gaussian_too(added, allowed):
+    """Its image at any place against the deposit's weights, a quadratic B-spline, convolved with a Gaussian of the
+    variance in between by numpy. What remains is that a spaxel is too coarse for either, and a PSF smooths it away."""
+    classes = WidthClasses(np.sqrt([0.25, 0.25 + added]), np.asarray(1.0), np.asarray(0.0), 6)
+    fine = (np.arange(4001) - 2000) / 200
+    spline = np.where(abs(fine) < 0.5, 0.75 - fine**2, 0.5 * np.clip(1.5 - abs(fine), 0.0, None) ** 2)
+    wider = np.convolve(spline, norm.pdf(fine, 0.0, np.sqrt(added)), mode="same") / 200
+    for place in np.linspace(-0.5, 0.5, 11):
+        offset = np.arange(-9, 10) - place
+        own = np.interp(offset, fine, spline)
+        layers = np.stack([np.zeros((19, 19)), np.outer(own, own)])[..., None]
+        found = np.asarray(classes.together(jnp.asarray(layers)))[:, :, 0]
+        expected = np.interp(offset, fine, wider)[6:-6]
+        expected = np.outer(expected, expected)
+        assert np.abs(found - expected).max() < allowed * expected.max()
 
 
 def test_stars_without_widths_are_refused():
@@ -173,14 +211,14 @@ def test_stars_without_widths_are_refused():
 
 
 def test_shares_keep_light_and_variance():
-    classes = WidthClasses(np.array([0.5, 0.7, 1.0, 1.4]), np.asarray(1.0), 6)
+    classes = WidthClasses(np.array([0.5, 0.7, 1.0, 1.4]), np.asarray(1.0), np.asarray(0.0), 6)
     sigma = np.array([0.1, 0.5, 0.6, 0.7, 0.99, 1.2, 1.4, 3.0])
     layer, share = (np.asarray(part) for part in classes.shares(jnp.asarray(sigma)))
     np.testing.assert_allclose(share.sum(axis=1), 1.0)
     assert (share >= 0).all()
     variance = (share * np.asarray(classes.sigma)[layer] ** 2).sum(axis=1)
     np.testing.assert_allclose(variance, np.clip(sigma, 0.5, 1.4) ** 2, rtol=1e-12)
-    one = WidthClasses(np.array([0.5]), np.asarray(1.0), 0)
+    one = WidthClasses(np.array([0.5]), np.asarray(1.0), np.asarray(0.0), 0)
     layer, share = (np.asarray(part) for part in one.shares(jnp.asarray(sigma)))
     assert (layer == 0).all()
     np.testing.assert_allclose(share.sum(axis=1), 1.0)

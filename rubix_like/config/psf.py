@@ -69,7 +69,7 @@ class PSFComponent(AbstractSettings):
     """One of several Gaussians."""
 
     fwhm: Fwhm
-    """Full width at half maximum in arcsec; one value, or one per wavelength."""
+    """Full width at half maximum in arcsec, before the spaxel's box; one value, or one per wavelength."""
     fraction: Annotated[Number, Field(gt=0)]
     """Its share of the light, relative to the others."""
 
@@ -82,7 +82,7 @@ class PSFComponent(AbstractSettings):
 
 
 class PSFSettings(AbstractSettings):
-    """Point-spread function as it appears in the reduced cube, centred, the same over the field.
+    """Point-spread function before the box of a spaxel, centred, the same over the field.
 
     gaussian (`fwhm`), moffat (`fwhm`, `beta`), gaussians (`components`) or image (`file`). Widths are one value, or one
     per `wavelength`, linear between and constant beyond; an image file then has one plane per wavelength.
@@ -90,13 +90,13 @@ class PSFSettings(AbstractSettings):
 
     kind: Literal["gaussian", "moffat", "gaussians", "image"] = "gaussian"
     fwhm: Fwhm = None
-    """Full width at half maximum in arcsec."""
+    """Full width at half maximum in arcsec, before the spaxel's box: the seeing."""
     beta: Beta = None
     """Exponent of the Moffat profile, > 1; small ones have wide wings."""
     components: Annotated[tuple[PSFComponent, ...], Field(min_length=1)] | None = None
     """The Gaussians of kind gaussians."""
     file: Path | None = None
-    """FITS image of the PSF, centred on the middle of the array."""
+    """FITS image of the PSF before the spaxel's box, on finer pixels, centred on the middle of the array."""
     file_scale: Annotated[Arcsec, Field(gt=0)] | None = None
     """Side of the image's pixels in arcsec; null: by its header."""
     wavelength: Annotated[tuple[Annotated[Angstrom, Field(gt=0)], ...], Field(min_length=2)] | None = None
