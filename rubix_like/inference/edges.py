@@ -18,6 +18,7 @@ from rubix_like.inference.along import NODES, Row, follow, normalised
 from rubix_like.inference.free import Free
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.optimisers import SquaredLoss
+from rubix_like.inference.priors import LIMITED
 
 EDGE: float = 2.0
 """|latent| from which on a value is at the edge of its prior: 4.6 % of the prior lies there."""
@@ -126,8 +127,12 @@ def edges_of(posterior: SquaredLoss, free: Free, best: Float[ndarray, " latent"]
 
 
 def at_edge(free: Free, latent: Float[ndarray, " latent"]) -> Int[ndarray, " edge"]:
-    """Which latents are at an edge: |latent| from `EDGE` on, where the prior has an end on that side."""
-    far = np.flatnonzero(np.abs(latent) >= EDGE)
+    """Which latents are at an edge: |latent| from `EDGE` on, where the prior has a limit on that side.
+
+    The 0 of a log-normal prior is none: there a value changes with its latent as it does everywhere.
+    """
+    limited = np.concatenate([np.full(own.size, isinstance(own.prior, LIMITED)) for own in free.parameters])
+    far = np.flatnonzero(limited & (np.abs(latent) >= EDGE))
     return np.array([own for own in far if np.isfinite(_value(free, int(own), np.copysign(np.inf, latent[own])))], int)
 
 
