@@ -15,7 +15,7 @@ def run_notes(
     """Sentences on the spectra, on settings without effect, on the accuracy of `components` and on the stars."""
     return (
         *_detector_notes(setup),
-        *_unused_notes(setup.config, pipeline),
+        *_unused_notes(setup, pipeline),
         *_accuracy_notes(components, setup.config),
         *_star_notes(setup, census),
     )
@@ -42,11 +42,17 @@ def _detector_notes(setup: Setup) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _unused_notes(config: RunConfig, pipeline: PipelineSettings) -> list[str]:
-    """Says so where the pipeline has no stage for the run's dust."""
-    if config.dust is None or pipeline.has_cube_stage("dust"):
-        return []
-    return [f"the pipeline '{pipeline.name}' has no stage 'dust': the section dust has no effect"]
+def _unused_notes(setup: Setup, pipeline: PipelineSettings) -> list[str]:
+    """Says so where the pipeline has no stage for the run's dust, or no PSF that takes light from cells to spaxels."""
+    notes, wanted = [], setup.config.engine.oversampling
+    if setup.config.dust is not None and not pipeline.has_cube_stage("dust"):
+        notes.append(f"the pipeline '{pipeline.name}' has no stage 'dust': the section dust has no effect")
+    if wanted not in ("auto", setup.painting.cells):
+        notes.append(
+            f"engine.oversampling: {wanted} has no effect without a PSF, or where stage 'psf' is not the first of the "
+            f"cube"
+        )
+    return notes
 
 
 def _accuracy_notes(components: tuple[AbstractComponent, ...], config: RunConfig) -> list[str]:
