@@ -21,11 +21,9 @@ from numpy import ndarray
 
 from rubix_like.cube_parts import Block, CubeParts, check_complete
 from rubix_like.fits_checksum import added, reserve_sums, sum_of_words, with_sums
+from rubix_like.fits_opening import FITS_BLOCK
 from rubix_like.team import AbstractTeam
 from rubix_like.writing_date import moment_of_writing
-
-FITS_BLOCK: int = 2880
-"""Headers and data take a multiple of so many bytes (FITS standard 4.0, section 3.1)."""
 
 _CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 

@@ -15,8 +15,8 @@ from astropy.utils.exceptions import AstropyWarning
 from rubix_like.damaged_files import DAMAGED
 from rubix_like.packed_files import unpacked
 
-BLOCK: int = 2880
-"""Bytes of a block; headers and data fill whole ones."""
+FITS_BLOCK: int = 2880
+"""Bytes of a block; headers and data fill whole ones (FITS standard 4.0, section 3.1)."""
 
 CARDS: int = 36
 """In a block, of 80 bytes each."""
@@ -65,7 +65,7 @@ def _sizes(path: Path, stream: BufferedIOBase, place: int) -> tuple[int, dict[st
         if match:
             found.setdefault(match[1].decode(), int(match[2]))
         if card.rstrip() == b"END":
-            return (number // CARDS + 1) * BLOCK, found
+            return (number // CARDS + 1) * FITS_BLOCK, found
     if number + 1 < MOST_BLOCKS * CARDS:
         return None
     raise ValueError(f"{path}: header at byte {place}: expected END within {MOST_BLOCKS} blocks, got none; {DAMAGED}")
@@ -75,10 +75,10 @@ def _cards(stream: BufferedIOBase, place: int) -> Iterator[bytes]:
     """The cards from `place` on, of whole blocks, as many as a header can have."""
     stream.seek(place)
     for _ in range(MOST_BLOCKS):
-        block = stream.read(BLOCK)
-        if len(block) < BLOCK:
+        block = stream.read(FITS_BLOCK)
+        if len(block) < FITS_BLOCK:
             return
-        yield from (block[start : start + BLOCK // CARDS] for start in range(0, BLOCK, BLOCK // CARDS))
+        yield from (block[start : start + FITS_BLOCK // CARDS] for start in range(0, FITS_BLOCK, FITS_BLOCK // CARDS))
 
 
 def _check_sizes(place: str, cards: dict[str, int]) -> None:
@@ -93,4 +93,4 @@ def _data_bytes(cards: dict[str, int]) -> int:
     axes = [cards.get(f"NAXIS{axis}", 0) for axis in range(1, cards.get("NAXIS", 0) + 1)]
     values = prod(axes[1:] if axes[:1] == [0] else axes) if axes else 0
     count = abs(cards.get("BITPIX", 8)) // 8 * cards.get("GCOUNT", 1) * (cards.get("PCOUNT", 0) + values)
-    return -(-count // BLOCK) * BLOCK
+    return -(-count // FITS_BLOCK) * FITS_BLOCK

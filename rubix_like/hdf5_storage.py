@@ -98,7 +98,7 @@ def _contiguous(dataset: h5py.Dataset) -> Extents:
     layout = dataset.id.get_create_plist()
     if layout.get_external_count():
         raise StorageError(
-            f"its numbers are not in it but in '{_text(layout.get_external(0)[0])}' (external raw storage), which is "
+            f"its numbers are not in it but in '{text_of(layout.get_external(0)[0])}' (external raw storage), which is "
             f"not followed; repack it (h5repack old.hdf5 new.hdf5)"
         )
     if layout.get_layout() == h5d.COMPACT:
@@ -111,8 +111,9 @@ def _contiguous(dataset: h5py.Dataset) -> Extents:
     return np.array([[dataset.id.get_offset(), stored]], dtype=np.int64)
 
 
-def _text(name: str | bytes) -> str:
-    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else name
+def text_of(name: str | bytes | None) -> str:
+    """A name as text; h5py gives bytes for one that is not UTF-8."""
+    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
 
 
 def _chunked(dataset: h5py.Dataset, filters: tuple[int, ...]) -> Extents:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rubix_like.alignment import Alignment, align
-from rubix_like.census import Census, log_universe_age
+from rubix_like.census import Census
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
 from rubix_like.cosmology import arcsec_per_kpc, observed_distance
 from rubix_like.cost import Work, basis_seconds, direct_seconds
@@ -14,15 +14,15 @@ from rubix_like.errors import ConfigError
 from rubix_like.instrument import Instrument
 from rubix_like.motion import LARGEST_STEP, Motion, plan_motion
 from rubix_like.painting import Painting, plan_painting
-from rubix_like.plausible import mass_notes
 from rubix_like.products.planning import plan_products, products_notes
 from rubix_like.registry import Registry
 from rubix_like.response import n_fine_bins
+from rubix_like.run_notes import run_notes
 from rubix_like.setup import Setup
 from rubix_like.smoothing import WidthClasses, plan_widths
 from rubix_like.spaxels import CORNERS, SpaxelGrid
 from rubix_like.ssp import SSPLibrary
-from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES, AbstractComponent, AbstractCubeStage
+from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES, AbstractCubeStage
 from rubix_like.tables import Plan, Tables
 
 _DEFAULT_VELOCITY_LIMIT = 4000.0
@@ -71,26 +71,28 @@ def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> P
         cube=cube,
         products=products,
     )
-    plan = Plan(
-        method=setup.method,
-        deposit=config.engine.deposit,
-        dtype=config.engine.precision,
-        n_y=setup.instrument.n_y,
-        n_x=setup.instrument.n_x,
-        margin=margin + (0 if setup.widths is None else -(-setup.widths.reach // setup.painting.cells)),
-        cells=setup.painting.cells,
-        n_wave=setup.instrument.bins.n_wave,
-        chunk=config.engine.chunk,
-    )
     notes = (
-        *_alignment_notes(alignment),
-        *_notes(setup),
-        *_unused_notes(config, pipeline),
-        *_accuracy_notes(paint, config),
-        *_star_notes(setup, census),
+        *(() if alignment is None else alignment.notes),
+        *run_notes(setup, pipeline, paint, census),
         *products_notes(setup, census),
     )
-    return Planned(plan, tables, setup, notes, alignment)
+    return Planned(_plan(setup, margin), tables, setup, notes, alignment)
+
+
+def _plan(setup: Setup, margin: int) -> Plan:
+    """The sizes and switches; `margin` in spaxels, without what wide stars need beyond."""
+    engine, instrument, cells = setup.config.engine, setup.instrument, setup.painting.cells
+    return Plan(
+        method=setup.method,
+        deposit=engine.deposit,
+        dtype=engine.precision,
+        n_y=instrument.n_y,
+        n_x=instrument.n_x,
+        margin=margin + (0 if setup.widths is None else -(-setup.widths.reach // cells)),
+        cells=cells,
+        n_wave=instrument.bins.n_wave,
+        chunk=engine.chunk,
+    )
 
 
 def _grid(setup: Setup, margin: int) -> SpaxelGrid:
@@ -108,24 +110,6 @@ def _check_noise(config: RunConfig, pipeline: PipelineSettings) -> None:
             f"noise: expected a pipeline with the stage 'noise', got '{pipeline.name}'; add it to the pipeline's cube "
             f"list, or set noise: null"
         )
-
-
-def _unused_notes(config: RunConfig, pipeline: PipelineSettings) -> list[str]:
-    """Says so where the pipeline has no stage for the run's dust."""
-    if config.dust is None or pipeline.has_cube_stage("dust"):
-        return []
-    return [f"the pipeline '{pipeline.name}' has no stage 'dust': the section dust has no effect"]
-
-
-def _accuracy_notes(components: tuple[AbstractComponent, ...], config: RunConfig) -> list[str]:
-    """Says so where the error of a spectrum is more than the tolerance allows for."""
-    errors = [component.painter.report().get("basis_spectrum_error", 0.0) for component in components]
-    return [
-        f"method basis reaches an rms error of {error:.1e} instead of engine.tolerance, {config.engine.tolerance:g}; "
-        f"use method direct where that is too much"
-        for error in errors
-        if error > 1.2 * config.engine.tolerance
-    ]
 
 
 def make_setup(config: RunConfig, library: SSPLibrary, census: Census | None) -> Setup:
@@ -188,10 +172,6 @@ def _alignment(config: RunConfig, census: Census | None) -> Alignment | None:
             f"galaxy to Pipeline.from_config, or set 'align: none'"
         )
     return align(by, config.observation.align_radius, census.sample)
-
-
-def _alignment_notes(alignment: Alignment | None) -> tuple[str, ...]:
-    return () if alignment is None else alignment.notes
 
 
 def _velocity_limit(config: RunConfig, census: Census | None) -> float:
@@ -272,42 +252,3 @@ def _method_and_motion(config: RunConfig, census: Census | None, work: Work) -> 
         return method, motion
     cheaper = census is not None and direct_seconds(work) < basis_seconds(work, motion.limit, motion.capacity)
     return ("direct" if cheaper else "basis"), motion
-
-
-def _star_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
-    """Says so where the stars have a mass or velocities of no galaxy, unless they are at rest on purpose, or where
-    they are too old."""
-    if census is None:
-        return ()
-    is_at_rest = getattr(setup.config.galaxy, "velocities", "") == "zero"
-    return (*mass_notes(census.velocities, is_at_rest=is_at_rest), *_age_notes(setup, census))
-
-
-def _age_notes(setup: Setup, census: Census) -> tuple[str, ...]:
-    """Says so when stars are older than the Universe at the redshift where the galaxy is put."""
-    if not census.n_older:
-        return ()
-    return (
-        f"{census.n_older} stars are older than the Universe at redshift {setup.config.observation.redshift:g} "
-        f"({10 ** (log_universe_age(setup.config) - 9):.3g} Gyr); they are observed as they are",
-    )
-
-
-def _notes(setup: Setup) -> tuple[str, ...]:
-    notes = [*setup.notes, *([setup.motion.note] if setup.method == "basis" and setup.motion.note else [])]
-    library, wavelength = setup.library, setup.instrument.bins.wavelength
-    _, effective, instrument = setup.spread.widths(wavelength)
-    ssp_wider = setup.instrument.lsf is not None and effective > instrument * (1 + 1e-6)
-    if np.any(ssp_wider):
-        share, worst = np.mean(ssp_wider), np.max(effective / np.maximum(instrument, 1e-12))
-        finer = "" if library.name == "bc03-miles" else "; for a finer library: rubix-like ssp get bc03-miles"
-        notes.append(
-            f"the SSP library '{library.name}' is coarser than the instrument in {share:.0%} of the bins (up to "
-            f"{worst:.1f} times its LSF); the file's LSF table holds the effective width{finer}"
-        )
-    if not setup.covered.all():
-        notes.append(
-            f"{np.mean(~setup.covered):.1%} of the detector's bins lie outside the SSP library '{library.name}' "
-            f"and are flagged in the mask (bit 1)"
-        )
-    return tuple(notes)

@@ -11,7 +11,7 @@ from rubix_like.inference.edges import EDGE, Edges, at_edge, edges_of, notes_on_
 from rubix_like.inference.free import Free, FreeParameter
 from rubix_like.inference.laplace import from_information, information
 from rubix_like.inference.linearise import normal_equations
-from rubix_like.inference.priors import LogUniform, Normal, Uniform
+from rubix_like.inference.priors import LogNormal, LogUniform, Normal, Uniform
 
 HEIGHT = Free((FreeParameter(Uniform(0.01, 1.0), "height"), FreeParameter(Normal(0.0, 1.0), "other")))
 GRID = np.linspace(-7, 7, 2801)
@@ -106,9 +106,10 @@ def test_edges_are_where_a_prior_has_an_end():
             FreeParameter(Uniform(0.0, 1.0), "a", (3,)),
             FreeParameter(Normal(0.0, 1.0), "b"),
             FreeParameter(LogUniform(0.1, 10.0), "c"),
+            FreeParameter(LogNormal(1e10, 0.3), "d"),
         )
     )
-    assert list(at_edge(free, np.array([1.9, 2.0, -2.5, 4.0, 2.2]))) == [1, 2, 4]
+    assert list(at_edge(free, np.array([1.9, 2.0, -2.5, 4.0, 2.2, -3.0]))) == [1, 2, 4]
     assert edges_of(posterior(0.5, 0.1), HEIGHT, np.array([-3.0, 0.0]), None).index.size == 0
     assert Edges.none().index.size == 0
 

@@ -197,6 +197,9 @@ def test_the_run_says_the_width_that_stars_are_seen_with():
         assert meta["psf_fwhm_effective"] == pytest.approx(effective, abs=1e-3)
         noted = [note for note in pipeline.notes if "before the spaxel's box" in note]
         assert len(noted) == (effective > 1.02 * psf)
+    without = Pipeline.from_config(load_config(MUSE, {"engine.oversampling": 4, "instrument.psf": None}))
+    assert without.plan.cells == 1
+    assert [note for note in without.notes if note.startswith("engine.oversampling: 4 has no effect without a PSF")]
 
 
 def test_cells_are_added_up_before_the_psf():

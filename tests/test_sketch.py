@@ -4,10 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.inference.free import Free, FreeParameter
 from rubix_like.inference.guesses import Surroundings, guesses, inclination_of, scale_length_of
 from rubix_like.inference.priors import LogNormal, LogUniform, Normal, Uniform
-from rubix_like.inference.sketch import LIGHT, moments, places, shift_of, shifts, sketch_of
+from rubix_like.inference.sketch import moments, places, shift_of, shifts, sketch_of
 
 SCALE = 0.5
 WAVELENGTH = np.arange(4800.0, 5400.0, 3.0)
@@ -16,7 +17,7 @@ LINES = ((4861.0, 0.4), (4959.0, 0.2), (5007.0, 0.3), (5175.0, 0.5), (5270.0, 0.
 
 def spectrum(velocity):
     """A sloping continuum with absorption lines of 2.5 A, receding; one row for each velocity."""
-    rest = WAVELENGTH / (1 + np.asarray(velocity)[..., None] / LIGHT)
+    rest = WAVELENGTH / (1 + np.asarray(velocity)[..., None] / SPEED_OF_LIGHT)
     lines = sum(depth * np.exp(-0.5 * ((rest - centre) / 2.5) ** 2) for centre, depth in LINES)
     return (1 + rest / 5000) * (1 - lines)
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.config.fit import FitSettings
+from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.inference.forward import GALAXY
 from rubix_like.inference.free import Free, Latent
 from rubix_like.inference.guesses import SHOWN, Surroundings, guesses
@@ -25,9 +26,6 @@ MASS: str = GALAXY + "stellar_mass"
 """The whole cube is proportional to it."""
 
 _PSF = "instrument.psf.fwhm"
-
-_FWHM = 2.3548200450309493
-"""Of a Gaussian, in standard deviations."""
 
 _HEAVIEST = 3.0
 """Largest latent to which the mass is scaled."""
@@ -101,7 +99,7 @@ def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: 
     reference = _grade(posterior, mesh, np.zeros((1, free.n_latent)))
     shift = shift_of(sketch, np.asarray(reference.spectrum[0], np.float64), problem.pipeline.frame.wavelength)
     own = middle.get("observation.velocity_offset", forward.parameters.observation.velocity_offset)
-    return Surroundings(float(forward.tables.arcsec_per_kpc), width / _FWHM, float(own) + shift)
+    return Surroundings(float(forward.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, float(own) + shift)
 
 
 def _graded(

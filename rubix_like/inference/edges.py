@@ -5,6 +5,7 @@ a standard deviation from derivatives, is near 0 whatever the data say. So the p
 (`inference.along`), and the value has a limit or an interval.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from rubix_like.inference.along import NODES, Row, follow, normalised
 from rubix_like.inference.free import Free
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.optimisers import SquaredLoss
+from rubix_like.inference.priors import LIMITED
 
 EDGE: float = 2.0
 """|latent| from which on a value is at the edge of its prior: 4.6 % of the prior lies there."""
@@ -81,13 +83,16 @@ class Edges:
         """The values that hold this probability: up to the prior's end where the posterior lies against it, else with
         as much below as above."""
         own = int(self.index[number])
-        low, middle, high = (_value(free, own, self.quantile(number, share)) for share in (0.1587, 0.5, 0.8413))
-        ends = ends_of(free, own)
-        sign = sign_of(low, middle, high, ends)
-        tail = (1 - probability) / (1 if sign else 2)
-        first = ends[0] if sign == "<" else _value(free, own, self.quantile(number, tail))
-        last = ends[1] if sign == ">" else _value(free, own, self.quantile(number, 1 - tail))
-        return Reach(sign, first, last)
+        return reach_by(lambda share: _value(free, own, self.quantile(number, share)), ends_of(free, own), probability)
+
+
+def reach_by(quantile: Callable[[float], float], ends: tuple[float, float], probability: float) -> Reach:
+    """The reach of a posterior with these quantiles, of a prior that lies between `ends`."""
+    low, middle, high = (quantile(share) for share in (0.1587, 0.5, 0.8413))
+    sign = sign_of(low, middle, high, ends)
+    tail = (1 - probability) / (1 if sign else 2)
+    first = ends[0] if sign == "<" else quantile(tail)
+    return Reach(sign, first, ends[1] if sign == ">" else quantile(1 - tail))
 
 
 def sign_of(low: float, middle: float, high: float, ends: tuple[float, float]) -> str:
@@ -122,8 +127,12 @@ def edges_of(posterior: SquaredLoss, free: Free, best: Float[ndarray, " latent"]
 
 
 def at_edge(free: Free, latent: Float[ndarray, " latent"]) -> Int[ndarray, " edge"]:
-    """Which latents are at an edge: |latent| from `EDGE` on, where the prior has an end on that side."""
-    far = np.flatnonzero(np.abs(latent) >= EDGE)
+    """Which latents are at an edge: |latent| from `EDGE` on, where the prior has a limit on that side.
+
+    The 0 of a log-normal prior is none: there a value changes with its latent as it does everywhere.
+    """
+    limited = np.concatenate([np.full(own.size, isinstance(own.prior, LIMITED)) for own in free.parameters])
+    far = np.flatnonzero(limited & (np.abs(latent) >= EDGE))
     return np.array([own for own in far if np.isfinite(_value(free, int(own), np.copysign(np.inf, latent[own])))], int)
 
 

@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from rubix_like.cube import Cube
 from rubix_like.inference.convergence import Convergence
-from rubix_like.inference.edges import LIMIT, Reach, at_edge, ends_of, sign_of
+from rubix_like.inference.edges import LIMIT, Reach, at_edge, ends_of, reach_by
 from rubix_like.inference.free import Free
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.quality import Quality, Scatter
@@ -118,12 +118,8 @@ class SampleResult:
         found = {}
         for index in at_edge(self.free, latent):
             own, ends = draws[:, index], ends_of(self.free, int(index))
-            low, middle, high = (float(np.quantile(own, share)) for share in (0.1587, 0.5, 0.8413))
-            sign = sign_of(low, middle, high, ends)
-            tail = (1 - probability) / (1 if sign else 2)
-            first = ends[0] if sign == "<" else float(np.quantile(own, tail))
-            found[self.labels[index]] = Reach(
-                sign, first, ends[1] if sign == ">" else float(np.quantile(own, 1 - tail))
+            found[self.labels[index]] = reach_by(
+                lambda share, own=own: float(np.quantile(own, share)), ends, probability
             )
         return found
 

@@ -10,8 +10,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from scipy.interpolate import CubicSpline
 
-LIGHT: float = 299792.458
-"""Speed of light, km/s."""
+from rubix_like.constants import SPEED_OF_LIGHT
 
 FASTEST: float = 1000.0
 """Largest shift that is tried, km/s."""
@@ -141,7 +140,7 @@ def shifts(
     curvature gives the error.
     """
     good, place = weight > 0, np.log(wavelength)
-    reach = FASTEST / LIGHT
+    reach = FASTEST / SPEED_OF_LIGHT
     inside = good & (place > place[good].min() + reach) & (place < place[good].max() - reach)
     if np.count_nonzero(inside) < _LEAST_BINS:
         return np.full(len(spectra), np.nan), np.full(len(spectra), np.inf)
@@ -154,7 +153,7 @@ def shifts(
 
     shift = np.arange(-FASTEST, FASTEST + _SHIFT_STEP / 2, _SHIFT_STEP)
     shifted = CubicSpline(place[good], template[good])(
-        np.where(inside, place, place[inside][0]) - shift[:, None] / LIGHT
+        np.where(inside, place, place[inside][0]) - shift[:, None] / SPEED_OF_LIGHT
     )
     shifted = lines(shifted)
     length = np.sqrt(np.maximum(np.sum(shifted**2, axis=1), np.finfo(float).tiny))

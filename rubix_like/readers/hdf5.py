@@ -20,6 +20,7 @@ from rubix_like.hdf5_storage import (
     check_type,
     check_written,
     share_bytes,
+    text_of,
 )
 from rubix_like.readers.container import AbstractContainer
 
@@ -37,7 +38,7 @@ class HDF5Container(AbstractContainer):
 
     def groups(self) -> tuple[str, ...]:
         """Everything at the top of the file."""
-        return self._guarded("", lambda: tuple(_text(name) for name in self.file))
+        return self._guarded("", lambda: tuple(text_of(name) for name in self.file))
 
     def datasets(self, group: str) -> tuple[str, ...]:
         """Datasets in `group`, those of its subgroups as `Subgroup/Dataset`; also those that cannot be opened."""
@@ -51,7 +52,7 @@ class HDF5Container(AbstractContainer):
     def attributes(self, place: str) -> tuple[str, ...]:
         """Names of the attributes at `place`."""
         found = self._find(place)
-        return () if found is None else self._guarded(place, lambda: tuple(_text(name) for name in found.attrs))
+        return () if found is None else self._guarded(place, lambda: tuple(text_of(name) for name in found.attrs))
 
     def attribute(self, place: str, name: str) -> Any:
         """The attribute as h5py gives it, None without one; a dataset of one value counts as one of its group."""
@@ -122,11 +123,6 @@ class HDF5Container(AbstractContainer):
             raise ValueError(f"{self.name}: {where} cannot be read ({reason_of(error)}); {DAMAGED}") from error
 
 
-def _text(name: str | bytes | None) -> str:
-    """A name as text; h5py gives bytes for one that is not UTF-8."""
-    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
-
-
 def _shape(dataset: h5py.Dataset, name: str) -> tuple[int, ...]:
     """Rows first; the columns of a field `name` of a compound type count, too."""
     inner = dataset.dtype[name].shape if name in (dataset.dtype.names or ()) else ()
@@ -165,9 +161,9 @@ def _dataset_names(group: Any) -> Iterator[str]:
         kind = _kind(group, name)
         if kind == h5o.TYPE_GROUP:
             inner: Any = group[name]
-            yield from (f"{name}/{_text(item)}" for item in inner if _kind(inner, item) != h5o.TYPE_GROUP)
+            yield from (f"{name}/{text_of(item)}" for item in inner if _kind(inner, item) != h5o.TYPE_GROUP)
         else:
-            yield _text(name)
+            yield text_of(name)
 
 
 def _kind(group: Any, name: Any) -> int:
