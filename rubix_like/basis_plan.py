@@ -108,10 +108,10 @@ def _nodes_and_matrix(window: Window, plan: Mapping[str, ndarray], setup: Setup,
 
 
 def _views(limit: float, edges: Float[ndarray, " edge"]) -> Float[ndarray, " velocity"]:
-    """Velocities from -limit to limit at which the detector's views cover the window: no further apart than it is
-    wide."""
+    """Velocities from -limit to limit at which the detector's views cover the window twice: no further apart than half
+    its width. (Where they are as far apart as it is wide, a basis may err 1.4 times as much between them.)"""
     width = SPEED_OF_LIGHT * np.log(edges[-1] / edges[0])
-    return np.linspace(-limit, limit, max(2, int(np.ceil(2 * limit / width)) + 1))
+    return np.linspace(-limit, limit, max(2, int(np.ceil(4 * limit / width)) + 1))
 
 
 def _matrix(
