@@ -17,7 +17,7 @@ from rubix_like.direct import DirectPainter
 from rubix_like.disk_cache import key_of, remembered
 from rubix_like.histogram import VelocityNodes
 from rubix_like.lookup import TemplateAxes
-from rubix_like.projection import projection_matrix_compiled
+from rubix_like.projection import project_compiled
 from rubix_like.setup import Setup
 from rubix_like.spectral_basis import find_basis
 from rubix_like.tables import as_dtype
@@ -99,7 +99,7 @@ def _nodes_and_matrix(window: Window, plan: Mapping[str, ndarray], setup: Setup,
     reach = float(nodes.step) * (nodes.n_node // 2)
     smooth = setup.spread.covered(-reach, reach)
     return {
-        "matrix": _matrix(window, plan["spectra"], nodes, smooth, setup.luminosity_distance, dtype),
+        "matrix": _matrix(chosen.at_nodes, nodes, smooth, setup.luminosity_distance, dtype),
         "step": np.asarray(nodes.step),
         "n_node": np.asarray(nodes.n_node),
         "velocity_error": np.asarray(chosen.velocity_error),
@@ -108,22 +108,20 @@ def _nodes_and_matrix(window: Window, plan: Mapping[str, ndarray], setup: Setup,
 
 
 def _views(limit: float, edges: Float[ndarray, " edge"]) -> Float[ndarray, " velocity"]:
-    """Velocities from -limit to limit at which the detector's views cover the window: no further apart than it is
-    wide."""
+    """Velocities from -limit to limit at which the detector's views cover the window twice: no further apart than half
+    its width. (Where they are as far apart as it is wide, a basis may err 1.4 times as much between them.)"""
     width = SPEED_OF_LIGHT * np.log(edges[-1] / edges[0])
-    return np.linspace(-limit, limit, max(2, int(np.ceil(2 * limit / width)) + 1))
+    return np.linspace(-limit, limit, max(2, int(np.ceil(4 * limit / width)) + 1))
 
 
 def _matrix(
-    window: Window,
-    spectra: Float[ndarray, "rank rest"],
+    at_nodes: Float[ndarray, "velocity rank wave"],
     nodes: VelocityNodes,
     smooth: Bool[ndarray, " wave"],
     distance: float,
     dtype: str,
 ) -> Float[ndarray, "velocity_rank wave"]:
-    velocity = node_velocity(nodes)
     with jax.enable_x64(True):
-        arguments = (window.detection, spectra, velocity, bspline.prefilter(nodes.n_node), smooth, np.asarray(distance))
-        matrix = np.asarray(projection_matrix_compiled(*as_dtype(arguments, "float64")))
+        arguments = (at_nodes, bspline.prefilter(nodes.n_node), smooth, np.asarray(distance))
+        matrix = np.asarray(project_compiled(*as_dtype(arguments, "float64")))
     return matrix.reshape(-1, matrix.shape[2]).astype(dtype)

@@ -6,16 +6,17 @@ import jax
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
+from scipy.special import ndtr
 
 from rubix_like.detector import rest_window
-from rubix_like.projection import Detection, detect_compiled
-from rubix_like.response import plan_response
+from rubix_like.projection import Detection, detect_by_compiled
+from rubix_like.response import Response, plan_response, spread_matrix
 from rubix_like.setup import Setup
 from rubix_like.tables import as_dtype
 
 _LEAST_WINDOW = 1200.0
-_BLOCK = (32, 7)
-"""Spectra and velocities at once: a single compilation for any number of them."""
+_BLOCK = (32, 2)
+"""Spectra and velocities at once."""
 
 
 class Window(NamedTuple):
@@ -43,25 +44,19 @@ def window_of(templates: Float[ndarray, "template rest"], setup: Setup) -> Windo
 def seen(
     window: Window, spectra: Float[ndarray, "row rest"], velocity: Float[ndarray, " velocity"]
 ) -> Float[ndarray, "velocity row wave"]:
-    """Spectra of the window on the detector at velocities in km/s; compiled for their numbers."""
-    with jax.enable_x64(True):
-        return np.asarray(detect_compiled(*as_dtype((window.detection, spectra, velocity), "float64")))
-
-
-def seen_in_blocks(
-    window: Window, spectra: Float[ndarray, "row rest"], velocity: Float[ndarray, " velocity"]
-) -> Float[ndarray, "velocity row wave"]:
-    """`seen`, block by block: compiled once for any numbers of spectra and velocities."""
+    """Spectra of the window on the detector at velocities in km/s, block by block: one compilation for any numbers of
+    spectra and velocities."""
     n_row, n_velocity = _BLOCK
     rows = np.pad(spectra, ((0, -len(spectra) % n_row), (0, 0)))
     velocities = np.pad(velocity, (0, -len(velocity) % n_velocity), mode="edge")
+    detection = as_dtype(window.detection, "float64")
+    response = Response(spread_matrix(np.asarray(detection.kernel), detection.geometry, np, ndtr))
+    found = np.empty((len(velocities), len(rows), len(detection.geometry.bin_width)))
     with jax.enable_x64(True):
-        window = window._replace(detection=jax.device_put(as_dtype(window.detection, "float64")))
-    found = [
-        [
-            seen(window, rows[row : row + n_row], velocities[first : first + n_velocity])
-            for row in range(0, len(rows), n_row)
-        ]
-        for first in range(0, len(velocities), n_velocity)
-    ]
-    return np.concatenate([np.concatenate(part, axis=1) for part in found])[: len(velocity), : len(spectra)]
+        detector = jax.device_put((response, detection))
+        for row in range(0, len(rows), n_row):
+            block = jax.device_put(rows[row : row + n_row])
+            for first in range(0, len(velocities), n_velocity):
+                part = detect_by_compiled(*detector, block, velocities[first : first + n_velocity])
+                found[first : first + n_velocity, row : row + n_row] = part
+    return found[: len(velocity), : len(spectra)]

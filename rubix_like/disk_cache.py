@@ -21,7 +21,7 @@ from rubix_like.version import __version__
 LIMIT_BYTES: int = 2_000_000_000
 """The least recently used files are removed so that no more than this is kept."""
 
-_LAYOUT = "5"
+_LAYOUT = "6"
 """Part of every key, with the version: to be raised when what is stored, or how it is worked out, changes."""
 
 _LOG = logging.getLogger("rubix_like")

@@ -47,7 +47,18 @@ def detect(
 
     D = (1 + z) exp(v / c), line spread, exact mean over each bin, as for single particles (`direct`).
     """
-    response = Response(spread_matrix(jnp.asarray(detection.kernel), detection.geometry))
+    return detect_by(
+        Response(spread_matrix(jnp.asarray(detection.kernel), detection.geometry)), detection, spectra, velocity
+    )
+
+
+def detect_by(
+    response: Response,
+    detection: Detection,
+    spectra: Float[Array, "row rest"],
+    velocity: Float[Array, " velocity"],
+) -> Float[Array, "velocity row wave"]:
+    """`detect` with a line spread that was worked out before."""
     stretch = jnp.log1p(detection.redshift) - jnp.log1p(detection.reference_redshift)
 
     def at(own: Float[Array, ""]) -> Float[Array, "row wave"]:
@@ -76,11 +87,22 @@ def projection_matrix(
     `smooth` in velocity (at the library's ends) it holds the value, which a spline would overshoot. Differentiable in
     the redshift and the line spread (`detection`) and in the luminosity distance (Mpc).
     """
-    seen = detect(detection, spectra, velocity)
+    return project(detect(detection, spectra, velocity), prefilter, smooth, luminosity_distance)
+
+
+def project(
+    seen: Float[Array, "velocity rank wave"],
+    prefilter: Float[Array, "velocity velocity"],
+    smooth: Bool[Array, " wave"],
+    luminosity_distance: Float[Array, ""],
+) -> Float[Array, "velocity rank wave"]:
+    """`projection_matrix` of basis spectra that were seen at the nodes before."""
     splined = jnp.einsum("jk,krl->jrl", prefilter, seen, precision=lax.Precision.HIGHEST)
     factor = SOLAR_LUMINOSITY_AT_1_MPC / luminosity_distance**2
     return factor * jnp.where(smooth[None, None, :], splined, seen)
 
 
 detect_compiled = jax.jit(detect)
+detect_by_compiled = jax.jit(detect_by)
+project_compiled = jax.jit(project)
 projection_matrix_compiled = jax.jit(projection_matrix)

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like import bspline
-from rubix_like.detector_view import Window, seen_in_blocks
+from rubix_like.detector_view import Window, seen
 from rubix_like.histogram import VelocityNodes
 from rubix_like.motion import LARGEST_STEP
 
@@ -48,11 +48,12 @@ class Between(NamedTuple):
 
 class Chosen(NamedTuple):
     """Nodes, and the largest rms errors of any template at any velocity, relative to its mean on the detector: of the
-    spline (`velocity_error`), and of spline and basis together (`spectrum_error`)."""
+    spline (`velocity_error`), and of spline and basis together (`spectrum_error`); basis spectra seen `at_nodes`."""
 
     nodes: VelocityNodes
     velocity_error: float
     spectrum_error: float
+    at_nodes: Float[ndarray, "velocity rank wave"]
 
 
 def plan_nodes(limit: float, step: float) -> VelocityNodes:
@@ -66,6 +67,11 @@ def node_velocity(nodes: VelocityNodes) -> Float[ndarray, " velocity"]:
     return (np.arange(nodes.n_node) - nodes.n_node // 2) * float(nodes.step)
 
 
+def middle_velocity(nodes: VelocityNodes) -> Float[ndarray, " interval"]:
+    """km/s midway between nodes 1 and 2, 2 and 3, to the last but one."""
+    return node_velocity(nodes)[1:-2] + 0.5 * float(nodes.step)
+
+
 def midway_weights(n_node: int) -> Float[ndarray, "interval node"]:
     """Weights of the nodes' values in the spline (not-a-knot) midway between nodes 1 and 2, 2 and 3, to the last but
     one."""
@@ -76,13 +82,15 @@ def midway_weights(n_node: int) -> Float[ndarray, "interval node"]:
 
 
 def between_nodes(
-    window: Window, spectra: Float[ndarray, "row rest"], nodes: VelocityNodes, bins: Bool[ndarray, " wave"]
+    window: Window,
+    spectra: Float[ndarray, "row rest"],
+    at_nodes: Float[ndarray, "velocity row wave"],
+    nodes: VelocityNodes,
+    bins: Bool[ndarray, " wave"],
 ) -> Between:
     """Spectra of the window midway between the nodes, in some of the detector's bins."""
-    velocity = node_velocity(nodes)
-    middle = velocity[1:-2] + 0.5 * float(nodes.step)
-    found = seen_in_blocks(window, spectra, np.concatenate([velocity, middle]))[:, :, bins]
-    return Between(np.einsum("ij,jrl->irl", midway_weights(nodes.n_node), found[: nodes.n_node]), found[nodes.n_node :])
+    splined = np.tensordot(midway_weights(nodes.n_node), at_nodes[:, :, bins], 1)
+    return Between(splined, seen(window, spectra, middle_velocity(nodes))[:, :, bins])
 
 
 def candidates_at_rest(
@@ -93,7 +101,7 @@ def candidates_at_rest(
 ) -> Int[ndarray, " candidate"]:
     """The templates that a spline with a step of 60 km/s errs most for, at rest."""
     offsets = (np.arange(-_N_SIDE, _N_SIDE) + 0.5) * _FIRST_STEP
-    found = seen_in_blocks(window, spectra, np.concatenate([[0.0], offsets]))[:, :, bins]
+    found = seen(window, spectra, np.concatenate([[0.0], offsets]))[:, :, bins]
     splined = np.einsum("j,jrl->rl", bspline.halfway(_N_SIDE), found[1:])
     return _worst(template_errors(coefficients, Between(splined[None], found[:1])))
 
@@ -113,16 +121,18 @@ def choose_nodes(
     the budget, the worst become the candidates.
     """
     nodes = _nodes_for(window, window.templates[candidates], plan_nodes(limit, _FIRST_STEP), bins, limit, budget)
-    between = between_nodes(window, basis.spectra, nodes, bins)
+    at_nodes = seen(window, basis.spectra, node_velocity(nodes))
+    between = between_nodes(window, basis.spectra, at_nodes, nodes, bins)
     errors = BETWEEN * template_errors(basis.coefficients, between)
     tries = _N_TRIES
     while errors.max() > budget and float(nodes.step) > _STEPS[0] and tries:
         nodes = _nodes_for(window, window.templates[_worst(errors)], nodes, bins, limit, budget)
-        between = between_nodes(window, basis.spectra, nodes, bins)
+        at_nodes = seen(window, basis.spectra, node_velocity(nodes))
+        between = between_nodes(window, basis.spectra, at_nodes, nodes, bins)
         errors = BETWEEN * template_errors(basis.coefficients, between)
         tries -= 1
     together = _together(window, basis, basis.residuals + errors, between.splined, nodes, bins)
-    return Chosen(nodes, float(errors.max()), together)
+    return Chosen(nodes, float(errors.max()), together, at_nodes)
 
 
 def template_errors(coefficients: Float[ndarray, "template rank"], between: Between) -> Float[ndarray, " template"]:
@@ -152,7 +162,8 @@ def _nodes_for(
     """
     nodes, fitting = first, None
     for _ in range(_N_TRIES):
-        splined, true = between_nodes(window, templates, nodes, bins)
+        at_nodes = seen(window, templates, node_velocity(nodes))
+        splined, true = between_nodes(window, templates, at_nodes, nodes, bins)
         error, step = BETWEEN * float(_relative(_rms(splined - true), true.mean(axis=2)).max()), float(nodes.step)
         if error <= budget and (fitting is None or nodes.n_node < fitting.n_node):
             fitting = nodes
@@ -174,12 +185,11 @@ def _together(
     """Largest rms error of any template, basis and spline together: measured where the bound (the sum of both) is
     largest, and no less than that of the templates that it was not measured for."""
     order, found = np.argsort(bound)[::-1], 0.0
-    middle = node_velocity(nodes)[1:-2] + 0.5 * float(nodes.step)
     for start in range(0, _N_CANDIDATE * _N_ROUND, _N_CANDIDATE):
         own = order[start : start + _N_CANDIDATE]
         if not len(own) or bound[own[0]] <= found:
             break
-        true = seen_in_blocks(window, window.templates[own], middle)[:, :, bins]
+        true = seen(window, window.templates[own], middle_velocity(nodes))[:, :, bins]
         error = _rms(np.einsum("kr,irl->ikl", basis.coefficients[own], splined) - true)
         found = max(found, BETWEEN * float(_relative(error, true.mean(axis=2)).max()))
     rest = order[_N_CANDIDATE * _N_ROUND :]

@@ -284,7 +284,9 @@ def basis_of(coefficients: ndarray, spectra: ndarray) -> ndarray:
     brightness = coefficients[lit, :1]
     shape, ratio = spectra[lit] / brightness, coefficients[lit, 1:] / brightness
     center, scale = shape.mean(axis=0), 1 / shape.mean(axis=1, keepdims=True)
-    return np.concatenate([center[None], np.linalg.lstsq(scale * ratio, scale * (shape - center), rcond=None)[0]])
+    rows, size = scale * ratio, np.linalg.norm(scale * ratio, axis=0)
+    rows, left = rows / size, scale * (shape - center)
+    return np.concatenate([center[None], np.linalg.solve(rows.T @ rows, rows.T @ left) / size[:, None]])
 
 
 def main() -> None:

@@ -10,6 +10,12 @@ N_CASE, N_BLOCK = 42, 7
 MARGIN = 2e-6
 """Where the line spread's fine bins differ from the Gaussian."""
 
+LARGEST = 1.35
+"""Of the tolerance: 1.05 sqrt(1.15^2 + 0.55^2), the basis being up to 15 % worse between the views it was made for."""
+
+TIGHT = 0.7
+"""Of what is stated, what is found: 1 / 1.05 where the worst interval is among the few tried, 0.8 to 0.9 where not."""
+
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory):
@@ -20,7 +26,7 @@ def cases(tmp_path_factory):
     return basis_accuracy.random_cases(list(libraries.values()), N_CASE), {libraries[name] for name in there}
 
 
-@pytest.mark.parametrize("block", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, N_BLOCK))])
+@pytest.mark.parametrize("block", range(N_BLOCK))
 @pytest.mark.slow
 def test_the_true_worst_error_is_below_the_stated_one(cases, block):
     every, there = cases
@@ -30,8 +36,8 @@ def test_the_true_worst_error_is_below_the_stated_one(cases, block):
     for case, found in rows:
         assert found.true_spectrum <= found.stated_spectrum + MARGIN, (case, found)
         assert found.true_velocity <= found.stated_velocity + MARGIN, (case, found)
-        assert found.stated_spectrum <= 1.25 * case.tolerance, (case, found)
-        assert found.true_spectrum >= 0.4 * found.stated_spectrum, (case, found)
+        assert found.stated_spectrum <= LARGEST * case.tolerance, (case, found)
+        assert found.true_spectrum >= TIGHT * found.stated_spectrum, (case, found)
     if missing:
         pytest.skip(f"{', '.join(sorted(missing))} not in the cache (rubix-like ssp get)")
 
