@@ -21,12 +21,18 @@ class SeenWidth(eqx.Module):
     fwhm: Float[Array | ndarray, ""]
     effective: Float[Array | ndarray, ""]
 
-    def notes(self, deposit: str) -> tuple[str, ...]:
+    def notes(self, deposit: str, cells: int) -> tuple[str, ...]:
         """Says so where the two differ by more than 2 %."""
         fwhm, effective = float(self.fwhm), float(self.effective)
-        if effective <= fwhm * (1 + _NOTED):
+        if abs(effective - fwhm) <= _NOTED * fwhm:
             return ()
-        remedy = "engine.oversampling: 2 or more" if deposit in ("tsc", "smoothed") else "engine.deposit: tsc"
+        if effective < fwhm:
+            return (
+                f"the PSF of {fwhm:.3g} arcsec is too narrow for engine.deposit '{deposit}', which moves stars to the "
+                f"middles of spaxels: on average they are seen with an FWHM of {effective:.3g} arcsec (both before the "
+                f"spaxel's box); take engine.deposit: tsc",
+            )
+        remedy = f"engine.oversampling: {2 * cells}" if deposit in ("tsc", "smoothed") else "engine.deposit: tsc"
         return (
             f"engine.deposit '{deposit}' spreads stars beside the PSF: on average they are seen with an FWHM of "
             f"{effective:.3g} instead of {fwhm:.3g} arcsec (both before the spaxel's box); for less take {remedy}",

@@ -178,7 +178,7 @@ def _together(
     window: Window,
     basis: Basis,
     bound: Float[ndarray, " template"],
-    splined: Float[ndarray, "interval rank wave"],
+    splined: Float[ndarray, "interval rank used"],
     nodes: VelocityNodes,
     bins: Bool[ndarray, " wave"],
 ) -> float:

@@ -14,7 +14,7 @@ from numpy import ndarray
 
 from rubix_like.inference.arviz_package import import_arviz
 from rubix_like.inference.diagnosis import by_parameter, listed, notes_on_spread
-from rubix_like.inference.edges import EDGE
+from rubix_like.inference.edges import edges_from
 from rubix_like.inference.engines import MOST_DENSE
 from rubix_like.inference.free import Free, shown
 from rubix_like.inference.sampled import METHODS, Sampled
@@ -29,7 +29,7 @@ LEAST_BFMI: float = 0.3
 """E-BFMI below which the energies change too slowly from draw to draw (Betancourt 2016)."""
 
 AT_THE_EDGE: float = 0.16
-"""Share of the draws beyond EDGE, where 4.6 % of the prior lie, from which on a value is at the edge of its prior."""
+"""Share of the draws beyond `edges.edges_from`, from which on a value is at the edge of its prior."""
 
 APART: float = 4.0
 """Distance of the means of two chains that are in different places, in units of both chains' standard deviations."""
@@ -196,7 +196,7 @@ def _on_energies(found: Convergence) -> Iterator[str]:
 def _on_values(free: Free, latent: Float[ndarray, "chain draw latent"]) -> Iterator[str]:
     """Of values at the edge of their priors, that are not determined, or only together."""
     flat = latent.reshape(-1, latent.shape[2])
-    outside = np.mean(np.abs(flat) > EDGE, axis=0)
+    outside = np.mean(np.abs(flat) > edges_from(free), axis=0)
     for own, share in zip(free.parameters, by_parameter(free, outside), strict=True):
         if np.any(share > AT_THE_EDGE):
             names = listed(np.array(own.labels, dtype=object)[share > AT_THE_EDGE])

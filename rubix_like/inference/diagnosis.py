@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from numpy import ndarray
 
 from rubix_like.cube import Counters
-from rubix_like.inference.edges import EDGE
+from rubix_like.inference.edges import edges_from
 from rubix_like.inference.engines import LEAST_SQUARES, is_dense
 from rubix_like.inference.free import Free, shown
 from rubix_like.inference.laplace import Laplace
@@ -83,9 +83,9 @@ def _as_good(
 def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplace | str) -> list[str]:
     """Of values at the edge of their priors, and of what the data do not say."""
     notes = []
-    for own, latents in zip(free.parameters, by_parameter(free, np.abs(best)), strict=True):
-        if np.any(latents >= EDGE):
-            names = listed(np.array(own.labels, dtype=object)[latents >= EDGE])
+    for own, far in zip(free.parameters, by_parameter(free, np.abs(best) >= edges_from(free)), strict=True):
+        if far.any():
+            names = listed(np.array(own.labels, dtype=object)[far])
             notes.append(f"{names} is at the edge of its prior ({shown(own.prior)}); widen it if it need not be there")
     if isinstance(laplace, str):
         return [*notes, f"no uncertainties: {laplace}"]
@@ -154,6 +154,6 @@ def listed(words: Iterable[str]) -> str:
     return ", ".join([*words[:_MOST], *more])
 
 
-def by_parameter(free: Free, flat: Float[ndarray, " latent"]) -> list[Float[ndarray, " own"]]:
+def by_parameter(free: Free, flat: Shaped[ndarray, " latent"]) -> list[Shaped[ndarray, " own"]]:
     """Numbers in the order of the labels, those of each parameter for themselves."""
     return np.split(flat, np.cumsum([parameter.size for parameter in free.parameters])[:-1])

@@ -23,6 +23,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.inference.diagnosis import listed
+from rubix_like.inference.edges import at_edge
 from rubix_like.inference.forward import SyntheticSource
 from rubix_like.inference.free import Free, Latent
 from rubix_like.inference.laplace import Laplace
@@ -79,7 +80,9 @@ class Discreteness:
     def notes(self, consequence: str = "the errors are enlarged by that") -> list[str]:
         """Says which values finite draws move by more than half a standard deviation, and the remedy."""
         ratio, moved = self.shift / self.sigma, self.values
-        far = [number for number in np.argsort(-np.abs(ratio)) if abs(ratio[number]) > MATTERS]
+        limits = at_edge(self.free, self.latent)
+        order = (number for number in np.argsort(-np.abs(ratio)) if number not in limits)
+        far = [number for number in order if abs(ratio[number]) > MATTERS]
         if not far:
             return []
         words = listed(f"{self.free.labels[own]} by {moved[own]:+.2g} ({ratio[own]:+.1f} sigma)" for own in far)

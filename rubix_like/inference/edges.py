@@ -23,6 +23,9 @@ from rubix_like.inference.priors import LIMITED
 EDGE: float = 2.0
 """|latent| from which on a value is at the edge of its prior: 4.6 % of the prior lies there."""
 
+FAR: float = 3.0
+"""The same of a prior without limits: 0.3 % of it lies there."""
+
 LIMIT: float = 0.95
 """Probability of a limit where none is asked for."""
 
@@ -134,6 +137,12 @@ def at_edge(free: Free, latent: Float[ndarray, " latent"]) -> Int[ndarray, " edg
     limited = np.concatenate([np.full(own.size, isinstance(own.prior, LIMITED)) for own in free.parameters])
     far = np.flatnonzero(limited & (np.abs(latent) >= EDGE))
     return np.array([own for own in far if np.isfinite(_value(free, int(own), np.copysign(np.inf, latent[own])))], int)
+
+
+def edges_from(free: Free) -> Float[ndarray, " latent"]:
+    """|latent| from which on each value is noted as at the edge of its prior: 2 where it has limits, else 3."""
+    own = [np.full(one.size, EDGE if isinstance(one.prior, LIMITED) else FAR) for one in free.parameters]
+    return np.concatenate(own)
 
 
 def ends_of(free: Free, index: int) -> tuple[float, float]:

@@ -172,6 +172,15 @@ def _write_edges(edges: Edges, group: Any) -> None:
         describe(group.create_dataset(name, data=getattr(edges, name)), "", meaning)
 
 
+def _read_edges(group: Any, n_number: int) -> Edges:
+    index = numbers_of(group["index"])
+    count, n_node = np.shape(group["latent"])
+    if index.shape != (count,) or index.dtype.kind != "i" or not ((index >= 0) & (index < n_number)).all():
+        raise ValueError(f"edges/index: expected {count} places among {n_number} labels, got {index.tolist()}")
+    table = {name: numbers_of(group[name], (count, n_node), finite=True) for name in ("latent", "density")}
+    return Edges(index, **table, **{name: numbers_of(group[name], (count,)) for name in ("lower_loss", "lower_at")})
+
+
 def _write_starts(starts: Snapshot, group: Any) -> None:
     for name, meaning in _STARTS.items():
         describe(group.create_dataset(name, data=getattr(starts, name)), "", meaning)
@@ -212,8 +221,8 @@ def _read(file: Any) -> FitResult:
         laplace=laplace,
         discreteness=_read_discreteness(free, latent, file["discreteness"]) if "discreteness" in file else None,
         quality=read_quality(file),
-        verdict=read_verdict(file),
-        edges=Edges(**{name: numbers_of(file["edges"][name]) for name in _EDGES}),
+        verdict=read_verdict(file, n_number),
+        edges=_read_edges(file["edges"], n_number),
         starts=starts,
         model=read_group(file["model"]),
         residual=read_group(file["residual"]),

@@ -224,17 +224,17 @@ def write_verdict(verdict: Verdict, file: Any) -> None:
     describe(group.create_dataset("doubtful", data=verdict.doubtful), "", "which numbers have too small an uncertainty")
 
 
-def read_verdict(file: Any) -> Verdict:
-    """What `write_verdict` wrote."""
+def read_verdict(file: Any, count: int) -> Verdict:
+    """What `write_verdict` wrote, for this number of latents; raises ValueError for arrays of other shapes."""
     group = file["verdict"]
     own = {name: group.attrs[name] for name in _OF_VERDICT}
     return Verdict(
         p=float(own["p"]),
-        tests=dict(zip(group["tests"].asstr()[()], group["probabilities"][()].tolist(), strict=True)),
+        tests=dict(zip(group["tests"].asstr()[()], numbers_of(group["probabilities"]).tolist(), strict=True)),
         p_low=float(own["p_low"]),
         reduced=float(own["reduced"]),
         scale_free=bool(own["scale_free"]),
-        moved=group["moved"][()],
+        moved=numbers_of(group["moved"], (count,)),
         trouble=str(own["trouble"]),
     )
 

@@ -81,7 +81,7 @@ class PSFStage(AbstractCubeStage):
         if self.seen is None:
             return StageReport(meta=meta)
         meta |= {"psf_fwhm": float(self.seen.fwhm), "psf_fwhm_effective": float(self.seen.effective)}
-        return StageReport(meta=meta, notes=self.seen.notes(self.psf.painting.deposit))
+        return StageReport(meta=meta, notes=self.seen.notes(self.psf.painting.deposit, self.psf.painting.cells))
 
 
 def _widths(parameters: Parameters) -> PSFParameters:

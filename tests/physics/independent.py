@@ -80,12 +80,31 @@ def arcsec_per_kpc(redshift, distance):
     return (1 + redshift) ** 2 / (1e3 * distance) * units.rad.to(units.arcsec)
 
 
-def body_rotation(position, velocity, mass):
-    """Short axis of the stars to z, its sign by their angular momentum, by the smallest rotation."""
+def body_rotation(position, velocity, mass, reach=2.0):
+    """Short axis of the stars to z, its sign by their angular momentum, by the smallest rotation.
+
+    That of sum m x x^T / r_ell^2 over the stars within r_ell^2 = sum_k (x_k / s_k)^2 <= R^2, x_k along the tensor's own
+    axes, s_k the roots of its eigenvalues scaled to the product 1, R `reach` half-mass radii: from a sphere on, until
+    the axis ratios stay.
+    """
     position, velocity, mass = (np.array(x, dtype=np.float64) for x in (position, velocity, mass))
-    spin = np.cross(mass[:, None] * position, velocity).sum(axis=0)
-    short = np.linalg.svd(position * np.sqrt(mass)[:, None], full_matrices=False)[2][2]
-    short = short * np.sign(short @ spin)
+    distance = np.linalg.norm(position, axis=1)
+    order = np.argsort(distance)
+    enclosed = np.cumsum(mass[order])
+    radius = reach * distance[order][np.searchsorted(enclosed, 0.5 * enclosed[-1])]
+    axes, lengths, ratios = np.eye(3), np.ones(3), np.ones(3)
+    for _ in range(100):
+        own = np.linalg.norm(position @ axes / lengths, axis=1)
+        inside = (own <= radius) & (own > 0)
+        x, weight = position[inside], mass[inside] / own[inside] ** 2
+        values, axes = np.linalg.eigh((x * weight[:, None]).T @ x)
+        lengths = np.sqrt(values) / np.prod(np.sqrt(values)) ** (1 / 3)
+        before, ratios = ratios, lengths / lengths[2]
+        if np.abs(ratios - before).max() < 1e-3:
+            break
+    share = mass[inside] / mass[inside].sum()
+    spin = np.cross(position[inside], velocity[inside] - share @ velocity[inside]).T @ share
+    short = axes[:, 0] * np.sign(axes[:, 0] @ spin)
     axis = np.cross(short, [0, 0, 1])
     angle = np.arctan2(np.linalg.norm(axis), short[2])
     return Rotation.from_rotvec(angle * axis / np.linalg.norm(axis)).as_matrix()

@@ -113,16 +113,16 @@ def image_of(values, particles, sides=nearest):
 
 
 @functools.cache
-def point_spread():
+def point_spread(deposit):
     """What the cube makes of one star in the middle of the field."""
-    image = np.asarray(observe(settings(), galaxy_of()).flux)[:, :, 0]
+    image = np.asarray(observe(settings(deposit=deposit), galaxy_of()).flux)[:, :, 0]
     return image / image.sum()
 
 
-def blurred(image):
+def blurred(image, deposit="nearest"):
     """Every plane of an image through the PSF."""
     planes = image.reshape(SIDE, SIDE, -1)
-    kernel = point_spread()
+    kernel = point_spread(deposit)
     seen = [convolve(planes[:, :, k], kernel, mode="constant") for k in range(planes.shape[2])]
     return np.stack(seen, axis=2).reshape(image.shape)
 
@@ -166,7 +166,10 @@ SIDES = {"nearest": nearest, "cic": cloud_in_cell}
 def test_every_map_is_the_sum_over_its_stars(method, deposit, precision, tolerance):
     """Before and after the PSF; velocities to the tolerance times 200 km/s."""
     maps = maps_of(method=method, deposit=deposit, precision=precision)
-    for seen, through in ((maps.before, lambda image: image), (maps.after, blurred)):
+    for seen, through in (
+        (maps.before, lambda image: image),
+        (maps.after, functools.partial(blurred, deposit=deposit)),
+    ):
         expected = expected_maps(SIDES[deposit], through)
         for name, image in expected.items():
             there = np.isfinite(image) & (expected["light"] > 2e-6 * expected["light"].max())
