@@ -8,13 +8,15 @@ from rubix_like.cube import Cube
 def checked_values(cube: Cube) -> Cube:
     """The cube; raises ValueError for flux or variance that is no number, and for bins or spaxels that cannot be.
 
-    Flux and variance are finite in every voxel, masked or not, variances >= 0; wavelengths are positive and ascend,
+    Flux and variance are finite in every voxel that is not masked, variances >= 0; wavelengths are positive and ascend,
     each between the edges of its bin.
     """
+    good = np.asarray(cube.mask) == 0
     for name in ("flux", "truth", "variance"):
         values = getattr(cube, name)
-        if values is not None and not np.isfinite(values).all():
-            raise ValueError(f"{name}: expected finite numbers, got {np.count_nonzero(~np.isfinite(values))} others")
+        count = 0 if values is None else np.count_nonzero(good & ~np.isfinite(values))
+        if count:
+            raise ValueError(f"{name}: expected finite numbers where the mask is 0, got {count} others")
     if cube.variance is not None and np.asarray(cube.variance).min(initial=0.0) < 0:
         raise ValueError(f"variance: expected values >= 0, got {np.asarray(cube.variance).min():g}")
     centres, edges = np.asarray(cube.wavelength), np.asarray(cube.wave_edges)

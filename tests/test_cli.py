@@ -124,7 +124,7 @@ def files(folder):
         (["ssp.library=bc03-miles"], ["bc03-miles", "rubix-like ssp get bc03-miles"]),
         (["devices.data=999"], ["devices.data", "1 to 8", "999"]),
         (["devices.data=0"], ["devices.data", "'all'", "0"]),
-        (["noise.signal_to_noise=0"], ["noise.signal_to_noise", "> 0"]),
+        (["noise.signal_to_noise=0"], ["noise.signal_to_noise", ">= 0.0001"]),
         (["output.path=cube.png"], ["output.path", ".fits", "'cube.png'"]),
         (["instrument.wavelength={start: 2e9, stop: 2.1e9, step: 1e6, medium: vacuum}"], ["wavelength", "popstar"]),
         (["instrument.wavelength={start: 95.6, stop: 95.8, step: 0.1, medium: vacuum}"], ["wavelength", "km/s"]),

@@ -136,8 +136,11 @@ def test_draws_of_a_real_model_are_the_same_on_any_devices(n_device, groups, cha
         ({"sampling": {"method": "hmc"}}, "fit.sampling.method"),
         ({"fitted": "absent.h5"}, "no such result: absent.h5"),
         ({"sampling": {"output": "draws.txt"}}, "expected a path that ends in .h5 or .hdf5, got 'draws.txt'"),
-        ({"fitted": "fit_samples.h5", "output": "fit_samples.h5"}, "whose files are not those that are read"),
-        ({"output": "fit.h5"}, "nor the fit's, got 'fit.h5'"),
+        (
+            {"fitted": "fit_samples.h5", "output": "fit_samples.h5"},
+            r"which is 'fit_samples.h5' \(fitted\) and would be",
+        ),
+        ({"output": "fit.h5"}, r"got 'fit.h5', which is 'fit.h5' \(result of the fit\) and would be replaced"),
     ],
 )
 def test_what_cannot_be_sampled_is_refused(given, message, tmp_path, monkeypatch):

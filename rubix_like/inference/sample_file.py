@@ -141,7 +141,7 @@ def _read(file: Any) -> SampleResult:
         best=best,
         laplace=laplace,
         quality=read_quality(file),
-        verdict=read_verdict(file),
+        verdict=read_verdict(file, len(free.labels)),
         scatter=Scatter(**{field.name: scatter[field.name].item() for field in dataclasses.fields(Scatter)}),
         **{name: read_group(file[name]) for name in _CUBES},
         **read_origin(file),
