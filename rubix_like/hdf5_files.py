@@ -131,7 +131,9 @@ def _naming(path: Path, place: str, whole: bool) -> Iterator[None]:
             raise
         raise StorageError(f"{path}: {place.lstrip('/') or 'the file'} cannot be read: {error}") from error
     except UNREADABLE as error:
+        if str(error).startswith(f"{path}: "):
+            raise
         if whole:
             raise ValueError(
-                f"{place.lstrip('/') or 'the file'} cannot be read ({reason_of(error)}); {DAMAGED}"
+                f"{path}: {place.lstrip('/') or 'the file'} cannot be read ({reason_of(error)}); {DAMAGED}"
             ) from error

@@ -84,9 +84,10 @@ def measure_shape(
     for _ in range(MOST_ITERATIONS):
         along = ellipsoid.coordinates(rows)
         squared = ellipsoid.squared(along)
-        inside = (squared <= ellipsoid.longest(radius) ** 2) & (squared > 0)  # the very centre has no direction
-        if inside.sum() < 3:
+        within = squared <= ellipsoid.longest(radius) ** 2
+        if within.sum() < 3:
             return shape
+        inside = within & (squared > 0)  # the very centre has no direction
         found = _measured(ellipsoid, along, np.where(inside, mass, 0.0) / np.where(inside, squared, 1.0))
         if found is None:
             return shape
