@@ -120,10 +120,13 @@ def test_velocities_and_masses_are_recovered_from_a_noiseless_cube():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["stars.log_age", "stars.metallicity"])
 def test_ages_and_metallicities_are_recovered_as_far_as_the_spectra_determine_them(name):
+    """Near the edge of a prior there is no standard deviation: half of the interval of 68 % stands for it."""
     result = fitted()
     error = np.abs(result.values[name] - truth()[name])
-    assert np.all(error < 3 * result.sigma[name])
-    assert np.median(result.sigma[name]) < {"stars.log_age": 0.01, "stars.metallicity": 1e-3}[name]
+    low, high = result.interval()
+    sigma = (high[name] - low[name]) / 2
+    assert np.all(error < 3 * sigma)
+    assert np.median(sigma) < {"stars.log_age": 0.01, "stars.metallicity": 1e-3}[name]
 
 
 def test_only_the_line_of_sight_is_changed():
