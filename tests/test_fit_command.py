@@ -82,12 +82,17 @@ def start(output, *words):
 def kill(number):
     """Start, wait for a new checkpoint, or for one that is half-written, and end it by `number`; how it ended."""
     process = start("stopped.h5")
-    before = checkpoint()
-    while process.poll() is None and checkpoint() == before and not list(Path().glob(".rubix-like-*.npz")):
+    before, left = checkpoint(), unfinished()
+    while process.poll() is None and checkpoint() == before and unfinished() <= left:
         time.sleep(0.002)
     process.send_signal(number)
     process.communicate(timeout=600)
     return process.returncode
+
+
+def unfinished():
+    """Checkpoints that are being written, or were when their process was killed."""
+    return set(Path().glob(".rubix-like-*.npz"))
 
 
 def checkpoint():
