@@ -29,7 +29,7 @@ HEADER = {
     "SimulationName": "TNG-tiny",
     "NumPart_ThisFile": [2, 0, 0, 0, 9, 0],
 }
-MEGAPARSEC = 3.085678e24
+KILOPARSEC = 3.085678e21
 
 
 def tiny_groups():
@@ -62,7 +62,7 @@ def write(path, groups, header=HEADER):
                 file[f"{group}/{name}"] = values
         stars = file.get("PartType4", {})
         if "Coordinates" in stars:
-            stars["Coordinates"].attrs.update({"to_cgs": MEGAPARSEC, "a_scaling": 1.0, "h_scaling": 0.0})
+            stars["Coordinates"].attrs.update({"to_cgs": KILOPARSEC, "a_scaling": 1.0, "h_scaling": 0.0})
         if "Masses" in stars:
             stars["Masses"].attrs.update({"to_cgs": 1.989e43, "a_scaling": 0.0, "h_scaling": -1.0})
     return path
@@ -90,27 +90,27 @@ redshift      1 (scale factor a = 0.5)
 age then      8.052 Gyr since the Big Bang
 h             0.5
 cosmology     H0=50, Omega_m=0.3, Omega_Lambda=0.7 (snapshot)
-periodic box  1000 x 500 kpc = 500000 kpc
+periodic box  1000 x 0.5 kpc = 500 kpc
 
 Stars in PartType4: 3 (1 wind cells (GFM_StellarFormationTime <= 0) left out)
   quantity            dataset                        shape   type     stored unit and conversion        stated by
-  position            Coordinates                    (4, 3)  float64  3.08568e+24 CGS x a^1 = 500 kpc   file
+  position            Coordinates                    (4, 3)  float64  kpc x a^1 = 0.5 kpc               file
   velocity            Velocities                     (4, 3)  float32  km / s x a^0.5 = 0.707107 km / s  map
   mass                Masses                         (4)     float32  1e10 Msun x h^-1 = 2e+10 Msun     file
   birth_scale_factor  GFM_StellarFormationTime       (4)     float64                                    map
   age                 from GFM_StellarFormationTime
 
   quantity            unit    smallest  median  largest  sum
-  position x          kpc     0         3000    4500
-  position y          kpc     500       3500    5000
-  position z          kpc     1000      4000    5500
+  position x          kpc     0         3       4.5
+  position y          kpc     0.5       3.5     5
+  position z          kpc     1         4       5.5
   velocity x          km / s  0         0       1.4142
   velocity y          km / s  0         0       4.2426
   velocity z          km / s  -5.6569   0       0
   mass                Msun    2e+10     6e+10   8e+10    1.6e+11
   birth_scale_factor          0.25      0.4     0.5
   age                 Gyr     1e-09     2.1713  5.0948
-  - position: the file states h^ 0 instead of -1 and 3.08568e+24 CGS instead of kpc of the field map
+  - position: the file states h^ 0 instead of -1 of the field map
   - no metallicities: galaxy.ages: recipe draws them, too, from a gradient
   - no masses at birth: the mass now over the surviving fraction of the SSP library (taken equal where the library has
     none)
@@ -227,7 +227,7 @@ def test_a_damaged_dataset_is_one_row_and_the_others_go_on(desk):
         file.create_dataset("PartType4/Masses", data=masses, compression="gzip", chunks=(4,))
     damage(path, "PartType4/Masses")
     stars, inspection = fields_of(path)
-    assert stars["position"].largest == pytest.approx(5500, rel=1e-6)
+    assert stars["position"].largest == pytest.approx(5.5, rel=1e-6)
     assert stars["mass"].shape == (4,)
     assert stars["mass"].median is None
     (problem,) = stars["mass"].problems
@@ -241,7 +241,7 @@ def test_a_dataset_of_another_shape(desk):
     groups["PartType4"]["Velocities"] = np.ones((4, 2))
     stars, _ = fields_of(write(desk / "odd.hdf5", groups))
     assert "expected shape (N, 3), got (4, 2)" in stars["velocity"].problems[0]
-    assert stars["position"].largest == pytest.approx(5500, rel=1e-6)
+    assert stars["position"].largest == pytest.approx(5.5, rel=1e-6)
 
 
 def test_datasets_of_other_lengths(desk, capsys):
@@ -429,13 +429,13 @@ def test_keys_that_are_set_are_in_the_section_to_run(desk, capsys):
 def test_a_selection_is_counted(desk, capsys):
     write(desk / "tiny.hdf5", tiny_groups())
     arguments = ["tiny.hdf5", "--reader", "illustris", "--set", "galaxy.sphere.center=[0, 1, 2]"]
-    code, text, errors = inspect(capsys, *arguments, "galaxy.sphere.radius=6000 kpc")
+    code, text, errors = inspect(capsys, *arguments, "galaxy.sphere.radius=6 kpc")
     assert (code, errors) == (0, "")
     assert "Selected: 2 of 4 stars and 2 of 2 gas" in text.splitlines()
     kept = "3 (1 wind cells (GFM_StellarFormationTime <= 0) left out)"
     assert f"Stars in PartType4: {kept}, ranges and sums of the whole file" in text.splitlines()
     section = yaml.safe_load(text[text.rindex("galaxy:") :])["galaxy"]
-    assert section["sphere"] == {"center": [0, 1, 2], "radius": "6000 kpc"}
+    assert section["sphere"] == {"center": [0, 1, 2], "radius": "6 kpc"}
     code, text, _ = inspect(capsys, *arguments, "galaxy.sphere.radius=8000 kpc", "galaxy.sphere.center=[500, 500, 500]")
     assert code == 2
     assert "none of the 3 stars" in " ".join(text.split())
