@@ -436,7 +436,7 @@ def test_a_selection_is_counted(desk, capsys):
     assert f"Stars in PartType4: {kept}, ranges and sums of the whole file" in text.splitlines()
     section = yaml.safe_load(text[text.rindex("galaxy:") :])["galaxy"]
     assert section["sphere"] == {"center": [0, 1, 2], "radius": "6 kpc"}
-    code, text, _ = inspect(capsys, *arguments, "galaxy.sphere.radius=8000 kpc", "galaxy.sphere.center=[500, 500, 500]")
+    code, text, _ = inspect(capsys, *arguments, "galaxy.sphere.radius=8 kpc", "galaxy.sphere.center=[500, 500, 500]")
     assert code == 2
     assert "none of the 3 stars" in " ".join(text.split())
 
