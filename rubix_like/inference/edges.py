@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.inference.along import NODES, Row, follow, normalised
@@ -134,15 +134,18 @@ def at_edge(free: Free, latent: Float[ndarray, " latent"]) -> Int[ndarray, " edg
 
     The 0 of a log-normal prior is none: there a value changes with its latent as it does everywhere.
     """
-    limited = np.concatenate([np.full(own.size, isinstance(own.prior, LIMITED)) for own in free.parameters])
-    far = np.flatnonzero(limited & (np.abs(latent) >= EDGE))
+    far = np.flatnonzero(_limited(free) & (np.abs(latent) >= EDGE))
     return np.array([own for own in far if np.isfinite(_value(free, int(own), np.copysign(np.inf, latent[own])))], int)
 
 
 def edges_from(free: Free) -> Float[ndarray, " latent"]:
     """|latent| from which on each value is noted as at the edge of its prior: 2 where it has limits, else 3."""
-    own = [np.full(one.size, EDGE if isinstance(one.prior, LIMITED) else FAR) for one in free.parameters]
-    return np.concatenate(own)
+    return np.where(_limited(free), EDGE, FAR)
+
+
+def _limited(free: Free) -> Bool[ndarray, " latent"]:
+    """Which latents have a prior with limits."""
+    return np.concatenate([np.full(own.size, isinstance(own.prior, LIMITED)) for own in free.parameters])
 
 
 def ends_of(free: Free, index: int) -> tuple[float, float]:
