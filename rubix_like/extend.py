@@ -1,0 +1,89 @@
+"""All that a plug-in imports: the classes to derive from, and what they are built with (docs/how-to-extend.md).
+
+| to write | needs |
+|---|---|
+| a reader | `AbstractSettings`, types of settings (`Kpc`, `Number` ...), `parse_quantity` |
+| a stage on the scene | `AbstractSceneStage`, `Setup`, `refuse_options` |
+| a component that shines | `AbstractComponent`, `TemplateAxes`, `build_painter`, `to_scene` |
+| a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `StageReport`, `Spatial`, `per_bin`, `normal_row` |
+| a method of painting | `AbstractPainter` |
+| an SSP format | `SourceFormat`, `SSPTable` |
+
+`Galaxy`, `Stars`, `Scene`, `Parameters`, `ConfigError` and the like come from `rubix_like` itself. Names stay here when
+modules inside the package move.
+"""
+
+from rubix_like.config.quantities import (
+    Angstrom,
+    Arcsec,
+    Degree,
+    Dex,
+    Gyr,
+    InUnit,
+    Integer,
+    Kms,
+    Kpc,
+    Mpc,
+    Msun,
+    Number,
+    Second,
+    parse_integer,
+    parse_number,
+    parse_quantity,
+)
+from rubix_like.config.settings import AbstractSettings
+from rubix_like.lookup import TemplateAxes
+from rubix_like.methods import build_painter
+from rubix_like.noise import normal_row
+from rubix_like.painter import AbstractPainter
+from rubix_like.scene import to_scene
+from rubix_like.setup import Setup
+from rubix_like.ssp.formats import SourceFormat
+from rubix_like.ssp.hdf5 import SSPTable
+from rubix_like.stages.base import (
+    AbstractComponent,
+    AbstractCubeStage,
+    AbstractSceneStage,
+    PaintedCube,
+    Spatial,
+    StageReport,
+    refuse_options,
+)
+from rubix_like.wave_split import WaveSplit, per_bin
+
+__all__ = [
+    "AbstractComponent",
+    "AbstractCubeStage",
+    "AbstractPainter",
+    "AbstractSceneStage",
+    "AbstractSettings",
+    "Angstrom",
+    "Arcsec",
+    "Degree",
+    "Dex",
+    "Gyr",
+    "InUnit",
+    "Integer",
+    "Kms",
+    "Kpc",
+    "Mpc",
+    "Msun",
+    "Number",
+    "PaintedCube",
+    "SSPTable",
+    "Second",
+    "Setup",
+    "SourceFormat",
+    "Spatial",
+    "StageReport",
+    "TemplateAxes",
+    "WaveSplit",
+    "build_painter",
+    "normal_row",
+    "parse_integer",
+    "parse_number",
+    "parse_quantity",
+    "per_bin",
+    "refuse_options",
+    "to_scene",
+]
