@@ -3,16 +3,13 @@
 from pathlib import Path
 
 import numpy as np
-from astropy.io import fits
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.config import ApertureSettings
 from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.errors import ConfigError
-from rubix_like.fits_opening import opened_fits
-
-IMAGES = (fits.PrimaryHDU, fits.ImageHDU, fits.CompImageHDU)
+from rubix_like.fits_opening import IMAGES, opened_fits
 
 FLAT_PER_CORNER: float = float(np.sqrt(3) / 2)
 """Distance of opposite sides of a regular hexagon over that of opposite corners."""

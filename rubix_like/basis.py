@@ -11,13 +11,12 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.accuracy import Accuracy
 from rubix_like.cost import coefficient_seconds, template_seconds
-from rubix_like.cube import Counters
 from rubix_like.direct import DirectPainter, DirectPartial
 from rubix_like.histogram import Spaxels, VelocityNodes, coefficient_histogram, template_histogram
 from rubix_like.layout import Layout
 from rubix_like.lookup import TemplateAxes
+from rubix_like.meta import Counters
 from rubix_like.painter import AbstractPainter, Images, Look, Sum
 from rubix_like.sharding import DATA_AXIS
 from rubix_like.spaxels import SpaxelGrid
@@ -27,6 +26,30 @@ _LEAST_ROOM = 1 << 29
 """Bytes for a histogram, or as many as the cube takes."""
 
 _CHUNK_VALUES = 1 << 17
+
+
+Number = Float[Array | ndarray, ""]
+
+
+class Accuracy(eqx.Module):
+    """Errors relative to a spectrum's mean over the detector (scalar arrays); all bins that are not flagged count.
+
+    `spectrum_error`: an upper bound of the rms error of any template at any velocity that the nodes reach, and so of
+    any sum of templates; `velocity_error`: the same of what lies between the velocity nodes, were the basis exact;
+    `residual`: largest rms error of any template on the spectral basis; `local_error`: largest error of any template
+    on it in any one bin; `flux_error`: largest error of any template's flux over the whole detector; `lowest`: lowest
+    flux of any template in any bin, 0 where none is negative.
+    """
+
+    spectrum_error: Number
+    velocity_error: Number
+    residual: Number
+    local_error: Number
+    flux_error: Number
+    lowest: Number
+
+
+Number = Float[Array | ndarray, ""]
 
 
 class BasisPartial(eqx.Module):

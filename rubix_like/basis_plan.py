@@ -9,18 +9,17 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like import bspline
-from rubix_like.accuracy import Accuracy
-from rubix_like.basis import BasisPainter
+from rubix_like.basis import Accuracy, BasisPainter
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.detector_view import Window, seen, window_of
 from rubix_like.direct import DirectPainter
 from rubix_like.disk_cache import key_of, remembered
 from rubix_like.histogram import VelocityNodes
 from rubix_like.lookup import TemplateAxes
+from rubix_like.placement import as_dtype
 from rubix_like.projection import project_compiled
 from rubix_like.setup import Setup
 from rubix_like.spectral_basis import find_basis
-from rubix_like.tables import as_dtype
 from rubix_like.velocity_nodes import Basis, candidates_at_rest, choose_nodes, node_velocity
 
 _VELOCITY_SHARE = 0.55

@@ -13,22 +13,21 @@ from pathlib import Path
 import jax
 
 from rubix_like.atomic import check_writable
-from rubix_like.cache import COMPILED_LIMIT_BYTES, cache_lines, clear_cache, compiled_folder
 from rubix_like.catalogue.command import add_catalogue_options, check_catalogue_options, run_listed
 from rubix_like.config import RunConfig, json_schema, load_config
 from rubix_like.cube import Cube
 from rubix_like.cube_parts import CubeParts
 from rubix_like.cube_sums import sums_of
+from rubix_like.disk_cache import COMPILED_LIMIT_BYTES, cache_lines, clear_cache, compiled_folder
 from rubix_like.distributed_run import agreed
 from rubix_like.ending import ended_by
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
 from rubix_like.inference.command import add_inference_commands
 from rubix_like.inspection.command import INSPECT_HELP, add_inspect_options, inspect_file
-from rubix_like.instrument_table import instrument_table, print_table
 from rubix_like.launch import add_process_options, read_launch
-from rubix_like.listing import config_rows, pipeline_rows, reader_rows, stage_rows
-from rubix_like.memory import check_memory, explained_exhaustion, format_bytes
+from rubix_like.listing import config_rows, instrument_table, pipeline_rows, print_table, reader_rows, stage_rows
+from rubix_like.memory import check_memory, explained_exhaustion
 from rubix_like.named_files import named_files
 from rubix_like.output import check_output, output_files
 from rubix_like.overrides import add_set_option, read_overrides
@@ -46,6 +45,7 @@ from rubix_like.summary import summary_lines
 from rubix_like.team import ALONE, AbstractTeam
 from rubix_like.termination import orderly_termination
 from rubix_like.version import __version__
+from rubix_like.words import format_bytes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
-from rubix_like.cube import Counters
+from rubix_like.meta import Counters
 from rubix_like.scene import Scene
 
 Scalar = Float[Array | ndarray, ""]

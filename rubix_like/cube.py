@@ -1,126 +1,40 @@
 """The mock observation: a cube of spectra with its variance, mask, wavelength axis and world coordinates."""
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Float, Int
 
+from rubix_like.meta import Counters, Meta
+from rubix_like.registry import Registry
 from rubix_like.wcs import Card, cube_cards, world_coordinates
 
 if TYPE_CHECKING:
     from astropy.wcs import WCS
     from specutils import Spectrum  # pyright: ignore[reportMissingImports]
 
-    from rubix_like.products.maps import Maps
+    from rubix_like.maps import Maps
 
-OUTSIDE_SSP: int = 1
-"""Mask bit: the bin lies (partly) outside the wavelengths of the SSP library."""
 
-OUTSIDE_APERTURE: int = 2
-"""Mask bit: the spaxel lies outside the instrument's aperture."""
+CUBE_OUTPUTS = Registry(
+    "output of a cube",
+    "rubix_like.cube_outputs",
+    {
+        "write": "rubix_like.cube_files:write_cube",
+        "read": "rubix_like.cube_files:read_cube",
+        "to_specutils": "rubix_like.specutils_spectrum:to_specutils",
+    },
+)
+"""What turns cubes into something else, which this module cannot import: it takes cubes itself."""
 
-SPREAD_FROM_BEYOND: int = 4
-"""Mask bit: after `degrade_lsf` the bin holds light that is taken to be beyond the detector's end as it is at it."""
-
-NOT_FITTED: int = 8
-"""Mask bit: of the residuals of a fit, the voxel was left out of it."""
-
-MetaValue = str | int | float | bool | None
-Scalar = Num[Array | np.ndarray, ""]
 Voxels = Float[Array | np.ndarray, "y x wave"]
 MaskBits = Int[Array | np.ndarray, "y x wave"]
 Bins = Float[Array | np.ndarray, " wave"]
 Edges = Float[Array | np.ndarray, " edge"]
 Map = Float[Array | np.ndarray, "y x"]
-
-
-class Meta(Mapping[str, MetaValue]):
-    """What a run was made of, as an immutable and hashable mapping, so that it can be a static part of a pytree.
-
-    Values are strings, numbers, booleans or None; anything else raises TypeError. `1`, `1.0` and `True` are different.
-    """
-
-    __slots__ = ("_items",)
-
-    def __init__(self, items: Mapping[str, Any] | None = None) -> None:
-        self._items: tuple[tuple[str, MetaValue], ...] = tuple((k, _plain(k, v)) for k, v in (items or {}).items())
-
-    def __getitem__(self, key: str) -> MetaValue:
-        return dict(self._items)[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return (key for key, _ in self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __hash__(self) -> int:
-        return hash(self._typed())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Meta) and self._typed() == other._typed()
-
-    def __repr__(self) -> str:
-        return f"Meta({dict(self._items)!r})"
-
-    def replace(self, **changes: MetaValue) -> "Meta":
-        """A copy with some values changed or added."""
-        return Meta({**self, **changes})
-
-    def _typed(self) -> frozenset[tuple[str, type, MetaValue]]:
-        return frozenset((key, type(value), value) for key, value in self._items)
-
-
-def _plain(key: str, value: Any) -> MetaValue:
-    value = value.item() if isinstance(value, np.generic) else value
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    raise TypeError(f"meta '{key}': expected a string, number, boolean or None, got {type(value).__name__}")
-
-
-class Counters(eqx.Module):
-    """How many stars, and how much birth mass (Msun), a run could not treat in full (scalar arrays).
-
-    `n_outside`: outside the field. `n_clamped_age`, `n_clamped_metallicity`: beyond the SSP library, taken at its
-    limit. `n_beyond_velocity`: beyond the planned velocity range. `n_overflow`: fast stars that method `basis` had
-    no room for. `n_not_finite`: with a value that is not finite.
-    """
-
-    n_particles: Scalar = eqx.field(default=0, converter=jnp.asarray)
-    n_outside: Scalar = eqx.field(default=0, converter=jnp.asarray)
-    n_clamped_age: Scalar = eqx.field(default=0, converter=jnp.asarray)
-    n_clamped_metallicity: Scalar = eqx.field(default=0, converter=jnp.asarray)
-    mass_outside: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
-    mass_clamped_age: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
-    mass_clamped_metallicity: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
-    mass_total: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
-    n_beyond_velocity: Scalar = eqx.field(default=0, converter=jnp.asarray)
-    n_overflow: Scalar = eqx.field(default=0, converter=jnp.asarray)
-    n_not_finite: Scalar = eqx.field(default=0, converter=jnp.asarray)
-
-
-@runtime_checkable
-class Described(Protocol):
-    """A cube, or what else holds the description of a run."""
-
-    @property
-    def meta(self) -> Meta:
-        """What the run was made of."""
-        ...
-
-    @property
-    def counters(self) -> Counters | None:
-        """Of its particles."""
-        ...
-
-    @property
-    def pixel_scale(self) -> float:
-        """arcsec per spaxel side."""
-        ...
 
 
 class Cube(eqx.Module):
@@ -207,31 +121,19 @@ class Cube(eqx.Module):
         """astropy WCS in FITS order (x, y, wave) -> (RA deg, Dec deg, wavelength m)."""
         return world_coordinates(self.wcs_cards)
 
-    def write(self, path: str | Path, layout: Literal["default", "manga", "hsim"] = "default") -> Path:
-        """Write the cube to a FITS file (HDF5 where the name ends in .h5 or .hdf5) and return its path (`cube_files`).
+    def write(self, path: str | Path, layout: str = "default") -> Path:
+        """Write the cube to a FITS file (HDF5 where the name ends in .h5 or .hdf5) and return its path.
 
-        `layout`: "default" for most programs, "manga" like a MaNGA LOGCUBE, "hsim" a scene for HSIM.
+        `layout`: "default" for most programs, "manga" like a MaNGA LOGCUBE, "hsim" a scene for HSIM, or that of a
+        plug-in. Raises as `write_cube`.
         """
-        from rubix_like.cube_files import write_cube  # noqa: PLC0415 (its readers build cubes)
-
-        return write_cube(self, path, layout)
+        return CUBE_OUTPUTS.find("write")(self, path, layout)
 
     @classmethod
     def read(cls, path: str | Path) -> "Cube":
-        """Read a cube written by `write` in the layout "default" (`rubix_like.cube_files.read_cube`)."""
-        from rubix_like.cube_files import read_cube  # noqa: PLC0415 (its readers build cubes)
-
-        return read_cube(path)
+        """Read a cube written by `write` in the layout "default"; raises as `read_cube`."""
+        return CUBE_OUTPUTS.find("read")(path)
 
     def to_specutils(self) -> "Spectrum":
-        """The cube as a `specutils.Spectrum` with axes (wave, y, x) (`rubix_like.specutils_spectrum.to_specutils`)."""
-        from rubix_like.specutils_spectrum import to_specutils  # noqa: PLC0415 (it takes cubes)
-
-        return to_specutils(self)
-
-
-def white_light(cube: Cube) -> Float[np.ndarray, "y x"]:
-    """Flux of every spaxel over its good bins, sum of F_lambda d(lambda) in float64: (y, x), 1e-20 erg/s/cm2."""
-    from rubix_like.cube_sums import sums_of  # noqa: PLC0415 (it takes cubes)
-
-    return sums_of(cube).light
+        """The cube as a `specutils.Spectrum` with axes (wave, y, x)."""
+        return CUBE_OUTPUTS.find("to_specutils")(self)

@@ -7,13 +7,13 @@ import numpy as np
 from jaxtyping import Int
 from numpy import ndarray
 
-from rubix_like.cube import OUTSIDE_SSP, Meta
-from rubix_like.detector import Medium, Sampling
+from rubix_like.bins import Medium, Sampling
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import GalaxyInfo
+from rubix_like.maps import ProductAxes
+from rubix_like.meta import OUTSIDE_SSP, Meta
 from rubix_like.planning import Planned
 from rubix_like.pointing import Pointing, pointings_of
-from rubix_like.products.maps import ProductAxes
 from rubix_like.products.planning import product_axes
 from rubix_like.provenance import describe_run
 

@@ -4,7 +4,7 @@ Nothing here ever holds more of a cube on the host than a block of it.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,11 +14,12 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.cube import Bins, Counters, Cube, Edges, Map, Meta, Voxels
+from rubix_like.cube import Bins, Cube, Edges, Map, Voxels
+from rubix_like.meta import NOISE_KEYS, Counters, Meta
 from rubix_like.wcs import Card, cube_cards
 
 if TYPE_CHECKING:
-    from rubix_like.products.maps import Maps
+    from rubix_like.maps import Maps
 
 BLOCK_BYTES: int = 1 << 24
 """Most that one kind of values of a block takes."""
@@ -276,3 +277,13 @@ def _steps(n: int, step: int) -> Iterator[slice]:
 
 def _clipped(n: int, most: int) -> int:
     return min(max(n, 1), most)
+
+
+def noiseless(cube: Cube | CubeParts) -> CubeParts:
+    """The cube of the true flux (`truth`), without variance; raises ValueError where the truth was not kept."""
+    noisy = in_parts(cube)
+    if not noisy.has_truth:
+        raise ValueError("Cube.truth: expected the noiseless flux, got None; observe with noise.keep_truth: true")
+    meta = Meta({key: value for key, value in noisy.meta.items() if key not in NOISE_KEYS})
+    parts = tuple(Part(part.first, part.truth) for part in noisy.parts if part.truth is not None)
+    return replace(noisy, parts=parts, has_variance=False, has_truth=False, meta=meta)

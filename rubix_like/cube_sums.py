@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from rubix_like.cube import OUTSIDE_APERTURE, OUTSIDE_SSP, SPREAD_FROM_BEYOND, Cube
+from rubix_like.cube import Cube
 from rubix_like.cube_parts import Block, CubeParts, in_parts
+from rubix_like.meta import OUTSIDE_APERTURE, OUTSIDE_SSP, SPREAD_FROM_BEYOND
 from rubix_like.team import ALONE, AbstractTeam
 
 
@@ -114,3 +115,10 @@ def spaxel_of(cube: Cube | CubeParts, x: int, y: int, team: AbstractTeam | None 
         return found
 
     return Spaxel(*(np.sum(np.stack(values), axis=0) for values in zip(*(team or ALONE).exchange(own), strict=True)))
+
+
+def white_light(cube: Cube) -> Float[np.ndarray, "y x"]:
+    """Flux of every spaxel over its good bins, sum of F_lambda d(lambda) in float64: (y, x), 1e-20 erg/s/cm2."""
+    from rubix_like.cube_sums import sums_of  # noqa: PLC0415 (it takes cubes)
+
+    return sums_of(cube).light

@@ -9,10 +9,10 @@ from numpy import ndarray
 from scipy.special import ndtr
 
 from rubix_like.detector import rest_window
+from rubix_like.placement import as_dtype
 from rubix_like.projection import Detection, detect_by_compiled
 from rubix_like.response import Response, plan_response, spread_matrix
 from rubix_like.setup import Setup
-from rubix_like.tables import as_dtype
 
 _LEAST_WINDOW = 1200.0
 _BLOCK = (32, 2)

@@ -14,10 +14,10 @@ from numpy import ndarray
 
 from rubix_like.accumulate import accumulate
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
-from rubix_like.cube import Counters
 from rubix_like.detector import rest_window
 from rubix_like.layout import Layout
 from rubix_like.lookup import TemplateAxes, weighted_rows
+from rubix_like.meta import Counters
 from rubix_like.painter import AbstractPainter, Images, Look, Sum, View, no_counts
 from rubix_like.rebin import Rebinner
 from rubix_like.response import Response, plan_response

@@ -12,10 +12,10 @@ from jax.sharding import Mesh, PartitionSpec
 from rubix_like.config import RunConfig
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.layout import mesh_of
 from rubix_like.output import output_files
 from rubix_like.pipeline import Pipeline
 from rubix_like.placement import check_process_mesh, put
+from rubix_like.plan_layout import mesh_of
 from rubix_like.progress import Progress
 from rubix_like.sharding import replicated
 from rubix_like.source import hold_galaxy

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
+from rubix_like.bins import WavelengthBins
 from rubix_like.config import DetectorSettings, ExposureSettings, InstrumentSettings
 from rubix_like.constants import ANGSTROM_PER_MICRON, PHOTONS_AT_1_ANGSTROM
-from rubix_like.detector import WavelengthBins
 from rubix_like.errors import ConfigError
 from rubix_like.noise import AbstractNoise, Row, Voxels, by_rows, normal_row
 from rubix_like.parameters import Parameters

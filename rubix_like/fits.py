@@ -12,9 +12,9 @@ import numpy as np
 from astropy.io import fits
 from numpy import ndarray
 
-from rubix_like.cube import Described, MetaValue
 from rubix_like.cube_parts import Block, CubeParts
 from rubix_like.fits_images import Member, VoxelImage, voxel_image
+from rubix_like.meta import Described, MetaValue
 from rubix_like.meta_table import COUNTER_PREFIX, split_rows
 from rubix_like.version import __version__
 from rubix_like.wcs import Card, header_of

@@ -9,9 +9,10 @@ https://github.com/HARMONI-ELT/HSIM; HSIM's own sky lines lie at vacuum waveleng
 import numpy as np
 from numpy import ndarray
 
+from rubix_like.config.file_layouts import FileFormat, FileLayout
 from rubix_like.cube_parts import Block, CubeParts
 from rubix_like.fits import primary_cards
-from rubix_like.fits_images import Member, voxel_image
+from rubix_like.fits_images import Member, fits_writer, voxel_image
 from rubix_like.wcs import Card, header_of
 
 SURFACE_BRIGHTNESS_UNIT: str = "erg/s/cm2/AA/arcsec2"
@@ -69,3 +70,8 @@ def _spectral_cards(cube: CubeParts) -> tuple[Card, ...]:
         ("CDELT3", ours["CDELT3"], "[Angstrom] step"),
         ("SPECRES", fwhm, "[Angstrom] median FWHM; 0: unknown"),
     )
+
+
+LAYOUT = FileLayout(
+    (FileFormat(fits_writer(hsim_members), (".fits",), images=1, masks=0, media=("vacuum",), samplings=("linear",)),)
+)

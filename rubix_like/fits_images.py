@@ -237,3 +237,15 @@ def encoded(hdu: fits.PrimaryHDU | fits.ImageHDU | fits.BinTableHDU) -> bytes:
 
 def _padded(n_bytes: int) -> int:
     return -(-n_bytes // FITS_BLOCK) * FITS_BLOCK
+
+
+FITS_SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz")
+
+
+def fits_writer(members: Callable[[CubeParts], list[Member]]) -> Callable[[CubeParts, Path, AbstractTeam], None]:
+    """What writes a cube as a FITS file of these members."""
+
+    def write(cube: CubeParts, path: Path, team: AbstractTeam) -> None:
+        write_fits(plan_file(members(cube)), cube, path, team)
+
+    return write

@@ -13,11 +13,12 @@ from astropy.io import fits
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.config.file_layouts import FileFormat, FileLayout
 from rubix_like.constants import FWHM_PER_SIGMA
-from rubix_like.cube import OUTSIDE_APERTURE
 from rubix_like.cube_parts import Block, CubeParts
 from rubix_like.fits import config_table, primary_cards
-from rubix_like.fits_images import Member, VoxelImage, voxel_image
+from rubix_like.fits_images import FITS_SUFFIXES, Member, VoxelImage, fits_writer, voxel_image
+from rubix_like.meta import OUTSIDE_APERTURE
 from rubix_like.wcs import Card, header_of
 
 TELESCOPE: str = "SDSS 2.5-M"
@@ -148,3 +149,8 @@ def _image(
     dtype: type = np.float32,
 ) -> VoxelImage:
     return voxel_image(cube, dtype, header_of((*cards, *cube.wcs_cards)), values, name=name)
+
+
+LAYOUT = FileLayout(
+    (FileFormat(fits_writer(manga_members), FITS_SUFFIXES, images=4, media=("vacuum",), needs_variance=True),)
+)

@@ -94,3 +94,6 @@ def _data_bytes(cards: dict[str, int]) -> int:
     values = prod(axes[1:] if axes[:1] == [0] else axes) if axes else 0
     count = abs(cards.get("BITPIX", 8)) // 8 * cards.get("GCOUNT", 1) * (cards.get("PCOUNT", 0) + values)
     return -(-count // FITS_BLOCK) * FITS_BLOCK
+
+
+IMAGES = (fits.PrimaryHDU, fits.ImageHDU, fits.CompImageHDU)

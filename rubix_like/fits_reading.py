@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from astropy.utils.exceptions import AstropyUserWarning
 
-from rubix_like.cube import Counters, Cube, Meta
+from rubix_like.cube import Cube
 from rubix_like.cube_values import checked_values
 from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.fits import FLUX_UNIT, ORIGIN, VARIANCE_UNIT
 from rubix_like.fits_checksum import broken_sums
 from rubix_like.fits_opening import opened_fits
+from rubix_like.meta import Counters, Meta
 from rubix_like.meta_table import COUNTER_PREFIX, join_rows
 
 _UNITS: dict[str, str] = {"DATA": FLUX_UNIT, "STAT": VARIANCE_UNIT}

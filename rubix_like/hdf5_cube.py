@@ -11,12 +11,13 @@ import h5py
 import jax.numpy as jnp
 import numpy as np
 
-from rubix_like.cube import Counters, Cube, Meta, MetaValue
+from rubix_like.cube import Cube
 from rubix_like.cube_parts import CubeParts, check_complete
 from rubix_like.cube_values import checked_values
 from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.fits import ORIGIN
 from rubix_like.hdf5_files import opened_hdf5
+from rubix_like.meta import Counters, Meta, MetaValue
 from rubix_like.team import AbstractTeam
 from rubix_like.version import __version__
 from rubix_like.writing_date import date_words

@@ -13,8 +13,8 @@ from numpy import ndarray
 
 from rubix_like import bspline
 from rubix_like.accumulate import accumulate
-from rubix_like.cube import Counters
 from rubix_like.lookup import TemplateAxes, weighted_rows
+from rubix_like.meta import Counters
 from rubix_like.painter import Look, View, no_counts
 from rubix_like.sharding import varying
 

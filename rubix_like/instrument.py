@@ -9,9 +9,9 @@ from numpy import ndarray
 from pydantic import ValidationError
 
 from rubix_like.apertures import aperture_mask
+from rubix_like.bins import WavelengthBins
 from rubix_like.config import InstrumentSettings, LSFSettings
 from rubix_like.config.messages import explain
-from rubix_like.detector import WavelengthBins
 from rubix_like.errors import ConfigError
 from rubix_like.painting import ON_SPAXELS, Painting
 from rubix_like.psf import PSF

@@ -1,6 +1,5 @@
 """How much memory a run needs, and whether there is that much."""
 
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,15 +9,13 @@ from typing import Any
 from jax.errors import JaxRuntimeError
 from jax.sharding import Mesh
 
-from rubix_like.control_groups import free_memory
 from rubix_like.errors import ConfigError
-from rubix_like.team import AbstractTeam
+from rubix_like.words import format_bytes
 
 BYTES_PER_VOXEL: int = 12
 """Least that a cube takes on the host: its flux, its mask and the light that it is made from, 4 bytes each."""
 
 _MEMINFO = Path("/proc/meminfo")
-_COMPUTER = Path("/proc/sys/kernel/random/boot_id")
 _REMEDY = (
     "make instrument.fov smaller, instrument.pixel_scale or instrument.wavelength.step larger (light is painted beyond "
     "the field as far as the PSF reaches: instrument.psf.enclosed)"
@@ -70,24 +67,6 @@ def available_memory() -> int | None:
     return available if allowed is None else min(available, allowed)
 
 
-def least_memory(team: AbstractTeam) -> int | None:
-    """Bytes that each process of a team can take, as many as the one that can take least: those on one computer share
-    what it can give. None where nobody knows."""
-    return least_share(team.exchange(lambda: (_computer(), available_memory())))
-
-
-def least_share(found: list[tuple[str, int | None]]) -> int | None:
-    """The same from every process's computer and what that can give."""
-    computers = [computer for computer, _ in found]
-    shares = (n_bytes // computers.count(computer) for computer, n_bytes in found if n_bytes is not None)
-    return min(shares, default=None)
-
-
-def _computer() -> str:
-    """What the processes that see the same memory have in common (also those in containers of one computer)."""
-    return _COMPUTER.read_text() if _COMPUTER.exists() else platform.node()
-
-
 def check_cube_fits(n_x: int, n_y: int, n_wave: int, n_processes: int = 1) -> None:
     """Raise ConfigError where not even the bare cube fits into memory: to be called before anything is planned.
 
@@ -116,18 +95,6 @@ def explained_exhaustion() -> Iterator[None]:
         raise MemoryError(f"memory: there is not enough ({error}); {_REMEDY}, or use fewer particles") from error
 
 
-def format_bytes(number: int | None) -> str:
-    """`"1.2 GB"`; "unknown" for None."""
-    if number is None:
-        return "unknown"
-    if number > 1e18:
-        return "more than 1 EB"
-    size, units = float(number), ["B", "kB", "MB", "GB", "TB", "PB"]
-    while size >= 999.5 and len(units) > 1:
-        size, units = size / 1000, units[1:]
-    return f"{size:.3g} {units[0]}"
-
-
 def _is_host(mesh: Mesh) -> bool:
     return mesh.devices.flat[0].platform == "cpu"
 
@@ -136,3 +103,62 @@ def _require(needed: int, came: str) -> None:
     available = available_memory()
     if available is not None and needed > available:
         raise ConfigError(f"memory: expected at most {format_bytes(available)} (what is available), but {came}")
+
+
+_MEMBERSHIP = Path("/proc/self/cgroup")
+
+
+_ROOT = Path("/sys/fs/cgroup")
+
+
+_NO_LIMIT = 1 << 60
+
+
+def free_memory(membership: Path = _MEMBERSHIP, root: Path = _ROOT) -> int | None:
+    """Bytes that all groups of this process have left, files that can be dropped included; None without a limit.
+
+    Version 2 of the control groups (memory.max) and version 1 (memory.limit_in_bytes); `membership` is the file that
+    names the groups, `root` where they are mounted.
+    """
+    found = [room for group in _groups(membership, root) if (room := _room(group)) is not None]
+    return min(found, default=None)
+
+
+def _groups(membership: Path, root: Path) -> Iterator[Path]:
+    """Folders of the groups that limit memory, each with those above it; in a container only the mounted root."""
+    if not membership.exists():
+        return
+    for line in membership.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top = root / "memory" if controllers else root
+        own = top / path.lstrip("/")
+        yield from (group for group in (own, *own.parents) if group.is_relative_to(top) and group.is_dir())
+
+
+def _room(group: Path) -> int | None:
+    """Bytes that one group has left."""
+    for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+        bound = _number(group / limit)
+        current = _number(group / used)
+        if bound is not None and current is not None and bound < _NO_LIMIT:
+            return max(bound - current + _dropped(group), 0)
+    return None
+
+
+def _dropped(group: Path) -> int:
+    """Bytes of files in memory that are dropped when there is need."""
+    statistics = group / "memory.stat"
+    if not statistics.exists():
+        return 0
+    fields = dict(line.split() for line in statistics.read_text().splitlines())
+    return int(fields.get("total_inactive_file", fields.get("inactive_file", 0)))
+
+
+def _number(path: Path) -> int | None:
+    """What a file says; None without it, and for 'max'."""
+    if not path.exists():
+        return None
+    text = path.read_text().strip()
+    return int(text) if text.isdigit() else None

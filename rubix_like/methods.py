@@ -3,16 +3,10 @@
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.config.plug_ins import METHODS
 from rubix_like.lookup import TemplateAxes
 from rubix_like.painter import AbstractPainter
-from rubix_like.registry import Registry
 from rubix_like.setup import Setup
-
-METHODS = Registry(
-    "method",
-    "rubix_like.methods",
-    {"basis": "rubix_like.basis_plan:build_basis_painter", "direct": "rubix_like.direct:DirectPainter.build"},
-)
 
 
 def build_painter(templates: Float[ndarray, "template rest"], axes: TemplateAxes, setup: Setup) -> AbstractPainter:

@@ -13,14 +13,15 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from rubix_like.counters import count
-from rubix_like.cube import Counters
 from rubix_like.galaxy import Galaxy
 from rubix_like.layout import Layout
+from rubix_like.meta import Counters
 from rubix_like.painter import Sum, View
 from rubix_like.parameters import Parameters
+from rubix_like.placing import particle_shardings
 from rubix_like.products.sums import ProductImages, Sighting
 from rubix_like.scene import Scene
-from rubix_like.sharding import DATA_AXIS, SAMPLE_AXIS, particle_shardings, replicated
+from rubix_like.sharding import DATA_AXIS, SAMPLE_AXIS, replicated
 from rubix_like.spaxels import field_of
 from rubix_like.stages.base import AbstractComponent, AbstractCubeStage, PaintedCube, Spatial, split_keys
 from rubix_like.tables import Plan, Tables

@@ -8,9 +8,11 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy.sparse import csr_array
 
-from rubix_like.cube import OUTSIDE_APERTURE, Cube, white_light
+from rubix_like.cube import Cube
+from rubix_like.cube_sums import white_light
+from rubix_like.meta import OUTSIDE_APERTURE
 from rubix_like.mosaic_grid import Field, MosaicGrid, grid_around
-from rubix_like.pointing import convergence, to_tangent_plane
+from rubix_like.tangent_plane import convergence, to_tangent_plane
 
 LEAST_AREA: float = 0.5
 """A spaxel belongs to the mosaic where good spaxels of the pointings cover at least this share of it."""

@@ -9,8 +9,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from scipy.sparse import csr_array
 
-from rubix_like.overlap import overlap_matrix
-from rubix_like.pointing import convergence, from_tangent_plane
+from rubix_like.tangent_plane import convergence, from_tangent_plane
 
 _ROUNDING = 6
 """Digits of a side to which edges are compared."""
@@ -79,3 +78,64 @@ def grid_around(reference: tuple[float, float], fields: Sequence[Field], pixel_s
         edges.append((origin + before, after - before))
     (left, n_x), (bottom, n_y) = edges
     return MosaicGrid(reference, pixel_scale, left, bottom, n_y, n_x)
+
+
+_CHUNK = 8192
+
+
+_REACH = 3
+"""Upright unit squares that a turned one can touch along an axis."""
+
+
+_DIGITS = 6
+"""Corners are rounded to 1e-6 of a side, so that grids that agree to rounding agree exactly."""
+
+
+def overlap_matrix(
+    corner_x: Float[ndarray, "row_corner column_corner"],
+    corner_y: Float[ndarray, "row_corner column_corner"],
+    n_rows: int,
+    n_columns: int,
+) -> csr_array:
+    """Area that square j of an upright grid shares with square i of a grid with these corners: (upright, turned).
+
+    Upright squares have sides of 1, from 0 to `n_columns` in x and `n_rows` in y; so have, up to a turn, the others.
+    Flat indices run along x first. Areas outside the upright grid are left out.
+    """
+    corners = np.round(np.stack([corner_x, corner_y], axis=-1), _DIGITS)
+    around = [corners[:-1, :-1], corners[:-1, 1:], corners[1:, 1:], corners[1:, :-1]]
+    squares = np.stack(around, axis=2).reshape(-1, 4, 2)
+    parts = [_overlaps(squares[start : start + _CHUNK], start) for start in range(0, len(squares), _CHUNK)]
+    source, column, row, area = (np.concatenate(values) for values in zip(*parts, strict=True))
+    inside = (column >= 0) & (column < n_columns) & (row >= 0) & (row < n_rows) & (area > 1e-9)
+    target = row[inside] * n_columns + column[inside]
+    return csr_array((area[inside], (target, source[inside])), shape=(n_rows * n_columns, len(squares)))
+
+
+def _overlaps(squares: Float[ndarray, "square 4 2"], first: int) -> tuple[ndarray, ndarray, ndarray, ndarray]:
+    """(square, column, row, area) for every pair of a square and an upright one near it."""
+    lowest = np.floor(squares.min(axis=1)).astype(np.int64)
+    steps = np.stack(np.meshgrid(np.arange(_REACH), np.arange(_REACH), indexing="ij"), axis=-1).reshape(-1, 2)
+    cells = lowest[:, None, :] + steps[None, :, :]
+    moved = squares[:, None, :, :] - cells[:, :, None, :]
+    source = np.broadcast_to(first + np.arange(len(squares))[:, None], cells.shape[:2])
+    return source.ravel(), cells[..., 0].ravel(), cells[..., 1].ravel(), area_in_unit_square(moved).ravel()
+
+
+def area_in_unit_square(polygons: Float[ndarray, "*polygon corner 2"]) -> Float[ndarray, "*polygon"]:
+    """Area of polygons within the unit square [0, 1] x [0, 1].
+
+    By Green's theorem it is the integral of x dy along the edges, x and y limited to [0, 1]: what lies outside is
+    pushed onto the square's rim, where it holds no area. Along an edge, limited x and y are linear between the places
+    where it meets the four lines of the rim, so that the trapezoids between those are exact.
+    """
+    start = polygons
+    edge = np.roll(polygons, -1, axis=-2) - start
+    with np.errstate(divide="ignore", invalid="ignore"):
+        meets = np.concatenate([-start / edge, (1 - start) / edge], axis=-1)
+    meets = np.clip(np.nan_to_num(meets), 0, 1)
+    ends = np.zeros((*meets.shape[:-1], 1))
+    along = np.sort(np.concatenate([ends, meets, ends + 1], axis=-1), axis=-1)
+    x, y = (np.clip(start[..., axis, None] + along * edge[..., axis, None], 0, 1) for axis in (0, 1))
+    mean_x, step_y = (x[..., 1:] + x[..., :-1]) / 2, np.diff(y, axis=-1)
+    return np.abs(np.sum(mean_x * step_y, axis=(-2, -1)))

@@ -6,9 +6,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.bins import WavelengthBins
 from rubix_like.config import RunConfig
 from rubix_like.cost import Work, basis_seconds
-from rubix_like.detector import WavelengthBins, rest_window
+from rubix_like.detector import rest_window
 from rubix_like.galaxy import Stars
 from rubix_like.ssp import SSPLibrary
 

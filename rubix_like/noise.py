@@ -15,9 +15,9 @@ from numpy import ndarray
 from rubix_like.config import NoiseSettings
 from rubix_like.errors import ConfigError
 from rubix_like.geometry import field_rotation
-from rubix_like.normal import numbered_normal
-from rubix_like.parameters import Parameters
+from rubix_like.parameters import Parameters, displaced
 from rubix_like.pointing import pointings_of
+from rubix_like.readers.philox import numbered_normal
 from rubix_like.scene import rotate
 from rubix_like.setup import Setup
 from rubix_like.wave_split import WaveSplit, per_bin
@@ -143,7 +143,7 @@ def _check_ring(setup: Setup, radius: float | None) -> None:
     """Raise ConfigError unless every field of the run, each pointing's or the only one, holds a spaxel of the ring."""
     instrument, config = setup.instrument, setup.config
     whole = Parameters.build(config, config.engine.precision)
-    fields = [pointing.displaced(whole) for pointing in pointings_of(config.observation)] or [whole]
+    fields = [displaced(whole, pointing) for pointing in pointings_of(config.observation)] or [whole]
     scale, distance = (np.asarray(value, config.engine.precision) for value in (instrument.pixel_scale, radius))
     for center in (galaxy_center(field) for field in fields):
         if not np.any(ring_weights(instrument.inside, scale, center, distance)):
@@ -168,18 +168,6 @@ def _window(setup: Setup, settings: NoiseSettings) -> Bool[ndarray, " wave"]:
             f"({first:.6g}-{last:.6g} Angstrom), got {settings.wavelength:g} +- {settings.width / 2:g} Angstrom"
         )
     return window
-
-
-NOISE_KEYS: tuple[str, ...] = (
-    "signal_to_noise",
-    "signal_to_noise_definition",
-    "exposure_time",
-    "exposure_count",
-    "sky",
-    "noise_model",
-    "noise_seed",
-)
-"""Entries of `Cube.meta` that `describe_noise` makes; a cube without noise has none of them."""
 
 
 def describe_noise(settings: NoiseSettings | None) -> dict[str, str | int | float | None]:

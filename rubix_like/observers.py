@@ -11,16 +11,17 @@ from jax.sharding import Mesh
 from rubix_like.cube import Cube
 from rubix_like.cube_parts import CubeParts
 from rubix_like.galaxy import Galaxy
-from rubix_like.memory import MemoryNeed, device_bytes, least_memory, memory_need, need_of
+from rubix_like.galaxy_parts import GalaxyParts
+from rubix_like.memory import MemoryNeed, device_bytes, memory_need, need_of
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress
-from rubix_like.readers.field_words import counted
-from rubix_like.readers.parts import GalaxyParts
 from rubix_like.sharding import DATA_AXIS, process_count
+from rubix_like.shared_memory import least_memory
 from rubix_like.slabs import SlabCuts, columns_of, paints_gas, place_slabs, read_ahead
 from rubix_like.source import BYTES_PER_STAR, GalaxyInSlabs, Source
 from rubix_like.streaming import SlabPrograms, compile_programs, paint_slabs
 from rubix_like.team import AbstractTeam
+from rubix_like.words import counted
 
 BYTES_PER_PLACED_STAR: int = 100
 """What a star takes on the devices, at most: as many columns as there are, in 64 bits."""

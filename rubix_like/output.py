@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig
-from rubix_like.cube_files import Layout, check_several, file_size, find_format
+from rubix_like.config.file_layouts import check_several, file_size, find_format
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import with_addition
 from rubix_like.mosaic_grid import Field, grid_around
@@ -28,7 +28,7 @@ class OutputFile:
     n_x: int
     n_wave: int
     n_bytes: int
-    layout: Layout = "default"
+    layout: str = "default"
     truth: Path | None = None
     truth_bytes: int = 0
     is_mosaic: bool = False

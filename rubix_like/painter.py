@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.cube import Counters
 from rubix_like.layout import Layout
 from rubix_like.lookup import TemplateAxes
+from rubix_like.meta import Counters
 from rubix_like.spaxels import SpaxelGrid
 
 

@@ -4,7 +4,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from rubix_like.config import ObservationSettings, PSFSettings, RunConfig
+from rubix_like.config import ObservationSettings, RunConfig
+from rubix_like.pointing import Pointing
+from rubix_like.psf import PSFParameters
 
 
 class ObservationParameters(eqx.Module):
@@ -17,36 +19,6 @@ class ObservationParameters(eqx.Module):
     offset: Float[Array, "2"]
     velocity_offset: Float[Array, ""]
     field_angle: Float[Array, ""] | None
-
-
-class PSFParameters(eqx.Module):
-    """`instrument.psf.*`, each None where the kind of PSF has none.
-
-    | field | shape | |
-    |---|---|---|
-    | fwhm | (), (component,), (table,) or (component, table) | arcsec; of each Gaussian, at each of `psf.wavelength` |
-    | beta | () or (table,) | of a Moffat |
-    | fraction | (component,) | of each Gaussian; only their ratios matter |
-    """
-
-    fwhm: Float[Array, "..."] | None
-    beta: Float[Array, "..."] | None = None
-    fraction: Float[Array, " component"] | None = None
-
-    @classmethod
-    def build(cls, settings: PSFSettings, dtype: str) -> "PSFParameters":
-        """The values of checked settings; widths given once are repeated along a table of wavelengths."""
-        if settings.kind == "image":
-            return cls(fwhm=None)
-        table, fraction, beta = settings.width_table, None, None
-        table = table if settings.wavelength is not None else table[:, 0]
-        if settings.components is not None:
-            fraction = jnp.asarray([component.fraction for component in settings.components], dtype)
-        elif settings.kind == "moffat":
-            table, beta = table[0], jnp.asarray(table[1], dtype)
-        else:
-            table = table[0]
-        return cls(fwhm=jnp.asarray(table, dtype), beta=beta, fraction=fraction)
 
 
 class InstrumentParameters(eqx.Module):
@@ -95,3 +67,14 @@ def is_turned(observation: ObservationSettings) -> bool:
     """Whether the field of an observation, or that of any of its pointings, has an angle (also one of 0)."""
     angles = (observation.field_angle, *(pointing.field_angle for pointing in observation.pointings or ()))
     return any(angle is not None for angle in angles)
+
+
+def displaced(parameters: Parameters, pointing: Pointing) -> Parameters:
+    """The parameters of the whole observation as seen from one field of it: the offset of the galaxy, and the angle."""
+    observation = parameters.observation
+    offset = observation.offset - jnp.asarray(pointing.offset, observation.offset.dtype)
+    parameters = eqx.tree_at(lambda p: p.observation.offset, parameters, offset)
+    if observation.field_angle is None:
+        return parameters
+    angle = observation.field_angle + jnp.asarray(pointing.turn, observation.field_angle.dtype)
+    return eqx.tree_at(lambda p: p.observation.field_angle, parameters, angle)

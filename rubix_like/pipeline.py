@@ -23,19 +23,22 @@ from rubix_like.cube_frame import Frame, make_frame
 from rubix_like.cube_parts import CubeParts, parts_of
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.layout import Layout, plan_layout
+from rubix_like.layout import Layout
+from rubix_like.maps import Maps
 from rubix_like.memory import check_cube_fits
 from rubix_like.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
-from rubix_like.parameters import Parameters
-from rubix_like.placement import own_copy, put
+from rubix_like.parameters import Parameters, displaced
+from rubix_like.placement import as_dtype, own_copy, put
+from rubix_like.placing import shard
+from rubix_like.plan_layout import plan_layout
 from rubix_like.planning import plan_run
 from rubix_like.plausible import integer_notes
 from rubix_like.pointing import Pointing
-from rubix_like.products.maps import Maps, make_maps
-from rubix_like.sharding import replicated, shard
+from rubix_like.products.maps import make_maps
+from rubix_like.sharding import replicated
 from rubix_like.ssp import load_ssp
 from rubix_like.streaming import observe_slabs
-from rubix_like.tables import Plan, Tables, as_dtype
+from rubix_like.tables import Plan, Tables
 from rubix_like.validation import validate
 
 
@@ -128,7 +131,7 @@ class Pipeline(eqx.Module):
         """This pipeline with the parameters, the noise key and the header of another field; compiles nothing anew."""
         return dataclasses.replace(
             self,
-            parameters=pointing.displaced(self.parameters),
+            parameters=displaced(self.parameters, pointing),
             noise_key=None if self.noise_key is None else jax.random.fold_in(self.noise_key, pointing.number),
             frame=dataclasses.replace(self.frame, meta=pointing.described(self.frame.meta)),
         )

@@ -1,6 +1,5 @@
 """Arrays of the host on a mesh that may span several processes, and back."""
 
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -10,8 +9,7 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding
 
 from rubix_like.errors import ConfigError
-from rubix_like.galaxy import Galaxy, Gas, Stars
-from rubix_like.sharding import DATA_AXIS, pad_on_host, particle_shardings, process_count, size_class
+from rubix_like.sharding import DATA_AXIS
 from rubix_like.team import AbstractTeam
 
 Tree = TypeVar("Tree")
@@ -73,47 +71,11 @@ def check_process_mesh(mesh: Mesh, team: AbstractTeam) -> int:
     return counts[team.number]
 
 
-def shard_local(galaxy: Galaxy, mesh: Mesh, team: AbstractTeam) -> Galaxy:
-    """The galaxy of which every process has its own share, placed on the mesh: a process's particles on its devices.
+def as_dtype(tree: Any, dtype: str) -> Any:
+    """The pytree with every float array in `dtype`; other arrays as they are."""
 
-    `galaxy`: this process's stars and gas, host arrays; a share may be empty. Each is padded to the size class of the
-    largest, with weight 0, so that all are of one size. Raises ValueError where no process has stars, or where they
-    have different fields.
-    """
-    rows = team.each(lambda: check_process_mesh(mesh, team))
-    stars = _placed(galaxy.stars, Stars, rows, mesh, team)
-    if stars is None:
-        raise ValueError("galaxy.stars: expected at least one star, got none")
-    return Galaxy(stars=stars, gas=_placed(galaxy.gas, Gas, rows, mesh, team))
+    def convert(leaf: Any) -> Any:
+        floating = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+        return jnp.asarray(leaf, dtype) if floating else jnp.asarray(leaf)
 
-
-def _placed(own: Any, kind: Callable[..., Any], rows: int, mesh: Mesh, team: AbstractTeam) -> Any:
-    """One kind of particles of all processes; None where there are none."""
-    arrays = {} if own is None else {name: np.asarray(array) for name, array in vars(own).items() if array is not None}
-    n_own = len(arrays["position"]) if arrays else 0
-    layout = {name: (array.shape[1:], str(array.dtype)) for name, array in arrays.items()}
-    answers = [answer for answer in team.exchange(lambda: (n_own, layout)) if answer[0]]
-    if not answers:
-        return None
-    fields = answers[0][1]
-    if any(answer[1] != fields for answer in answers):
-        raise ValueError(
-            f"galaxy: expected the same fields and types in every process's share, got "
-            f"{' / '.join(str(answer[1]) for answer in answers)}"
-        )
-    size = size_class(max(n for n, _ in answers), rows)
-    none = {name: np.zeros((0, *shape), dtype) for name, (shape, dtype) in fields.items()}
-    return place_rows(pad_on_host(kind(**(arrays if n_own else none)), size), mesh)
-
-
-def place_rows(own: Any, mesh: Mesh) -> Any:
-    """Host arrays of this process's particles, as many in every process, as those of all along "data".
-
-    Each process's are put on its own devices, and nothing is sent.
-    """
-    n_process = process_count(mesh)
-
-    def place(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
-        return jax.make_array_from_process_local_data(sharding, array, (len(array) * n_process, *array.shape[1:]))
-
-    return jax.tree.map(place, own, particle_shardings(own, mesh))
+    return jax.tree.map(convert, tree)

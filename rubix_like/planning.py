@@ -7,6 +7,7 @@ import numpy as np
 from rubix_like.alignment import Alignment, align
 from rubix_like.census import Census
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
+from rubix_like.config.plug_ins import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES
 from rubix_like.cosmology import arcsec_per_kpc, observed_distance
 from rubix_like.cost import Work, basis_seconds, direct_seconds
 from rubix_like.detector import LineSpread
@@ -22,7 +23,7 @@ from rubix_like.setup import Setup
 from rubix_like.smoothing import WidthClasses, plan_widths
 from rubix_like.spaxels import CORNERS, SpaxelGrid
 from rubix_like.ssp import SSPLibrary
-from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES, AbstractCubeStage
+from rubix_like.stages.base import AbstractCubeStage
 from rubix_like.tables import Plan, Tables
 
 _DEFAULT_VELOCITY_LIMIT = 4000.0

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rubix_like.config import RunConfig, load_pipeline
-from rubix_like.cube import Meta, MetaValue
 from rubix_like.galaxy import GalaxyInfo
+from rubix_like.meta import Meta, MetaValue
 from rubix_like.noise import describe_noise
 from rubix_like.setup import Setup
 from rubix_like.tables import Plan

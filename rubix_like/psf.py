@@ -18,7 +18,6 @@ from rubix_like.config import PSFSettings
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.errors import ConfigError
 from rubix_like.painting import ON_SPAXELS, Painting
-from rubix_like.parameters import PSFParameters
 from rubix_like.psf_image import load_psf_image, on_spaxels, sharpening
 from rubix_like.psf_profile import gaussian_weights_in_spaxel, moffat_image, shared_out, sharpened
 
@@ -28,6 +27,36 @@ an image that is interpolated between is then below 1e-4 of its peak."""
 
 
 _LARGEST_REACH = 1000
+
+
+class PSFParameters(eqx.Module):
+    """`instrument.psf.*`, each None where the kind of PSF has none.
+
+    | field | shape | |
+    |---|---|---|
+    | fwhm | (), (component,), (table,) or (component, table) | arcsec; of each Gaussian, at each of `psf.wavelength` |
+    | beta | () or (table,) | of a Moffat |
+    | fraction | (component,) | of each Gaussian; only their ratios matter |
+    """
+
+    fwhm: Float[Array, "..."] | None
+    beta: Float[Array, "..."] | None = None
+    fraction: Float[Array, " component"] | None = None
+
+    @classmethod
+    def build(cls, settings: PSFSettings, dtype: str) -> "PSFParameters":
+        """The values of checked settings; widths given once are repeated along a table of wavelengths."""
+        if settings.kind == "image":
+            return cls(fwhm=None)
+        table, fraction, beta = settings.width_table, None, None
+        table = table if settings.wavelength is not None else table[:, 0]
+        if settings.components is not None:
+            fraction = jnp.asarray([component.fraction for component in settings.components], dtype)
+        elif settings.kind == "moffat":
+            table, beta = table[0], jnp.asarray(table[1], dtype)
+        else:
+            table = table[0]
+        return cls(fwhm=jnp.asarray(table, dtype), beta=beta, fraction=fraction)
 
 
 class PSF(eqx.Module):

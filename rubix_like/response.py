@@ -17,8 +17,9 @@ from jax import lax
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.bins import WavelengthBins
 from rubix_like.constants import FWHM_PER_SIGMA
-from rubix_like.detector import LineSpread, WavelengthBins
+from rubix_like.detector import LineSpread
 from rubix_like.errors import ConfigError
 from rubix_like.gaussian import split_variance
 from rubix_like.wave_split import per_bin

@@ -14,11 +14,11 @@ from rubix_like.atomic import check_writable
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube import Cube
 from rubix_like.cube_files import write_cube, writing_bytes
-from rubix_like.cube_parts import CubeParts, put_together
+from rubix_like.cube_parts import CubeParts, noiseless, put_together
 from rubix_like.distributed_run import check_together, connect_devices, loading_words
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import GalaxyInfo
-from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, format_bytes
+from rubix_like.memory import MemoryNeed, available_memory, check_cube_fits, check_memory
 from rubix_like.mosaic import make_mosaic
 from rubix_like.observers import AbstractObserver, compile_observer, of_processes
 from rubix_like.output import OutputFile, check_output, cube_bytes, output_files
@@ -32,7 +32,7 @@ from rubix_like.source import Source, open_source
 from rubix_like.ssp.catalogue import locate
 from rubix_like.summary import accuracy_lines, alignment_lines
 from rubix_like.team import ALONE, AbstractTeam
-from rubix_like.truth import noiseless
+from rubix_like.words import format_bytes
 
 
 class Result(NamedTuple):

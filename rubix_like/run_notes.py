@@ -6,7 +6,7 @@ from rubix_like.census import Census, log_universe_age
 from rubix_like.config import PipelineSettings, RunConfig
 from rubix_like.plausible import mass_notes
 from rubix_like.setup import Setup
-from rubix_like.stages import AbstractComponent
+from rubix_like.stages.base import AbstractComponent
 
 
 def run_notes(

@@ -10,7 +10,6 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from rubix_like.errors import ConfigError
-from rubix_like.galaxy import Galaxy
 
 DATA_AXIS = "data"
 """Mesh axis along which the particles lie."""
@@ -57,15 +56,6 @@ def check_mesh(mesh: Mesh) -> None:
 def process_count(mesh: Mesh) -> int:
     """How many processes the devices of a mesh belong to."""
     return len({device.process_index for device in mesh.devices.flat})
-
-
-def particle_shardings(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
-    """The spec tree: a Galaxy that holds, for every array of `galaxy`, its NamedSharding (particles along "data")."""
-
-    def sharding(leaf: Any) -> NamedSharding:
-        return NamedSharding(mesh, PartitionSpec(DATA_AXIS, *(None,) * (np.ndim(leaf) - 1)))
-
-    return jax.tree.map(sharding, galaxy)
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -121,16 +111,6 @@ def pad_particles(particles: Any, size: int) -> Any:
     return eqx.tree_at(lambda p: p.weight, padded, weight)
 
 
-def pad_galaxy_on_host(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
-    """The galaxy padded as `shard` does it, by numpy, so that nothing is compiled for its number of particles."""
-
-    def padded(particles: Any) -> Any:
-        return pad_on_host(particles, size_class(len(particles.position), mesh.shape[DATA_AXIS]))
-
-    has_gas = galaxy.gas is not None and len(galaxy.gas.position) > 0
-    return Galaxy(stars=padded(galaxy.stars), gas=padded(galaxy.gas) if has_gas else None)
-
-
 def pad_on_host(particles: Any, size: int, dtype: str | None = None) -> Any:
     """Host arrays with `size` rows in `dtype` (None: that of positions): those that are missing are like the last one,
     with a weight of 0.
@@ -150,43 +130,3 @@ def pad_on_host(particles: Any, size: int, dtype: str | None = None) -> Any:
     padded = jax.tree.map(pad, eqx.tree_at(lambda p: p.weight, particles, weight, is_leaf=lambda leaf: leaf is None))
     padded.weight[n_particles:] = 0
     return padded
-
-
-def _place(particles: Any, n_devices: int) -> Any:
-    """One kind of particles with a weight, padded to its size class."""
-    n_particles = len(particles.position)
-    if n_particles == 0:
-        raise ValueError("galaxy.stars: expected at least one star, got none")
-    if particles.weight is None:
-        weight = jnp.ones_like(particles.position[:, 0])
-        particles = eqx.tree_at(lambda p: p.weight, particles, weight, is_leaf=lambda leaf: leaf is None)
-    return pad_particles(particles, size_class(n_particles, n_devices))
-
-
-def shard(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
-    """The galaxy placed on the mesh: padded to a size class with particles of weight 0, particles split along "data".
-
-    The caller's galaxy is not changed. Works on concrete arrays and inside jit, grad and vmap.
-    """
-    placed = _padded_galaxy(galaxy, mesh)
-    return jax.device_put(placed, particle_shardings(placed, mesh))
-
-
-def own_share(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
-    """Of a galaxy that every device has whole, the particles that `shard` would place on this one.
-
-    Inside a `jax.shard_map` over the mesh only.
-    """
-    n_devices = mesh.shape[DATA_AXIS]
-
-    def own(leaf: Any) -> Any:
-        size = leaf.shape[0] // n_devices
-        return lax.dynamic_slice_in_dim(leaf, lax.axis_index(DATA_AXIS) * size, size)
-
-    return jax.tree.map(own, _padded_galaxy(galaxy, mesh))
-
-
-def _padded_galaxy(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
-    has_gas = galaxy.gas is not None and len(galaxy.gas.position) > 0
-    n_devices = mesh.shape[DATA_AXIS]
-    return Galaxy(stars=_place(galaxy.stars, n_devices), gas=_place(galaxy.gas, n_devices) if has_gas else None)

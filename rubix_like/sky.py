@@ -1,7 +1,6 @@
 """The night sky: its emission and the transmission of the atmosphere, as tables over wavelength."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,11 @@ from astropy.table import Table
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.config.skies import find_sky
 from rubix_like.config.yaml_files import check_ecsv
 from rubix_like.damaged_files import UNREADABLE, reason_of
-from rubix_like.errors import ConfigError, suggest
+from rubix_like.errors import ConfigError
 from rubix_like.fits_opening import check_fits
-from rubix_like.resources import resource, resource_names
-
-SKY_SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz", ".ecsv")
-NO_SKY: str = "none"
 
 _EMISSION_UNIT = "photon / (s m2 um arcsec2)"
 _COLUMNS: dict[str, dict[str, str]] = {
@@ -67,24 +63,6 @@ def bin_means(
     values = np.interp(grid, x, y)
     integral = np.append(0.0, np.cumsum(0.5 * (values[1:] + values[:-1]) * np.diff(grid)))
     return np.diff(integral[np.searchsorted(grid, edges)]) / np.diff(edges)
-
-
-def find_sky(name: str) -> Path | None:
-    """The file of an embedded sky or of a table by its path; None for 'none'. Raises ConfigError if there is none."""
-    known = resource_names("skies")
-    if name == NO_SKY:
-        return None
-    if name in known:
-        return resource("skies", name)
-    path = Path(name).expanduser()
-    if name.lower().endswith(SKY_SUFFIXES):
-        if path.is_file():
-            return path
-        raise ConfigError(f"expected one of {', '.join(known)}, {NO_SKY} or the path of a table, got no file '{name}'")
-    raise ConfigError(
-        f"expected one of {', '.join(known)}, {NO_SKY}, or a path ending in {', '.join(SKY_SUFFIXES)}, got '{name}'"
-        f"{suggest(name, (*known, NO_SKY))}"
-    )
 
 
 def load_sky(name: str) -> Sky | None:

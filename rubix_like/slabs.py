@@ -13,8 +13,8 @@ from jax.sharding import Mesh
 from jax.tree_util import keystr, tree_leaves_with_path
 
 from rubix_like.galaxy import Galaxy, Gas, Stars
-from rubix_like.placement import place_rows
-from rubix_like.readers.parts import GalaxyParts
+from rubix_like.galaxy_parts import GalaxyParts
+from rubix_like.placing import place_rows
 from rubix_like.sharding import DATA_AXIS, pad_on_host, process_count, size_class
 from rubix_like.stages.base import AbstractComponent
 from rubix_like.team import ALONE, AbstractTeam

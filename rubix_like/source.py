@@ -10,12 +10,13 @@ import numpy as np
 from rubix_like.census import Census, take_census
 from rubix_like.config import RunConfig
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Stars
-from rubix_like.memory import least_memory
+from rubix_like.galaxy_parts import GalaxyParts
 from rubix_like.pipeline import Pipeline
-from rubix_like.placement import shard_local
+from rubix_like.placing import shard_local
 from rubix_like.progress import Report
-from rubix_like.readers import has_more_stars, load, open_galaxy
-from rubix_like.readers.parts import GalaxyParts, needs_all_stars
+from rubix_like.readers.loading import has_more_stars, load, open_galaxy
+from rubix_like.readers.parts import needs_all_stars
+from rubix_like.shared_memory import least_memory
 from rubix_like.slabs import SlabCuts, read_ahead
 from rubix_like.ssp import load_ssp
 from rubix_like.team import ALONE, AbstractTeam

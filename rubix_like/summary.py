@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.cube import Counters, Cube
-from rubix_like.cube_files import Layout, find_format
+from rubix_like.config.file_layouts import find_format
+from rubix_like.cube import Cube
 from rubix_like.cube_parts import CubeParts, in_parts
 from rubix_like.cube_sums import CubeSums, sums_of
+from rubix_like.meta import Counters
 
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
     ("n_outside", "mass_outside", "outside the field: not in the cube"),
@@ -28,7 +29,7 @@ def summary_lines(
     cube: Cube | CubeParts,
     path: str | Path,
     timings: Mapping[str, float],
-    layout: Layout = "default",
+    layout: str = "default",
     sums: CubeSums | None = None,
 ) -> list[str]:
     """The end-of-run text, one sentence a line.
@@ -127,7 +128,7 @@ def _noise_line(cube: CubeParts, sums: CubeSums) -> str:
     return f"Noise: {words}" + (f" ({definition})" if definition else "")
 
 
-def _opening_lines(path: Path, layout: Layout) -> list[str]:
+def _opening_lines(path: Path, layout: str) -> list[str]:
     """What opens the file: our own commands read the layout 'default', ds9 and mpdaf only FITS."""
     name = str(path)
     if layout != "default":

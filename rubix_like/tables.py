@@ -1,11 +1,8 @@
 """The split of a run into static sizes (`Plan`), arrays (`Tables`) and what can be varied (`Parameters`)."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpy import ndarray
 
@@ -47,13 +44,3 @@ class Tables(eqx.Module):
     paint: tuple[AbstractComponent, ...]
     cube: tuple[AbstractCubeStage, ...]
     products: ProductTables | None = None
-
-
-def as_dtype(tree: Any, dtype: str) -> Any:
-    """The pytree with every float array in `dtype`; other arrays as they are."""
-
-    def convert(leaf: Any) -> Any:
-        floating = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
-        return jnp.asarray(leaf, dtype) if floating else jnp.asarray(leaf)
-
-    return jax.tree.map(convert, tree)

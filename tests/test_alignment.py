@@ -8,8 +8,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config
-from rubix_like.alignment import align
-from rubix_like.config.align_radius import Radius
+from rubix_like.alignment import Radius, align
 from rubix_like.star_sample import StarSample
 from rubix_like.summary import alignment_lines
 

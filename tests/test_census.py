@@ -19,7 +19,7 @@ from rubix_like.cost import Work
 from rubix_like.errors import ConfigError
 from rubix_like.motion import plan_motion
 from rubix_like.planning import make_setup, plan_run
-from rubix_like.readers import open_galaxy
+from rubix_like.readers.loading import open_galaxy
 
 SETTINGS = {
     "observation": {"redshift": 0.05, "align": "stars", "inclination": 40.0},

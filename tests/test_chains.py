@@ -10,7 +10,7 @@ import pytest
 from blackjax.mcmc.integrators import IntegratorState
 from jax.sharding import AxisType, Mesh
 
-from rubix_like.config.sampling import SamplingSettings
+from rubix_like.config.fit import SamplingSettings
 from rubix_like.inference.chains import Chains, run_chains
 from rubix_like.inference.nuts import Nuts, stages_of
 from rubix_like.inference.samplers import NutsSampler

@@ -15,12 +15,14 @@ from test_cube import make_cube
 from test_fits import full_cube
 
 from rubix_like.config import load_config
+from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.constants import FWHM_PER_SIGMA
-from rubix_like.cube import Counters, Cube, Meta
-from rubix_like.cube_files import FORMATS, file_size, find_format
+from rubix_like.cube import Cube
+from rubix_like.cube_files import FORMATS
 from rubix_like.errors import ConfigError
 from rubix_like.fits_manga import line_spread_sigmas
 from rubix_like.hdf5_cube import ARRAYS
+from rubix_like.meta import Counters, Meta
 from rubix_like.output import output_files
 from rubix_like.run import run
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from rubix_like import ConfigError, Pipeline, load_config, load_ssp
-from rubix_like.cube import SPREAD_FROM_BEYOND
+from rubix_like.config.plug_ins import CUBE_STAGES
+from rubix_like.meta import SPREAD_FROM_BEYOND
 from rubix_like.parameters import Parameters
+from rubix_like.placement import as_dtype
 from rubix_like.planning import make_setup
-from rubix_like.stages import CUBE_STAGES, PaintedCube
-from rubix_like.tables import as_dtype
+from rubix_like.stages.base import PaintedCube
 
 BASE = {
     "observation": {"redshift": 0.05, "align": "none"},

@@ -16,7 +16,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh, shard
 from rubix_like.model import observe
-from rubix_like.tables import as_dtype
+from rubix_like.placement import as_dtype
 
 CHUNK = 4
 WHOLE = 1_000_000

@@ -31,9 +31,10 @@ from test_distribution import (
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, make_mesh, run
 from rubix_like.config.models import DevicesSettings
 from rubix_like.cube_files import read_cube
-from rubix_like.layout import Layout, plan_layout
+from rubix_like.layout import Layout
 from rubix_like.model import lay_out, table_specs
 from rubix_like.placement import put
+from rubix_like.plan_layout import plan_layout
 from rubix_like.wave_split import WaveSplit
 
 LAYOUTS = {

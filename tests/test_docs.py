@@ -18,7 +18,7 @@ import pytest
 import rubix_like
 from rubix_like.cli import main, make_parser
 from rubix_like.config import RunConfig, load_config, load_pipeline
-from rubix_like.config.sampling import NutsSettings, SamplingSettings, VariationalSettings
+from rubix_like.config.fit import NutsSettings, SamplingSettings, VariationalSettings
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.naming import GAS, UNITS

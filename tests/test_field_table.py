@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rubix_like.readers.field_map import QUANTITIES, FieldSettings, parse_field_map
+from rubix_like.readers.field_map import QUANTITIES, FieldSettings, dataset_words, parse_field_map, unit_words
 from rubix_like.readers.field_table import COMMAND, field_rows, simulations_page
-from rubix_like.readers.field_words import dataset_words, unit_words
 from rubix_like.readers.recognise import way_words
 
 REPOSITORY = Path(__file__).resolve().parent.parent

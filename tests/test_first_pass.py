@@ -13,10 +13,9 @@ from rubix_like.centering import shrinking_sphere, unwrap
 from rubix_like.progress import silent
 from rubix_like.readers import first_pass as pass_module
 from rubix_like.readers import frame as frame_module
-from rubix_like.readers import load, open_galaxy
 from rubix_like.readers import rows as rows_module
-from rubix_like.readers.first_pass import HeldStars, StoredStars
-from rubix_like.readers.frame import find_frame
+from rubix_like.readers.frame import HeldStars, StoredStars, find_frame
+from rubix_like.readers.loading import load, open_galaxy
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.rows import Rows, filtered
 from rubix_like.readers.selected import select

@@ -10,7 +10,6 @@ from test_cube import make_cube
 
 from rubix_like.cli import main
 from rubix_like.config import load_config
-from rubix_like.cube import NOT_FITTED
 from rubix_like.errors import ConfigError
 from rubix_like.inference.edges import Edges
 from rubix_like.inference.free import Free, FreeParameter
@@ -21,6 +20,7 @@ from rubix_like.inference.quality import Quality
 from rubix_like.inference.result import FitResult
 from rubix_like.inference.snapshot import Snapshot
 from rubix_like.inference.verdict import Verdict
+from rubix_like.meta import NOT_FITTED
 from rubix_like.parameters import Parameters
 from rubix_like.plots.fit_maps import fit_images
 from rubix_like.plots.fit_parameters import MOST_NAMED, MOST_PAIRED, contour, density, draw_pulls, paired, prior_contour

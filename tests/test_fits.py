@@ -15,9 +15,11 @@ from astropy.wcs import WCS
 from test_cube import make_cube
 
 from rubix_like.atomic import check_writable, remove_temporaries, replacing
-from rubix_like.cube import Counters, Cube, Meta
-from rubix_like.cube_files import file_size, find_format, read_cube, write_cube
+from rubix_like.config.file_layouts import file_size, find_format
+from rubix_like.cube import Cube
+from rubix_like.cube_files import read_cube, write_cube
 from rubix_like.errors import ConfigError
+from rubix_like.meta import Counters, Meta
 from rubix_like.meta_table import join_rows, split_rows
 from rubix_like.wcs import header_of
 

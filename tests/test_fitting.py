@@ -16,7 +16,6 @@ from astropy.io import fits
 from scipy.special import ndtr
 
 from rubix_like import ConfigError, Cube, FitResult, Galaxy, ObservedCube, Stars, fit, load_config
-from rubix_like.cube import NOT_FITTED
 from rubix_like.inference import diagnosis
 from rubix_like.inference.cubes import evaluate
 from rubix_like.inference.edges import NODES, Edges
@@ -28,6 +27,7 @@ from rubix_like.inference.problem import pose
 from rubix_like.inference.request import read_request
 from rubix_like.inference.search import search
 from rubix_like.inference.snapshot import Snapshot
+from rubix_like.meta import NOT_FITTED
 from rubix_like.observed import read_observed
 from rubix_like.plots.fit_result import view_of
 from rubix_like.progress import Progress

@@ -9,8 +9,9 @@ from astropy.io import fits
 
 from rubix_like import ConfigError, Instrument, air, load_config, load_instrument, run
 from rubix_like.apertures import FLAT_PER_CORNER, inside_aperture
+from rubix_like.bins import WavelengthBins
 from rubix_like.config import InstrumentSettings, json_schema
-from rubix_like.detector import WavelengthBins, instrument_fwhm
+from rubix_like.detector import instrument_fwhm
 from rubix_like.resources import resource_names
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-from rubix_like.instrument_table import COLUMNS, instrument_table, plain_table, print_table, wrapped_table
+from rubix_like.listing import COLUMNS, instrument_table, plain_table, print_table, wrapped_table
 from rubix_like.resources import resource, resource_names
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rubix_like.config.plug_ins import CUBE_STAGES, PAINT_STAGES, READERS, SCENE_STAGES
 from rubix_like.listing import config_rows, pipeline_rows, reader_rows, stage_rows
-from rubix_like.readers import READERS
-from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

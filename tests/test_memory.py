@@ -15,9 +15,9 @@ from rubix_like.memory import (
     check_cube_fits,
     check_memory,
     explained_exhaustion,
-    format_bytes,
     memory_need,
 )
+from rubix_like.words import format_bytes
 
 
 def compiled(size):

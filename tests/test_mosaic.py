@@ -5,11 +5,10 @@ import pytest
 from astropy.wcs import WCS
 
 from rubix_like import Cube, make_mosaic
-from rubix_like.cube import OUTSIDE_APERTURE, OUTSIDE_SSP, Meta
+from rubix_like.meta import OUTSIDE_APERTURE, OUTSIDE_SSP, Meta
 from rubix_like.mosaic import coverage
-from rubix_like.mosaic_grid import Field, grid_around
-from rubix_like.overlap import area_in_unit_square, overlap_matrix
-from rubix_like.pointing import convergence, from_tangent_plane
+from rubix_like.mosaic_grid import Field, area_in_unit_square, grid_around, overlap_matrix
+from rubix_like.tangent_plane import convergence, from_tangent_plane
 
 REFERENCE = (150.0, 40.0)
 SCALE = 0.2

@@ -15,7 +15,7 @@ from astropy.wcs import WCS
 from test_fits import full_cube
 
 from rubix_like.air import to_vacuum
-from rubix_like.detector import WavelengthBins
+from rubix_like.bins import WavelengthBins
 from rubix_like.observed import ObservedCube, observed_from, read_observed
 from rubix_like.observed.flux_units import flux_factor, parse_unit
 from rubix_like.wcs import celestial_cards, header_of

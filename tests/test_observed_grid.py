@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rubix_like.air import to_air
+from rubix_like.bins import WavelengthBins
 from rubix_like.config import load_config
-from rubix_like.detector import WavelengthBins
 from rubix_like.errors import ConfigError
 from rubix_like.observed import ObservedCube, read_observed
 from rubix_like.observed.grid import check_same_grid, on_grid_of

@@ -10,7 +10,7 @@ from small_snapshots import write_small
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config
 from rubix_like.plausible import VelocitySums, integer_notes
-from rubix_like.readers import load
+from rubix_like.readers.loading import load
 from rubix_like.validation import validate
 
 CONFIG = {

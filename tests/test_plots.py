@@ -12,9 +12,10 @@ from astropy.io import fits
 from test_cube import make_cube
 
 from rubix_like.cli import main
-from rubix_like.cube import Meta, white_light
+from rubix_like.cube_sums import white_light
 from rubix_like.errors import ConfigError
 from rubix_like.file_names import beside
+from rubix_like.meta import Meta
 from rubix_like.plots.choice import Choice, read_band, read_spaxels
 from rubix_like.plots.derived import SkyImage, band_image, cube_images, light_image
 from rubix_like.plots.figure import save_figure

@@ -12,14 +12,13 @@ import scipy.stats
 from jax.sharding import AxisType
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
-from rubix_like.config.fit import FitSettings
-from rubix_like.config.sampling import SamplingSettings
-from rubix_like.inference.arviz_package import import_arviz
+from rubix_like.config.fit import FitSettings, SamplingSettings
 from rubix_like.inference.chains import run_chains
 from rubix_like.inference.laplace import laplace
 from rubix_like.inference.posterior import half_square
 from rubix_like.inference.problem import pose
-from rubix_like.inference.spread import with_rows
+from rubix_like.inference.rows import with_rows
+from rubix_like.inference.samplers import import_arviz
 from rubix_like.inference.variational import run_variational
 from rubix_like.inference.whitening import Whitening
 from rubix_like.observed import observed_from

@@ -10,7 +10,6 @@ import pytest
 from curved import curved
 
 from rubix_like import Galaxy, ObservedCube, Stars, load_config
-from rubix_like.cube import NOT_FITTED
 from rubix_like.inference import assembly
 from rubix_like.inference.assembly import make_sample_result
 from rubix_like.inference.best_fit import describe_best
@@ -20,7 +19,8 @@ from rubix_like.inference.predictive import evenly, moments_of, predictive_of
 from rubix_like.inference.problem import pose
 from rubix_like.inference.quality import Quality
 from rubix_like.inference.rows import placed
-from rubix_like.inference.sampled import Sampled
+from rubix_like.inference.samplers import Sampled
+from rubix_like.meta import NOT_FITTED
 
 DEGREE, WIDTH = 2, 0.05
 """Of the continuum's polynomial: its highest degree, the standard deviation of its coefficients."""

@@ -10,7 +10,7 @@ from astropy.io import fits
 from rubix_like import Cube, load_config, load_instrument, run
 from rubix_like.config import InstrumentSettings
 from rubix_like.detector import instrument_fwhm
-from rubix_like.instrument_table import COLUMNS, instrument_table
+from rubix_like.listing import COLUMNS, instrument_table
 from rubix_like.resources import resource, resource_names
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "instruments.md"

@@ -11,8 +11,9 @@ from astropy import constants, units
 from scipy.special import ndtr
 
 from rubix_like import bspline
+from rubix_like.bins import WavelengthBins
 from rubix_like.config import LSFSettings
-from rubix_like.detector import LineSpread, WavelengthBins
+from rubix_like.detector import LineSpread
 from rubix_like.projection import Detection, detect_compiled, projection_matrix_compiled
 from rubix_like.response import plan_response
 from rubix_like.ssp import SSPLibrary

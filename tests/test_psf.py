@@ -12,8 +12,7 @@ from scipy.stats import norm
 from rubix_like import ConfigError
 from rubix_like.blur import blur, blur_each, blur_layers, blur_separable
 from rubix_like.config import PSFSettings
-from rubix_like.parameters import PSFParameters
-from rubix_like.psf import PSF, moffat_image, moffat_lost, node_shares
+from rubix_like.psf import PSF, PSFParameters, moffat_image, moffat_lost, node_shares
 
 PIXEL = 0.2
 WAVELENGTH = np.linspace(5000.0, 9000.0, 41)

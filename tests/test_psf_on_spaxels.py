@@ -12,10 +12,9 @@ from scipy.stats import norm
 from rubix_like import Galaxy, Pipeline, Stars, load_config
 from rubix_like.blur import blur, blur_separable
 from rubix_like.config import PSFSettings, load_pipeline
-from rubix_like.cube import white_light
+from rubix_like.cube_sums import white_light
 from rubix_like.painting import Painting, plan_painting
-from rubix_like.parameters import PSFParameters
-from rubix_like.psf import PSF
+from rubix_like.psf import PSF, PSFParameters
 from rubix_like.psf_profile import gaussian_weights_in_spaxel
 from rubix_like.spaxels import SpaxelGrid
 

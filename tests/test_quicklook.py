@@ -10,9 +10,10 @@ from matplotlib import image, rcParams
 from test_cube import make_cube
 from thread_team import run_team, values_of
 
-from rubix_like.cube import Counters, Meta, white_light
 from rubix_like.cube_parts import Part, in_parts
+from rubix_like.cube_sums import white_light
 from rubix_like.errors import ConfigError
+from rubix_like.meta import Counters, Meta
 from rubix_like.quicklook import save_quicklook
 from rubix_like.summary import summary_lines
 

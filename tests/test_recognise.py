@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from small_snapshots import SMALL, write_small
 
+from rubix_like.config.plug_ins import field_map_names
 from rubix_like.errors import ConfigError
-from rubix_like.readers.field_map import field_map_names, load_field_map
+from rubix_like.readers.field_map import load_field_map
 from rubix_like.readers.hdf5 import open_hdf5
 from rubix_like.readers.recognise import check_named, fits, recognise
 

@@ -7,17 +7,26 @@ import numpy as np
 import pytest
 
 from rubix_like import load_config, load_ssp
+from rubix_like.config.plug_ins import (
+    CUBE_STAGES,
+    FIELD_MAP_GROUP,
+    METHODS,
+    PAINT_STAGES,
+    READERS,
+    SCENE_STAGES,
+    field_map_names,
+    find_reader,
+    reader_names,
+)
 from rubix_like.errors import ConfigError
 from rubix_like.listing import reader_rows
 from rubix_like.lookup import TemplateAxes
-from rubix_like.methods import METHODS, build_painter
+from rubix_like.methods import build_painter
 from rubix_like.painter import AbstractPainter
 from rubix_like.planning import make_setup
-from rubix_like.readers import READERS, find_reader, reader_names
-from rubix_like.readers.field_map import GROUP, field_map_names, load_field_map
+from rubix_like.readers.field_map import load_field_map
 from rubix_like.registry import Registry
 from rubix_like.ssp import FORMATS
-from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES
 
 ALL = (METHODS, READERS, FORMATS, SCENE_STAGES, PAINT_STAGES, CUBE_STAGES)
 SHAPES = Registry("shape", "rubix_like_test.shapes", {"square": "plug_in_shapes:SQUARE", "disc": "math:pi"})
@@ -155,7 +164,7 @@ def install_map(install, monkeypatch):
     """Installs a distribution `toy-maps` that announces a field map of the given text; returns the map's path."""
 
     def write(text, name="toy"):
-        folder = install("toy-maps", GROUP, **{name: "toy_maps:MAP"})
+        folder = install("toy-maps", FIELD_MAP_GROUP, **{name: "toy_maps:MAP"})
         (folder / "toy_maps.py").write_text(
             "from pathlib import Path\nMAP = Path(__file__).with_name('the_map.yaml')\n"
         )
@@ -203,7 +212,7 @@ def test_a_field_map_from_outside_cannot_take_over_a_packaged_name(install_map):
 
 
 def test_a_field_map_that_is_no_path_or_no_file(install):
-    install("odd-things", GROUP, odd="math:pi", gone="string:digits")
+    install("odd-things", FIELD_MAP_GROUP, odd="math:pi", gone="string:digits")
     with pytest.raises(
         ConfigError, match=r"field map 'odd' of .* odd-things 1.0: expected the path of a YAML file, got 3"
     ):

@@ -6,8 +6,9 @@ import pytest
 from scipy.stats import norm
 
 from rubix_like import air
+from rubix_like.bins import WavelengthBins
 from rubix_like.config import LSFSettings
-from rubix_like.detector import LineSpread, WavelengthBins, instrument_fwhm
+from rubix_like.detector import LineSpread, instrument_fwhm
 from rubix_like.response import plan_response
 from rubix_like.ssp import SSPLibrary
 

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from test_cube import make_cube
 
 from rubix_like.cli import main
-from rubix_like.cube import NOT_FITTED
 from rubix_like.errors import ConfigError
 from rubix_like.inference.convergence import Convergence
 from rubix_like.inference.free import Free, FreeParameter
@@ -19,6 +18,7 @@ from rubix_like.inference.priors import LogNormal, Normal, Uniform
 from rubix_like.inference.quality import Quality, Scatter
 from rubix_like.inference.sample_result import SampleResult, values_of
 from rubix_like.inference.verdict import Verdict
+from rubix_like.meta import NOT_FITTED
 from rubix_like.plots.fit_parameters import MOST_PAIRED, contour
 from rubix_like.plots.sample_corner import DRAW_COLOR, LAPLACE_COLOR, TRUTH_COLOR, draw_corner
 from rubix_like.plots.sample_predictive import banded_spectra, draw_predictive, predictive_images

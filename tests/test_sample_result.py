@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rubix_like.cube import NOT_FITTED, Cube, Meta
-from rubix_like.inference.arviz_package import import_arviz
+from rubix_like.cube import Cube
 from rubix_like.inference.convergence import convergence_of
 from rubix_like.inference.free import Free, FreeParameter
 from rubix_like.inference.laplace import Laplace
@@ -21,8 +20,9 @@ from rubix_like.inference.quality import Quality, Scatter
 from rubix_like.inference.result_file import is_result
 from rubix_like.inference.sample_file import is_sample_result
 from rubix_like.inference.sample_result import SampleResult, flat_values, values_of
-from rubix_like.inference.sampled import Sampled
+from rubix_like.inference.samplers import Sampled, import_arviz
 from rubix_like.inference.verdict import Verdict
+from rubix_like.meta import NOT_FITTED, Meta
 
 FREE = Free(
     (

@@ -21,7 +21,7 @@ from rubix_like.inference.chains import run_chains
 from rubix_like.inference.laplace import laplace
 from rubix_like.inference.problem import pose
 from rubix_like.inference.request import read_request
-from rubix_like.inference.spread import with_rows
+from rubix_like.inference.rows import with_rows
 from rubix_like.inference.whitening import Whitening
 from rubix_like.progress import Progress
 

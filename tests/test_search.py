@@ -15,9 +15,9 @@ from rubix_like.config.fit import FitSettings, OptimiserSettings
 from rubix_like.inference.candidates import choose_starts
 from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.optimisers import Status
+from rubix_like.inference.rows import models_at_once
 from rubix_like.inference.search import check_any_left, search_with
 from rubix_like.inference.snapshot import Snapshot
-from rubix_like.inference.spread import models_at_once
 
 SETTINGS = FitSettings(starts=5, candidates=1, optimiser=OptimiserSettings(tolerance=1e-9, steps=60))
 

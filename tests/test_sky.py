@@ -10,9 +10,10 @@ from astropy import units
 from astropy.io import fits
 from astropy.table import Table
 
+from rubix_like.config.skies import find_sky
 from rubix_like.errors import ConfigError
 from rubix_like.resources import resource, resource_names
-from rubix_like.sky import bin_means, find_sky, load_sky
+from rubix_like.sky import bin_means, load_sky
 
 README = Path(__file__).resolve().parent.parent / "data" / "README.md"
 

@@ -15,8 +15,8 @@ from rubix_like import progress as progress_module
 from rubix_like.progress import Progress
 from rubix_like.readers import first_pass as pass_module
 from rubix_like.readers import frame as frame_module
-from rubix_like.readers import load, open_galaxy
 from rubix_like.readers import rows as rows_module
+from rubix_like.readers.loading import load, open_galaxy
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.selected import select
 from rubix_like.readers.slabs import ColumnReader, GalaxySlabs

@@ -16,17 +16,18 @@ from astropy.io import fits
 from jax.sharding import PartitionSpec
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Scene, Stars, load_config, load_ssp, make_mesh, shard, validate
+from rubix_like.config.plug_ins import CUBE_STAGES, METHODS, PAINT_STAGES, READERS, SCENE_STAGES
 from rubix_like.layout import Layout
 from rubix_like.lookup import weighted_rows
-from rubix_like.methods import METHODS
 from rubix_like.model import observe
 from rubix_like.parameters import Parameters
+from rubix_like.placement import as_dtype
 from rubix_like.planning import make_setup
-from rubix_like.readers import READERS, load
+from rubix_like.readers.loading import load
 from rubix_like.spaxels import CORNERS, SpaxelGrid
 from rubix_like.ssp import import_library
-from rubix_like.stages import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES, PaintedCube
-from rubix_like.tables import Plan, Tables, as_dtype
+from rubix_like.stages.base import PaintedCube
+from rubix_like.tables import Plan, Tables
 
 N_STARS = 48
 GENERATOR = np.random.default_rng(12)

@@ -5,8 +5,8 @@ from scipy.special import ndtri
 
 from rubix_like.inference.forward import GALAXY
 from rubix_like.inference.free import Free, FreeParameter
+from rubix_like.inference.naming import read_start
 from rubix_like.inference.priors import Normal, Uniform
-from rubix_like.inference.starts import read_start
 from rubix_like.readers.synthetic import SyntheticReader
 
 

@@ -25,11 +25,11 @@ from thread_team import run_team, values_of
 
 import rubix_like.memory as memory_module
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, load_galaxy_info, make_mesh
-from rubix_like.memory import least_share
+from rubix_like.galaxy_parts import GalaxyInMemory
 from rubix_like.observers import SlabObserver, check_columns
 from rubix_like.progress import Progress
-from rubix_like.readers.parts import GalaxyInMemory
 from rubix_like.run import check_lines, compute, prepare
+from rubix_like.shared_memory import least_share
 from rubix_like.slabs import SlabCuts, paints_gas, place_slabs, read_ahead
 from rubix_like.source import GalaxyInSlabs, HeldGalaxy, open_source
 from rubix_like.stages.base import AbstractComponent

@@ -16,7 +16,7 @@ from jax import lax
 from jax.sharding import AxisType
 
 from rubix_like import ConfigError, Pipeline, load_config, load_galaxy
-from rubix_like.config.sampling import SamplingSettings
+from rubix_like.config.fit import SamplingSettings
 from rubix_like.inference import variational
 from rubix_like.inference.engines import MOST_DENSE
 from rubix_like.inference.geometry import check_nifty, data_residuals
@@ -25,8 +25,7 @@ from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.posterior import half_square
 from rubix_like.inference.problem import pose
 from rubix_like.inference.roots import find_root
-from rubix_like.inference.variational import run_variational
-from rubix_like.inference.variational_state import VariationalState
+from rubix_like.inference.variational import VariationalState, run_variational
 from rubix_like.observed import observed_from
 
 METHODS = ("mgvi", "geovi")

@@ -15,11 +15,12 @@ from jaxtyping import Array, Bool, Float
 from scipy import stats
 
 from rubix_like import ConfigError, load_config, load_ssp
-from rubix_like.normal import numbered_normal
+from rubix_like.config.plug_ins import CUBE_STAGES
 from rubix_like.parameters import Parameters
+from rubix_like.placement import as_dtype
 from rubix_like.planning import make_setup
-from rubix_like.stages import CUBE_STAGES, PaintedCube
-from rubix_like.tables import as_dtype
+from rubix_like.readers.philox import numbered_normal
+from rubix_like.stages.base import PaintedCube
 from rubix_like.wave_split import WHOLE, WaveSplit, per_bin
 from rubix_like.wave_tables import padded, wave_specs
 

@@ -11,10 +11,10 @@ from jax.sharding import Mesh
 from rubix_like.catalogue.entries import Entry
 from rubix_like.census import census_of
 from rubix_like.config import RunConfig
-from rubix_like.layout import mesh_of
+from rubix_like.placing import pad_galaxy_on_host
+from rubix_like.plan_layout import mesh_of
 from rubix_like.progress import Progress, silent
 from rubix_like.run import Prepared, plan_and_compile
-from rubix_like.sharding import pad_galaxy_on_host
 from rubix_like.source import HeldGalaxy, Source, open_source
 from rubix_like.ssp import load_ssp
 

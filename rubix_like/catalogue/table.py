@@ -12,7 +12,8 @@ import numpy as np
 from rubix_like.atomic import remove_stale, replacing
 from rubix_like.catalogue.entries import Entry
 from rubix_like.catalogue.records import Record, Records
-from rubix_like.cube import Cube, white_light
+from rubix_like.cube import Cube
+from rubix_like.cube_sums import white_light
 
 COLUMNS: tuple[str, ...] = (
     "name",

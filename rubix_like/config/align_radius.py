@@ -1,29 +1,13 @@
 """The setting `observation.align_radius`: in half-mass radii of the stars, or a length."""
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from rubix_like.alignment import Radius
 from rubix_like.config.quantities import parse_number, parse_quantity
-
-
-@dataclass(frozen=True)
-class Radius:
-    """`number` half-mass radii of the stars, or, with `in_kpc`, kpc."""
-
-    number: float
-    in_kpc: bool = False
-
-    def kpc(self, half_mass_radius: float) -> float:
-        """In kpc, for stars of this half-mass radius (kpc)."""
-        return self.number if self.in_kpc else self.number * half_mass_radius
-
-    def written(self) -> float | str:
-        """As in a YAML: a bare number is in half-mass radii."""
-        return f"{self.number!r} kpc" if self.in_kpc else self.number
 
 
 def parse_radius(value: object) -> Radius:

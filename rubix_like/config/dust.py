@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from rubix_like.config.quantities import Number
 from rubix_like.config.settings import AbstractSettings
+from rubix_like.dust_curves import CURVES
 
 
 class DustSettings(AbstractSettings):
@@ -23,16 +24,12 @@ class DustSettings(AbstractSettings):
     @field_validator("curve")
     @classmethod
     def _check_curve(cls, value: str) -> str:
-        from rubix_like.dust_curves import CURVES  # noqa: PLC0415  (settings are read before anything is built)
-
         CURVES.find(value)
         return value
 
     @field_validator("r_v")
     @classmethod
     def _check_r_v(cls, value: float | None, info: Any) -> float | None:
-        from rubix_like.dust_curves import CURVES  # noqa: PLC0415
-
         if value is not None and "curve" in info.data:
             CURVES.find(info.data["curve"]).check_r_v(value)
         return value
@@ -40,6 +37,4 @@ class DustSettings(AbstractSettings):
     @property
     def resolved_r_v(self) -> float:
         """`r_v`; where it is null, the curve's own."""
-        from rubix_like.dust_curves import CURVES  # noqa: PLC0415
-
         return CURVES.find(self.curve).r_v if self.r_v is None else self.r_v

@@ -15,19 +15,21 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from rubix_like.config.align_radius import AlignRadius, Radius
+from rubix_like.alignment import Radius
+from rubix_like.config.align_radius import AlignRadius
 from rubix_like.config.dust import DustSettings
+from rubix_like.config.file_layouts import LayoutName, check_layout, find_format
 from rubix_like.config.fit import FitSettings
 from rubix_like.config.instrument import InstrumentSettings
 from rubix_like.config.noise import NoiseSettings
 from rubix_like.config.pipeline import load_pipeline
+from rubix_like.config.plug_ins import METHODS, READERS, find_reader, reader_names
 from rubix_like.config.pointings import Pointings
 from rubix_like.config.products import ProductsSettings
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.cosmology import find_cosmology
-from rubix_like.cube_files import Layout, check_layout, find_format
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 
@@ -149,8 +151,6 @@ class EngineSettings(AbstractSettings):
     @field_validator("method")
     @classmethod
     def _check_method(cls, value: str) -> str:
-        from rubix_like.methods import METHODS  # noqa: PLC0415  (painters are built from settings)
-
         known = ("auto", *METHODS.names())
         if value not in known:
             raise ValueError(f"expected one of {', '.join(known)}, got '{value}'")
@@ -178,7 +178,7 @@ class OutputSettings(AbstractSettings):
 
     path: Path = Path("cube.fits")
     """A .fits or .fits.gz file; in the default layout also HDF5, .h5 or .hdf5."""
-    layout: Layout = "default"
+    layout: LayoutName = "default"
     """`default` for most programs; `manga`: like a MaNGA LOGCUBE; `hsim`: a scene for HSIM."""
     maps: Path | None = None
     """Where the maps of `products` go (.fits or .fits.gz); null: beside the cube, as <name>_maps.fits."""
@@ -202,8 +202,6 @@ class Reader(Protocol):
 
 def _parse_reader(section: object) -> object:
     """The reader (a model from the registry) that a `galaxy` section describes; a reader and null pass through."""
-    from rubix_like.readers import find_reader, reader_names  # noqa: PLC0415  (readers are settings themselves)
-
     if section is None or isinstance(section, Reader):
         return section
     if not isinstance(section, Mapping):
@@ -226,8 +224,6 @@ class _AnyReader:
     """JSON schema of the `galaxy` section: that of any registered reader, or null."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        from rubix_like.readers import READERS  # noqa: PLC0415
-
         schemas = {name: handler(READERS.find(name).__pydantic_core_schema__) for name in READERS.names()}
         named = [
             {"allOf": [schema, {"required": ["path" if name == "auto" else "reader"]}]}

@@ -6,6 +6,7 @@ from pydantic import Field, StrictBool, field_validator, model_validator
 
 from rubix_like.config.quantities import Angstrom, Arcsec, Integer, Number, Second
 from rubix_like.config.settings import AbstractSettings
+from rubix_like.config.skies import find_sky
 
 
 class ExposureSettings(AbstractSettings):
@@ -21,8 +22,6 @@ class ExposureSettings(AbstractSettings):
     @field_validator("sky")
     @classmethod
     def _check_sky(cls, value: str) -> str:
-        from rubix_like.sky import find_sky  # noqa: PLC0415 (it reads no settings, but spectra on their bins)
-
         find_sky(value)
         return value
 

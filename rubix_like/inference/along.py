@@ -16,7 +16,7 @@ from numpy import ndarray
 from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
 
 from rubix_like.inference.linearise import losses, normal_forms
-from rubix_like.inference.optimisers import SquaredLoss
+from rubix_like.inference.posterior import SquaredLoss
 
 NODES: int = 201
 """At which a posterior is kept."""

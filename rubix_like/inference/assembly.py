@@ -16,7 +16,7 @@ from rubix_like.inference.predictive import Predictive, predict
 from rubix_like.inference.problem import Problem
 from rubix_like.inference.quality import Quality
 from rubix_like.inference.sample_result import SampleResult, flat_values, values_of
-from rubix_like.inference.sampled import Sampled
+from rubix_like.inference.samplers import Sampled
 
 _FAR_EXCESS = 10.0
 """Of a mean loss beyond twice what is expected, from which on an approximation is called wrong."""

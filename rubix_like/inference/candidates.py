@@ -15,9 +15,8 @@ from rubix_like.inference.forward import GALAXY
 from rubix_like.inference.free import Free, Latent
 from rubix_like.inference.guesses import SHOWN, Surroundings, guesses
 from rubix_like.inference.linearise import losses, over_starts
-from rubix_like.inference.optimisers import SquaredLoss
 from rubix_like.inference.patches import evolved
-from rubix_like.inference.posterior import Posterior, half_square
+from rubix_like.inference.posterior import Posterior, SquaredLoss, half_square
 from rubix_like.inference.problem import Problem
 from rubix_like.inference.sketch import Sketch, shift_of, sketch_of
 from rubix_like.sharding import SAMPLE_AXIS

@@ -14,9 +14,9 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, UInt32
 from numpy import ndarray
 
-from rubix_like.config.sampling import SamplingSettings
+from rubix_like.config.fit import SamplingSettings
 from rubix_like.inference.nuts import MOST_STEPS, ChainState, Nuts, Step, stages_of
-from rubix_like.inference.optimisers import SquaredLoss
+from rubix_like.inference.posterior import SquaredLoss
 from rubix_like.inference.rows import Placed, everywhere, fetched, over_samples, placed
 from rubix_like.inference.whitening import Whitening, normal_starts
 

@@ -12,12 +12,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.inference.arviz_package import import_arviz
 from rubix_like.inference.diagnosis import by_parameter, listed, notes_on_spread
 from rubix_like.inference.edges import edges_from
 from rubix_like.inference.engines import MOST_DENSE
 from rubix_like.inference.free import Free, shown
-from rubix_like.inference.sampled import METHODS, Sampled
+from rubix_like.inference.samplers import METHODS, Sampled, import_arviz
 
 MOST_R_HAT: float = 1.01
 """R-hat above which chains do not agree (Vehtari et al. 2021)."""

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.cube import NOT_FITTED, Counters, Cube
+from rubix_like.cube import Cube
 from rubix_like.galaxy import Galaxy
 from rubix_like.inference.forward import GALAXY, STARS
 from rubix_like.inference.free import Latent
@@ -17,6 +17,7 @@ from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.inference.posterior import Posterior, half_square
 from rubix_like.inference.problem import Problem, variance_of
 from rubix_like.inference.quality import Quality
+from rubix_like.meta import NOT_FITTED, Counters
 from rubix_like.parameters import Parameters
 
 

@@ -7,12 +7,12 @@ import numpy as np
 from jaxtyping import Float, Shaped
 from numpy import ndarray
 
-from rubix_like.cube import Counters
 from rubix_like.inference.edges import edges_from
 from rubix_like.inference.engines import LEAST_SQUARES, is_dense
 from rubix_like.inference.free import Free, shown
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.snapshot import Snapshot
+from rubix_like.meta import Counters
 
 UNDETERMINED: float = 0.9
 """Standard deviation in units of the prior's above which the data say next to nothing of a parameter."""

@@ -17,7 +17,7 @@ from numpy import ndarray
 from rubix_like.inference.along import NODES, Row, follow, normalised
 from rubix_like.inference.free import Free
 from rubix_like.inference.laplace import Laplace
-from rubix_like.inference.optimisers import SquaredLoss
+from rubix_like.inference.posterior import SquaredLoss
 from rubix_like.inference.priors import LIMITED
 
 EDGE: float = 2.0

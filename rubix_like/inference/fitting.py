@@ -35,9 +35,9 @@ from rubix_like.inference.problem import Problem, pose
 from rubix_like.inference.request import Data, Priors, Request, read_request
 from rubix_like.inference.result import FitResult, split_by_name
 from rubix_like.inference.result_places import check_places, write_in_order
+from rubix_like.inference.rows import models_at_once
 from rubix_like.inference.search import search
 from rubix_like.inference.snapshot import Snapshot
-from rubix_like.inference.spread import models_at_once
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress, Report, silent
 from rubix_like.separate_files import check_separate

@@ -16,10 +16,12 @@ from rubix_like.inference.likelihood import NOISE_SCALE
 from rubix_like.layout import Layout
 from rubix_like.model import Observed, observe_anywhere, observe_share
 from rubix_like.parameters import Parameters
+from rubix_like.placement import as_dtype
+from rubix_like.placing import own_share, shard
 from rubix_like.scene import to_scene
-from rubix_like.sharding import DATA_AXIS, own_share, shard
+from rubix_like.sharding import DATA_AXIS
 from rubix_like.synthetic import BaseDraws, SyntheticGalaxy
-from rubix_like.tables import Plan, Tables, as_dtype
+from rubix_like.tables import Plan, Tables
 
 GALAXY: str = "galaxy."
 """Beginning of the names of a synthetic galaxy's parameters."""

@@ -19,8 +19,7 @@ from jaxtyping import Array, Float, UInt32
 from rubix_like.errors import ConfigError
 from rubix_like.inference.free import Latent
 from rubix_like.inference.likelihood import NOISE_SCALE
-from rubix_like.inference.optimisers import SquaredLoss
-from rubix_like.inference.posterior import Posterior
+from rubix_like.inference.posterior import Posterior, SquaredLoss
 from rubix_like.inference.roots import find_root
 
 MOST_EVALUATIONS = 100

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from rubix_like.inference.linearise import over_starts
-from rubix_like.inference.optimisers import AbstractOptimiser, Latents, SquaredLoss, State, Status, chosen, status_after
+from rubix_like.inference.optimisers import AbstractOptimiser, State, Status, chosen, status_after
+from rubix_like.inference.posterior import Latents, SquaredLoss
 
 _CALM_STEPS = {"adam": 10, "lbfgs": 3}
 """After how many steps on end that change the loss by less than the tolerance a start has converged."""

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from rubix_like.inference.arviz_package import import_arviz
 from rubix_like.inference.forward import STARS
 from rubix_like.inference.free import FreeParameter
 from rubix_like.inference.sample_result import SampleResult
+from rubix_like.inference.samplers import import_arviz
 
 _NAMES: Mapping[str, str] = {"n_leapfrog": "n_steps"}
 """Our name of a statistic -> ArviZ's, where it is another."""

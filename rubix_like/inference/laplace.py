@@ -14,8 +14,7 @@ from rubix_like.inference.free import Free, Latent
 from rubix_like.inference.likelihood import with_scale_information
 from rubix_like.inference.linearise import normal_equations
 from rubix_like.inference.model_error import sandwich
-from rubix_like.inference.optimisers import SquaredLoss
-from rubix_like.inference.posterior import Posterior
+from rubix_like.inference.posterior import Posterior, SquaredLoss
 
 _NO_EFFECT = 1e-8
 """Information (of which the prior's is 1) below which the data say nothing."""

@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from rubix_like.inference.free import Latent
 from rubix_like.inference.linearise import NormalForm, losses, normal_forms, over_starts
-from rubix_like.inference.optimisers import AbstractOptimiser, Latents, SquaredLoss, State, Status, chosen, status_after
-from rubix_like.inference.posterior import half_square
+from rubix_like.inference.optimisers import AbstractOptimiser, State, Status, chosen, status_after
+from rubix_like.inference.posterior import Latents, SquaredLoss, half_square
 
 _SHORTEST = 1e-9
 """A step that changes no latent by more is none."""

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from rubix_like.inference.free import Latent
-from rubix_like.inference.optimisers import Latents, SquaredLoss
+from rubix_like.inference.posterior import Latents, SquaredLoss
 from rubix_like.sharding import SAMPLE_AXIS
 
 

@@ -36,8 +36,9 @@ from rubix_like.inference.likelihood import NOISE_SCALE, ModelError, with_scale_
 from rubix_like.inference.linearise import jacobian
 from rubix_like.inference.posterior import Posterior
 from rubix_like.inference.problem import Problem
-from rubix_like.memory import available_memory, format_bytes
+from rubix_like.memory import available_memory
 from rubix_like.synthetic import BaseDraws
+from rubix_like.words import format_bytes
 
 _COPIES = 3
 """Times all deviations are in memory at the most, while they are taken apart."""

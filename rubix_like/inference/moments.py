@@ -13,7 +13,7 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Bool, Float
 
-from rubix_like.inference.optimisers import SquaredLoss
+from rubix_like.inference.posterior import SquaredLoss
 from rubix_like.inference.rows import Kernel, Placed, on_rows
 from rubix_like.sharding import SAMPLE_AXIS
 

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.errors import ConfigError
-from rubix_like.inference.optimisers import SquaredLoss
+from rubix_like.inference.posterior import SquaredLoss
 from rubix_like.inference.whitening import White, Whitening
 
 MOST_STEPS: int = 64

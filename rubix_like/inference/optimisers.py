@@ -3,28 +3,14 @@
 from abc import abstractmethod
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from rubix_like.inference.free import Latent
-
-Latents = Float[Array, "start latent"]
-
-
-@runtime_checkable
-class SquaredLoss(Protocol):
-    """What is minimised: half the squared sum of residuals that depend on a vector of latents; a pytree."""
-
-    def residuals(self, latent: Latent) -> Any:
-        """A pytree of residuals."""
-
-    def loss(self, latent: Latent) -> Float[Array, ""]:
-        """Half their squared sum."""
-        ...
+from rubix_like.inference.posterior import Latents, SquaredLoss
 
 
 class Status(IntEnum):

@@ -1,6 +1,6 @@
 """What is maximised and sampled: the posterior of the latents, as a sum of squared residuals."""
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -37,3 +37,18 @@ def half_square(residuals: Any) -> Float[Array, ""]:
     """Half the sum of squares of a pytree of residuals."""
     squares = [jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(residuals)]
     return 0.5 * sum(squares[1:], start=squares[0])
+
+
+Latents = Float[Array, "start latent"]
+
+
+@runtime_checkable
+class SquaredLoss(Protocol):
+    """What is minimised: half the squared sum of residuals that depend on a vector of latents; a pytree."""
+
+    def residuals(self, latent: Latent) -> Any:
+        """A pytree of residuals."""
+
+    def loss(self, latent: Latent) -> Float[Array, ""]:
+        """Half their squared sum."""
+        ...

@@ -28,9 +28,8 @@ from rubix_like.inference.forward import (
 from rubix_like.inference.free import Free, Latent, read_prior
 from rubix_like.inference.likelihood import NOISE_SCALE, Likelihood, Polynomial
 from rubix_like.inference.limits import SMALLEST_LATENT, age_notes, library_notes
-from rubix_like.inference.naming import read_free
+from rubix_like.inference.naming import read_free, read_start
 from rubix_like.inference.posterior import Posterior
-from rubix_like.inference.starts import read_start
 from rubix_like.layout import Layout
 from rubix_like.model import table_specs
 from rubix_like.observed import ObservedCube
@@ -41,7 +40,7 @@ from rubix_like.parameters import Parameters
 from rubix_like.pipeline import Pipeline
 from rubix_like.placement import put
 from rubix_like.progress import Report, silent
-from rubix_like.readers import load
+from rubix_like.readers.loading import load
 from rubix_like.readers.synthetic import SyntheticReader
 from rubix_like.sharding import DATA_AXIS, SAMPLE_AXIS
 from rubix_like.stages.noise import Noise

@@ -21,9 +21,22 @@ from rubix_like.inference.quality import Quality
 from rubix_like.inference.snapshot import Snapshot
 from rubix_like.inference.verdict import Verdict
 from rubix_like.parameters import Parameters
+from rubix_like.registry import Registry
 
 Arrays = dict[str, Float[ndarray, "..."]]
 """Dotted name -> an array of the shape of the parameter (of samples: with one more axis in front)."""
+
+FIT_OUTPUTS = Registry(
+    "output of a fit",
+    "rubix_like.fit_outputs",
+    {
+        "summary": "rubix_like.inference.summary:summary_lines",
+        "write": "rubix_like.inference.result_file:write_result",
+        "plot": "rubix_like.plots.fit_result:save_fit_pictures",
+        "read": "rubix_like.inference.result_file:read_result",
+    },
+)
+"""What turns results into something else, which this module cannot import: it takes results itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,31 +127,23 @@ class FitResult:
 
     def summary(self) -> str:
         """A table of the values, and sentences on how far they can be trusted."""
-        from rubix_like.inference.summary import summary_lines  # noqa: PLC0415 (it takes results)
-
-        return "\n".join(summary_lines(self))
+        return "\n".join(FIT_OUTPUTS.find("summary")(self))
 
     def write(self, path: str | Path) -> Path:
         """Write everything to an HDF5 file (docs/fit-file.md) and return its path; raises OSError."""
-        from rubix_like.inference.result_file import write_result  # noqa: PLC0415 (its reader builds results)
-
-        return write_result(self, Path(path))
+        return FIT_OUTPUTS.find("write")(self, Path(path))
 
     def plot(self, stem: str | Path, truth: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
         """Draw `STEM_steps.png`, `_spectra`, `_maps`, `_pairs` and `_pulls` (docs/fitting.md); return their paths.
 
         `truth`: values that the data were made of, by dotted name. Raises ConfigError without matplotlib, and OSError.
         """
-        from rubix_like.plots.fit_result import save_fit_pictures  # noqa: PLC0415 (it takes results)
-
-        return save_fit_pictures(self, stem, truth)
+        return FIT_OUTPUTS.find("plot")(self, stem, truth)
 
     @classmethod
     def read(cls, path: str | Path) -> "FitResult":
         """The result in a file made by `write`; raises FileNotFoundError, or ValueError for another file."""
-        from rubix_like.inference.result_file import read_result  # noqa: PLC0415 (its reader builds results)
-
-        return read_result(Path(path))
+        return FIT_OUTPUTS.find("read")(Path(path))
 
     def __repr__(self) -> str:
         quality = self.quality

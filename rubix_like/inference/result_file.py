@@ -39,13 +39,8 @@ from rubix_like.inference.result_parts import (
     write_whole,
 )
 from rubix_like.inference.snapshot import Snapshot
-from rubix_like.parameters import (
-    DustParameters,
-    InstrumentParameters,
-    ObservationParameters,
-    Parameters,
-    PSFParameters,
-)
+from rubix_like.parameters import DustParameters, InstrumentParameters, ObservationParameters, Parameters
+from rubix_like.psf import PSFParameters
 
 KIND = Kind(
     format="rubix_like fit",

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from rubix_like.atomic import check_writable
+from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.cube import Cube
-from rubix_like.cube_files import file_size, find_format, write_cube
+from rubix_like.cube_files import write_cube
 
 
 @runtime_checkable

@@ -33,7 +33,7 @@ from rubix_like.inference.result_parts import (
     write_whole,
 )
 from rubix_like.inference.sample_result import SampleResult
-from rubix_like.inference.sampled import METHODS
+from rubix_like.inference.samplers import METHODS
 
 KIND = Kind(
     format="rubix_like samples",

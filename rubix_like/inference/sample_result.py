@@ -18,8 +18,22 @@ from rubix_like.inference.free import Free
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.quality import Quality, Scatter
 from rubix_like.inference.result import Arrays, split_by_name
-from rubix_like.inference.sampled import Method, Statistics
+from rubix_like.inference.samplers import Method, Statistics
 from rubix_like.inference.verdict import Verdict
+from rubix_like.registry import Registry
+
+SAMPLE_OUTPUTS = Registry(
+    "output of samples",
+    "rubix_like.sample_outputs",
+    {
+        "summary": "rubix_like.inference.sample_summary:summary_lines",
+        "to_arviz": "rubix_like.inference.inference_data:inference_data",
+        "write": "rubix_like.inference.sample_file:write_samples",
+        "plot": "rubix_like.plots.sample_result:save_sample_pictures",
+        "read": "rubix_like.inference.sample_file:read_samples",
+    },
+)
+"""What turns results into something else, which this module cannot import: it takes results itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,40 +156,30 @@ class SampleResult:
 
     def summary(self) -> str:
         """A table of the values with what their draws are worth, and sentences on how far they can be trusted."""
-        from rubix_like.inference.sample_summary import summary_lines  # noqa: PLC0415 (it takes results)
-
-        return "\n".join(summary_lines(self))
+        return "\n".join(SAMPLE_OUTPUTS.find("summary")(self))
 
     def to_arviz(self) -> Any:
         """The draws as an `arviz.InferenceData`: `posterior`, `sample_stats`, `observed_data`, `constant_data`.
 
         Raises ConfigError without ArviZ.
         """
-        from rubix_like.inference.inference_data import inference_data  # noqa: PLC0415 (it takes results)
-
-        return inference_data(self)
+        return SAMPLE_OUTPUTS.find("to_arviz")(self)
 
     def write(self, path: str | Path) -> Path:
         """Write everything to an HDF5 file (docs/sample-file.md) and return its path; raises OSError."""
-        from rubix_like.inference.sample_file import write_samples  # noqa: PLC0415 (its reader builds results)
-
-        return write_samples(self, Path(path))
+        return SAMPLE_OUTPUTS.find("write")(self, Path(path))
 
     def plot(self, stem: str | Path, truth: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
         """Draw pictures of the draws (docs/posteriors.md) as `STEM_*.png`; return their paths.
 
         `truth`: values that the data were made of, by dotted name. Raises ConfigError without matplotlib, and OSError.
         """
-        from rubix_like.plots.sample_result import save_sample_pictures  # noqa: PLC0415 (it takes results)
-
-        return save_sample_pictures(self, stem, truth)
+        return SAMPLE_OUTPUTS.find("plot")(self, stem, truth)
 
     @classmethod
     def read(cls, path: str | Path) -> "SampleResult":
         """The result in a file made by `write`; raises FileNotFoundError, or ValueError for another file."""
-        from rubix_like.inference.sample_file import read_samples  # noqa: PLC0415 (its reader builds results)
-
-        return read_samples(Path(path))
+        return SAMPLE_OUTPUTS.find("read")(Path(path))
 
     def __repr__(self) -> str:
         chains = f"{self.n_chain} chains of {self.n_draw} draws" if self.method == "nuts" else f"{self.n_draw} draws"

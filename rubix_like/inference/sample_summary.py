@@ -7,7 +7,7 @@ import numpy as np
 from rubix_like.inference.edges import Reach
 from rubix_like.inference.free import shown
 from rubix_like.inference.sample_result import SampleResult
-from rubix_like.inference.sampled import METHODS
+from rubix_like.inference.samplers import METHODS
 from rubix_like.inference.summary import aligned, chi_square_line, legend, marks_of, with_digits
 
 _HEAD = ("parameter", "mean", "sd", "16 %", "50 %", "84 %", "R-hat", "bulk ESS", "tail ESS", "unit", "prior")

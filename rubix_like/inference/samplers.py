@@ -1,26 +1,73 @@
 """Samplers by their settings: how one begins at the best fit, tells of itself, and what it hands over."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Float
+from jaxtyping import Float, Shaped, UInt32
 from numpy import ndarray
 
-from rubix_like.config.sampling import SamplingSettings
-from rubix_like.inference.arviz_package import import_arviz
+from rubix_like.config.fit import SamplingSettings
+from rubix_like.errors import ConfigError
 from rubix_like.inference.chains import Chains, run_chains
 from rubix_like.inference.geometry import check_nifty
 from rubix_like.inference.laplace import Laplace
 from rubix_like.inference.nuts import require_blackjax
-from rubix_like.inference.optimisers import SquaredLoss
-from rubix_like.inference.sampled import Sampled
-from rubix_like.inference.variational import run_variational
-from rubix_like.inference.variational_state import VariationalState
+from rubix_like.inference.posterior import SquaredLoss
+from rubix_like.inference.variational import VariationalState, run_variational
 from rubix_like.inference.whitening import Whitening
+
+Method = Literal["nuts", "geovi", "mgvi"]
+
+
+METHODS: Mapping[Method, str] = {"nuts": "NUTS", "geovi": "geoVI", "mgvi": "MGVI"}
+"""Their names in sentences."""
+
+
+Statistics = Mapping[str, Shaped[ndarray, "chain draw"]]
+"""Name -> one number of every draw."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """Draws of the latents from the posterior, or from an approximation of it; host arrays.
+
+    | field | shape | |
+    |---|---|---|
+    | method | | "nuts", "geovi" or "mgvi" (variational inference: one chain, every second draw a mirror image) |
+    | latent | (chain, draw, latent) | of which the priors are standard normal |
+    | statistics | (chain, draw) by name | `loss`, -ln(posterior) + constant; of NUTS also `acceptance_rate`, |
+    | | | `n_leapfrog`, `diverging` (bool), `tree_depth` and `energy` |
+    | keys | (key, 2) | the random keys, one of each chain or pair of draws |
+    | step_size | (chain,) or None | of NUTS's leapfrog steps, in standard deviations of the posterior |
+    | notes | | sentences on what should be known of them |
+    """
+
+    method: Method
+    latent: Float[ndarray, "chain draw latent"]
+    statistics: Statistics
+    keys: UInt32[ndarray, "key 2"]
+    step_size: Float[ndarray, " chain"] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_chain(self) -> int:
+        """How many chains there are."""
+        return self.latent.shape[0]
+
+    @property
+    def n_draw(self) -> int:
+        """How many draws a chain has."""
+        return self.latent.shape[1]
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether each draw depends on the one before."""
+        return self.method == "nuts"
 
 
 @dataclass(frozen=True)
@@ -149,3 +196,14 @@ def make_sampler(settings: SamplingSettings) -> AbstractSampler:
         return NutsSampler(settings)
     check_nifty(settings.method)
     return VariationalSampler(settings)
+
+
+def import_arviz(purpose: str) -> Any:
+    """The package; ConfigError where it is missing. Its warning of things to come, at its import, is not shown."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        try:
+            import arviz  # noqa: PLC0415 (optional)
+        except ImportError as error:
+            raise ConfigError(f"{purpose}: this needs the package arviz: pip install 'rubix-like[sample]'") from error
+    return arviz

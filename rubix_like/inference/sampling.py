@@ -30,9 +30,9 @@ from rubix_like.inference.problem import Problem, pose
 from rubix_like.inference.request import Data, Priors, Request, read_request
 from rubix_like.inference.result import FitResult
 from rubix_like.inference.result_places import check_places, write_in_order
+from rubix_like.inference.rows import models_at_once, with_rows
 from rubix_like.inference.sample_result import SampleResult
 from rubix_like.inference.samplers import AbstractSampler, make_sampler
-from rubix_like.inference.spread import models_at_once, with_rows
 from rubix_like.pipeline import Pipeline
 from rubix_like.progress import Progress
 from rubix_like.separate_files import check_separate

@@ -15,8 +15,8 @@ from rubix_like.inference.candidates import choose_starts
 from rubix_like.inference.engines import make_optimiser
 from rubix_like.inference.free import Free, Latent
 from rubix_like.inference.giving_up import reviewed
-from rubix_like.inference.optimisers import FAILED, REASONS, AbstractOptimiser, Latents, SquaredLoss, State, Status
-from rubix_like.inference.posterior import Posterior
+from rubix_like.inference.optimisers import FAILED, REASONS, AbstractOptimiser, State, Status
+from rubix_like.inference.posterior import Latents, Posterior, SquaredLoss
 from rubix_like.inference.problem import Problem
 from rubix_like.inference.snapshot import Snapshot
 from rubix_like.sharding import SAMPLE_AXIS, replicated

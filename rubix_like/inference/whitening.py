@@ -9,7 +9,7 @@ from numpy import ndarray
 
 from rubix_like.inference.free import Latent
 from rubix_like.inference.laplace import Laplace
-from rubix_like.inference.optimisers import SquaredLoss
+from rubix_like.inference.posterior import SquaredLoss
 
 White = Float[Array, " latent"]
 """Coordinates z with latents = centre + half z: about N(0, 1), uncorrelated, where Laplace's approximation holds."""

@@ -7,14 +7,13 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.config.plug_ins import TABLE
 from rubix_like.inspection.ranges import Range, measure
 from rubix_like.readers.ages import age_source, log_ages
 from rubix_like.readers.conversion import Conversion
-from rubix_like.readers.field_map import Family, FieldMap, FieldSettings
-from rubix_like.readers.field_words import dataset_words, unit_words
+from rubix_like.readers.field_map import Family, FieldMap, FieldSettings, dataset_words, unit_words
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.rows import SLAB_ROWS
-from rubix_like.readers.table_map import TABLE
 from rubix_like.validation import FRACTIONS, NOT_NEGATIVE, SMALLEST_METALLICITY
 
 SUMMED: tuple[str, ...] = ("mass", "initial_mass", "star_formation_rate")

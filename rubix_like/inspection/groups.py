@@ -9,7 +9,8 @@ from rubix_like.inspection.missing import missing_of_gas, missing_of_stars, unus
 from rubix_like.inspection.structure import stored_shape
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.field_map import Family
-from rubix_like.readers.joined import JoinedContainer, count_notes
+from rubix_like.readers.file_parts import count_notes
+from rubix_like.readers.joined import JoinedContainer
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.rows import SLAB_ROWS
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rubix_like.config.plug_ins import TABLE, field_map_names
 from rubix_like.errors import suggest
 from rubix_like.inspection.structure import dataset_names, stored_shape
 from rubix_like.readers.ages import SOURCES, age_source
-from rubix_like.readers.field_map import REQUIRED, VECTORS, Family, field_map_names
+from rubix_like.readers.field_map import REQUIRED, VECTORS, Family
 from rubix_like.readers.gas import IONISED_FROM, PRIMORDIAL_HYDROGEN
 from rubix_like.readers.particles import Snapshot
-from rubix_like.readers.table_map import TABLE
 
 _EXAMPLES = {
     "position": "[..., ..., ...]",

@@ -8,24 +8,23 @@ from typing import Any
 from pydantic import ValidationError
 
 from rubix_like.config.messages import explain
+from rubix_like.config.plug_ins import TABLE, find_reader
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.errors import ConfigError
 from rubix_like.inspection.fields import GroupRows
 from rubix_like.inspection.groups import GroupReport, find_rows, report_group
 from rubix_like.inspection.missing import required
 from rubix_like.inspection.structure import dataset_names, skeleton, structure_lines
-from rubix_like.readers import find_reader
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.epoch import first_number, read_epoch
 from rubix_like.readers.field_map import FAMILIES, FieldMap
-from rubix_like.readers.joined import check_parts
+from rubix_like.readers.file_parts import check_parts
 from rubix_like.readers.membership import find_entry
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.recognise import conditions
 from rubix_like.readers.selected import select
 from rubix_like.readers.selection import AUTO
 from rubix_like.readers.snapshot import SnapshotReader
-from rubix_like.readers.table_map import TABLE
 
 
 @dataclass(frozen=True)

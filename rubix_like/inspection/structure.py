@@ -6,7 +6,7 @@ from typing import Any
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.readers.container import AbstractContainer, as_text
 from rubix_like.readers.field_map import QUANTITIES
-from rubix_like.readers.field_words import counted
+from rubix_like.words import counted
 
 MOST_ATTRIBUTES: int = 40
 """Attributes of one place that are shown."""

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like import air
+from rubix_like.bins import WavelengthBins
 from rubix_like.constants import ANGSTROM_PER_KM, CUBE_FLUX_UNIT, SPEED_OF_LIGHT
-from rubix_like.detector import WavelengthBins
 
 F_LAMBDA = units.Unit(CUBE_FLUX_UNIT / units.Angstrom)
 F_NU = units.Unit("erg / (s cm2 Hz)")

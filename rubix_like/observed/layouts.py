@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rubix_like.detector import Medium
+from rubix_like.bins import Medium
 from rubix_like.fits import ORIGIN
 from rubix_like.fits_manga import DO_NOT_USE, NO_COVERAGE
 from rubix_like.observed.opening import is_image, label, text_card

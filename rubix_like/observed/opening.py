@@ -12,11 +12,10 @@ from astropy.io import fits
 from astropy.utils.exceptions import AstropyUserWarning, AstropyWarning
 from numpy import ndarray
 
-from rubix_like.apertures import IMAGES
 from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.fits import ORIGIN
 from rubix_like.fits_checksum import broken_sums
-from rubix_like.fits_opening import opened_fits
+from rubix_like.fits_opening import IMAGES, opened_fits
 
 
 @contextmanager

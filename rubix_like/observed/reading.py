@@ -11,8 +11,8 @@ from astropy import units
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.bins import Medium, WavelengthBins
 from rubix_like.cube import Cube
-from rubix_like.detector import Medium, WavelengthBins
 from rubix_like.fits import ORIGIN
 from rubix_like.observed.axes import Axes, find_axes
 from rubix_like.observed.cube import NO_VARIANCE, ObservedCube, check_any_used, choose_voxels, observed_from

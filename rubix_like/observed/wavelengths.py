@@ -10,8 +10,8 @@ from astropy import units
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.bins import Medium, Sampling, WavelengthBins
 from rubix_like.damaged_files import UNREADABLE
-from rubix_like.detector import Medium, Sampling, WavelengthBins
 from rubix_like.observed.axes import Axes
 from rubix_like.observed.flux_units import in_unit, parse_unit
 from rubix_like.observed.layouts import Survey

@@ -11,10 +11,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from rubix_like.cube import NOT_FITTED, Cube
+from rubix_like.cube import Cube
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.free import Free, FreeParameter
 from rubix_like.inference.result import FitResult
+from rubix_like.meta import NOT_FITTED
 from rubix_like.plots.fit_pictures import draw_fit
 from rubix_like.plots.fit_view import AtEdge, FitView, Inferred, Trace, fine_nodes
 from rubix_like.plots.sky import sky_of

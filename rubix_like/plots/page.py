@@ -16,7 +16,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.fits import META_CARDS
 from rubix_like.plots.choice import Choice, check_choice, chosen_images
 from rubix_like.plots.page_data import PAGE_BYTES, Blocks, block_layers, choose_blocks, codes_text, page_values
-from rubix_like.plots.titles import cube_title
+from rubix_like.plots.sky import cube_title
 
 SCRIPTS: tuple[str, ...] = ("data.js", "colors.js", "axes.js", "image.js", "spectrum.js", "main.js")
 """The page's program, in the order in which it is read."""

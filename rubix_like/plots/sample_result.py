@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from rubix_like.inference.sample_result import SampleResult, flat_values
-from rubix_like.inference.sampled import METHODS
+from rubix_like.inference.samplers import METHODS
 from rubix_like.plots.fit_parameters import MOST_PAIRED, triangle_size
 from rubix_like.plots.fit_result import cubes_view, inferred_of
 from rubix_like.plots.fit_view import AtEdge, Inferred

@@ -77,3 +77,14 @@ def scale_bar(sky: Sky) -> tuple[float, str]:
     decade = 10.0 ** np.floor(np.log10(target))
     length = float(decade * max(step for step in (1, 2, 5) if step * decade <= target))
     return length / per_arcsec, f"{length:g}{unit}"
+
+
+def cube_title(cube: Cube | CubeParts) -> str:
+    """Object, instrument, redshift and inclination, as far as known."""
+    meta = cube.meta
+    words = [str(meta[key]) for key in ("object", "instrument") if meta.get(key)]
+    if meta.get("redshift") is not None:
+        words.append(f"z = {meta['redshift']:g}")
+    if meta.get("inclination") is not None:
+        words.append(f"inclination {meta['inclination']:g}°")
+    return "   ·   ".join(words) or "mock cube"

@@ -17,9 +17,6 @@ from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.errors import ConfigError
 from rubix_like.ssp import SSPLibrary
 
-AB_ZERO_POINT: float = 3631e9
-"""nJy of a source of AB magnitude 0 (Oke & Gunn 1983, ApJ 266, 713)."""
-
 _NANOJANSKY_PER_CUBE_UNIT = 1e12
 """nJy of 1e-20 erg/s/cm2/Hz."""
 

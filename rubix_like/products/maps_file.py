@@ -19,7 +19,7 @@ from rubix_like.file_names import beside
 from rubix_like.fits import ORIGIN, config_table, primary_cards
 from rubix_like.fits_images import encoded, gzipped
 from rubix_like.fits_reading import opened_whole, read_config_table
-from rubix_like.products.maps import Maps, MapSet, ProductAxes
+from rubix_like.maps import Maps, MapSet, ProductAxes
 from rubix_like.wcs import Card, celestial_cards, header_of
 
 SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz")

@@ -8,8 +8,8 @@ import numpy as np
 from rubix_like.census import Census
 from rubix_like.config import ProductsSettings
 from rubix_like.errors import ConfigError
+from rubix_like.maps import ProductAxes
 from rubix_like.products.bands import load_band
-from rubix_like.products.maps import ProductAxes
 from rubix_like.products.sums import ProductTables
 from rubix_like.setup import Setup
 from rubix_like.stages.dust import Dust, relative_attenuation

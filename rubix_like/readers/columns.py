@@ -32,12 +32,6 @@ def stacked(parts: list[Table]) -> Table:
     }
 
 
-def check_range(start: int, stop: int, n_particle: int) -> None:
-    """Raise ValueError unless `start` to `stop` (exclusive) are rows of a galaxy of `n_particle`."""
-    if not 0 <= start <= stop <= n_particle:
-        raise ValueError(f"expected 0 <= start <= stop <= {n_particle}, got start {start} and stop {stop}")
-
-
 def check_numbers(dtype: np.dtype, place: str, title: str, *, decimals: bool) -> None:
     """Raise ValueError unless stored values of this type are numbers, with `decimals` none that are whole by type.
 

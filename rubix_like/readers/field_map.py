@@ -10,18 +10,14 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from rubix_like.config.messages import explain
-from rubix_like.config.quantities import Integer, Number, Texts, as_tuple
+from rubix_like.config.plug_ins import FIELD_MAP_GROUP, FIELD_MAPS, field_map_names
+from rubix_like.config.quantities import Integer, Number, Texts, as_tuple, check_equivalent, check_unit
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES, find_file, read_section
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.readers.labels import LabelSettings
-from rubix_like.readers.unit_names import check_equivalent, check_unit
 from rubix_like.registry import load_plug_in, plug_in_names, plug_in_place
 from rubix_like.resources import resource, resource_names
-
-KIND = "simulations"
-GROUP = "rubix_like.field_maps"
-"""Entry-point group of field maps from outside: each loads to the path of a YAML file."""
 
 Family = Literal["stars", "gas"]
 FAMILIES: tuple[Family, ...] = ("stars", "gas")
@@ -249,12 +245,6 @@ class FieldMap(AbstractSettings):
         return self.stars if family == "stars" else self.gas
 
 
-def field_map_names() -> tuple[str, ...]:
-    """Names of the packaged field maps, then of those from entry points."""
-    packaged = resource_names(KIND)
-    return packaged + tuple(name for name in plug_in_names(GROUP) if name not in packaged)
-
-
 def load_field_map(name: str, place: str = "galaxy.reader") -> FieldMap:
     """The field map of a name (packaged or from an entry point) or in a .yaml file; raises ConfigError."""
     path = _locate(name, place)
@@ -275,19 +265,19 @@ def parse_field_map(section: Mapping[str, object], place: str) -> FieldMap:
 
 
 def _locate(name: str, place: str) -> Path:
-    if name in resource_names(KIND):
-        return resource(KIND, name)
-    if name in plug_in_names(GROUP):
+    if name in resource_names(FIELD_MAPS):
+        return resource(FIELD_MAPS, name)
+    if name in plug_in_names(FIELD_MAP_GROUP):
         return _plug_in_path(name)
     if Path(name).suffix in SUFFIXES:
-        return find_file(KIND, name)
+        return find_file(FIELD_MAPS, name)
     raise ConfigError(f"{place}: unknown simulation '{name}'{suggest(name, field_map_names())}")
 
 
 def _plug_in_path(name: str) -> Path:
-    path = load_plug_in("field map", GROUP, name)
+    path = load_plug_in("field map", FIELD_MAP_GROUP, name)
     if not isinstance(path, str | os.PathLike):
-        place = plug_in_place("field map", GROUP, name)
+        place = plug_in_place("field map", FIELD_MAP_GROUP, name)
         raise ConfigError(f"{place}: expected the path of a YAML file, got {path!r}")
     return Path(path)
 
@@ -296,3 +286,29 @@ def _check_physical_type(name: str, field: FieldSettings) -> None:
     check_equivalent(name, field.unit, QUANTITIES[name])
     if field.otherwise:
         _check_physical_type(name, field.otherwise)
+
+
+def dataset_words(field: FieldSettings, datasets: tuple[str, ...] = ()) -> str:
+    """`GFM_Metals[:, 4]`, `1 - Metallicity`, `x, y, z`: all the names of the field or those of `datasets`."""
+    names = datasets or field.dataset or field.stack
+    if field.columns is not None:
+        names = tuple(_with_columns(name, field.columns) for name in names)
+    text = (", " if field.stack else " or ").join(names)
+    if field.divide_by is not None:
+        text += f" / {field.divide_by}"
+    return f"1 - {text}" if field.one_minus else text
+
+
+def unit_words(unit: str, a: float, h: float) -> str:
+    """`Mpc x a^1 x h^-1`; `1` for a pure number."""
+    powers = [f"{name}^{power:g}" for name, power in (("a", a), ("h", h)) if power]
+    return " x ".join([unit.strip() or "1", *powers])
+
+
+def _with_columns(name: str, columns: tuple[int, ...]) -> str:
+    """One column `name[:, 4]`; several are added up, `sum(name[:, 1:11])`."""
+    if len(columns) == 1:
+        return f"{name}[:, {columns[0]}]"
+    first, last = columns[0], columns[-1]
+    chosen = f"{first}:{last + 1}" if columns == tuple(range(first, last + 1)) else str(list(columns))
+    return f"sum({name}[:, {chosen}])"

@@ -5,8 +5,16 @@
 
 from collections.abc import Sequence
 
-from rubix_like.readers.field_map import FAMILIES, QUANTITIES, Family, FieldMap, FieldSettings, load_field_map
-from rubix_like.readers.field_words import dataset_words, unit_words
+from rubix_like.readers.field_map import (
+    FAMILIES,
+    QUANTITIES,
+    Family,
+    FieldMap,
+    FieldSettings,
+    dataset_words,
+    load_field_map,
+    unit_words,
+)
 from rubix_like.readers.recognise import way_words
 from rubix_like.resources import resource_names
 

@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
+from rubix_like.config.plug_ins import TABLE
 from rubix_like.readers.columns import Places, Table, check_numbers, row_count, stacked
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.conversion import Conversion, find_conversion
 from rubix_like.readers.epoch import Epoch
-from rubix_like.readers.field_map import REQUIRED, VECTORS, Family, FamilySettings, FieldMap, FieldSettings
-from rubix_like.readers.table_map import TABLE
+from rubix_like.readers.field_map import FAMILIES, REQUIRED, VECTORS, Family, FamilySettings, FieldMap, FieldSettings
 from rubix_like.validation import check_magnitudes, require
 
 _BY_ZERO = "other numbers are divided by these: leave these particles out or download the file again"
@@ -296,3 +296,16 @@ class Snapshot:
             return 0.0
         conversion = find_conversion("mass", field, f"{group}/{field.dataset[0]}", self.container, self.field_map)
         return float(masses[index]) * conversion.factor(self.epoch)
+
+
+def find_whole_numbers(snapshot: Snapshot) -> list[str]:
+    """Datasets of the file's quantities, as `group/dataset`, whose numbers are whole; of each one row is read."""
+    container = snapshot.container
+    return [
+        f"{group}/{name}"
+        for family in FAMILIES
+        for group in snapshot.groups(family)
+        for _, names in snapshot.places(family, group).values()
+        for name in names
+        if container.read(group, name, 0, 1).dtype.kind in "iu"
+    ]

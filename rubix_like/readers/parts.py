@@ -1,91 +1,15 @@
 """Galaxies that are read part by part, from a file or from memory, checked and completed as whole ones are."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
-
-import jax
 
 from rubix_like.config import RunConfig
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy import Galaxy, GalaxyInfo, Gas, Stars
+from rubix_like.galaxy_parts import GalaxyParts
 from rubix_like.readers.birth_mass import MISSING, fill_initial_mass, with_birth_mass_origin, without_birth_mass
-from rubix_like.readers.columns import check_range
 from rubix_like.readers.neighbours import choose_smoothing_lengths, smoothing_choice
 from rubix_like.ssp.library import SSPLibrary
 from rubix_like.validation import validate_gas, validate_stars
-
-
-@runtime_checkable
-class GalaxyParts(Protocol):
-    """A galaxy of which any range of stars or gas particles can be read; parts put together are the whole."""
-
-    @property
-    def info(self) -> GalaxyInfo:
-        """What is known of the whole galaxy."""
-        ...
-
-    @property
-    def n_stars(self) -> int:
-        """Number of stars."""
-        ...
-
-    @property
-    def n_gas(self) -> int:
-        """Number of gas particles."""
-        ...
-
-    def read_stars(self, start: int, stop: int) -> Stars:
-        """The stars `start` to `stop` (exclusive)."""
-        ...
-
-    def read_gas(self, start: int, stop: int) -> Gas | None:
-        """The gas particles `start` to `stop` (exclusive); None where the galaxy has none."""
-        ...
-
-
-@runtime_checkable
-class SlabReader(Protocol):
-    """A reader that can leave the particles in the file and tells how far it is."""
-
-    open_galaxy: Callable[..., AbstractContextManager[GalaxyParts]]
-    load: Callable[..., tuple[Galaxy, GalaxyInfo]]
-
-
-@runtime_checkable
-class CountingReader(Protocol):
-    """A reader that tells roughly how large its file is before any particle is read."""
-
-    def has_more_stars(self, limit: int) -> bool:
-        """Whether the file has more than `limit` stars, selected or not."""
-        ...
-
-
-@dataclass(frozen=True)
-class GalaxyInMemory:
-    """The parts of a galaxy that is held as a whole."""
-
-    galaxy: Galaxy
-    info: GalaxyInfo
-
-    @property
-    def n_stars(self) -> int:
-        """Number of stars."""
-        return len(self.galaxy.stars.initial_mass)
-
-    @property
-    def n_gas(self) -> int:
-        """Number of gas particles."""
-        return 0 if self.galaxy.gas is None else len(self.galaxy.gas.mass)
-
-    def read_stars(self, start: int, stop: int) -> Stars:
-        """The stars `start` to `stop` (exclusive)."""
-        return _part(self.galaxy.stars, start, stop)
-
-    def read_gas(self, start: int, stop: int) -> Gas | None:
-        """The gas particles `start` to `stop` (exclusive); None where the galaxy has none."""
-        return None if self.galaxy.gas is None else _part(self.galaxy.gas, start, stop)
 
 
 @dataclass(frozen=True)
@@ -145,8 +69,3 @@ def check_smoothing_of_parts(run: RunConfig) -> None:
             f"galaxy.smoothing_length: expected 'file' for a galaxy that is read part by part, got '{choice}': "
             f"distances to neighbours need all stars at once"
         )
-
-
-def _part(particles: Any, start: int, stop: int) -> Any:
-    check_range(start, stop, len(particles.position))
-    return jax.tree.map(lambda leaf: leaf[start:stop], particles)

@@ -2,9 +2,10 @@
 
 import re
 
+from rubix_like.config.plug_ins import field_map_names
 from rubix_like.errors import ConfigError
 from rubix_like.readers.container import AbstractContainer, as_text
-from rubix_like.readers.field_map import FieldMap, RecogniseSettings, field_map_names, load_field_map
+from rubix_like.readers.field_map import FieldMap, RecogniseSettings, load_field_map
 
 CATALOGUES = ("Subhalo/SubhaloLenType", "Group/GroupLenType")
 """What tells a group catalogue, which lies beside a snapshot."""

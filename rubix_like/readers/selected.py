@@ -9,16 +9,16 @@ from jaxtyping import Bool
 from numpy import ndarray
 
 from rubix_like.progress import Report, silent
-from rubix_like.readers.carried_numbers import with_numbers
 from rubix_like.readers.catalogue import Entry
 from rubix_like.readers.columns import Table, Vector
 from rubix_like.readers.field_map import FAMILIES, VECTORS, Family
-from rubix_like.readers.field_words import counted
+from rubix_like.readers.membership import with_numbers
 from rubix_like.readers.particles import Snapshot
 from rubix_like.readers.region import AbstractRegion, find_regions
 from rubix_like.readers.rows import Rows, chained, filtered, run
 from rubix_like.readers.selection import AbstractSelection, place_in_kpc
 from rubix_like.team import ALONE, AbstractTeam
+from rubix_like.words import counted
 
 
 @dataclass(frozen=True)

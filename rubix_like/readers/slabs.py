@@ -8,17 +8,17 @@ from typing import Literal
 import numpy as np
 
 from rubix_like.galaxy import GalaxyInfo, Gas, Stars
+from rubix_like.galaxy_parts import check_range
 from rubix_like.plausible import whole_number_notes
 from rubix_like.progress import Report, silent
 from rubix_like.readers.ages import Origins, Populated, age_source, drawn_origins, populate
 from rubix_like.readers.assembly import make_gas, make_stars
-from rubix_like.readers.columns import Table, check_range
+from rubix_like.readers.columns import Table
 from rubix_like.readers.frame import Frame
 from rubix_like.readers.gas import complete_gas
-from rubix_like.readers.particles import Snapshot
+from rubix_like.readers.particles import Snapshot, find_whole_numbers
 from rubix_like.readers.recipe import AgeRecipe
 from rubix_like.readers.selected import Selected
-from rubix_like.readers.whole_numbers import find_whole_numbers
 from rubix_like.team import ALONE, AbstractTeam
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from rubix_like.config.plug_ins import TABLE
 from rubix_like.config.quantities import Integer
 from rubix_like.galaxy import Galaxy, GalaxyInfo
 from rubix_like.progress import Report, silent
@@ -17,9 +18,8 @@ from rubix_like.readers.columns import Vector
 from rubix_like.readers.container import AbstractContainer
 from rubix_like.readers.epoch import read_epoch
 from rubix_like.readers.field_map import FieldMap, load_field_map
-from rubix_like.readers.first_pass import AbstractStars, HeldStars, StoredStars
-from rubix_like.readers.frame import Frame, find_frame
-from rubix_like.readers.joined import check_parts, count_notes
+from rubix_like.readers.file_parts import check_parts, count_notes
+from rubix_like.readers.frame import AbstractStars, Frame, HeldStars, StoredStars, find_frame
 from rubix_like.readers.membership import find_entry
 from rubix_like.readers.neighbours import NEIGHBOURS, SmoothingChoice
 from rubix_like.readers.particles import Snapshot
@@ -29,7 +29,7 @@ from rubix_like.readers.selected import Selected, select
 from rubix_like.readers.selection import AUTO, AbstractSelection
 from rubix_like.readers.slabs import ColumnReader, GalaxySlabs, no_stars
 from rubix_like.readers.snapshot_files import open_files, single_file_bytes
-from rubix_like.readers.table_map import TABLE, assumed_units, table_field_map
+from rubix_like.readers.table_map import assumed_units, table_field_map
 from rubix_like.readers.table_settings import TableSettings
 from rubix_like.team import ALONE, AbstractTeam
 

@@ -2,6 +2,8 @@
 
 from astropy import units
 
+from rubix_like.config.plug_ins import TABLE
+from rubix_like.config.quantities import check_unit
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.readers.container import AbstractContainer, as_number, as_text
 from rubix_like.readers.field_map import (
@@ -14,9 +16,7 @@ from rubix_like.readers.field_map import (
 )
 from rubix_like.readers.table_columns import ASTROPY_META, yaml_units
 from rubix_like.readers.table_settings import ColumnSettings, TableSettings
-from rubix_like.readers.unit_names import check_unit
 
-TABLE = "table"
 KINDS = ("table", "hdf5")
 
 NAMES: dict[str, tuple[str, ...]] = {

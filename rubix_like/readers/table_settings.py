@@ -4,9 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema, field_validator
 
-from rubix_like.config.quantities import Texts
+from rubix_like.config.quantities import Texts, check_unit
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.readers.unit_names import check_unit
 
 
 class ColumnSettings(AbstractSettings):

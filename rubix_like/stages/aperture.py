@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, PRNGKeyArray
 from numpy import ndarray
 
-from rubix_like.cube import OUTSIDE_APERTURE
+from rubix_like.meta import OUTSIDE_APERTURE
 from rubix_like.parameters import Parameters
 from rubix_like.setup import Setup
 from rubix_like.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_options

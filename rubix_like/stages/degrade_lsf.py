@@ -15,10 +15,10 @@ from scipy.special import ndtr
 from rubix_like.config import LSFSettings
 from rubix_like.config.messages import explain
 from rubix_like.constants import FWHM_PER_SIGMA
-from rubix_like.cube import SPREAD_FROM_BEYOND
 from rubix_like.detector import instrument_fwhm
 from rubix_like.errors import ConfigError
 from rubix_like.gaussian import reach_of
+from rubix_like.meta import SPREAD_FROM_BEYOND
 from rubix_like.parameters import Parameters
 from rubix_like.response import bin_geometry, spread_matrix
 from rubix_like.setup import Setup

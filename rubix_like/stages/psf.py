@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.blur import blur, blur_each, blur_separable
-from rubix_like.parameters import Parameters, PSFParameters
-from rubix_like.psf import PSF, node_shares
+from rubix_like.parameters import Parameters
+from rubix_like.psf import PSF, PSFParameters, node_shares
 from rubix_like.seen_width import SeenWidth, seen_width
 from rubix_like.setup import Setup
 from rubix_like.stages.base import AbstractCubeStage, PaintedCube, Spatial, StageReport, refuse_options

@@ -16,8 +16,8 @@ import jax
 import numpy as np
 
 import rubix_like as rl
-from rubix_like.cube import white_light
-from rubix_like.readers import load
+from rubix_like.cube_sums import white_light
+from rubix_like.readers.loading import load
 
 INCLINATION, POSITION_ANGLE = 60.0, 30.0
 ROTATING: float = 0.6

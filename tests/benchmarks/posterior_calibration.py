@@ -24,11 +24,10 @@ import scipy.stats
 from fit_calibration import FREE as ALL
 from fit_calibration import LEVELS, best_of, draw_mock, loss_of, make_problem
 
-from rubix_like.config.sampling import SamplingSettings
-from rubix_like.inference.arviz_package import import_arviz
+from rubix_like.config.fit import SamplingSettings
 from rubix_like.inference.laplace import laplace
-from rubix_like.inference.samplers import make_sampler
-from rubix_like.inference.spread import with_rows
+from rubix_like.inference.rows import with_rows
+from rubix_like.inference.samplers import import_arviz, make_sampler
 
 FREE = {
     name: ALL[name]

@@ -28,8 +28,7 @@ from rubix_like.inference import chains as nuts_chains
 from rubix_like.inference import variational
 from rubix_like.inference.laplace import laplace
 from rubix_like.inference.nuts import MOST_STEPS, stages_of
-from rubix_like.inference.rows import everywhere, placed
-from rubix_like.inference.spread import with_rows
+from rubix_like.inference.rows import everywhere, placed, with_rows
 from rubix_like.inference.whitening import Whitening
 from rubix_like.layout import Layout
 

@@ -19,7 +19,7 @@ from rubix_like.inference.snapshot import Snapshot
 from rubix_like.instrument import Instrument, load_instrument
 from rubix_like.observed import read_observed
 from rubix_like.psf_image import load_psf_image
-from rubix_like.readers import load_galaxy
+from rubix_like.readers.loading import load_galaxy
 from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.ssp import import_library, load_ssp
 from rubix_like.ssp.formats import FORMATS

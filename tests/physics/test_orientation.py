@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from observing import configuration, galaxy_of, observe, random_rotation, ring_disc, turned
 
-from rubix_like.alignment import align
-from rubix_like.config.align_radius import Radius
-from rubix_like.cube import white_light
+from rubix_like.alignment import Radius, align
+from rubix_like.cube_sums import white_light
 from rubix_like.geometry import sky_rotation
 from rubix_like.scene import rotate
 from rubix_like.star_sample import StarSample

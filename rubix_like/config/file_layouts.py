@@ -1,0 +1,122 @@
+"""The layouts of a cube's file: which cubes each can hold, by which endings, and how large it gets."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+
+from rubix_like.config.plug_ins import FILE_LAYOUTS
+from rubix_like.errors import ConfigError, suggest
+
+HEADER_BYTES: int = 200_000
+"""More than all headers and tables of a file, except those with a row per bin."""
+
+
+TOGETHER: str = ".fits"
+"""End of the name of a file that several processes can write together."""
+
+
+BYTES_PER_BIN: int = 64
+"""More than all vectors with one element per bin."""
+
+
+@dataclass(frozen=True)
+class FileFormat:
+    """How a cube is put into a file, and which cubes can be.
+
+    `write(cube, path, team)` writes a cube in parts, together with the other processes of the team.
+    `images`, `noise_images`: values per voxel that the file holds beside the mask, and those more with a variance; 4
+    bytes each. `masks`: those of the mask, 4 bytes each. `keeps_all`: the file also holds the noiseless flux, and
+    values of 8 bytes for a cube in float64.
+    """
+
+    write: Callable[[Any, Path, Any], None]
+    suffixes: tuple[str, ...]
+    images: int
+    noise_images: int = 0
+    masks: int = 1
+    keeps_all: bool = False
+    media: tuple[str, ...] = ("air", "vacuum")
+    samplings: tuple[str, ...] = ("linear", "log")
+    needs_variance: bool = False
+
+
+@dataclass(frozen=True)
+class FileLayout:
+    """A layout of `output.layout`: its formats, of which the end of the file's name chooses."""
+
+    formats: tuple[FileFormat, ...]
+
+
+class _KnownLayout:
+    """JSON schema of a layout's name: those that are registered."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "enum": list(FILE_LAYOUTS.names())}
+
+
+def _check_known(value: str) -> str:
+    if value not in FILE_LAYOUTS.names():
+        raise ValueError(
+            f"expected one of {', '.join(FILE_LAYOUTS.names())}, got '{value}'{suggest(value, FILE_LAYOUTS.names())}"
+        )
+    return value
+
+
+LayoutName = Annotated[str, AfterValidator(_check_known), _KnownLayout()]
+"""The name of a registered layout, as a setting."""
+
+
+def find_format(path: Path, layout: str) -> FileFormat:
+    """The format of `layout` for the ending of `path`; raises ConfigError if there is none."""
+    if layout not in FILE_LAYOUTS.names():
+        raise ConfigError(f"output.layout: unknown layout '{layout}'{suggest(layout, FILE_LAYOUTS.names())}")
+    formats: tuple[FileFormat, ...] = FILE_LAYOUTS.find(layout).formats
+    for candidate in formats:
+        if path.name.lower().endswith(candidate.suffixes):
+            return candidate
+    *others, last = [suffix for candidate in formats for suffix in candidate.suffixes]
+    endings = f"{', '.join(others)} or {last}" if others else last
+    raise ConfigError(
+        f"output.path: expected a path that ends in {endings} (layout '{layout}'), got '{path.name}'; "
+        f"write e.g. '{path.stem or 'cube'}.fits'"
+    )
+
+
+def check_layout(chosen: FileFormat, layout: str, *, noise: bool, medium: str, sampling: str) -> None:
+    """Raise ConfigError where the layout cannot hold such a cube."""
+    if chosen.needs_variance and not noise:
+        raise ConfigError(
+            f"output.layout: '{layout}' needs a variance, but the cube has none; give the run a noise section "
+            f"(e.g. noise: {{signal_to_noise: 50}})"
+        )
+    for what, value, allowed in (("medium", medium, chosen.media), ("sampling", sampling, chosen.samplings)):
+        if value not in allowed:
+            raise ConfigError(
+                f"output.layout: '{layout}' expects wavelengths with {what} {' or '.join(allowed)}, got {value}; set "
+                f"instrument.wavelength.{what}: {allowed[0]}, or choose layout 'default'"
+            )
+
+
+def check_several(path: Path, n_processes: int) -> None:
+    """Raise ConfigError where so many processes cannot write such a file together."""
+    if n_processes > 1 and not path.name.lower().endswith(TOGETHER):
+        raise ConfigError(
+            f"output.path: expected a path that ends in {TOGETHER} where {n_processes} processes write one file, got "
+            f"'{path.name}'; write '{path.name.split('.')[0] or 'cube'}{TOGETHER}' and convert it afterwards, or run "
+            f"in one process"
+        )
+
+
+def file_size(
+    chosen: FileFormat, shape: tuple[int, int, int], *, noise: bool, truth: bool = False, float64: bool = False
+) -> int:
+    """Bytes of an uncompressed file with a cube of this shape (y, x, wave): to be called before a run."""
+    n_y, n_x, n_wave = shape
+    bytes_each = 8 if chosen.keeps_all and float64 else 4
+    voxel = bytes_each * (chosen.images + chosen.noise_images * noise + (truth and chosen.keeps_all)) + 4 * chosen.masks
+    spaxel = n_wave * voxel + bytes_each * chosen.keeps_all
+    return n_y * n_x * spaxel + HEADER_BYTES + BYTES_PER_BIN * n_wave

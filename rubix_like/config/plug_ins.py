@@ -1,0 +1,100 @@
+"""The registries of everything that a configuration can name: built-in members by import path, others by entry point.
+
+Names alone are known here; a member is imported when it is asked for. Configurations check names against these lists.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from rubix_like.config.yaml_files import SUFFIXES
+from rubix_like.errors import ConfigError, suggest
+from rubix_like.registry import Registry, plug_in_names
+from rubix_like.resources import resource_names
+
+READERS = Registry(
+    "reader",
+    "rubix_like.readers",
+    {
+        "synthetic": "rubix_like.readers.synthetic:SyntheticReader",
+        "auto": "rubix_like.readers.snapshot:SnapshotReader",
+    },
+    needs=("model_validate", "load"),
+)
+"""A reader is a frozen settings model of the keys under `galaxy:`, with `load() -> (Galaxy, GalaxyInfo)`."""
+
+SCENE_STAGES = Registry(
+    "scene stage",
+    "rubix_like.scene_stages",
+    {"orient": "rubix_like.stages.orient:Orient", "point": "rubix_like.stages.point:Point"},
+    needs=("build",),
+)
+PAINT_STAGES = Registry(
+    "paint stage",
+    "rubix_like.paint_stages",
+    {"stars": "rubix_like.stages.stars:StarsComponent"},
+    needs=("build",),
+)
+CUBE_STAGES = Registry(
+    "cube stage",
+    "rubix_like.cube_stages",
+    {
+        "psf": "rubix_like.stages.psf:PSFStage",
+        "dust": "rubix_like.stages.dust:Dust",
+        "degrade_lsf": "rubix_like.stages.degrade_lsf:DegradeLSF",
+        "aperture": "rubix_like.stages.aperture:Aperture",
+        "noise": "rubix_like.stages.noise:Noise",
+    },
+    needs=("build",),
+)
+
+METHODS = Registry(
+    "method",
+    "rubix_like.methods",
+    {"basis": "rubix_like.basis_plan:build_basis_painter", "direct": "rubix_like.direct:DirectPainter.build"},
+)
+"""Painters by the name that `engine.method` gives them."""
+
+FILE_LAYOUTS = Registry(
+    "file layout",
+    "rubix_like.file_layouts",
+    {
+        "default": "rubix_like.cube_files:DEFAULT",
+        "manga": "rubix_like.fits_manga:LAYOUT",
+        "hsim": "rubix_like.fits_hsim:LAYOUT",
+    },
+    needs=("formats",),
+)
+"""A layout of `output.layout` is a `FileLayout`: its formats, chosen by the end of the file's name."""
+
+FIELD_MAPS = "simulations"
+"""Folder of the packaged field maps."""
+
+FIELD_MAP_GROUP = "rubix_like.field_maps"
+"""Entry-point group of field maps from outside: each loads to the path of a YAML file."""
+
+TABLE = "table"
+"""The reader's name for a plain table of particles."""
+
+
+def find_reader(name: str) -> Any:
+    """The class behind `galaxy.reader`: a registered reader, or the one of snapshots for a simulation's field map.
+
+    A field map is named, or given as the path of a .yaml file; the name of a packaged one cannot be taken over.
+    Raises ConfigError with the nearest known name.
+    """
+    if name in READERS.names() and (name in READERS.builtin or name not in resource_names(FIELD_MAPS)):
+        return READERS.find(name)
+    if name == TABLE or name in field_map_names() or Path(name).suffix in SUFFIXES:
+        return READERS.find("auto")
+    raise ConfigError(f"unknown reader '{name}'{suggest(name, reader_names())}")
+
+
+def reader_names() -> tuple[str, ...]:
+    """What `galaxy.reader` can be: the registered readers, plain tables, then the simulations with a field map."""
+    return tuple(dict.fromkeys((*READERS.names(), TABLE, *field_map_names())))
+
+
+def field_map_names() -> tuple[str, ...]:
+    """Names of the packaged field maps, then of those from entry points."""
+    packaged = resource_names(FIELD_MAPS)
+    return packaged + tuple(name for name in plug_in_names(FIELD_MAP_GROUP) if name not in packaged)

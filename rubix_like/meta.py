@@ -1,0 +1,127 @@
+"""What a cube says of its run: the values of its header, and the counts of its particles."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Num
+
+MetaValue = str | int | float | bool | None
+
+
+Scalar = Num[Array | np.ndarray, ""]
+
+
+class Meta(Mapping[str, MetaValue]):
+    """What a run was made of, as an immutable and hashable mapping, so that it can be a static part of a pytree.
+
+    Values are strings, numbers, booleans or None; anything else raises TypeError. `1`, `1.0` and `True` are different.
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, Any] | None = None) -> None:
+        self._items: tuple[tuple[str, MetaValue], ...] = tuple((k, _plain(k, v)) for k, v in (items or {}).items())
+
+    def __getitem__(self, key: str) -> MetaValue:
+        return dict(self._items)[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for key, _ in self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(self._typed())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Meta) and self._typed() == other._typed()
+
+    def __repr__(self) -> str:
+        return f"Meta({dict(self._items)!r})"
+
+    def replace(self, **changes: MetaValue) -> "Meta":
+        """A copy with some values changed or added."""
+        return Meta({**self, **changes})
+
+    def _typed(self) -> frozenset[tuple[str, type, MetaValue]]:
+        return frozenset((key, type(value), value) for key, value in self._items)
+
+
+def _plain(key: str, value: Any) -> MetaValue:
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise TypeError(f"meta '{key}': expected a string, number, boolean or None, got {type(value).__name__}")
+
+
+class Counters(eqx.Module):
+    """How many stars, and how much birth mass (Msun), a run could not treat in full (scalar arrays).
+
+    `n_outside`: outside the field. `n_clamped_age`, `n_clamped_metallicity`: beyond the SSP library, taken at its
+    limit. `n_beyond_velocity`: beyond the planned velocity range. `n_overflow`: fast stars that method `basis` had
+    no room for. `n_not_finite`: with a value that is not finite.
+    """
+
+    n_particles: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    n_outside: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    n_clamped_age: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    n_clamped_metallicity: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    mass_outside: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
+    mass_clamped_age: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
+    mass_clamped_metallicity: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
+    mass_total: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
+    n_beyond_velocity: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    n_overflow: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    n_not_finite: Scalar = eqx.field(default=0, converter=jnp.asarray)
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A cube, or what else holds the description of a run."""
+
+    @property
+    def meta(self) -> Meta:
+        """What the run was made of."""
+        ...
+
+    @property
+    def counters(self) -> Counters | None:
+        """Of its particles."""
+        ...
+
+    @property
+    def pixel_scale(self) -> float:
+        """arcsec per spaxel side."""
+        ...
+
+
+NOISE_KEYS: tuple[str, ...] = (
+    "signal_to_noise",
+    "signal_to_noise_definition",
+    "exposure_time",
+    "exposure_count",
+    "sky",
+    "noise_model",
+    "noise_seed",
+)
+"""Entries of `Cube.meta` that `describe_noise` makes; a cube without noise has none of them."""
+
+
+OUTSIDE_SSP: int = 1
+"""Mask bit: the bin lies (partly) outside the wavelengths of the SSP library."""
+
+
+OUTSIDE_APERTURE: int = 2
+"""Mask bit: the spaxel lies outside the instrument's aperture."""
+
+
+SPREAD_FROM_BEYOND: int = 4
+"""Mask bit: after `degrade_lsf` the bin holds light that is taken to be beyond the detector's end as it is at it."""
+
+
+NOT_FITTED: int = 8
+"""Mask bit: of the residuals of a fit, the voxel was left out of it."""

@@ -1,0 +1,86 @@
+"""The galaxy of a run, whole or part by part: read, completed, checked."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+from rubix_like.config import RunConfig, load_config
+from rubix_like.config.loading import ConfigSource
+from rubix_like.config.models import Reader
+from rubix_like.config.plug_ins import reader_names
+from rubix_like.errors import ConfigError
+from rubix_like.galaxy import Galaxy, GalaxyInfo
+from rubix_like.galaxy_parts import CountingReader, GalaxyInMemory, GalaxyParts, SlabReader
+from rubix_like.progress import Report, silent
+from rubix_like.readers.birth_mass import MISSING, fill_initial_mass, without_birth_mass
+from rubix_like.readers.neighbours import choose_smoothing_lengths
+from rubix_like.readers.parts import CheckedParts, check_smoothing_of_parts
+from rubix_like.ssp.library import load_ssp
+from rubix_like.team import ALONE, AbstractTeam
+from rubix_like.validation import validate
+
+
+def load(config: ConfigSource, report: Report = silent) -> tuple[Galaxy, GalaxyInfo]:
+    """Read the galaxy of a run and check it (`validate`).
+
+    `config` is a RunConfig or what `load_config` accepts. Where the file has no birth masses (NaN of the reader) they
+    are the current mass over the surviving fraction of the run's SSP library, or taken equal when the library has none;
+    `GalaxyInfo.initial_mass` says which. Smoothing lengths that the run needs and the file has not are estimated
+    (`choose_smoothing_lengths`). `report` is told how many rows are read. Raises ConfigError for settings,
+    FileNotFoundError, OSError or ValueError for data.
+    """
+    run = load_config(config)
+    reader = _reader(run)
+    galaxy, info = reader.load(report) if isinstance(reader, SlabReader) else reader.load()
+    galaxy, info = choose_smoothing_lengths(galaxy, info, run)
+    galaxy, lacking = without_birth_mass(galaxy)
+    galaxy = validate(galaxy, info.universe_age)
+    if lacking.any():
+        galaxy, info = fill_initial_mass(galaxy, info, lacking, load_ssp(run))
+    return galaxy, info
+
+
+@contextmanager
+def open_galaxy(
+    config: ConfigSource, report: Report | None = None, team: AbstractTeam = ALONE
+) -> Iterator[GalaxyParts]:
+    """The galaxy of a run, to be read part by part: the parts, put together, are what `load` gives.
+
+    With `n_stars`, `read_stars(start, stop)`, `n_gas`, `read_gas(start, stop)` and `info`. Of a file only what is asked
+    for is read, after passes that select particles and find the galaxy's frame (docs/big-files.md), in which each
+    process of the `team` reads its own share; a process that then asks for no more than `team.share(n_stars)` of the
+    stars never reads others. Other readers hold the whole galaxy, in every process. Raises as `load`, and ConfigError
+    where smoothing lengths would have to be estimated from the neighbours, for which all stars are needed at once.
+    """
+    run = load_config(config)
+    reader = _reader(run)
+    if not isinstance(reader, SlabReader):
+        yield team.each(lambda: GalaxyInMemory(*load(run)))
+        return
+    check_smoothing_of_parts(run)
+    with reader.open_galaxy(report or silent, team) as parts:
+        lacking = parts.info.initial_mass.startswith(MISSING)
+        yield CheckedParts.from_parts(parts, team.each(lambda: load_ssp(run)) if lacking else None, run)
+
+
+def has_more_stars(run: RunConfig, limit: int) -> bool:
+    """Whether the file of a run has more than `limit` stars, selected or not; False where its reader cannot tell."""
+    reader = _reader(run)
+    return isinstance(reader, CountingReader) and reader.has_more_stars(limit)
+
+
+def _reader(run: RunConfig) -> Reader:
+    if run.galaxy is None:
+        known = ", ".join(reader_names())
+        raise ConfigError(f"galaxy: this configuration has none; add 'galaxy: {{reader: ...}}' (readers: {known})")
+    return cast(Reader, run.galaxy)
+
+
+def load_galaxy(config: ConfigSource) -> Galaxy:
+    """The particles of a run's galaxy (see `load`)."""
+    return load(config)[0]
+
+
+def load_galaxy_info(config: ConfigSource) -> GalaxyInfo:
+    """What is known of a run's galaxy beside its particles (see `load`)."""
+    return load(config)[1]

@@ -1,0 +1,36 @@
+"""The gnomonic projection: offsets in the tangent plane, and how North turns from one place to another."""
+
+import math
+from typing import Any
+
+from astropy.coordinates import SkyCoord
+from astropy.units import rad
+
+from rubix_like.constants import ARCSEC_PER_RADIAN
+
+
+def from_tangent_plane(reference: tuple[float, float], offset: tuple[float, float]) -> tuple[float, float]:
+    """RA, Dec (deg) of a point `offset` (East, North; arcsec) from `reference` in the gnomonic projection there."""
+    east, north = (value / ARCSEC_PER_RADIAN for value in offset)
+    longitude = math.atan(east)
+    latitude = math.atan(north * math.cos(longitude))
+    point: Any = SkyCoord(*reference, unit="deg").spherical_offsets_by(longitude * rad, latitude * rad)
+    return float(point.ra.deg), float(point.dec.deg)
+
+
+def to_tangent_plane(reference: tuple[float, float], point: tuple[float, float]) -> tuple[float, float]:
+    """(East, North) in arcsec of `point` (RA, Dec in deg) from `reference` in the gnomonic projection there."""
+    longitude, latitude = SkyCoord(*reference, unit="deg").spherical_offsets_to(SkyCoord(*point, unit="deg"))
+    east = math.tan(longitude.rad)
+    return east * ARCSEC_PER_RADIAN, math.tan(latitude.rad) / math.cos(longitude.rad) * ARCSEC_PER_RADIAN
+
+
+def convergence(reference: tuple[float, float], point: tuple[float, float]) -> float:
+    """How far (deg) the North of `reference`, carried along the great circle to `point`, lies East of North there.
+
+    tan(c / 2) = tan(dRA / 2) sin((Dec1 + Dec2) / 2) / cos((Dec1 - Dec2) / 2), by Napier's analogies.
+    """
+    (ra, dec), (other_ra, other_dec) = (tuple(map(math.radians, place)) for place in (reference, point))
+    half = math.remainder(other_ra - ra, 2 * math.pi) / 2
+    sine = math.sin((dec + other_dec) / 2) * math.sin(half)
+    return math.degrees(2 * math.atan2(sine, math.cos((dec - other_dec) / 2) * math.cos(half)))

@@ -1,0 +1,18 @@
+"""Numbers in words, for messages."""
+
+
+def format_bytes(number: int | None) -> str:
+    """`"1.2 GB"`; "unknown" for None."""
+    if number is None:
+        return "unknown"
+    if number > 1e18:
+        return "more than 1 EB"
+    size, units = float(number), ["B", "kB", "MB", "GB", "TB", "PB"]
+    while size >= 999.5 and len(units) > 1:
+        size, units = size / 1000, units[1:]
+    return f"{size:.3g} {units[0]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 star`, `2 stars`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
