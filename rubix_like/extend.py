@@ -32,15 +32,10 @@ from rubix_like.config.quantities import (
     parse_quantity,
 )
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.lookup import TemplateAxes
-from rubix_like.methods import build_painter
-from rubix_like.noise import normal_row
-from rubix_like.painter import AbstractPainter
-from rubix_like.scene import to_scene
-from rubix_like.setup import Setup
-from rubix_like.ssp.formats import SourceFormat
-from rubix_like.ssp.hdf5 import SSPTable
-from rubix_like.stages.base import (
+from rubix_like.engine.methods import build_painter
+from rubix_like.engine.painter import AbstractPainter
+from rubix_like.engine.setup import Setup
+from rubix_like.forward.stages.base import (
     AbstractComponent,
     AbstractCubeStage,
     AbstractSceneStage,
@@ -49,7 +44,12 @@ from rubix_like.stages.base import (
     StageReport,
     refuse_options,
 )
-from rubix_like.wave_split import WaveSplit, per_bin
+from rubix_like.forward.stages.noise_models import normal_row
+from rubix_like.galaxy.scene import to_scene
+from rubix_like.physics.template_axes import TemplateAxes
+from rubix_like.runtime.mesh.bin_split import WaveSplit, per_bin
+from rubix_like.ssp.formats import SourceFormat
+from rubix_like.ssp.hdf5 import SSPTable
 
 __all__ = [
     "AbstractComponent",

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from rubix_like.readers.container import AbstractContainer
+from rubix_like.readers.containers.container import AbstractContainer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rubix_like.inference.free import Free, FreeParameter
-from rubix_like.inference.priors import Normal
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.priors import Normal
 
 N_LATENT, N_DATA = 5, 60
 FREE = Free(tuple(FreeParameter(Normal(0.0, 1.0), f"p{number}") for number in range(N_LATENT)))

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import rubix_like as rl
-from rubix_like.atomic import replacing
-from rubix_like.distributed_run import plan_share
-from rubix_like.progress import Progress
-from rubix_like.quicklook import save_quicklook
-from rubix_like.termination import orderly_termination
+from rubix_like.plots.quicklook import save_quicklook
+from rubix_like.runs.together import plan_share
+from rubix_like.runtime.files.outputs import replacing
+from rubix_like.runtime.progress import Progress
+from rubix_like.runtime.signals import orderly_termination
 
 PEER_TIMEOUT = 6.0
 SLAB = 30

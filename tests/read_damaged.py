@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from damage import damaged_copy
 
-from rubix_like.cli import main
-from rubix_like.readers.field_map import FAMILIES
+from rubix_like.cli.main import main
+from rubix_like.readers.fields.field_map import FAMILIES
 from rubix_like.readers.snapshot import SnapshotReader
-from rubix_like.resources import resource as packaged
+from rubix_like.runtime.resources import resource as packaged
 
 SECONDS = 60
 """A recipe that takes longer is a hang."""

@@ -5,7 +5,7 @@ from decimal import Decimal, getcontext
 import numpy as np
 import pytest
 
-from rubix_like import air
+from rubix_like.physics import air
 
 getcontext().prec = 40
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from rubix_like import atomic
-from rubix_like.atomic import check_writable, remove_stale, replacing
+from rubix_like.runtime.files import outputs as atomic
+from rubix_like.runtime.files.outputs import check_writable, remove_stale, replacing
 
 
 def test_a_temporary_file_is_new_and_nobody_elses(tmp_path, monkeypatch):

@@ -9,9 +9,9 @@ import pytest
 from damage import BOX, N_STARS, write_eagle, write_illustris
 
 from rubix_like.errors import ConfigError
-from rubix_like.readers.field_map import load_field_map
+from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.readers.snapshot import SnapshotReader
-from rubix_like.resources import resource
+from rubix_like.runtime.resources import resource
 
 STARS = "PartType4"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import BSpline, CubicSpline, make_interp_spline
 
-from rubix_like import bspline
+from rubix_like.physics import bspline
 
 SIZES = (4, 5, 9, 40)
 DEPOSIT = jax.jit(bspline.deposit, static_argnums=1)

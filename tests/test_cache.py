@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from quick_compiler import quick_environment
 
-from rubix_like import Cube, disk_cache
-from rubix_like.cli import main
-from rubix_like.resources import resource
+from rubix_like import Cube
+from rubix_like.cli.main import main
+from rubix_like.runtime import arrays_on_disk as disk_cache
+from rubix_like.runtime.resources import resource
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 N_VALUES = {"basis": 2000, "matrix": 50_000}
@@ -147,7 +148,7 @@ def test_a_run_fills_the_cache_and_the_next_one_uses_it(command, folder, tmp_pat
     environment = {**os.environ, **quick_environment()}
 
     def observed(name):
-        program = [sys.executable, "-m", "rubix_like.cli", "run", "quickstart", "--output", str(tmp_path / name)]
+        program = [sys.executable, "-m", "rubix_like.cli.main", "run", "quickstart", "--output", str(tmp_path / name)]
         command = [*program, "--set", instrument, *settings]
         subprocess.run(command, cwd=REPOSITORY, env=environment, check=True, capture_output=True)
         return np.asarray(Cube.read(tmp_path / name).flux)

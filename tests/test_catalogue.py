@@ -21,12 +21,12 @@ from astropy.io import fits
 from quick_compiler import quick_environment
 
 from rubix_like import ConfigError, run, run_catalogue
-from rubix_like.catalogue.command import outcome_lines
-from rubix_like.catalogue.entries import read_entries
-from rubix_like.catalogue.records import Records
-from rubix_like.catalogue.running import observe_all
-from rubix_like.cli import main
-from rubix_like.progress import Progress
+from rubix_like.cli.catalogue_command import outcome_lines
+from rubix_like.cli.main import main
+from rubix_like.runs.batch.entries import read_entries
+from rubix_like.runs.batch.records import Records
+from rubix_like.runs.batch.running import observe_all
+from rubix_like.runtime.progress import Progress
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -367,7 +367,7 @@ def test_what_dead_processes_left_is_removed(folder):
 
 def test_a_full_disk_ends_the_catalogue(folder, monkeypatch):
     """It is no fault of a galaxy: nothing more is tried."""
-    monkeypatch.setattr("rubix_like.atomic.shutil.disk_usage", lambda place: DiskFull())
+    monkeypatch.setattr("rubix_like.runtime.files.outputs.shutil.disk_usage", lambda place: DiskFull())
     with pytest.raises(OSError, match=r"cannot write .*g1\.fits: about"):
         run_catalogue(BASE, GALAXIES)
     assert modified() == {}
@@ -412,7 +412,7 @@ def start(*options):
     words = ["run", "run.yaml", "--catalogue", "list.csv", "--views", "views.csv", *options]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "RUBIX_LIKE_CACHE": str(Path("cache").resolve())}
     environment |= quick_environment()
-    command = [sys.executable, "-m", "rubix_like.cli", *words]
+    command = [sys.executable, "-m", "rubix_like.cli.main", *words]
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 

@@ -12,13 +12,13 @@ from thread_team import ThreadTeam, run_team, values_of
 
 import rubix_like as rl
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
-from rubix_like import star_sample as sample_module
-from rubix_like.census import Census, census_of, take_census
-from rubix_like.cosmology import arcsec_per_kpc
-from rubix_like.cost import Work
+from rubix_like.engine.cost import Work
+from rubix_like.engine.motion import plan_motion
 from rubix_like.errors import ConfigError
-from rubix_like.motion import plan_motion
-from rubix_like.planning import make_setup, plan_run
+from rubix_like.forward.census import Census, census_of, take_census
+from rubix_like.forward.planning import make_setup, plan_run
+from rubix_like.galaxy import star_sample as sample_module
+from rubix_like.physics.cosmology import arcsec_per_kpc
 from rubix_like.readers.loading import open_galaxy
 
 SETTINGS = {

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from rubix_like.centering import center_of_mass, half_mass_radius, shrinking_sphere, unwrap
+from rubix_like.physics.centering import center_of_mass, half_mass_radius, shrinking_sphere, unwrap
 
 
 def plain_shrinking_sphere(position, mass):

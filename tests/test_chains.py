@@ -10,11 +10,11 @@ import pytest
 from blackjax.mcmc.integrators import IntegratorState
 from jax.sharding import AxisType, Mesh
 
-from rubix_like.config.fit import SamplingSettings
-from rubix_like.inference.chains import Chains, run_chains
-from rubix_like.inference.nuts import Nuts, stages_of
-from rubix_like.inference.samplers import NutsSampler
-from rubix_like.inference.whitening import Whitening
+from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like.inference.samplers.chains import Chains, run_chains
+from rubix_like.inference.samplers.nuts import Nuts, stages_of
+from rubix_like.inference.samplers.samplers import NutsSampler
+from rubix_like.inference.samplers.whitening import Whitening
 
 N_LATENT = 3
 

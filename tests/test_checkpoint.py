@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from rubix_like import ConfigError
-from rubix_like.inference.chains import Chains
 from rubix_like.inference.checkpoint import SECONDS, advance, claimed, load, save
-from rubix_like.inference.optimisers import Status
-from rubix_like.inference.snapshot import Snapshot
+from rubix_like.inference.samplers.chains import Chains
+from rubix_like.inference.search.optimisers import Status
+from rubix_like.inference.search.search_state import Snapshot
 
 FINGERPRINT = {"data": "a", "model": "b"}
 

@@ -17,10 +17,10 @@ from astropy.io import fits
 from quick_compiler import quick_environment
 
 from rubix_like import Cube, __version__
-from rubix_like.cli import main
+from rubix_like.cli.main import main
+from rubix_like.cli.options import read_overrides
 from rubix_like.errors import ConfigError
-from rubix_like.overrides import read_overrides
-from rubix_like.resources import resource, resource_names
+from rubix_like.runtime.resources import resource, resource_names
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -620,7 +620,7 @@ def start(cache, *arguments, **options):
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "RUBIX_LIKE_CACHE": str(cache)}
     environment |= quick_environment()
     environment.pop("PYTHONUNBUFFERED", None)
-    program = [sys.executable, "-m", "rubix_like.cli", *map(str, arguments)]
+    program = [sys.executable, "-m", "rubix_like.cli.main", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
     return subprocess.Popen(program, env=environment, **pipes)
 

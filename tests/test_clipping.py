@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi
 
-from rubix_like.clipping import clip_velocities
+from rubix_like.physics.clipping import clip_velocities
 
 
 def stars(n=2000, seed=0, dispersion=100.0):

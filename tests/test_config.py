@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from rubix_like.config import RunConfig, json_schema, load_config, load_pipeline
 from rubix_like.config.plug_ins import READERS
 from rubix_like.errors import ConfigError
-from rubix_like.resources import resource, resource_names
+from rubix_like.runtime.resources import resource, resource_names
 
 BASE = {"observation": {"redshift": 0.05}, "instrument": {"name": "muse"}}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rubix_like.memory import free_memory
+from rubix_like.runtime.memory import free_memory
 
 
 def group(folder, files):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from rubix_like import ConfigError
-from rubix_like.inference.convergence import convergence_of, notes_on_sampling
-from rubix_like.inference.free import Free, FreeParameter
-from rubix_like.inference.priors import Normal, Uniform
-from rubix_like.inference.samplers import Sampled
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.priors import Normal, Uniform
+from rubix_like.inference.samplers.convergence import convergence_of, notes_on_sampling
+from rubix_like.inference.samplers.samplers import Sampled
 
 FREE = Free(
     (

@@ -3,8 +3,14 @@ import pytest
 from astropy import units
 from astropy.cosmology import WMAP9, FlatLambdaCDM, LambdaCDM, Planck18
 
-from rubix_like.cosmology import age_table, find_cosmology, luminosity_distance, snapshot_cosmology, universe_age
 from rubix_like.errors import ConfigError
+from rubix_like.physics.cosmology import (
+    age_table,
+    find_cosmology,
+    luminosity_distance,
+    snapshot_cosmology,
+    universe_age,
+)
 
 TNG = {"h": 0.6774, "omega_m": 0.3089, "omega_l": 0.6911}
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from astropy.coordinates import SkyCoord
 
-from rubix_like.cube import Cube
-from rubix_like.meta import Counters, Meta
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.meta import Counters, Meta
 
 
 def make_cube(n_y: int = 3, n_x: int = 5, n_wave: int = 4, sampling: str = "linear", **changes) -> Cube:

@@ -17,14 +17,14 @@ from test_fits import full_cube
 from rubix_like.config import load_config
 from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.constants import FWHM_PER_SIGMA
-from rubix_like.cube import Cube
-from rubix_like.cube_files import FORMATS
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.files.fits_manga import line_spread_sigmas
+from rubix_like.cube.files.formats import FORMATS
+from rubix_like.cube.files.hdf5_cube import ARRAYS
+from rubix_like.cube.meta import Counters, Meta
 from rubix_like.errors import ConfigError
-from rubix_like.fits_manga import line_spread_sigmas
-from rubix_like.hdf5_cube import ARRAYS
-from rubix_like.meta import Counters, Meta
-from rubix_like.output import output_files
-from rubix_like.run import run
+from rubix_like.runs.run import run
+from rubix_like.runs.run_files import output_files
 
 FLUX_UNIT = 1e-20 * units.erg / units.s / units.cm**2 / units.AA
 

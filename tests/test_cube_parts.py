@@ -19,20 +19,20 @@ from test_cube import make_cube
 from test_fits import full_cube
 from thread_team import run_team, values_of
 
-from rubix_like import cube_parts
 from rubix_like.config.file_layouts import check_several
-from rubix_like.cube import Cube
-from rubix_like.cube_files import FORMATS, write_cube, writing_bytes
-from rubix_like.cube_parts import CubeParts, Part, check_complete, fetch, in_parts, noiseless, parts_of
-from rubix_like.cube_sums import sums_of
+from rubix_like.cube import cube_parts
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import CubeParts, Part, check_complete, fetch, in_parts, noiseless, parts_of
+from rubix_like.cube.cube_sums import sums_of
+from rubix_like.cube.files.default import META_CARDS, default_members
+from rubix_like.cube.files.fits_hsim import hsim_members
+from rubix_like.cube.files.fits_images import VoxelImage, plan_file, write_fits
+from rubix_like.cube.files.fits_manga import manga_members
+from rubix_like.cube.files.formats import FORMATS, write_cube, writing_bytes
+from rubix_like.cube.meta import Meta
 from rubix_like.errors import ConfigError
-from rubix_like.fits import META_CARDS, default_members
-from rubix_like.fits_hsim import hsim_members
-from rubix_like.fits_images import VoxelImage, plan_file, write_fits
-from rubix_like.fits_manga import manga_members
-from rubix_like.meta import Meta
-from rubix_like.summary import summary_lines
-from rubix_like.team import AbstractTeam
+from rubix_like.runs.run_summary import summary_lines
+from rubix_like.runtime.processes.process_group import AbstractTeam
 
 N_Y, N_X, N_WAVE = 3, 5, 13
 FILES = [("default", "a.fits"), ("default", "a.fits.gz"), ("default", "a.h5"), ("manga", "a.fits"), ("hsim", "a.fits")]
@@ -341,9 +341,9 @@ import resource, sys
 from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
-from rubix_like.cube import Cube, Meta
-from rubix_like.cube_files import writing_bytes
-from rubix_like.cube_sums import sums_of
+from rubix_like.cube.cube import Cube, Meta
+from rubix_like.cube.files.formats import writing_bytes
+from rubix_like.cube.cube_sums import sums_of
 
 shape = (300, 300, 300)
 edges = 5000.0 + np.arange(301)

@@ -7,11 +7,11 @@ import pytest
 
 from rubix_like import ConfigError, Pipeline, load_config, load_ssp
 from rubix_like.config.plug_ins import CUBE_STAGES
-from rubix_like.meta import SPREAD_FROM_BEYOND
-from rubix_like.parameters import Parameters
-from rubix_like.placement import as_dtype
-from rubix_like.planning import make_setup
-from rubix_like.stages.base import PaintedCube
+from rubix_like.cube.meta import SPREAD_FROM_BEYOND
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.planning import make_setup
+from rubix_like.forward.stages.base import PaintedCube
+from rubix_like.runtime.mesh.placement import as_dtype
 
 BASE = {
     "observation": {"redshift": 0.05, "align": "none"},

@@ -10,22 +10,22 @@ import pytest
 from scipy.special import ndtr
 from test_model_error import problem
 
-from rubix_like.config.fit import DiscretenessSettings, FitSettings
-from rubix_like.inference import discreteness as discreteness_module
-from rubix_like.inference.discreteness import (
+from rubix_like.config.sections.fit import DiscretenessSettings, FitSettings
+from rubix_like.galaxy.synthetic import draw_base
+from rubix_like.inference.checks import discreteness as discreteness_module
+from rubix_like.inference.checks.discreteness import (
     Discreteness,
     find_discreteness,
     measure_discreteness,
     notes_on_discreteness,
     with_discreteness,
 )
-from rubix_like.inference.forward import HeldSource
-from rubix_like.inference.free import Free, FreeParameter
-from rubix_like.inference.laplace import Laplace, laplace
-from rubix_like.inference.priors import Normal, Uniform
-from rubix_like.inference.tangent import tangent_of
-from rubix_like.progress import silent
-from rubix_like.synthetic import draw_base
+from rubix_like.inference.checks.laplace import Laplace, laplace
+from rubix_like.inference.posterior.fit_model import HeldSource
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.priors import Normal, Uniform
+from rubix_like.inference.posterior.tangent import tangent_of
+from rubix_like.runtime.progress import silent
 
 FREE = Free((FreeParameter(Uniform(0.0, 10.0), "one", (), "deg"), FreeParameter(Normal(1.0, 2.0), "two", ())))
 LATENT, SHIFT, SIGMA = np.array([0.3, -0.2]), np.array([0.5, 0.01]), np.array([0.1, 0.05])

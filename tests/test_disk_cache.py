@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rubix_like import disk_cache
-from rubix_like.disk_cache import clear, key_of, remembered, stored
+from rubix_like.runtime import arrays_on_disk as disk_cache
+from rubix_like.runtime.arrays_on_disk import clear, key_of, remembered, stored
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 ARRAYS = {
@@ -132,7 +132,10 @@ def test_a_key_does_not_depend_on_how_an_array_lies_in_memory():
 
 
 def test_a_key_is_the_same_in_another_process():
-    program = "import numpy; from rubix_like.disk_cache import key_of; print(key_of(numpy.arange(3.0), 'a', 0.1, True))"
+    program = (
+        "import numpy; from rubix_like.runtime.arrays_on_disk import key_of; "
+        "print(key_of(numpy.arange(3.0), 'a', 0.1, True))"
+    )
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONHASHSEED": "5"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == key_of(np.arange(3.0), "a", 0.1, True)

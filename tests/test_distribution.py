@@ -15,8 +15,8 @@ from hlo import collectives
 from jax.sharding import AxisType, PartitionSpec
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh, shard
-from rubix_like.model import observe
-from rubix_like.placement import as_dtype
+from rubix_like.forward.model import observe
+from rubix_like.runtime.mesh.placement import as_dtype
 
 CHUNK = 4
 WHOLE = 1_000_000

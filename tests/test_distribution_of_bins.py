@@ -29,13 +29,13 @@ from test_distribution import (
 )
 
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, make_mesh, run
-from rubix_like.config.models import DevicesSettings
-from rubix_like.cube_files import read_cube
-from rubix_like.layout import Layout
-from rubix_like.model import lay_out, table_specs
-from rubix_like.placement import put
-from rubix_like.plan_layout import plan_layout
-from rubix_like.wave_split import WaveSplit
+from rubix_like.config.run_config import DevicesSettings
+from rubix_like.cube.files.formats import read_cube
+from rubix_like.forward.model import lay_out, table_specs
+from rubix_like.forward.plan_layout import plan_layout
+from rubix_like.runtime.mesh.bin_split import WaveSplit
+from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.placement import put
 
 LAYOUTS = {
     "parts on all devices": {"data": 8, "output": "sharded"},

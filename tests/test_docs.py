@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 
 import rubix_like
-from rubix_like.cli import main, make_parser
+from rubix_like.cli.main import main, make_parser
+from rubix_like.cli.options import read_overrides
 from rubix_like.config import RunConfig, load_config, load_pipeline
-from rubix_like.config.fit import NutsSettings, SamplingSettings, VariationalSettings
+from rubix_like.config.sections.fit import NutsSettings, SamplingSettings, VariationalSettings
 from rubix_like.config.yaml_files import parse_yaml
-from rubix_like.inference.likelihood import NOISE_SCALE
-from rubix_like.inference.naming import GAS, UNITS
-from rubix_like.inference.priors import PRIORS
-from rubix_like.instrument import load_instrument
-from rubix_like.overrides import read_overrides
-from rubix_like.readers.field_map import load_field_map
-from rubix_like.resources import resource_names
+from rubix_like.inference.posterior.likelihood import NOISE_SCALE
+from rubix_like.inference.posterior.parameter_names import GAS, UNITS
+from rubix_like.inference.posterior.priors import PRIORS
+from rubix_like.instrument.instrument import load_instrument
+from rubix_like.readers.fields.field_map import load_field_map
+from rubix_like.runtime.resources import resource_names
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGES = tuple(sorted(["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in REPOSITORY.glob("docs/*.md"))]))
@@ -133,7 +133,7 @@ def test_the_examples_run(page: str, desk: Path) -> None:
 
 def test_the_plug_ins_of_the_worked_example_are_listed(desk: Path) -> None:
     prepare_files("docs/how-to-extend.md", desk)
-    from rubix_like.listing import reader_rows, stage_rows  # noqa: PLC0415
+    from rubix_like.cli.listing import reader_rows, stage_rows  # noqa: PLC0415
 
     assert "Reads a text table of stars." in dict(reader_rows())["star-table"]
     assert dict(reader_rows())["toy"] == "Toy simulation"
@@ -205,7 +205,9 @@ def test_the_table_of_free_parameters_is_that_of_the_code() -> None:
     rows = re.findall(r"^\| `((?:\w+\.)+\w+)` \| ([^|]*?) ?\|", text, re.M)
     expected = {name: unit for name, unit in UNITS.items() if name not in {*GAS, NOISE_SCALE}}
     assert dict(rows) == expected
-    assert [name for name, _ in rows] == list(expected), "the order of rubix_like/inference/naming.py"
+    assert [name for name, _ in rows] == list(expected), (
+        "the order of rubix_like/inference/posterior/parameter_names.py"
+    )
 
 
 def test_the_table_of_priors_is_that_of_the_code() -> None:

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from rubix_like.inference.edges import EDGE, Edges, at_edge, edges_of, notes_on_edges, sign_of
-from rubix_like.inference.free import Free, FreeParameter
-from rubix_like.inference.laplace import from_information, information
-from rubix_like.inference.linearise import normal_equations
-from rubix_like.inference.priors import LogNormal, LogUniform, Normal, Uniform
+from rubix_like.inference.checks.edges import EDGE, Edges, at_edge, edges_of, notes_on_edges, sign_of
+from rubix_like.inference.checks.laplace import from_information, information
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.linearise import normal_equations
+from rubix_like.inference.posterior.priors import LogNormal, LogUniform, Normal, Uniform
 
 HEIGHT = Free((FreeParameter(Uniform(0.01, 1.0), "height"), FreeParameter(Normal(0.0, 1.0), "other")))
 GRID = np.linspace(-7, 7, 2801)

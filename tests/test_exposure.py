@@ -9,9 +9,9 @@ from scipy.special import erf
 
 from rubix_like.config import ExposureSettings, InstrumentSettings, load_config
 from rubix_like.errors import ConfigError
-from rubix_like.exposure import ExposureNoise
-from rubix_like.parameters import Parameters
-from rubix_like.wave_split import WHOLE
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.stages.exposure_noise import ExposureNoise
+from rubix_like.runtime.mesh.bin_split import WHOLE
 
 SMALL = {"wavelength": {"start": 6980.0, "stop": 7020.0, "step": 1.25}}
 DETECTOR = {"collecting_area": 2.0, "throughput": 0.25, "read_noise": 4.0, "dark_current": 7.2, "pixels_per_voxel": 3}

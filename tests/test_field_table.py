@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rubix_like.readers.field_map import QUANTITIES, FieldSettings, dataset_words, parse_field_map, unit_words
-from rubix_like.readers.field_table import COMMAND, field_rows, simulations_page
-from rubix_like.readers.recognise import way_words
+from rubix_like.readers.fields.field_map import QUANTITIES, FieldSettings, dataset_words, parse_field_map, unit_words
+from rubix_like.readers.fields.field_table import COMMAND, field_rows, simulations_page
+from rubix_like.readers.fields.recognise import way_words
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MAPS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((REPOSITORY / "simulations").glob("*.yaml"))}

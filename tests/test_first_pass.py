@@ -9,19 +9,19 @@ from snapshot_files import write_snapshot
 from thread_team import run_team, values_of
 
 import rubix_like as rl
-from rubix_like.centering import shrinking_sphere, unwrap
-from rubix_like.progress import silent
+from rubix_like.physics.centering import shrinking_sphere, unwrap
 from rubix_like.readers import first_pass as pass_module
-from rubix_like.readers import frame as frame_module
-from rubix_like.readers import rows as rows_module
-from rubix_like.readers.frame import HeldStars, StoredStars, find_frame
+from rubix_like.readers import galaxy_frame as frame_module
+from rubix_like.readers.fields.snapshot_particles import Snapshot
+from rubix_like.readers.galaxy_frame import HeldStars, StoredStars, find_frame
 from rubix_like.readers.loading import load, open_galaxy
-from rubix_like.readers.particles import Snapshot
-from rubix_like.readers.rows import Rows, filtered
-from rubix_like.readers.selected import select
-from rubix_like.readers.slabs import ColumnReader, GalaxySlabs
+from rubix_like.readers.selection import row_ranges as rows_module
+from rubix_like.readers.selection.row_ranges import Rows, filtered
+from rubix_like.readers.selection.selected import select
 from rubix_like.readers.snapshot import SnapshotReader
-from rubix_like.team import ALONE
+from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs
+from rubix_like.runtime.processes.process_group import ALONE
+from rubix_like.runtime.progress import silent
 
 BOX = 200.0
 

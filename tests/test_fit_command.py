@@ -14,7 +14,7 @@ import pytest
 from quick_compiler import quick_environment
 
 from rubix_like import run
-from rubix_like.cli import main
+from rubix_like.cli.main import main
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -75,7 +75,7 @@ def test_what_cannot_be_fitted_is_refused(words, message, capsys):
 def start(output, *words):
     """The command in a process of its own, one step after the other in its log."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", **quick_environment()}
-    command = [sys.executable, "-m", "rubix_like.cli", "fit", "run.yaml", "--output", output, *words]
+    command = [sys.executable, "-m", "rubix_like.cli.main", "fit", "run.yaml", "--output", output, *words]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from rubix_like import Galaxy, Pipeline, load_config, load_galaxy, make_mesh
-from rubix_like.config.fit import FitSettings
+from rubix_like.config.sections.fit import FitSettings
+from rubix_like.cube.observed import observed_from
 from rubix_like.errors import ConfigError
-from rubix_like.inference.effects import check_effects, check_start
-from rubix_like.inference.problem import pose
-from rubix_like.observed import observed_from
+from rubix_like.inference.posterior.checks_before import check_effects, check_start
+from rubix_like.inference.posterior.problem import pose
 
 INCLINATION = {"observation.inclination": {"uniform": ["20 deg", "80 deg"]}}
 ROTATION = {"galaxy.rotation_velocity": {"uniform": [50, 300]}, "dust.a_v": {"uniform": [0, 1]}}

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from rubix_like import Galaxy, Pipeline, Stars, fit, load_config, make_mesh
-from rubix_like.config.fit import FitSettings
-from rubix_like.cosmology import arcsec_per_kpc, observed_distance
-from rubix_like.inference.forward import V_LOS, line_of_sight
-from rubix_like.inference.patches import Trials, evolve
-from rubix_like.inference.problem import pose
-from rubix_like.observed import observed_from
+from rubix_like.config.sections.fit import FitSettings
+from rubix_like.cube.observed import observed_from
+from rubix_like.inference.posterior.fit_model import V_LOS, line_of_sight
+from rubix_like.inference.posterior.problem import pose
+from rubix_like.inference.search.per_spaxel_search import Trials, evolve
+from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
 
 N_SIDE = 4
 """Spaxels along a side."""

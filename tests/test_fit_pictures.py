@@ -8,27 +8,35 @@ import pytest
 from scipy.special import ndtr
 from test_cube import make_cube
 
-from rubix_like.cli import main
+from rubix_like.cli.main import main
 from rubix_like.config import load_config
+from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.errors import ConfigError
-from rubix_like.inference.edges import Edges
-from rubix_like.inference.free import Free, FreeParameter
-from rubix_like.inference.laplace import Laplace
-from rubix_like.inference.optimisers import Status
-from rubix_like.inference.priors import Normal, Uniform
-from rubix_like.inference.quality import Quality
-from rubix_like.inference.result import FitResult
-from rubix_like.inference.snapshot import Snapshot
-from rubix_like.inference.verdict import Verdict
-from rubix_like.meta import NOT_FITTED
-from rubix_like.parameters import Parameters
-from rubix_like.plots.fit_maps import fit_images
-from rubix_like.plots.fit_parameters import MOST_NAMED, MOST_PAIRED, contour, density, draw_pulls, paired, prior_contour
-from rubix_like.plots.fit_pictures import draw_fit, drawings
-from rubix_like.plots.fit_result import view_of
-from rubix_like.plots.fit_spectra import draw_fit_spectra, ranked_spaxels, runs
-from rubix_like.plots.fit_steps import draw_traces
-from rubix_like.plots.fit_view import (
+from rubix_like.forward.parameters import Parameters
+from rubix_like.inference.checks.edges import Edges
+from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.priors import Normal, Uniform
+from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.results.fit_pictures_of import view_of
+from rubix_like.inference.results.fit_result import FitResult
+from rubix_like.inference.search.optimisers import Status
+from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.plots.fits.fit_maps import fit_images
+from rubix_like.plots.fits.fit_parameters import (
+    MOST_NAMED,
+    MOST_PAIRED,
+    contour,
+    density,
+    draw_pulls,
+    paired,
+    prior_contour,
+)
+from rubix_like.plots.fits.fit_pictures import draw_fit, drawings
+from rubix_like.plots.fits.fit_spectra import draw_fit_spectra, ranked_spaxels, runs
+from rubix_like.plots.fits.fit_steps import draw_traces
+from rubix_like.plots.fits.fit_view import (
     LATENT_GRID,
     FitView,
     Inferred,
@@ -39,7 +47,7 @@ from rubix_like.plots.fit_view import (
     velocity_residual,
 )
 from rubix_like.plots.scales import scale_of
-from rubix_like.plots.sky import Sky
+from rubix_like.plots.sky_offsets import Sky
 
 COVARIANCE = np.array([[0.04, 0.012], [0.012, 0.01]])
 

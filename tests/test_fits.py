@@ -14,14 +14,14 @@ from astropy.table import Table
 from astropy.wcs import WCS
 from test_cube import make_cube
 
-from rubix_like.atomic import check_writable, remove_temporaries, replacing
 from rubix_like.config.file_layouts import file_size, find_format
-from rubix_like.cube import Cube
-from rubix_like.cube_files import read_cube, write_cube
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.files.formats import read_cube, write_cube
+from rubix_like.cube.meta import Counters, Meta
+from rubix_like.cube.meta_table import join_rows, split_rows
+from rubix_like.cube.wcs import header_of
 from rubix_like.errors import ConfigError
-from rubix_like.meta import Counters, Meta
-from rubix_like.meta_table import join_rows, split_rows
-from rubix_like.wcs import header_of
+from rubix_like.runtime.files.outputs import check_writable, remove_temporaries, replacing
 
 YAML = "galaxy:\n  reader: synthetic\n  n_stars: 50000\n\nnote: 'café'  \n12\n"
 

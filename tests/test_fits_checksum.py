@@ -14,8 +14,8 @@ from test_observed import FLUX, muse_hdus
 from test_products import config
 
 from rubix_like import Maps, read_observed
-from rubix_like.cli import main
-from rubix_like.cube import Cube
+from rubix_like.cli.main import main
+from rubix_like.cube.cube import Cube
 
 FILES = [
     ("default", "a.fits"),
@@ -126,7 +126,7 @@ def test_the_same_command_makes_the_same_bytes(tmp_path, monkeypatch, jax_settin
     for folder in (tmp_path / "one", tmp_path / "two"):
         folder.mkdir()
         monkeypatch.chdir(folder)
-        monkeypatch.setattr("rubix_like.atomic.socket.gethostname", lambda folder=folder: folder.name)
+        monkeypatch.setattr("rubix_like.runtime.files.outputs.socket.gethostname", lambda folder=folder: folder.name)
         for name in ("cube.fits", "cube.h5"):
             assert (
                 main(["run", str(tmp_path / "run.yaml"), "--output", name, "--set", f"output.maps={name}.maps.fits.gz"])

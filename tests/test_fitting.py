@@ -16,21 +16,21 @@ from astropy.io import fits
 from scipy.special import ndtr
 
 from rubix_like import ConfigError, Cube, FitResult, Galaxy, ObservedCube, Stars, fit, load_config
-from rubix_like.inference import diagnosis
-from rubix_like.inference.cubes import evaluate
-from rubix_like.inference.edges import NODES, Edges
-from rubix_like.inference.free import Free, FreeParameter
-from rubix_like.inference.laplace import Laplace
-from rubix_like.inference.optimisers import Status
-from rubix_like.inference.priors import Normal, Uniform
-from rubix_like.inference.problem import pose
+from rubix_like.cube.meta import NOT_FITTED
+from rubix_like.cube.observed import read_observed
+from rubix_like.inference.checks import notes_after as diagnosis
+from rubix_like.inference.checks.edges import NODES, Edges
+from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.fit_cubes import evaluate
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.priors import Normal, Uniform
+from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.request import read_request
-from rubix_like.inference.search import search
-from rubix_like.inference.snapshot import Snapshot
-from rubix_like.meta import NOT_FITTED
-from rubix_like.observed import read_observed
-from rubix_like.plots.fit_result import view_of
-from rubix_like.progress import Progress
+from rubix_like.inference.results.fit_pictures_of import view_of
+from rubix_like.inference.search.optimisers import Status
+from rubix_like.inference.search.search import search
+from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.runtime.progress import Progress
 
 TRUTH = {"observation.velocity_offset": 60.0, "dust.a_v": 0.4}
 CONFIG = {

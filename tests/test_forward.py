@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from rubix_like import Pipeline, load_config, load_galaxy, make_mesh
-from rubix_like.config.fit import FitSettings
+from rubix_like.config.sections.fit import FitSettings
+from rubix_like.cube.observed import observed_from
 from rubix_like.inference.checkpoint import fingerprint_of
-from rubix_like.inference.forward import HeldSource
-from rubix_like.inference.priors import LogUniform
-from rubix_like.inference.problem import pose, select
-from rubix_like.observed import observed_from
+from rubix_like.inference.posterior.fit_model import HeldSource
+from rubix_like.inference.posterior.priors import LogUniform
+from rubix_like.inference.posterior.problem import pose, select
 
 FREE = {
     "observation.inclination": {"uniform": ["20 deg", "80 deg"]},

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rubix_like.errors import ConfigError
-from rubix_like.readers.gadget_binary import open_gadget
-from rubix_like.readers.opening import open_container
+from rubix_like.readers.containers.gadget_binary import open_gadget
+from rubix_like.readers.containers.opening import open_container
 from rubix_like.readers.snapshot import SnapshotReader
 
 A, H = 0.5, 0.7

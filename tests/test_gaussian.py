@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from rubix_like.gaussian import ENCLOSED_SIGMAS, gaussian_weights, reach_of, split_variance
+from rubix_like.physics.gaussian import ENCLOSED_SIGMAS, gaussian_weights, reach_of, split_variance
 
 weights_by_reach = jax.jit(gaussian_weights, static_argnums=1)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from rubix_like.geometry import sky_rotation, smallest_rotation
+from rubix_like.physics.rotations import sky_rotation, smallest_rotation
 
 GENERATOR = np.random.default_rng(4)
 Z = np.array([0.0, 0.0, 1.0])

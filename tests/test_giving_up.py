@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh
 
-from rubix_like.config.fit import FitSettings, OptimiserSettings
-from rubix_like.inference import diagnosis
-from rubix_like.inference.engines import make_optimiser
-from rubix_like.inference.free import Free, FreeParameter
-from rubix_like.inference.giving_up import is_saturated, reviewed
-from rubix_like.inference.optimisers import Status
-from rubix_like.inference.priors import LogNormal, LogUniform, Normal, TruncatedNormal, Uniform
-from rubix_like.inference.search import search_with
-from rubix_like.inference.snapshot import Snapshot
+from rubix_like.config.sections.fit import FitSettings, OptimiserSettings
+from rubix_like.inference.checks import notes_after as diagnosis
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.priors import LogNormal, LogUniform, Normal, TruncatedNormal, Uniform
+from rubix_like.inference.search.choose_optimiser import make_optimiser
+from rubix_like.inference.search.giving_up import is_saturated, reviewed
+from rubix_like.inference.search.optimisers import Status
+from rubix_like.inference.search.search import search_with
+from rubix_like.inference.search.search_state import Snapshot
 
 FREE = Free((FreeParameter(Uniform(0.0, 1.0), "a"), FreeParameter(Normal(0.0, 1.0), "b")))
 STEPS = 12

@@ -14,11 +14,11 @@ from numpy import ndarray
 from scipy.interpolate import BSpline
 
 from rubix_like import make_mesh
-from rubix_like.histogram import VelocityNodes, coefficient_histogram, template_histogram
-from rubix_like.lookup import TemplateAxes
-from rubix_like.painter import View, no_counts
-from rubix_like.sharding import DATA_AXIS
-from rubix_like.spaxels import SpaxelGrid
+from rubix_like.engine.histogram import VelocityNodes, coefficient_histogram, template_histogram
+from rubix_like.engine.painter import View, no_counts
+from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.physics.template_axes import TemplateAxes
+from rubix_like.runtime.mesh.mesh import DATA_AXIS
 
 AXES = TemplateAxes((np.log10([1e-3, 0.01, 0.04]), np.array([6.0, 7.5, 9.0, 10.2])), ("metallicity", "age"))
 N_Y, N_X, SCALE, STEP, N_NODE = 3, 5, 0.4, 50.0, 9

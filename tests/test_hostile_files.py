@@ -23,20 +23,21 @@ from test_observed import muse_hdus
 from test_observed import write as write_observed
 from test_sample_result import result as sampled
 
-from rubix_like import ConfigError, Cube, cli, load_config, load_ssp
-from rubix_like.apertures import read_mask
-from rubix_like.catalogue.rows import read_rows
+from rubix_like import ConfigError, Cube, load_config, load_ssp
+from rubix_like.cli import main as cli
 from rubix_like.config import PSFSettings
 from rubix_like.config.yaml_files import DEEPEST, MOST_BYTES, MOST_NODES, format_yaml, parse_yaml
-from rubix_like.hdf5_files import opened_hdf5
-from rubix_like.inference.result import FitResult
-from rubix_like.inference.sample_result import SampleResult
-from rubix_like.observed import read_observed
-from rubix_like.packed_files import ALWAYS_UNPACKED, check_packed
-from rubix_like.psf_image import load_psf_image
-from rubix_like.readers.field_map import load_field_map
+from rubix_like.cube.observed import read_observed
+from rubix_like.inference.results.fit_result import FitResult
+from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.instrument.apertures import read_mask
+from rubix_like.instrument.psf_image import load_psf_image
+from rubix_like.readers.containers.table_columns import yaml_units
+from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.readers.snapshot import SnapshotReader
-from rubix_like.readers.table_columns import yaml_units
+from rubix_like.runs.batch.rows import read_rows
+from rubix_like.runtime.files.hdf5_files import opened_hdf5
+from rubix_like.runtime.files.packed_files import ALWAYS_UNPACKED, check_packed
 from rubix_like.ssp import import_library
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -139,7 +140,7 @@ def test_a_heap_of_texts_without_an_end_is_refused(start, tmp_path):
     assert place > 0
     content[place + start : place + start + 512] = bytes(512)
     path.write_bytes(content)
-    script = f"from rubix_like.inference.sample_result import SampleResult; SampleResult.read({str(path)!r})"
+    script = f"from rubix_like.inference.results.sample_result import SampleResult; SampleResult.read({str(path)!r})"
     environment = {"PYTHONPATH": str(REPOSITORY), "PATH": ""}
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=100, check=False

@@ -10,14 +10,14 @@ import yaml
 from astropy import units
 from astropy.cosmology import FlatLambdaCDM
 
-from rubix_like.cli import main
+from rubix_like.cli.main import main
 from rubix_like.errors import ConfigError
-from rubix_like.inspection import ranges
-from rubix_like.inspection.ranges import measure
-from rubix_like.inspection.report import inspect_galaxy
-from rubix_like.inspection.text import inspection_text, table_text
-from rubix_like.readers.container import as_text
-from rubix_like.readers.field_map import parse_field_map
+from rubix_like.readers.containers.container import as_text
+from rubix_like.readers.fields.field_map import parse_field_map
+from rubix_like.readers.inspection import ranges
+from rubix_like.readers.inspection.ranges import measure
+from rubix_like.readers.inspection.report import inspect_galaxy
+from rubix_like.readers.inspection.text import inspection_text, table_text
 
 HEADER = {
     "BoxSize": 1000.0,

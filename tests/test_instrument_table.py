@@ -7,8 +7,8 @@ import sys
 import pytest
 import yaml
 
-from rubix_like.listing import COLUMNS, instrument_table, plain_table, print_table, wrapped_table
-from rubix_like.resources import resource, resource_names
+from rubix_like.cli.listing import COLUMNS, instrument_table, plain_table, print_table, wrapped_table
+from rubix_like.runtime.resources import resource, resource_names
 
 
 def number(text):

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from curved import FREE, N_DATA, N_LATENT, curved
 
-from rubix_like.inference.free import Free, FreeParameter
-from rubix_like.inference.laplace import from_information, information
-from rubix_like.inference.likelihood import NOISE_SCALE
-from rubix_like.inference.priors import LogNormal, LogUniform, Normal, Uniform
+from rubix_like.inference.checks.laplace import from_information, information
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.likelihood import NOISE_SCALE
+from rubix_like.inference.posterior.priors import LogNormal, LogUniform, Normal, Uniform
 
 LINEAR = curved(bend=0.0)
 

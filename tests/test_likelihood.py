@@ -7,8 +7,8 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from rubix_like.inference.likelihood import Likelihood, ModelError, Polynomial, Residuals
-from rubix_like.inference.posterior import half_square
+from rubix_like.inference.posterior.likelihood import Likelihood, ModelError, Polynomial, Residuals
+from rubix_like.inference.posterior.posterior import half_square
 
 SHAPE = (2, 3, 12)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rubix_like.cli.listing import config_rows, pipeline_rows, reader_rows, stage_rows
 from rubix_like.config.plug_ins import CUBE_STAGES, PAINT_STAGES, READERS, SCENE_STAGES
-from rubix_like.listing import config_rows, pipeline_rows, reader_rows, stage_rows
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

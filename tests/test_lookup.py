@@ -9,8 +9,8 @@ from scipy.interpolate import RegularGridInterpolator
 
 from rubix_like import Scene, load_config, load_ssp
 from rubix_like.config.plug_ins import PAINT_STAGES
-from rubix_like.lookup import TemplateAxes, bracket, weighted_rows
-from rubix_like.planning import make_setup
+from rubix_like.forward.planning import make_setup
+from rubix_like.physics.template_axes import TemplateAxes, bracket, weighted_rows
 
 GENERATOR = np.random.default_rng(8)
 LOG_AGE = np.array([6.0, 6.5, 8.0, 9.3, 10.1])

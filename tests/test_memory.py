@@ -9,7 +9,7 @@ import pytest
 from jax.errors import JaxRuntimeError
 
 from rubix_like import ConfigError, Pipeline, make_mesh, run
-from rubix_like.memory import (
+from rubix_like.runtime.memory import (
     MemoryNeed,
     available_memory,
     check_cube_fits,
@@ -17,7 +17,7 @@ from rubix_like.memory import (
     explained_exhaustion,
     memory_need,
 )
-from rubix_like.words import format_bytes
+from rubix_like.runtime.words import format_bytes
 
 
 def compiled(size):

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from rubix_like import ConfigError, Pipeline, load_config, load_galaxy, make_mesh
-from rubix_like.config.fit import FitSettings, ModelErrorSettings
-from rubix_like.inference.forward import HeldSource
-from rubix_like.inference.free import Free, FreeParameter
-from rubix_like.inference.laplace import laplace
-from rubix_like.inference.likelihood import NOISE_SCALE
-from rubix_like.inference.model_error import find_model_error, other_cubes, sandwich, with_model_error
-from rubix_like.inference.priors import LogUniform
-from rubix_like.inference.problem import pose
-from rubix_like.observed import observed_from
-from rubix_like.synthetic import draw_base
+from rubix_like.config.sections.fit import FitSettings, ModelErrorSettings
+from rubix_like.cube.observed import observed_from
+from rubix_like.galaxy.synthetic import draw_base
+from rubix_like.inference.checks.laplace import laplace
+from rubix_like.inference.posterior.fit_model import HeldSource
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.likelihood import NOISE_SCALE
+from rubix_like.inference.posterior.model_error import find_model_error, other_cubes, sandwich, with_model_error
+from rubix_like.inference.posterior.priors import LogUniform
+from rubix_like.inference.posterior.problem import pose
 
 FREE = {
     "observation.inclination": {"uniform": ["30 deg", "70 deg"]},
@@ -168,6 +168,6 @@ def test_given_particles_have_no_other_draws():
 
 @pytest.mark.slow
 def test_memory_is_looked_at_before(monkeypatch):
-    monkeypatch.setattr("rubix_like.inference.model_error.available_memory", lambda: 1000)
+    monkeypatch.setattr("rubix_like.inference.posterior.model_error.available_memory", lambda: 1000)
     with pytest.raises(MemoryError, match=r"model_error\.draws lower"):
         find_model_error(problem().posterior, jnp.zeros(5), DRAWS)

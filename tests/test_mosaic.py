@@ -5,10 +5,10 @@ import pytest
 from astropy.wcs import WCS
 
 from rubix_like import Cube, make_mosaic
-from rubix_like.meta import OUTSIDE_APERTURE, OUTSIDE_SSP, Meta
-from rubix_like.mosaic import coverage
-from rubix_like.mosaic_grid import Field, area_in_unit_square, grid_around, overlap_matrix
-from rubix_like.tangent_plane import convergence, from_tangent_plane
+from rubix_like.cube.meta import OUTSIDE_APERTURE, OUTSIDE_SSP, Meta
+from rubix_like.cube.mosaic import coverage
+from rubix_like.cube.mosaic_grid import Field, area_in_unit_square, grid_around, overlap_matrix
+from rubix_like.physics.tangent_plane import convergence, from_tangent_plane
 
 REFERENCE = (150.0, 40.0)
 SCALE = 0.2
@@ -232,7 +232,7 @@ def test_flagged_voxels_count_only_where_there_is_no_good_one():
 def test_many_wavelengths_are_worked_on_in_blocks(monkeypatch):
     cubes = [make_cube(n_wave=50, variance=1.0), make_cube((0.25, 0.1), 20.0, n_wave=50, variance=2.0)]
     whole = make_mosaic(cubes)
-    monkeypatch.setattr("rubix_like.mosaic._BLOCK_VOXELS", 2000)
+    monkeypatch.setattr("rubix_like.cube.mosaic._BLOCK_VOXELS", 2000)
     parts = make_mosaic(cubes)
     for name in ("flux", "variance", "mask"):
         np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 from rubix_like import Galaxy, Pipeline, SSPLibrary, Stars, load_config, make_mesh
-from rubix_like.census import take_census
-from rubix_like.cost import Work, basis_seconds, coefficient_seconds, direct_seconds, template_seconds
+from rubix_like.engine.cost import Work, basis_seconds, coefficient_seconds, direct_seconds, template_seconds
+from rubix_like.engine.motion import OUTLIER_LIGHT, plan_motion, speeds
 from rubix_like.errors import ConfigError
-from rubix_like.motion import OUTLIER_LIGHT, plan_motion, speeds
-from rubix_like.planning import make_setup
+from rubix_like.forward.census import take_census
+from rubix_like.forward.planning import make_setup
 
 LIBRARY = SSPLibrary(
     spectra=np.array([[100.0, 1.0], [50.0, 0.5]])[:, :, None] * np.linspace(1.0, 2.0, 2000),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rubix_like import ConfigError, Galaxy, GalaxyInfo, Stars, load_config
-from rubix_like.readers.neighbours import choose_smoothing_lengths, neighbour_distance
+from rubix_like.readers.smoothing_lengths import choose_smoothing_lengths, neighbour_distance
 from rubix_like.readers.snapshot import SnapshotReader
 
 N = 400

@@ -14,11 +14,11 @@ from astropy.nddata import CCDData, StdDevUncertainty
 from astropy.wcs import WCS
 from test_fits import full_cube
 
-from rubix_like.air import to_vacuum
-from rubix_like.bins import WavelengthBins
-from rubix_like.observed import ObservedCube, observed_from, read_observed
-from rubix_like.observed.flux_units import flux_factor, parse_unit
-from rubix_like.wcs import celestial_cards, header_of
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
+from rubix_like.cube.observed.flux_units import flux_factor, parse_unit
+from rubix_like.cube.wcs import celestial_cards, header_of
+from rubix_like.physics.air import to_vacuum
 
 N_WAVE, N_Y, N_X = 5, 3, 4
 STEP = 0.2 / 3600

@@ -7,14 +7,14 @@ import re
 import numpy as np
 import pytest
 
-from rubix_like.air import to_air
-from rubix_like.bins import WavelengthBins
 from rubix_like.config import load_config
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.observed import ObservedCube, read_observed
 from rubix_like.errors import ConfigError
-from rubix_like.observed import ObservedCube, read_observed
-from rubix_like.observed.grid import check_same_grid, on_grid_of
-from rubix_like.pipeline import Pipeline
-from rubix_like.run import run
+from rubix_like.forward.pipeline import Pipeline
+from rubix_like.inference.data_grid import check_same_grid, on_grid_of
+from rubix_like.physics.air import to_air
+from rubix_like.runs.run import run
 
 BASE = {"observation.align": "none", "engine.method": "direct", "engine.deposit": "nearest"}
 

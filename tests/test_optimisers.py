@@ -12,12 +12,12 @@ import pytest
 import scipy.optimize
 from curved import N_DATA, N_LATENT, curved, starts
 
-from rubix_like.config.fit import OptimiserSettings
-from rubix_like.inference.engines import DENSE_BYTES, MOST_DENSE, is_dense, make_optimiser
-from rubix_like.inference.gradient_descent import GradientDescent
-from rubix_like.inference.least_squares import LeastSquares
-from rubix_like.inference.linearise import normal_equations, normal_forms
-from rubix_like.inference.optimisers import FAILED, REASONS, Status
+from rubix_like.config.sections.fit import OptimiserSettings
+from rubix_like.inference.posterior.linearise import normal_equations, normal_forms
+from rubix_like.inference.search.choose_optimiser import DENSE_BYTES, MOST_DENSE, is_dense, make_optimiser
+from rubix_like.inference.search.gradient_descent import GradientDescent
+from rubix_like.inference.search.least_squares import LeastSquares
+from rubix_like.inference.search.optimisers import FAILED, REASONS, Status
 
 NAMES = ("levenberg_marquardt", "gauss_newton", "lbfgs", "adam")
 PRODUCTS = ("levenberg_marquardt by products", pytest.param("gauss_newton by products", marks=pytest.mark.slow))

@@ -14,12 +14,12 @@ import pytest
 from matplotlib import colormaps, image
 from test_plots import noisy_cube
 
-from rubix_like.cube_sums import white_light
-from rubix_like.meta import Meta
+from rubix_like.cube.cube_sums import white_light
+from rubix_like.cube.meta import Meta
 from rubix_like.plots.choice import Choice
 from rubix_like.plots.derived import SkyImage, band_image
 from rubix_like.plots.page import write_page
-from rubix_like.plots.sky import sky_of
+from rubix_like.plots.sky_offsets import sky_of
 
 pytestmark = pytest.mark.slow
 

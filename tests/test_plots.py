@@ -11,21 +11,21 @@ import pytest
 from astropy.io import fits
 from test_cube import make_cube
 
-from rubix_like.cli import main
-from rubix_like.cube_sums import white_light
+from rubix_like.cli.main import main
+from rubix_like.cube.cube_sums import white_light
+from rubix_like.cube.meta import Meta
 from rubix_like.errors import ConfigError
-from rubix_like.file_names import beside
-from rubix_like.meta import Meta
 from rubix_like.plots.choice import Choice, read_band, read_spaxels
 from rubix_like.plots.derived import SkyImage, band_image, cube_images, light_image
 from rubix_like.plots.figure import save_figure
-from rubix_like.plots.maps_file import read_maps
 from rubix_like.plots.page import write_page
 from rubix_like.plots.page_data import MASKED, Blocks, block_layers, choose_blocks
 from rubix_like.plots.scales import scale_of
-from rubix_like.plots.sky import scale_bar, sky_of
+from rubix_like.plots.sky_offsets import scale_bar, sky_of
 from rubix_like.plots.spectra import brightest_spaxel, field_spectrum, spaxel_spectrum
+from rubix_like.plots.stored_maps import read_maps
 from rubix_like.plots.style import unit_label
+from rubix_like.runtime.files.file_names import beside
 
 
 def noisy_cube(n_y=5, n_x=6, n_wave=40, **changes):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rubix_like import poisson
-from rubix_like.poisson import FEW
+from rubix_like.physics import poisson
+from rubix_like.physics.poisson import FEW
 
 SIZE = 200_000
 

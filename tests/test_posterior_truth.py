@@ -12,16 +12,16 @@ import scipy.stats
 from jax.sharding import AxisType
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
-from rubix_like.config.fit import FitSettings, SamplingSettings
-from rubix_like.inference.chains import run_chains
-from rubix_like.inference.laplace import laplace
-from rubix_like.inference.posterior import half_square
-from rubix_like.inference.problem import pose
-from rubix_like.inference.rows import with_rows
-from rubix_like.inference.samplers import import_arviz
-from rubix_like.inference.variational import run_variational
-from rubix_like.inference.whitening import Whitening
-from rubix_like.observed import observed_from
+from rubix_like.config.sections.fit import FitSettings, SamplingSettings
+from rubix_like.cube.observed import observed_from
+from rubix_like.inference.checks.laplace import laplace
+from rubix_like.inference.posterior.device_rows import with_rows
+from rubix_like.inference.posterior.posterior import half_square
+from rubix_like.inference.posterior.problem import pose
+from rubix_like.inference.samplers.chains import run_chains
+from rubix_like.inference.samplers.samplers import import_arviz
+from rubix_like.inference.samplers.variational import run_variational
+from rubix_like.inference.samplers.whitening import Whitening
 
 
 def scores(values, expected):

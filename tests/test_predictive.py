@@ -10,17 +10,17 @@ import pytest
 from curved import curved
 
 from rubix_like import Galaxy, ObservedCube, Stars, load_config
-from rubix_like.inference import assembly
-from rubix_like.inference.assembly import make_sample_result
+from rubix_like.cube.meta import NOT_FITTED
+from rubix_like.inference import sample_assembly as assembly
 from rubix_like.inference.best_fit import describe_best
-from rubix_like.inference.likelihood import NOISE_SCALE, ModelError
-from rubix_like.inference.moments import moments_over_samples
-from rubix_like.inference.predictive import evenly, moments_of, predictive_of
-from rubix_like.inference.problem import pose
-from rubix_like.inference.quality import Quality
-from rubix_like.inference.rows import placed
-from rubix_like.inference.samplers import Sampled
-from rubix_like.meta import NOT_FITTED
+from rubix_like.inference.posterior.device_rows import placed
+from rubix_like.inference.posterior.likelihood import NOISE_SCALE, ModelError
+from rubix_like.inference.posterior.problem import pose
+from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.sample_assembly import make_sample_result
+from rubix_like.inference.samplers.moments import moments_over_samples
+from rubix_like.inference.samplers.predictive import evenly, moments_of, predictive_of
+from rubix_like.inference.samplers.samplers import Sampled
 
 DEGREE, WIDTH = 2, 0.05
 """Of the continuum's polynomial: its highest degree, the standard deviation of its coefficients."""

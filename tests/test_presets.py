@@ -8,10 +8,10 @@ import pytest
 from astropy.io import fits
 
 from rubix_like import Cube, load_config, load_instrument, run
+from rubix_like.cli.listing import COLUMNS, instrument_table
 from rubix_like.config import InstrumentSettings
-from rubix_like.detector import instrument_fwhm
-from rubix_like.listing import COLUMNS, instrument_table
-from rubix_like.resources import resource, resource_names
+from rubix_like.instrument.detector import instrument_fwhm
+from rubix_like.runtime.resources import resource, resource_names
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "instruments.md"
 NAMES = resource_names("instruments")

@@ -7,8 +7,8 @@ import pytest
 import scipy.stats
 
 from rubix_like import ConfigError
-from rubix_like.inference.free import read_prior, read_values
-from rubix_like.inference.priors import LogNormal, LogUniform, Normal, TruncatedNormal, Uniform
+from rubix_like.inference.posterior.free import read_prior, read_values
+from rubix_like.inference.posterior.priors import LogNormal, LogUniform, Normal, TruncatedNormal, Uniform
 
 CASES = {
     "uniform": (Uniform(-3.0, 5.0), scipy.stats.uniform(-3.0, 8.0)),

@@ -23,13 +23,13 @@ from astropy.io import fits
 from quick_compiler import quick_environment
 
 import rubix_like as rl
-from rubix_like.cli import make_parser
-from rubix_like.hub import Hub
-from rubix_like.jax_processes import JaxProcesses
-from rubix_like.launch import Launch, find_launch, from_open_mpi_5, read_address, read_launch
-from rubix_like.processes import meet
-from rubix_like.team import ALONE
-from rubix_like.wire import Kind, Line, pack, unpack
+from rubix_like.cli.main import make_parser
+from rubix_like.runtime.processes.coordinator import Hub
+from rubix_like.runtime.processes.jax_processes import JaxProcesses
+from rubix_like.runtime.processes.joining import meet
+from rubix_like.runtime.processes.launch import Launch, find_launch, from_open_mpi_5, read_address, read_launch
+from rubix_like.runtime.processes.messages import Kind, Line, pack, unpack
+from rubix_like.runtime.processes.process_group import ALONE
 
 COUNT = 230
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -252,7 +252,7 @@ def command(*words):
     """A `rubix-like run quickstart` on its own."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
     return subprocess.run(
-        [sys.executable, "-m", "rubix_like.cli", "run", "quickstart", *words],
+        [sys.executable, "-m", "rubix_like.cli.main", "run", "quickstart", *words],
         env=environment | {"PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
@@ -475,8 +475,8 @@ def test_an_address_of_another_computer_is_refused(host, words):
 
 
 def test_arrays_go_to_the_devices_of_this_process_as_ever():
-    from rubix_like.placement import own_copy, put  # noqa: PLC0415
-    from rubix_like.sharding import replicated  # noqa: PLC0415
+    from rubix_like.runtime.mesh.mesh import replicated  # noqa: PLC0415
+    from rubix_like.runtime.mesh.placement import own_copy, put  # noqa: PLC0415
 
     tree = {"a": np.arange(3.0), "key": jax.random.key(1)}
     placed = put(tree, replicated(rl.make_mesh(2)))

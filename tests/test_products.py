@@ -13,11 +13,11 @@ from astropy.io import fits
 from astropy.wcs import WCS
 
 from rubix_like import ConfigError, Galaxy, Maps, Pipeline, Stars, load_config, make_mesh, run
-from rubix_like.cli import main
-from rubix_like.model import paint
-from rubix_like.products import sums as sums_module
-from rubix_like.products.maps_file import EXTENSIONS, LOSVD_UNIT, TRUE, maps_path
-from rubix_like.summary import summary_lines
+from rubix_like.cli.main import main
+from rubix_like.cube.files.maps_file import EXTENSIONS, LOSVD_UNIT, TRUE, maps_path
+from rubix_like.forward.model import paint
+from rubix_like.forward.products import sums as sums_module
+from rubix_like.runs.run_summary import summary_lines
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "products.md"
 ON = {"filters": ["sdss2010-g"], "losvd": {"step": "40 km/s", "fit_particles": 3}}

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from rubix_like import progress as module
-from rubix_like.progress import Progress, terminal_progress
+from rubix_like.runtime import progress as module
+from rubix_like.runtime.progress import Progress, terminal_progress
 
 
 class Terminal(io.StringIO):

@@ -10,12 +10,12 @@ import pytest
 from astropy import constants, units
 from scipy.special import ndtr
 
-from rubix_like import bspline
-from rubix_like.bins import WavelengthBins
 from rubix_like.config import LSFSettings
-from rubix_like.detector import LineSpread
-from rubix_like.projection import Detection, detect_compiled, projection_matrix_compiled
-from rubix_like.response import plan_response
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.engine.spectra.projection import Detection, detect_compiled, projection_matrix_compiled
+from rubix_like.instrument.detector import LineSpread
+from rubix_like.instrument.response import plan_response
+from rubix_like.physics import bspline
 from rubix_like.ssp import SSPLibrary
 
 LIGHT = 299792.458

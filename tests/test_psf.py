@@ -10,9 +10,9 @@ from scipy.signal import fftconvolve
 from scipy.stats import norm
 
 from rubix_like import ConfigError
-from rubix_like.blur import blur, blur_each, blur_layers, blur_separable
 from rubix_like.config import PSFSettings
-from rubix_like.psf import PSF, PSFParameters, moffat_image, moffat_lost, node_shares
+from rubix_like.instrument.blur import blur, blur_each, blur_layers, blur_separable
+from rubix_like.instrument.psf import PSF, PSFParameters, moffat_image, moffat_lost, node_shares
 
 PIXEL = 0.2
 WAVELENGTH = np.linspace(5000.0, 9000.0, 41)

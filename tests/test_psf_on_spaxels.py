@@ -10,13 +10,13 @@ from astropy.io import fits
 from scipy.stats import norm
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config
-from rubix_like.blur import blur, blur_separable
 from rubix_like.config import PSFSettings, load_pipeline
-from rubix_like.cube_sums import white_light
-from rubix_like.painting import Painting, plan_painting
-from rubix_like.psf import PSF, PSFParameters
-from rubix_like.psf_profile import gaussian_weights_in_spaxel
-from rubix_like.spaxels import SpaxelGrid
+from rubix_like.cube.cube_sums import white_light
+from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.instrument.blur import blur, blur_separable
+from rubix_like.instrument.painting import Painting, plan_painting
+from rubix_like.instrument.psf import PSF, PSFParameters
+from rubix_like.instrument.psf_profile import gaussian_weights_in_spaxel
 
 SIGMA = 1 / np.sqrt(8 * np.log(2))
 MUSE = {"observation": {"redshift": 0.02, "align": "none"}, "instrument": {"name": "muse"}}

@@ -10,8 +10,8 @@ from astropy import constants, units
 from astropy.cosmology import FlatLambdaCDM
 
 from rubix_like.errors import ConfigError
-from rubix_like.readers.opening import open_container
-from rubix_like.readers.pynbody_snapshot import is_ramses, is_tipsy
+from rubix_like.readers.containers.opening import open_container
+from rubix_like.readers.containers.pynbody_snapshot import is_ramses, is_tipsy
 from rubix_like.readers.snapshot import SnapshotReader
 
 A = 0.5

@@ -10,12 +10,12 @@ from matplotlib import image, rcParams
 from test_cube import make_cube
 from thread_team import run_team, values_of
 
-from rubix_like.cube_parts import Part, in_parts
-from rubix_like.cube_sums import white_light
+from rubix_like.cube.cube_parts import Part, in_parts
+from rubix_like.cube.cube_sums import white_light
+from rubix_like.cube.meta import Counters, Meta
 from rubix_like.errors import ConfigError
-from rubix_like.meta import Counters, Meta
-from rubix_like.quicklook import save_quicklook
-from rubix_like.summary import summary_lines
+from rubix_like.plots.quicklook import save_quicklook
+from rubix_like.runs.run_summary import summary_lines
 
 
 def rotating_disc(n: int = 15, **changes):

@@ -7,10 +7,10 @@ from astropy.io import fits
 from snapshot_files import write_snapshot
 
 from rubix_like import ConfigError, Cube, load_config, run
+from rubix_like.physics.numbered_random import philox, uniform_by_row
 from rubix_like.readers.loading import load as load_run
-from rubix_like.readers.philox import philox, uniform_by_row
-from rubix_like.readers.recipe import AgeRecipe
 from rubix_like.readers.snapshot import SnapshotReader
+from rubix_like.readers.star_formation_history import AgeRecipe
 
 N_OLD, N_YOUNG = 300, 40
 A, H = 0.8, 0.7

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rubix_like import load_config, load_ssp
+from rubix_like.cli.listing import reader_rows
 from rubix_like.config.plug_ins import (
     CUBE_STAGES,
     FIELD_MAP_GROUP,
@@ -18,14 +19,13 @@ from rubix_like.config.plug_ins import (
     find_reader,
     reader_names,
 )
+from rubix_like.engine.methods import build_painter
+from rubix_like.engine.painter import AbstractPainter
 from rubix_like.errors import ConfigError
-from rubix_like.listing import reader_rows
-from rubix_like.lookup import TemplateAxes
-from rubix_like.methods import build_painter
-from rubix_like.painter import AbstractPainter
-from rubix_like.planning import make_setup
-from rubix_like.readers.field_map import load_field_map
-from rubix_like.registry import Registry
+from rubix_like.forward.planning import make_setup
+from rubix_like.physics.template_axes import TemplateAxes
+from rubix_like.readers.fields.field_map import load_field_map
+from rubix_like.runtime.registry import Registry
 from rubix_like.ssp import FORMATS
 
 ALL = (METHODS, READERS, FORMATS, SCENE_STAGES, PAINT_STAGES, CUBE_STAGES)

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from rubix_like import air
-from rubix_like.bins import WavelengthBins
 from rubix_like.config import LSFSettings
-from rubix_like.detector import LineSpread, instrument_fwhm
-from rubix_like.response import plan_response
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.instrument.detector import LineSpread, instrument_fwhm
+from rubix_like.instrument.response import plan_response
+from rubix_like.physics import air
 from rubix_like.ssp import SSPLibrary
 
 SIGMA = 1 / np.sqrt(8 * np.log(2))

@@ -6,7 +6,7 @@ import pytest
 from astropy import units as u
 from astropy.cosmology import Planck15
 
-from rubix_like.inspection.report import inspect_galaxy
+from rubix_like.readers.inspection.report import inspect_galaxy
 from rubix_like.readers.snapshot import SnapshotReader
 
 N, REDSHIFT = 12, 0.3

@@ -9,10 +9,10 @@ from astropy.cosmology import Planck18
 from astropy.io import fits
 
 from rubix_like import ConfigError, Cube, load_config, run
-from rubix_like.output import output_files
-from rubix_like.progress import Progress
-from rubix_like.run import check_lines, compute, prepare
-from rubix_like.words import format_bytes
+from rubix_like.runs.run import check_lines, compute, prepare
+from rubix_like.runs.run_files import output_files
+from rubix_like.runtime.progress import Progress
+from rubix_like.runtime.words import format_bytes
 
 INSTRUMENT = {"name": "muse", "fov": "2 arcsec", "wavelength": {"start": 4900, "stop": 5000}, "psf": None, "lsf": None}
 

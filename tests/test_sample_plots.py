@@ -9,22 +9,27 @@ from matplotlib.contour import QuadContourSet
 from matplotlib.figure import Figure
 from test_cube import make_cube
 
-from rubix_like.cli import main
+from rubix_like.cli.main import main
+from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.errors import ConfigError
-from rubix_like.inference.convergence import Convergence
-from rubix_like.inference.free import Free, FreeParameter
-from rubix_like.inference.laplace import Laplace
-from rubix_like.inference.priors import LogNormal, Normal, Uniform
-from rubix_like.inference.quality import Quality, Scatter
-from rubix_like.inference.sample_result import SampleResult, values_of
-from rubix_like.inference.verdict import Verdict
-from rubix_like.meta import NOT_FITTED
-from rubix_like.plots.fit_parameters import MOST_PAIRED, contour
-from rubix_like.plots.sample_corner import DRAW_COLOR, LAPLACE_COLOR, TRUTH_COLOR, draw_corner
-from rubix_like.plots.sample_predictive import banded_spectra, draw_predictive, predictive_images
-from rubix_like.plots.sample_result import MOST_FOLLOWED, sample_drawings, sample_view, save_sample_pictures
-from rubix_like.plots.sample_trace import draw_followed
-from rubix_like.plots.sample_view import CONTOURS, density_of, evenly_chosen
+from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.priors import LogNormal, Normal, Uniform
+from rubix_like.inference.posterior.quality import Quality, Scatter
+from rubix_like.inference.results.sample_pictures_of import (
+    MOST_FOLLOWED,
+    sample_drawings,
+    sample_view,
+    save_sample_pictures,
+)
+from rubix_like.inference.results.sample_result import SampleResult, values_of
+from rubix_like.inference.samplers.convergence import Convergence
+from rubix_like.plots.fits.fit_parameters import MOST_PAIRED, contour
+from rubix_like.plots.fits.sample_corner import DRAW_COLOR, LAPLACE_COLOR, TRUTH_COLOR, draw_corner
+from rubix_like.plots.fits.sample_predictive import banded_spectra, draw_predictive, predictive_images
+from rubix_like.plots.fits.sample_trace import draw_followed
+from rubix_like.plots.fits.sample_view import CONTOURS, density_of, evenly_chosen
 
 N_DRAW = 400
 N_CHAIN = 2

@@ -11,18 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rubix_like.cube import Cube
-from rubix_like.inference.convergence import convergence_of
-from rubix_like.inference.free import Free, FreeParameter
-from rubix_like.inference.laplace import Laplace
-from rubix_like.inference.priors import LogUniform, Normal, Uniform
-from rubix_like.inference.quality import Quality, Scatter
-from rubix_like.inference.result_file import is_result
-from rubix_like.inference.sample_file import is_sample_result
-from rubix_like.inference.sample_result import SampleResult, flat_values, values_of
-from rubix_like.inference.samplers import Sampled, import_arviz
-from rubix_like.inference.verdict import Verdict
-from rubix_like.meta import NOT_FITTED, Meta
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.meta import NOT_FITTED, Meta
+from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.priors import LogUniform, Normal, Uniform
+from rubix_like.inference.posterior.quality import Quality, Scatter
+from rubix_like.inference.results.fit_file import is_result
+from rubix_like.inference.results.sample_file import is_sample_result
+from rubix_like.inference.results.sample_result import SampleResult, flat_values, values_of
+from rubix_like.inference.samplers.convergence import convergence_of
+from rubix_like.inference.samplers.samplers import Sampled, import_arviz
 
 FREE = Free(
     (

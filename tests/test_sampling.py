@@ -17,13 +17,13 @@ import pytest
 from quick_compiler import quick_environment
 
 from rubix_like import ConfigError, Cube, Pipeline, SampleResult, fit, load_config, load_galaxy, run, sample
-from rubix_like.inference.chains import run_chains
-from rubix_like.inference.laplace import laplace
-from rubix_like.inference.problem import pose
+from rubix_like.inference.checks.laplace import laplace
+from rubix_like.inference.posterior.device_rows import with_rows
+from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.request import read_request
-from rubix_like.inference.rows import with_rows
-from rubix_like.inference.whitening import Whitening
-from rubix_like.progress import Progress
+from rubix_like.inference.samplers.chains import run_chains
+from rubix_like.inference.samplers.whitening import Whitening
+from rubix_like.runtime.progress import Progress
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MESHES = ((8, 2, 3), (2, 2, 3), (4, 4, 3), (8, 1, 3), (8, 4, 8), (8, 8, 3))
@@ -199,7 +199,17 @@ def start(output, n_device):
     """The command in a process of its own, on some devices."""
     environment = {**os.environ, **quick_environment(), "PYTHONPATH": str(REPOSITORY)}
     environment["JAX_NUM_CPU_DEVICES"] = str(n_device)
-    command = [sys.executable, "-m", "rubix_like.cli", "sample", "run.yaml", "--fitted", "fit.h5", "--output", output]
+    command = [
+        sys.executable,
+        "-m",
+        "rubix_like.cli.main",
+        "sample",
+        "run.yaml",
+        "--fitted",
+        "fit.h5",
+        "--output",
+        output,
+    ]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

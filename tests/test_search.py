@@ -11,13 +11,13 @@ import pytest
 from curved import FREE, N_DATA, N_LATENT, curved
 from jax.sharding import AxisType, Mesh
 
-from rubix_like.config.fit import FitSettings, OptimiserSettings
-from rubix_like.inference.candidates import choose_starts
-from rubix_like.inference.engines import make_optimiser
-from rubix_like.inference.optimisers import Status
-from rubix_like.inference.rows import models_at_once
-from rubix_like.inference.search import check_any_left, search_with
-from rubix_like.inference.snapshot import Snapshot
+from rubix_like.config.sections.fit import FitSettings, OptimiserSettings
+from rubix_like.inference.posterior.device_rows import models_at_once
+from rubix_like.inference.search.candidates import choose_starts
+from rubix_like.inference.search.choose_optimiser import make_optimiser
+from rubix_like.inference.search.optimisers import Status
+from rubix_like.inference.search.search import check_any_left, search_with
+from rubix_like.inference.search.search_state import Snapshot
 
 SETTINGS = FitSettings(starts=5, candidates=1, optimiser=OptimiserSettings(tolerance=1e-9, steps=60))
 

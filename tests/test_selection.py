@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 from snapshot_files import write_snapshot
 
-from rubix_like.readers import rows as rows_module
-from rubix_like.readers.rows import Rows, chained, run, where
-from rubix_like.readers.selection import to_kpc
+from rubix_like.readers.selection import row_ranges as rows_module
+from rubix_like.readers.selection.row_ranges import Rows, chained, run, where
+from rubix_like.readers.selection.selection import to_kpc
 from rubix_like.readers.snapshot import SnapshotReader
 
 A, H, BOX = 0.5, 0.7, 1000.0

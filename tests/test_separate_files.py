@@ -10,11 +10,11 @@ import pytest
 from astropy.io import fits
 
 from rubix_like import ConfigError, run, run_catalogue
-from rubix_like.cli import main
+from rubix_like.cli.main import main
 from rubix_like.inference.fitting import fit
 from rubix_like.inference.sampling import sample
-from rubix_like.resources import resource
-from rubix_like.separate_files import check_separate
+from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.runtime.resources import resource
 
 INSTRUMENT = {"name": "muse", "fov": 1, "wavelength": {"start": 5000, "stop": 5010}, "psf": None, "lsf": None}
 FREE = {"observation.inclination": {"uniform": ["10 deg", "80 deg"]}}

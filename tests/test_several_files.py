@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from snapshot_files import write_snapshot
 
-from rubix_like.inspection.report import inspect_galaxy
+from rubix_like.readers.inspection.report import inspect_galaxy
 from rubix_like.readers.snapshot import SnapshotReader
 
 A = 0.8

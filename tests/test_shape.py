@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-import rubix_like.shape as shape_module
-from rubix_like.shape import measure_shape
+import rubix_like.physics.shape as shape_module
+from rubix_like.physics.shape import measure_shape
 
 
 def cloud(n, seed=0, scale=1.0):

@@ -8,7 +8,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 from rubix_like import ConfigError, Galaxy, Gas, Stars, make_mesh, particle_shardings, shard
-from rubix_like.sharding import pad_particles, replicated, size_class
+from rubix_like.runtime.mesh.mesh import pad_particles, replicated, size_class
 
 
 def galaxy(n=13, n_gas=None):

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from rubix_like.constants import SPEED_OF_LIGHT
-from rubix_like.inference.free import Free, FreeParameter
-from rubix_like.inference.guesses import Surroundings, guesses, inclination_of, scale_length_of
-from rubix_like.inference.priors import LogNormal, LogUniform, Normal, Uniform
-from rubix_like.inference.sketch import moments, places, shift_of, shifts, sketch_of
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.priors import LogNormal, LogUniform, Normal, Uniform
+from rubix_like.inference.search.guesses import Surroundings, guesses, inclination_of, scale_length_of
+from rubix_like.inference.search.sketch import moments, places, shift_of, shifts, sketch_of
 
 SCALE = 0.5
 WAVELENGTH = np.arange(4800.0, 5400.0, 3.0)

@@ -12,8 +12,8 @@ from astropy.table import Table
 
 from rubix_like.config.skies import find_sky
 from rubix_like.errors import ConfigError
-from rubix_like.resources import resource, resource_names
-from rubix_like.sky import bin_means, load_sky
+from rubix_like.instrument.sky import bin_means, load_sky
+from rubix_like.runtime.resources import resource, resource_names
 
 README = Path(__file__).resolve().parent.parent / "data" / "README.md"
 

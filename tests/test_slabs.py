@@ -11,16 +11,16 @@ import pytest
 from counting_container import Counting
 
 import rubix_like as rl
-from rubix_like import progress as progress_module
-from rubix_like.progress import Progress
 from rubix_like.readers import first_pass as pass_module
-from rubix_like.readers import frame as frame_module
-from rubix_like.readers import rows as rows_module
+from rubix_like.readers import galaxy_frame as frame_module
+from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.loading import load, open_galaxy
-from rubix_like.readers.particles import Snapshot
-from rubix_like.readers.selected import select
-from rubix_like.readers.slabs import ColumnReader, GalaxySlabs
+from rubix_like.readers.selection import row_ranges as rows_module
+from rubix_like.readers.selection.selected import select
 from rubix_like.readers.snapshot import SnapshotReader
+from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs
+from rubix_like.runtime import progress as progress_module
+from rubix_like.runtime.progress import Progress
 
 A, COUNT = 0.8, 700
 FIELDS = ("Coordinates", "Velocities", "Masses", "GFM_Metallicity")

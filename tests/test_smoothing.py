@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import norm
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
-from rubix_like.cube_sums import white_light
-from rubix_like.smoothing import DEPOSIT_SIGMA, WidthClasses
+from rubix_like.cube.cube_sums import white_light
+from rubix_like.engine.smoothing import DEPOSIT_SIGMA, WidthClasses
 
 ARCSEC_PER_KPC = 0.9892393
 PIXEL = 0.2

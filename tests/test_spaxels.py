@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rubix_like.spaxels import CORNERS, SpaxelGrid, deposit_weights
+from rubix_like.engine.spaxels import CORNERS, SpaxelGrid, deposit_weights
 
 GENERATOR = np.random.default_rng(2)
 COORDINATE = GENERATOR.uniform(-3, 12, 400)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter1d
 
-from rubix_like.spectral_basis import find_basis
+from rubix_like.engine.spectra.spectral_basis import find_basis
 
 REST = np.cumsum(np.random.default_rng(1).uniform(0.5, 2.0, 600)) + 4000.0
 WIDTH = REST[-1] - REST[0]

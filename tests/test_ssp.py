@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from rubix_like.errors import ConfigError
-from rubix_like.resources import resource
+from rubix_like.runtime.resources import resource
 from rubix_like.ssp import SSPLibrary, describe, get, import_library, list_libraries, load_ssp
-from rubix_like.ssp.catalogue import cached_path
 from rubix_like.ssp.hdf5 import SSPTable, read_table, write_table
+from rubix_like.ssp.known_libraries import cached_path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

@@ -8,7 +8,7 @@ import pytest
 from speclite.filters import load_filter
 from ssp_files import light
 
-from rubix_like.cli import main
+from rubix_like.cli.main import main
 from rubix_like.plots.ssp_figure import save_comparison
 from rubix_like.ssp import SSPLibrary, load_ssp
 from rubix_like.ssp.comparison import bin_means, common_bins, comparison_lines, solar_population

@@ -8,9 +8,9 @@ from ssp_files.dsps import datasets, write_sample
 
 from rubix_like.errors import ConfigError
 from rubix_like.ssp import import_library, load_ssp
-from rubix_like.ssp.catalogue import cached_path
-from rubix_like.ssp.dsps import fsps_miles_fwhm, is_dsps, read_dsps
 from rubix_like.ssp.formats import per_angstrom
+from rubix_like.ssp.importers.dsps import fsps_miles_fwhm, is_dsps, read_dsps
+from rubix_like.ssp.known_libraries import cached_path
 
 
 def test_light_per_hertz_becomes_light_per_angstrom(tmp_path):

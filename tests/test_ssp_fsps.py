@@ -8,11 +8,11 @@ import pytest
 from ssp_files import light
 from ssp_files.fsps import StellarPopulation
 
-from rubix_like.cli import main
+from rubix_like.cli.main import main
 from rubix_like.errors import ConfigError
 from rubix_like.ssp import get, list_libraries, load_ssp
-from rubix_like.ssp.catalogue import cached_path
-from rubix_like.ssp.fsps import read_population
+from rubix_like.ssp.importers.fsps import read_population
+from rubix_like.ssp.known_libraries import cached_path
 
 
 @pytest.fixture(autouse=True)

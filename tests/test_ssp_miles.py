@@ -11,9 +11,9 @@ from ssp_files.miles import METALS, WAVELENGTH, write_masses, write_sample, writ
 
 from rubix_like.errors import ConfigError
 from rubix_like.ssp import import_library, load_ssp
-from rubix_like.ssp.catalogue import cached_path
+from rubix_like.ssp.importers.miles import BASTI, PADOVA, emiles_fwhm, is_miles, metal_fraction, read_miles
+from rubix_like.ssp.known_libraries import cached_path
 from rubix_like.ssp.measured import measured_medium
-from rubix_like.ssp.miles import BASTI, PADOVA, emiles_fwhm, is_miles, metal_fraction, read_miles
 
 
 def test_spectra_stand_at_their_ages_and_metallicities(tmp_path):

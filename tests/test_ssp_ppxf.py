@@ -11,8 +11,8 @@ from ssp_files.ppxf import METALS, arrays, write_sample
 
 from rubix_like.errors import ConfigError
 from rubix_like.ssp import import_library, load_ssp
-from rubix_like.ssp.catalogue import cached_path
-from rubix_like.ssp.ppxf import COLLECTIONS, is_ppxf, read_ppxf
+from rubix_like.ssp.importers.ppxf import COLLECTIONS, is_ppxf, read_ppxf
+from rubix_like.ssp.known_libraries import cached_path
 
 
 def test_arrays_are_turned_and_converted(tmp_path):

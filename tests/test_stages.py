@@ -17,17 +17,17 @@ from jax.sharding import PartitionSpec
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Scene, Stars, load_config, load_ssp, make_mesh, shard, validate
 from rubix_like.config.plug_ins import CUBE_STAGES, METHODS, PAINT_STAGES, READERS, SCENE_STAGES
-from rubix_like.layout import Layout
-from rubix_like.lookup import weighted_rows
-from rubix_like.model import observe
-from rubix_like.parameters import Parameters
-from rubix_like.placement import as_dtype
-from rubix_like.planning import make_setup
+from rubix_like.engine.spaxels import CORNERS, SpaxelGrid
+from rubix_like.forward.model import observe
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.planning import make_setup
+from rubix_like.forward.stages.base import PaintedCube
+from rubix_like.forward.tables import Plan, Tables
+from rubix_like.physics.template_axes import weighted_rows
 from rubix_like.readers.loading import load
-from rubix_like.spaxels import CORNERS, SpaxelGrid
+from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.placement import as_dtype
 from rubix_like.ssp import import_library
-from rubix_like.stages.base import PaintedCube
-from rubix_like.tables import Plan, Tables
 
 N_STARS = 48
 GENERATOR = np.random.default_rng(12)

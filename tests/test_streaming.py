@@ -23,18 +23,18 @@ from test_distribution import relative_difference
 from test_slabs import write
 from thread_team import run_team, values_of
 
-import rubix_like.memory as memory_module
+import rubix_like.runtime.memory as memory_module
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, load_galaxy_info, make_mesh
-from rubix_like.galaxy_parts import GalaxyInMemory
-from rubix_like.observers import SlabObserver, check_columns
-from rubix_like.progress import Progress
-from rubix_like.run import check_lines, compute, prepare
-from rubix_like.shared_memory import least_share
-from rubix_like.slabs import SlabCuts, paints_gas, place_slabs, read_ahead
-from rubix_like.source import GalaxyInSlabs, HeldGalaxy, open_source
-from rubix_like.stages.base import AbstractComponent
-from rubix_like.streaming import paint_slabs
-from rubix_like.team import ALONE, AbstractTeam
+from rubix_like.forward.slabs import SlabCuts, paints_gas, place_slabs, read_ahead
+from rubix_like.forward.stages.base import AbstractComponent
+from rubix_like.forward.streaming import paint_slabs
+from rubix_like.galaxy.galaxy_parts import GalaxyInMemory
+from rubix_like.runs.compiled_run import SlabObserver, check_columns
+from rubix_like.runs.particles_on_disk import GalaxyInSlabs, HeldGalaxy, open_source
+from rubix_like.runs.run import check_lines, compute, prepare
+from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.shared_memory import least_share
+from rubix_like.runtime.progress import Progress
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

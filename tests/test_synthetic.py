@@ -6,9 +6,9 @@ import pytest
 import scipy.stats
 from pydantic import ValidationError
 
-from rubix_like.readers.synthetic import SyntheticReader
-from rubix_like.synthetic import DEFAULTS, SyntheticGalaxy, draw_base
-from rubix_like.validation import validate
+from rubix_like.galaxy.synthetic import DEFAULTS, SyntheticGalaxy, draw_base
+from rubix_like.galaxy.validation import validate
+from rubix_like.readers.synthetic_reader import SyntheticReader
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_other_draws_are_alike_but_for_the_seed(kind):
 def test_reader_takes_sobol_draws():
     random, even = (SyntheticReader(n_stars=50, draws=kind).load() for kind in ("random", "sobol"))
     assert not eqx.tree_equal(random[0], even[0])
-    assert even[1].source == "rubix_like.synthetic, sobol draws, seed 1"
+    assert even[1].source == "rubix_like.galaxy.synthetic, sobol draws, seed 1"
     with pytest.raises(ValidationError, match=r"random.*sobol"):
         SyntheticReader.model_validate({"draws": "halton"})
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from thread_team import run_team, values_of
 
-from rubix_like.team import Alone
+from rubix_like.runtime.processes.process_group import Alone
 
 
 def test_alone():

@@ -8,10 +8,10 @@ import pytest
 from small_snapshots import SMALL, YEARS_OF_KPC_PER_KMS, A, H, N, state_units, write_small
 
 from rubix_like.config.plug_ins import field_map_names
-from rubix_like.readers.epoch import read_epoch
-from rubix_like.readers.field_map import load_field_map
-from rubix_like.readers.hdf5 import open_hdf5
-from rubix_like.readers.particles import Snapshot
+from rubix_like.readers.containers.hdf5 import open_hdf5
+from rubix_like.readers.fields.epoch import read_epoch
+from rubix_like.readers.fields.field_map import load_field_map
+from rubix_like.readers.fields.snapshot_particles import Snapshot
 
 FAMILIES = {"stars": "PartType4", "gas": "PartType0"}
 

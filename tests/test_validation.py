@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rubix_like.galaxy import Galaxy, Gas, Stars
-from rubix_like.validation import validate
+from rubix_like.galaxy.particles import Galaxy, Gas, Stars
+from rubix_like.galaxy.validation import validate
 
 
 def stars(n=5, **fields):

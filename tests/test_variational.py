@@ -16,17 +16,17 @@ from jax import lax
 from jax.sharding import AxisType
 
 from rubix_like import ConfigError, Pipeline, load_config, load_galaxy
-from rubix_like.config.fit import SamplingSettings
-from rubix_like.inference import variational
-from rubix_like.inference.engines import MOST_DENSE
-from rubix_like.inference.geometry import check_nifty, data_residuals
-from rubix_like.inference.laplace import information
-from rubix_like.inference.likelihood import NOISE_SCALE
-from rubix_like.inference.posterior import half_square
-from rubix_like.inference.problem import pose
-from rubix_like.inference.roots import find_root
-from rubix_like.inference.variational import VariationalState, run_variational
-from rubix_like.observed import observed_from
+from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like.cube.observed import observed_from
+from rubix_like.inference.checks.laplace import information
+from rubix_like.inference.posterior.likelihood import NOISE_SCALE
+from rubix_like.inference.posterior.posterior import half_square
+from rubix_like.inference.posterior.problem import pose
+from rubix_like.inference.samplers import variational
+from rubix_like.inference.samplers.nifty_geometry import check_nifty, data_residuals
+from rubix_like.inference.samplers.roots import find_root
+from rubix_like.inference.samplers.variational import VariationalState, run_variational
+from rubix_like.inference.search.choose_optimiser import MOST_DENSE
 
 METHODS = ("mgvi", "geovi")
 SLOW, LONG = (functools.partial(pytest.param, marks=mark) for mark in (pytest.mark.slow, pytest.mark.long))

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from scipy.interpolate import CubicSpline
 
-from rubix_like.velocity_nodes import BETWEEN, Between, midway_weights, node_velocity, plan_nodes, template_errors
+from rubix_like.engine.spectra.velocity_nodes import (
+    BETWEEN,
+    Between,
+    midway_weights,
+    node_velocity,
+    plan_nodes,
+    template_errors,
+)
 
 
 @pytest.mark.parametrize("n_node", [5, 7, 31])

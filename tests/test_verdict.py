@@ -14,13 +14,13 @@ import scipy.stats
 
 from rubix_like import Galaxy, ObservedCube, Stars, fit, load_config, run
 from rubix_like.inference.best_fit import describe_best
-from rubix_like.inference.cubes import evaluate
-from rubix_like.inference.likelihood import ModelError
-from rubix_like.inference.linearise import normal_equations
-from rubix_like.inference.misfit import HALVES, halves_of, measure
-from rubix_like.inference.problem import pose
-from rubix_like.inference.residual_tests import moves_of
-from rubix_like.inference.verdict import Verdict
+from rubix_like.inference.checks.misfit import HALVES, halves_of, measure
+from rubix_like.inference.checks.residual_tests import moves_of
+from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.fit_cubes import evaluate
+from rubix_like.inference.posterior.likelihood import ModelError
+from rubix_like.inference.posterior.linearise import normal_equations
+from rubix_like.inference.posterior.problem import pose
 
 EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "fit_real_galaxy.py"
 

@@ -16,13 +16,13 @@ from scipy import stats
 
 from rubix_like import ConfigError, load_config, load_ssp
 from rubix_like.config.plug_ins import CUBE_STAGES
-from rubix_like.parameters import Parameters
-from rubix_like.placement import as_dtype
-from rubix_like.planning import make_setup
-from rubix_like.readers.philox import numbered_normal
-from rubix_like.stages.base import PaintedCube
-from rubix_like.wave_split import WHOLE, WaveSplit, per_bin
-from rubix_like.wave_tables import padded, wave_specs
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.planning import make_setup
+from rubix_like.forward.stages.base import PaintedCube
+from rubix_like.physics.numbered_random import numbered_normal
+from rubix_like.runtime.mesh.bin_split import WHOLE, WaveSplit, per_bin
+from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
+from rubix_like.runtime.mesh.placement import as_dtype
 
 N_WAVE = {"even": 40, "uneven, one part empty": 33, "fewer than devices": 5}
 TOLERANCE = {"float32": 5e-6, "float64": 1e-12}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from rubix_like.team import AbstractTeam, Value
+from rubix_like.runtime.processes.process_group import AbstractTeam, Value
 
 Outcome = TypeVar("Outcome")
 

@@ -1,15 +1,7 @@
 """Configuration of a run: YAML in, checked and frozen settings out."""
 
-from rubix_like.config.aperture import ApertureSettings
-from rubix_like.config.detector import DetectorSettings
-from rubix_like.config.dust import DustSettings
-from rubix_like.config.instrument import (
-    InstrumentSettings,
-    LSFSettings,
-    WavelengthSettings,
-)
 from rubix_like.config.loading import load_config
-from rubix_like.config.models import (
+from rubix_like.config.run_config import (
     DevicesSettings,
     EngineSettings,
     ObservationSettings,
@@ -18,11 +10,19 @@ from rubix_like.config.models import (
     SSPSettings,
     json_schema,
 )
-from rubix_like.config.noise import ExposureSettings, NoiseSettings
-from rubix_like.config.pipeline import PipelineSettings, StageSettings, load_pipeline
-from rubix_like.config.pointings import PointingSettings
-from rubix_like.config.products import LOSVDSettings, ProductsSettings
-from rubix_like.config.psf import PSFComponent, PSFSettings
+from rubix_like.config.sections.aperture import ApertureSettings
+from rubix_like.config.sections.detector import DetectorSettings
+from rubix_like.config.sections.dust import DustSettings
+from rubix_like.config.sections.instrument import (
+    InstrumentSettings,
+    LSFSettings,
+    WavelengthSettings,
+)
+from rubix_like.config.sections.noise import ExposureSettings, NoiseSettings
+from rubix_like.config.sections.pipeline import PipelineSettings, StageSettings, load_pipeline
+from rubix_like.config.sections.pointings import PointingSettings
+from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
+from rubix_like.config.sections.psf import PSFComponent, PSFSettings
 
 __all__ = [
     "ApertureSettings",

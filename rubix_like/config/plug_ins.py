@@ -8,14 +8,14 @@ from typing import Any
 
 from rubix_like.config.yaml_files import SUFFIXES
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.registry import Registry, plug_in_names
-from rubix_like.resources import resource_names
+from rubix_like.runtime.registry import Registry, plug_in_names
+from rubix_like.runtime.resources import resource_names
 
 READERS = Registry(
     "reader",
     "rubix_like.readers",
     {
-        "synthetic": "rubix_like.readers.synthetic:SyntheticReader",
+        "synthetic": "rubix_like.readers.synthetic_reader:SyntheticReader",
         "auto": "rubix_like.readers.snapshot:SnapshotReader",
     },
     needs=("model_validate", "load"),
@@ -25,24 +25,24 @@ READERS = Registry(
 SCENE_STAGES = Registry(
     "scene stage",
     "rubix_like.scene_stages",
-    {"orient": "rubix_like.stages.orient:Orient", "point": "rubix_like.stages.point:Point"},
+    {"orient": "rubix_like.forward.stages.orient:Orient", "point": "rubix_like.forward.stages.point:Point"},
     needs=("build",),
 )
 PAINT_STAGES = Registry(
     "paint stage",
     "rubix_like.paint_stages",
-    {"stars": "rubix_like.stages.stars:StarsComponent"},
+    {"stars": "rubix_like.forward.stages.stars:StarsComponent"},
     needs=("build",),
 )
 CUBE_STAGES = Registry(
     "cube stage",
     "rubix_like.cube_stages",
     {
-        "psf": "rubix_like.stages.psf:PSFStage",
-        "dust": "rubix_like.stages.dust:Dust",
-        "degrade_lsf": "rubix_like.stages.degrade_lsf:DegradeLSF",
-        "aperture": "rubix_like.stages.aperture:Aperture",
-        "noise": "rubix_like.stages.noise:Noise",
+        "psf": "rubix_like.forward.stages.psf:PSFStage",
+        "dust": "rubix_like.forward.stages.dust:Dust",
+        "degrade_lsf": "rubix_like.forward.stages.degrade_lsf:DegradeLSF",
+        "aperture": "rubix_like.forward.stages.aperture:Aperture",
+        "noise": "rubix_like.forward.stages.noise:Noise",
     },
     needs=("build",),
 )
@@ -50,7 +50,10 @@ CUBE_STAGES = Registry(
 METHODS = Registry(
     "method",
     "rubix_like.methods",
-    {"basis": "rubix_like.basis_plan:build_basis_painter", "direct": "rubix_like.direct:DirectPainter.build"},
+    {
+        "basis": "rubix_like.engine.basis_plan:build_basis_painter",
+        "direct": "rubix_like.engine.direct:DirectPainter.build",
+    },
 )
 """Painters by the name that `engine.method` gives them."""
 
@@ -58,9 +61,9 @@ FILE_LAYOUTS = Registry(
     "file layout",
     "rubix_like.file_layouts",
     {
-        "default": "rubix_like.cube_files:DEFAULT",
-        "manga": "rubix_like.fits_manga:LAYOUT",
-        "hsim": "rubix_like.fits_hsim:LAYOUT",
+        "default": "rubix_like.cube.files.formats:DEFAULT",
+        "manga": "rubix_like.cube.files.fits_manga:LAYOUT",
+        "hsim": "rubix_like.cube.files.fits_hsim:LAYOUT",
     },
     needs=("formats",),
 )

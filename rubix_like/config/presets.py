@@ -6,7 +6,7 @@ from typing import Any
 
 from rubix_like.config.yaml_files import SUFFIXES, find_file, read_section
 from rubix_like.errors import ConfigError
-from rubix_like.resources import resource_names
+from rubix_like.runtime.resources import resource_names
 
 KIND = "instruments"
 

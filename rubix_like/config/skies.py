@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.resources import resource, resource_names
+from rubix_like.runtime.resources import resource, resource_names
 
 SKY_SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz", ".ecsv")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import yaml
 
-from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.resources import resource, resource_names
+from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
+from rubix_like.runtime.resources import resource, resource_names
 
 SUFFIXES: tuple[str, ...] = (".yaml", ".yml")
 

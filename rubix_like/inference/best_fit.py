@@ -8,16 +8,16 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.inference.cubes import Evaluated, evaluate, quality_of
-from rubix_like.inference.edges import Edges, edges_of
-from rubix_like.inference.engines import is_dense
-from rubix_like.inference.laplace import Laplace, laplace, laplace_from
-from rubix_like.inference.likelihood import NOISE_SCALE, with_scale_information
-from rubix_like.inference.misfit import Half, Residue, halves_of, measure, measure_roughly
-from rubix_like.inference.posterior import Posterior
-from rubix_like.inference.problem import Problem
-from rubix_like.inference.quality import Quality
-from rubix_like.inference.verdict import Verdict, verdict_on
+from rubix_like.inference.checks.edges import Edges, edges_of
+from rubix_like.inference.checks.laplace import Laplace, laplace, laplace_from
+from rubix_like.inference.checks.misfit import Half, Residue, halves_of, measure, measure_roughly
+from rubix_like.inference.checks.verdict import Verdict, verdict_on
+from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
+from rubix_like.inference.posterior.likelihood import NOISE_SCALE, with_scale_information
+from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.search.choose_optimiser import is_dense
 
 _COPIES = 4
 """Times the derivatives are in memory at the most, while sums are made of them."""

@@ -11,36 +11,36 @@ import jax.numpy as jnp
 import numpy as np
 from numpy import ndarray
 
-from rubix_like.atomic import own_name
 from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource
-from rubix_like.file_names import with_addition
-from rubix_like.galaxy import Galaxy
-from rubix_like.inference import diagnosis
+from rubix_like.forward.pipeline import Pipeline
+from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.best_fit import BestFit, describe_best, edges_at
 from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, load, save, versions
-from rubix_like.inference.cubes import cubes_of, noise_scale_of
-from rubix_like.inference.discreteness import (
+from rubix_like.inference.checks import notes_after as diagnosis
+from rubix_like.inference.checks.discreteness import (
     Discreteness,
     measure_discreteness,
     notes_on_discreteness,
     with_discreteness,
 )
-from rubix_like.inference.edges import Edges, notes_on_edges
-from rubix_like.inference.effects import check_effects, check_start
-from rubix_like.inference.forward import SyntheticSource
-from rubix_like.inference.model_error import with_model_error
-from rubix_like.inference.optimisers import Status
-from rubix_like.inference.problem import Problem, pose
+from rubix_like.inference.checks.edges import Edges, notes_on_edges
+from rubix_like.inference.fit_cubes import cubes_of, noise_scale_of
+from rubix_like.inference.posterior.checks_before import check_effects, check_start
+from rubix_like.inference.posterior.device_rows import models_at_once
+from rubix_like.inference.posterior.fit_model import SyntheticSource
+from rubix_like.inference.posterior.model_error import with_model_error
+from rubix_like.inference.posterior.problem import Problem, pose
 from rubix_like.inference.request import Data, Priors, Request, read_request
-from rubix_like.inference.result import FitResult, split_by_name
-from rubix_like.inference.result_places import check_places, write_in_order
-from rubix_like.inference.rows import models_at_once
-from rubix_like.inference.search import search
-from rubix_like.inference.snapshot import Snapshot
-from rubix_like.pipeline import Pipeline
-from rubix_like.progress import Progress, Report, silent
-from rubix_like.separate_files import check_separate
+from rubix_like.inference.results.fit_result import FitResult, split_by_name
+from rubix_like.inference.results.result_places import check_places, write_in_order
+from rubix_like.inference.search.optimisers import Status
+from rubix_like.inference.search.search import search
+from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.runtime.files.file_names import with_addition
+from rubix_like.runtime.files.outputs import own_name
+from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.runtime.progress import Progress, Report, silent
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from rubix_like.config import RunConfig, load_config
-from rubix_like.config.fit import FitSettings
 from rubix_like.config.loading import ConfigSource
+from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.yaml_files import parse_yaml
-from rubix_like.cube import Cube
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.errors import ConfigError
-from rubix_like.inference.engines import make_optimiser
-from rubix_like.inference.naming import check_free
-from rubix_like.inference.priors import AbstractPrior, section_of
-from rubix_like.named_files import named_files
-from rubix_like.observed import ObservedCube, observed_from, read_observed
-from rubix_like.pipeline import Pipeline
-from rubix_like.readers.synthetic import SyntheticReader
-from rubix_like.separate_files import Named, given_files
+from rubix_like.forward.pipeline import Pipeline
+from rubix_like.inference.posterior.parameter_names import check_free
+from rubix_like.inference.posterior.priors import AbstractPrior, section_of
+from rubix_like.inference.search.choose_optimiser import make_optimiser
+from rubix_like.readers.synthetic_reader import SyntheticReader
+from rubix_like.runs.named_files import named_files
+from rubix_like.runtime.files.separate_files import Named, given_files
 
 Data = str | Path | Cube | ObservedCube
 """An observed cube, or its file."""

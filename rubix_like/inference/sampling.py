@@ -11,31 +11,31 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.atomic import own_name
 from rubix_like.config import RunConfig
-from rubix_like.config.fit import FitSettings
 from rubix_like.config.loading import ConfigSource
-from rubix_like.disk_cache import key_of
+from rubix_like.config.sections.fit import FitSettings
 from rubix_like.errors import ConfigError
-from rubix_like.file_names import with_addition
-from rubix_like.galaxy import Galaxy
-from rubix_like.inference.assembly import make_sample_result
+from rubix_like.forward.pipeline import Pipeline
+from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, kept_notes, load, save, versions
-from rubix_like.inference.diagnosis import ELSEWHERE, listed, notes_on_search, notes_on_silence
-from rubix_like.inference.discreteness import measure_discreteness, notes_on_discreteness
+from rubix_like.inference.checks.discreteness import measure_discreteness, notes_on_discreteness
+from rubix_like.inference.checks.notes_after import ELSEWHERE, listed, notes_on_search, notes_on_silence
 from rubix_like.inference.fitting import add_model_error, checked, device_count, find_best
-from rubix_like.inference.forward import SyntheticSource
-from rubix_like.inference.problem import Problem, pose
+from rubix_like.inference.posterior.device_rows import models_at_once, with_rows
+from rubix_like.inference.posterior.fit_model import SyntheticSource
+from rubix_like.inference.posterior.problem import Problem, pose
 from rubix_like.inference.request import Data, Priors, Request, read_request
-from rubix_like.inference.result import FitResult
-from rubix_like.inference.result_places import check_places, write_in_order
-from rubix_like.inference.rows import models_at_once, with_rows
-from rubix_like.inference.sample_result import SampleResult
-from rubix_like.inference.samplers import AbstractSampler, make_sampler
-from rubix_like.pipeline import Pipeline
-from rubix_like.progress import Progress
-from rubix_like.separate_files import check_separate
+from rubix_like.inference.results.fit_result import FitResult
+from rubix_like.inference.results.result_places import check_places, write_in_order
+from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.inference.sample_assembly import make_sample_result
+from rubix_like.inference.samplers.samplers import AbstractSampler, make_sampler
+from rubix_like.runtime.arrays_on_disk import key_of
+from rubix_like.runtime.files.file_names import with_addition
+from rubix_like.runtime.files.outputs import own_name
+from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.runtime.progress import Progress
 
 _SAME = 1e-4
 """Part of a loss by which it may differ between a fit's numbers of 32 bits and others of 64."""

@@ -1,1 +1,1 @@
-"""Pictures of cubes: what is drawn (derived, maps_file), where (sky), in which colours (scales), how (figure, page)."""
+"""Pictures of cubes: what is drawn, where on the sky, in which colours, on a figure or on a page for the browser."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rubix_like.cube import Cube
+from rubix_like.cube.cube import Cube
 from rubix_like.errors import ConfigError
 from rubix_like.plots.derived import Band, SkyImage, band_bins, band_image, cube_images, light_image
 from rubix_like.plots.style import SPAXEL_COLORS

@@ -6,9 +6,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.cube import Cube
-from rubix_like.cube_parts import CubeParts
-from rubix_like.cube_sums import CubeSums, sums_of
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import CubeParts
+from rubix_like.cube.cube_sums import CubeSums, sums_of
 from rubix_like.errors import ConfigError
 from rubix_like.plots.scales import Kind, Scale, scale_of
 from rubix_like.plots.style import BAND_LABEL, LIGHT_LABEL, unit_label

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rubix_like.atomic import replacing
-from rubix_like.cube import Cube
-from rubix_like.cube_parts import CubeParts
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import CubeParts
 from rubix_like.errors import ConfigError
 from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
 from rubix_like.plots.derived import Band, SkyImage, light_image
 from rubix_like.plots.images import draw_image
-from rubix_like.plots.sky import Sky, cube_title, sky_of
+from rubix_like.plots.sky_offsets import Sky, cube_title, sky_of
 from rubix_like.plots.spectra import (
     Spectrum,
     brightest_spaxel,
@@ -22,6 +21,7 @@ from rubix_like.plots.spectra import (
     spaxel_spectrum,
 )
 from rubix_like.plots.style import BAND_COLOR, FIGURE_STYLE, FLUX_LABEL, INK, SPAXEL_COLORS, require_matplotlib
+from rubix_like.runtime.files.outputs import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from numpy import ndarray
 
 from rubix_like.plots.derived import SkyImage
 from rubix_like.plots.scales import Scale
-from rubix_like.plots.sky import Sky, scale_bar
+from rubix_like.plots.sky_offsets import Sky, scale_bar
 from rubix_like.plots.style import INK
 
 if TYPE_CHECKING:

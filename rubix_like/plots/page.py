@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rubix_like.atomic import replacing
-from rubix_like.cube import Cube
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.files.default import META_CARDS
 from rubix_like.errors import ConfigError
-from rubix_like.fits import META_CARDS
 from rubix_like.plots.choice import Choice, check_choice, chosen_images
 from rubix_like.plots.page_data import PAGE_BYTES, Blocks, block_layers, choose_blocks, codes_text, page_values
-from rubix_like.plots.sky import cube_title
+from rubix_like.plots.sky_offsets import cube_title
+from rubix_like.runtime.files.outputs import replacing
 
 SCRIPTS: tuple[str, ...] = ("data.js", "colors.js", "axes.js", "image.js", "spectrum.js", "main.js")
 """The page's program, in the order in which it is read."""

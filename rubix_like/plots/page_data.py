@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float, UInt16
 from numpy import ndarray
 
-from rubix_like.cube import Cube
+from rubix_like.cube.cube import Cube
 from rubix_like.plots.derived import SkyImage
-from rubix_like.plots.sky import scale_bar, sky_of
+from rubix_like.plots.sky_offsets import scale_bar, sky_of
 from rubix_like.plots.style import BAND_LABEL, FLUX_LABEL, SPAXEL_COLORS
 
 PAGE_BYTES: int = 24_000_000

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rubix_like.atomic import replacing
 from rubix_like.plots.figure import check_picture_suffix
 from rubix_like.plots.style import FIGURE_STYLE, INK, require_matplotlib
+from rubix_like.runtime.files.outputs import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,14 +7,14 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.cube import Cube
-from rubix_like.cube_parts import CubeParts, in_parts
-from rubix_like.cube_sums import CubeSums, spaxel_of, sums_of
-from rubix_like.meta import OUTSIDE_SSP
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import CubeParts, in_parts
+from rubix_like.cube.cube_sums import CubeSums, spaxel_of, sums_of
+from rubix_like.cube.meta import OUTSIDE_SSP
 from rubix_like.plots.choice import Spaxel
-from rubix_like.plots.sky import sky_of
+from rubix_like.plots.sky_offsets import sky_of
 from rubix_like.plots.style import INK
-from rubix_like.team import AbstractTeam
+from rubix_like.runtime.processes.process_group import AbstractTeam
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

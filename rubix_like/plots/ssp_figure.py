@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.atomic import replacing
 from rubix_like.plots.figure import check_picture_suffix
 from rubix_like.plots.style import FIGURE_STYLE, INK, SPAXEL_COLORS, require_matplotlib
+from rubix_like.runtime.files.outputs import replacing
 from rubix_like.ssp.comparison import AGES, Population, bin_means, common_bins
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.galaxy import Gas, Stars
-from rubix_like.readers.columns import Table
-from rubix_like.readers.frame import Frame
+from rubix_like.galaxy.particles import Gas, Stars
+from rubix_like.readers.fields.columns import Table
+from rubix_like.readers.galaxy_frame import Frame
 
 Leaf = Float[Array, "..."]
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from rubix_like.galaxy import Galaxy, GalaxyInfo
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.ssp.library import SSPLibrary
 
 Lacking = Bool[np.ndarray, " particle"]

@@ -5,7 +5,7 @@ from astropy import constants, units
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.readers.columns import Table
+from rubix_like.readers.fields.columns import Table
 
 ADIABATIC_INDEX: float = 5 / 3
 

@@ -6,18 +6,18 @@ from typing import cast
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource
-from rubix_like.config.models import Reader
 from rubix_like.config.plug_ins import reader_names
+from rubix_like.config.run_config import Reader
 from rubix_like.errors import ConfigError
-from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.galaxy_parts import CountingReader, GalaxyInMemory, GalaxyParts, SlabReader
-from rubix_like.progress import Report, silent
+from rubix_like.galaxy.galaxy_parts import CountingReader, GalaxyInMemory, GalaxyParts, SlabReader
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
+from rubix_like.galaxy.validation import validate
 from rubix_like.readers.birth_mass import MISSING, fill_initial_mass, without_birth_mass
-from rubix_like.readers.neighbours import choose_smoothing_lengths
-from rubix_like.readers.parts import CheckedParts, check_smoothing_of_parts
+from rubix_like.readers.checked_parts import CheckedParts, check_smoothing_of_parts
+from rubix_like.readers.smoothing_lengths import choose_smoothing_lengths
+from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.progress import Report, silent
 from rubix_like.ssp.library import load_ssp
-from rubix_like.team import ALONE, AbstractTeam
-from rubix_like.validation import validate
 
 
 def load(config: ConfigSource, report: Report = silent) -> tuple[Galaxy, GalaxyInfo]:

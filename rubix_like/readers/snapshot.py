@@ -9,29 +9,29 @@ from pydantic import Field, model_validator
 
 from rubix_like.config.plug_ins import TABLE
 from rubix_like.config.quantities import Integer
-from rubix_like.galaxy import Galaxy, GalaxyInfo
-from rubix_like.progress import Report, silent
-from rubix_like.readers.ages import Origins
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.readers.assembly import make_gas, make_stars
 from rubix_like.readers.birth_mass import MISSING, share_of
-from rubix_like.readers.columns import Vector
-from rubix_like.readers.container import AbstractContainer
-from rubix_like.readers.epoch import read_epoch
-from rubix_like.readers.field_map import FieldMap, load_field_map
-from rubix_like.readers.file_parts import check_parts, count_notes
-from rubix_like.readers.frame import AbstractStars, Frame, HeldStars, StoredStars, find_frame
-from rubix_like.readers.membership import find_entry
-from rubix_like.readers.neighbours import NEIGHBOURS, SmoothingChoice
-from rubix_like.readers.particles import Snapshot
-from rubix_like.readers.recipe import Ages
-from rubix_like.readers.recognise import check_named, recognise
-from rubix_like.readers.selected import Selected, select
-from rubix_like.readers.selection import AUTO, AbstractSelection
-from rubix_like.readers.slabs import ColumnReader, GalaxySlabs, no_stars
-from rubix_like.readers.snapshot_files import open_files, single_file_bytes
-from rubix_like.readers.table_map import assumed_units, table_field_map
-from rubix_like.readers.table_settings import TableSettings
-from rubix_like.team import ALONE, AbstractTeam
+from rubix_like.readers.containers.container import AbstractContainer
+from rubix_like.readers.containers.snapshot_files import open_files, single_file_bytes
+from rubix_like.readers.fields.columns import Vector
+from rubix_like.readers.fields.epoch import read_epoch
+from rubix_like.readers.fields.field_map import FieldMap, load_field_map
+from rubix_like.readers.fields.file_parts import check_parts, count_notes
+from rubix_like.readers.fields.recognise import check_named, recognise
+from rubix_like.readers.fields.snapshot_particles import Snapshot
+from rubix_like.readers.fields.table_map import assumed_units, table_field_map
+from rubix_like.readers.fields.table_settings import TableSettings
+from rubix_like.readers.galaxy_frame import AbstractStars, Frame, HeldStars, StoredStars, find_frame
+from rubix_like.readers.selection.halo_ids import find_entry
+from rubix_like.readers.selection.selected import Selected, select
+from rubix_like.readers.selection.selection import AUTO, AbstractSelection
+from rubix_like.readers.smoothing_lengths import NEIGHBOURS, SmoothingChoice
+from rubix_like.readers.star_formation_history import Ages
+from rubix_like.readers.stellar_ages import Origins
+from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs, no_stars
+from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.progress import Report, silent
 
 _LEAST_BYTES_PER_STAR = 16
 """Of a file, even a compressed one: there are at least eight numbers of a star."""

@@ -1,8 +1,8 @@
 """SSP libraries: spectra of simple stellar populations, embedded, fetched or imported."""
 
-from rubix_like.ssp.catalogue import LIBRARIES, LibraryEntry, list_libraries
 from rubix_like.ssp.fetch import get
 from rubix_like.ssp.formats import FORMATS, import_library
+from rubix_like.ssp.known_libraries import LIBRARIES, LibraryEntry, list_libraries
 from rubix_like.ssp.library import SSPLibrary, describe, load_ssp
 
 __all__ = [

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.ssp.catalogue import COMPUTED, LIBRARIES, Wheel, cached_path, locate
 from rubix_like.ssp.formats import FORMATS
-from rubix_like.ssp.fsps import compute_fsps
 from rubix_like.ssp.hdf5 import SSPTable, write_table
+from rubix_like.ssp.importers.fsps import compute_fsps
+from rubix_like.ssp.known_libraries import COMPUTED, LIBRARIES, Wheel, cached_path, locate
 
 Progress = Callable[[str], None]
 """Called with one sentence before each step."""

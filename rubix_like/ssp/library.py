@@ -7,9 +7,9 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from rubix_like import air
-from rubix_like.ssp.catalogue import locate
+from rubix_like.physics import air
 from rubix_like.ssp.hdf5 import check_arrays, read_table
+from rubix_like.ssp.known_libraries import locate
 
 
 @runtime_checkable

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like import air
 from rubix_like.constants import SPEED_OF_LIGHT
+from rubix_like.physics import air
 
 BALMER_AIR = (4101.734, 4340.472, 4861.333, 6562.79)
 """H-delta, H-gamma, H-beta, H-alpha in air (Angstrom; NIST Atomic Spectra Database, averages of the fine structure)."""

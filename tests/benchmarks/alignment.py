@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 import rubix_like as rl
-from rubix_like.cube_sums import white_light
+from rubix_like.cube.cube_sums import white_light
 from rubix_like.readers.loading import load
 
 INCLINATION, POSITION_ANGLE = 60.0, 30.0

@@ -115,7 +115,7 @@ def parts(pipeline: Any, galaxy: Any, repeat: int) -> dict[str, float]:
     import jax  # noqa: PLC0415
     from jax.sharding import PartitionSpec  # noqa: PLC0415
 
-    from rubix_like.model import add_up, finish, paint  # noqa: PLC0415
+    from rubix_like.forward.model import add_up, finish, paint  # noqa: PLC0415
 
     whole, split = PartitionSpec(), PartitionSpec("data")
     tables, parameters, placed, _ = pipeline.arguments(galaxy)

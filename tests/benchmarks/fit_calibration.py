@@ -22,12 +22,12 @@ import numpy as np
 import scipy.stats
 
 from rubix_like import Pipeline, load_config, load_galaxy, make_mesh
-from rubix_like.config.fit import FitSettings
-from rubix_like.inference.laplace import laplace
-from rubix_like.inference.model_error import with_model_error
-from rubix_like.inference.problem import pose
-from rubix_like.inference.search import search
-from rubix_like.observed import observed_from
+from rubix_like.config.sections.fit import FitSettings
+from rubix_like.cube.observed import observed_from
+from rubix_like.inference.checks.laplace import laplace
+from rubix_like.inference.posterior.model_error import with_model_error
+from rubix_like.inference.posterior.problem import pose
+from rubix_like.inference.search.search import search
 
 FREE = {
     "observation.inclination": {"uniform": ["30 deg", "70 deg"]},

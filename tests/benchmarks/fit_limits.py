@@ -20,10 +20,10 @@ import numpy as np
 from scipy.interpolate import RectBivariateSpline
 
 import rubix_like as rl
-from rubix_like.config.fit import FitSettings
-from rubix_like.inference.posterior import Posterior
-from rubix_like.inference.problem import pose
-from rubix_like.observed import observed_from
+from rubix_like.config.sections.fit import FitSettings
+from rubix_like.cube.observed import observed_from
+from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.problem import pose
 
 RANGES: dict[str, tuple[float, float]] = {"4800-5600": (4800.0, 5600.0), "3700-9000": (3700.0, 9000.0)}
 SIGNAL_TO_NOISE: tuple[int, ...] = (10, 30, 100)

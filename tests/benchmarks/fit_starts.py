@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import rubix_like as rl
-from rubix_like.inference.linearise import losses, normal_forms
-from rubix_like.inference.problem import pose
-from rubix_like.inference.search import search
-from rubix_like.observed import observed_from
+from rubix_like.cube.observed import observed_from
+from rubix_like.inference.posterior.linearise import losses, normal_forms
+from rubix_like.inference.posterior.problem import pose
+from rubix_like.inference.search.search import search
 
 PAIRS = ((55, 30), *itertools.product((20, 50, 80), (10, 50)))
 DRAWS = {"galaxy.n_stars": 2000, "galaxy.draws": "random"}

@@ -96,9 +96,9 @@ def settings(row: dict[str, Any]) -> dict[str, Any]:
 def pose_fit(row: dict[str, Any], folder: Path, settings_of_fit: dict[str, Any]) -> Any:
     """The posterior of a fit to a noisy cube of the same galaxy, seen differently."""
     from rubix_like import load_config, run  # noqa: PLC0415
-    from rubix_like.config.fit import FitSettings  # noqa: PLC0415
-    from rubix_like.inference.problem import pose  # noqa: PLC0415
-    from rubix_like.observed import read_observed  # noqa: PLC0415
+    from rubix_like.config.sections.fit import FitSettings  # noqa: PLC0415
+    from rubix_like.cube.observed import read_observed  # noqa: PLC0415
+    from rubix_like.inference.posterior.problem import pose  # noqa: PLC0415
 
     config = settings(row)
     seen = copy.deepcopy(config)
@@ -114,7 +114,7 @@ def measure_jacobian(row: dict[str, Any]) -> dict[str, Any]:
     import jax  # noqa: PLC0415
     import jax.numpy as jnp  # noqa: PLC0415
 
-    from rubix_like.inference.linearise import jacobian, normal_equations  # noqa: PLC0415
+    from rubix_like.inference.posterior.linearise import jacobian, normal_equations  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         posterior = pose_fit(row, Path(folder), {}).posterior
@@ -132,7 +132,7 @@ def measure_jacobian(row: dict[str, Any]) -> dict[str, Any]:
 
 def measure_fit(row: dict[str, Any]) -> dict[str, Any]:
     """Planning, the choice of a start, the first step with its compilation, the other steps, and everything."""
-    from rubix_like.inference.search import search  # noqa: PLC0415
+    from rubix_like.inference.search.search import search  # noqa: PLC0415
 
     begin, before = time.perf_counter(), sum(os.times()[:2])
     with tempfile.TemporaryDirectory() as folder:

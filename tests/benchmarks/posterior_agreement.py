@@ -21,8 +21,8 @@ from fit_calibration import FREE as ALL
 from fit_calibration import MANGA, best_of, draw_mock
 from posterior_calibration import SMALL, make, of_chains, settings_of
 
-from rubix_like.inference.laplace import laplace
-from rubix_like.inference.samplers import make_sampler
+from rubix_like.inference.checks.laplace import laplace
+from rubix_like.inference.samplers.samplers import make_sampler
 
 CURVED = ("dust.a_v", "galaxy.stellar_mass", "galaxy.disc_log_age", "observation.velocity_offset")
 CASES = {

@@ -24,10 +24,10 @@ import scipy.stats
 from fit_calibration import FREE as ALL
 from fit_calibration import LEVELS, best_of, draw_mock, loss_of, make_problem
 
-from rubix_like.config.fit import SamplingSettings
-from rubix_like.inference.laplace import laplace
-from rubix_like.inference.rows import with_rows
-from rubix_like.inference.samplers import import_arviz, make_sampler
+from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like.inference.checks.laplace import laplace
+from rubix_like.inference.posterior.device_rows import with_rows
+from rubix_like.inference.samplers.samplers import import_arviz, make_sampler
 
 FREE = {
     name: ALL[name]

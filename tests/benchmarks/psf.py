@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rubix_like import blur
-from rubix_like.gaussian import gaussian_weights
-from rubix_like.psf import moffat_image
+from rubix_like.instrument import blur
+from rubix_like.instrument.psf import moffat_image
+from rubix_like.physics.gaussian import gaussian_weights
 
 FIELDS = ((25, 3), (25, 10), (25, 35), (100, 6), (100, 35), (300, 6), (300, 35))
 """(spaxels of the field's side, reach of the PSF)."""

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from test_psf_on_spaxels import PLACES, SIGMA, gaussian_by_astropy, in_spaxels, seen, worst  # noqa: E402
 
-from rubix_like.painting import FINEST, NARROWEST, Painting  # noqa: E402
+from rubix_like.instrument.painting import FINEST, NARROWEST, Painting  # noqa: E402
 
 WIDTHS = (0.5, 0.8, 1.0, 1.2, 1.5, 1.8, 2.0, 2.5, 3.0, 4.0)
 N = 13

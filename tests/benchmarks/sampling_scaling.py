@@ -24,13 +24,13 @@ from fit_calibration import MANGA, draw_mock
 from posterior_calibration import FREE, make, settings_of
 
 from rubix_like import make_mesh
-from rubix_like.inference import chains as nuts_chains
-from rubix_like.inference import variational
-from rubix_like.inference.laplace import laplace
-from rubix_like.inference.nuts import MOST_STEPS, stages_of
-from rubix_like.inference.rows import everywhere, placed, with_rows
-from rubix_like.inference.whitening import Whitening
-from rubix_like.layout import Layout
+from rubix_like.inference.checks.laplace import laplace
+from rubix_like.inference.posterior.device_rows import everywhere, placed, with_rows
+from rubix_like.inference.samplers import chains as nuts_chains
+from rubix_like.inference.samplers import variational
+from rubix_like.inference.samplers.nuts import MOST_STEPS, stages_of
+from rubix_like.inference.samplers.whitening import Whitening
+from rubix_like.runtime.mesh.device_layout import Layout
 
 N_SAMPLE = 8
 N_DEVICES = 8

@@ -74,8 +74,8 @@ def planned(row: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
     import numpy as np  # noqa: PLC0415
 
     from rubix_like import Pipeline, load_config  # noqa: PLC0415
-    from rubix_like.galaxy import Galaxy  # noqa: PLC0415
-    from rubix_like.placing import particle_shardings  # noqa: PLC0415
+    from rubix_like.galaxy.particles import Galaxy  # noqa: PLC0415
+    from rubix_like.galaxy.placing import particle_shardings  # noqa: PLC0415
 
     galaxy = disc(row["size"])
     pipeline = Pipeline.from_config(load_config(configured(row)), galaxy)

@@ -27,8 +27,8 @@ from scipy.interpolate import CubicSpline, RegularGridInterpolator
 from scipy.special import ndtri
 
 import rubix_like as rl
-from rubix_like.resources import cache_directory
-from rubix_like.synthetic import draw_base
+from rubix_like.galaxy.synthetic import draw_base
+from rubix_like.runtime.resources import cache_directory
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rubix_like.damaged_files import UNREADABLE
+from rubix_like.runtime.files.damaged_files import UNREADABLE
 
 from . import impossible, mutations
 from .kinds import Kind

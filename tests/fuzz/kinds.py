@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.apertures import read_mask
-from rubix_like.catalogue.entries import read_entries
 from rubix_like.config import PSFSettings, load_config
-from rubix_like.cube import Cube
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.observed import read_observed
 from rubix_like.inference import checkpoint
-from rubix_like.inference.result import FitResult
-from rubix_like.inference.sample_result import SampleResult
-from rubix_like.inference.snapshot import Snapshot
-from rubix_like.instrument import Instrument, load_instrument
-from rubix_like.observed import read_observed
-from rubix_like.psf_image import load_psf_image
+from rubix_like.inference.results.fit_result import FitResult
+from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.instrument.apertures import read_mask
+from rubix_like.instrument.instrument import Instrument, load_instrument
+from rubix_like.instrument.psf_image import load_psf_image
 from rubix_like.readers.loading import load_galaxy
 from rubix_like.readers.snapshot import SnapshotReader
+from rubix_like.runs.batch.entries import read_entries
 from rubix_like.ssp import import_library, load_ssp
 from rubix_like.ssp.formats import FORMATS
 

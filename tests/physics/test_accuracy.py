@@ -22,8 +22,8 @@ from test_independent_sum import (
 from test_independent_sum import configuration as real_galaxy
 
 from rubix_like import Pipeline, load_config, load_galaxy, load_ssp, make_mesh
-from rubix_like import basis as basis_module
-from rubix_like.model import compiled_observe
+from rubix_like.engine import basis as basis_module
+from rubix_like.forward.model import compiled_observe
 
 REDSHIFT = 0.05
 N_X, N_Y, SPAXEL = 40, 25, 2.0

@@ -12,7 +12,7 @@ from observing import configuration, galaxy_of, observe
 from speclite import filters
 
 from rubix_like import ConfigError, Pipeline, make_mesh
-from rubix_like.dust_curves import CURVES
+from rubix_like.physics.dust_curves import CURVES
 
 WIDE = {"start": 3500.0, "stop": 7100.0, "step": 5.0, "medium": "vacuum"}
 

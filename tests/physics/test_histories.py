@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, norm
 
-from rubix_like.readers.recipe import AgeRecipe
+from rubix_like.readers.star_formation_history import AgeRecipe
 
 ROWS = np.arange(40000.0)
 RATES = {

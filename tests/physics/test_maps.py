@@ -22,8 +22,8 @@ from scipy.optimize import least_squares
 from speclite import filters
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, load_ssp, make_mesh
-from rubix_like.products.bands import Band, BandTables, BandWeight
-from rubix_like.products.gauss_hermite import fit_gauss_hermite
+from rubix_like.forward.products.bands import Band, BandTables, BandWeight
+from rubix_like.physics.gauss_hermite import fit_gauss_hermite
 
 REDSHIFT = 0.05
 PIXEL = 0.2

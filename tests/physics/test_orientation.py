@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from observing import configuration, galaxy_of, observe, random_rotation, ring_disc, turned
 
-from rubix_like.alignment import Radius, align
-from rubix_like.cube_sums import white_light
-from rubix_like.geometry import sky_rotation
-from rubix_like.scene import rotate
-from rubix_like.star_sample import StarSample
+from rubix_like.cube.cube_sums import white_light
+from rubix_like.galaxy.alignment import Radius, align
+from rubix_like.galaxy.scene import rotate
+from rubix_like.galaxy.star_sample import StarSample
+from rubix_like.physics.rotations import sky_rotation
 
 DEPOSIT = {"deposit": "tsc"}
 TSC_VARIANCE = 0.25 * 0.2**2

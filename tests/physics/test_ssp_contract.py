@@ -13,7 +13,7 @@ import pytest
 from speclite.filters import load_filter
 from ssp_files import bc03, classic, dsps, miles, pipe3d, ppxf, synthesizer
 
-from rubix_like.resources import cache_directory
+from rubix_like.runtime.resources import cache_directory
 from rubix_like.ssp import FORMATS, LIBRARIES, SSPLibrary, load_ssp
 from rubix_like.ssp.hdf5 import write_table
 

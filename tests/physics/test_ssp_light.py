@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from rubix_like.resources import cache_directory
+from rubix_like.runtime.resources import cache_directory
 from rubix_like.ssp import load_ssp
 
 SOLAR = 0.02

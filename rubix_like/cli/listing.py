@@ -1,0 +1,142 @@
+"""Tables of what a configuration can name, with one line about each."""
+
+import inspect
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+
+from rubix_like.config import InstrumentSettings, load_pipeline
+from rubix_like.config.plug_ins import CUBE_STAGES, PAINT_STAGES, READERS, SCENE_STAGES, TABLE, field_map_names
+from rubix_like.config.sections.instrument import STEP_UNITS
+from rubix_like.errors import ConfigError
+from rubix_like.instrument.detector import instrument_fwhm
+from rubix_like.readers.fields.field_map import load_field_map
+from rubix_like.runtime.registry import Registry
+from rubix_like.runtime.resources import resource, resource_names
+
+Rows = list[tuple[str, str]]
+
+
+def stage_rows() -> Rows:
+    """Name, kind and first line of the description of every stage."""
+    rows = []
+    for kind, registry in (("scene", SCENE_STAGES), ("paint", PAINT_STAGES), ("cube", CUBE_STAGES)):
+        rows += [(name, f"{kind}: {text}") for name, text in _described(registry)]
+    return rows
+
+
+def reader_rows() -> Rows:
+    """Name and first line of the description of every reader, then the simulations with a field map."""
+    readers = _described(READERS)
+    taken = {name for name, _ in readers}
+    readers.append((TABLE, "Plain tables (FITS, ECSV, CSV, Parquet, npz, HDF5), by the names of their columns"))
+    return readers + [(name, _title(name)) for name in field_map_names() if name not in taken]
+
+
+def pipeline_rows() -> Rows:
+    """Name, description and stages of every packaged pipeline."""
+    rows = []
+    for name in resource_names("pipelines"):
+        pipeline = load_pipeline(name)
+        stages = " -> ".join(stage.name for stage in (*pipeline.scene, *pipeline.paint, *pipeline.cube))
+        rows.append((name, f"{pipeline.description} [{stages}]"))
+    return rows
+
+
+def config_rows() -> Rows:
+    """Name and file of every packaged configuration."""
+    return [(name, str(resource("configs", name))) for name in resource_names("configs")]
+
+
+def _described(registry: Registry) -> Rows:
+    return [(name, _first_line(registry, name)) for name in registry.names()]
+
+
+def _first_line(registry: Registry, name: str) -> str:
+    """Of a member's description; what is wrong with a member from outside that cannot be used."""
+    try:
+        return (inspect.getdoc(registry.find(name)) or "").split("\n")[0]
+    except ConfigError as error:
+        return f"cannot be used: {error}"
+
+
+def _title(name: str) -> str:
+    try:
+        return load_field_map(name).title
+    except ConfigError as error:
+        return f"cannot be used: {error}"
+
+
+COLUMNS: tuple[str, ...] = (
+    "name", "telescope", "field (arcsec)", "spaxel", "range (A)", "step", "FWHM", "R", "source",
+)  # fmt: skip
+"""spaxel in arcsec; range in air or vacuum (vac); FWHM (Angstrom) and resolving power R at the middle of the range."""
+
+
+def instrument_table() -> list[tuple[str, ...]]:
+    """A row of `COLUMNS` for every preset, in the order of their names."""
+    presets = [InstrumentSettings.model_validate({"name": name}) for name in resource_names("instruments")]
+    return [_row(preset) for preset in presets]
+
+
+def plain_table(rows: Sequence[Sequence[str]], gap: str = "  ") -> str:
+    """Lines of aligned columns, one per row."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def wrapped_table(rows: Sequence[Sequence[str]], width: int) -> str:
+    """The table for a terminal of `width` columns: presets of one source together, that source once above them."""
+    short = [[*row[:1], *row[2:-1]] for row in (COLUMNS, *rows)]
+    text = plain_table(short)
+    if max(map(len, text.split("\n"))) > width:
+        text = plain_table(short, gap=" ")
+    title, *lines = text.split("\n")
+    blocks = [title]
+    pairs = zip(rows, lines, strict=True)
+    for (telescope, source), group in groupby(pairs, key=lambda pair: (pair[0][1], pair[0][-1])):
+        heading = textwrap.fill(f"{telescope}: {source}", width, break_long_words=False, break_on_hyphens=False)
+        blocks.append("\n".join([heading, *(line for _, line in group)]))
+    return "\n\n".join(blocks)
+
+
+def print_table(rows: Sequence[Sequence[str]]) -> None:
+    """The table on standard output: fitted to a terminal, else plain, one line per row."""
+    if sys.stdout.isatty():
+        print(wrapped_table(rows, shutil.get_terminal_size().columns))
+    else:
+        print(plain_table([COLUMNS, *rows]))
+
+
+def _row(preset: InstrumentSettings) -> tuple[str, ...]:
+    wavelength = preset.wavelength
+    step = f"{wavelength.step:g}"
+    if wavelength.sampling == "log":
+        step = f"{np.format_float_scientific(wavelength.step, trim='-', exp_digits=1)} {STEP_UNITS['log']}"
+    middle = (wavelength.start + wavelength.stop) / 2
+    fwhm = None if preset.lsf is None else float(instrument_fwhm(preset.lsf, np.array([middle]))[0])
+    return (
+        preset.name,
+        preset.telescope,
+        _field(preset),
+        f"{preset.pixel_scale:g}",
+        f"{wavelength.start:.0f}-{wavelength.stop:.0f} {wavelength.medium.removesuffix('uum')}",
+        step,
+        "" if fwhm is None else f"{fwhm:.3g}",
+        "" if fwhm is None else f"{middle / fwhm:.0f}",
+        preset.source,
+    )
+
+
+def _field(preset: InstrumentSettings) -> str:
+    """`60 x 60`, `74 x 64 hexagon`, `15 circle`."""
+    aperture, sides = preset.aperture, preset.fov
+    if aperture is not None:
+        sides = aperture.size or (sides[:1] if aperture.shape in {"square", "circle", "hexagon"} else sides)
+    size = " x ".join(f"{side:g}" for side in sides)
+    return size if aperture is None else f"{size} {aperture.shape}"

@@ -1,0 +1,119 @@
+"""The command `rubix-like plot`: a cube file as a picture or as a page for the browser, results as pictures."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from rubix_like.cube.cube import Cube
+from rubix_like.errors import ConfigError
+from rubix_like.inference.results.fit_file import is_result
+from rubix_like.inference.results.fit_pictures_of import save_fit_pictures
+from rubix_like.inference.results.sample_file import is_sample_result
+from rubix_like.inference.results.sample_pictures_of import save_sample_pictures
+from rubix_like.plots.choice import Choice, check_choice, read_band, read_spaxels
+from rubix_like.plots.derived import SkyImage
+from rubix_like.plots.figure import check_picture_suffix, save_figure
+from rubix_like.plots.page import check_page_suffix, write_page
+from rubix_like.plots.page_data import PAGE_BYTES
+from rubix_like.plots.stored_maps import read_maps
+from rubix_like.plots.style import require_matplotlib
+from rubix_like.runtime.files.file_names import beside
+from rubix_like.runtime.files.outputs import check_writable
+from rubix_like.runtime.files.separate_files import check_separate, given_files
+
+PLOT_HELP: str = (
+    "draw a cube: white light, a narrow band, maps, spectra; --html: a page to look around in it; or a fit, or samples"
+)
+
+
+INFERRED: tuple[tuple[str, Callable[[Path], bool], Callable[..., tuple[Path, ...]]], ...] = (
+    ("result of a fit", is_result, save_fit_pictures),
+    ("result of a sampling", is_sample_result, save_sample_pictures),
+)
+"""What has pictures of its own: its name, what knows its files, and what draws them."""
+
+
+def add_plot_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like plot`."""
+    parser.add_argument(
+        "cube",
+        metavar="CUBE",
+        help="a file written by `rubix-like run` (FITS in the layout 'default' or HDF5), `rubix-like fit` or `sample`",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="PATH",
+        help="file to write: .png, .pdf or .svg (default: CUBE_plot.png beside it), .html with --html (CUBE.html)",
+    )
+    parser.add_argument(
+        "--spaxel",
+        metavar="X,Y",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="spaxels whose spectra to draw: column and row, counted from 0 (default: the brightest one)",
+    )
+    parser.add_argument("--band", metavar="LOW-HIGH", help="also an image of this band (Angstrom): mean over its bins")
+    parser.add_argument(
+        "--maps", metavar="FILE", help="FITS file with 2-D maps to draw as well (default: CUBE_maps.fits if it exists)"
+    )
+    parser.add_argument(
+        "--html", action="store_true", help="write one self-contained interactive page instead of a picture"
+    )
+
+
+def plot(options: argparse.Namespace) -> None:
+    """Draw what the options say; raises ConfigError, ValueError or OSError with the remedy."""
+    path = Path(options.cube).expanduser()
+    for kind, is_kind, save in INFERRED:
+        if is_kind(path):
+            _plot_inferred(kind, path, save, options)
+            return
+    spaxels = read_spaxels(options.spaxel)
+    band = None if options.band is None else read_band(options.band)
+    output = _output_path(path, options)
+    check_separate([output], given_files({"CUBE": path, "--maps": options.maps}), "--output")
+    cube = Cube.read(path)
+    choice = Choice(spaxels, band, _maps(cube, path, options))
+    check_choice(cube, choice)
+    if options.html:
+        print(f"Page: {write_page(cube, output, choice)} (open it in a browser)")
+    else:
+        print(f"Picture: {save_figure(cube, output, choice)}")
+
+
+def _plot_inferred(kind: str, path: Path, save: Callable[..., tuple[Path, ...]], options: argparse.Namespace) -> None:
+    """The pictures of a result, beside it or where `--output` says, its suffix theirs."""
+    chosen = {"--spaxel": options.spaxel, "--band": options.band, "--maps": options.maps, "--html": options.html}
+    for option, value in chosen.items():
+        if value:
+            raise ConfigError(f"{option}: expected a cube, got the {kind}, {path}; plot its cubes")
+    output = check_picture_suffix(options.output or path.with_suffix(".png"))
+    check_separate([output], given_files({"CUBE": path}), "--output")
+    require_matplotlib()
+    check_writable(output, 0)
+    for picture in save(path, output.with_suffix(""), suffix=output.suffix):
+        print(f"Picture: {picture}")
+
+
+def _output_path(cube_path: Path, options: argparse.Namespace) -> Path:
+    """Where to write, checked before the cube is read."""
+    if options.html:
+        path = check_page_suffix(options.output or beside(cube_path, ".html"))
+        check_writable(path, PAGE_BYTES)
+        return path
+    path = check_picture_suffix(options.output or beside(cube_path, "_plot.png"))
+    require_matplotlib()
+    check_writable(path, 0)
+    return path
+
+
+def _maps(cube: Cube, cube_path: Path, options: argparse.Namespace) -> tuple[SkyImage, ...] | None:
+    """The maps of the file that was given or that lies beside the cube (None: there is none); a page has the truth."""
+    path = Path(options.maps or beside(cube_path, "_maps.fits"))
+    if options.maps is None and not path.is_file():
+        return None
+    n_y, n_x, _ = np.shape(cube.flux)
+    return read_maps(path, n_y, n_x, truth=options.html)

@@ -1,0 +1,281 @@
+"""The settings of a run: one frozen model per section of the YAML, and `RunConfig` that holds them all."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    InstanceOf,
+    StrictBool,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema
+
+from rubix_like.config.file_layouts import LayoutName, check_layout, find_format
+from rubix_like.config.plug_ins import METHODS, READERS, find_reader, reader_names
+from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
+from rubix_like.config.sections.align_radius import AlignRadius
+from rubix_like.config.sections.dust import DustSettings
+from rubix_like.config.sections.fit import FitSettings
+from rubix_like.config.sections.instrument import InstrumentSettings
+from rubix_like.config.sections.noise import NoiseSettings
+from rubix_like.config.sections.pipeline import load_pipeline
+from rubix_like.config.sections.pointings import Pointings
+from rubix_like.config.sections.products import ProductsSettings
+from rubix_like.config.settings import AbstractSettings
+from rubix_like.config.yaml_files import format_yaml
+from rubix_like.errors import ConfigError, suggest
+from rubix_like.galaxy.alignment import Radius
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
+from rubix_like.physics.cosmology import find_cosmology
+
+Align = Literal["stars", "angular_momentum", "none"]
+
+
+class SSPSettings(AbstractSettings):
+    """The library of simple stellar populations."""
+
+    library: str = "popstar"
+    """A name from `rubix-like ssp list`, or the path of a converted library."""
+
+
+class ObservationSettings(AbstractSettings):
+    """Where the galaxy is, how it is oriented and where the field points."""
+
+    redshift: Annotated[Number, Field(ge=0)]
+    """Cosmological redshift."""
+    distance: Annotated[Mpc, Field(ge=1e-6, le=1e6)] | None = None
+    """Luminosity distance in Mpc; null: from redshift and cosmology (so it is required at redshift 0)."""
+    cosmology: str = "Planck18"
+    """A cosmology of astropy, by name."""
+    align: Align | None = None
+    """What is turned face-on first: 'stars', by the short axis of their shape; 'angular_momentum', by theirs; 'none':
+    the axes are left as they are; null: stars if there is a reader."""
+    align_radius: AlignRadius = Radius(2.0)
+    """Within which stars are aligned by: a bare number in half-mass radii of the stars, or a length (5 kpc)."""
+    inclination: Degree | None = None
+    """deg; 0 is face-on."""
+    position_angle: Degree | None = None
+    """deg; of the receding major axis, from North through East."""
+    ra: Annotated[Degree, Field(ge=0, le=360)] = 0.0
+    """Right ascension of the field's centre in deg (ICRS); of what pointings are displaced from."""
+    dec: Annotated[Degree, Field(ge=-90, le=90)] = 0.0
+    """Declination of the field's centre in deg (ICRS)."""
+    offset: tuple[Arcsec, Arcsec] = (0.0, 0.0)
+    """(East, North) on the sky of the galaxy's centre from (ra, dec) in arcsec, however the field is turned."""
+    velocity_offset: Kms = 0.0
+    """Velocity added along the line of sight in km/s, + receding."""
+    field_angle: Degree | None = None
+    """deg; of the field's own +y axis, from North through East; null: North is up."""
+    pointings: Pointings | None = None
+    """Fields displaced from (ra, dec), each with a cube of its own; null: one, at (ra, dec)."""
+    mosaic: StrictBool = True
+    """Whether several pointings are also combined into one North-up cube, at `output.path`."""
+
+    @field_validator("cosmology")
+    @classmethod
+    def _check_cosmology(cls, value: str) -> str:
+        find_cosmology(value)
+        return value
+
+    @model_validator(mode="after")
+    def _check_distance(self) -> "ObservationSettings":
+        if self.redshift == 0 and self.distance is None:
+            raise ValueError("redshift 0 says nothing of the distance: expected a distance (e.g. 10 Mpc), got none")
+        return self
+
+
+def _parse_number_or(value: object, words: tuple[str, ...], what: str) -> object:
+    """One of the words, or a whole number >= 1."""
+    if value in words:
+        return value
+    try:
+        number = parse_integer(value)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ValueError(f"expected {', '.join(map(repr, words))} or a number of {what} >= 1, got {value!r}")
+    return number
+
+
+def _parse_slab(value: object) -> object:
+    return _parse_number_or(value, ("auto", "all"), "stars")
+
+
+def _parse_oversampling(value: object) -> object:
+    return _parse_number_or(value, ("auto",), "cells")
+
+
+def _parse_devices(value: object) -> object:
+    return _parse_number_or(value, ("all",), "devices")
+
+
+class SmoothingSettings(AbstractSettings):
+    """How wide stars are with deposit smoothed: Gaussians, by their smoothing lengths."""
+
+    sigma: Annotated[Number, Field(gt=0)] = 0.2739
+    """Standard deviation along an axis per smoothing length; 0.2739 is that of a cubic spline whose support ends at the
+    smoothing length (Dehnen & Aly 2012, MNRAS 425, 1068, table 1)."""
+    largest: Annotated[Arcsec, Field(gt=0)] | None = None
+    """Largest sigma in arcsec (the painted field grows with it); null: 1/8 of the field."""
+
+
+class EngineSettings(AbstractSettings):
+    """How the cube is computed."""
+
+    method: str = "auto"
+    """'basis': fast, within `tolerance`; 'direct': every particle's spectrum is summed; 'auto': the faster one."""
+    tolerance: Annotated[Number, Field(gt=0, lt=1)] = 1e-3
+    """Of method basis: largest rms error of a spectrum relative to its mean."""
+    deposit: Literal["nearest", "cic", "tsc", "smoothed"] = "nearest"
+    """How a particle is shared among spaxels: 1, 4 or 9 of them, or as wide as its smoothing length says. All but
+    nearest have gradients of positions."""
+    oversampling: Annotated[
+        Literal["auto"] | Annotated[Integer, Field(ge=1, le=16)], BeforeValidator(_parse_oversampling)
+    ] = "auto"
+    """Cells along the side of a spaxel that stars are painted on before the PSF; auto: as many as its width needs."""
+    smoothing: SmoothingSettings = SmoothingSettings()
+    chunk: Annotated[Integer, Field(ge=1)] = 8192
+    """Particles computed at once on one device."""
+    slab: Annotated[Literal["auto", "all"] | Integer, BeforeValidator(_parse_slab)] = "auto"
+    """Stars that are read and painted before the next are read; all: in one go; auto: all, or slab by slab where they
+    would take more than half of the memory."""
+    precision: Literal["float32", "float64"] = "float32"
+    velocity_range: Annotated[Kms, Field(gt=0)] | None = None
+    """Largest |v_los| to be prepared for in km/s; null: from the galaxy."""
+
+    @field_validator("method")
+    @classmethod
+    def _check_method(cls, value: str) -> str:
+        known = ("auto", *METHODS.names())
+        if value not in known:
+            raise ValueError(f"expected one of {', '.join(known)}, got '{value}'")
+        return value
+
+
+class DevicesSettings(AbstractSettings):
+    """The mesh of devices."""
+
+    data: Annotated[Literal["all"] | int, BeforeValidator(_parse_devices)] = "all"
+    """Devices over which the particles are spread; all: those that there are, over `wave`."""
+    wave: Annotated[Integer, Field(ge=1)] = 1
+    """Parts of the detector's bins that are painted apart, each by `data` devices."""
+    output: Literal["replicated", "sharded"] | None = None
+    """Whether every device gets the whole cube, or its own part of the wavelengths; null: replicated for wave 1."""
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the cube is spread over the devices."""
+        return self.wave > 1 if self.output is None else self.output == "sharded"
+
+
+class OutputSettings(AbstractSettings):
+    """What is written."""
+
+    path: Path = Path("cube.fits")
+    """A .fits or .fits.gz file; in the default layout also HDF5, .h5 or .hdf5."""
+    layout: LayoutName = "default"
+    """`default` for most programs; `manga`: like a MaNGA LOGCUBE; `hsim`: a scene for HSIM."""
+    maps: Path | None = None
+    """Where the maps of `products` go (.fits or .fits.gz); null: beside the cube, as <name>_maps.fits."""
+
+    @field_validator("maps")
+    @classmethod
+    def _check_suffix(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.name.lower().endswith((".fits", ".fits.gz")):
+            raise ValueError(f"expected a path that ends in .fits or .fits.gz, got '{value}'")
+        return value
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """What a `galaxy` section becomes: settings (a frozen pydantic model) that can read a galaxy."""
+
+    def load(self) -> tuple[Galaxy, GalaxyInfo]:
+        """The galaxy and what is known of it beside its particles."""
+        ...
+
+
+def _parse_reader(section: object) -> object:
+    """The reader (a model from the registry) that a `galaxy` section describes; a reader and null pass through."""
+    if section is None or isinstance(section, Reader):
+        return section
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"expected a section with the key 'path' or 'reader', got {section!r}")
+    name = section.get("reader", "auto" if "path" in section else None)
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"expected the key 'path' (of a file that is recognised) or 'reader': one of {', '.join(reader_names())}; "
+            f"got {name!r}"
+        )
+    reader = find_reader(name)
+    unknown = [str(key) for key in section if key not in reader.model_fields]
+    if unknown:
+        texts = [f"unknown key '{key}' of the reader '{name}'{suggest(key, reader.model_fields)}" for key in unknown]
+        raise ConfigError("; ".join(texts))
+    return reader.model_validate(dict(section))
+
+
+class _AnyReader:
+    """JSON schema of the `galaxy` section: that of any registered reader, or null."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        schemas = {name: handler(READERS.find(name).__pydantic_core_schema__) for name in READERS.names()}
+        named = [
+            {"allOf": [schema, {"required": ["path" if name == "auto" else "reader"]}]}
+            for name, schema in schemas.items()
+        ]
+        return {"anyOf": [*named, {"type": "null"}]}
+
+
+class RunConfig(AbstractSettings):
+    """A whole run: what is observed, with which instrument, through which pipeline, and where the cube goes."""
+
+    galaxy: Annotated[InstanceOf[Reader] | None, BeforeValidator(_parse_reader), _AnyReader()] = None
+    """A reader (`path: galaxy.hdf5`, `reader: synthetic`, ...) and its keys; null for a galaxy given as arrays."""
+    ssp: SSPSettings = SSPSettings()
+    observation: ObservationSettings
+    instrument: InstrumentSettings
+    dust: DustSettings | None = None
+    pipeline: str = "stellar"
+    """Name of a packaged pipeline, or the path of a .yaml file."""
+    engine: EngineSettings = EngineSettings()
+    noise: NoiseSettings | None = None
+    products: ProductsSettings | None = None
+    """Maps, velocity distributions and images beside the cube; null: none."""
+    devices: DevicesSettings = DevicesSettings()
+    output: OutputSettings = OutputSettings()
+    fit: FitSettings | None = None
+    """What `rubix-like fit` does; null: nothing is fitted."""
+
+    @field_validator("pipeline")
+    @classmethod
+    def _check_pipeline(cls, value: str) -> str:
+        load_pipeline(value)
+        return value
+
+    @model_validator(mode="after")
+    def _check_layout(self) -> "RunConfig":
+        bins = self.instrument.wavelength
+        chosen = find_format(self.output.path, self.output.layout)
+        noise = self.noise is not None
+        check_layout(chosen, self.output.layout, noise=noise, medium=bins.medium, sampling=bins.sampling)
+        return self
+
+    @property
+    def resolved_align(self) -> Align:
+        """`observation.align`; where it is null, 'stars' with a reader and 'none' without."""
+        return self.observation.align or ("none" if self.galaxy is None else "stars")
+
+    def to_yaml(self) -> str:
+        """The whole configuration, every quantity with its unit, as YAML that `load_config` reads back equal."""
+        return format_yaml(self.model_dump(mode="json", context={WITH_UNITS: True}))
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON schema of a run's YAML, for editors; the readers' keys are under `galaxy`."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **RunConfig.model_json_schema()}

@@ -1,0 +1,1 @@
+"""The sections of a run's YAML, one frozen model each."""

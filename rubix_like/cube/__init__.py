@@ -1,0 +1,1 @@
+"""The cube and its maps, world coordinates and mosaics."""

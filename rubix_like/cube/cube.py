@@ -1,0 +1,139 @@
+"""The mock observation: a cube of spectra with its variance, mask, wavelength axis and world coordinates."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from rubix_like.cube.meta import Counters, Meta
+from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
+from rubix_like.runtime.registry import Registry
+
+if TYPE_CHECKING:
+    from astropy.wcs import WCS
+    from specutils import Spectrum  # pyright: ignore[reportMissingImports]
+
+    from rubix_like.cube.maps import Maps
+
+
+CUBE_OUTPUTS = Registry(
+    "output of a cube",
+    "rubix_like.cube_outputs",
+    {
+        "write": "rubix_like.cube.files.formats:write_cube",
+        "read": "rubix_like.cube.files.formats:read_cube",
+        "to_specutils": "rubix_like.cube.files.specutils_spectrum:to_specutils",
+    },
+)
+"""What turns cubes into something else, which this module cannot import: it takes cubes itself."""
+
+Voxels = Float[Array | np.ndarray, "y x wave"]
+MaskBits = Int[Array | np.ndarray, "y x wave"]
+Bins = Float[Array | np.ndarray, " wave"]
+Edges = Float[Array | np.ndarray, " edge"]
+Map = Float[Array | np.ndarray, "y x"]
+
+
+class Cube(eqx.Module):
+    """A mock IFU observation; a pytree whose leaves are arrays, everything else static.
+
+    | field | shape | unit |
+    |---|---|---|
+    | flux | (y, x, wave) | 1e-20 erg/s/cm2 per Angstrom of the cube's own medium, per spaxel |
+    | mask | (y, x, wave) | bits: 0 good, else `OUTSIDE_SSP`, `OUTSIDE_APERTURE`, `SPREAD_FROM_BEYOND`, `NOT_FITTED` |
+    | wavelength, wave_edges | (wave,), (wave + 1,) | Angstrom: bin centres and edges in `medium` |
+    | pixel_scale | static | arcsec per spaxel side |
+    | variance | (y, x, wave) or None | square of the flux unit; None without a noise model |
+    | truth | (y, x, wave) or None | flux without its noise, where `noise.keep_truth` is true; not kept in FITS files |
+    | lsf_fwhm | (wave,) or None | Angstrom: effective LSF, library's and instrument's together |
+    | mean_v_los | (y, x) or None | km/s, light-weighted, + receding; NaN where no light; not kept in FITS files |
+    | counters | Counters or None | |
+    | maps | Maps or None | what `products` asks for; kept in a file of its own |
+    | medium, sampling | static | "air" or "vacuum"; "linear" or "log" |
+    | meta | static | `ra`, `dec` (deg, of the field's centre), `field_angle` (deg, of +y, North through East), and |
+    | | | what `rubix_like.cube.files.default.META_CARDS` lists |
+
+    Row y = 0 is South, column x = 0 is East, where the field is not turned. The constructor checks
+    shapes only: flux may be a tracer.
+    """
+
+    flux: Voxels
+    mask: MaskBits
+    wavelength: Bins
+    wave_edges: Edges
+    pixel_scale: float = eqx.field(static=True)
+    variance: Voxels | None = None
+    lsf_fwhm: Bins | None = None
+    mean_v_los: Map | None = None
+    counters: Counters | None = None
+    truth: Voxels | None = None
+    maps: "Maps | None" = None
+    medium: Literal["air", "vacuum"] = eqx.field(static=True, default="vacuum")
+    sampling: Literal["linear", "log"] = eqx.field(static=True, default="linear")
+    meta: Meta = eqx.field(static=True, default=Meta())
+
+    def __check_init__(self) -> None:
+        shape = np.shape(self.flux)
+        if len(shape) != 3:
+            raise ValueError(f"Cube.flux: expected shape (y, x, wave), got {shape}")
+        expected = {
+            "mask": shape,
+            "variance": shape,
+            "truth": shape,
+            "wavelength": shape[2:],
+            "wave_edges": (shape[2] + 1,),
+            "lsf_fwhm": shape[2:],
+            "mean_v_los": shape[:2],
+        }
+        for name, wanted in expected.items():
+            value = getattr(self, name)
+            if value is not None and np.shape(value) != wanted:
+                raise ValueError(f"Cube.{name}: expected shape {wanted} to go with flux {shape}, got {np.shape(value)}")
+
+    @property
+    def ivar(self) -> Voxels | None:
+        """Inverse variance: 0 where masked or where the variance is 0; None without a noise model."""
+        if self.variance is None:
+            return None
+        variance = jnp.asarray(self.variance)
+        good = (jnp.asarray(self.mask) == 0) & (variance > 0)
+        return jnp.where(good, 1 / jnp.where(good, variance, 1), 0)
+
+    @property
+    def wcs_cards(self) -> tuple[Card, ...]:
+        """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
+        n_y, n_x, n_wave = np.shape(self.flux)
+        return cube_cards(
+            (n_y, n_x, n_wave),
+            self.pixel_scale,
+            self.meta,
+            wavelength=np.asarray(self.wavelength),
+            wave_edges=np.asarray(self.wave_edges),
+            medium=self.medium,
+            sampling=self.sampling,
+        )
+
+    @property
+    def wcs(self) -> "WCS":
+        """astropy WCS in FITS order (x, y, wave) -> (RA deg, Dec deg, wavelength m)."""
+        return world_coordinates(self.wcs_cards)
+
+    def write(self, path: str | Path, layout: str = "default") -> Path:
+        """Write the cube to a FITS file (HDF5 where the name ends in .h5 or .hdf5) and return its path.
+
+        `layout`: "default" for most programs, "manga" like a MaNGA LOGCUBE, "hsim" a scene for HSIM, or that of a
+        plug-in. Raises as `write_cube`.
+        """
+        return CUBE_OUTPUTS.find("write")(self, path, layout)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Cube":
+        """Read a cube written by `write` in the layout "default"; raises as `read_cube`."""
+        return CUBE_OUTPUTS.find("read")(path)
+
+    def to_specutils(self) -> "Spectrum":
+        """The cube as a `specutils.Spectrum` with axes (wave, y, x)."""
+        return CUBE_OUTPUTS.find("to_specutils")(self)

@@ -1,0 +1,289 @@
+"""Cubes whose voxels come in parts along wavelength, which may lie on several devices or in several processes.
+
+Nothing here ever holds more of a cube on the host than a block of it.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial, reduce
+from typing import TYPE_CHECKING, Any, Literal
+
+import jax
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+from numpy import ndarray
+
+from rubix_like.cube.cube import Bins, Cube, Edges, Map, Voxels
+from rubix_like.cube.meta import NOISE_KEYS, Counters, Meta
+from rubix_like.cube.wcs import Card, cube_cards
+
+if TYPE_CHECKING:
+    from rubix_like.cube.maps import Maps
+
+BLOCK_BYTES: int = 1 << 24
+"""Most that one kind of values of a block takes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Neighbouring bins of a cube from bin `first` on, (y, x, bin) each; bins beyond the cube's last are padding."""
+
+    first: int
+    flux: Voxels
+    variance: Voxels | None = None
+    truth: Voxels | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Some rows and bins (numbered as the cube's) of a part.
+
+    Values, (row, x, bin) in their own dtype, are brought to the host when they are asked for.
+    """
+
+    rows: slice
+    bins: slice
+    part: Part
+    mask_bits: tuple[Int[Array | ndarray, "_ _ _"], ...]
+
+    @cached_property
+    def flux(self) -> Float[ndarray, "row x bin"]:
+        """Flux of the block."""
+        return self._fetch(self.part.flux)
+
+    @cached_property
+    def variance(self) -> Float[ndarray, "row x bin"] | None:
+        """Its variance; None without a noise model."""
+        return None if self.part.variance is None else self._fetch(self.part.variance)
+
+    @cached_property
+    def truth(self) -> Float[ndarray, "row x bin"] | None:
+        """Its flux without noise, where that was kept."""
+        return None if self.part.truth is None else self._fetch(self.part.truth)
+
+    @cached_property
+    def mask(self) -> Int[ndarray, "row x bin"]:
+        """Its mask."""
+        own = [
+            _on_host(
+                bits,
+                self.rows if bits.shape[0] > 1 else slice(0, 1),
+                self.bins if bits.shape[2] > 1 else slice(0, 1),
+            )
+            for bits in self.mask_bits
+        ]
+        return np.broadcast_to(reduce(np.bitwise_or, own), self.shape)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of its values."""
+        return self.rows.stop - self.rows.start, self.part.flux.shape[1], self.bins.stop - self.bins.start
+
+    def _fetch(self, values: Voxels) -> Float[ndarray, "row x bin"]:
+        own = slice(self.bins.start - self.part.first, self.bins.stop - self.part.first)
+        return _on_host(values, self.rows, own)
+
+
+@dataclass(frozen=True, eq=False)
+class CubeParts:
+    """A cube without its voxels, as `Cube` has it, and those of its voxels that this process has.
+
+    `mask_bits`: integers (y or 1, x, wave or 1) whose bits together are the mask, as the mask of a pipeline's cube is
+    `spaxel_bits | wave_bits`. `has_variance`, `has_truth`: whether the parts, here and in other processes, have them.
+    """
+
+    parts: tuple[Part, ...]
+    mask_bits: tuple[Int[Array | ndarray, "_ _ _"], ...]
+    wavelength: Bins
+    wave_edges: Edges
+    pixel_scale: float
+    has_variance: bool = False
+    has_truth: bool = False
+    lsf_fwhm: Bins | None = None
+    mean_v_los: Map | None = None
+    counters: Counters | None = None
+    maps: "Maps | None" = None
+    medium: Literal["air", "vacuum"] = "vacuum"
+    sampling: Literal["linear", "log"] = "linear"
+    meta: Meta = field(default_factory=Meta)
+
+    def __post_init__(self) -> None:
+        expected = np.broadcast_shapes(*(np.shape(bits) for bits in self.mask_bits))[:2]
+        for part in self.parts:
+            if np.shape(part.flux)[:2] != expected:
+                raise ValueError(
+                    f"CubeParts.parts: expected all spaxels {expected} in every part, got flux {np.shape(part.flux)}"
+                )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(y, x, wave) of the whole cube."""
+        n_y, n_x, _ = np.broadcast_shapes(*(np.shape(bits) for bits in self.mask_bits))
+        return n_y, n_x, len(self.wavelength)
+
+    @property
+    def wcs_cards(self) -> tuple[Card, ...]:
+        """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
+        return cube_cards(
+            self.shape,
+            self.pixel_scale,
+            self.meta,
+            wavelength=np.asarray(self.wavelength),
+            wave_edges=np.asarray(self.wave_edges),
+            medium=self.medium,
+            sampling=self.sampling,
+        )
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """First and last (exclusive) bin of every part, without padding and empty parts, in order."""
+        n_wave = self.shape[2]
+        ends = ((part.first, min(part.first + np.shape(part.flux)[2], n_wave)) for part in self.parts)
+        return tuple(sorted((first, last) for first, last in ends if first < last))
+
+    def blocks(self, *, whole_rows: bool = False) -> Iterator[Block]:
+        """The voxels of this process in blocks of at most `BLOCK_BYTES`, in the order of the bins and then of the rows.
+
+        A block has all rows, unless one bin is too large; with `whole_rows` all bins of its part, unless one row is.
+        """
+        n_y, n_x, n_wave = self.shape
+        for part in sorted(self.parts, key=lambda part: part.first):
+            n_own = min(np.shape(part.flux)[2], n_wave - part.first)
+            if n_own <= 0:
+                continue
+            limit = BLOCK_BYTES // (n_x * np.dtype(part.flux.dtype).itemsize)
+            if whole_rows:
+                step_y = _clipped(limit // n_own, n_y)
+                step = _clipped(limit // step_y, n_own)
+            else:
+                step = _clipped(limit // n_y, n_own)
+                step_y = _clipped(limit // step, n_y)
+            for first in range(part.first, part.first + n_own, step):
+                bins = slice(first, min(first + step, part.first + n_own))
+                yield from (Block(rows, bins, part, self.mask_bits) for rows in _steps(n_y, step_y))
+
+
+def in_parts(cube: Cube | CubeParts) -> CubeParts:
+    """A whole cube as one of parts: one, or those of the devices that it lies on."""
+    if isinstance(cube, CubeParts):
+        return cube
+    return CubeParts(
+        parts=parts_of(cube.flux, cube.variance, cube.truth),
+        mask_bits=(cube.mask,),
+        has_variance=cube.variance is not None,
+        has_truth=cube.truth is not None,
+        **_description(cube),
+    )
+
+
+def put_together(cube: Cube | CubeParts) -> Cube:
+    """The whole cube, on the host; raises ValueError where this process does not have all its parts."""
+    if isinstance(cube, Cube):
+        return cube
+    check_complete(cube.ranges, cube.shape[2])
+    parts = sorted(cube.parts, key=lambda part: part.first)
+
+    def joined(name: str) -> ndarray:
+        own = [np.asarray(getattr(part, name)) for part in parts]
+        return np.concatenate(own, axis=2)[:, :, : cube.shape[2]]
+
+    return Cube(
+        flux=joined("flux"),
+        variance=joined("variance") if cube.has_variance else None,
+        truth=joined("truth") if cube.has_truth else None,
+        mask=reduce(np.bitwise_or, cube.mask_bits),
+        **_description(cube),
+    )
+
+
+_DESCRIBED = (
+    "wavelength",
+    "wave_edges",
+    "pixel_scale",
+    "lsf_fwhm",
+    "mean_v_los",
+    "counters",
+    "maps",
+    "medium",
+    "sampling",
+    "meta",
+)
+"""Fields that a cube and a cube in parts share."""
+
+
+def _description(cube: Cube | CubeParts) -> dict[str, Any]:
+    return {name: getattr(cube, name) for name in _DESCRIBED}
+
+
+def parts_of(flux: Voxels, variance: Voxels | None = None, truth: Voxels | None = None) -> tuple[Part, ...]:
+    """The parts of a cube's arrays that lie in this process: one per device on which they are spread along wavelength.
+
+    Of copies on several devices only the first counts. Raises ValueError for arrays of several processes that are
+    spread in another way.
+    """
+    fluxes, variances, truths = (_pieces(values) for values in (flux, variance, truth))
+    return tuple(Part(first, own, variances.get(first), truths.get(first)) for first, own in fluxes.items())
+
+
+def _pieces(values: Voxels | None) -> dict[int, Any]:
+    """First bin -> the values from there on."""
+    if values is None:
+        return {}
+    if not isinstance(values, jax.Array):
+        return {0: values}
+    shards = [shard for shard in values.addressable_shards if shard.replica_id == 0]
+    if all(shard.data.shape[:2] == values.shape[:2] for shard in shards):
+        return {shard.index[2].start or 0: shard.data for shard in shards}
+    if not values.is_fully_addressable:
+        raise ValueError(
+            f"cube: expected flux to be spread over processes along wavelength alone, got {values.sharding}"
+        )
+    return {0: np.asarray(values)}
+
+
+def check_complete(ranges: Iterable[tuple[int, int]], n_wave: int) -> None:
+    """Raise ValueError unless the bins (first, last exclusive) are all bins of a cube, each once."""
+    reached = 0
+    for first, last in sorted(ranges):
+        if first != reached:
+            raise ValueError(f"cube: expected a part that starts with bin {reached}, got one that starts with {first}")
+        reached = last
+    if reached != n_wave:
+        raise ValueError(f"cube: expected parts up to bin {n_wave} (exclusive), got them up to {reached}")
+
+
+def fetch(values: Array, rows: slice, bins: slice) -> ndarray:
+    """Some rows and bins of an array on a device, cut out there; not more than these come to the host."""
+    cut = _cut(values, rows.start, bins.start, rows.stop - rows.start, bins.stop - bins.start)
+    return np.asarray(cut)
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _cut(values: Array, row: Any, bin_: Any, n_rows: int, n_bins: int) -> Array:
+    return lax.dynamic_slice(values, (row, 0, bin_), (n_rows, values.shape[1], n_bins))
+
+
+def _on_host(values: Array | ndarray, rows: slice, bins: slice) -> ndarray:
+    """Some rows and bins on the host; no copy of what is there."""
+    if isinstance(values, np.ndarray) or all(device.platform == "cpu" for device in values.devices()):
+        return np.asarray(values)[rows, :, bins]
+    return fetch(values, rows, bins)
+
+
+def _steps(n: int, step: int) -> Iterator[slice]:
+    return (slice(start, min(start + step, n)) for start in range(0, n, step))
+
+
+def _clipped(n: int, most: int) -> int:
+    return min(max(n, 1), most)
+
+
+def noiseless(cube: Cube | CubeParts) -> CubeParts:
+    """The cube of the true flux (`truth`), without variance; raises ValueError where the truth was not kept."""
+    noisy = in_parts(cube)
+    if not noisy.has_truth:
+        raise ValueError("Cube.truth: expected the noiseless flux, got None; observe with noise.keep_truth: true")
+    meta = Meta({key: value for key, value in noisy.meta.items() if key not in NOISE_KEYS})
+    parts = tuple(Part(part.first, part.truth) for part in noisy.parts if part.truth is not None)
+    return replace(noisy, parts=parts, has_variance=False, has_truth=False, meta=meta)

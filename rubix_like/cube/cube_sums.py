@@ -1,0 +1,124 @@
+"""What a run says of its cube, from one look at each block of its parts, wherever they are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import Block, CubeParts, in_parts
+from rubix_like.cube.meta import OUTSIDE_APERTURE, OUTSIDE_SSP, SPREAD_FROM_BEYOND
+from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+
+
+@dataclass(frozen=True, eq=False)
+class CubeSums:
+    """Sums over the good voxels of a cube (float64, our units), and where its mask has which bit.
+
+    `light`: white light, sum of F_lambda d(lambda). `field`, `field_variance`: sums over spaxels. `brightest`: voxel,
+    at least 0. `is_noisy`: whether any variance is not 0. `outside_ssp`, `spread`: bins with such a voxel. `missing`:
+    bins, `outside_aperture`: spaxels, all of whose voxels are outside the library or the aperture.
+    """
+
+    light: Float[ndarray, "y x"]
+    field: Float[ndarray, " wave"]
+    field_variance: Float[ndarray, " wave"]
+    brightest: Float[ndarray, ""]
+    is_noisy: Bool[ndarray, ""]
+    outside_ssp: Bool[ndarray, " wave"]
+    spread: Bool[ndarray, " wave"]
+    missing: Bool[ndarray, " wave"]
+    outside_aperture: Bool[ndarray, "y x"]
+
+
+_MERGED: dict[str, Any] = {
+    "light": np.add,
+    "field": np.add,
+    "field_variance": np.add,
+    "brightest": np.maximum,
+    "missing": np.logical_and,
+    "outside_aperture": np.logical_and,
+}
+"""How two processes' values become one; others: where one has it."""
+
+
+def sums_of(cube: Cube | CubeParts, team: AbstractTeam | None = None) -> CubeSums:
+    """The sums over all parts of a cube, those of the other processes of the team included."""
+    parts = in_parts(cube)
+    everyone = (team or ALONE).exchange(lambda: vars(_own_sums(parts)))
+    return CubeSums(**{own.name: _merged(own.name, [sums[own.name] for sums in everyone]) for own in fields(CubeSums)})
+
+
+def _merged(name: str, values: Sequence[ndarray]) -> ndarray:
+    return np.asarray(_MERGED.get(name, np.logical_or).reduce(np.stack(values)))
+
+
+def _own_sums(cube: CubeParts) -> CubeSums:
+    """The sums over the parts in this process."""
+    n_y, n_x, n_wave = cube.shape
+    sums = CubeSums(
+        light=np.zeros((n_y, n_x)),
+        field=np.zeros(n_wave),
+        field_variance=np.zeros(n_wave),
+        brightest=np.zeros(()),
+        is_noisy=np.zeros((), bool),
+        outside_ssp=np.zeros(n_wave, bool),
+        spread=np.zeros(n_wave, bool),
+        missing=np.ones(n_wave, bool),
+        outside_aperture=np.ones((n_y, n_x), bool),
+    )
+    widths = np.diff(np.asarray(cube.wave_edges, dtype=np.float64))
+    for block in cube.blocks():
+        _add(sums, block, widths[block.bins])
+    return sums
+
+
+def _add(sums: CubeSums, block: Block, widths: Float[ndarray, " bin"]) -> None:
+    """Take a block into the sums' arrays."""
+    rows, bins, mask = block.rows, block.bins, block.mask
+    good = mask == 0
+    flux = np.where(good, block.flux, np.zeros((), block.flux.dtype))
+    sums.light[rows] += flux @ widths
+    sums.field[bins] += np.sum(flux, axis=(0, 1), dtype=np.float64)
+    sums.brightest[...] = max(sums.brightest, flux.max(initial=0.0))
+    if block.variance is not None:
+        sums.field_variance[bins] += np.sum(block.variance, axis=(0, 1), where=good, dtype=np.float64)
+        sums.is_noisy[...] |= bool(np.any(block.variance))
+    outside = mask & OUTSIDE_SSP != 0
+    sums.outside_ssp[bins] |= np.any(outside, axis=(0, 1))
+    sums.missing[bins] &= np.all(outside, axis=(0, 1))
+    sums.spread[bins] |= np.any(mask & SPREAD_FROM_BEYOND, axis=(0, 1))
+    sums.outside_aperture[rows] &= np.all(mask & OUTSIDE_APERTURE, axis=2)
+
+
+class Spaxel(NamedTuple):
+    """Flux, variance (0 without a noise model) and mask of one spaxel."""
+
+    flux: Float[ndarray, " wave"]
+    variance: Float[ndarray, " wave"]
+    mask: Int[ndarray, " wave"]
+
+
+def spaxel_of(cube: Cube | CubeParts, x: int, y: int, team: AbstractTeam | None = None) -> Spaxel:
+    """The spectrum of spaxel (x, y), put together from all parts (float64)."""
+    parts = in_parts(cube)
+
+    def own() -> list[ndarray]:
+        found = [np.zeros(parts.shape[2]), np.zeros(parts.shape[2]), np.zeros(parts.shape[2], np.int64)]
+        for block in (block for block in parts.blocks() if block.rows.start <= y < block.rows.stop):
+            for values, seen in zip(found, (block.flux, block.variance, block.mask), strict=True):
+                if seen is not None:
+                    values[block.bins] = seen[y - block.rows.start, x]
+        return found
+
+    return Spaxel(*(np.sum(np.stack(values), axis=0) for values in zip(*(team or ALONE).exchange(own), strict=True)))
+
+
+def white_light(cube: Cube) -> Float[np.ndarray, "y x"]:
+    """Flux of every spaxel over its good bins, sum of F_lambda d(lambda) in float64: (y, x), 1e-20 erg/s/cm2."""
+    from rubix_like.cube.cube_sums import sums_of  # noqa: PLC0415 (it takes cubes)
+
+    return sums_of(cube).light

@@ -1,0 +1,1 @@
+"""Cubes and maps in files: one module per layout."""

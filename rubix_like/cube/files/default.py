@@ -1,0 +1,216 @@
+"""The default FITS layout of a cube, which mpdaf, specutils, jdaviz, spectral-cube and pPXF's examples open.
+
+PRIMARY (no data; the run in cards), DATA (wave, y, x), STAT (variance), DQ (mask), VAR (copy of STAT), LSF (table of
+the effective FWHM), CONFIG (table of `cube.meta` and the counters), and for log sampling WAVE (table of the bins).
+STAT and VAR are left out without a noise model. No maps: a second image confuses clients.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from astropy.io import fits
+from numpy import ndarray
+
+from rubix_like.cube.cube_parts import Block, CubeParts
+from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
+from rubix_like.cube.meta import Described, MetaValue
+from rubix_like.cube.meta_table import COUNTER_PREFIX, split_rows
+from rubix_like.cube.wcs import Card, header_of
+from rubix_like.runtime.files.writing_date import date_words
+from rubix_like.version import __version__
+
+ORIGIN: str = "rubix_like"
+"""PRIMARY's ORIGIN card, by which our files are known."""
+
+FLUX_UNIT: str = "10**-20 erg s-1 cm-2 Angstrom-1"
+VARIANCE_UNIT: str = "10**-40 erg2 s-2 cm-4 Angstrom-2"
+
+META_CARDS: tuple[tuple[str, str, str], ...] = (
+    ("OBJECT", "object", "name of the galaxy"),
+    ("TELESCOP", "telescope", ""),
+    ("INSTRUME", "instrument", "instrument preset"),
+    ("RA", "ra", "[deg] centre of the field"),
+    ("DEC", "dec", "[deg] centre of the field"),
+    ("FIELDPA", "field_angle", "[deg] of +y, North through East"),
+    ("POINTING", "pointing", "number of the pointing"),
+    ("POINTNAM", "pointing_name", "its name"),
+    ("POINTE", "pointing_east", "[arcsec] East of REFRA, REFDEC"),
+    ("POINTN", "pointing_north", "[arcsec] North of REFRA, REFDEC"),
+    ("NPOINT", "n_pointings", "pointings in this mosaic"),
+    ("REFRA", "reference_ra", "[deg] what pointings are displaced from"),
+    ("REFDEC", "reference_dec", "[deg] what pointings are displaced from"),
+    ("REDSHIFT", "redshift", "cosmological redshift"),
+    ("LUMDIST", "luminosity_distance", "[Mpc] luminosity distance"),
+    ("COSMOLOG", "cosmology", "cosmology of the distance"),
+    ("ALIGN", "align", "what the body axes were aligned to"),
+    ("ALIGNRAD", "align_radius", "[kpc] radius of the stars that they go by"),
+    ("AXISBA", "axis_ratio_b_a", "of these stars, middle / long axis"),
+    ("AXISCA", "axis_ratio_c_a", "of these stars, short / long axis"),
+    ("ALIGNANG", "align_angle", "[deg] short axis to angular momentum"),
+    ("INCLIN", "inclination", "[deg] 0 is face-on"),
+    ("POSANG", "position_angle", "[deg] receding major axis, North through East"),
+    ("LSFPIXEL", "lsf_includes_pixel", "widths of the line spread have the bin's"),
+    ("GALAGES", "galaxy_ages", "where the stars' ages come from"),
+    ("GALMETAL", "galaxy_metallicities", "where their metallicities come from"),
+    ("GALVELOC", "galaxy_velocities", "where their velocities come from"),
+    ("GALHSML", "galaxy_smoothing_length", "where their smoothing lengths come from"),
+    ("SSPLIB", "ssp_library", "simple stellar populations"),
+    ("PIPELINE", "pipeline", "list of stages"),
+    ("METHOD", "method", "direct or basis"),
+    ("TOLERANC", "tolerance", "target of the error of a spectrum / its mean"),
+    ("BASRANK", "basis_rank", "basis spectra"),
+    ("VELNODES", "basis_velocity_nodes", "velocity nodes"),
+    ("VELSTEP", "basis_velocity_step", "[km/s] between velocity nodes"),
+    ("ERRSPEC", "basis_spectrum_error", "bound of a spectrum's rms error / its mean"),
+    ("ERRRESID", "basis_residual", "of it, of a template on the basis"),
+    ("ERRVEL", "basis_velocity_error", "of it, between velocity nodes"),
+    ("ERRLOCAL", "basis_local_error", "largest error of a template in one bin / mean"),
+    ("ERRFLUX", "basis_flux_error", "largest error of a template's whole flux"),
+    ("LOWFLUX", "basis_lowest", "lowest flux of a template in a bin / mean"),
+    ("PSFKIND", "psf_kind", "gaussian, moffat, gaussians or image"),
+    ("PSFFWHM", "psf_fwhm", "[arcsec] of the PSF before the spaxel's box"),
+    ("PSFEFF", "psf_fwhm_effective", "[arcsec] the deposit of stars included"),
+    ("PSFCELLS", "psf_cells", "painted cells along a spaxel's side"),
+    ("PSFLOST", "psf_lost", "light beyond the PSF's image, given back"),
+    ("NOUTLIER", "basis_outliers", "room for stars beyond the velocity nodes"),
+    ("PRECISIO", "precision", "floating-point precision of the engine"),
+    ("GITREV", "git_revision", "revision of the code"),
+    ("DUSTAV", "dust_a_v", "[mag] dust screen, attenuation in V"),
+    ("DUSTRV", "dust_r_v", "A(V) / E(B-V) of the dust"),
+    ("DUSTCRV", "dust_curve", "curve of the dust"),
+    ("DUSTLOC", "dust_place", "dust in the galaxy or in the foreground"),
+    ("SNRTGT", "signal_to_noise", "target signal-to-noise ratio"),
+    ("SNRDEF", "signal_to_noise_definition", "where the ratio holds"),
+    ("EXPTIME", "exposure_time", "[s] of one exposure"),
+    ("NEXP", "exposure_count", "exposures added up"),
+    ("SKYSPEC", "sky", "spectrum of the night sky"),
+    ("NOISMOD", "noise_model", "what the noise is made of"),
+    ("NOISSEED", "noise_seed", "seed of the noise"),
+    ("FITIMAGE", "fit_image", "of a fit: its model, or what it left of the data"),
+)
+"""(keyword, key of `cube.meta`, comment) of the PRIMARY cards; a key that is missing or None has no card."""
+
+COUNTER_CARDS: tuple[tuple[str, str, str], ...] = (
+    ("NSTARS", "n_particles", "star particles"),
+    ("NOUTSIDE", "n_outside", "stars outside the field"),
+    ("NCLAMPA", "n_clamped_age", "stars beyond the ages of the library"),
+    ("NCLAMPZ", "n_clamped_metallicity", "stars beyond the metallicities of the library"),
+    ("NBEYONDV", "n_beyond_velocity", "stars beyond the velocity range"),
+    ("NNOTFIN", "n_not_finite", "stars with a value that is not finite"),
+)
+
+_SCIENCE: Card = ("SCIDATA", "DATA", "flux")
+_QUALITY: Card = ("QUALDATA", "DQ", "mask")
+_FLUX_CARDS: tuple[Card, ...] = (("BUNIT", FLUX_UNIT, ""), _QUALITY)
+_VARIANCE_CARDS: tuple[Card, ...] = (("BUNIT", VARIANCE_UNIT, ""), _SCIENCE, _QUALITY)
+_MASK_CARDS: tuple[Card, ...] = (
+    ("BFORM", "X", "bits; 0 is good"),
+    ("DQBIT1", "outside SSP", "value 1: outside the wavelengths of the library"),
+    ("DQBIT2", "outside aperture", "value 2: outside the aperture"),
+    ("DQBIT3", "end of detector", "value 4: light spread from beyond it is assumed"),
+    ("DQBIT4", "not fitted", "value 8: left out of a fit (its residuals)"),
+    _SCIENCE,
+)
+
+
+def default_members(cube: CubeParts) -> list[Member]:
+    """All HDUs of a file in the default layout, in order."""
+    noise = cube.has_variance
+    pointer = (("ERRDATA", "STAT", "variance"),) if noise else ()
+    members: list[Member] = [
+        fits.PrimaryHDU(header=header_of(primary_cards(cube))),
+        _image(cube, "DATA", _flux, kind="DATA", cards=(*_FLUX_CARDS, *pointer)),
+    ]
+    if noise:
+        members.append(_image(cube, "STAT", _variance, kind="ERROR", cards=_VARIANCE_CARDS))
+    members.append(_image(cube, "DQ", _mask, kind="QUALITY", cards=(*_MASK_CARDS, *pointer)))
+    if noise:
+        members.append(_image(cube, "VAR", _variance, kind="ERROR", cards=_VARIANCE_CARDS))
+    if cube.lsf_fwhm is not None:
+        members.append(_table("LSF", {"WAVE": cube.wavelength, "FWHM": cube.lsf_fwhm}))
+    members.append(config_table(cube))
+    if cube.sampling == "log":
+        edges = np.asarray(cube.wave_edges)
+        members.append(_table("WAVE", {"WAVE": cube.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}))
+    return members
+
+
+def primary_cards(cube: Described) -> tuple[Card, ...]:
+    """The run in cards: origin and date, then whatever of META_CARDS and COUNTER_CARDS is known."""
+    meta = ((keyword, _card_value(cube.meta.get(key)), comment) for keyword, key, comment in META_CARDS)
+    counts = ()
+    if cube.counters is not None:
+        counts = ((keyword, int(getattr(cube.counters, name)), comment) for keyword, name, comment in COUNTER_CARDS)
+    return (
+        ("ORIGIN", ORIGIN, "mock observation of a simulated galaxy"),
+        ("CREATOR", f"{ORIGIN} {__version__}", "program and version"),
+        ("DATE", date_words(), "[UTC] when the file was written"),
+        ("RADESYS", "ICRS", ""),
+        ("EQUINOX", 2000.0, ""),
+        ("DISPAXIS", 3, "wavelength axis of the cube in DATA"),
+        ("PIXSCALE", cube.pixel_scale, "[arcsec] side of a spaxel"),
+        *(card for card in meta if card[1] is not None),
+        *counts,
+    )
+
+
+def _card_value(value: MetaValue) -> MetaValue:
+    """`value` as a header card can hold it: printable ASCII, finite; the CONFIG table has it in full."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, str):
+        ascii_text = " ".join(value.split()).encode("ascii", "replace").decode()
+        return "".join(letter for letter in ascii_text if letter.isprintable())
+    return value
+
+
+def _image(
+    cube: CubeParts, name: str, values: Callable[[Block], ndarray], *, kind: str, cards: tuple[Card, ...]
+) -> VoxelImage:
+    """An image extension with the ESO class keywords and the world coordinates: float32, the mask int32."""
+    subclass = {"ERROR": (("HDUCLAS3", "MSE", "mean squared error"),), "QUALITY": (("HDUCLAS3", "FLAG32BIT", ""),)}
+    header = header_of(
+        (
+            *cards,
+            ("HDUCLASS", "ESO", "ESO data interface control document"),
+            ("HDUCLAS1", "IMAGE", ""),
+            ("HDUCLAS2", kind, ""),
+            *subclass.get(kind, ()),
+            ("DISPAXIS", 3, "wavelength axis"),
+            *cube.wcs_cards,
+        )
+    )
+    return voxel_image(cube, np.int32 if kind == "QUALITY" else np.float32, header, values, name=name)
+
+
+def _flux(block: Block) -> ndarray:
+    return block.flux
+
+
+def _variance(block: Block) -> ndarray:
+    return np.asarray(block.variance)
+
+
+def _mask(block: Block) -> ndarray:
+    return block.mask
+
+
+def _table(name: str, columns: dict[str, object]) -> fits.BinTableHDU:
+    """A table of float64 columns in Angstrom."""
+    return fits.BinTableHDU.from_columns(
+        [fits.Column(key, "D", unit="Angstrom", array=np.asarray(value, np.float64)) for key, value in columns.items()],
+        name=name,
+    )
+
+
+def config_table(cube: Described) -> fits.BinTableHDU:
+    """`cube.meta` and the counters as rows KEY, VALUE (see `rubix_like.cube.meta_table`)."""
+    counters = {} if cube.counters is None else vars(cube.counters)
+    counts = {COUNTER_PREFIX + name: np.asarray(value).item() for name, value in counters.items()}
+    rows = split_rows({**cube.meta, **counts})
+    columns = []
+    for index, name in enumerate(("KEY", "VALUE")):
+        words = [row[index] for row in rows]
+        columns.append(fits.Column(name, f"{max(map(len, words), default=1) or 1}A", array=words))
+    return fits.BinTableHDU.from_columns(columns, name="CONFIG")

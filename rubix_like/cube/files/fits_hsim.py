@@ -1,0 +1,77 @@
+"""A cube as HSIM, the simulator of ELT HARMONI, reads its input scenes.
+
+The cube alone in PRIMARY: surface brightness in erg/s/cm2/AA/arcsec2 as a linear function of vacuum wavelength,
+CTYPE3 = 'wavelength', positive CDELT1 and CDELT2 (HSIM refuses negative ones: x grows to the West here), SPECRES the
+FWHM of the scene in CUNIT3 (0: not known), no NaN. Source: HSIM 3's manual and its reader, `hsim/src/init_cube.py` of
+https://github.com/HARMONI-ELT/HSIM; HSIM's own sky lines lie at vacuum wavelengths (issue 8 there).
+"""
+
+import numpy as np
+from numpy import ndarray
+
+from rubix_like.config.file_layouts import FileFormat, FileLayout
+from rubix_like.cube.cube_parts import Block, CubeParts
+from rubix_like.cube.files.default import primary_cards
+from rubix_like.cube.files.fits_images import Member, fits_writer, voxel_image
+from rubix_like.cube.wcs import Card, header_of
+
+SURFACE_BRIGHTNESS_UNIT: str = "erg/s/cm2/AA/arcsec2"
+FLUX_SCALE: float = 1e-20
+"""Our flux unit in erg/s/cm2/Angstrom."""
+
+
+def hsim_members(cube: CubeParts) -> list[Member]:
+    """The one HDU of the file; voxels that are not finite are 0."""
+    scale = np.float32(FLUX_SCALE / cube.pixel_scale**2)
+
+    def brightness(block: Block) -> ndarray:
+        return np.nan_to_num(block.flux.astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0) * scale
+
+    return [voxel_image(cube, np.float32, header_of(_cards(cube)), brightness)]
+
+
+def _cards(cube: CubeParts) -> tuple[Card, ...]:
+    run = tuple(card for card in primary_cards(cube) if card[0] not in ("RADESYS", "EQUINOX"))
+    return (
+        *run,
+        ("LAYOUT", "hsim", "a scene for HSIM"),
+        ("BUNIT", SURFACE_BRIGHTNESS_UNIT, "surface brightness"),
+        *_sky_cards(cube),
+        *_spectral_cards(cube),
+    )
+
+
+def _sky_cards(cube: CubeParts) -> tuple[Card, ...]:
+    """Offsets from the field's centre in mas; of a turned field (card FIELDPA) along its own axes."""
+    n_y, n_x, _ = cube.shape
+    step = 1000.0 * cube.pixel_scale
+    return (
+        ("CTYPE1", "x", "offset to the West"),
+        ("CTYPE2", "y", "offset to the North"),
+        ("CUNIT1", "mas", ""),
+        ("CUNIT2", "mas", ""),
+        ("CRPIX1", (n_x + 1) / 2, "centre of the field"),
+        ("CRPIX2", (n_y + 1) / 2, "centre of the field"),
+        ("CRVAL1", 0.0, ""),
+        ("CRVAL2", 0.0, ""),
+        ("CDELT1", step, "[mas]"),
+        ("CDELT2", step, "[mas]"),
+    )
+
+
+def _spectral_cards(cube: CubeParts) -> tuple[Card, ...]:
+    ours = {keyword: value for keyword, value, _ in cube.wcs_cards}
+    fwhm = 0.0 if cube.lsf_fwhm is None else float(np.median(np.asarray(cube.lsf_fwhm, dtype=np.float64)))
+    return (
+        ("CTYPE3", "wavelength", f"in {cube.medium}"),
+        ("CUNIT3", "Angstrom", ""),
+        ("CRPIX3", 1.0, "first bin"),
+        ("CRVAL3", ours["CRVAL3"], "[Angstrom] centre of the first bin"),
+        ("CDELT3", ours["CDELT3"], "[Angstrom] step"),
+        ("SPECRES", fwhm, "[Angstrom] median FWHM; 0: unknown"),
+    )
+
+
+LAYOUT = FileLayout(
+    (FileFormat(fits_writer(hsim_members), (".fits",), images=1, masks=0, media=("vacuum",), samplings=("linear",)),)
+)

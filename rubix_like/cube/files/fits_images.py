@@ -1,0 +1,251 @@
+"""FITS files whose images are written block by block, by one process or by several into the same file.
+
+In FITS, wavelength is the slowest axis of a cube: some bins of it are a contiguous range of bytes of an image. What
+is written is, byte for byte, what astropy writes of the same HDUs with whole images, and checksums (`fits_checksum`).
+"""
+
+import errno
+import gzip
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from astropy.io import fits
+from numpy import ndarray
+
+from rubix_like.cube.cube_parts import Block, CubeParts, check_complete
+from rubix_like.cube.files.fits_checksum import added, reserve_sums, sum_of_words, with_sums
+from rubix_like.runtime.files.fits_opening import FITS_BLOCK
+from rubix_like.runtime.files.writing_date import moment_of_writing
+from rubix_like.runtime.processes.process_group import AbstractTeam
+
+_CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
+
+
+@dataclass(frozen=True, eq=False)
+class VoxelImage:
+    """An image of `shape` (wave, y, x) and `dtype` in a file, of which `hdu` has the header (and no voxels).
+
+    `values`: of a block of the cube, its (y, x, bin) values.
+    """
+
+    hdu: fits.ImageHDU | fits.PrimaryHDU
+    shape: tuple[int, int, int]
+    dtype: np.dtype
+    values: Callable[[Block], ndarray]
+
+    @property
+    def n_bytes(self) -> int:
+        """Of its data, without what fills them up."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def stored(self, block: Block) -> ndarray:
+        """The values of a block as they lie in a file: (bin, y, x), big-endian."""
+        values = self.values(block)
+        n_y, n_x, n_bins = values.shape
+        stored = np.empty((n_bins, n_y, n_x), self.dtype)
+        for row in range(n_y):  # row by row, a transposition stays in the processor's cache
+            stored[:, row] = values[row].T
+        return stored.byteswap(inplace=True) if sys.byteorder == "little" else stored
+
+    def offset(self, block: Block) -> int:
+        """Bytes of the data before those of a block."""
+        _, n_y, n_x = self.shape
+        return (block.bins.start * n_y + block.rows.start) * n_x * self.dtype.itemsize
+
+
+Member = fits.PrimaryHDU | fits.ImageHDU | fits.BinTableHDU | VoxelImage
+"""What a file is made of: small HDUs as they are, and images of voxels."""
+
+
+def voxel_image(
+    cube: CubeParts,
+    dtype: type,
+    header: fits.Header,
+    values: Callable[[Block], ndarray],
+    *,
+    name: str | None = None,
+) -> VoxelImage:
+    """An image extension called `name` (None: the primary HDU) of the shape of `cube`."""
+    n_y, n_x, n_wave = cube.shape
+    holder = np.broadcast_to(np.zeros((), dtype), (n_wave, n_y, n_x))
+    hdu = fits.PrimaryHDU(holder, header) if name is None else fits.ImageHDU(holder, header, name=name)
+    return VoxelImage(hdu, holder.shape, holder.dtype, values)
+
+
+@dataclass(frozen=True, eq=False)
+class FilePlan:
+    """A file: its pieces in order, each of them bytes or an image of voxels, and where each begins.
+
+    An image's header, which is the piece before it, has room for the checksums that are not known yet.
+    """
+
+    pieces: tuple[bytes | VoxelImage, ...]
+    offsets: tuple[int, ...]
+    size: int
+
+    @property
+    def images(self) -> tuple[tuple[int, VoxelImage], ...]:
+        """Where each image's data begin, and the image."""
+        placed = zip(self.offsets, self.pieces, strict=True)
+        return tuple((offset, piece) for offset, piece in placed if isinstance(piece, VoxelImage))
+
+    def headers(self, data_sums: Sequence[int]) -> tuple[tuple[int, bytes], ...]:
+        """Where each image's header begins, and the header with the checksums of images whose data have these sums."""
+        after = [number for number, piece in enumerate(self.pieces) if isinstance(piece, VoxelImage)]
+        found = [(self.offsets[number - 1], self.pieces[number - 1]) for number in after]
+        pairs = zip(found, data_sums, strict=True)
+        return tuple((offset, with_sums(own, total)) for (offset, own), total in pairs if isinstance(own, bytes))
+
+
+def plan_file(members: Sequence[Member]) -> FilePlan:
+    """Where everything of a file goes; raises astropy's VerifyError for HDUs that do not conform to the standard."""
+    hdus = fits.HDUList([member.hdu if isinstance(member, VoxelImage) else member for member in members])
+    hdus.verify("exception")
+    hdus.update_extend()
+    pieces: list[bytes | VoxelImage] = []
+    for member in members:
+        if isinstance(member, VoxelImage):
+            reserve_sums(member.hdu.header)
+            pieces += [member.hdu.header.tostring().encode("ascii"), member]
+        else:
+            pieces.append(encoded(member))
+    lengths = [len(piece) if isinstance(piece, bytes) else _padded(piece.n_bytes) for piece in pieces]
+    ends = np.cumsum(lengths).tolist()
+    return FilePlan(tuple(pieces), (0, *ends[:-1]), ends[-1])
+
+
+def write_fits(plan: FilePlan, cube: CubeParts, path: Path, team: AbstractTeam) -> None:
+    """Write a planned file to the new file `path`: each process of the team its own parts.
+
+    Process 0 makes the file with its full size first, so that a full disk is found at once. A file that ends in .gz is
+    for a single process. Raises OSError, and ValueError where the parts are not the whole cube.
+    """
+    if path.suffix.lower() == ".gz":
+        team.exchange(lambda: _write_compressed(plan, cube, path))
+        return
+
+    def begin() -> tuple[list[int], list[tuple[int, int]]]:
+        if team.number == 0:
+            _reserve(plan, path)
+        return [offset for offset, _ in plan.images], list(cube.ranges)
+
+    answers = team.exchange(begin)
+    check_complete([(first, last) for _, ranges in answers for first, last in ranges], cube.shape[2])
+    images = [(offset, image) for offset, (_, image) in zip(answers[0][0], plan.images, strict=True)]
+    sums = team.exchange(lambda: _fill(images, cube, path, is_shared=team.size > 1))
+    totals = [added(own) for own in zip(*sums, strict=True)]
+    team.exchange(lambda: _write_headers(plan.headers(totals), path) if team.number == 0 else None)
+
+
+def _reserve(plan: FilePlan, path: Path) -> None:
+    """A file of the full size with all that is not voxels, and zeros elsewhere."""
+    with path.open("wb") as file:
+        _allocate(file.fileno(), plan.size)
+        for offset, piece in zip(plan.offsets, plan.pieces, strict=True):
+            if isinstance(piece, bytes):
+                file.seek(offset)
+                file.write(piece)
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    """Room on the disk for the whole file, where the system can set it apart; else only its size."""
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except AttributeError:  # not on this system
+        os.ftruncate(descriptor, size)
+    except OSError as error:
+        if error.errno not in _CANNOT_RESERVE:
+            raise
+        os.ftruncate(descriptor, size)
+
+
+def _fill(images: Sequence[tuple[int, VoxelImage]], cube: CubeParts, path: Path, *, is_shared: bool) -> list[int]:
+    """Write the voxels of this process, of a shared file until they are on the disk; their checksums by image."""
+    sums = [0] * len(images)
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        for block in cube.blocks():
+            for number, (offset, image) in enumerate(images):
+                stored = image.stored(block)
+                _write_at(descriptor, stored, offset + image.offset(block))
+                sums[number] = added([sums[number], sum_of_words(stored.reshape(-1).view(np.uint8))])
+        if is_shared:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return sums
+
+
+def _write_headers(headers: Sequence[tuple[int, bytes]], path: Path) -> None:
+    with path.open("r+b") as file:
+        for offset, header in headers:
+            file.seek(offset)
+            file.write(header)
+
+
+def _write_at(descriptor: int, values: ndarray, offset: int) -> None:
+    """All bytes of `values` from `offset` on (a system may write fewer at once)."""
+    rest = values.reshape(-1).view(np.uint8).data
+    while rest:
+        written = os.pwrite(descriptor, rest, offset)
+        rest, offset = rest[written:], offset + written
+
+
+def _write_compressed(plan: FilePlan, cube: CubeParts, path: Path) -> None:
+    """Write the file from its beginning to its end, gzipped; the checksums, which stand first, are made before."""
+    check_complete(cube.ranges, cube.shape[2])
+    headers = dict(plan.headers([_data_sum(image, cube) for _, image in plan.images]))
+    with gzipped(path) as stream:
+        for offset, piece in zip(plan.offsets, plan.pieces, strict=True):
+            if isinstance(piece, bytes):
+                stream.write(headers.get(offset, piece))
+                continue
+            for block in cube.blocks():
+                stream.write(piece.stored(block).data)
+            stream.write(bytes(_padded(piece.n_bytes) - piece.n_bytes))
+
+
+def _data_sum(image: VoxelImage, cube: CubeParts) -> int:
+    return added(sum_of_words(image.stored(block).reshape(-1).view(np.uint8)) for block in cube.blocks())
+
+
+@contextmanager
+def gzipped(path: Path) -> Iterator[gzip.GzipFile]:
+    """A new file to be compressed, whose bytes depend on what is written and on the moment of writing alone."""
+    moment = moment_of_writing().timestamp()
+    with path.open("wb") as file, gzip.GzipFile("", "wb", fileobj=file, mtime=moment) as stream:
+        yield stream
+
+
+def encoded(hdu: fits.PrimaryHDU | fits.ImageHDU | fits.BinTableHDU) -> bytes:
+    """The bytes of a small HDU with its checksums."""
+    reserve_sums(hdu.header)
+    stream = BytesIO()
+    before = [] if isinstance(hdu, fits.PrimaryHDU) else [fits.PrimaryHDU()]
+    fits.HDUList([*before, hdu]).writeto(stream, output_verify="exception")
+    content = stream.getvalue()[FITS_BLOCK * len(before) :]
+    end = len(hdu.header.tostring())
+    return with_sums(content[:end], sum_of_words(content[end:])) + content[end:]
+
+
+def _padded(n_bytes: int) -> int:
+    return -(-n_bytes // FITS_BLOCK) * FITS_BLOCK
+
+
+FITS_SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz")
+
+
+def fits_writer(members: Callable[[CubeParts], list[Member]]) -> Callable[[CubeParts, Path, AbstractTeam], None]:
+    """What writes a cube as a FITS file of these members."""
+
+    def write(cube: CubeParts, path: Path, team: AbstractTeam) -> None:
+        write_fits(plan_file(members(cube)), cube, path, team)
+
+    return write

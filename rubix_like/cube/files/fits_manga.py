@@ -1,0 +1,156 @@
+"""A cube laid out like a LOGCUBE (or LINCUBE) file of MaNGA's data reduction pipeline, for programs made for those.
+
+PRIMARY (no data), FLUX, IVAR, MASK, LSFPOST and LSFPRE (sigma in Angstrom after and before the bins' own width), WAVE,
+SPECRES and PRESPECRES (wavelength / FWHM of the two) with their scatters SPECRESD and PRESPECRESD, which are 0 here.
+Names, units and order: Law et al. 2016, AJ 152, 83; LSFPOST, LSFPRE: Law et al. 2021, AJ 161, 52. The pipeline's
+images (GIMG ...), correlation matrices (GCORREL ...) and OBSINFO are not made.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from astropy.io import fits
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.config.file_layouts import FileFormat, FileLayout
+from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.cube.cube_parts import Block, CubeParts
+from rubix_like.cube.files.default import config_table, primary_cards
+from rubix_like.cube.files.fits_images import FITS_SUFFIXES, Member, VoxelImage, fits_writer, voxel_image
+from rubix_like.cube.meta import OUTSIDE_APERTURE
+from rubix_like.cube.wcs import Card, header_of
+
+TELESCOPE: str = "SDSS 2.5-M"
+INSTRUMENT: str = "MaNGA"
+FLUX_UNIT: str = "1E-17 erg/s/cm^2/Ang/spaxel"
+FLUX_PER_OURS: float = 1e-3
+"""1e-20 erg/s/cm2/Angstrom in units of 1e-17."""
+
+NO_COVERAGE: int = 1 << 0
+DO_NOT_USE: int = 1 << 10
+"""Bits NOCOV and DONOTUSE of MANGA_DRP3PIXMASK (https://www.sdss4.org/dr17/algorithms/bitmasks)."""
+
+Bins = Float[ndarray, " wave"]
+
+_SDSS: tuple[Card, ...] = (("HDUCLASS", "SDSS", "SDSS format class"),)
+_SCIENCE: Card = ("SCIDATA", "FLUX", "science extension name")
+_ERROR: Card = ("ERRDATA", "IVAR", "error extension name")
+_QUALITY: Card = ("QUALDATA", "MASK", "mask extension name")
+
+
+def manga_members(cube: CubeParts) -> list[Member]:
+    """All HDUs of the file, in order. The cube has a variance; inverse variances are 0 where it is masked."""
+    return [
+        fits.PrimaryHDU(header=header_of(_primary(cube))),
+        _image(cube, "FLUX", _flux, _flux_cards()),
+        _image(cube, "IVAR", _inverse_variance, _ivar_cards()),
+        _image(cube, "MASK", lambda block: pixel_mask(block.mask), _mask_cards(), np.int32),
+        *_line_spread(cube),
+        config_table(cube),
+    ]
+
+
+def _flux(block: Block) -> ndarray:
+    return block.flux * np.float32(FLUX_PER_OURS)
+
+
+def _inverse_variance(block: Block) -> ndarray:
+    """0 where masked or where the variance is 0."""
+    variance = np.asarray(block.variance)
+    good = (block.mask == 0) & (variance > 0)
+    return np.where(good, 1 / np.where(good, variance, 1), 0).astype(variance.dtype) / np.float32(FLUX_PER_OURS**2)
+
+
+def pixel_mask(mask: ndarray) -> ndarray:
+    """MaNGA's mask of ours: every masked voxel is DONOTUSE, one outside the aperture NOCOV as well."""
+    outside = np.where(mask & OUTSIDE_APERTURE, NO_COVERAGE, 0)
+    return np.where(mask != 0, DO_NOT_USE | outside, 0).astype(np.int32)
+
+
+def line_spread_sigmas(fwhm: Bins, widths: Bins, includes_pixel: bool) -> tuple[Bins, Bins]:
+    """Sigma (Angstrom) of the line spread after and before the bins' own width, from the FWHM in the cube.
+
+    A bin of width w adds w^2 / 12 to the variance; `includes_pixel`: the FWHM has it already.
+    """
+    variance, bins = (fwhm / FWHM_PER_SIGMA) ** 2, widths**2 / 12
+    if includes_pixel:
+        return np.sqrt(variance), np.sqrt(np.maximum(variance - bins, 0))
+    return np.sqrt(variance + bins), np.sqrt(variance)
+
+
+def _primary(cube: CubeParts) -> tuple[Card, ...]:
+    """Our cards, but the telescope and instrument by which programs know MaNGA's files; the real ones are SIM..."""
+    run = primary_cards(cube)
+    known = {keyword: value for keyword, value, _ in (*run, *cube.wcs_cards)}
+    names = (
+        ("LAYOUT", "manga", "like a MaNGA LOGCUBE; a mock observation"),
+        ("SIMTELES", known.get("TELESCOP", ""), "telescope that was simulated"),
+        ("SIMINSTR", known.get("INSTRUME", ""), "instrument that was simulated"),
+        ("TELESCOP", TELESCOPE, "as in files of MaNGA"),
+        ("INSTRUME", INSTRUMENT, "as in files of MaNGA"),
+        ("MASKNAME", "MANGA_DRP3PIXMASK", "bits of MASK"),
+        ("DRP3QUAL", 0, "quality bits"),
+    )
+    fields = (
+        (f"{place}{axis}", known[key], f"[deg] {text} of the field's centre")
+        for place in ("IFU", "OBJ")
+        for axis, key, text in (("RA", "CRVAL1", "right ascension"), ("DEC", "CRVAL2", "declination"))
+    )
+    return (*run, *names, *fields)
+
+
+def _flux_cards() -> tuple[Card, ...]:
+    kind = (("HDUCLAS1", "CUBE", ""), ("HDUCLAS2", "DATA", ""), _ERROR, _QUALITY)
+    names = (("TELESCOP", TELESCOPE, "as in files of MaNGA"), ("INSTRUME", INSTRUMENT, "as in files of MaNGA"))
+    return (("BUNIT", FLUX_UNIT, "specific intensity (per spaxel)"), *names, *_SDSS, *kind)
+
+
+def _ivar_cards() -> tuple[Card, ...]:
+    kind = (("HDUCLAS1", "CUBE", ""), ("HDUCLAS2", "ERROR", ""), ("HDUCLAS3", "INVMSE", "inverse variance"))
+    return (*_SDSS, *kind, _SCIENCE, _QUALITY)
+
+
+def _mask_cards() -> tuple[Card, ...]:
+    kind = (("HDUCLAS1", "CUBE", ""), ("HDUCLAS2", "QUALITY", ""), ("HDUCLAS3", "FLAG64BIT", ""))
+    return (("MASKNAME", "MANGA_DRP3PIXMASK", "bits"), *_SDSS, *kind, _SCIENCE, _ERROR)
+
+
+def _line_spread(cube: CubeParts) -> list[Member]:
+    """LSFPOST, LSFPRE, WAVE and the four vectors of resolution; WAVE alone for a cube without an LSF."""
+    wavelength, edges = np.asarray(cube.wavelength, np.float64), np.asarray(cube.wave_edges, np.float64)
+    wave = fits.ImageHDU(wavelength, header_of((("BUNIT", "Angstrom", f"in {cube.medium}"),)), name="WAVE")
+    if cube.lsf_fwhm is None:
+        return [wave]
+    includes_pixel = bool(cube.meta.get("lsf_includes_pixel"))
+    post, pre = line_spread_sigmas(np.asarray(cube.lsf_fwhm, np.float64), np.diff(edges), includes_pixel)
+    cubes = [
+        _image(cube, name, _same_everywhere(sigma), (("BUNIT", "Angstrom", "sigma"),))
+        for name, sigma in (("LSFPOST", post), ("LSFPRE", pre))
+    ]
+    vectors = []
+    for name, sigma in (("SPECRES", post), ("PRESPECRES", pre)):
+        known = sigma > 0
+        resolution = np.where(known, wavelength / np.where(known, FWHM_PER_SIGMA * sigma, 1), 0)
+        vectors += [fits.ImageHDU(resolution, name=name), fits.ImageHDU(np.zeros_like(resolution), name=f"{name}D")]
+    return [*cubes, wave, *vectors]
+
+
+def _same_everywhere(spectrum: Bins) -> Callable[[Block], ndarray]:
+    """The same values in every spaxel."""
+    return lambda block: np.broadcast_to(spectrum[block.bins], block.shape)
+
+
+def _image(
+    cube: CubeParts,
+    name: str,
+    values: Callable[[Block], ndarray],
+    cards: tuple[Card, ...],
+    dtype: type = np.float32,
+) -> VoxelImage:
+    return voxel_image(cube, dtype, header_of((*cards, *cube.wcs_cards)), values, name=name)
+
+
+LAYOUT = FileLayout(
+    (FileFormat(fits_writer(manga_members), FITS_SUFFIXES, images=4, media=("vacuum",), needs_variance=True),)
+)

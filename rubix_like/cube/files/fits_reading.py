@@ -1,0 +1,111 @@
+"""Cubes from FITS files in the default layout."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from astropy.utils.exceptions import AstropyUserWarning
+
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_values import checked_values
+from rubix_like.cube.files.default import FLUX_UNIT, ORIGIN, VARIANCE_UNIT
+from rubix_like.cube.files.fits_checksum import broken_sums
+from rubix_like.cube.meta import Counters, Meta
+from rubix_like.cube.meta_table import COUNTER_PREFIX, join_rows
+from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
+from rubix_like.runtime.files.fits_opening import opened_fits
+
+_UNITS: dict[str, str] = {"DATA": FLUX_UNIT, "STAT": VARIANCE_UNIT}
+"""BUNIT of the images that have one."""
+
+
+def read_fits(path: Path) -> Cube:
+    """The cube of a file in the default layout: float32 flux, variance and int32 mask; `mean_v_los` is None.
+
+    Raises ValueError if the file is not a complete cube of this package in that layout.
+    """
+    expected = "a file written by Cube.write in the layout 'default'; open other cubes with astropy.io.fits"
+    with opened_whole(path, "cube", expected) as hdus:
+        _check_ours(hdus)
+        return checked_values(_cube_from(hdus))
+
+
+@contextmanager
+def opened_whole(path: Path, what: str, expected: str) -> Iterator[Any]:
+    """The HDUs of a file of ours; whatever goes wrong with them inside is a ValueError that says what was expected."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", AstropyUserWarning)
+            with opened_fits(path) as hdus:
+                check_sums(hdus)
+                yield hdus
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{path} is not a complete {what} of rubix_like ({reason_of(error)}); expected {expected}"
+        ) from error
+
+
+def check_sums(hdus: Any) -> None:
+    """Raise ValueError where the checksums in an opened file of ours say that it was changed or damaged."""
+    broken = broken_sums(hdus)
+    if broken:
+        raise ValueError(
+            f"{'; '.join(broken)}; make it again, or where you changed it on purpose write it with astropy's "
+            f"checksum=True"
+        )
+
+
+def _check_ours(hdus: Any) -> None:
+    header = hdus[0].header
+    if header.get("ORIGIN") != ORIGIN:
+        raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r}")
+    if "LAYOUT" in header:
+        raise ValueError(f"its layout is '{header['LAYOUT']}', which is for other programs")
+
+
+def _cube_from(hdus: Any) -> Cube:
+    """The cube in an opened file of ours."""
+    header = hdus["DATA"].header
+    sampling = "log" if header["CTYPE3"].endswith("-LOG") else "linear"
+    if sampling == "log":
+        table = hdus["WAVE"].data
+        wavelength = np.array(table["WAVE"], dtype=np.float64)
+        edges = np.append(table["LOWER"], table["UPPER"][-1]).astype(np.float64)
+    else:
+        bins = np.arange(header["NAXIS3"] + 1, dtype=np.float64)
+        wavelength = header["CRVAL3"] + header["CD3_3"] * bins[:-1]
+        edges = header["CRVAL3"] + header["CD3_3"] * (bins - 0.5)
+    meta, counters = read_config_table(hdus["CONFIG"])
+    return Cube(
+        flux=_voxels(hdus, "DATA", np.float32),
+        mask=_voxels(hdus, "DQ", np.int32),
+        wavelength=wavelength,
+        wave_edges=edges,
+        pixel_scale=float(hdus[0].header["PIXSCALE"]),
+        variance=_voxels(hdus, "STAT", np.float32) if "STAT" in hdus else None,
+        lsf_fwhm=np.array(hdus["LSF"].data["FWHM"], dtype=np.float64) if "LSF" in hdus else None,
+        counters=counters,
+        medium="air" if header["CTYPE3"].startswith("AWAV") else "vacuum",
+        sampling=sampling,
+        meta=meta,
+    )
+
+
+def read_config_table(table: Any) -> tuple[Meta, Counters | None]:
+    """The run and its counters (None where there are none) from the table that `fits.config_table` made."""
+    rows = table.data
+    values = join_rows(list(zip(rows["KEY"].tolist(), rows["VALUE"].tolist(), strict=True)))
+    counts = {key.removeprefix(COUNTER_PREFIX): values[key] for key in values if key.startswith(COUNTER_PREFIX)}
+    meta = Meta({key: value for key, value in values.items() if not key.startswith(COUNTER_PREFIX)})
+    return meta, Counters(**counts) if counts else None
+
+
+def _voxels(hdus: Any, name: str, dtype: type) -> jnp.ndarray:
+    unit = hdus[name].header.get("BUNIT")
+    if unit != _UNITS.get(name):
+        raise ValueError(f"HDU {name}: expected BUNIT {_UNITS.get(name)!r}, got {unit!r}")
+    return jnp.asarray(np.ascontiguousarray(hdus[name].data.transpose(1, 2, 0), dtype=dtype))

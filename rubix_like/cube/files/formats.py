@@ -1,0 +1,63 @@
+"""Cubes to files and back; the layout `default`."""
+
+from pathlib import Path
+
+import h5py
+
+from rubix_like.config.file_layouts import FileFormat, FileLayout, check_layout, check_several, find_format
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import BLOCK_BYTES, CubeParts, in_parts
+from rubix_like.cube.files.default import default_members
+from rubix_like.cube.files.fits_images import FITS_SUFFIXES, fits_writer
+from rubix_like.cube.files.fits_reading import read_fits
+from rubix_like.cube.files.hdf5_cube import read_hdf5, write_hdf5
+from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.shared_outputs import replacing_together
+
+_BLOCKS_AT_ONCE = 8
+"""Blocks of values, and of what they are turned into, that are in memory while a cube is written."""
+
+
+DEFAULT = FileLayout(
+    (
+        FileFormat(fits_writer(default_members), FITS_SUFFIXES, images=1, noise_images=2),
+        FileFormat(write_hdf5, (".h5", ".hdf5"), images=1, noise_images=1, keeps_all=True),
+    )
+)
+"""The layout for most programs, and HDF5 that keeps everything."""
+
+
+def write_cube(
+    cube: Cube | CubeParts, path: str | Path, layout: str = "default", team: AbstractTeam | None = None
+) -> Path:
+    """Write `cube` to `path` and return the path; an older file is replaced only on success.
+
+    A cube of parts is never put together: a few blocks of it are in memory at a time. With a `team`, each of its
+    processes calls this with its own parts, and all write into one file; they succeed, or fail, together.
+    Raises ConfigError for an unknown layout or ending and for a cube that the layout cannot hold, OSError (disk full,
+    no permission, no such folder) with the remedy, ValueError where the parts are not the whole cube.
+    """
+    path, team, parts = Path(path).expanduser(), team or ALONE, in_parts(cube)
+    chosen = find_format(path, layout)
+    check_layout(chosen, layout, noise=parts.has_variance, medium=parts.medium, sampling=parts.sampling)
+    check_several(path, team.size)
+    with replacing_together(path, team) as (temporary, writing):
+        chosen.write(parts, temporary, writing)
+    return path
+
+
+def read_cube(path: str | Path) -> Cube:
+    """Read a cube written by `write_cube` in the layout 'default', as FITS or HDF5.
+
+    FITS gives float32 flux and variance, int32 mask, no `mean_v_los`; HDF5 every array as it was. Raises
+    FileNotFoundError, or ValueError if the file is not a complete cube of this package in that layout.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"no such cube: {path}; check the path (a run writes to its output.path)")
+    return read_hdf5(path) if h5py.is_hdf5(path) else read_fits(path)
+
+
+def writing_bytes(n_bytes: int) -> int:
+    """Most memory that writing a file of `n_bytes` takes, beside the cube."""
+    return min(n_bytes, _BLOCKS_AT_ONCE * BLOCK_BYTES)

@@ -1,0 +1,165 @@
+"""Cubes as HDF5 files that describe themselves: every array with its unit, axes and meaning as attributes.
+
+Arrays at the top (names and shapes as in `Cube`, dtypes kept), the run in the group `meta` (one scalar per key, the
+YAML under `meta/config`), counters in the group `counters`; medium, sampling and the spaxels' side are attributes.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import jax.numpy as jnp
+import numpy as np
+
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import CubeParts, check_complete
+from rubix_like.cube.cube_values import checked_values
+from rubix_like.cube.files.default import ORIGIN
+from rubix_like.cube.meta import Counters, Meta, MetaValue
+from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
+from rubix_like.runtime.files.hdf5_files import opened_hdf5
+from rubix_like.runtime.files.writing_date import date_words
+from rubix_like.runtime.processes.process_group import AbstractTeam
+from rubix_like.version import __version__
+
+FORMAT: str = "rubix_like cube"
+"""The attribute `format`, by which our files are known."""
+
+ARRAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "flux": (("y", "x", "wave"), "1e-20 erg s-1 cm-2 Angstrom-1", "flux of a spaxel per Angstrom"),
+    "mask": (
+        ("y", "x", "wave"),
+        "",
+        "bits: 0 good, 1 outside the SSP library, 2 outside the aperture, 4 end of the detector, 8 left out of a fit",
+    ),
+    "wavelength": (("wave",), "Angstrom", "centres of the bins"),
+    "wave_edges": (("edge",), "Angstrom", "edges of the bins"),
+    "variance": (("y", "x", "wave"), "1e-40 erg2 s-2 cm-4 Angstrom-2", "variance of the flux"),
+    "truth": (("y", "x", "wave"), "1e-20 erg s-1 cm-2 Angstrom-1", "flux without its noise"),
+    "lsf_fwhm": (("wave",), "Angstrom", "effective FWHM of the line spread, library and instrument together"),
+    "mean_v_los": (("y", "x"), "km s-1", "light-weighted line-of-sight velocity, + receding"),
+}
+"""Name of an array of `Cube` -> its axes, unit and meaning."""
+
+OF_VOXELS: tuple[str, ...] = ("flux", "mask", "variance", "truth")
+"""Arrays that are written block by block."""
+
+_CHUNK_VALUES = 1 << 18
+"""Numbers in a chunk of an array, unless a spectrum has more."""
+
+ON_THE_HOST: tuple[str, ...] = ("wavelength", "wave_edges", "lsf_fwhm")
+"""Arrays that stay numpy's when read; the others become JAX's."""
+
+
+def write_hdf5(cube: CubeParts, path: Path, team: AbstractTeam) -> None:
+    """Write `cube` to a new HDF5 file at `path`, for a single process; raises OSError where it cannot be written."""
+    team.exchange(lambda: _write(cube, path))
+
+
+def _write(cube: CubeParts, path: Path) -> None:
+    check_complete(cube.ranges, cube.shape[2])
+    try:
+        with h5py.File(path, "w", rdcc_nbytes=0) as file:  # chunks wait in no cache, so that a full disk is an error
+            write_group(cube, file)
+    except RuntimeError as error:  # from closing a file that could not be written, with the OSError as its context
+        raise OSError(f"HDF5: {error}") from error
+
+
+def read_hdf5(path: Path) -> Cube:
+    """The cube of a file made by `write_hdf5`, every array in the dtype in which it was written
+    (float64 needs 64-bit numbers switched on in JAX, else float32).
+
+    Raises ValueError if the file is not a complete cube of this package.
+    """
+    try:
+        with opened_hdf5(path) as file:
+            if file.attrs.get("format") != FORMAT:
+                raise ValueError(f"its attribute 'format' is {file.attrs.get('format')!r}, not {FORMAT!r}")
+            return read_group(file)
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{path} is not a complete cube of rubix_like ({reason_of(error)}); expected an HDF5 file written by "
+            f"Cube.write; open others with h5py"
+        ) from error
+
+
+def _attributes(cube: CubeParts) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "creator": f"{ORIGIN} {__version__}",
+        "date": date_words(),
+        "pixel_scale": cube.pixel_scale,
+        "pixel_scale_unit": "arcsec",
+        "medium": cube.medium,
+        "sampling": cube.sampling,
+        "description": "mock observation of a simulated galaxy; where the field is not turned (meta/field_angle) "
+        "row y = 0 is South, column x = 0 is East",
+    }
+
+
+def write_group(cube: CubeParts, file: Any) -> None:
+    """Write a cube into an empty group of an open file, or into the file itself."""
+    file.attrs.update(_attributes(cube))
+    voxels = _voxel_dtypes(cube)
+    for name, description in ARRAYS.items():
+        if name in voxels:
+            stored = file.create_dataset(name, shape=cube.shape, dtype=voxels[name], **_stored(cube.shape))
+            _describe(stored, *description)
+        elif name not in OF_VOXELS and getattr(cube, name) is not None:
+            values = np.asarray(getattr(cube, name))
+            _describe(file.create_dataset(name, data=values, **_stored(values.shape)), *description)
+    for block in cube.blocks(whole_rows=True):
+        for name in voxels:
+            file[name][block.rows, :, block.bins] = getattr(block, name)
+    meta = file.create_group("meta", track_order=True)
+    for key, value in cube.meta.items():
+        meta[key] = h5py.Empty("f") if value is None else value
+    if cube.counters is not None:
+        counters = file.create_group("counters")
+        for name, value in vars(cube.counters).items():
+            counters[name] = np.asarray(value)
+
+
+def _stored(shape: tuple[int, ...]) -> dict[str, Any]:
+    """In chunks of whole spectra, each with a checksum (fletcher32) by which HDF5 knows a damaged one on reading."""
+    sizes, room = list(shape), _CHUNK_VALUES
+    for axis in range(len(shape) - 2, -1, -1):
+        room = max(room // sizes[axis + 1], 1)
+        n_chunks = -(-shape[axis] // min(room, shape[axis]))
+        sizes[axis] = -(-shape[axis] // n_chunks)  # even, for the last one takes as much room as the others
+    return {"chunks": tuple(sizes), "fletcher32": True}
+
+
+def _voxel_dtypes(cube: CubeParts) -> dict[str, np.dtype]:
+    """The arrays of voxels that the cube has, and what they are made of."""
+    first = next(cube.blocks())
+    return {name: own.dtype for name in OF_VOXELS if (own := getattr(first, name)) is not None}
+
+
+def _describe(dataset: Any, axes: tuple[str, ...], unit: str, meaning: str) -> None:
+    dataset.attrs.update({"unit": unit, "axes": " ".join(axes), "description": meaning})
+    for axis, label in enumerate(axes):
+        dataset.dims[axis].label = label
+
+
+def read_group(file: Any) -> Cube:
+    """The cube in a group of an open file."""
+    values = {name: file[name][()] for name in ARRAYS if name in file}
+    arrays: dict[str, Any] = {name: own if name in ON_THE_HOST else jnp.asarray(own) for name, own in values.items()}
+    counters = {name: value[()] for name, value in file["counters"].items()} if "counters" in file else None
+    return checked_values(
+        Cube(
+            **arrays,
+            pixel_scale=float(file.attrs["pixel_scale"]),
+            medium=str(file.attrs["medium"]),  # pyright: ignore[reportArgumentType]
+            sampling=str(file.attrs["sampling"]),  # pyright: ignore[reportArgumentType]
+            counters=None if counters is None else Counters(**counters),
+            meta=Meta({key: _plain(value[()]) for key, value in file["meta"].items()}),
+        )
+    )
+
+
+def _plain(value: Any) -> MetaValue:
+    if isinstance(value, h5py.Empty):
+        return None
+    return value.decode() if isinstance(value, bytes) else value.item()

@@ -1,0 +1,217 @@
+"""Maps as FITS files: one image per extension, named as the fields of `MapSet`; before the PSF with _TRUE added.
+
+PRIMARY (the run in cards, no data), the images (y, x) after the PSF, LOSVD (velocity, y, x), per filter FLUX_<name> and
+MAG_<name>, the same before the PSF, DQ (mask), CONFIG (table of `maps.meta` and the counters).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from astropy.io import fits
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.cube.files.default import ORIGIN, config_table, primary_cards
+from rubix_like.cube.files.fits_images import encoded, gzipped
+from rubix_like.cube.files.fits_reading import opened_whole, read_config_table
+from rubix_like.cube.maps import Maps, MapSet, ProductAxes
+from rubix_like.cube.wcs import Card, celestial_cards, header_of
+from rubix_like.errors import ConfigError
+from rubix_like.runtime.files.file_names import beside
+from rubix_like.runtime.files.outputs import replacing
+
+SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz")
+
+TRUE: str = "_TRUE"
+"""End of the names of extensions that hold what is before the PSF."""
+
+_MASK_CARDS: tuple[Card, ...] = (
+    ("BFORM", "X", "bits; 0 is good"),
+    ("DQBIT2", "outside aperture", "value 2: outside the aperture"),
+)
+_LIGHT, _MASS = "weighted by light", "weighted by mass now"
+
+EXTENSIONS: tuple[tuple[str, str, str], ...] = (
+    ("number", "", "stars"),
+    ("birth_mass", "solMass", "mass at birth"),
+    ("mass", "solMass", "mass now"),
+    ("light", "10**-20 erg s-1 cm-2", "light in the band that weights (card BAND)"),
+    ("v_light", "km s-1", f"mean velocity, {_LIGHT}"),
+    ("sigma_light", "km s-1", f"velocity dispersion, {_LIGHT}"),
+    ("v_mass", "km s-1", f"mean velocity, {_MASS}"),
+    ("sigma_mass", "km s-1", f"velocity dispersion, {_MASS}"),
+    ("log_age_light", "", f"mean log10(age/yr), {_LIGHT}"),
+    ("log_age_mass", "", f"mean log10(age/yr), {_MASS}"),
+    ("age_light", "Gyr", f"mean age, {_LIGHT}"),
+    ("age_mass", "Gyr", f"mean age, {_MASS}"),
+    ("metallicity_light", "", f"mean metal mass fraction, {_LIGHT}"),
+    ("metallicity_mass", "", f"mean metal mass fraction, {_MASS}"),
+    ("v_fit", "km s-1", "V of the Gauss-Hermite fit to LOSVD"),
+    ("sigma_fit", "km s-1", "sigma of the Gauss-Hermite fit to LOSVD"),
+    ("h3", "", "h3 of the Gauss-Hermite fit to LOSVD"),
+    ("h4", "", "h4 of the Gauss-Hermite fit to LOSVD"),
+)
+"""(field of `MapSet`, BUNIT, what it is) of the images; an extension has the name of the field in capitals."""
+
+LOSVD_UNIT: str = "10**-20 erg s-1 cm-2 km-1 s"
+"""Light per velocity: per (km/s)."""
+
+
+def maps_path(cube_path: str | Path, chosen: Path | None) -> Path:
+    """Where the maps of a run go: `output.maps`, or beside the cube: cube.fits -> cube_maps.fits."""
+    if chosen is not None:
+        return Path(chosen).expanduser()
+    return beside(Path(cube_path).expanduser(), "_maps.fits")
+
+
+def maps_file_size(n_y: int, n_x: int, axes: ProductAxes) -> int:
+    """Bytes of an uncompressed file of maps (for `check_writable`): 4 per spaxel and image, blocks of 2880, CONFIG."""
+    n_image = len(EXTENSIONS) + 2 * len(axes.filters)
+    n_velocity = 0 if axes.velocity is None else len(axes.velocity)
+    return 4 * n_y * n_x * (2 * (n_image + n_velocity) + 1) + 2 * n_image * 8640 + 200_000
+
+
+def write_maps(maps: Maps, path: str | Path) -> Path:
+    """Write maps, Gauss-Hermite fits included, to `path` (.fits or .fits.gz) and return the path.
+
+    Raises ConfigError for another suffix, OSError (disk full, no permission, no such folder) with the remedy.
+    """
+    path = Path(path).expanduser()
+    if not path.name.lower().endswith(SUFFIXES):
+        raise ConfigError(f"output.maps: expected a name ending in {', '.join(SUFFIXES)}, got '{path.name}'")
+    maps = maps if maps.after.h3 is not None else maps.fitted()
+    hdus: list[Any] = [_primary(maps), *_images(maps.after, maps, ""), *_images(maps.before, maps, TRUE)]
+    bits = header_of((*_MASK_CARDS, *_sky(maps)))
+    hdus += [fits.ImageHDU(np.asarray(maps.mask, np.int32), bits, name="DQ"), config_table(maps)]
+    fits.HDUList(hdus).update_extend()
+    with replacing(path) as temporary:
+        is_compressed = temporary.suffix.lower() == ".gz"
+        with gzipped(temporary) if is_compressed else temporary.open("wb") as stream:
+            for hdu in hdus:
+                stream.write(encoded(hdu))
+    return path
+
+
+def read_maps(path: str | Path) -> Maps:
+    """Read maps written by `write_maps` (float32 images); raises FileNotFoundError, or ValueError for another file."""
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"no such maps: {path}; check the path (a run with `products` writes them)")
+    expected = "one written by Maps.write; open other files with astropy.io.fits"
+    with opened_whole(path, "file of maps", expected) as hdus:
+        return _maps_from(hdus)
+
+
+def _primary(maps: Maps) -> fits.PrimaryHDU:
+    """The run in cards, and what the maps need to be read again."""
+    run = [card for card in primary_cards(maps) if card[0] != "DISPAXIS"]
+    own: tuple[Card, ...] = (
+        ("BAND", maps.band, "light is that in this band"),
+        ("NFILTER", len(maps.filters), "filters with images"),
+        *((f"FILTER{number}", name, "") for number, name in enumerate(maps.filters, start=1)),
+        ("FITSTARS", maps.fit_particles, "least stars of a spaxel with a fit"),
+    )
+    return fits.PrimaryHDU(header=header_of((*run, *own)))
+
+
+def _images(images: MapSet, maps: Maps, suffix: str) -> Iterator[fits.ImageHDU]:
+    """All extensions of one set of maps."""
+    stage = "after the PSF" if suffix == "" else "before the PSF (truth)"
+    for field, unit, text in EXTENSIONS:
+        image = getattr(images, field)
+        if image is not None:
+            yield _image(field.upper() + suffix, image, unit, f"{text}, {stage}", _sky(maps))
+    magnitude = np.asarray(images.magnitude)
+    for number, name in enumerate(maps.filters):
+        flux = np.asarray(images.flux)[:, :, number]
+        yield _image(flux_name(name) + suffix, flux, "nJy", f"mean flux density in {name}, {stage}", _sky(maps))
+        text = f"AB magnitude per spaxel in {name}, {stage}"
+        yield _image(flux_name(name, "MAG") + suffix, magnitude[:, :, number], "mag", text, _sky(maps))
+    if images.losvd is not None and maps.velocity is not None:
+        cube = np.moveaxis(np.asarray(images.losvd), 2, 0)
+        cards = (*_sky(maps, 3), *velocity_cards(np.asarray(maps.velocity)), *_source(maps))
+        yield _image("LOSVD" + suffix, cube, LOSVD_UNIT, f"light per velocity, {stage}", cards)
+
+
+def flux_name(filter_name: str, kind: str = "FLUX") -> str:
+    """Name of the extension with the image through a filter."""
+    return f"{kind}_{filter_name.upper()}"
+
+
+def velocity_cards(velocity: Float[ndarray, " velocity"]) -> tuple[Card, ...]:
+    """Cards of a velocity axis in km/s: radial velocities in the frame of the galaxy (FITS paper III)."""
+    step = float(velocity[1] - velocity[0])
+    zero = ((f"CD{row}_{column}", 0.0, "") for row, column in ((1, 3), (2, 3), (3, 1), (3, 2)))
+    return (
+        ("CTYPE3", "VELO", "velocity, + receding"),
+        ("CUNIT3", "km/s", ""),
+        ("CRPIX3", 1.0, "first bin"),
+        ("CRVAL3", float(velocity[0]), "[km/s] centre of the first bin"),
+        *zero,
+        ("CD3_3", step, "[km/s] step"),
+        ("CDELT3", step, "same as CD3_3"),
+    )
+
+
+def _source(maps: Maps) -> tuple[Card, ...]:
+    return (
+        ("SPECSYS", "SOURCE", "velocities are relative to the galaxy"),
+        ("ZSOURCE", float(maps.meta.get("redshift") or 0.0), "redshift of the galaxy"),
+    )
+
+
+def _sky(maps: Maps, axes: int = 2) -> tuple[Card, ...]:
+    """World coordinates of the images: those of the cube."""
+    n_y, n_x = np.shape(maps.mask)
+    centre_and_angle = (float(maps.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
+    cards = celestial_cards(n_x, n_y, maps.pixel_scale, *centre_and_angle)
+    return (("WCSAXES", axes, "number of world axes"), *(card for card in cards if card[0] != "WCSAXES"))
+
+
+def _image(name: str, values: object, unit: str, text: str, world: tuple[Card, ...]) -> fits.ImageHDU:
+    header = header_of(((("BUNIT", unit, ""),) if unit else ()) + world)
+    header["COMMENT"] = text
+    return fits.ImageHDU(np.ascontiguousarray(np.asarray(values, np.float32)), header, name=name)
+
+
+def _maps_from(hdus: Any) -> Maps:
+    """The maps in an opened file of ours."""
+    header = hdus[0].header
+    if header.get("ORIGIN") != ORIGIN or "LIGHT" not in hdus:
+        raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r} with the extension LIGHT")
+    filters = tuple(header[f"FILTER{number}"] for number in range(1, header["NFILTER"] + 1))
+    meta, counters = read_config_table(hdus["CONFIG"])
+    return Maps(
+        before=_set_from(hdus, filters, TRUE),
+        after=_set_from(hdus, filters, ""),
+        mask=np.array(hdus["DQ"].data, np.int32),
+        velocity=_velocity_from(hdus["LOSVD"].header) if "LOSVD" in hdus else None,
+        counters=counters,
+        filters=filters,
+        band=header["BAND"],
+        fit_particles=header["FITSTARS"],
+        pixel_scale=float(header["PIXSCALE"]),
+        meta=meta,
+    )
+
+
+def _velocity_from(header: Any) -> Float[ndarray, " velocity"]:
+    return np.asarray([header["CRVAL3"] + header["CD3_3"] * number for number in range(header["NAXIS3"])], np.float64)
+
+
+def _set_from(hdus: Any, filters: tuple[str, ...], suffix: str) -> MapSet:
+    fields: dict[str, Any] = {
+        field: np.array(hdus[field.upper() + suffix].data, np.float32)
+        for field, _, _ in EXTENSIONS
+        if field.upper() + suffix in hdus
+    }
+    losvd = np.array(hdus["LOSVD" + suffix].data, np.float32) if "LOSVD" in hdus else None
+    empty = np.zeros((*np.shape(hdus["LIGHT"].data), 0), np.float32)
+    flux = [np.array(hdus[flux_name(name) + suffix].data, np.float32)[:, :, None] for name in filters]
+    return MapSet(
+        **fields,
+        flux=np.concatenate([empty, *flux], axis=2),
+        losvd=None if losvd is None else np.ascontiguousarray(np.moveaxis(losvd, 0, 2)),
+    )

@@ -1,0 +1,133 @@
+"""Maps of a field: images of what its particles are and do, before and after the PSF."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from rubix_like.constants import AB_ZERO_POINT
+from rubix_like.cube.meta import Counters, Meta
+from rubix_like.physics.gauss_hermite import fit_gauss_hermite
+from rubix_like.runtime.registry import Registry
+
+Image = Float[Array | np.ndarray, "y x"]
+
+
+MAP_OUTPUTS = Registry(
+    "output of maps",
+    "rubix_like.map_outputs",
+    {
+        "write": "rubix_like.cube.files.maps_file:write_maps",
+        "read": "rubix_like.cube.files.maps_file:read_maps",
+    },
+)
+"""What writes and reads maps, which this module cannot import: it builds maps itself."""
+
+
+class MapSet(eqx.Module):
+    """Images of one field, (y, x); means are NaN in spaxels without light (or mass).
+
+    | field | unit | |
+    |---|---|---|
+    | number | | stars |
+    | birth_mass, mass | Msun | at birth; now |
+    | light | 1e-20 erg/s/cm2 | in the band that weights |
+    | v_light, sigma_light, v_mass, sigma_mass | km/s | first moment, root of the second about it |
+    | log_age_light, log_age_mass | | mean of log10(age / yr) |
+    | age_light, age_mass | Gyr | mean |
+    | metallicity_light, metallicity_mass | | mean metal mass fraction |
+    | flux (y, x, filter) | nJy | mean flux density per Hz through each filter |
+    | losvd (y, x, velocity) or None | 1e-20 erg/s/cm2 per km/s | light per velocity; its integral is `light` |
+    | v_fit, sigma_fit, h3, h4 or None | km/s | Gauss-Hermite fit to the losvd; None until `Maps.fitted` |
+    """
+
+    number: Image
+    birth_mass: Image
+    mass: Image
+    light: Image
+    v_light: Image
+    sigma_light: Image
+    v_mass: Image
+    sigma_mass: Image
+    log_age_light: Image
+    log_age_mass: Image
+    age_light: Image
+    age_mass: Image
+    metallicity_light: Image
+    metallicity_mass: Image
+    flux: Float[Array | np.ndarray, "y x filter"]
+    losvd: Float[Array | np.ndarray, "y x velocity"] | None = None
+    v_fit: Image | None = None
+    sigma_fit: Image | None = None
+    h3: Image | None = None
+    h4: Image | None = None
+
+    @property
+    def magnitude(self) -> Float[Array, "y x filter"]:
+        """AB magnitude per spaxel in each filter, -2.5 log10(flux / 3631 Jy); NaN without light."""
+        flux = jnp.asarray(self.flux)
+        lit = flux > 0
+        return jnp.where(lit, -2.5 * jnp.log10(jnp.where(lit, flux, 1) / AB_ZERO_POINT), jnp.nan)
+
+
+class Maps(eqx.Module):
+    """What a cube's particles are and do: `before` the PSF (the truth) and `after` it, on the cube's spaxels.
+
+    `mask` (y, x) has the cube's bits per spaxel (2: outside the aperture, where the maps go on); `velocity` are the
+    bins of the distribution in km/s, relative to the galaxy's redshift; `filters` name the last axis of `flux`; `band`
+    is the curve whose light weights ("detector": its whole range); `fit_particles`: see `products.losvd`.
+    """
+
+    before: MapSet
+    after: MapSet
+    mask: Int[Array | np.ndarray, "y x"]
+    velocity: Float[np.ndarray, " velocity"] | None
+    counters: Counters | None
+    filters: tuple[str, ...] = eqx.field(static=True)
+    band: str = eqx.field(static=True)
+    fit_particles: int = eqx.field(static=True)
+    pixel_scale: float = eqx.field(static=True)
+    meta: Meta = eqx.field(static=True, default=Meta())
+
+    def fitted(self) -> "Maps":
+        """With V, sigma, h3 and h4 of Gauss-Hermite fits (on the host, float64), where there are stars enough.
+
+        Unchanged without a velocity distribution. A distribution of few stars is a row of spikes: below `fit_particles`
+        stars in a spaxel (after the PSF: of the stars that are seen there) there is no fit.
+        """
+        if self.velocity is None:
+            return self
+        return dataclasses.replace(self, before=self._fit(self.before), after=self._fit(self.after))
+
+    def _fit(self, maps: MapSet) -> MapSet:
+        shape, velocity = np.shape(maps.number), np.asarray(self.velocity)
+        enough = np.asarray(maps.number) >= self.fit_particles * (1 - 1e-6)
+        fit = fit_gauss_hermite(velocity, np.asarray(maps.losvd)[enough])
+        images = [np.full(shape, np.nan) for _ in fit]
+        for image, values in zip(images, fit, strict=True):
+            image[enough] = values
+        v, sigma, h3, h4 = images
+        return dataclasses.replace(maps, v_fit=v, sigma_fit=sigma, h3=h3, h4=h4)
+
+    def write(self, path: str | Path) -> Path:
+        """Write the maps to a FITS file (`rubix_like.cube.files.maps_file.write_maps`) and return its path."""
+        return MAP_OUTPUTS.find("write")(self, path)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Maps":
+        """Read maps written by `write` (`rubix_like.cube.files.maps_file.read_maps`)."""
+        return MAP_OUTPUTS.find("read")(path)
+
+
+@dataclass(frozen=True, eq=False)
+class ProductAxes:
+    """What maps are of: the filters of their images, the band whose light weights, velocity bins (km/s)."""
+
+    filters: tuple[str, ...]
+    band: str
+    velocity: Float[np.ndarray, " velocity"] | None
+    fit_particles: int

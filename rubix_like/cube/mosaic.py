@@ -1,0 +1,226 @@
+"""Several pointings as one cube: the mean on a North-up grid, spaxels shared out by the area in which they overlap."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
+from scipy.sparse import csr_array
+
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_sums import white_light
+from rubix_like.cube.meta import OUTSIDE_APERTURE
+from rubix_like.cube.mosaic_grid import Field, MosaicGrid, grid_around
+from rubix_like.physics.tangent_plane import convergence, to_tangent_plane
+
+LEAST_AREA: float = 0.5
+"""A spaxel belongs to the mosaic where good spaxels of the pointings cover at least this share of it."""
+
+_SHARED = ("wavelength", "wave_edges", "lsf_fwhm", "pixel_scale", "medium", "sampling")
+"""Fields of a cube that all pointings have alike."""
+
+_TARGET = {"signal_to_noise": None, "signal_to_noise_definition": None}
+"""Entries of a cube that a mean of several does not have."""
+
+_BLOCK_VOXELS = 1 << 22
+_BAD = 1e-30
+"""Weight of a flagged voxel: it counts only where there is no good one."""
+
+
+class _Layer(NamedTuple):
+    """A pointing as it enters the mosaic: (spaxel, wave) arrays on the host, and its overlap with the mosaic."""
+
+    flux: Float[ndarray, "spaxel wave"]
+    variance: Float[ndarray, "spaxel wave"] | None
+    mask: Int[ndarray, "spaxel wave"]
+    overlap: csr_array
+
+
+def make_mosaic(cubes: Sequence[Cube]) -> Cube:
+    """The weighted mean of overlapping cubes on a North-up grid of the same pixel scale.
+
+    F_j = sum_ki w_k a_ji F_ki / sum_ki w_k a_ji with a_ji the area that spaxel i of pointing k shares with spaxel j
+    (drizzling with pixfrac 1 and scale 1, Fruchter & Hook 2002, PASP 114, 144) and w_k, at each wavelength, the inverse
+    of the median variance of the pointing, or 1 without a noise model: the same for all of its spaxels, so that each
+    pointing's light is conserved. Var_j = sum w^2 a^2 Var / (sum w a)^2; covariances between neighbours are not kept.
+
+    Flagged voxels are used only where there is no good one, and the flags stand only there; spaxels that are covered to
+    less than half are flagged as outside the aperture. `mean_v_los` is averaged with the white light as weight, `truth`
+    as the flux; `counters` and `maps` are None. Raises ValueError for cubes that differ in more than place, angle and
+    size.
+    """
+    _check_alike(cubes)
+    first = cubes[0]
+    grid, layers = _layers(cubes)
+    flux, variance, mask = _combined(layers, grid.n_y * grid.n_x)
+    truth = None
+    if all(cube.truth is not None for cube in cubes):
+        noiseless = [
+            np.asarray(cube.truth).reshape(layer.flux.shape) for cube, layer in zip(cubes, layers, strict=True)
+        ]
+        swapped = [layer._replace(flux=own) for layer, own in zip(layers, noiseless, strict=True)]
+        truth = _combined(swapped, grid.n_y * grid.n_x)[0]
+    shape = (grid.n_y, grid.n_x, -1)
+    return Cube(
+        flux=flux.reshape(shape),
+        variance=None if variance is None else variance.reshape(shape),
+        truth=None if truth is None else truth.reshape(shape),
+        mask=mask.reshape(shape),
+        mean_v_los=_mean_velocity(cubes, [layer.overlap for layer in layers], grid),
+        meta=first.meta.replace(**_place(grid), **_TARGET, n_pointings=len(cubes)),
+        **{name: getattr(first, name) for name in _SHARED},
+    )
+
+
+def coverage(cubes: Sequence[Cube]) -> Float[ndarray, "y x"]:
+    """How often the spaxels of the mosaic were seen: the area in which good spaxels of the pointings cover each.
+
+    A spaxel of a pointing is good that has a good bin.
+    """
+    _check_alike(cubes)
+    grid, layers = _layers(cubes)
+    seen = [layer.overlap @ np.any(layer.mask == 0, axis=1).astype(np.float64) for layer in layers]
+    return np.sum(seen, axis=0).reshape(grid.n_y, grid.n_x)
+
+
+def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[_Layer]]:
+    """The grid of the mosaic, and the cubes with their overlaps with it."""
+    meta = cubes[0].meta
+    names = ("reference_ra", "reference_dec") if meta.get("reference_ra") is not None else ("ra", "dec")
+    reference = float(meta.get(names[0]) or 0.0), float(meta.get(names[1]) or 0.0)
+    fields = [_field(cube, reference) for cube in cubes]
+    grid = grid_around(reference, fields, cubes[0].pixel_scale)
+    layers = []
+    for cube, field in zip(cubes, fields, strict=True):
+        flux, mask = (np.asarray(values).reshape(field.n_y * field.n_x, -1) for values in (cube.flux, cube.mask))
+        variance = None if cube.variance is None else np.asarray(cube.variance).reshape(flux.shape)
+        layers.append(_Layer(flux, variance, mask, grid.overlap(field)))
+    return grid, layers
+
+
+def _field(cube: Cube, reference: tuple[float, float]) -> Field:
+    """Where a cube lies in the plane of the reference, from its header."""
+    ra, dec, angle = (float(cube.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
+    n_y, n_x, _ = np.shape(cube.flux)
+    return Field(to_tangent_plane(reference, (ra, dec)), angle - convergence(reference, (ra, dec)), n_y, n_x)
+
+
+def _place(grid: MosaicGrid) -> dict[str, float | None]:
+    """The header's entries on where the mosaic lies; those of a single pointing are taken out."""
+    ra, dec = grid.center
+    pointing = dict.fromkeys(("pointing", "pointing_name", "pointing_east", "pointing_north"))
+    return {"ra": ra, "dec": dec, "field_angle": grid.field_angle or None, **pointing}
+
+
+def _combined(layers: Sequence[_Layer], n_spaxel: int) -> tuple[ndarray, ndarray | None, ndarray]:
+    """Flux, variance and mask of the mosaic, (spaxel, wave), block by block of wavelengths."""
+    first = layers[0]
+    shape = (n_spaxel, first.flux.shape[1])
+    flux, mask = np.empty(shape, first.flux.dtype), np.empty(shape, np.int32)
+    variance = None if first.variance is None else np.empty(shape, first.variance.dtype)
+    area = np.sum([layer.overlap.sum(axis=1) for layer in layers], axis=0)
+    for block in _blocks(layers, *shape):
+        parts = [_part(layer, block) for layer in layers]
+        flux[:, block], own_variance = _mean(parts, _weights(parts))
+        mask[:, block] = _mask(parts, area)
+        if variance is not None:
+            variance[:, block] = own_variance
+    return flux, variance, mask
+
+
+def _blocks(layers: Sequence[_Layer], n_spaxel: int, n_wave: int) -> Iterator[slice]:
+    """Wavelengths that are worked on at once, so that the working space does not grow with their number."""
+    step = max(1, _BLOCK_VOXELS // max(n_spaxel, *(len(layer.flux) for layer in layers)))
+    return (slice(start, min(start + step, n_wave)) for start in range(0, n_wave, step))
+
+
+def _part(layer: _Layer, block: slice) -> _Layer:
+    """A layer's wavelengths of one block in float64; its mask is one column where all of them share it."""
+    mask = layer.mask[:, block]
+    shared = np.all(mask == mask[:, :1])
+    variance = None if layer.variance is None else layer.variance[:, block].astype(np.float64)
+    return _Layer(layer.flux[:, block].astype(np.float64), variance, mask[:, :1] if shared else mask, layer.overlap)
+
+
+def _weights(parts: Sequence[_Layer]) -> list[Float[ndarray, " wave"]]:
+    """Each pointing's inverse median variance over its good spaxels, by wavelength; 1 where one of them is 0."""
+    n_wave = parts[0].flux.shape[1]
+    depths = np.ones((len(parts), n_wave))
+    for depth, part in zip(depths, parts, strict=True):
+        if part.variance is not None:
+            good = np.any(part.mask == 0, axis=1)
+            depth[:] = np.median(part.variance[good] if good.any() else part.variance, axis=0)
+    known = np.all(depths > 0, axis=0)
+    return [np.where(known, depths.min(axis=0) / np.where(known, depth, 1.0), 1.0) for depth in depths]
+
+
+def _mean(
+    parts: Sequence[_Layer], weights: Sequence[Float[ndarray, " wave"]]
+) -> tuple[Float[ndarray, "spaxel wave"], Float[ndarray, "spaxel wave"]]:
+    """Weighted mean of the flux and its variance, both 0 where nothing overlaps."""
+    total = light = noise = np.zeros(())
+    for part, weight in zip(parts, weights, strict=True):
+        share = np.where(part.mask == 0, 1.0, _BAD)
+        total = total + weight * (part.overlap @ share)
+        light = light + weight * (part.overlap @ (share * part.flux))
+        if part.variance is not None:
+            noise = noise + weight**2 * (part.overlap.power(2) @ (share**2 * part.variance))
+    some = total > 0
+    total = np.where(some, total, 1.0)
+    return np.where(some, light / total, 0.0), np.where(some, noise / total**2, 0.0)
+
+
+def _mask(parts: Sequence[_Layer], area: Float[ndarray, " spaxel"]) -> Int[ndarray, "spaxel _"]:
+    """0 where good voxels cover enough; else the flags of all that overlap, or 'outside' where hardly anything does."""
+    good = np.zeros(())
+    flags = np.zeros(1, np.int32)
+    for part in parts:
+        good = good + part.overlap @ (part.mask == 0).astype(np.float64)
+        for bit in (1 << number for number in range(int(part.mask.max(initial=0)).bit_length())):
+            flags = flags | np.where(part.overlap @ ((part.mask & bit) / bit) > 0, bit, 0)
+    barely = np.where(area < LEAST_AREA - 1e-6, OUTSIDE_APERTURE, 0)
+    return np.where(good >= LEAST_AREA - 1e-6, 0, flags | barely[:, None]).astype(np.int32)
+
+
+def _mean_velocity(
+    cubes: Sequence[Cube], overlaps: Sequence[csr_array], grid: MosaicGrid
+) -> Float[ndarray, "y x"] | None:
+    """Mean of the pointings' velocities (km/s), weighted with their white light; None where one has none."""
+    light = weighted = np.zeros(grid.n_y * grid.n_x)
+    for cube, overlap in zip(cubes, overlaps, strict=True):
+        if cube.mean_v_los is None:
+            return None
+        velocity = np.asarray(cube.mean_v_los, dtype=np.float64).ravel()
+        own_light = np.where(np.isfinite(velocity), np.maximum(white_light(cube).ravel(), 0.0), 0.0)
+        light = light + overlap @ own_light
+        weighted = weighted + overlap @ (own_light * np.nan_to_num(velocity))
+    mean = np.where(light > 0, weighted / np.where(light > 0, light, 1.0), np.nan)
+    return mean.reshape(grid.n_y, grid.n_x)
+
+
+def _check_alike(cubes: Sequence[Cube]) -> None:
+    """Raise ValueError unless the cubes are of one instrument and all, or none, have a variance."""
+    if not cubes:
+        raise ValueError("mosaic: expected at least one cube, got none")
+    first = cubes[0]
+    for number, cube in enumerate(cubes[1:], start=2):
+        same = {
+            "pixel_scale": cube.pixel_scale == first.pixel_scale,
+            "medium and sampling": (cube.medium, cube.sampling) == (first.medium, first.sampling),
+            "wave_edges": np.array_equal(cube.wave_edges, first.wave_edges),
+            "lsf_fwhm": _equal(cube.lsf_fwhm, first.lsf_fwhm),
+            "variance (all or none)": (cube.variance is None) == (first.variance is None),
+        }
+        different = [name for name, is_same in same.items() if not is_same]
+        if different:
+            raise ValueError(
+                f"mosaic: expected cubes of one instrument, got another {', '.join(different)} in cube {number} than "
+                f"in the first; observe all of them with one configuration"
+            )
+
+
+def _equal(one: object, other: object) -> bool:
+    if one is None or other is None:
+        return one is other
+    return bool(np.allclose(np.asarray(one), np.asarray(other), rtol=1e-6))

@@ -1,0 +1,160 @@
+"""An observed cube: fluxes with their variances, which of them can be used, and their grid."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from rubix_like.cube.bins import Medium, Sampling
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.meta import NOT_FITTED, OUTSIDE_APERTURE, OUTSIDE_SSP, SPREAD_FROM_BEYOND
+
+Voxels = Float[ndarray, "y x wave"]
+Choice = Bool[ndarray, "y x wave"]
+
+_BITS: dict[int, str] = {
+    OUTSIDE_SSP: "outside the wavelengths of the SSP library",
+    OUTSIDE_APERTURE: "outside the aperture",
+    SPREAD_FROM_BEYOND: "at the end of the detector",
+    NOT_FITTED: "left out of a fit",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class ObservedCube:
+    """A cube of spectra as a telescope (or a mock observation) gave it, on the host in float64.
+
+    | field | shape | meaning |
+    |---|---|---|
+    | flux | (y, x, wave) | 1e-20 erg/s/cm2 per Angstrom of the cube's own medium, per spaxel |
+    | variance | (y, x, wave) or None | of the flux; None where the file has none |
+    | used | (y, x, wave) | whether a voxel is not masked, its flux finite, its variance finite and > 0 |
+    | wavelength, wave_edges | (wave,), (wave + 1,) | Angstrom in `medium`: centres and edges of the bins |
+    | pixel_scale | | arcsec per side of the (square) spaxels |
+    | field_angle | | deg: position angle of +y, North through East |
+    | ra, dec | | deg, of the field's centre; None where the file does not say |
+    | name, source | | the object; where it was read |
+    | notes | | sentences on what was left out or taken to be so |
+
+    Row y = 0 is South and column x = 0 is East where `field_angle` is 0. What is not `used` may be NaN.
+    """
+
+    flux: Voxels
+    variance: Voxels | None
+    used: Choice
+    wavelength: Float[ndarray, " wave"]
+    wave_edges: Float[ndarray, " edge"]
+    sampling: Sampling
+    medium: Medium
+    pixel_scale: float
+    field_angle: float = 0.0
+    ra: float | None = None
+    dec: float | None = None
+    name: str = ""
+    source: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        expected = {"used": self.shape, "wavelength": self.shape[2:], "wave_edges": (self.shape[2] + 1,)}
+        if self.variance is not None:
+            expected["variance"] = self.shape
+        for field, shape in expected.items():
+            came = np.shape(getattr(self, field))
+            if came != shape:
+                raise ValueError(f"ObservedCube.{field}: expected shape {shape} with flux {self.shape}, got {came}")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(y, x, wave)."""
+        n_y, n_x, n_wave = self.flux.shape
+        return n_y, n_x, n_wave
+
+    def crop(self, low: float | int, high: float | int) -> "ObservedCube":
+        """The bins whose centres lie from `low` to `high` (Angstrom, in the cube's own medium).
+
+        Raises ValueError where the cube has none there, or none that can be used.
+        """
+        keep = (self.wavelength >= low) & (self.wavelength <= high)
+        if not keep.any():
+            first, last = self.wavelength[[0, -1]]
+            raise ValueError(
+                f"{self.source}: expected a range (low, high) with bins of the cube, which lie at {first:.2f} to "
+                f"{last:.2f} Angstrom in {self.medium}, got ({low:g}, {high:g})"
+            )
+        start, stop = int(np.argmax(keep)), len(keep) - int(np.argmax(keep[::-1]))
+        bins = slice(start, stop)
+        used = self.used[:, :, bins]
+        check_any_used(used, f"{self.source}, {low:g} to {high:g} Angstrom", self.notes)
+        return dataclasses.replace(
+            self,
+            flux=self.flux[:, :, bins],
+            variance=None if self.variance is None else self.variance[:, :, bins],
+            used=used,
+            wavelength=self.wavelength[bins],
+            wave_edges=self.wave_edges[start : stop + 1],
+            notes=(*self.notes, f"cut to {stop - start} bins from {low:g} to {high:g} Angstrom"),
+        )
+
+
+def choose_voxels(flux: Voxels, variance: Voxels | None, masks: dict[str, Choice]) -> tuple[Choice, tuple[str, ...]]:
+    """Which voxels can be used, and a sentence on how many cannot, and why.
+
+    `masks`: reason -> voxels left out for it. A voxel with several reasons is counted under the first.
+    """
+    reasons = {**masks, "flux not finite": ~np.isfinite(flux)}
+    if variance is not None:
+        with np.errstate(invalid="ignore"):
+            reasons["variance not finite or not > 0"] = ~(np.isfinite(variance) & (variance > 0))
+    used = np.ones(flux.shape, dtype=bool)
+    counts = []
+    for reason, bad in reasons.items():
+        n_bad = int(np.count_nonzero(used & bad))
+        used &= ~bad
+        if n_bad:
+            counts.append(f"{n_bad} ({reason})")
+    if not counts:
+        return used, ()
+    return used, (f"of {used.size} voxels these are not used: {', '.join(counts)}",)
+
+
+def check_any_used(used: Choice, place: str, notes: tuple[str, ...]) -> None:
+    """Raise ValueError where no voxel is left."""
+    if not used.any():
+        why = f"; {'; '.join(notes)}" if notes else ""
+        raise ValueError(f"{place}: expected at least one voxel that can be used, got none{why}")
+
+
+def observed_from(cube: Cube, source: str = "a Cube") -> ObservedCube:
+    """A cube of ours as if it had been observed; voxels with any bit of its mask are not used."""
+    flux = np.array(cube.flux, dtype=np.float64)
+    variance = None if cube.variance is None else np.array(cube.variance, dtype=np.float64)
+    bits = np.asarray(cube.mask)
+    masks = {text: (bits & bit) != 0 for bit, text in _BITS.items()}
+    used, notes = choose_voxels(flux, variance, {**masks, "masked": bits != 0})
+    check_any_used(used, source, notes)
+    ra, dec = (_number(cube.meta.get(key)) for key in ("ra", "dec"))
+    return ObservedCube(
+        flux=flux,
+        variance=variance,
+        used=used,
+        wavelength=np.array(cube.wavelength, dtype=np.float64),
+        wave_edges=np.array(cube.wave_edges, dtype=np.float64),
+        sampling=cube.sampling,
+        medium=cube.medium,
+        pixel_scale=cube.pixel_scale,
+        field_angle=_number(cube.meta.get("field_angle")) or 0.0,
+        ra=ra if dec is not None else None,
+        dec=dec if ra is not None else None,
+        name=str(cube.meta.get("object") or ""),
+        source=source,
+        notes=notes if variance is not None else (*notes, NO_VARIANCE),
+    )
+
+
+NO_VARIANCE: str = "there is no variance"
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

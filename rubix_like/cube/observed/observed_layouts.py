@@ -1,0 +1,193 @@
+"""Which HDUs of a file hold flux, error, mask and wavelengths, and what is known of the files of some instruments."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rubix_like.cube.bins import Medium
+from rubix_like.cube.files.default import ORIGIN
+from rubix_like.cube.files.fits_manga import DO_NOT_USE, NO_COVERAGE
+from rubix_like.cube.observed.opening_observed import is_image, label, text_card
+
+ErrorKind = Literal["variance", "sigma", "inverse variance", "inverse sigma"]
+
+FLUX_NAMES: tuple[str, ...] = ("FLUX", "SCI", "DATA")
+ERROR_NAMES: dict[str, ErrorKind] = {
+    "STAT": "variance",
+    "VAR": "variance",
+    "VARIANCE": "variance",
+    "IVAR": "inverse variance",
+    "ERR": "sigma",
+    "ERROR": "sigma",
+    "STD": "sigma",
+    "STDDEV": "sigma",
+    "SIGMA": "sigma",
+    "NOISE": "sigma",
+    "UNCERT": "sigma",
+    "UNCERTAINTY": "sigma",
+}
+"""EXTNAME -> what its numbers are, in the order of preference."""
+
+MASK_NAMES: tuple[str, ...] = ("MASK", "DQ", "QUAL", "QUALITY", "BADPIX", "BPM")
+WAVE_NAMES: tuple[str, ...] = ("WAVE", "WAVELENGTH", "LAMBDA")
+
+_HDUCLAS3: dict[str, ErrorKind] = {
+    "MSE": "variance",
+    "RMSE": "sigma",
+    "INVMSE": "inverse variance",
+    "INVRMSE": "inverse sigma",
+}
+"""The ESO and SDSS classes of an error (ESO, FITS interface of science data products)."""
+
+_UTYPE: dict[str, ErrorKind] = {
+    "StdDevUncertainty": "sigma",
+    "VarianceUncertainty": "variance",
+    "InverseVariance": "inverse variance",
+}
+"""What astropy.nddata.CCDData writes with its uncertainty."""
+
+FOREGROUND_STAR: int = 1 << 3
+"""Bit FORESTAR of MANGA_DRP3PIXMASK (https://www.sdss4.org/dr17/algorithms/bitmasks)."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is published of an instrument's files, for where their headers do not say it.
+
+    `bad_bits`: bits of the mask for which a voxel is left out; None: any.
+    """
+
+    name: str
+    medium: Medium | None = None
+    unit: str | None = None
+    bad_bits: int | None = None
+    source: str = ""
+
+
+MANGA = Survey(
+    "MaNGA",
+    medium="vacuum",
+    bad_bits=DO_NOT_USE | FOREGROUND_STAR | NO_COVERAGE,
+    source="Law et al. 2016, AJ 152, 83; bits as in the survey's analysis: Westfall et al. 2019, AJ 158, 231",
+)
+MANGA_ANALYSIS = Survey(MANGA.name, MANGA.medium, source=MANGA.source)
+"""The cubes of the survey's data analysis pipeline, whose mask has other bits."""
+
+MUSE = Survey("MUSE", medium="air", source="Weilbacher et al. 2020, A&A 641, A28")
+SAMI = Survey("SAMI", medium="air", unit="1e-16 erg/s/cm2/Angstrom/pixel", source="Croom et al. 2021, MNRAS 505, 991")
+CALIFA = Survey(
+    "CALIFA", medium="air", unit="1e-16 erg/s/cm2/Angstrom", source="Garcia-Benito et al. 2015, A&A 576, A135"
+)
+HSIM = Survey("HSIM", medium="vacuum", source="docs/fits.md")
+UNKNOWN = Survey("")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The HDUs of a cube. `error_kind` says what the numbers of `error` are."""
+
+    flux: Any
+    error: Any | None
+    error_kind: ErrorKind
+    mask: Any | None
+    wave: Any | None
+    survey: Survey
+
+
+def find_parts(path: Path, hdus: Any) -> Parts:
+    """The parts of the cube in a FITS file, by the cards that point to them, else by their names.
+
+    Raises ValueError for a file without a cube of spectra, with what it seems to be instead.
+    """
+    flux = _find_flux(path, hdus)
+    error = _pointed(hdus, flux, "ERRDATA") or _named(hdus, ERROR_NAMES, flux)
+    mask = _pointed(hdus, flux, "QUALDATA") or _named(hdus, MASK_NAMES, flux)
+    wave = _named(hdus, WAVE_NAMES, flux, images_only=False)
+    return Parts(flux, error, _error_kind(path, error), mask, wave, find_survey(hdus, flux, mask))
+
+
+def find_survey(hdus: Any, flux: Any, mask: Any | None) -> Survey:
+    """The survey or instrument whose file this is; `UNKNOWN` where it is none that we know."""
+    header = hdus[0].header
+    instrument = " ".join(text_card(own, "INSTRUME") for own in (header, flux.header)).upper()
+    names = {hdu.name.upper() for hdu in hdus}
+    if text_card(header, "ORIGIN") == ORIGIN and text_card(header, "LAYOUT") == "hsim":
+        return HSIM
+    if "MANGA" in instrument:
+        bits = {text_card(hdu.header, "MASKNAME") for hdu in (hdus[0], mask) if hdu is not None}
+        return MANGA_ANALYSIS if any(name.startswith("MANGA_DAP") for name in bits) else MANGA
+    if "MUSE" in instrument:
+        return MUSE
+    if "SAMI" in instrument:
+        return SAMI
+    if "PMAS" in instrument or {"ERRWEIGHT", "FIBCOVER"} <= names:
+        return CALIFA
+    return UNKNOWN
+
+
+def _find_flux(path: Path, hdus: Any) -> Any:
+    """The image with the fluxes: by name, else the first HDU, else the only image with three axes."""
+    _refuse_maps(path, hdus)
+    images = [hdu for hdu in hdus if is_image(hdu)]
+    found = _named(hdus, FLUX_NAMES, None)
+    if found is None and is_image(hdus[0]):
+        found = hdus[0]
+    cubes = [hdu for hdu in images if hdu.header["NAXIS"] == 3]
+    if found is None and len(cubes) == 1:
+        found = cubes[0]
+    if found is None:
+        names = ", ".join(hdu.name or "without a name" for hdu in cubes) or "none"
+        raise ValueError(
+            f"{path}: expected one image with three axes (an HDU {', '.join(FLUX_NAMES)}, or the first), got "
+            f"{'several' if cubes else 'no'} such images: {names}; name the HDU with the fluxes FLUX"
+        )
+    if found.header["NAXIS"] != 3:
+        shape = tuple(found.header[f"NAXIS{axis}"] for axis in range(found.header["NAXIS"], 0, -1))
+        raise ValueError(
+            f"{label(path, found)}: expected a cube with three axes (wavelength and two of the sky), got an image of "
+            f"shape {shape}; a fit needs a cube of spectra, not an image or row-stacked spectra"
+        )
+    return found
+
+
+def _refuse_maps(path: Path, hdus: Any) -> None:
+    """Raise ValueError for files of maps, which have images with three axes too."""
+    names = {hdu.name.upper() for hdu in hdus}
+    if text_card(hdus[0].header, "MASKNAME") == "MANGA_DAPPIXMASK" or "SPX_SKYCOO" in names:
+        raise ValueError(
+            f"{path}: expected a cube of spectra, got a MAPS file of MaNGA's data analysis pipeline; a fit needs the "
+            f"spectra, in the LOGCUBE (or LINCUBE) file of the same galaxy"
+        )
+
+
+def _pointed(hdus: Any, flux: Any, card: str) -> Any | None:
+    """The image that a card of the flux's header names."""
+    name = text_card(flux.header, card).upper()
+    return _named(hdus, (name,), flux) if name else None
+
+
+def _named(hdus: Any, names: Iterable[str], flux: Any | None, *, images_only: bool = True) -> Any | None:
+    """The first HDU with one of the names, in their order, that is not the flux's."""
+    for name in names:
+        for hdu in hdus:
+            if hdu is not flux and hdu.name.upper() == name and (not images_only or is_image(hdu)):
+                return hdu
+    return None
+
+
+def _error_kind(path: Path, error: Any | None) -> ErrorKind:
+    """What the numbers of the error's HDU are, by its class cards, else by its name."""
+    if error is None:
+        return "variance"
+    header = error.header
+    for card, kinds in (("HDUCLAS3", _HDUCLAS3), ("UTYPE", _UTYPE)):
+        kind = kinds.get(text_card(header, card))
+        if kind:
+            return kind
+    if error.name.upper() in ERROR_NAMES:
+        return ERROR_NAMES[error.name.upper()]
+    raise ValueError(
+        f"{label(path, error)}: expected to be told whether it holds variances or standard deviations, got a name that "
+        f"says neither; call it VAR, ERR or IVAR, or give it HDUCLAS3 = MSE, RMSE or INVMSE"
+    )

@@ -1,0 +1,1 @@
+"""How particles become spectra: the painters, and what they share."""

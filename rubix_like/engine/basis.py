@@ -1,0 +1,237 @@
+"""Method `basis`: the same sum at a cost per particle that does not depend on the wavelengths, to a stated accuracy."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+from numpy import ndarray
+
+from rubix_like.cube.meta import Counters
+from rubix_like.engine.cost import coefficient_seconds, template_seconds
+from rubix_like.engine.direct import DirectPainter, DirectPartial
+from rubix_like.engine.histogram import Spaxels, VelocityNodes, coefficient_histogram, template_histogram
+from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum
+from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.physics.template_axes import TemplateAxes
+from rubix_like.runtime.mesh.bin_split import per_bin
+from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.mesh import DATA_AXIS
+
+_LEAST_ROOM = 1 << 29
+"""Bytes for a histogram, or as many as the cube takes."""
+
+_CHUNK_VALUES = 1 << 17
+
+
+Number = Float[Array | ndarray, ""]
+
+
+class Accuracy(eqx.Module):
+    """Errors relative to a spectrum's mean over the detector (scalar arrays); all bins that are not flagged count.
+
+    `spectrum_error`: an upper bound of the rms error of any template at any velocity that the nodes reach, and so of
+    any sum of templates; `velocity_error`: the same of what lies between the velocity nodes, were the basis exact;
+    `residual`: largest rms error of any template on the spectral basis; `local_error`: largest error of any template
+    on it in any one bin; `flux_error`: largest error of any template's flux over the whole detector; `lowest`: lowest
+    flux of any template in any bin, 0 where none is negative.
+    """
+
+    spectrum_error: Number
+    velocity_error: Number
+    residual: Number
+    local_error: Number
+    flux_error: Number
+    lowest: Number
+
+
+Number = Float[Array | ndarray, ""]
+
+
+class BasisPartial(eqx.Module):
+    """Coefficients per spaxel, (velocity, rank) in one axis, or flux density where that takes less room; moments as for
+    `project`; the outliers' light."""
+
+    painted: Float[Array, "spaxel part"]
+    moments: Float[Array, "spaxel 2"]
+    outliers: DirectPartial | None
+
+
+class BasisPainter(AbstractPainter):
+    """F_p(lambda) = sum over nodes j, basis spectra r of H[p, j, r] M[j, r](lambda).
+
+    H[p, j, r] = sum over templates k of A[p, j, k] C[k, r], where A[p, j, k] = sum_i m_i w_j(v_i) b_k(t_i, Z_i) is how
+    much of template k moves at node j in spaxel p, C the templates' coefficients on the basis and M the basis spectra
+    at each node through the detector (`projection.projection_matrix`). Only A sees particles, or, where that is
+    cheaper, H itself, from the particles' own coefficients (`histogram`).
+
+    Where devices finish parts of the bins and H has more columns than such a part (`by_rows`), each device keeps the
+    rows of its own spaxels of the sum, projects them onto all bins, and trades them for its own bins of all spaxels.
+
+    `moment_matrix` takes H to the sums of light on the detector and of light times v_los. Stars faster than the nodes,
+    at most `capacity` of them on each device, are painted by `outliers`.
+    """
+
+    axes: TemplateAxes
+    coefficients: Float[Array | ndarray, "template rank"]
+    matrix: Float[Array | ndarray, "velocity_rank wave"] = eqx.field(metadata=per_bin(1, pad="zero"))
+    nodes: VelocityNodes
+    moment_matrix: Float[Array | ndarray, "velocity_rank 2"]
+    velocity_limit: Float[Array | ndarray, ""]
+    accuracy: Accuracy
+    outliers: DirectPainter | None
+    capacity: int = eqx.field(static=True)
+    by_rows: bool = eqx.field(static=True, default=False)
+
+    @property
+    def rank(self) -> int:
+        """Number of basis spectra."""
+        return self.coefficients.shape[1]
+
+    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[BasisPartial, Counters]:
+        """The histogram of all particles, reduced to coefficients block by block of spaxels, and the outliers."""
+        outliers, overflow = None, jnp.zeros((), self.matrix.dtype)
+        if self.outliers is not None:
+            fast, overflow = self._outliers(look, particles)
+            outliers, _ = self.outliers.paint(look, fast, grid, chunk)  # they are in the counters already
+        painted, moments, counters = self._blocks(look, particles, grid, chunk)
+        counters = eqx.tree_at(lambda c: c.n_overflow, counters, counters.n_overflow + overflow)
+        return BasisPartial(painted, moments, outliers), counters
+
+    @property
+    def n_coefficient(self) -> int:
+        """Nodes times rank; none where each device has projected its own."""
+        return 0 if self._projects_early else self.matrix.shape[0]
+
+    def laid_out(self, layout: Layout) -> "BasisPainter":
+        """With the columns of the projection matrix padded; by rows where that moves less."""
+        split = layout.split
+        if split.is_whole:
+            return self
+        n_coefficient, n_wave = self.matrix.shape
+        missing = ((0, 0), (0, split.n_padded - n_wave))
+        early = n_coefficient > split.n_padded // layout.painted.n_shard
+        return dataclasses.replace(
+            self,
+            matrix=np.pad(np.asarray(self.matrix), missing),
+            outliers=None if self.outliers is None else self.outliers.laid_out(layout),
+            by_rows=layout.scatters and not early and n_coefficient > split.n_own,
+        )
+
+    @property
+    def sums(self) -> tuple[Sum, ...]:
+        """Coefficients, or flux density bin by bin, moments, and what the outliers' painter says."""
+        painted = Sum.BINS if self._projects_early else Sum.ROWS if self.by_rows else Sum.PARTICLES
+        return painted, Sum.PARTICLES, *(() if self.outliers is None else self.outliers.sums)
+
+    def project(
+        self, partial: BasisPartial, spatial: Images, layout: Layout
+    ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
+        """The spaxels that are seen through the detector in one matrix product, and the outliers' light.
+
+        `spatial` commutes with the product, so it acts on the coefficients, which have fewer columns, or after it where
+        each device has but a part of the bins.
+        """
+        moments = spatial(partial.moments)
+        if self._projects_early:
+            flux = spatial(partial.painted)
+        elif self.by_rows:
+            flux = spatial(self._traded(self._seen(partial.painted, self.matrix), len(partial.moments)))
+        else:
+            flux = self._seen(spatial(partial.painted), layout.own_bins(jnp.asarray(self.matrix)))
+        if self.outliers is None or partial.outliers is None:
+            return flux, moments
+        light, own_moments = self.outliers.project(partial.outliers, spatial, layout)
+        return flux + light, moments + own_moments
+
+    def report(self) -> dict[str, int | float]:
+        """Sizes and errors (relative to a spectrum's mean)."""
+        errors = {field.name: float(getattr(self.accuracy, field.name)) for field in dataclasses.fields(Accuracy)}
+        return {
+            "basis_rank": self.rank,
+            "basis_velocity_nodes": self.nodes.n_node,
+            "basis_velocity_step": float(self.nodes.step),
+            "basis_outliers": self.capacity,
+            **{f"basis_{name}": value for name, value in errors.items()},
+        }
+
+    @property
+    def _projects_early(self) -> bool:
+        """Whether a spaxel's spectrum takes less room than its coefficients."""
+        return self.matrix.shape[0] > self.matrix.shape[1]
+
+    def _seen(
+        self, coefficients: Float[Array, "spaxel coefficient"], matrix: Float[Array | ndarray, "coefficient bin"]
+    ) -> Float[Array, "spaxel bin"]:
+        return jnp.matmul(coefficients, matrix, precision=lax.Precision.HIGHEST)
+
+    def _traded(self, flux: Float[Array, "own_spaxel bin"], n_spaxel: int) -> Float[Array, "spaxel own_bin"]:
+        """All spaxels in the own bins, from the own spaxels in all bins of the part."""
+        return lax.all_to_all(flux, DATA_AXIS, split_axis=1, concat_axis=0, tiled=True)[:n_spaxel]
+
+    def _blocks(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Array, Array, Counters]:
+        """(painted, moments, counters) of the whole grid, as many spaxels at a time as a histogram has room for."""
+        by_template = self._by_template(len(particles.weight), grid)
+        n_blocks = self._n_blocks(self.axes.n_template if by_template else self.rank, grid)
+        size = -(-grid.n_spaxel // n_blocks)
+        shares = 4 * grid.n_corner
+        values = shares * self.axes.n_corner if by_template else shares + self.rank
+        chunk = max(1, min(chunk, _CHUNK_VALUES // values))
+        reduced = self._of_templates if by_template else self._of_coefficients
+
+        def block(first: Int[Array, ""] | int) -> tuple[Array, Array, Counters]:
+            coefficients, counters = reduced(look, particles, (first, size), chunk)
+            flat = coefficients.reshape(size, -1)
+            moments = jnp.matmul(flat, self.moment_matrix, precision=lax.Precision.HIGHEST)
+            return (self._seen(flat, self.matrix) if self._projects_early else flat), moments, counters
+
+        if n_blocks == 1:
+            return block(0)
+        starts = size * jnp.arange(n_blocks, dtype=jnp.int32)
+        painted, moments, counters = lax.map(jax.checkpoint(block), starts)
+        painted, moments = (x.reshape(n_blocks * size, -1)[: grid.n_spaxel] for x in (painted, moments))
+        return painted, moments, jax.tree.map(lambda leaf: leaf[0], counters)
+
+    def _by_template(self, n_particle: int, grid: SpaxelGrid) -> bool:
+        """Whether it is cheaper to sum per template, and to reduce all templates of all spaxels afterwards."""
+        n_cell, n_template = grid.n_spaxel * self.nodes.n_node, self.axes.n_template
+        shares = n_particle * grid.n_corner
+        deposits = shares * self.axes.n_corner * self._n_blocks(n_template, grid)
+        rows = shares * self._n_blocks(self.rank, grid)
+        return template_seconds(deposits, n_cell, n_template, self.rank) < coefficient_seconds(rows, n_cell, self.rank)
+
+    def _n_blocks(self, columns: int, grid: SpaxelGrid) -> int:
+        """Blocks of spaxels such that a histogram of so many columns has room, and 32 bits for its cells."""
+        room = min(max(_LEAST_ROOM, 4 * grid.n_spaxel * self.matrix.shape[1]), 8 * (2**31 - 1))
+        return -(-8 * grid.n_spaxel * self.nodes.n_node * columns // room)
+
+    def _of_templates(
+        self, look: Look, particles: Any, spaxels: Spaxels, chunk: int
+    ) -> tuple[Float[Array, "spaxel velocity rank"], Counters]:
+        amounts, counters = template_histogram(look, particles, self.axes, self.nodes, spaxels, chunk)
+        n_template, n_spaxel, n_node = amounts.shape
+        coefficients, exact = jnp.asarray(self.coefficients), lax.Precision.HIGHEST
+        ranked = jnp.matmul(coefficients.T, amounts.reshape(n_template, -1), precision=exact)
+        return jnp.moveaxis(ranked.reshape(self.rank, n_spaxel, n_node), 0, 2), counters
+
+    def _of_coefficients(
+        self, look: Look, particles: Any, spaxels: Spaxels, chunk: int
+    ) -> tuple[Float[Array, "spaxel velocity rank"], Counters]:
+        coefficients = jnp.asarray(self.coefficients)
+        return coefficient_histogram(look, particles, self.axes, self.nodes, spaxels, chunk, coefficients)
+
+    def _outliers(self, look: Look, particles: Any) -> tuple[Any, Float[Array, ""]]:
+        """The particles beyond the nodes, in `capacity` places, and how many there is no place for."""
+        view, _ = look(particles)
+        shining = lax.stop_gradient(particles.weight) > 0
+        fast = shining & (jnp.abs(lax.stop_gradient(view.v_los)) > self.nodes.limit)
+        place = jnp.nonzero(fast, size=self.capacity, fill_value=0)[0].astype(jnp.int32)
+        number = fast.sum(dtype=jnp.int32)
+        used = (jnp.arange(self.capacity, dtype=jnp.int32) < number).astype(view.amount.dtype)
+        chosen = jax.tree.map(lambda leaf: leaf[place], particles)
+        chosen = eqx.tree_at(lambda p: p.weight, chosen, lax.stop_gradient(chosen.weight) * used)
+        return chosen, jnp.maximum(number - self.capacity, 0).astype(view.amount.dtype)

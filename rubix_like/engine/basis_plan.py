@@ -1,0 +1,126 @@
+"""What the host works out for method `basis`: basis spectra, velocity nodes, the projection matrix."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from rubix_like.constants import SPEED_OF_LIGHT
+from rubix_like.engine.basis import Accuracy, BasisPainter
+from rubix_like.engine.direct import DirectPainter
+from rubix_like.engine.histogram import VelocityNodes
+from rubix_like.engine.setup import Setup
+from rubix_like.engine.spectra.detector_view import Window, seen, window_of
+from rubix_like.engine.spectra.projection import project_compiled
+from rubix_like.engine.spectra.spectral_basis import find_basis
+from rubix_like.engine.spectra.velocity_nodes import Basis, candidates_at_rest, choose_nodes, node_velocity
+from rubix_like.physics import bspline
+from rubix_like.physics.template_axes import TemplateAxes
+from rubix_like.runtime.arrays_on_disk import key_of, remembered
+from rubix_like.runtime.mesh.placement import as_dtype
+
+_VELOCITY_SHARE = 0.55
+"""Of the tolerance, what interpolation between velocity nodes may err by; sqrt(1 + 0.55^2) = 1.14 in all."""
+
+_PLAN = ("spectra", "coefficients", "residuals", "candidates", "local_error", "flux_error", "lowest")
+_NODES = ("matrix", "step", "n_node", "velocity_error", "spectrum_error")
+
+
+def build_basis_painter(templates: Float[ndarray, "template rest"], axes: TemplateAxes, setup: Setup) -> BasisPainter:
+    """All tables of the painter for one run, from the disk cache where they were worked out before."""
+    window = window_of(templates, setup)
+    tolerance, dtype = setup.config.engine.tolerance, setup.config.engine.precision
+    content = key_of(window.templates, window.rest_wavelength, *map(np.asarray, jax.tree.leaves(window.detection)))
+    ends = np.asarray(setup.library.rest_wavelength)[[0, -1]]
+    key = key_of(content, ends, window.limit, tolerance, setup.covered)
+    plan = remembered("basis", key, _PLAN, lambda: _plan(window, setup, tolerance))
+    key = key_of(key, plan["spectra"], setup.motion.limit, setup.luminosity_distance, dtype)
+    kept = remembered("matrix", key, _NODES, lambda: _nodes_and_matrix(window, plan, setup, dtype))
+    nodes = VelocityNodes(step=np.asarray(kept["step"]), n_node=int(kept["n_node"]))
+    errors = {"residual": plan["residuals"].max(initial=0.0)} | {**plan, **kept}
+    outliers = None
+    if setup.motion.capacity:
+        outliers = DirectPainter.build(templates, axes, setup, responds="chunk")
+    return BasisPainter(
+        axes=axes,
+        coefficients=plan["coefficients"],
+        matrix=kept["matrix"],
+        nodes=nodes,
+        moment_matrix=_moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges)),
+        velocity_limit=np.asarray(setup.velocity_limit if setup.motion.capacity else setup.motion.limit),
+        accuracy=Accuracy(**{field.name: np.asarray(errors[field.name]) for field in dataclasses.fields(Accuracy)}),
+        outliers=outliers,
+        capacity=setup.motion.capacity,
+    )
+
+
+def _moment_matrix(
+    matrix: Float[ndarray, "velocity_rank wave"], nodes: VelocityNodes, bin_width: Float[ndarray, " wave"]
+) -> Float[ndarray, "velocity_rank 2"]:
+    """Of each coefficient: its light on the detector (1e-20 erg/s/cm2), and that of its light times v_los (km/s).
+
+    The second is the spline through the light at each node times the node's velocity.
+    """
+    light = (matrix.astype(np.float64) @ bin_width).reshape(nodes.n_node, -1)
+    prefilter = bspline.prefilter(nodes.n_node)
+    moment = prefilter @ (node_velocity(nodes)[:, None] * np.linalg.solve(prefilter, light))
+    return np.stack([light.reshape(-1), moment.reshape(-1)], axis=1)
+
+
+def _plan(window: Window, setup: Setup, tolerance: float) -> dict[str, ndarray]:
+    """The basis of a window, and its errors."""
+    velocity = _views(window.limit, setup.instrument.bins.edges)
+    covered = [setup.spread.covered(v, v) for v in velocity]
+    if not any(bins.any() for bins in covered):
+        velocity, covered = np.zeros(1), [setup.covered]
+    views = [spectra[:, bins] for spectra, bins in zip(seen(window, window.templates, velocity), covered, strict=True)]
+    views = [spectra for spectra in views if spectra.shape[1]]
+    n_bin = tuple(spectra.shape[1] for spectra in views)
+    basis = find_basis(window.templates, window.rest_wavelength, np.concatenate(views, axis=1), tolerance, n_bin)
+    return {
+        "spectra": basis.spectra,
+        "coefficients": basis.coefficients,
+        "residuals": basis.residuals,
+        "candidates": candidates_at_rest(window, basis.spectra, basis.coefficients, setup.covered),
+        **{name: np.asarray(getattr(basis.errors, name)) for name in ("local_error", "flux_error", "lowest")},
+    }
+
+
+def _nodes_and_matrix(window: Window, plan: Mapping[str, ndarray], setup: Setup, dtype: str) -> dict[str, ndarray]:
+    """The velocity nodes for a run's velocities, with their errors, and the projection matrix."""
+    budget = _VELOCITY_SHARE * setup.config.engine.tolerance
+    basis = Basis(plan["spectra"], plan["coefficients"], plan["residuals"])
+    chosen = choose_nodes(window, basis, plan["candidates"], setup.motion.limit, setup.covered, budget)
+    nodes = chosen.nodes
+    reach = float(nodes.step) * (nodes.n_node // 2)
+    smooth = setup.spread.covered(-reach, reach)
+    return {
+        "matrix": _matrix(chosen.at_nodes, nodes, smooth, setup.luminosity_distance, dtype),
+        "step": np.asarray(nodes.step),
+        "n_node": np.asarray(nodes.n_node),
+        "velocity_error": np.asarray(chosen.velocity_error),
+        "spectrum_error": np.asarray(chosen.spectrum_error),
+    }
+
+
+def _views(limit: float, edges: Float[ndarray, " edge"]) -> Float[ndarray, " velocity"]:
+    """Velocities from -limit to limit at which the detector's views cover the window twice: no further apart than half
+    its width. (Where they are as far apart as it is wide, a basis may err 1.4 times as much between them.)"""
+    width = SPEED_OF_LIGHT * np.log(edges[-1] / edges[0])
+    return np.linspace(-limit, limit, max(2, int(np.ceil(4 * limit / width)) + 1))
+
+
+def _matrix(
+    at_nodes: Float[ndarray, "velocity rank wave"],
+    nodes: VelocityNodes,
+    smooth: Bool[ndarray, " wave"],
+    distance: float,
+    dtype: str,
+) -> Float[ndarray, "velocity_rank wave"]:
+    with jax.enable_x64(True):
+        arguments = (at_nodes, bspline.prefilter(nodes.n_node), smooth, np.asarray(distance))
+        matrix = np.asarray(project_compiled(*as_dtype(arguments, "float64")))
+    return matrix.reshape(-1, matrix.shape[2]).astype(dtype)

@@ -1,0 +1,193 @@
+"""Method `direct`: the spectrum of every particle, summed, at a cost of particles x wavelengths; it defines correct."""
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+from numpy import ndarray
+
+from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
+from rubix_like.cube.meta import Counters
+from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View, no_counts
+from rubix_like.engine.setup import Setup
+from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.instrument.detector import rest_window
+from rubix_like.instrument.response import Response, plan_response
+from rubix_like.physics.rebin import Rebinner
+from rubix_like.physics.template_axes import TemplateAxes, weighted_rows
+from rubix_like.runtime.mesh.accumulate import accumulate
+from rubix_like.runtime.mesh.bin_split import per_bin
+from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.mesh import varying
+
+Responds = Literal["sum", "device", "chunk"]
+
+_CHUNK_VALUES = 1 << 19
+_CHUNK_ROWS = 256
+
+
+class DirectPartial(eqx.Module):
+    """Light in fine bins (1e-20 erg/s/cm2; once it has been through the response, flux density in detector bins), and
+    the sums of light and of light x v_los, per spaxel."""
+
+    light: Float[Array, "spaxel bin"]
+    moments: Float[Array, "spaxel 2"]
+
+
+class DirectContribution(eqx.Module):
+    """What one chunk adds: rows, each with the spaxel that it goes to."""
+
+    index: Int[Array, " corner"]
+    light: Float[Array, "corner bin"]
+    moments: Float[Array, "corner 2"]
+
+
+class DirectPainter(AbstractPainter):
+    """F_p(lambda_o) = sum_i m_i S(lambda_o / D_i; t_i, Z_i) / (4 pi D_L^2 D_i) with D_i = (1 + z) exp(v_i / c).
+
+    The mean over each detector bin is exact; relativistic beaming (0.4 % at 300 km/s) is left out.
+
+    `spectra` are the templates on a rest-frame window, in Lsun per vacuum Angstrom per unit of amount; the rebinner's
+    edges are in the galaxy's rest frame; `flux_factor` is 1 Lsun / (4 pi D_L^2) in 1e-20 erg/s/cm2. Line spread and
+    detector bins act, as `responds` says, once on the sum over devices, on the sum of each device (which may then be
+    added up bin by bin), or on each chunk (few particles in a field that is large: the sums have fewer bins).
+    """
+
+    axes: TemplateAxes
+    spectra: Float[Array | ndarray, "template rest"]
+    rebinner: Rebinner
+    response: Response
+    flux_factor: Float[Array | ndarray, ""]
+    velocity_limit: Float[Array | ndarray, ""]
+    responds: Responds = eqx.field(static=True)
+    on_detector: Float[Array | ndarray, " wave"] | None = eqx.field(metadata=per_bin(), default=None)
+
+    @classmethod
+    def build(
+        cls, templates: Float[ndarray, "template rest"], axes: TemplateAxes, setup: Setup, responds: Responds = "sum"
+    ) -> "DirectPainter":
+        """Tables on the rest-frame window that the detector can see at up to the setup's velocity limit."""
+        plan = plan_response(setup.instrument.bins, setup.spread)
+        stretch = 1.0 + setup.config.observation.redshift
+        nodes = np.asarray(setup.library.rest_wavelength)
+        window = rest_window(nodes, plan.fine_edges / stretch, setup.velocity_limit)
+        return cls(
+            axes=axes,
+            spectra=templates[:, window],
+            rebinner=Rebinner.build(nodes[window], plan.fine_edges / stretch),
+            response=plan.response,
+            flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
+            velocity_limit=np.asarray(setup.velocity_limit),
+            responds=responds,
+        )
+
+    @property
+    def n_coefficient(self) -> int:
+        """None."""
+        return 0
+
+    def laid_out(self, layout: Layout) -> "DirectPainter":
+        """With the fine bins of each part after those of the one before; padded bins see nothing."""
+        if layout.split.is_whole:
+            return self
+        n_part = layout.painted.n_shard
+        n_own = layout.split.n_padded // n_part
+        block, part, n_wave = self.response.matrix.shape
+        fine = np.arange((n_own + block - 1) * part + 1)[None, :] + np.arange(n_part)[:, None] * n_own * part
+        missing = n_part * n_own - n_wave
+        return dataclasses.replace(
+            self,
+            rebinner=self.rebinner.chosen(np.minimum(fine, self.response.n_fine).reshape(-1)),
+            response=Response(np.pad(np.asarray(self.response.matrix), ((0, 0), (0, 0), (0, missing)))),
+            on_detector=np.pad(np.ones(n_wave), (0, missing)),
+            responds="device" if layout.scatters and self.responds == "sum" else self.responds,
+        )
+
+    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[DirectPartial, Counters]:
+        """Spectra of all particles, added to their spaxels."""
+        dtype = self.spectra.dtype
+        n_bin = self.response.matrix.shape[2] if self.responds == "chunk" else self.response.n_fine
+        empty = DirectPartial(jnp.zeros((grid.n_spaxel, n_bin), dtype), jnp.zeros((grid.n_spaxel, 2), dtype))
+
+        def contribute(own: Any) -> tuple[DirectContribution, Counters]:
+            view, counters = look(own)
+            return self.contribution(view), counters
+
+        def add(total: tuple[DirectPartial, Counters], one: tuple[DirectContribution, Counters]) -> tuple:
+            light = total[0].light.at[one[0].index].add(one[0].light, mode="drop")
+            moments = total[0].moments.at[one[0].index].add(one[0].moments, mode="drop")
+            return DirectPartial(light, moments), jax.tree.map(jnp.add, total[1], one[1])
+
+        start = varying(empty, particles, self), varying(no_counts(dtype), particles)
+        sums, counters = accumulate(contribute, add, start, particles, self._chunk(chunk, grid.n_corner))
+        if self.responds == "device":
+            sums = DirectPartial(self.response.apply(sums.light), sums.moments)
+        return sums, counters
+
+    @property
+    def sums(self) -> tuple[Sum, ...]:
+        """Light bin by bin; the moments are those of the part's own bins."""
+        return Sum.BINS, Sum.EVERYTHING
+
+    def contribution(self, view: View) -> DirectContribution:
+        """Spectra of one chunk, Doppler-shifted and collected in bins, shared among their spaxels."""
+        spectra = weighted_rows(jnp.asarray(self.spectra), self.axes.corners(view.coordinates))
+        light = self.rebinner.light(spectra, view.v_los / SPEED_OF_LIGHT)
+        light = light * (view.amount * self.flux_factor)[:, None]
+        total = self._on_detector(light)
+        moments = jnp.stack([total, total * view.v_los], axis=1)
+        light = self.response.apply(light) if self.responds == "chunk" else light
+        shared = view.share[:, :, None]
+        target, owner = merge_rows(view.spaxel.reshape(-1))
+        merge = functools.partial(jnp.matmul, owner.astype(light.dtype), precision=lax.Precision.HIGHEST)
+        return DirectContribution(
+            index=target,
+            light=merge((shared * light[:, None, :]).reshape(target.size, -1)),
+            moments=merge((shared * moments[:, None, :]).reshape(target.size, 2)),
+        )
+
+    def project(
+        self,
+        partial: DirectPartial,
+        spatial: Images,
+        layout: Layout,  # noqa: ARG002
+    ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
+        """Line spread and detector bins, once, on the summed light, where they have not acted yet."""
+        flux = self.response.apply(partial.light) if self.responds == "sum" else partial.light
+        return spatial(flux), spatial(partial.moments)
+
+    def report(self) -> dict[str, int | float]:
+        """Nothing: it is exact."""
+        return {}
+
+    def _on_detector(self, light: Float[Array, "particle fine"]) -> Float[Array, " particle"]:
+        """The light in the detector's bins, without that beyond its ends, from where it is only spread onto it."""
+        block, part, n_wave = self.response.matrix.shape
+        beyond = (block - 1) // 2 * part
+        inner = light[:, beyond : beyond + n_wave * part]
+        if self.on_detector is not None:
+            inner = inner * jnp.repeat(jnp.asarray(self.on_detector), part)[None, :]
+        return inner.sum(axis=1)
+
+    def _chunk(self, limit: int, n_corner: int) -> int:
+        """Particles per chunk: `limit`, or fewer: spectra stay in the processor's cache, float32 sums stay short."""
+        rows = min(_CHUNK_VALUES // self.response.n_fine, _CHUNK_ROWS)
+        return int(np.clip(rows // n_corner, 1, limit))
+
+
+def merge_rows(index: Int[Array, " corner"]) -> tuple[Int[Array, " corner"], Bool[Array, "corner corner"]]:
+    """How rows for the same spaxel become one, so that a crowded spaxel is added to once per chunk (`accumulate`).
+
+    Returns the spaxel of each merged row (out of any range for all but the first of a spaxel) and which rows (second
+    axis) it is the sum of.
+    """
+    number = jnp.arange(len(index))
+    first = jnp.argmax(index[:, None] == index[None, :], axis=1)
+    target = jnp.where(first == number, index, jnp.iinfo(index.dtype).max)
+    return target, number[:, None] == first[None, :]

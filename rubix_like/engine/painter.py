@@ -1,0 +1,106 @@
+"""What a painter does: particles in, a partial cube out that devices can add up, a cube in the end."""
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+from numpy import ndarray
+
+from rubix_like.cube.meta import Counters
+from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.physics.template_axes import TemplateAxes
+from rubix_like.runtime.mesh.device_layout import Layout
+
+
+class View(eqx.Module):
+    """What a painter sees of a chunk of particles.
+
+    | field | shape | |
+    |---|---|---|
+    | amount | (particle,) | how much of a template each one shines (stars: Msun at birth); 0 for padding |
+    | coordinates | one (particle,) per axis of the templates | where between the templates it lies |
+    | v_los | (particle,) | km/s, + = receding |
+    | spaxel, share | (particle, corner) | flat spaxel indices (n_spaxel = outside) and weights that sum to 1 |
+    """
+
+    amount: Float[Array, " particle"]
+    coordinates: tuple[Float[Array, " particle"], ...]
+    v_los: Float[Array, " particle"]
+    spaxel: Int[Array, "particle corner"]
+    share: Float[Array, "particle corner"]
+
+
+Look = Callable[[Any], tuple[View, Counters]]
+"""From a chunk of a component's particles to what a painter sees of them, and their counters."""
+
+
+Images = Callable[[Float[Array, "spaxel k"]], Float[Array, "seen k"]]
+"""From columns over the painted grid to columns over the spaxels that are seen: linear, the same for each."""
+
+
+class Sum(Enum):
+    """How the parts of an array of a partial, one on each device, become the whole."""
+
+    PARTICLES = "particles"
+    """Sums over particles: added up along "data"; the same along "wave"."""
+    BINS = "bins"
+    """(spaxel, wave), also sums over particles: added up along "data", where each device may keep its own bins."""
+    ROWS = "rows"
+    """(spaxel, k), also sums over particles: added up along "data", where each device keeps its own spaxels."""
+    EVERYTHING = "everything"
+    """Sums over particles and bins: added up along "data" and "wave"."""
+
+
+class AbstractPainter(eqx.Module):
+    """One way to turn particles into light in spaxels and detector bins: `direct` or `basis`.
+
+    A *partial* is a pytree of arrays that is linear in the particles' light: devices are added up, as `sums` says, then
+    `project` makes the cube. `axes` is what particles are looked up on, `velocity_limit` the largest |v_los| (km/s)
+    that it can paint. Inside the model it sees the bins of its own device's part of the layout.
+    """
+
+    axes: eqx.AbstractVar[TemplateAxes]
+    velocity_limit: eqx.AbstractVar[Float[Array | ndarray, ""]]
+
+    @abstractmethod
+    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Any, Counters]:
+        """The partial, and the counters, of all particles at hand, at most `chunk` of them at a time."""
+
+    @property
+    @abstractmethod
+    def n_coefficient(self) -> int:
+        """Numbers per spaxel that `project` multiplies with a matrix; 0 where it does not."""
+
+    @abstractmethod
+    def laid_out(self, layout: Layout) -> "AbstractPainter":
+        """On the host: the painter whose tables along the detector's bins, cut evenly, are those of each part."""
+
+    @property
+    @abstractmethod
+    def sums(self) -> tuple[Sum, ...]:
+        """How each array of its partial, in the order of the leaves, is added up."""
+
+    @abstractmethod
+    def project(
+        self, partial: Any, spatial: Images, layout: Layout
+    ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
+        """Flux density per detector bin (1e-20 erg/s/cm2/Angstrom), and the sums of light and of light times v_los.
+
+        `spatial` takes what was painted per cell of the grid, as (spaxel, k), to the spaxels that are seen; it is
+        applied where that costs least. The bins are those of the device's part of `layout.split`.
+        """
+
+    @abstractmethod
+    def report(self) -> Mapping[str, int | float]:
+        """What is known of its sizes and accuracy on the host, for headers and summaries; empty where it is exact."""
+
+
+def no_counts(dtype: Any) -> Counters:
+    """Counters at zero, all of one dtype, to be added to."""
+    zero = jnp.zeros((), dtype)
+    return Counters(**{field.name: zero for field in dataclasses.fields(Counters)})

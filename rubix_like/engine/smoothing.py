@@ -1,0 +1,145 @@
+"""Stars that are wider than a point: width classes, each painted on a layer of its own and convolved once.
+
+A star's width is that before the spaxel's box, as the PSF's is.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int
+from numpy import ndarray
+
+from rubix_like.config import RunConfig, load_pipeline
+from rubix_like.errors import ConfigError
+from rubix_like.galaxy.particles import Stars
+from rubix_like.instrument.blur import blur_layers
+from rubix_like.physics.gaussian import gaussian_weights, reach_of
+
+DEPOSIT_SIGMA: float = 0.5
+"""Standard deviation (cells) along an axis of a star shared among 3 x 3 cells (tsc): the narrowest class."""
+
+_BOX = 1 / 12
+
+_RATIO = np.sqrt(2.0)
+_WIDEST_OF_FIELD = 1 / 8
+
+
+class WidthClasses(eqx.Module):
+    """Log-spaced widths of Gaussians, between two of which the light of each star is split.
+
+    The split keeps the light and the variance: a star painted with the width s, between the classes a and b, has the
+    share (s^2 - a^2) / (b^2 - a^2) in b; its image is then at most 12 % more peaked than a Gaussian of width s. It is
+    painted with its own variance and `deposit_variance`.
+
+    | field | shape | |
+    |---|---|---|
+    | sigma | (layer,) | cells, along an axis, increasing by at most sqrt(2) from that of the deposit itself |
+    | sigma_per_length | scalar | width (cells) per arcsec of smoothing length |
+    | deposit_variance | scalar | cells^2: the deposit's where the PSF takes it off again, else that of a cell's box |
+    | reach | static | cells that the widest one spreads light to |
+    """
+
+    sigma: Float[Array | ndarray, " layer"]
+    sigma_per_length: Float[Array | ndarray, ""]
+    deposit_variance: Float[Array | ndarray, ""]
+    reach: int = eqx.field(static=True)
+
+    @property
+    def n_layer(self) -> int:
+        """Number of classes."""
+        return len(self.sigma)
+
+    def shares(
+        self, smoothing_length: Float[Array, " particle"]
+    ) -> tuple[Int[Array, "particle 2"], Float[Array, "particle 2"]]:
+        """The two classes of each star and its share in them (sum 1); beyond the ladder's ends, all in the last one."""
+        ladder = jnp.asarray(self.sigma) ** 2
+        painted = (smoothing_length * self.sigma_per_length) ** 2 + self.deposit_variance
+        variance = jnp.clip(painted, ladder[0], ladder[-1])
+        above = jnp.searchsorted(ladder, lax.stop_gradient(variance), side="right").astype(jnp.int32)
+        low = jnp.clip(above - 1, 0, max(self.n_layer - 2, 0))
+        high = jnp.minimum(low + 1, self.n_layer - 1)
+        gap = jnp.where(high > low, ladder[high] - ladder[low], jnp.ones_like(variance))
+        share = (variance - ladder[low]) / gap
+        return jnp.stack([low, high], axis=1), jnp.stack([1 - share, share], axis=1)
+
+    def together(self, layers: Float[Array, "layer y x k"]) -> Float[Array, "inner_y inner_x k"]:
+        """The sum of all layers, each convolved to its width, without the margin that is `reach` wide."""
+        kernel = jnp.sqrt(jnp.maximum(jnp.asarray(self.sigma) ** 2 - DEPOSIT_SIGMA**2, 0.0))
+        weights = jax.vmap(lambda sigma: gaussian_weights(sigma, self.reach))(lax.stop_gradient(kernel))
+        return blur_layers(layers, weights)
+
+
+class Lengths(NamedTuple):
+    """The smoothing lengths of some stars (kpc); those of parts join.
+
+    `widest`: the largest; `n_wider`: how many are wider than is allowed for; `n_lacking`: how many stars have none.
+    """
+
+    widest: float
+    n_wider: int
+    n_lacking: int
+
+    @staticmethod
+    def of(stars: Stars, allowed: float) -> "Lengths":
+        """Those of these stars; `allowed`: the largest of which a star is painted as wide as it is (kpc)."""
+        if stars.smoothing_length is None:
+            return Lengths(0.0, 0, len(stars.initial_mass))
+        length = np.asarray(stars.smoothing_length, dtype=np.float64)
+        return Lengths(float(length.max(initial=0.0)), int(np.sum(length > allowed * (1 + 1e-9))), 0)
+
+    def joined(self, other: "Lengths") -> "Lengths":
+        """Those of the stars of both."""
+        n_wider, n_lacking = self.n_wider + other.n_wider, self.n_lacking + other.n_lacking
+        return Lengths(max(self.widest, other.widest), n_wider, n_lacking)
+
+
+def largest_sigma(config: RunConfig) -> float:
+    """Standard deviation (arcsec) beyond which no star is smoothed, as `engine.smoothing.largest` says."""
+    return config.engine.smoothing.largest or _WIDEST_OF_FIELD * max(config.instrument.fov)
+
+
+def allowed_length(config: RunConfig, arcsec_per_kpc: float) -> float:
+    """The smoothing length (kpc) of the widest stars that are painted as wide as they are."""
+    narrowest = DEPOSIT_SIGMA * config.instrument.pixel_scale
+    return max(largest_sigma(config), narrowest) / (arcsec_per_kpc * config.engine.smoothing.sigma)
+
+
+def plan_widths(
+    config: RunConfig, lengths: Lengths | None, arcsec_per_kpc: float, cells: int = 1
+) -> tuple[WidthClasses | None, str]:
+    """The classes for stars' smoothing lengths, and a note where some are wider than is allowed for.
+
+    `cells`: along the side of a spaxel. Raises ConfigError without smoothing lengths. None for another deposit.
+    """
+    if config.engine.deposit != "smoothed":
+        return None, ""
+    if lengths is None or lengths.n_lacking:
+        raise ConfigError(
+            "engine.deposit: expected stars with a smoothing_length (kpc) for 'smoothed', got "
+            f"{'no galaxy: pass it to Pipeline.from_config' if lengths is None else 'none'}; or use nearest, cic or tsc"
+        )
+    scale = config.engine.smoothing.sigma * cells / config.instrument.pixel_scale
+    widest = min(lengths.widest, allowed_length(config, arcsec_per_kpc)) * arcsec_per_kpc * scale
+    deposit_variance = DEPOSIT_SIGMA**2 if _is_taken_off(config) else _BOX
+    last = max(float(np.hypot(widest, np.sqrt(deposit_variance))), DEPOSIT_SIGMA)
+    n_step = int(np.ceil(np.log(last / DEPOSIT_SIGMA) / np.log(_RATIO) - 1e-9))
+    ladder = np.geomspace(DEPOSIT_SIGMA, last, n_step + 1)
+    note = ""
+    if lengths.n_wider:
+        widest_sigma = lengths.widest * arcsec_per_kpc * config.engine.smoothing.sigma
+        note = (
+            f"{lengths.n_wider} stars are smoothed with a sigma of {largest_sigma(config):.3g} arcsec instead of up to "
+            f"{widest_sigma:.3g} arcsec (engine.smoothing.largest)"
+        )
+    reach = reach_of(last) if n_step else 0
+    return WidthClasses(ladder, np.asarray(scale), np.asarray(deposit_variance), reach), note
+
+
+def _is_taken_off(config: RunConfig) -> bool:
+    """Whether a PSF takes the deposit's variance off."""
+    return config.instrument.psf is not None and load_pipeline(config.pipeline).has_cube_stage("psf")

@@ -1,0 +1,119 @@
+"""The grid of spaxels and how a particle's light is shared among them."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+from numpy import ndarray
+
+from rubix_like.engine.smoothing import WidthClasses
+
+CORNERS: dict[str, int] = {"nearest": 1, "cic": 2, "tsc": 3, "smoothed": 3}
+"""Spaxels along one axis that a particle touches (in one layer), by deposit."""
+
+
+class SpaxelGrid(eqx.Module):
+    """n_y x n_x square spaxels about the field's centre, in one layer or, for stars with widths, one per width class.
+
+    Where a spaxel is cut into cells, these are what is called spaxels here.
+
+    column = (n_x - 1)/2 - x/pixel_scale, row = (n_y - 1)/2 + y/pixel_scale with x East and y North in arcsec, so East
+    is towards small columns. `pixel_scale` is a scalar array (arcsec).
+    """
+
+    pixel_scale: Float[Array | ndarray, ""]
+    n_y: int = eqx.field(static=True)
+    n_x: int = eqx.field(static=True)
+    deposit: str = eqx.field(static=True)
+    widths: WidthClasses | None = None
+
+    @property
+    def n_layer(self) -> int:
+        """Number of layers."""
+        return 1 if self.widths is None else self.widths.n_layer
+
+    @property
+    def n_spaxel(self) -> int:
+        """Number of spaxels in all layers; also the index that stands for 'outside'."""
+        return self.n_layer * self.n_y * self.n_x
+
+    @property
+    def n_corner(self) -> int:
+        """Spaxels that a particle touches: in two layers where there are several."""
+        return CORNERS[self.deposit] ** 2 * (1 if self.widths is None else 2)
+
+    def weights(
+        self, position: Float[Array, "particle 3"], smoothing_length: Float[Array, " particle"] | None = None
+    ) -> tuple[Int[Array, "particle corner"], Float[Array, "particle corner"]]:
+        """Flat spaxel indices (`n_spaxel` = outside) and weights (they sum to 1) of every particle.
+
+        `smoothing_length` in arcsec; ValueError where the deposit needs it and there is none.
+        """
+        column = (self.n_x - 1) / 2 - position[:, 0] / self.pixel_scale
+        row = (self.n_y - 1) / 2 + position[:, 1] / self.pixel_scale
+        columns, column_weights = deposit_weights(column, self.deposit)
+        rows, row_weights = deposit_weights(row, self.deposit)
+        inside = _within(columns, self.n_x)[:, None, :] & _within(rows, self.n_y)[:, :, None]
+        flat = rows[:, :, None] * self.n_x + columns[:, None, :]
+        index = jnp.where(inside, flat, self.n_spaxel).reshape(len(row), -1)
+        weight = (row_weights[:, :, None] * column_weights[:, None, :]).reshape(len(row), -1)
+        return (index, weight) if self.widths is None else self._in_layers(index, weight, smoothing_length)
+
+    def images(self, columns: Float[Array, "spaxel k"]) -> Float[Array, "y x k"]:
+        """What was painted as images; layers are convolved to their widths and added, which takes a margin off."""
+        layers = columns.reshape(self.n_layer, self.n_y, self.n_x, -1)
+        return layers[0] if self.widths is None else self.widths.together(layers)
+
+    def _in_layers(
+        self,
+        index: Int[Array, "particle corner"],
+        weight: Float[Array, "particle corner"],
+        smoothing_length: Float[Array, " particle"] | None,
+    ) -> tuple[Int[Array, "particle shared"], Float[Array, "particle shared"]]:
+        if self.widths is None or smoothing_length is None:
+            raise ValueError(
+                "stars.smoothing_length: expected one per star (kpc) for engine.deposit 'smoothed', got None; give it, "
+                "or use nearest, cic or tsc"
+            )
+        layer, share = self.widths.shares(smoothing_length)
+        inside = (index < self.n_spaxel)[:, None, :]
+        shifted = index[:, None, :] + layer[:, :, None] * (self.n_y * self.n_x)
+        shared = share[:, :, None] * weight[:, None, :]
+        index = jnp.where(inside, shifted, self.n_spaxel)
+        return index.reshape(len(layer), -1), shared.reshape(len(layer), -1)
+
+
+def field_of(painted: Float[Array, "y x k"], n_y: int, n_x: int, cells: int) -> Float[Array, "inner_y inner_x k"]:
+    """The field of n_y x n_x spaxels in the middle of what was painted, the cells of each spaxel added up."""
+    low_y, low_x = ((size - cells * inner) // 2 for size, inner in zip(painted.shape, (n_y, n_x), strict=False))
+    inside = painted[low_y : low_y + cells * n_y, low_x : low_x + cells * n_x]
+    return inside.reshape(n_y, cells, n_x, cells, -1).sum(axis=(1, 3))
+
+
+def _within(index: Int[Array, "particle side"], size: int) -> Array:
+    return (index >= 0) & (index < size)
+
+
+def deposit_weights(
+    coordinate: Float[Array, " particle"], deposit: str
+) -> tuple[Int[Array, "particle side"], Float[Array, "particle side"]]:
+    """Pixel indices and weights along one axis (Hockney & Eastwood 1988): nearest (NGP), cic or tsc.
+
+    `coordinate` is in pixels, whole numbers at pixel centres. Weights sum to 1. `nearest` has no gradient with respect
+    to the coordinate; cic has a continuous weight, tsc a continuous derivative, too. A coordinate far outside any grid
+    (or not finite) is limited before it becomes an integer.
+    """
+    coordinate = jnp.clip(coordinate, -1e6, 1e6)
+    if deposit == "nearest":
+        base = jnp.floor(coordinate + 0.5)
+        return base.astype(jnp.int32)[:, None], jnp.ones_like(coordinate)[:, None]
+    if deposit == "cic":
+        base = jnp.floor(coordinate)
+        d = coordinate - base
+        weights = jnp.stack([1 - d, d], axis=1)
+        return base.astype(jnp.int32)[:, None] + jnp.arange(2, dtype=jnp.int32)[None, :], weights
+    if deposit in ("tsc", "smoothed"):
+        base = jnp.floor(coordinate + 0.5)
+        d = coordinate - base
+        weights = jnp.stack([0.5 * (0.5 - d) ** 2, 0.75 - d**2, 0.5 * (0.5 + d) ** 2], axis=1)
+        return base.astype(jnp.int32)[:, None] + jnp.arange(-1, 2, dtype=jnp.int32)[None, :], weights
+    raise ValueError(f"deposit: expected one of {', '.join(CORNERS)}, got '{deposit}'")

@@ -1,0 +1,1 @@
+"""Template spectra as the detector sees them, and the basis that stands for all of them."""

@@ -1,0 +1,209 @@
+"""Where the velocity nodes of method `basis` lie, and how far splines through them are from the spectra."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+
+from rubix_like.engine.histogram import VelocityNodes
+from rubix_like.engine.motion import LARGEST_STEP
+from rubix_like.engine.spectra.detector_view import Window, seen
+from rubix_like.physics import bspline
+
+BETWEEN: float = 1.05
+"""How much larger the error may be than at the middle of every interval between nodes, where it is measured.
+
+To leading order it goes as t^2 (1 - t)^2 within an interval, largest at the middle; in windows of a few bins the
+largest was found up to 1/12 of an interval beside it, 1.5 % larger.
+"""
+
+_STEPS = (2.0, LARGEST_STEP)
+"""Smallest and largest step of the velocity nodes (km/s); 5.5 of the largest lie within the least window."""
+
+_N_SIDE = 6
+_FIRST_STEP = 60.0
+_N_TRIES = 8
+_N_CANDIDATE = 32
+_N_ROUND = 4
+_HALFWAY = (1 / 48, 23 / 48, 23 / 48, 1 / 48)
+"""The cubic B-spline's weights of four nodes midway between the second and the third."""
+
+
+class Basis(NamedTuple):
+    """Basis spectra, the templates' coefficients on them, and the rms error that each template has there."""
+
+    spectra: Float[ndarray, "rank rest"]
+    coefficients: Float[ndarray, "template rank"]
+    residuals: Float[ndarray, " template"]
+
+
+class Between(NamedTuple):
+    """Spectra midway between the nodes of every interval that velocities may lie in: what a spline makes of them, and
+    what they are."""
+
+    splined: Float[ndarray, "interval row wave"]
+    true: Float[ndarray, "interval row wave"]
+
+
+class Chosen(NamedTuple):
+    """Nodes, and the largest rms errors of any template at any velocity, relative to its mean on the detector: of the
+    spline (`velocity_error`), and of spline and basis together (`spectrum_error`); basis spectra seen `at_nodes`."""
+
+    nodes: VelocityNodes
+    velocity_error: float
+    spectrum_error: float
+    at_nodes: Float[ndarray, "velocity rank wave"]
+
+
+def plan_nodes(limit: float, step: float) -> VelocityNodes:
+    """The fewest nodes at most `step` km/s apart with all of +-`limit`, and what rounds to it, in their support."""
+    n_side = max(1, int(np.ceil(limit / step - 1e-5)))
+    return VelocityNodes(step=np.asarray(limit * (1 + 1e-6) / n_side), n_node=2 * (n_side + 1) + 1)
+
+
+def node_velocity(nodes: VelocityNodes) -> Float[ndarray, " velocity"]:
+    """km/s at each node, in 64 bits."""
+    return (np.arange(nodes.n_node) - nodes.n_node // 2) * float(nodes.step)
+
+
+def middle_velocity(nodes: VelocityNodes) -> Float[ndarray, " interval"]:
+    """km/s midway between nodes 1 and 2, 2 and 3, to the last but one."""
+    return node_velocity(nodes)[1:-2] + 0.5 * float(nodes.step)
+
+
+def midway_weights(n_node: int) -> Float[ndarray, "interval node"]:
+    """Weights of the nodes' values in the spline (not-a-knot) midway between nodes 1 and 2, 2 and 3, to the last but
+    one."""
+    weights = np.zeros((n_node - 3, n_node))
+    for interval in range(n_node - 3):
+        weights[interval, interval : interval + bspline.SUPPORT] = _HALFWAY
+    return weights @ bspline.prefilter(n_node)
+
+
+def between_nodes(
+    window: Window,
+    spectra: Float[ndarray, "row rest"],
+    at_nodes: Float[ndarray, "velocity row wave"],
+    nodes: VelocityNodes,
+    bins: Bool[ndarray, " wave"],
+) -> Between:
+    """Spectra of the window midway between the nodes, in some of the detector's bins."""
+    splined = np.tensordot(midway_weights(nodes.n_node), at_nodes[:, :, bins], 1)
+    return Between(splined, seen(window, spectra, middle_velocity(nodes))[:, :, bins])
+
+
+def candidates_at_rest(
+    window: Window,
+    spectra: Float[ndarray, "rank rest"],
+    coefficients: Float[ndarray, "template rank"],
+    bins: Bool[ndarray, " wave"],
+) -> Int[ndarray, " candidate"]:
+    """The templates that a spline with a step of 60 km/s errs most for, at rest."""
+    offsets = (np.arange(-_N_SIDE, _N_SIDE) + 0.5) * _FIRST_STEP
+    found = seen(window, spectra, np.concatenate([[0.0], offsets]))[:, :, bins]
+    splined = np.einsum("j,jrl->rl", bspline.halfway(_N_SIDE), found[1:])
+    return _worst(template_errors(coefficients, Between(splined[None], found[:1])))
+
+
+def choose_nodes(
+    window: Window,
+    basis: Basis,
+    candidates: Int[ndarray, " candidate"],
+    limit: float,
+    bins: Bool[ndarray, " wave"],
+    budget: float,
+) -> Chosen:
+    """About the fewest nodes for +-`limit` km/s between which no template errs by more than the budget.
+
+    The number is found for the `candidates`, then the error of all templates is measured, at the middle of every
+    interval: splines are linear, so that it is known from the basis spectra's. Where another template errs more than
+    the budget, the worst become the candidates.
+    """
+    nodes = _nodes_for(window, window.templates[candidates], plan_nodes(limit, _FIRST_STEP), bins, limit, budget)
+    at_nodes = seen(window, basis.spectra, node_velocity(nodes))
+    between = between_nodes(window, basis.spectra, at_nodes, nodes, bins)
+    errors = BETWEEN * template_errors(basis.coefficients, between)
+    tries = _N_TRIES
+    while errors.max() > budget and float(nodes.step) > _STEPS[0] and tries:
+        nodes = _nodes_for(window, window.templates[_worst(errors)], nodes, bins, limit, budget)
+        at_nodes = seen(window, basis.spectra, node_velocity(nodes))
+        between = between_nodes(window, basis.spectra, at_nodes, nodes, bins)
+        errors = BETWEEN * template_errors(basis.coefficients, between)
+        tries -= 1
+    together = _together(window, basis, basis.residuals + errors, between.splined, nodes, bins)
+    return Chosen(nodes, float(errors.max()), together, at_nodes)
+
+
+def template_errors(coefficients: Float[ndarray, "template rank"], between: Between) -> Float[ndarray, " template"]:
+    """Largest rms error of the spline in any interval for each template, relative to its mean, by the basis spectra.
+
+    With E the errors of the basis spectra (rows) over n bins, that of template k is sqrt(C_k E E^T C_k^T / n).
+    """
+    worst = np.zeros(len(coefficients))
+    for splined, true in zip(*between, strict=True):
+        error = splined - true
+        square = ((coefficients @ (error @ error.T / error.shape[1])) * coefficients).sum(axis=1)
+        worst = np.maximum(worst, _relative(np.sqrt(np.maximum(square, 0.0)), coefficients @ true.mean(axis=1)))
+    return worst
+
+
+def _nodes_for(
+    window: Window,
+    templates: Float[ndarray, "candidate rest"],
+    first: VelocityNodes,
+    bins: Bool[ndarray, " wave"],
+    limit: float,
+    budget: float,
+) -> VelocityNodes:
+    """About the fewest nodes within the budget for some templates, tried from the first on, or those of the least step.
+
+    The error grows at least as the cube of the step, by which the next try is chosen.
+    """
+    nodes, fitting = first, None
+    for _ in range(_N_TRIES):
+        at_nodes = seen(window, templates, node_velocity(nodes))
+        splined, true = between_nodes(window, templates, at_nodes, nodes, bins)
+        error, step = BETWEEN * float(_relative(_rms(splined - true), true.mean(axis=2)).max()), float(nodes.step)
+        if error <= budget and (fitting is None or nodes.n_node < fitting.n_node):
+            fitting = nodes
+        change = np.clip((0.9 * budget / max(error, np.finfo(float).tiny)) ** (1 / 3), 0.25, 4.0)
+        nodes = plan_nodes(limit, float(np.clip(step * change, *_STEPS)))
+        if 0.7 * budget <= error <= budget or float(nodes.step) == step:
+            break
+    return fitting or plan_nodes(limit, _STEPS[0])
+
+
+def _together(
+    window: Window,
+    basis: Basis,
+    bound: Float[ndarray, " template"],
+    splined: Float[ndarray, "interval rank used"],
+    nodes: VelocityNodes,
+    bins: Bool[ndarray, " wave"],
+) -> float:
+    """Largest rms error of any template, basis and spline together: measured where the bound (the sum of both) is
+    largest, and no less than that of the templates that it was not measured for."""
+    order, found = np.argsort(bound)[::-1], 0.0
+    for start in range(0, _N_CANDIDATE * _N_ROUND, _N_CANDIDATE):
+        own = order[start : start + _N_CANDIDATE]
+        if not len(own) or bound[own[0]] <= found:
+            break
+        true = seen(window, window.templates[own], middle_velocity(nodes))[:, :, bins]
+        error = _rms(np.einsum("kr,irl->ikl", basis.coefficients[own], splined) - true)
+        found = max(found, BETWEEN * float(_relative(error, true.mean(axis=2)).max()))
+    rest = order[_N_CANDIDATE * _N_ROUND :]
+    return max(found, float(bound[rest].max(initial=0.0)))
+
+
+def _worst(errors: Float[ndarray, " template"]) -> Int[ndarray, " candidate"]:
+    return np.argsort(errors)[::-1][:_N_CANDIDATE]
+
+
+def _rms(error: Float[ndarray, "... wave"]) -> Float[ndarray, "..."]:
+    return np.sqrt((error**2).mean(axis=-1))
+
+
+def _relative(error: Float[ndarray, "..."], level: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+    """0 for templates without light."""
+    return np.divide(error, level, out=np.zeros_like(error), where=level > 0)

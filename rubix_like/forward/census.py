@@ -1,0 +1,161 @@
+"""What planning needs to know of all stars of a galaxy: counts, sums and extremes, taken part by part and joined."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rubix_like.config import RunConfig
+from rubix_like.engine.motion import Brightness, FastStars, speeds
+from rubix_like.engine.smoothing import Lengths, allowed_length
+from rubix_like.galaxy.particles import Galaxy, Stars
+from rubix_like.galaxy.plausible import VelocitySums
+from rubix_like.galaxy.star_sample import StarSample
+from rubix_like.galaxy.validation import require
+from rubix_like.physics.cosmology import arcsec_per_kpc, find_cosmology, observed_distance, universe_age
+from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.ssp import SSPLibrary
+
+
+@dataclass(frozen=True, eq=False)
+class Census:
+    """What planning needs to know of the particles of a galaxy, without padding (host, float64).
+
+    `birth_mass` in Msun; `velocities`: weighted by it; `sample`: what the galaxy's axes are found by, with the current
+    mass where stars have one (empty where the axes are left as they are); `n_without_mass`: stars that have no current
+    mass; `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster
+    than `products.losvd.limit`.
+    """
+
+    n_stars: int
+    birth_mass: float
+    velocities: VelocitySums
+    sample: StarSample
+    fast: FastStars
+    lengths: Lengths
+    n_without_mass: int
+    n_older: int
+    n_beyond_losvd: int
+
+    def among(self, n_stars: int) -> "Census":
+        """The same with what of the sample is left among `n_stars` stars, of which these are a part."""
+        return replace(self, sample=self.sample.among(n_stars))
+
+    def joined(self, other: "Census") -> "Census":
+        """That of the stars of both."""
+        return Census(
+            n_stars=self.n_stars + other.n_stars,
+            birth_mass=self.birth_mass + other.birth_mass,
+            velocities=self.velocities.joined(other.velocities),
+            sample=self.sample.joined(other.sample),
+            fast=self.fast.joined(other.fast),
+            lengths=self.lengths.joined(other.lengths),
+            n_without_mass=self.n_without_mass + other.n_without_mass,
+            n_older=self.n_older + other.n_older,
+            n_beyond_losvd=self.n_beyond_losvd + other.n_beyond_losvd,
+        )
+
+
+def take_census(config: RunConfig, library: SSPLibrary, slabs: Iterable[Stars], team: AbstractTeam = ALONE) -> Census:
+    """The census of all stars of a run, in one pass over `slabs`, the parts of them that are this process's.
+
+    Any cut into slabs and shares gives the same (sums to about 1e-14); every process of the `team` gets the same bits.
+    Of the sample the processes send each other no more than what is left in the whole galaxy's.
+    Raises ValueError for values that are not finite, for no stars and for a birth mass of 0.
+    """
+    rules = _Rules.build(config, library)
+    none = rules.census(_no_stars())
+
+    own: list[Census] = []
+
+    def count_own() -> int:
+        own.append(reduce(Census.joined, (rules.census(slab) for slab in slabs), none))
+        return own[0].n_stars
+
+    n_stars = sum(team.exchange(count_own))
+    census = reduce(Census.joined, team.exchange(lambda: own[0].among(n_stars)))
+    if not census.n_stars:
+        raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
+    if not census.birth_mass > 0:
+        raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
+    return census
+
+
+def census_of(config: RunConfig, library: SSPLibrary, galaxy: Galaxy) -> Census:
+    """The census of a galaxy that is held as a whole."""
+    return take_census(config, library, [galaxy.stars])
+
+
+class _Rules(NamedTuple):
+    """What single stars are judged by: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s."""
+
+    config: RunConfig
+    brightness: Brightness
+    oldest: float
+    widest: float
+    losvd: float
+
+    @staticmethod
+    def build(config: RunConfig, library: SSPLibrary) -> "_Rules":
+        products = config.products
+        limit = None if products is None or products.losvd is None else products.losvd.limit
+        return _Rules(
+            config=config,
+            brightness=Brightness.build(config, library),
+            oldest=log_universe_age(config) + 1e-3,
+            widest=_widest(config) if config.engine.deposit == "smoothed" else np.inf,
+            losvd=np.inf if limit is None else limit,
+        )
+
+    def census(self, stars: Stars) -> Census:
+        """The census of one slab."""
+        stars = _real(stars)
+        mass = stars.initial_mass if stars.mass is None else stars.mass
+        birth_mass = np.asarray(stars.initial_mass, dtype=np.float64)
+        return Census(
+            n_stars=len(birth_mass),
+            birth_mass=float(birth_mass.sum()),
+            velocities=VelocitySums.of(stars),
+            sample=self._sample(stars, mass),
+            fast=FastStars.of(self.config, self.brightness, stars),
+            lengths=Lengths.of(stars, self.widest),
+            n_without_mass=len(birth_mass) if stars.mass is None else 0,
+            n_older=int(np.sum(np.asarray(stars.log_age) > self.oldest)),
+            n_beyond_losvd=0 if self.losvd == np.inf else int(np.sum(speeds(self.config, stars) > self.losvd)),
+        )
+
+    def _sample(self, stars: Stars, mass: Any) -> StarSample:
+        """What the alignment goes by."""
+        some = slice(None) if self.config.resolved_align != "none" else slice(0)
+        return StarSample.of(*(np.asarray(values)[some] for values in (stars.position, stars.velocity, mass)))
+
+
+def log_universe_age(config: RunConfig) -> float:
+    """log10(age / yr) of the Universe at the redshift where the galaxy is put."""
+    observation = config.observation
+    return float(np.log10(universe_age(find_cosmology(observation.cosmology), observation.redshift)))
+
+
+def _widest(config: RunConfig) -> float:
+    observation = config.observation
+    distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
+    return allowed_length(config, arcsec_per_kpc(distance, observation.redshift))
+
+
+def _real(stars: Stars) -> Stars:
+    """The stars on the host without padding; raises ValueError where values are not finite."""
+    arrays = {name: np.asarray(values) for name, values in vars(stars).items() if values is not None}
+    weight = arrays.pop("weight", None)
+    if weight is not None:
+        arrays = {name: values[weight > 0] for name, values in arrays.items()}
+    remedy = "leave these particles out or repair the file"
+    for name, values in arrays.items():
+        require(np.isfinite(values), values, f"stars.{name}", "finite values", remedy)
+    return Stars(**arrays)
+
+
+def _no_stars() -> Stars:
+    vectors, numbers = np.zeros((0, 3)), np.zeros(0)
+    return Stars(vectors, vectors, numbers, numbers, numbers, mass=numbers, smoothing_length=numbers)

@@ -1,0 +1,78 @@
+"""What every cube of a pipeline shares and no device needs: its axes, mask and header."""
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+from numpy import ndarray
+
+from rubix_like.cube.bins import Medium, Sampling
+from rubix_like.cube.maps import ProductAxes
+from rubix_like.cube.meta import OUTSIDE_SSP, Meta
+from rubix_like.errors import ConfigError
+from rubix_like.forward.planning import Planned
+from rubix_like.forward.product_planning import product_axes
+from rubix_like.forward.provenance import describe_run
+from rubix_like.galaxy.particles import GalaxyInfo
+from rubix_like.instrument.pointing import Pointing, pointings_of
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """What every cube of a pipeline shares and no device needs (host arrays, float64).
+
+    The mask of a voxel is `spaxel_bits | wave_bits`: kept apart, so that planning needs no memory of a cube's size.
+    """
+
+    wavelength: ndarray
+    wave_edges: ndarray
+    lsf_fwhm: ndarray
+    spaxel_bits: Int[ndarray, "y x"]
+    wave_bits: Int[ndarray, " wave"]
+    medium: Medium
+    sampling: Sampling
+    pixel_scale: float
+    meta: Meta
+    notes: tuple[str, ...]
+    pointings: tuple[Pointing, ...]
+    products: ProductAxes | None
+
+
+def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
+    """The cube's axes, mask and header for a planned run."""
+    setup = planned.setup
+    bins = setup.instrument.bins
+    stages = [stage.report() for stage in planned.tables.cube]
+    painters = [component.painter.report() for component in planned.tables.paint]
+    widths = [stage.lsf_fwhm for stage in stages if stage.lsf_fwhm is not None]
+    if len(widths) > 1:
+        raise ConfigError(
+            f"pipeline.cube: expected one 'degrade_lsf' (each starts from the instrument's line spread), got "
+            f"{len(widths)}; keep the widest"
+        )
+    aligned = [] if planned.alignment is None else [planned.alignment.meta]
+    notes = (*planned.notes, *(note for stage in stages for note in stage.notes))
+    return Frame(
+        wavelength=bins.wavelength,
+        wave_edges=bins.edges,
+        lsf_fwhm=widths[-1] if widths else setup.spread.widths(bins.wavelength)[1],
+        spaxel_bits=_combined([stage.spaxel_bits for stage in stages], setup.instrument.inside.shape),
+        wave_bits=_combined(
+            [np.where(setup.covered, 0, OUTSIDE_SSP), *(stage.wave_bits for stage in stages)], (bins.n_wave,)
+        ),
+        medium=bins.medium,
+        sampling=bins.sampling,
+        pixel_scale=float(setup.instrument.pixel_scale),
+        meta=describe_run(setup, planned.plan, info, [*aligned, *painters, *(stage.meta for stage in stages)], notes),
+        notes=notes,
+        pointings=pointings_of(setup.config.observation),
+        products=product_axes(setup, planned.tables.products),
+    )
+
+
+def _combined(bits: list[ndarray | None], shape: tuple[int, ...]) -> Int[ndarray, "..."]:
+    """All mask bits of one kind together."""
+    return functools.reduce(
+        np.bitwise_or, [own.astype(np.int32) for own in bits if own is not None], np.zeros(shape, dtype=np.int32)
+    )

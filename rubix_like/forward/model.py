@@ -1,0 +1,300 @@
+"""The forward model: two pure functions, composed into one compiled function over a mesh of devices."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from rubix_like.cube.meta import Counters
+from rubix_like.engine.counters import count
+from rubix_like.engine.painter import Sum, View
+from rubix_like.engine.spaxels import field_of
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.products.sums import ProductImages, Sighting
+from rubix_like.forward.stages.base import AbstractComponent, AbstractCubeStage, PaintedCube, Spatial, split_keys
+from rubix_like.forward.tables import Plan, Tables
+from rubix_like.galaxy.particles import Galaxy
+from rubix_like.galaxy.placing import particle_shardings
+from rubix_like.galaxy.scene import Scene
+from rubix_like.runtime.mesh.bin_split import WHOLE
+from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
+from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, replicated
+
+
+class Partial(eqx.Module):
+    """Sums over particles: one painter's partial and one set of counters per component, and the products' sums."""
+
+    light: tuple[Any, ...]
+    counters: tuple[Counters, ...]
+    products: Float[Array, "spaxel column"] | None
+
+
+def paint(plan: Plan, tables: Tables, parameters: Parameters, particles: tuple[Any, ...]) -> Partial:
+    """Sums over the particles at hand, in chunks: into the observer's frame, through the scene stages, onto spaxels."""
+    sums = [
+        _paint_component(plan, tables, parameters, component, own)
+        for component, own in zip(tables.paint, particles, strict=True)
+    ]
+    return Partial(
+        light=tuple(light for light, _ in sums),
+        counters=tuple(counters for _, counters in sums),
+        products=_paint_products(plan, tables, parameters, particles),
+    )
+
+
+def _paint_component(
+    plan: Plan, tables: Tables, parameters: Parameters, component: AbstractComponent, particles: Any
+) -> tuple[Any, Counters]:
+    painter = component.painter
+    scale = tables.grid.pixel_scale * plan.cells
+    half_field = (0.5 * plan.n_x * scale, 0.5 * plan.n_y * scale)
+
+    def look(chunk: Any) -> tuple[View, Counters]:
+        scene = _observed_scene(tables, parameters, component, chunk)
+        coordinates = component.coordinates(scene)
+        outside = {name: painter.axes.outside(name, coordinates) for name in painter.axes.names}
+        spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
+        view = View(scene.initial_mass, coordinates, scene.v_los, spaxel, share)
+        return view, count(scene, outside, half_field, painter.velocity_limit)
+
+    return painter.paint(look, particles, tables.grid, plan.chunk)
+
+
+def _observed_scene(tables: Tables, parameters: Parameters, component: AbstractComponent, chunk: Any) -> Scene:
+    """Particles in the observer's frame, after the scene stages."""
+    scene = component.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+    for stage in tables.scene:
+        scene = stage(scene, parameters)
+    return scene
+
+
+def _paint_products(
+    plan: Plan, tables: Tables, parameters: Parameters, particles: tuple[Any, ...]
+) -> Float[Array, "spaxel column"] | None:
+    """The sums over stars that maps are made of; nothing where the run makes none."""
+    products = tables.products
+    if products is None:
+        return None
+    component = tables.paint[products.component]
+
+    def look(chunk: Any) -> Sighting:
+        scene = _observed_scene(tables, parameters, component, chunk)
+        return Sighting(
+            scene, component.coordinates(scene), *tables.grid.weights(scene.position, scene.smoothing_length)
+        )
+
+    return products.paint(look, particles[products.component], tables.grid, plan.chunk, parameters)
+
+
+def add_up(layout: Layout, tables: Tables, partial: Partial) -> Partial:
+    """The sums over all devices, of which each keeps what it finishes: one collective for each kind of `Sum`."""
+    leaves, structure = jax.tree.flatten(partial)
+    kinds = kinds_of_sums(tables, len(leaves))
+    added = list(leaves)
+    for kind in Sum:
+        numbers = [number for number, own in enumerate(kinds) if own is kind]
+        for number, value in zip(numbers, _added([leaves[number] for number in numbers], kind, layout), strict=True):
+            added[number] = value
+    return jax.tree.unflatten(structure, added)
+
+
+def kinds_of_sums(tables: Tables, n_leaf: int) -> list[Sum]:
+    """How each of the `n_leaf` arrays of a partial is added up over the devices."""
+    light = [kind for component in tables.paint for kind in component.painter.sums]
+    return [*light, *(Sum.PARTICLES for _ in range(n_leaf - len(light)))]
+
+
+def _added(leaves: list[Array], kind: Sum, layout: Layout) -> list[Array]:
+    """Arrays of one kind, added up over the devices."""
+    if not leaves:
+        return []
+    if kind is Sum.EVERYTHING:
+        return lax.psum(leaves, (DATA_AXIS, *layout.painted.axes))
+    if kind is Sum.PARTICLES or not layout.scatters:
+        return lax.psum(leaves, DATA_AXIS)
+    axis = 1 if kind is Sum.BINS else 0
+    even = [_multiple(leaf, axis, layout.n_data) for leaf in leaves]
+    return lax.psum_scatter(even, DATA_AXIS, scatter_dimension=axis, tiled=True)
+
+
+def _multiple(array: Array, axis: int, multiple: int) -> Array:
+    """With zeros up to a length that can be cut evenly."""
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, -array.shape[axis] % multiple)
+    return jnp.pad(array, widths)
+
+
+class Voxels(NamedTuple):
+    """(y, x, wave), on each device the bins of its part: flux, with noise its variance, and where it is kept the truth.
+
+    Where the parts are not even the last ones have bins beyond the detector's, to be left out.
+    """
+
+    flux: Float[Array, "y x wave"]
+    variance: Float[Array, "y x wave"] | None
+    truth: Float[Array, "y x wave"] | None
+
+
+class Observed(NamedTuple):
+    """What the compiled function returns: voxels, what is the same on all devices, counters."""
+
+    voxels: Voxels
+    moments: Float[Array, "y x 2"]
+    products: ProductImages | None
+    counters: Counters
+
+
+def finish(
+    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, partial: Partial, key: PRNGKeyArray | None
+) -> Observed:
+    """From sums over all particles to the observed cube, or a device's part: the detector, then the cube stages."""
+    early, late = leading_spatial(tables.cube, parameters)
+
+    def seen(images: Float[Array, "y x k"]) -> Float[Array, "seen k"]:
+        for stage in early:
+            images = stage(images)
+        return images.reshape(-1, images.shape[2])
+
+    def spatial(columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
+        return seen(tables.grid.images(columns))
+
+    projected = [
+        component.painter.project(light, spatial, layout)
+        for component, light in zip(tables.paint, partial.light, strict=True)
+    ]
+    flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
+    moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
+    products = None if partial.products is None else tables.grid.images(partial.products)
+    if products is not None:
+        moments = jnp.concatenate([moments, seen(products)], axis=1)
+    cells, margin = 1 if early else plan.cells, sum(stage.margin for stage, _ in late)
+    shape = (cells * (plan.n_y + 2 * margin), cells * (plan.n_x + 2 * margin), -1)
+    cube = PaintedCube(flux=flux.reshape(shape), moments=moments.reshape(shape), split=layout.split)
+    keys = split_keys(key, tables.cube)
+    for stage, number in late:
+        cube = stage(cube, parameters, keys[number])
+    if products is not None:
+        cube = _with_products(plan, parameters, cube, products)
+    counters = functools.reduce(functools.partial(jax.tree.map, jnp.add), partial.counters)
+    return Observed(Voxels(cube.flux, cube.variance, cube.truth), cube.moments, cube.products, counters)
+
+
+def leading_spatial(
+    stages: tuple[AbstractCubeStage, ...], parameters: Parameters
+) -> tuple[list[Spatial], list[tuple[AbstractCubeStage, int]]]:
+    """The maps of images at the head of the list, which commute with projection; the other stages and their numbers."""
+    early: list[Spatial] = []
+    for stage in stages:
+        spatial = stage.spatial(parameters)
+        if spatial is None:
+            break
+        early.append(spatial)
+    return early, [(stage, number) for number, stage in enumerate(stages)][len(early) :]
+
+
+def _with_products(
+    plan: Plan, parameters: Parameters, cube: PaintedCube, painted: Float[Array, "y x column"]
+) -> PaintedCube:
+    """The products' images out of the moments after the last stage, and as painted, in the field."""
+    before = field_of(painted, plan.n_y, plan.n_x, plan.cells)
+    images = ProductImages(before, cube.moments[:, :, 2:], parameters.observation.velocity_offset)
+    return dataclasses.replace(cube, moments=cube.moments[:, :, :2], products=images)
+
+
+def observe_share(
+    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, particles: tuple[Any, ...], key: Any
+) -> Observed:
+    """What every device of the mesh does inside `jax.shard_map`: paint its share of the particles, add up, finish."""
+    partial = paint(plan, tables, parameters, particles)
+    return finish(plan, layout, tables, parameters, add_up(layout, tables, partial), key)
+
+
+def observe(plan: Plan, layout: Layout, *arguments: Any) -> Observed:
+    """`observe_anywhere`, put where `observed_shardings` says: not by a jit's, which would bind cotangents, too."""
+    return lax.with_sharding_constraint(observe_anywhere(plan, layout, *arguments), observed_shardings(layout))
+
+
+def observe_anywhere(
+    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
+) -> Observed:
+    """The whole way: every device paints its own particles, they are added up once, and each finishes its own bins."""
+    whole, split = PartitionSpec(), PartitionSpec(DATA_AXIS)
+    observed = jax.shard_map(
+        functools.partial(observe_share, plan, layout),
+        mesh=layout.mesh,
+        in_specs=(table_specs(tables, layout), whole, split, whole),
+        out_specs=observed_specs(layout),
+        check_vma=SAMPLE_AXIS not in layout.mesh.axis_names,
+    )(tables, parameters, tuple(component.particles(galaxy) for component in tables.paint), key)
+    return gathered(plan, layout, observed)
+
+
+def observed_specs(layout: Layout) -> Observed:
+    """The prefix of the tree of PartitionSpecs of what every device returns."""
+    whole = PartitionSpec()
+    voxels = PartitionSpec(None, None, layout.split.axes) if layout.split.axes else whole
+    return Observed(voxels, whole, whole, whole)  # pyright: ignore[reportArgumentType]
+
+
+def gathered(plan: Plan, layout: Layout, observed: Observed) -> Observed:
+    """Without the padding, where the parts will be put together on every device."""
+    if layout.split.is_whole or not layout.gathered:
+        return observed
+    return observed._replace(voxels=jax.tree.map(lambda voxels: voxels[:, :, : plan.n_wave], observed.voxels))
+
+
+def observed_shardings(layout: Layout) -> Observed:
+    """The prefix of the tree of shardings of what the compiled function returns."""
+    specs = observed_specs(dataclasses.replace(layout, split=WHOLE) if layout.gathered else layout)
+    return layout.shardings(specs)
+
+
+def lay_out(tables: Tables, layout: Layout) -> Tables:
+    """On the host: the tables whose arrays along the bins, cut evenly, are those of each device's part."""
+    painters = [component.painter.laid_out(layout) for component in tables.paint]
+    laid = eqx.tree_at(lambda t: [component.painter for component in t.paint], tables, painters)
+    return laid if layout.split.is_whole else dataclasses.replace(laid, cube=padded(tables.cube, layout.split))
+
+
+def table_specs(tables: Tables, layout: Layout) -> Tables:
+    """The tables with a PartitionSpec in place of every array."""
+    along_bins = wave_specs(tables.paint, layout.painted.axes), wave_specs(tables.cube, layout.split.axes)
+    whole = jax.tree.map(lambda _: PartitionSpec(), tables)
+    return eqx.tree_at(lambda t: (t.paint, t.cube), whole, along_bins)
+
+
+class Signature(NamedTuple):
+    """What the shardings of tables and a placed galaxy follow from: their structure, and the rank of every array."""
+
+    structure: Any
+    ranks: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tables: Tables, galaxy: Galaxy) -> "Signature":
+        """That of these tables and particles."""
+        leaves, structure = jax.tree.flatten((tables, galaxy))
+        return cls(structure, tuple(leaf.ndim for leaf in leaves))
+
+    def shardings(self, layout: Layout) -> tuple[Tables, Galaxy]:
+        """The spec trees of the tables and the particles."""
+        arrays = [jax.ShapeDtypeStruct((1,) * rank, jnp.float32) for rank in self.ranks]
+        tables, galaxy = jax.tree.unflatten(self.structure, arrays)
+        return layout.shardings(table_specs(tables, layout)), particle_shardings(galaxy, layout.mesh)
+
+
+@functools.lru_cache(maxsize=128)
+def compiled_observe(plan: Plan, layout: Layout, signature: Signature) -> Callable[..., Any]:
+    """`observe` under one jit: tables and particles lie as the spec trees say, all else is whole on every device.
+
+    Cached, so that pipelines with the same plan on the same mesh share what was compiled.
+    """
+    whole, (tables, particles) = replicated(layout.mesh), signature.shardings(layout)
+    return jax.jit(functools.partial(observe, plan, layout), in_shardings=(tables, whole, particles, whole))

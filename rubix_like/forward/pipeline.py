@@ -1,0 +1,267 @@
+"""A pipeline: everything planned once from a configuration, then a function from a galaxy to a cube."""
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy import ndarray
+
+from rubix_like.config import RunConfig, load_config
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import CubeParts, parts_of
+from rubix_like.cube.maps import Maps
+from rubix_like.engine.counters import check_counters
+from rubix_like.errors import ConfigError
+from rubix_like.forward.census import Census, census_of
+from rubix_like.forward.cube_header import Frame, make_frame
+from rubix_like.forward.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
+from rubix_like.forward.parameters import Parameters, displaced
+from rubix_like.forward.plan_layout import plan_layout
+from rubix_like.forward.planning import plan_run
+from rubix_like.forward.products.maps import make_maps
+from rubix_like.forward.streaming import observe_slabs
+from rubix_like.forward.tables import Plan, Tables
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
+from rubix_like.galaxy.placing import shard
+from rubix_like.galaxy.plausible import integer_notes
+from rubix_like.galaxy.validation import validate
+from rubix_like.instrument.pointing import Pointing
+from rubix_like.runtime.memory import check_cube_fits
+from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.mesh import replicated
+from rubix_like.runtime.mesh.placement import as_dtype, own_copy, put
+from rubix_like.ssp import load_ssp
+
+
+class Pipeline(eqx.Module):
+    """From galaxies to mock cubes; call it with a Galaxy.
+
+    `plan` holds the sizes, `tables` the arrays, `parameters` what can be varied or fitted (leaves under the YAML's
+    dotted names). A pipeline is itself a pytree, so it can be passed to a jitted function as an argument.
+    """
+
+    tables: Tables
+    parameters: Parameters
+    noise_key: PRNGKeyArray | None
+    plan: Plan = eqx.field(static=True)
+    layout: Layout = eqx.field(static=True)
+    frame: Frame = eqx.field(static=True)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: RunConfig | str | Path | dict[str, Any],
+        galaxy: Galaxy | None = None,
+        mesh: Mesh | None = None,
+        info: GalaxyInfo | None = None,
+        census: Census | None = None,
+    ) -> "Pipeline":
+        """Plan a run. The concrete `galaxy` fixes alignment and velocity range; `info` goes into the cube's header.
+
+        `census` stands for a galaxy that is never held as a whole. Without either any `observation.align` but
+        `none` is refused. `mesh` has the axis "data", and "wave" where bins are painted apart; by default it is as
+        `devices` says. Raises ConfigError for settings that cannot be used, a cube beyond the memory among them, and
+        ValueError for particles that cannot.
+        """
+        config = load_config(config)
+        _check_precision(config)
+        n_parts = jax.process_count() if config.devices.is_sharded else 1
+        check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave, n_parts)
+        library = load_ssp(config)
+        if galaxy is not None:
+            galaxy = validate(galaxy, None if info is None else info.universe_age)
+            census = census or census_of(config, library, galaxy)
+        planned = plan_run(config, library, census)
+        if galaxy is not None:
+            planned = dataclasses.replace(planned, notes=(*integer_notes(galaxy), *planned.notes))
+        layout = plan_layout(config.devices, mesh, planned.plan.n_wave, planned.projected)
+        dtype = planned.plan.dtype
+        key = None if config.noise is None else jax.random.key(config.noise.seed)
+        tables = as_dtype(lay_out(planned.tables, layout), dtype)
+        return cls(
+            tables=put(tables, layout.shardings(table_specs(tables, layout))),
+            parameters=Parameters.build(config, dtype),
+            noise_key=key,
+            plan=planned.plan,
+            layout=layout,
+            frame=make_frame(planned, info),
+        )
+
+    @property
+    def mesh(self) -> Mesh:
+        """The devices, along "data" and, where bins are painted apart, "wave"."""
+        return self.layout.mesh
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the user on what was planned, e.g. that the SSP library is coarser than the instrument."""
+        return self.frame.notes
+
+    @property
+    def pointings(self) -> tuple[Pointing, ...]:
+        """The fields of `observation.pointings`; none where it is null."""
+        return self.frame.pointings
+
+    @property
+    def velocity_limit(self) -> Float[Array | ndarray, ""]:
+        """Largest |v_los| in km/s that every component can paint."""
+        return functools.reduce(jnp.minimum, [component.painter.velocity_limit for component in self.tables.paint])
+
+    def __call__(
+        self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
+    ) -> Cube:
+        """The cube of `galaxy`, with other `parameters` or another noise `key` than the configuration's where given.
+
+        Differentiable in galaxy and parameters. On concrete input, particles that are not finite or faster than the
+        planned velocity range raise ValueError; inside jit or grad they are only counted (`Cube.counters`).
+        """
+        arguments = self.arguments(galaxy, parameters, key=key)
+        return self.to_cube(self.compiled(*arguments)(*arguments))
+
+    def at(self, pointing: Pointing) -> "Pipeline":
+        """This pipeline with the parameters, the noise key and the header of another field; compiles nothing anew."""
+        return dataclasses.replace(
+            self,
+            parameters=displaced(self.parameters, pointing),
+            noise_key=None if self.noise_key is None else jax.random.fold_in(self.noise_key, pointing.number),
+            frame=dataclasses.replace(self.frame, meta=pointing.described(self.frame.meta)),
+        )
+
+    def observe_pointings(
+        self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
+    ) -> tuple[Cube, ...]:
+        """One cube per pointing, each with noise of its own; `parameters` and `key` are those of the observation."""
+        if not self.pointings:
+            raise ConfigError("observation.pointings: expected a list of pointings, got null; call the pipeline itself")
+        own = self.parameters if parameters is None else parameters
+        base = dataclasses.replace(self, parameters=own, noise_key=self.noise_key if key is None else key)
+        placed = shard(as_dtype(galaxy, self.plan.dtype), self.mesh)
+        return tuple(base.at(pointing)(placed) for pointing in self.pointings)
+
+    def observe_slabs(
+        self, slabs: Iterable[Galaxy], parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
+    ) -> Cube:
+        """The cube of a galaxy in parts, each made by `slabs` while the one before is painted: only two are in memory.
+
+        The parts have the same columns; those of about one length, or shorter than one before, share a compilation, and
+        may be empty. Build the pipeline from a `census`, or without a galaxy. Not differentiable. Raises as a call.
+        """
+        chosen, chosen_key = self.chosen(parameters, key)
+        return self.to_cube(observe_slabs(self.plan, self.layout, self.tables, chosen, slabs, chosen_key))
+
+    def lower(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
+        """The lowered computation for a galaxy of this size (`.compile()`, `.compile().as_text()`)."""
+        arguments = self.arguments(galaxy, parameters)
+        return self.compiled(*arguments).lower(*arguments)
+
+    def trace(self, galaxy: Galaxy, parameters: Parameters | None = None) -> Any:
+        """The traced computation for a galaxy of this size (`.jaxpr`)."""
+        arguments = self.arguments(galaxy, parameters)
+        return self.compiled(*arguments).trace(*arguments)
+
+    def arguments(
+        self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
+    ) -> tuple[Tables, Parameters, Galaxy, PRNGKeyArray | None]:
+        """What the compiled function takes: tables, parameters, the galaxy placed on the mesh, the noise key."""
+        chosen, chosen_key = self.chosen(parameters, key)
+        return self.tables, chosen, shard(as_dtype(galaxy, self.plan.dtype), self.mesh), chosen_key
+
+    def chosen(
+        self, parameters: Parameters | None = None, key: PRNGKeyArray | None = None
+    ) -> tuple[Parameters, PRNGKeyArray | None]:
+        """Parameters and noise key, the configuration's where not given, on the mesh."""
+        chosen = as_dtype(self.parameters if parameters is None else parameters, self.plan.dtype)
+        return put((chosen, self.noise_key if key is None else key), replicated(self.mesh))
+
+    def compiled(self, tables: Tables, parameters: Parameters, placed: Galaxy, key: Any) -> Any:  # noqa: ARG002
+        """The compiled function for such `arguments`; shared with every pipeline of the same plan and layout."""
+        return compiled_observe(self.plan, self.layout, Signature.of(tables, placed))
+
+    def to_cube(self, observed: Observed) -> Cube:
+        """The public cube from what the compiled function returns, after a look at the counters."""
+        observed = own_copy(observed)
+        frame, voxels = self.frame, self._without_padding(observed.voxels)
+        return Cube(
+            flux=voxels.flux,
+            variance=voxels.variance,
+            truth=voxels.truth,
+            mask=frame.spaxel_bits[:, :, None] | frame.wave_bits[None, None, :],
+            **self._described(observed),
+        )
+
+    def to_parts(self, observed: Observed) -> CubeParts:
+        """The same with the voxels as they lie on the devices of this process: nothing is put together."""
+        observed = own_copy(observed)
+        frame, voxels = self.frame, observed.voxels
+        return CubeParts(
+            parts=parts_of(*voxels),
+            mask_bits=(frame.spaxel_bits[:, :, None], frame.wave_bits[None, None, :]),
+            has_variance=voxels.variance is not None,
+            has_truth=voxels.truth is not None,
+            **self._described(observed),
+        )
+
+    def result(self, observed: Observed) -> Cube | CubeParts:
+        """The cube, or its parts where no device holds all of it."""
+        return self.to_cube(observed) if self.layout.gathered else self.to_parts(observed)
+
+    def _described(self, observed: Observed) -> dict[str, Any]:
+        """All of a cube but its voxels and mask; raises ValueError for counters that cannot be."""
+        check_counters(observed.counters, own_copy(self.velocity_limit))
+        frame = self.frame
+        light, light_velocity = observed.moments[:, :, 0], observed.moments[:, :, 1]
+        empty = light <= 0
+        nothing = jnp.full_like(light, jnp.nan)
+        return {
+            "wavelength": frame.wavelength,
+            "wave_edges": frame.wave_edges,
+            "lsf_fwhm": frame.lsf_fwhm,
+            "mean_v_los": jnp.where(empty, nothing, light_velocity / jnp.where(empty, jnp.ones_like(light), light)),
+            "counters": observed.counters,
+            "medium": frame.medium,
+            "sampling": frame.sampling,
+            "pixel_scale": frame.pixel_scale,
+            "meta": frame.meta,
+            "maps": self._maps(observed),
+        }
+
+    def _without_padding(self, voxels: Voxels) -> Voxels:
+        """The detector's own bins: of parts that are not even, on the host, for no device may hold them all."""
+        n_wave, split = self.plan.n_wave, self.layout.split
+        if self.layout.gathered or split.n_padded == n_wave:
+            return voxels
+
+        def cut(own: Any) -> Any:
+            return own[:, :, :n_wave] if isinstance(own, Tracer) else np.asarray(own)[:, :, :n_wave]
+
+        return jax.tree.map(cut, voxels)
+
+    def _maps(self, observed: Observed) -> Maps | None:
+        frame = self.frame
+        if observed.products is None or frame.products is None:
+            return None
+        return make_maps(
+            observed.products,
+            frame.products,
+            frame.spaxel_bits,
+            observed.counters,
+            pixel_scale=frame.pixel_scale,
+            meta=frame.meta,
+        )
+
+
+def _check_precision(config: RunConfig) -> None:
+    if config.engine.precision == "float64" and not jax.config.read("jax_enable_x64"):
+        raise ConfigError(
+            "engine.precision: expected 64-bit numbers to be switched on in JAX for float64, got 32-bit; call "
+            "jax.config.update('jax_enable_x64', True) before anything else"
+        )

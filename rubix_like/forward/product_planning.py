@@ -1,0 +1,81 @@
+"""What the host works out for the products of a run: the tables for their sums, their axes, notes for the user."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from rubix_like.config import ProductsSettings
+from rubix_like.cube.maps import ProductAxes
+from rubix_like.engine.setup import Setup
+from rubix_like.errors import ConfigError
+from rubix_like.forward.census import Census
+from rubix_like.forward.products.bands import load_band
+from rubix_like.forward.products.sums import ProductTables
+from rubix_like.forward.stages.dust import Dust, relative_attenuation
+from rubix_like.forward.stages.stars import StarsComponent
+
+
+def plan_products(
+    setup: Setup, components: tuple[Any, ...], stages: tuple[Any, ...], census: Census | None
+) -> ProductTables:
+    """Tables for the sums over the stars that the pipeline paints, behind the screen of its stage `dust`.
+
+    Velocities reach to the fastest star, or without a census to the planned limit. Raises ConfigError for a pipeline
+    without stars, and for bands that are not known or not covered by the library.
+    """
+    numbers = [number for number, component in enumerate(components) if isinstance(component, StarsComponent)]
+    if not numbers:
+        raise ConfigError(
+            f"products: expected a pipeline that paints 'stars', got '{setup.config.pipeline}'; set products: null"
+        )
+    fastest = setup.velocity_limit if census is None else float(census.fast.speed[0])
+    tables = ProductTables.build(setup, components[numbers[0]].painter.axes, numbers[0], fastest)
+    screens = [stage for stage in stages if isinstance(stage, Dust)]
+    screen = relative_attenuation(setup, np.asarray(tables.bands.wavelength)) if screens else None
+    return dataclasses.replace(tables, screen=screen)
+
+
+def check_bands(settings: ProductsSettings | None) -> None:
+    """Raise ConfigError for a band that is not known, before anything is loaded."""
+    if settings is not None:
+        for name in (*settings.filters, *(() if settings.band is None else (settings.band,))):
+            load_band(name)
+
+
+def product_axes(setup: Setup, tables: ProductTables | None) -> ProductAxes | None:
+    """What the maps' files need to know of their axes; None where there are no maps."""
+    settings = setup.config.products
+    if tables is None or settings is None:
+        return None
+    losvd = settings.losvd
+    return ProductAxes(
+        filters=tables.filters,
+        band="detector" if settings.band is None else settings.band,
+        velocity=None if tables.losvd is None else tables.losvd.velocity,
+        fit_particles=0 if losvd is None else losvd.fit_particles,
+    )
+
+
+def products_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
+    """Says where the maps' mass now comes from, when the galaxy does not say."""
+    products = setup.config.products
+    if products is None:
+        return ()
+    notes = []
+    if products.losvd is not None and census is not None and census.n_beyond_losvd:
+        notes.append(
+            f"{census.n_beyond_losvd} of {census.n_stars} stars may be faster (up to {census.fast.speed[0]:.0f} km/s) "
+            f"than products.losvd.limit, {products.losvd.limit:g} km/s: their light is in the outermost velocity bins"
+        )
+    if census is not None and not census.n_without_mass:
+        return tuple(notes)
+    library = setup.library
+    if library.surviving_fraction is None:
+        notes.append(
+            f"the galaxy has no current masses and the SSP library '{library.name}' no surviving fractions: the maps "
+            f"of current mass hold the mass at birth"
+        )
+    else:
+        notes.append(f"maps of current mass: mass at birth times the surviving fraction of '{library.name}'")
+    return tuple(notes)

@@ -1,0 +1,83 @@
+"""Maps of a field: images of what the particles are and do, before and after the PSF."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from rubix_like.cube.maps import Image, Maps, MapSet, ProductAxes
+from rubix_like.cube.meta import Counters, Meta
+from rubix_like.forward.products.sums import SUMS, ProductImages
+
+_FAINTEST = 1e-6
+"""After the PSF a spaxel with less than this share of the brightest one's light (mass) has no mean."""
+
+
+def make_maps(
+    images: ProductImages,
+    axes: ProductAxes,
+    mask: Int[np.ndarray, "y x"],
+    counters: Counters | None,
+    *,
+    pixel_scale: float,
+    meta: Meta,
+) -> Maps:
+    """The maps, before and after the PSF, that images of the sums hold; differentiable."""
+    n_filter = len(axes.filters)
+    step = None if axes.velocity is None else float(axes.velocity[1] - axes.velocity[0])
+    return Maps(
+        before=_map_set(images.before, images.reference, n_filter, step, 0.0),
+        after=_map_set(images.after, images.reference, n_filter, step, _FAINTEST),
+        mask=mask,
+        velocity=axes.velocity,
+        counters=counters,
+        filters=axes.filters,
+        band=axes.band,
+        fit_particles=axes.fit_particles,
+        pixel_scale=pixel_scale,
+        meta=meta,
+    )
+
+
+def _map_set(
+    image: Float[Array, "y x column"],
+    reference: Float[Array, ""],
+    n_filter: int,
+    velocity_step: float | None,
+    faintest: float,
+) -> MapSet:
+    sums = {name: image[:, :, column] for column, name in enumerate(SUMS)}
+    first, last = len(SUMS), len(SUMS) + n_filter
+    means = {
+        f"{quantity}_{weight}": _mean(sums[f"{weight}_{quantity}"], sums[weight], faintest)
+        for weight in ("light", "mass")
+        for quantity in ("velocity", "velocity2", "log_age", "age", "metallicity")
+    }
+    moments: dict[str, Any] = {}
+    for weight in ("light", "mass"):
+        mean, square = means.pop(f"velocity_{weight}"), means.pop(f"velocity2_{weight}")
+        moments |= {f"v_{weight}": mean + reference, f"sigma_{weight}": _root(square - mean**2)}
+    return MapSet(
+        **{name: sums[name] for name in ("number", "birth_mass", "mass", "light")},
+        **moments,
+        **means,
+        flux=image[:, :, first:last],
+        losvd=None if velocity_step is None else image[:, :, last:] / velocity_step,
+    )
+
+
+def _mean(weighted: Image, weight: Image, faintest: float) -> Float[Array, "y x"]:
+    """`weighted` / `weight` where there is weight, with a gradient of 0 elsewhere."""
+    there = weight > faintest * jnp.max(weight)
+    return jnp.where(there, weighted / jnp.where(there, weight, jnp.ones_like(weight)), jnp.nan)
+
+
+def _root(variance: Float[Array, "y x"]) -> Float[Array, "y x"]:
+    """The square root, 0 (with no gradient) where rounding leaves nothing or less."""
+    positive = variance > 0
+    return jnp.where(
+        positive,
+        jnp.sqrt(jnp.where(positive, variance, jnp.ones_like(variance))),
+        jnp.where(jnp.isnan(variance), variance, 0),
+    )

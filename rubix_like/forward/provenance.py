@@ -1,0 +1,115 @@
+"""What a run was made of, for the cube's header."""
+
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rubix_like.config import RunConfig, load_pipeline
+from rubix_like.cube.meta import Meta, MetaValue
+from rubix_like.engine.setup import Setup
+from rubix_like.forward.stages.noise_models import describe_noise
+from rubix_like.forward.tables import Plan
+from rubix_like.galaxy.particles import GalaxyInfo
+from rubix_like.version import __version__
+
+Report = Mapping[str, Any]
+"""What a painter or a stage says of itself: entries of `Cube.meta`."""
+
+_PACKAGES = ("jax", "jaxlib", "equinox", "numpy", "astropy", "dust_extinction")
+
+
+def describe_run(
+    setup: Setup, plan: Plan, info: GalaxyInfo | None, reports: Sequence[Report], notes: tuple[str, ...]
+) -> Meta:
+    """Settings, versions and the galaxy's origin under the names of `fits.META_CARDS`; `config` is the whole YAML.
+
+    `reports`: what the painters know of their accuracy, and the cube stages of what they did.
+    """
+    config = setup.config
+    known = {name: value for report in reports for name, value in report.items()}
+    accuracy = {"tolerance": config.engine.tolerance} if plan.method == "basis" else {}
+    entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
+    entries |= accuracy | known | _dust_entries(config) | describe_noise(config.noise)
+    if info is not None:
+        entries |= _galaxy_entries(info)
+        notes = info.notes + notes
+    entries |= {f"note_{number}": note for number, note in enumerate(notes, start=1)}
+    entries |= {f"version_{package}": version(package) for package in _PACKAGES}
+    entries |= {"version_rubix_like": __version__, "version_python": platform.python_version()}
+    return Meta({**entries, "config": config.to_yaml()})
+
+
+def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
+    """What the configuration and the plan say."""
+    config = setup.config
+    observation, instrument = config.observation, config.instrument
+    return {
+        "telescope": instrument.telescope,
+        "instrument": instrument.label,
+        "ra": observation.ra,
+        "dec": observation.dec,
+        "field_angle": observation.field_angle,
+        "redshift": observation.redshift,
+        "luminosity_distance": setup.luminosity_distance,
+        "cosmology": observation.cosmology if observation.distance is None else "explicit distance",
+        "align": config.resolved_align,
+        "inclination": observation.inclination,
+        "position_angle": observation.position_angle,
+        "lsf_includes_pixel": instrument.lsf is not None and instrument.lsf.includes_pixel,
+        "ssp_library": setup.library.name,
+        "ssp_citation": setup.library.citation,
+        "pipeline": str(config.pipeline),
+        "method": plan.method,
+        "precision": plan.dtype,
+        "git_revision": git_revision(),
+    }
+
+
+def _dust_entries(config: RunConfig) -> dict[str, str | int | float]:
+    """The dust that the light went through: none where the pipeline has no stage for it."""
+    dust = config.dust
+    if dust is None or not load_pipeline(config.pipeline).has_cube_stage("dust"):
+        return {}
+    return {
+        "dust_a_v": dust.a_v,
+        "dust_r_v": dust.resolved_r_v,
+        "dust_curve": dust.curve,
+        "dust_place": dust.place,
+    }
+
+
+def _galaxy_entries(info: GalaxyInfo) -> dict[str, str | int | float | None]:
+    entries: dict[str, str | int | float | None] = {
+        "galaxy_reader": info.reader,
+        "galaxy_source": info.source,
+        "galaxy_simulation": info.simulation,
+        "galaxy_redshift": info.redshift,
+        "galaxy_cosmology": info.cosmology,
+        "galaxy_initial_mass": info.initial_mass,
+        "galaxy_ages": info.ages,
+        "galaxy_metallicities": info.metallicities,
+        "galaxy_velocities": info.velocities,
+        "galaxy_smoothing_length": info.smoothing_length or None,
+        "galaxy_stars": info.n_stars,
+        "galaxy_gas": info.n_gas,
+    }
+    for name, vector in (("center_kpc", info.center), ("bulk_velocity_km_s", info.bulk_velocity)):
+        if vector is not None:
+            entries[f"galaxy_{name}"] = " ".join(f"{value:.8g}" for value in vector)
+    return entries
+
+
+def git_revision() -> str | None:
+    """Revision of the checkout that the package runs from; None for an installed package."""
+    folder = Path(__file__).resolve().parent.parent
+    if not (folder / ".git").exists():
+        return None
+    command = ["git", "-C", str(folder), "rev-parse", "--short=12", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

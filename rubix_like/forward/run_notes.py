@@ -1,0 +1,85 @@
+"""What the user should know of a planned run: what has no effect, what is less accurate, what is no galaxy's."""
+
+import numpy as np
+
+from rubix_like.config import PipelineSettings, RunConfig
+from rubix_like.engine.setup import Setup
+from rubix_like.forward.census import Census, log_universe_age
+from rubix_like.forward.stages.base import AbstractComponent
+from rubix_like.galaxy.plausible import mass_notes
+
+
+def run_notes(
+    setup: Setup, pipeline: PipelineSettings, components: tuple[AbstractComponent, ...], census: Census | None
+) -> tuple[str, ...]:
+    """Sentences on the spectra, on settings without effect, on the accuracy of `components` and on the stars."""
+    return (
+        *_detector_notes(setup),
+        *_unused_notes(setup, pipeline),
+        *_accuracy_notes(components, setup.config),
+        *_star_notes(setup, census),
+    )
+
+
+def _detector_notes(setup: Setup) -> tuple[str, ...]:
+    """Says so where the velocity range, the widths or the library limit the spectra."""
+    notes = [*setup.notes, *([setup.motion.note] if setup.method == "basis" and setup.motion.note else [])]
+    library, wavelength = setup.library, setup.instrument.bins.wavelength
+    _, effective, instrument = setup.spread.widths(wavelength)
+    ssp_wider = setup.instrument.lsf is not None and effective > instrument * (1 + 1e-6)
+    if np.any(ssp_wider):
+        share, worst = np.mean(ssp_wider), np.max(effective / np.maximum(instrument, 1e-12))
+        finer = "" if library.name == "bc03-miles" else "; for a finer library: rubix-like ssp get bc03-miles"
+        notes.append(
+            f"the SSP library '{library.name}' is coarser than the instrument in {share:.0%} of the bins (up to "
+            f"{worst:.1f} times its LSF); the file's LSF table holds the effective width{finer}"
+        )
+    if not setup.covered.all():
+        notes.append(
+            f"{np.mean(~setup.covered):.1%} of the detector's bins lie outside the SSP library '{library.name}' "
+            f"and are flagged in the mask (bit 1)"
+        )
+    return tuple(notes)
+
+
+def _unused_notes(setup: Setup, pipeline: PipelineSettings) -> list[str]:
+    """Says so where the pipeline has no stage for the run's dust, or no PSF that takes light from cells to spaxels."""
+    notes, wanted = [], setup.config.engine.oversampling
+    if setup.config.dust is not None and not pipeline.has_cube_stage("dust"):
+        notes.append(f"the pipeline '{pipeline.name}' has no stage 'dust': the section dust has no effect")
+    if wanted not in ("auto", setup.painting.cells):
+        notes.append(
+            f"engine.oversampling: {wanted} has no effect without a PSF, or where stage 'psf' is not the first of the "
+            f"cube"
+        )
+    return notes
+
+
+def _accuracy_notes(components: tuple[AbstractComponent, ...], config: RunConfig) -> list[str]:
+    """Says so where the error of a spectrum is more than the tolerance allows for."""
+    errors = [component.painter.report().get("basis_spectrum_error", 0.0) for component in components]
+    return [
+        f"method basis reaches an rms error of {error:.1e} instead of engine.tolerance, {config.engine.tolerance:g}; "
+        f"use method direct where that is too much"
+        for error in errors
+        if error > 1.2 * config.engine.tolerance
+    ]
+
+
+def _star_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
+    """Says so where the stars have a mass or velocities of no galaxy, unless they are at rest on purpose, or where
+    they are too old."""
+    if census is None:
+        return ()
+    is_at_rest = getattr(setup.config.galaxy, "velocities", "") == "zero"
+    return (*mass_notes(census.velocities, is_at_rest=is_at_rest), *_age_notes(setup, census))
+
+
+def _age_notes(setup: Setup, census: Census) -> tuple[str, ...]:
+    """Says so when stars are older than the Universe at the redshift where the galaxy is put."""
+    if not census.n_older:
+        return ()
+    return (
+        f"{census.n_older} stars are older than the Universe at redshift {setup.config.observation.redshift:g} "
+        f"({10 ** (log_universe_age(setup.config) - 9):.3g} Gyr); they are observed as they are",
+    )

@@ -1,0 +1,150 @@
+"""What a stage is: a pytree of its own tables with one method, built once on the host from a `Setup`."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from rubix_like.engine.painter import AbstractPainter
+from rubix_like.engine.setup import Setup
+from rubix_like.errors import ConfigError, suggest
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.products.sums import ProductImages
+from rubix_like.galaxy.particles import Galaxy
+from rubix_like.galaxy.scene import Scene
+from rubix_like.runtime.mesh.bin_split import WHOLE, WaveSplit
+
+
+class PaintedCube(eqx.Module):
+    """The cube inside the model: flux and variance (y, x, wave) in 1e-20 erg/s/cm2/Angstrom (squared).
+
+    moments (y, x, moment) are sums over particles of what is not of one wavelength, which a stage treats like light of
+    the detector's whole range: light, light times v_los (km/s), and within the cube stages also what the products sum.
+    `products` is what became of the latter, set after the last stage; `truth` (y, x, wave) is the flux before noise.
+
+    `split`: a device may hold a part of the bins only (of flux, variance and truth, and of the tables that a stage
+    marks as `per_bin`); the moments and products are the same on all devices.
+    """
+
+    flux: Float[Array, "y x wave"]
+    moments: Float[Array, "y x moment"]
+    variance: Float[Array, "y x wave"] | None = None
+    truth: Float[Array, "y x wave"] | None = None
+    products: ProductImages | None = None
+    split: WaveSplit = eqx.field(static=True, default=WHOLE)
+
+
+Spatial = Callable[[Float[Array, "y x k"]], Float[Array, "inner_y inner_x k"]]
+"""A linear map of images, the same for each of them."""
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """What a cube stage does to a cube beside its values.
+
+    `spaxel_bits` (y, x) and `wave_bits` (wave,): mask bits that it sets; `lsf_fwhm` (wave,): the effective LSF after it
+    (Angstrom); `meta`: entries of `Cube.meta`; `notes`: sentences for the user.
+    """
+
+    spaxel_bits: Int[np.ndarray, "y x"] | None = None
+    wave_bits: Int[np.ndarray, " wave"] | None = None
+    lsf_fwhm: Float[np.ndarray, " wave"] | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class AbstractSceneStage(eqx.Module):
+    """Scene to scene: moves, turns or dims the particles."""
+
+    @classmethod
+    @abstractmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "AbstractSceneStage":
+        """The stage for one run; raises ConfigError for options that it does not know."""
+
+    @abstractmethod
+    def __call__(self, scene: Scene, parameters: Parameters) -> Scene:
+        """The scene after this stage."""
+
+
+class AbstractComponent(eqx.Module):
+    """A kind of particles, the templates that they shine as, and the painter of their light (stars; gas lines later).
+
+    Its particles become a scene; `coordinates` says where between the templates they lie; its painter sums their light
+    into a partial, which one psum adds up over devices.
+    """
+
+    painter: eqx.AbstractVar[AbstractPainter]
+
+    @classmethod
+    @abstractmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "AbstractComponent":
+        """The component for one run; raises ConfigError for options that it does not know."""
+
+    @abstractmethod
+    def particles(self, galaxy: Galaxy) -> Any:
+        """The particles that this component paints: a pytree of arrays over them, with a `weight`."""
+
+    @abstractmethod
+    def scene(
+        self,
+        particles: Any,
+        alignment: Float[Array | np.ndarray, "3 3"] | None,
+        arcsec_per_kpc: Float[Array | np.ndarray, ""],
+    ) -> Scene:
+        """These particles in the observer's frame, before the scene stages."""
+
+    @abstractmethod
+    def coordinates(self, scene: Scene) -> tuple[Float[Array, " particle"], ...]:
+        """Their coordinates on the axes of the painter's templates, in that order."""
+
+
+class AbstractCubeStage(eqx.Module):
+    """Cube to cube, on the sum over all particles and devices.
+
+    A stage with a `margin` gets a field that is larger by that many spaxels on each side and returns it without.
+    """
+
+    margin: eqx.AbstractVar[int]
+
+    @classmethod
+    @abstractmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "AbstractCubeStage":
+        """The stage for one run; raises ConfigError for options that it does not know."""
+
+    @abstractmethod
+    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:
+        """The cube after this stage; `key` belongs to this stage alone."""
+
+    @abstractmethod
+    def spatial(self, parameters: Parameters) -> Spatial | None:
+        """The whole stage as a map of images, where it is linear and the same at all wavelengths; None where not.
+
+        Such a stage at the head of the list acts on sums over particles before they are projected onto wavelengths.
+        """
+
+    @abstractmethod
+    def report(self) -> StageReport:
+        """What it does beside changing the cube's values."""
+
+
+def refuse_options(stage: str, options: Mapping[str, Any], known: tuple[str, ...] = ()) -> None:
+    """Raise ConfigError for an option of a pipeline's stage that the stage does not have."""
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"pipeline: stage '{stage}' has no option '{name}'{suggest(name, known)}")
+
+
+def refuse_noisy(stage: str, cube: PaintedCube, why: str) -> None:
+    """Raise ConfigError where a stage that must come before `noise` gets a cube with noise."""
+    if cube.variance is not None:
+        raise ConfigError(f"pipeline.cube: expected '{stage}' before 'noise' ({why}), got the other order; swap them")
+
+
+def split_keys(key: PRNGKeyArray | None, stages: tuple[AbstractCubeStage, ...]) -> list[PRNGKeyArray | None]:
+    """One key per cube stage, the same on any number of devices."""
+    return [None if key is None else jax.random.fold_in(key, number) for number in range(len(stages))]

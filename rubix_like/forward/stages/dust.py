@@ -1,0 +1,62 @@
+"""Stage `dust`: a uniform screen of dust, one factor per bin."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy import ndarray
+
+from rubix_like.engine.setup import Setup
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_noisy, refuse_options
+from rubix_like.physics.dust_curves import CURVES
+from rubix_like.runtime.mesh.bin_split import per_bin
+
+
+class Dust(AbstractCubeStage):
+    """A uniform dust screen dims the flux by a_v A(lambda) / A(V) magnitudes; identity when the run has no dust.
+
+    `relative` is A(lambda) / A(V) at the centres of the bins, in vacuum: at the rest wavelengths of the galaxy's
+    redshift or at the observed ones. It is the same for all spaxels, so it commutes with any PSF. The moments (mean
+    velocities) keep the light before the screen as their weight.
+    """
+
+    relative: Float[Array | ndarray, " wave"] | None = eqx.field(metadata=per_bin())
+    margin: int = eqx.field(static=True, default=0)
+
+    @classmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "Dust":
+        """The run's curve on the detector's bins; no options. Raises ConfigError where the curve is not defined."""
+        refuse_options("dust", options)
+        bins = setup.instrument.bins
+        return cls(relative=relative_attenuation(setup, bins.to_vacuum(bins.wavelength)))
+
+    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
+        """The cube behind the screen; raises ConfigError after noise."""
+        if self.relative is None or parameters.dust is None:
+            return cube
+        refuse_noisy("dust", cube, "it would dim the noise, too, and not its variance")
+        transmission = jnp.power(10.0, -0.4 * parameters.dust.a_v * jnp.asarray(self.relative))
+        return eqx.tree_at(lambda c: c.flux, cube, cube.flux * transmission[None, None, :])
+
+    def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
+        """It is not the same at all wavelengths."""
+        return
+
+    def report(self) -> StageReport:
+        """Nothing: its settings are part of the run's."""
+        return StageReport()
+
+
+def relative_attenuation(setup: Setup, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"] | None:
+    """A(lambda) / A(V) of the run's dust at observed vacuum wavelengths (Angstrom); None without dust.
+
+    Raises ConfigError where the curve is not defined.
+    """
+    dust = setup.config.dust
+    if dust is None:
+        return None
+    stretch = 1.0 + setup.config.observation.redshift if dust.place == "galaxy" else 1.0
+    return CURVES.find(dust.curve)(wavelength / stretch, dust.resolved_r_v)

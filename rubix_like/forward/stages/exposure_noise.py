@@ -1,0 +1,105 @@
+"""The noise of physical exposures: photons of source and sky, dark current, read-out."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy import ndarray
+
+from rubix_like.config import DetectorSettings, ExposureSettings, InstrumentSettings
+from rubix_like.constants import ANGSTROM_PER_MICRON, PHOTONS_AT_1_ANGSTROM
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.errors import ConfigError
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.stages.noise_models import AbstractNoise, Row, Voxels, by_rows, normal_row
+from rubix_like.instrument.sky import Sky, bin_means, load_sky
+from rubix_like.physics.poisson import poisson_quantile
+from rubix_like.runtime.mesh.bin_split import WaveSplit, per_bin
+
+_SECONDS_PER_HOUR = 3600.0
+
+
+class ExposureNoise(AbstractNoise):
+    """Poisson noise of all electrons and Gaussian read noise of a sum of exposures, sky and dark subtracted exactly.
+
+    | field | shape | unit |
+    |---|---|---|
+    | gain | (wave,) | electrons of the source per 1e-20 erg/s/cm2/Angstrom in a voxel, all exposures together |
+    | background | (wave,) | electrons of sky and dark current in a voxel |
+    | read_variance | scalar | electrons squared in a voxel: count x pixels_per_voxel x read_noise^2 |
+
+    gain = dlambda lambda / (h c) x area x time x throughput x transmission of the atmosphere. The variance is the true
+    one, of the expected electrons, not of the realised ones.
+    """
+
+    gain: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
+    background: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
+    read_variance: Float[Array | ndarray, ""]
+
+    @classmethod
+    def build(cls, exposure: ExposureSettings, instrument: InstrumentSettings) -> "ExposureNoise":
+        """Raises ConfigError without `instrument.detector`, or where the sky does not cover the detector."""
+        detector = instrument.detector
+        if detector is None:
+            raise ConfigError(
+                f"instrument.detector: expected collecting_area, throughput, read_noise and dark_current of "
+                f"'{instrument.name}' for noise.exposure, got null; give them (docs/noise.md says how), or use "
+                f"noise.signal_to_noise"
+            )
+        bins = WavelengthBins.build(instrument.wavelength)
+        vacuum_edges = bins.to_vacuum(bins.edges)
+        sky = load_sky(exposure.sky)
+        emission, transmission = _seen(sky, vacuum_edges)
+        time = exposure.time * exposure.count
+        photons_to_electrons = detector.collecting_area * time * _throughput(detector, bins.edges)
+        light = PHOTONS_AT_1_ANGSTROM * bins.to_vacuum(bins.wavelength) * np.diff(bins.edges)
+        sky_photons = emission * np.diff(vacuum_edges) / ANGSTROM_PER_MICRON * instrument.pixel_scale**2
+        dark = detector.dark_current / _SECONDS_PER_HOUR * time * detector.pixels_per_voxel
+        return cls(
+            gain=light * transmission * photons_to_electrons,
+            background=sky_photons * photons_to_electrons + dark,
+            read_variance=np.asarray(exposure.count * detector.pixels_per_voxel * detector.read_noise**2),
+        )
+
+    def draw(
+        self,
+        flux: Voxels,
+        parameters: Parameters,  # noqa: ARG002
+        key: PRNGKeyArray,
+        split: WaveSplit,
+    ) -> tuple[Voxels, Voxels]:
+        """Noise of every voxel; light below 0, which only rounding makes, counts as none."""
+
+        gain, background = jnp.asarray(self.gain)[None, :], jnp.asarray(self.background)[None, :]
+
+        def draw_row(row: Row, row_key: PRNGKeyArray) -> tuple[Row, Row]:
+            expected = jnp.maximum(row, jnp.zeros_like(row)) * gain + background
+            photon_key, read_key = jax.random.split(row_key)
+            read = jnp.sqrt(jnp.asarray(self.read_variance)) * normal_row(read_key, row, split)
+            error = poisson_quantile(normal_row(photon_key, row, split), expected) - expected + read
+            return error / gain, (expected + self.read_variance) / gain**2
+
+        return by_rows(draw_row, flux, key)
+
+
+def _seen(sky: Sky | None, vacuum_edges: ndarray) -> tuple[ndarray, ndarray]:
+    """Emission and transmission in every bin: none and 1 without a sky."""
+    if sky is None:
+        return np.zeros(len(vacuum_edges) - 1), np.ones(len(vacuum_edges) - 1)
+    emission, transmission = sky.on_bins(vacuum_edges)
+    if np.any(transmission <= 0):
+        opaque = vacuum_edges[:-1][transmission <= 0]
+        raise ConfigError(
+            f"noise.exposure.sky: expected an atmosphere that lets light through in all bins of the detector, got a "
+            f"transmission of 0 in '{sky.name}' in {len(opaque)} bins from {opaque[0]:.1f} Angstrom; change "
+            f"instrument.wavelength"
+        )
+    return emission, transmission
+
+
+def _throughput(detector: DetectorSettings, edges: ndarray) -> ndarray:
+    """Mean throughput of every bin, without the atmosphere."""
+    if detector.wavelength is None:
+        return np.full(len(edges) - 1, detector.throughput[0])
+    return bin_means(np.asarray(detector.wavelength), np.asarray(detector.throughput), edges)

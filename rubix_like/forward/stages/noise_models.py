@@ -1,0 +1,199 @@
+"""Models of the noise: what is added to the flux of a voxel, and the variance of it."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from numpy import ndarray
+
+from rubix_like.config import NoiseSettings
+from rubix_like.engine.setup import Setup
+from rubix_like.errors import ConfigError
+from rubix_like.forward.parameters import Parameters, displaced
+from rubix_like.galaxy.scene import rotate
+from rubix_like.instrument.pointing import pointings_of
+from rubix_like.physics.numbered_random import numbered_normal
+from rubix_like.physics.rotations import field_rotation
+from rubix_like.runtime.mesh.bin_split import WaveSplit, per_bin
+
+Voxels = Float[Array, "y x wave"]
+Row = Float[Array, "x wave"]
+Spectrum = Float[Array, " wave"]
+
+
+class AbstractNoise(eqx.Module):
+    """One model of the noise of a cube."""
+
+    @abstractmethod
+    def draw(self, flux: Voxels, parameters: Parameters, key: PRNGKeyArray, split: WaveSplit) -> tuple[Voxels, Voxels]:
+        """Noise to be added to the noiseless `flux`, and its true variance (unit of the flux, squared).
+
+        `flux` and the model's own tables hold the bins of this device (`split`). What is drawn for a voxel must not
+        depend on which device holds it: `normal_row` draws so.
+        """
+
+
+class TargetNoise(AbstractNoise):
+    """White noise as of a background-limited exposure: sigma = reference flux / signal_to_noise in all voxels.
+
+    The reference is that of one spectrum: of the spaxel with the most light where `radius` is None, else the mean over
+    the spaxels of a ring (`ring_weights`). Over wavelength it is the mean of the bins in the window, or the median of
+    the covered bins where there is no window (`average` False). No light, no noise.
+    """
+
+    signal_to_noise: Float[Array | ndarray, ""]
+    radius: Float[Array | ndarray, ""] | None
+    inside: Bool[Array | ndarray, "y x"]
+    pixel_scale: Float[Array | ndarray, ""]
+    window: Bool[Array | ndarray, " wave"] = eqx.field(metadata=per_bin(pad="zero"))
+    average: bool = eqx.field(static=True)
+
+    @classmethod
+    def build(cls, setup: Setup, settings: NoiseSettings) -> "TargetNoise":
+        """Raises ConfigError where no bin lies in the window, or no spaxel on the ring."""
+        instrument = setup.instrument
+        radius = None if settings.radius is None else np.asarray(settings.radius)
+        if radius is not None:
+            _check_ring(setup, settings.radius)
+        return cls(
+            signal_to_noise=np.asarray(settings.signal_to_noise),
+            radius=radius,
+            inside=instrument.inside,
+            pixel_scale=instrument.pixel_scale,
+            window=_window(setup, settings),
+            average=settings.wavelength is not None,
+        )
+
+    def draw(self, flux: Voxels, parameters: Parameters, key: PRNGKeyArray, split: WaveSplit) -> tuple[Voxels, Voxels]:
+        """Normal noise of one sigma."""
+        sigma = self.reference(flux, parameters, split) / self.signal_to_noise
+
+        def draw_row(row: Row, row_key: PRNGKeyArray) -> tuple[Row, Row]:
+            return sigma * normal_row(row_key, row, split), jnp.full_like(row, 1.0) * sigma**2
+
+        return by_rows(draw_row, flux, key)
+
+    def reference(self, flux: Voxels, parameters: Parameters, split: WaveSplit) -> Float[Array, ""]:
+        """The flux per voxel that signal_to_noise refers to."""
+        spectrum, window = self._spectrum(flux, parameters, split), jnp.asarray(self.window)
+        if self.average:
+            chosen = jnp.where(window, spectrum, jnp.zeros_like(spectrum))
+            light, number = split.add_up(jnp.stack([chosen.sum(), window.sum(dtype=flux.dtype)]))
+            return light / number
+        return jnp.nanmedian(split.gather(jnp.where(window, spectrum, jnp.full_like(spectrum, jnp.nan))))
+
+    def _spectrum(self, flux: Voxels, parameters: Parameters, split: WaveSplit) -> Spectrum:
+        """The own bins of the spectrum that the reference is taken of."""
+        spectra = flux.reshape(-1, flux.shape[2])
+        if self.radius is None:
+            return spectra[jnp.argmax(split.add_up(split.without_padding(spectra).sum(axis=1)))]
+        center = galaxy_center(parameters)
+        weights = ring_weights(jnp.asarray(self.inside), self.pixel_scale, center, self.radius).reshape(-1)
+        return jnp.einsum("s,sw->w", weights, spectra, precision=lax.Precision.HIGHEST)
+
+
+def by_rows(
+    draw: Callable[[Row, PRNGKeyArray], tuple[Row, Row]], flux: Voxels, key: PRNGKeyArray
+) -> tuple[Voxels, Voxels]:
+    """Noise and variance row after row of spaxels, each with its own key: no more memory than the two results."""
+    keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(flux.shape[0]))
+    return lax.map(lambda one: draw(*one), (flux, keys))
+
+
+def normal_row(key: PRNGKeyArray, like: Row, split: WaveSplit) -> Row:
+    """Standard normal numbers for a row of spaxels: those of a bin are the same whichever device holds it."""
+    n_x, n_wave = like.shape
+    bins = split.first() + jnp.arange(n_wave, dtype=jnp.int32)
+    number = bins[None, :] * n_x + jnp.arange(n_x, dtype=jnp.int32)[:, None]
+    return numbered_normal(key, number, like.dtype)
+
+
+def galaxy_center(parameters: Parameters) -> Float[Array, "2"]:
+    """The galaxy's centre on the field's axes (x, y), arcsec from the field's centre."""
+    observation = parameters.observation
+    center = jnp.concatenate([observation.offset, jnp.zeros(1, observation.offset.dtype)])[None, :]
+    if observation.field_angle is not None:
+        center = rotate(center, field_rotation(observation.field_angle))
+    return center[0, :2]
+
+
+def ring_weights(inside: Any, pixel_scale: Any, center: Any, radius: Any) -> Float[Array, "y x"]:
+    """Equal weights (sum 1) of the spaxels of a ring about the point `center` (x, y; arcsec) on the field's axes.
+
+    The ring's spaxels are those in the aperture (`inside`) whose centre is at most half a spaxel's diagonal nearer to
+    or farther from the point than `radius` (arcsec), so at least all that the circle runs through. All 0 if there are
+    none.
+    """
+    n_y, n_x = inside.shape
+    x = ((n_x - 1) / 2 - jnp.arange(n_x, dtype=jnp.result_type(pixel_scale))) * pixel_scale - center[0]
+    y = (jnp.arange(n_y, dtype=jnp.result_type(pixel_scale)) - (n_y - 1) / 2) * pixel_scale - center[1]
+    distance = jnp.hypot(x[None, :], y[:, None])
+    near = jnp.abs(distance - radius) <= pixel_scale * np.sqrt(0.5).item()
+    weights = (near & inside).astype(distance.dtype)
+    return weights / jnp.maximum(jnp.sum(weights), jnp.ones((), distance.dtype))
+
+
+def _check_ring(setup: Setup, radius: float | None) -> None:
+    """Raise ConfigError unless every field of the run, each pointing's or the only one, holds a spaxel of the ring."""
+    instrument, config = setup.instrument, setup.config
+    whole = Parameters.build(config, config.engine.precision)
+    fields = [displaced(whole, pointing) for pointing in pointings_of(config.observation)] or [whole]
+    scale, distance = (np.asarray(value, config.engine.precision) for value in (instrument.pixel_scale, radius))
+    for center in (galaxy_center(field) for field in fields):
+        if not np.any(ring_weights(instrument.inside, scale, center, distance)):
+            side_x, side_y = (n * float(instrument.pixel_scale) for n in (instrument.n_x, instrument.n_y))
+            raise ConfigError(
+                f"noise.radius: expected a circle about the galaxy's centre ({center[0]:g}, {center[1]:g} arcsec from "
+                f"the field's) that runs through the aperture in the field of {side_x:g} x {side_y:g} arcsec, got "
+                f"{radius:g} arcsec"
+            )
+
+
+def _window(setup: Setup, settings: NoiseSettings) -> Bool[ndarray, " wave"]:
+    """The covered bins that the reference is taken over."""
+    if settings.wavelength is None:
+        return setup.covered
+    wavelength = setup.instrument.bins.wavelength
+    window = setup.covered & (np.abs(wavelength - settings.wavelength) <= settings.width / 2)
+    if not window.any():
+        first, last = wavelength[setup.covered][[0, -1]]
+        raise ConfigError(
+            f"noise.wavelength: expected a window that holds the centre of a bin with light of the SSP library "
+            f"({first:.6g}-{last:.6g} Angstrom), got {settings.wavelength:g} +- {settings.width / 2:g} Angstrom"
+        )
+    return window
+
+
+def describe_noise(settings: NoiseSettings | None) -> dict[str, str | int | float | None]:
+    """What the header says of the noise, by NOISE_KEYS."""
+    if settings is None:
+        return {}
+    exposure = settings.exposure
+    seed = {"noise_seed": settings.seed}
+    if exposure is None:
+        definition = signal_to_noise_definition(settings)
+        return {"signal_to_noise": settings.signal_to_noise, "signal_to_noise_definition": definition, **seed}
+    return {
+        "exposure_time": exposure.time,
+        "exposure_count": exposure.count,
+        "sky": exposure.sky,
+        "noise_model": "Poisson (source, sky, dark) and Gaussian (read-out), per voxel; sky subtracted without error",
+        **seed,
+    }
+
+
+def signal_to_noise_definition(settings: NoiseSettings) -> str:
+    """What `noise.signal_to_noise` means, in words."""
+    place = "of the brightest spaxel"
+    if settings.radius is not None:
+        place = f"per voxel on the ring {settings.radius:g} arcsec from the centre of the galaxy"
+    flux = "median flux over wavelength"
+    if settings.wavelength is not None:
+        flux = f"mean flux within {settings.width / 2:g} of {settings.wavelength:g} Angstrom"
+    return f"{flux} {place} / sigma per voxel; the same sigma in all voxels"

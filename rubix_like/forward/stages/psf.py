@@ -1,0 +1,89 @@
+"""Stage `psf`: the point-spread function, on a field with a painted margin."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpy import ndarray
+
+from rubix_like.engine.setup import Setup
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, StageReport, refuse_options
+from rubix_like.instrument.blur import blur, blur_each, blur_separable
+from rubix_like.instrument.psf import PSF, PSFParameters, node_shares
+from rubix_like.instrument.seen_width import SeenWidth, seen_width
+from rubix_like.runtime.mesh.bin_split import per_bin
+
+
+class PSFStage(AbstractCubeStage):
+    """Every image convolved with `instrument.psf`, which also takes the painted margin off; the identity for null.
+
+    The margin holds the fraction `psf.enclosed` of the light of a point source at the configured widths; what lies
+    beyond is given back to the spaxels within. Images that are not of one wavelength (the moments) are convolved with
+    the PSF in the middle of the detector's range.
+    """
+
+    psf: PSF | None
+    seen: SeenWidth | None
+    wavelength: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
+    middle: Float[Array | ndarray, ""]
+    margin: int = eqx.field(static=True)
+
+    @classmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "PSFStage":
+        """The instrument's PSF; no options."""
+        refuse_options("psf", options)
+        instrument = setup.instrument
+        wavelength = instrument.bins.wavelength
+        middle = np.asarray(wavelength[len(wavelength) // 2])
+        seen = seen_width(setup.config.instrument, setup.painting, float(middle))
+        return cls(psf=instrument.psf, seen=seen, wavelength=wavelength, middle=middle, margin=instrument.psf_reach)
+
+    def spatial(self, parameters: Parameters) -> Spatial | None:
+        """The convolution, where the PSF is the same at all wavelengths."""
+        if self.psf is None:
+            return lambda images: images
+        return None if self.psf.node_wavelength is not None else self.broadband(parameters)
+
+    def broadband(self, parameters: Parameters) -> Spatial:
+        """The convolution with the PSF in the middle of the detector's range."""
+        psf = self.psf
+        if psf is None:
+            return lambda images: images
+        widths = _widths(parameters)
+        if psf.is_separable:
+            weights = psf.axis_weights(widths)
+            return lambda images: blur_separable(images, weights, psf.painting.cells)
+        image = psf.image_at(widths, self.middle)
+        return lambda images: blur(images, image.astype(images.dtype), psf.painting.cells)
+
+    def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
+        """The field without its margin, convolved."""
+        psf = self.psf
+        if psf is None:
+            return cube
+        everywhere = self.broadband(parameters)
+        if psf.node_wavelength is None:
+            flux = everywhere(cube.flux)
+        else:
+            shares = node_shares(jnp.asarray(self.wavelength), jnp.asarray(psf.node_wavelength))
+            flux = blur_each(cube.flux, psf.images(_widths(parameters)), shares, psf.painting.cells)
+        return eqx.tree_at(lambda c: (c.flux, c.moments), cube, (flux, everywhere(cube.moments)))
+
+    def report(self) -> StageReport:
+        """The kind of PSF, its width and the one that stars are seen with, and the light that is given back."""
+        if self.psf is None:
+            return StageReport()
+        meta = {"psf_kind": self.psf.kind, "psf_lost": float(self.psf.lost), "psf_cells": self.psf.painting.cells}
+        if self.seen is None:
+            return StageReport(meta=meta)
+        meta |= {"psf_fwhm": float(self.seen.fwhm), "psf_fwhm_effective": float(self.seen.effective)}
+        return StageReport(meta=meta, notes=self.seen.notes(self.psf.painting.deposit, self.psf.painting.cells))
+
+
+def _widths(parameters: Parameters) -> PSFParameters:
+    """The PSF's parameters; without any (the PSF given as an image) all None."""
+    return parameters.instrument.psf or PSFParameters(fwhm=None)

@@ -1,0 +1,246 @@
+"""Sums over particles that never are in memory all at once: slab by slab, each device for itself, then added up."""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, PRNGKeyArray
+
+from rubix_like.engine.painter import Sum
+from rubix_like.forward.model import (
+    Observed,
+    Partial,
+    Signature,
+    add_up,
+    finish,
+    gathered,
+    kinds_of_sums,
+    observed_shardings,
+    observed_specs,
+    paint,
+    table_specs,
+)
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.slabs import paints_gas, place_slabs, read_ahead
+from rubix_like.forward.tables import Plan, Tables
+from rubix_like.galaxy.particles import Galaxy
+from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, replicated
+
+_WHOLE, _SPLIT = PartitionSpec(), PartitionSpec(DATA_AXIS)
+
+Sums = tuple[Array, ...]
+"""What the devices have painted so far: the arrays of their `Partial`s, one device's below the other's."""
+
+
+@dataclass(frozen=True)
+class SumsForm:
+    """How the partials of all devices lie in one array each: those of (row, ...) as (device x row, ...), numbers as
+    (device,).
+
+    `structure`: of a partial; `shapes`: of its arrays on one device; `axes`: of the mesh along which they differ.
+    """
+
+    structure: Any
+    shapes: tuple[tuple[int, ...], ...]
+    axes: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, slab: Galaxy) -> "SumsForm":
+        """That of a run; nothing is computed."""
+        shardings = Signature.of(tables, slab).shardings(layout)
+        own_tables, own_slab = _on_one_device((tables, slab), shardings)
+        particles = tuple(component.particles(own_slab) for component in tables.paint)
+        partial = jax.eval_shape(functools.partial(paint, plan), own_tables, parameters, particles)
+        leaves, structure = jax.tree.flatten(partial)
+        of_bins = (Sum.BINS, Sum.EVERYTHING)
+        axes = tuple(
+            (DATA_AXIS, *(layout.painted.axes if kind in of_bins else ()))
+            for kind in kinds_of_sums(own_tables, len(leaves))
+        )
+        return cls(structure, tuple(leaf.shape for leaf in leaves), axes)
+
+    @property
+    def specs(self) -> tuple[PartitionSpec, ...]:
+        """Of every array, along which it is spread over the devices."""
+        return tuple(PartitionSpec(axes) for axes in self.axes)
+
+    def empty(self, layout: Layout) -> Sums:
+        """The arrays of all devices, at zero, in 64 bits."""
+        return tuple(
+            jnp.zeros((int(np.prod([layout.mesh.shape[axis] for axis in axes])) * rows, *columns), jnp.float64)
+            for shape, axes in zip(self.shapes, self.axes, strict=True)
+            for rows, *columns in [shape or (1,)]
+        )
+
+    def own(self, sums: Sums) -> Partial:
+        """The partial of the device that this runs on."""
+        own = [leaf if shape else leaf[0] for leaf, shape in zip(sums, self.shapes, strict=True)]
+        return jax.tree.unflatten(self.structure, own)
+
+
+def _on_one_device(tree: Any, shardings: Any) -> Any:
+    """The shapes of the parts of arrays that a device holds."""
+    return jax.tree.map(
+        lambda leaf, sharding: jax.ShapeDtypeStruct(sharding.shard_shape(leaf.shape), leaf.dtype), tree, shardings
+    )
+
+
+def add_slab(
+    plan: Plan, layout: Layout, form: SumsForm, sums: Sums, tables: Tables, parameters: Parameters, slab: Galaxy
+) -> Sums:
+    """The sums with those over one more slab: every device paints its own particles, and hears of no other."""
+
+    def paint_and_add(sums: Sums, tables: Tables, parameters: Parameters, particles: tuple[Any, ...]) -> Sums:
+        painted = jax.tree.leaves(paint(plan, tables, parameters, particles))
+        return tuple(total + jnp.atleast_1d(own).astype(total.dtype) for total, own in zip(sums, painted, strict=True))
+
+    return jax.shard_map(
+        paint_and_add,
+        mesh=layout.mesh,
+        in_specs=(form.specs, table_specs(tables, layout), _WHOLE, _SPLIT),
+        out_specs=form.specs,
+    )(sums, tables, parameters, tuple(component.particles(slab) for component in tables.paint))
+
+
+def finish_sums(
+    plan: Plan,
+    layout: Layout,
+    form: SumsForm,
+    sums: Sums,
+    tables: Tables,
+    parameters: Parameters,
+    key: PRNGKeyArray | None,
+) -> Observed:
+    """From the sums of every device to the observed cube: they are added up once, and each finishes its own bins."""
+
+    def on_each_device(sums: Sums, tables: Tables, parameters: Parameters, key: Any) -> Observed:
+        return finish(plan, layout, tables, parameters, add_up(layout, tables, form.own(sums)), key)
+
+    observed = jax.shard_map(
+        on_each_device,
+        mesh=layout.mesh,
+        in_specs=(form.specs, table_specs(tables, layout), _WHOLE, _WHOLE),
+        out_specs=observed_specs(layout),
+    )(sums, tables, parameters, key)
+    return gathered(plan, layout, observed)
+
+
+@dataclass(frozen=True)
+class SlabPrograms:
+    """The compiled functions of a run by slabs.
+
+    `start()`: sums at zero; `add(sums, tables, parameters, slab)`: with one more slab, in the place of the sums before;
+    `rounded(sums)`: from 64 bits to the run's own precision; `finish(sums, tables, parameters, key)`: the cube. All but
+    the last are called within `wide`.
+    """
+
+    start: Any
+    add: Any
+    rounded: Any
+    finish: Any
+
+
+@functools.lru_cache(maxsize=128)
+def slab_programs(plan: Plan, layout: Layout, form: SumsForm, signature: Signature) -> SlabPrograms:
+    """The functions under jit: tables and slabs lie as the spec trees say, sums device by device, all else whole.
+
+    The sums are kept in 64 bits, so that thousands of slabs lose nothing. Cached, so that pipelines with the same plan
+    on the same mesh share what was compiled.
+    """
+    whole, split = replicated(layout.mesh), layout.shardings(form.specs)
+    tables, particles = signature.shardings(layout)
+
+    def rounded(sums: Sums) -> Sums:
+        return tuple(leaf.astype(plan.dtype) for leaf in sums)
+
+    return SlabPrograms(
+        start=jax.jit(functools.partial(form.empty, layout), out_shardings=split),
+        add=jax.jit(
+            functools.partial(add_slab, plan, layout, form),
+            in_shardings=(split, tables, whole, particles),
+            out_shardings=split,
+            donate_argnums=0,
+        ),
+        rounded=jax.jit(rounded, in_shardings=(split,), out_shardings=split),
+        finish=jax.jit(
+            functools.partial(finish_sums, plan, layout, form),
+            in_shardings=(split, tables, whole, whole),
+            out_shardings=observed_shardings(layout),
+        ),
+    )
+
+
+def wide() -> AbstractContextManager[Any]:
+    """Where sums in 64 bits may pass through JAX, whatever the run's precision."""
+    return jax.enable_x64(True)
+
+
+def programs_for(plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, slab: Galaxy) -> SlabPrograms:
+    """The programs for placed slabs with the columns of this one."""
+    form = SumsForm.of(plan, layout, tables, parameters, slab)
+    return slab_programs(plan, layout, form, Signature.of(tables, slab))
+
+
+def compile_programs(
+    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, key: PRNGKeyArray | None, slab: Galaxy
+) -> SlabPrograms:
+    """The programs for slabs like this one, compiled."""
+    programs = programs_for(plan, layout, tables, parameters, slab)
+    with wide():
+        start = programs.start.lower().compile()
+        sums = jax.eval_shape(programs.start)
+        add = programs.add.lower(sums, tables, parameters, slab).compile()
+        rounded = programs.rounded.lower(sums).compile()
+        whole = jax.eval_shape(programs.rounded, sums)
+    return SlabPrograms(start, add, rounded, programs.finish.lower(whole, tables, parameters, key).compile())
+
+
+def paint_slabs(
+    plan: Plan,
+    layout: Layout,
+    tables: Tables,
+    views: Sequence[Parameters],
+    slabs: Iterable[Galaxy],
+    programs: SlabPrograms | None = None,
+    tell: Callable[[int], None] | None = None,
+) -> tuple[SlabPrograms, list[Sums]]:
+    """The sums of all placed slabs, for each view of them, in the plan's precision, and the programs that made them.
+
+    A slab is painted to its end before the next one is asked for. `programs`: compiled ones, where all slabs have one
+    size; `tell` is told how many are done.
+    """
+    sums: list[Sums] = []
+    for number, slab in enumerate(slabs, start=1):
+        programs = programs or programs_for(plan, layout, tables, views[0], slab)
+        with wide():
+            sums = sums or [programs.start() for _ in views]
+            sums = [programs.add(own, tables, view, slab) for own, view in zip(sums, views, strict=True)]
+        jax.block_until_ready(sums)
+        if tell is not None:
+            tell(number)
+    if programs is None:
+        raise ValueError("slabs: expected at least one, got none")
+    with wide():
+        return programs, [programs.rounded(own) for own in sums]
+
+
+def observe_slabs(
+    plan: Plan,
+    layout: Layout,
+    tables: Tables,
+    parameters: Parameters,
+    slabs: Iterable[Galaxy],
+    key: PRNGKeyArray | None,
+) -> Observed:
+    """The whole way for a galaxy that comes in slabs: what `observe` makes of all of it at once."""
+    placed = place_slabs(slabs, plan.dtype, layout.mesh, with_gas=paints_gas(tables.paint))
+    with read_ahead(placed) as coming:
+        programs, (sums,) = paint_slabs(plan, layout, tables, (parameters,), coming)
+    return programs.finish(sums, tables, parameters, key)

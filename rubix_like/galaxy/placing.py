@@ -1,0 +1,121 @@
+"""A galaxy on a mesh of devices: padded to a size class, its particles split along "data"."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from rubix_like.galaxy.particles import Galaxy, Gas, Stars
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, pad_on_host, pad_particles, process_count, size_class
+from rubix_like.runtime.mesh.placement import check_process_mesh
+from rubix_like.runtime.processes.process_group import AbstractTeam
+
+
+def particle_shardings(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
+    """The spec tree: a Galaxy that holds, for every array of `galaxy`, its NamedSharding (particles along "data")."""
+
+    def sharding(leaf: Any) -> NamedSharding:
+        return NamedSharding(mesh, PartitionSpec(DATA_AXIS, *(None,) * (np.ndim(leaf) - 1)))
+
+    return jax.tree.map(sharding, galaxy)
+
+
+def pad_galaxy_on_host(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
+    """The galaxy padded as `shard` does it, by numpy, so that nothing is compiled for its number of particles."""
+
+    def padded(particles: Any) -> Any:
+        return pad_on_host(particles, size_class(len(particles.position), mesh.shape[DATA_AXIS]))
+
+    has_gas = galaxy.gas is not None and len(galaxy.gas.position) > 0
+    return Galaxy(stars=padded(galaxy.stars), gas=padded(galaxy.gas) if has_gas else None)
+
+
+def shard(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
+    """The galaxy placed on the mesh: padded to a size class with particles of weight 0, particles split along "data".
+
+    The caller's galaxy is not changed. Works on concrete arrays and inside jit, grad and vmap.
+    """
+    placed = _padded_galaxy(galaxy, mesh)
+    return jax.device_put(placed, particle_shardings(placed, mesh))
+
+
+def own_share(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
+    """Of a galaxy that every device has whole, the particles that `shard` would place on this one.
+
+    Inside a `jax.shard_map` over the mesh only.
+    """
+    n_devices = mesh.shape[DATA_AXIS]
+
+    def own(leaf: Any) -> Any:
+        size = leaf.shape[0] // n_devices
+        return lax.dynamic_slice_in_dim(leaf, lax.axis_index(DATA_AXIS) * size, size)
+
+    return jax.tree.map(own, _padded_galaxy(galaxy, mesh))
+
+
+def _padded_galaxy(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
+    has_gas = galaxy.gas is not None and len(galaxy.gas.position) > 0
+    n_devices = mesh.shape[DATA_AXIS]
+    return Galaxy(stars=_place(galaxy.stars, n_devices), gas=_place(galaxy.gas, n_devices) if has_gas else None)
+
+
+def shard_local(galaxy: Galaxy, mesh: Mesh, team: AbstractTeam) -> Galaxy:
+    """The galaxy of which every process has its own share, placed on the mesh: a process's particles on its devices.
+
+    `galaxy`: this process's stars and gas, host arrays; a share may be empty. Each is padded to the size class of the
+    largest, with weight 0, so that all are of one size. Raises ValueError where no process has stars, or where they
+    have different fields.
+    """
+    rows = team.each(lambda: check_process_mesh(mesh, team))
+    stars = _placed(galaxy.stars, Stars, rows, mesh, team)
+    if stars is None:
+        raise ValueError("galaxy.stars: expected at least one star, got none")
+    return Galaxy(stars=stars, gas=_placed(galaxy.gas, Gas, rows, mesh, team))
+
+
+def _placed(own: Any, kind: Callable[..., Any], rows: int, mesh: Mesh, team: AbstractTeam) -> Any:
+    """One kind of particles of all processes; None where there are none."""
+    arrays = {} if own is None else {name: np.asarray(array) for name, array in vars(own).items() if array is not None}
+    n_own = len(arrays["position"]) if arrays else 0
+    layout = {name: (array.shape[1:], str(array.dtype)) for name, array in arrays.items()}
+    answers = [answer for answer in team.exchange(lambda: (n_own, layout)) if answer[0]]
+    if not answers:
+        return None
+    fields = answers[0][1]
+    if any(answer[1] != fields for answer in answers):
+        raise ValueError(
+            f"galaxy: expected the same fields and types in every process's share, got "
+            f"{' / '.join(str(answer[1]) for answer in answers)}"
+        )
+    size = size_class(max(n for n, _ in answers), rows)
+    none = {name: np.zeros((0, *shape), dtype) for name, (shape, dtype) in fields.items()}
+    return place_rows(pad_on_host(kind(**(arrays if n_own else none)), size), mesh)
+
+
+def place_rows(own: Any, mesh: Mesh) -> Any:
+    """Host arrays of this process's particles, as many in every process, as those of all along "data".
+
+    Each process's are put on its own devices, and nothing is sent.
+    """
+    n_process = process_count(mesh)
+
+    def place(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
+        return jax.make_array_from_process_local_data(sharding, array, (len(array) * n_process, *array.shape[1:]))
+
+    return jax.tree.map(place, own, particle_shardings(own, mesh))
+
+
+def _place(particles: Any, n_devices: int) -> Any:
+    """One kind of particles with a weight, padded to its size class."""
+    n_particles = len(particles.position)
+    if n_particles == 0:
+        raise ValueError("galaxy.stars: expected at least one star, got none")
+    if particles.weight is None:
+        weight = jnp.ones_like(particles.position[:, 0])
+        particles = eqx.tree_at(lambda p: p.weight, particles, weight, is_leaf=lambda leaf: leaf is None)
+    return pad_particles(particles, size_class(n_particles, n_devices))

@@ -1,0 +1,254 @@
+"""A parametric disc galaxy with bulge and gas, sampled as particles: every parameter is a leaf that can be fitted.
+
+The random numbers are drawn once on the host (`draw_base`); `SyntheticGalaxy.sample` is then a pure, differentiable map
+from the parameters and those draws to particles (the reparametrisation by inverse cumulative distributions).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.galaxy.particles import Galaxy, Gas, Stars
+
+Uniforms = Float[Array, "particle 4"]
+Normals = Float[Array, "particle 5"]
+Scalar = Float[Array, ""]
+Draws = Literal["random", "sobol"]
+"""Kinds of base draws."""
+
+BULGE_SHARE: float = 0.2
+"""Fraction of the star particles that sample the bulge; its mass is `bulge_fraction`, whatever the share."""
+
+BULGE_TRUNCATION: float = 20.0
+"""Radius, in Hernquist scale radii, beyond which the bulge has no particles (9 % of the untruncated mass)."""
+
+BULGE_EFFECTIVE_RADIUS: float = 1.5412143
+"""Projected half-mass radius, in scale radii, of the truncated bulge (1.8153 untruncated: Hernquist 1990, eq. 38)."""
+
+SMALLEST_LOG_AGE: float = 5.0
+SMALLEST_LOG_METALLICITY: float = -8.0
+LARGEST_LOG_METALLICITY: float = -1.0
+"""Limits of the drawn ages (0.1 Myr) and of log10 of the drawn metal mass fractions (Z in (0, 0.1])."""
+
+_SMALLEST_UNIFORM = 2.0**-22  # still inside (0, 1) as float32, so that logarithms and atanh stay finite
+
+
+class ComponentDraws(eqx.Module):
+    """Base draws of one component: uniforms inside (0, 1) for the positions, standard normals for the rest."""
+
+    uniform: Uniforms
+    normal: Normals
+
+
+class BaseDraws(eqx.Module):
+    """The random numbers behind a synthetic galaxy; their lengths are its particle counts (gas: None for none)."""
+
+    disc: ComponentDraws
+    bulge: ComponentDraws
+    gas: ComponentDraws | None
+    kind: Draws = eqx.field(static=True, default="random")
+
+    def others(self, seed: int) -> "BaseDraws":
+        """As many stars and gas particles, of the same kind, from another seed."""
+        n_stars = self.disc.uniform.shape[0] + self.bulge.uniform.shape[0]
+        return draw_base(n_stars, 0 if self.gas is None else self.gas.uniform.shape[0], seed, self.kind)
+
+    def sets(self, count: int, seed: int) -> "BaseDraws":
+        """`count` sets of as many stars and gas particles, with one more axis in front, from another seed: the sets
+        together are one of `count` times as many (parts of one Sobol sequence, not sequences of their own)."""
+        sizes = [0 if own is None else own.uniform.shape[0] for own in (self.disc, self.bulge, self.gas)]
+
+        def cut(leaf: Array) -> Array:
+            return leaf.reshape(count, leaf.shape[0] // count, leaf.shape[1])
+
+        disc, bulge, gas = jax.tree.map(cut, _draw([count * size for size in sizes], seed, self.kind))
+        return BaseDraws(disc, bulge, None if self.gas is None else gas, self.kind)
+
+
+def draw_base(n_stars: int, n_gas: int, seed: int, draws: Draws = "random") -> BaseDraws:
+    """Draw on the host; a fifth of the stars, rounded, samples the bulge.
+
+    `random`: numpy's default generator. `sobol`: for each component the first points of a Sobol sequence of its own,
+    scrambled by the seed (Owen 1995; Joe & Kuo 2008, SIAM J. Sci. Comput. 30, 2635): still uniform and unbiased, but
+    spread evenly, so that sums over particles scatter less; normals are Phi^-1 of them.
+    """
+    if n_stars < 1 or n_gas < 0:
+        raise ValueError(f"synthetic galaxy: expected n_stars >= 1 and n_gas >= 0, got {n_stars} and {n_gas}")
+    n_bulge = round(BULGE_SHARE * n_stars)
+    disc, bulge, gas = _draw((n_stars - n_bulge, n_bulge, n_gas), seed, draws)
+    return BaseDraws(disc=disc, bulge=bulge, gas=gas if n_gas else None, kind=draws)
+
+
+def _draw(counts: Sequence[int], seed: int, draws: Draws) -> list[ComponentDraws]:
+    """One component for each count."""
+    if draws == "sobol":
+        return [_draw_evenly([seed, number], count) for number, count in enumerate(counts)]
+    generator = np.random.default_rng(seed)
+    return [_draw_component(generator, count) for count in counts]
+
+
+def _draw_component(generator: np.random.Generator, count: int) -> ComponentDraws:
+    uniform = _inside(generator.random((count, 4)))
+    return ComponentDraws(uniform=_as_float(uniform), normal=_as_float(generator.standard_normal((count, 5))))
+
+
+def _draw_evenly(seed: list[int], count: int) -> ComponentDraws:
+    """The first `count` of 2^m scrambled Sobol points in nine dimensions."""
+    from scipy.stats import qmc  # noqa: PLC0415 (slow to import)
+
+    sequence = qmc.Sobol(9, rng=np.random.default_rng(seed))
+    points = _inside(sequence.random_base2(max(count - 1, 0).bit_length())[:count])
+    return ComponentDraws(uniform=_as_float(points[:, :4]), normal=_as_float(scipy.special.ndtri(points[:, 4:])))
+
+
+def _inside(uniform: Float[ndarray, "particle k"]) -> Float[ndarray, "particle k"]:
+    return np.clip(uniform, _SMALLEST_UNIFORM, 1 - _SMALLEST_UNIFORM)
+
+
+def _as_float(value: Any) -> Array:
+    return jnp.asarray(value, dtype=jax.dtypes.canonicalize_dtype(float))
+
+
+def _leaf(default: float) -> Any:
+    return eqx.field(converter=_as_float, default=default)
+
+
+class SyntheticGalaxy(eqx.Module):
+    """Exponential disc, Hernquist bulge and exponential gas disc in rotation (all leaves float scalars).
+
+    Disc: surface density exp(-R / R_d), height sech^2(z / h) (van der Kruit & Searle 1981), rotation
+    v(R) = V (2 / pi) arctan(R / R_t) (Courteau 1997) about +z, isotropic dispersion. Bulge: Hernquist (1990, ApJ 356,
+    359), isotropic, no rotation. log_age and log10 Z are linear in R in the disc, constant in the bulge, with normal
+    scatter; ages stay below `oldest_log_age`, Z in (0, 0.1].
+
+    | leaf | unit |
+    |---|---|
+    | stellar_mass | Msun at birth, disc and bulge together |
+    | bulge_fraction | of stellar_mass |
+    | disc_scale_length, disc_scale_height | R_d and h of sech^2(z / h), kpc |
+    | bulge_effective_radius | projected half-mass radius, kpc |
+    | rotation_velocity, turnover_radius | V in km/s and R_t in kpc |
+    | disc_dispersion, bulge_dispersion, gas_dispersion | km/s per axis |
+    | disc_log_age, bulge_log_age | log10(age / yr), the disc's at its centre |
+    | disc_log_age_gradient | dex / kpc |
+    | log_age_scatter, metallicity_scatter | dex |
+    | oldest_log_age | log10(age / yr), below the Universe's age at the galaxy's redshift |
+    | disc_metallicity, bulge_metallicity | metal mass fraction Z, the disc's at its centre; the gas follows the disc |
+    | disc_metallicity_gradient | dex / kpc |
+    | gas_fraction | gas mass / stellar_mass |
+    | gas_scale_length, gas_scale_height | kpc |
+    | gas_temperature | K |
+    | star_formation_rate | Msun / yr, spread over the gas by mass |
+    """
+
+    stellar_mass: Scalar = _leaf(1e10)
+    bulge_fraction: Scalar = _leaf(0.2)
+    disc_scale_length: Scalar = _leaf(1.5)
+    disc_scale_height: Scalar = _leaf(0.2)
+    bulge_effective_radius: Scalar = _leaf(0.5)
+    rotation_velocity: Scalar = _leaf(180.0)
+    turnover_radius: Scalar = _leaf(0.5)
+    disc_dispersion: Scalar = _leaf(30.0)
+    bulge_dispersion: Scalar = _leaf(100.0)
+    disc_log_age: Scalar = _leaf(9.6)
+    disc_log_age_gradient: Scalar = _leaf(-0.1)
+    bulge_log_age: Scalar = _leaf(9.9)
+    log_age_scatter: Scalar = _leaf(0.1)
+    oldest_log_age: Scalar = _leaf(10.1)
+    disc_metallicity: Scalar = _leaf(0.02)
+    disc_metallicity_gradient: Scalar = _leaf(-0.05)
+    bulge_metallicity: Scalar = _leaf(0.025)
+    metallicity_scatter: Scalar = _leaf(0.1)
+    gas_fraction: Scalar = _leaf(0.1)
+    gas_scale_length: Scalar = _leaf(2.5)
+    gas_scale_height: Scalar = _leaf(0.1)
+    gas_dispersion: Scalar = _leaf(10.0)
+    gas_temperature: Scalar = _leaf(1e4)
+    star_formation_rate: Scalar = _leaf(1.0)
+
+    def sample(self, draws: BaseDraws) -> Galaxy:
+        """Map the base draws to particles (kpc, km/s, Msun); pure, traceable, differentiable in every leaf.
+
+        The disc's angular momentum is along +z. Particles of one component have equal masses; with no bulge particle
+        (one or two stars) the disc carries the whole mass.
+        """
+        disc, bulge = self._disc_stars(draws.disc), self._bulge_stars(draws.bulge)
+        n_disc, n_bulge = disc[2].shape[0], bulge[2].shape[0]
+        bulge_fraction = self.bulge_fraction if n_bulge else jnp.zeros_like(self.bulge_fraction)
+        disc_mass = jnp.broadcast_to(self.stellar_mass * (1 - bulge_fraction) / n_disc, (n_disc,))
+        bulge_mass = jnp.broadcast_to(self.stellar_mass * bulge_fraction / max(n_bulge, 1), (n_bulge,))
+        position, velocity, log_age, metallicity = (jnp.concatenate(pair) for pair in zip(disc, bulge, strict=True))
+        stars = Stars(
+            position=position,
+            velocity=velocity,
+            initial_mass=jnp.concatenate([disc_mass, bulge_mass]),
+            log_age=log_age,
+            metallicity=metallicity,
+        )
+        return Galaxy(stars=stars, gas=None if draws.gas is None else self._gas(draws.gas))
+
+    def _disc_stars(self, draws: ComponentDraws) -> tuple[Array, Array, Array, Array]:
+        radius, position, rotation = self._rotating_disc(draws, self.disc_scale_length, self.disc_scale_height)
+        velocity = rotation + self.disc_dispersion * draws.normal[:, :3]
+        log_age = self._log_age(self.disc_log_age + self.disc_log_age_gradient * radius, draws)
+        return position, velocity, log_age, self._disc_metallicity(radius, draws)
+
+    def _bulge_stars(self, draws: ComponentDraws) -> tuple[Array, Array, Array, Array]:
+        """Hernquist: M(<r) / M = r^2 / (r + a)^2, so r = a q / (1 - q) with q the square root of the mass fraction."""
+        q = jnp.sqrt(draws.uniform[:, 0]) * (BULGE_TRUNCATION / (1 + BULGE_TRUNCATION))
+        radius = self.bulge_effective_radius / BULGE_EFFECTIVE_RADIUS * q / (1 - q)
+        azimuth, cosine = 2 * jnp.pi * draws.uniform[:, 1], 2 * draws.uniform[:, 2] - 1
+        sine = jnp.sqrt(1 - cosine**2)
+        direction = jnp.stack([sine * jnp.cos(azimuth), sine * jnp.sin(azimuth), cosine], axis=1)
+        log_age = self._log_age(self.bulge_log_age, draws)
+        metallicity = _metallicity(jnp.log10(self.bulge_metallicity) + self.metallicity_scatter * draws.normal[:, 4])
+        return radius[:, None] * direction, self.bulge_dispersion * draws.normal[:, :3], log_age, metallicity
+
+    def _gas(self, draws: ComponentDraws) -> Gas:
+        length, height, count = self.gas_scale_length, self.gas_scale_height, draws.normal.shape[0]
+        radius, position, rotation = self._rotating_disc(draws, length, height)
+        total = self.gas_fraction * self.stellar_mass
+        profile = jnp.exp(-radius / length) / jnp.cosh(position[:, 2] / height) ** 2
+        return Gas(
+            position=position,
+            velocity=rotation + self.gas_dispersion * draws.normal[:, :3],
+            mass=jnp.broadcast_to(total / count, (count,)),
+            metallicity=self._disc_metallicity(radius, draws),
+            temperature=jnp.broadcast_to(self.gas_temperature, (count,)),
+            density=total / (4 * jnp.pi * length**2 * height) * profile,
+            star_formation_rate=jnp.broadcast_to(self.star_formation_rate / count, (count,)),
+        )
+
+    def _rotating_disc(self, draws: ComponentDraws, length: Array, height: Array) -> tuple[Array, Array, Array]:
+        """Cylindrical radius, position, mean velocity: R / length is Gamma(2), z / height the atanh of a uniform."""
+        u = draws.uniform
+        radius = -length * (jnp.log(u[:, 0]) + jnp.log(u[:, 1]))
+        cosine, sine = jnp.cos(2 * jnp.pi * u[:, 2]), jnp.sin(2 * jnp.pi * u[:, 2])
+        z = height * jnp.arctanh(2 * u[:, 3] - 1)
+        speed = self.rotation_velocity * (2 / jnp.pi) * jnp.arctan(radius / self.turnover_radius)
+        velocity = jnp.stack([-speed * sine, speed * cosine, jnp.zeros_like(z)], axis=1)
+        return radius, jnp.stack([radius * cosine, radius * sine, z], axis=1), velocity
+
+    def _log_age(self, mean: Array, draws: ComponentDraws) -> Array:
+        log_age = mean + self.log_age_scatter * draws.normal[:, 3]
+        return jnp.minimum(jnp.maximum(log_age, SMALLEST_LOG_AGE), self.oldest_log_age)
+
+    def _disc_metallicity(self, radius: Array, draws: ComponentDraws) -> Array:
+        mean = jnp.log10(self.disc_metallicity) + self.disc_metallicity_gradient * radius
+        return _metallicity(mean + self.metallicity_scatter * draws.normal[:, 4])
+
+
+def _metallicity(log_metallicity: Array) -> Array:
+    return 10 ** jnp.clip(log_metallicity, SMALLEST_LOG_METALLICITY, LARGEST_LOG_METALLICITY)
+
+
+DEFAULTS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(SyntheticGalaxy)}
+"""The default of every parameter, in the units of the table above."""

@@ -1,0 +1,181 @@
+"""One check of a galaxy's particles on concrete data; the constructors check shapes only, so that they work in jit."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from astropy.units import Quantity
+
+from rubix_like.galaxy.particles import Galaxy, Gas, Stars
+
+LARGEST_LOG_AGE: float = 10.3
+"""20 Gyr: above it the numbers are no log10(age / yr) of any star."""
+
+AGE_SLACK: float = 1e-3
+"""dex by which a star may be older than the Universe (rounding in the file)."""
+
+SMALLEST_METALLICITY: float = -1e-12
+"""Negative mass fractions down to here are rounding of the simulation and become 0."""
+
+MASS_RATIOS: tuple[float, float] = (0.01, 1.01)
+"""Of a star's mass now to that at its birth: stars lose mass (at most about half of it), and files round."""
+
+LARGEST: dict[str, float] = {
+    "position": 1e9,
+    "velocity": 299792.458,
+    "mass": 1e15,
+    "initial_mass": 1e15,
+    "birth_scale_factor": 1e3,
+    "birth_time": 1e13,
+    "lookback_time": 1e13,
+    "age": 1e13,
+    "log_age": 1e3,
+    "metallicity": 1e3,
+    "smoothing_length": 1e9,
+    "density": 1.5e31,
+    "temperature": 1e12,
+    "internal_energy": 8.98755e10,
+    "electron_abundance": 1e3,
+    "star_formation_rate": 1e9,
+    "hydrogen_fraction": 1e3,
+    "oxygen_fraction": 1e3,
+}
+"""Magnitudes that no particle of any simulation reaches, in the units of the readers (kpc, km/s, Msun, yr, K):
+1000 Gpc, the speed of light and its square, a rich cluster of galaxies in one particle, 1 g/cm3. Beyond them the
+numbers are in another unit, or damaged. Fractions and logarithms are checked closely in `validate`."""
+
+Particles = TypeVar("Particles", Stars, Gas)
+
+FRACTIONS = ("metallicity", "hydrogen_fraction", "oxygen_fraction")
+NOT_NEGATIVE = (
+    "initial_mass",
+    "mass",
+    "smoothing_length",
+    "weight",
+    "temperature",
+    "density",
+    "internal_energy",
+    "electron_abundance",
+    "star_formation_rate",
+)
+
+
+def validate(galaxy: Galaxy, universe_age: float | None = None) -> Galaxy:
+    """Check that the particles are physical and return them, slightly negative mass fractions set to 0.
+
+    Checked: at least one star; shapes; all values finite; masses, densities, temperatures and lengths >= 0; a positive
+    sum of birth masses; log_age in [0, 10.3] and not above log10(`universe_age` / yr) + 1e-3; mass fractions in
+    [-1e-12, 1]; masses now from 0.01 to 1.01 times those at birth. Raises ValueError with the field, the number of bad
+    values, the first of them and the remedy.
+    Gas without particles becomes None. The input is unchanged; only concrete arrays can be checked: call it outside
+    jit.
+    """
+    if np.shape(galaxy.stars.position)[:1] == (0,):
+        raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
+    stars = validate_stars(galaxy.stars, universe_age)
+    if not np.sum(np.asarray(stars.initial_mass), dtype=np.float64) > 0:
+        raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
+    if galaxy.gas is None or np.shape(galaxy.gas.position)[:1] == (0,):
+        return Galaxy(stars=stars)
+    return Galaxy(stars=stars, gas=validate_gas(galaxy.gas))
+
+
+def validate_stars(stars: Stars, universe_age: float | None = None) -> Stars:
+    """What `validate` checks of each star, for any part of a galaxy, even none of it."""
+    Stars(**vars(stars))  # the shapes, should a field have been replaced since
+    _check_fields("stars", vars(stars))
+    _check_mass_loss(stars)
+    _check_ages(np.asarray(stars.log_age), universe_age)
+    return _without_negative_fractions(stars)
+
+
+def validate_gas(gas: Gas) -> Gas:
+    """What `validate` checks of gas, for any part of a galaxy, even none of it."""
+    Gas(**vars(gas))
+    _check_fields("gas", vars(gas))
+    return _without_negative_fractions(gas)
+
+
+def limits_of(field: str) -> tuple[float, float]:
+    """Smallest and largest value that a field of stars or gas can have."""
+    if field == "log_age":
+        return 0.0, LARGEST_LOG_AGE
+    if field in FRACTIONS:
+        return 0.0, 1.0
+    return (0.0 if field in NOT_NEGATIVE else -LARGEST[field]), LARGEST[field]
+
+
+def require(good: Any, values: Any, place: str, expected: str, remedy: str) -> None:
+    """Raise ValueError naming `place`, how many of `values` are not `good` and the first of them, unless all are."""
+    good = np.asarray(good)
+    if good.all():
+        return
+    index = tuple(int(i) for i in np.argwhere(~good)[0])
+    where = index[0] if len(index) == 1 else index
+    raise ValueError(
+        f"{place}: expected {expected}, got {np.asarray(values)[index]} at index {where} "
+        f"({np.count_nonzero(~good)} of {good.size} values); {remedy}"
+    )
+
+
+def check_magnitudes(quantity: str, values: np.ndarray, place: str) -> None:
+    """Raise ValueError, naming `place` and the first, where values are not finite or beyond `LARGEST`."""
+    limit = LARGEST.get(quantity)
+    if limit is None:
+        return
+    remedy = "the file is damaged there, or its numbers are in another unit than its reader expects"
+    require(np.abs(values) <= limit, values, place, f"{quantity} of at most {limit:g} in magnitude", remedy)
+
+
+def _check_fields(kind: str, fields: Mapping[str, Any]) -> None:
+    for name, leaf in fields.items():
+        if leaf is None:
+            continue
+        place = f"{kind}.{name}"
+        if isinstance(leaf, Quantity) or not isinstance(leaf, np.ndarray | jax.Array):
+            raise ValueError(
+                f"{place}: expected a plain array in the unit of rubix_like (docs/units-and-names.md), got "
+                f"{type(leaf).__name__}; write e.g. np.asarray(values), or quantity.to_value('kpc')"
+            )
+        values = np.asarray(leaf)
+        require(np.isfinite(values), values, place, "finite values", "leave these particles out or repair the file")
+        if name in NOT_NEGATIVE:
+            require(values >= 0, values, place, "values >= 0", "leave these particles out or repair the file")
+        if name in FRACTIONS:
+            good = (values >= SMALLEST_METALLICITY) & (values <= 1)
+            remedy = "metallicities are mass fractions (the Sun's is about 0.02), neither in solar units nor log10"
+            require(good, values, place, f"mass fractions in [{SMALLEST_METALLICITY}, 1]", remedy)
+
+
+def _check_mass_loss(stars: Stars) -> None:
+    """Raise ValueError where a star's mass now does not go with that at its birth."""
+    if stars.mass is None:
+        return
+    now, birth = (np.asarray(values, dtype=np.float64) for values in (stars.mass, stars.initial_mass))
+    least, most = MASS_RATIOS
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(birth == now, 1.0, now / birth)
+    remedy = "one of the two is in another unit than its reader expects, or damaged"
+    expected = f"masses now from {least:g} to {most:g} times those at birth (stars.initial_mass)"
+    require((ratio >= least) & (ratio <= most), ratio, "stars.mass / stars.initial_mass", expected, remedy)
+
+
+def _check_ages(log_age: np.ndarray, universe_age: float | None) -> None:
+    place = "stars.log_age"
+    remedy = "ages are stored as log10(age / yr) (1 Gyr is 9.0; age 0 is stored as 0), neither in yr nor in Gyr"
+    good = (log_age >= 0) & (log_age <= LARGEST_LOG_AGE)
+    require(good, log_age, place, f"log10(age / yr) in [0, {LARGEST_LOG_AGE}]", remedy)
+    if universe_age is None:
+        return
+    limit = float(np.log10(universe_age))
+    remedy = "the ages do not belong to this redshift or cosmology"
+    require(log_age <= limit + AGE_SLACK, log_age, place, f"at most {limit:.4f}, the age of the Universe", remedy)
+
+
+def _without_negative_fractions(particles: Particles) -> Particles:
+    """Only where there are any: nothing is compiled for the others' number of particles."""
+    fractions = {name: value for name, value in vars(particles).items() if name in FRACTIONS and value is not None}
+    negative = {name: value for name, value in fractions.items() if (np.asarray(value) < 0).any()}
+    return replace(particles, **{name: value.clip(min=0) for name, value in negative.items()})

@@ -1,0 +1,177 @@
+"""Values at the edge of their priors: what the posterior says of each, where a standard deviation says nothing.
+
+A prior with limits is flat in its latent where that is large: the value hardly changes, so that its slope, and with it
+a standard deviation from derivatives, is near 0 whatever the data say. So the posterior is followed along the latent
+(`inference.along`), and the value has a limit or an interval.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+
+from rubix_like.inference.checks.along import NODES, Row, follow, normalised
+from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.posterior.free import Free
+from rubix_like.inference.posterior.posterior import SquaredLoss
+from rubix_like.inference.posterior.priors import LIMITED
+
+EDGE: float = 2.0
+"""|latent| from which on a value is at the edge of its prior: 4.6 % of the prior lies there."""
+
+FAR: float = 3.0
+"""The same of a prior without limits: 0.3 % of it lies there."""
+
+LIMIT: float = 0.95
+"""Probability of a limit where none is asked for."""
+
+MOST_FOLLOWED: int = 4
+"""Values whose posterior is followed: those nearest to their edges."""
+
+MOST_LATENTS: int = 100
+"""Of a fit in which that is done: each step along a latent costs as much as a step of the search."""
+
+_KNOWN = 0.02
+"""Standard deviation of a latent below which its normal approximation is right at an edge, too."""
+
+
+class Reach(NamedTuple):
+    """An interval of values, or a limit: `sign` "<" (up to `high`) or ">" (from `low` on), or "" of an interval."""
+
+    sign: str
+    low: float
+    high: float
+
+    def words(self, probability: float = LIMIT) -> str:
+        """With the probability that it holds."""
+        share = f"({100 * probability:g} %)"
+        if self.sign:
+            return f"{self.sign} {self.high if self.sign == '<' else self.low:.3g} {share}"
+        size = max(abs(self.high), abs(self.low), np.finfo(float).tiny)
+        digits = max(3, 2 - int(np.floor(np.log10(max((self.high - self.low) / size, 1e-9)))))
+        return f"{self.low:.{digits}g} to {self.high:.{digits}g} {share}"
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """Of some latents, `index` in the order of the labels, the density `density` at the latents `latent`, rising.
+
+    `lower_loss`: by how much the loss is lower elsewhere along the latent than at the best fit, and `lower_at` where.
+    """
+
+    index: Int[ndarray, " edge"]
+    latent: Float[ndarray, "edge node"]
+    density: Float[ndarray, "edge node"]
+    lower_loss: Float[ndarray, " edge"]
+    lower_at: Float[ndarray, " edge"]
+
+    @classmethod
+    def none(cls) -> "Edges":
+        """Of no latent."""
+        nothing = np.zeros((0, NODES))
+        return cls(np.zeros(0, np.int64), nothing, nothing, np.zeros(0), np.zeros(0))
+
+    def quantile(self, number: int, share: float) -> float:
+        """The latent below which this share of the posterior of one of them lies."""
+        at, density = self.latent[number], self.density[number]
+        cumulative = np.append(0.0, np.cumsum(0.5 * (density[1:] + density[:-1]) * np.diff(at)))
+        rising = np.append(True, np.diff(cumulative) > 0)
+        return float(np.interp(share, cumulative[rising] / cumulative[-1], at[rising]))
+
+    def reach(self, free: Free, number: int, probability: float) -> Reach:
+        """The values that hold this probability: up to the prior's end where the posterior lies against it, else with
+        as much below as above."""
+        own = int(self.index[number])
+        return reach_by(lambda share: _value(free, own, self.quantile(number, share)), ends_of(free, own), probability)
+
+
+def reach_by(quantile: Callable[[float], float], ends: tuple[float, float], probability: float) -> Reach:
+    """The reach of a posterior with these quantiles, of a prior that lies between `ends`."""
+    low, middle, high = (quantile(share) for share in (0.1587, 0.5, 0.8413))
+    sign = sign_of(low, middle, high, ends)
+    tail = (1 - probability) / (1 if sign else 2)
+    first = ends[0] if sign == "<" else quantile(tail)
+    return Reach(sign, first, ends[1] if sign == ">" else quantile(1 - tail))
+
+
+def sign_of(low: float, middle: float, high: float, ends: tuple[float, float]) -> str:
+    """Whether a posterior with these values at 16, 50 and 84 % lies against an end of its prior: "<" the lower one,
+    ">" the upper one, "" neither. Against it: the end is nearer to its own side's value than the middle is."""
+    gaps = low - ends[0], ends[1] - high
+    if gaps[0] < middle - low and gaps[0] <= gaps[1]:
+        return "<"
+    return ">" if gaps[1] < high - middle else ""
+
+
+def edges_of(posterior: SquaredLoss, free: Free, best: Float[ndarray, " latent"], laplace: Laplace | None) -> Edges:
+    """The posterior of every value at an edge of its prior; of none where there is no approximation.
+
+    It is followed where the normal approximation cannot be right, for up to `MOST_FOLLOWED` values; of others it is
+    that approximation, in the latent, within the prior.
+    """
+    if laplace is None:
+        return Edges.none()
+    best = np.asarray(best, np.float64)
+    found = at_edge(free, best)
+    if not len(found):
+        return Edges.none()
+    doubtful = [own for own in found[np.argsort(-np.abs(best[found]))] if laplace.sigma[own] > _KNOWN]
+    followed = doubtful[:MOST_FOLLOWED] if len(best) <= MOST_LATENTS else []
+    rows = [
+        follow(posterior, best, int(own)) if own in followed else _normal(float(best[own]), float(laplace.sigma[own]))
+        for own in found
+    ]
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    return Edges(found, *columns)
+
+
+def at_edge(free: Free, latent: Float[ndarray, " latent"]) -> Int[ndarray, " edge"]:
+    """Which latents are at an edge: |latent| from `EDGE` on, where the prior has a limit on that side.
+
+    The 0 of a log-normal prior is none: there a value changes with its latent as it does everywhere.
+    """
+    far = np.flatnonzero(_limited(free) & (np.abs(latent) >= EDGE))
+    return np.array([own for own in far if np.isfinite(_value(free, int(own), np.copysign(np.inf, latent[own])))], int)
+
+
+def edges_from(free: Free) -> Float[ndarray, " latent"]:
+    """|latent| from which on each value is noted as at the edge of its prior: 2 where it has limits, else 3."""
+    return np.where(_limited(free), EDGE, FAR)
+
+
+def _limited(free: Free) -> Bool[ndarray, " latent"]:
+    """Which latents have a prior with limits."""
+    return np.concatenate([np.full(own.size, isinstance(own.prior, LIMITED)) for own in free.parameters])
+
+
+def ends_of(free: Free, index: int) -> tuple[float, float]:
+    """The values between which a prior lies."""
+    return _value(free, index, -np.inf), _value(free, index, np.inf)
+
+
+def notes_on_edges(free: Free, edges: Edges, furthest: float) -> list[str]:
+    """Of false maxima: where along a latent the loss is lower by more than `furthest` than at the best fit."""
+    return [
+        f"the loss is lower by {gap:.3g} with {free.labels[own]} at {_value(free, int(own), at):.4g}: the search has "
+        f"ended in a false maximum at the edge of its prior; begin there (fit.start), or with more starts"
+        for own, gap, at in zip(edges.index, edges.lower_loss, edges.lower_at, strict=True)
+        if gap > furthest
+    ]
+
+
+def _value(free: Free, index: int, latent: float) -> float:
+    """Of one latent."""
+    for own in free.parameters:
+        if index < own.size:
+            return float(jnp.ravel(own.prior.value(jnp.full(own.shape, latent)))[index])
+        index -= own.size
+    raise IndexError(f"expected a place among {free.n_latent} latents, got one beyond")
+
+
+def _normal(mean: float, sigma: float) -> Row:
+    at = mean + sigma * np.linspace(-6, 6, NODES)
+    return at, normalised(at, -0.5 * ((at - mean) / sigma) ** 2), 0.0, mean

@@ -1,0 +1,103 @@
+"""The Laplace approximation: a normal posterior about its maximum, by the Gauss-Newton matrix."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpy import ndarray
+
+from rubix_like.inference.posterior.free import Free, Latent
+from rubix_like.inference.posterior.likelihood import with_scale_information
+from rubix_like.inference.posterior.linearise import normal_equations
+from rubix_like.inference.posterior.model_error import sandwich
+from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
+from rubix_like.inference.search.choose_optimiser import MOST_DENSE, is_dense
+
+_NO_EFFECT = 1e-8
+"""Information (of which the prior's is 1) below which the data say nothing."""
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """The latents are normal about `latent` with `covariance`, the inverse of `information` + 1; host arrays.
+
+    `information`: that of the data, J^T J of their residuals; the prior's is 1 for each latent.
+    """
+
+    free: Free
+    latent: Float[ndarray, " latent"]
+    information: Float[ndarray, "latent latent"]
+    covariance: Float[ndarray, "latent latent"]
+
+    @property
+    def sigma(self) -> Float[ndarray, " latent"]:
+        """Standard deviations of the latents."""
+        return np.sqrt(np.diag(self.covariance))
+
+    @property
+    def correlation(self) -> Float[ndarray, "latent latent"]:
+        """Correlation matrix of the latents."""
+        return self.covariance / np.outer(self.sigma, self.sigma)
+
+    def value_covariance(self) -> Float[ndarray, "latent latent"]:
+        """Covariance of the values, in the order of `free.labels`, by the slopes of the priors' maps."""
+        slope = self.free.slopes(jnp.asarray(self.latent))
+        return self.covariance * np.outer(slope, slope)
+
+    def sample(self, seed: int, count: int) -> Float[ndarray, "count latent"]:
+        """Draws of the values, in the order of `free.labels`, through the priors' maps."""
+        half = np.linalg.cholesky(self.covariance)
+        normal = np.random.default_rng(seed).standard_normal((count, len(self.latent)))
+        return np.asarray(jax.vmap(self.free.flat)(jnp.asarray(self.latent + normal @ half.T)))
+
+    def without_effect(self) -> tuple[str, ...]:
+        """Labels of latents of which the data say nothing."""
+        silent = np.diag(self.information) < _NO_EFFECT
+        return tuple(label for label, is_silent in zip(self.free.labels, silent, strict=True) if is_silent)
+
+
+def laplace(posterior: Posterior, latent: Latent) -> Laplace | str:
+    """The approximation about a maximum of the posterior, or why there is none.
+
+    With a model error the covariance is the maximum's (`model_error.sandwich`), not the inverse of the precision.
+    """
+    free, likelihood = posterior.free, posterior.likelihood
+    if not is_dense(free.n_latent, likelihood.flux.size):
+        return (
+            f"the matrix of {free.n_latent} latents and {likelihood.flux.size} voxels is too large (up to "
+            f"{MOST_DENSE} latents are possible); fit fewer numbers, or fewer wavelengths, to get uncertainties"
+        )
+    n_voxel = jnp.sum(likelihood.inverse_sigma > 0)
+    return laplace_from(posterior, latent, information(posterior, free, latent, n_voxel))
+
+
+def laplace_from(posterior: Posterior, latent: Latent, matrix: Float[Array, "latent latent"]) -> Laplace | str:
+    """The same from the information of the data that is known already."""
+    result = from_information(posterior.free, latent, matrix)
+    if isinstance(result, str) or posterior.likelihood.model_error is None:
+        return result
+    covariance = sandwich(posterior, jnp.asarray(latent))
+    return dataclasses.replace(result, covariance=0.5 * (covariance + covariance.T))
+
+
+def from_information(free: Free, latent: Latent, information: Float[Array, "latent latent"]) -> Laplace | str:
+    """The approximation about a maximum with this information of the data, or why there is none."""
+    matrix = np.asarray(information, np.float64)
+    if not np.isfinite(matrix).all():
+        return "the derivatives of the model at the best values are not finite"
+    precision = matrix + np.eye(len(matrix))
+    scale = 1 / np.sqrt(np.diag(precision))
+    covariance = np.linalg.inv(precision * np.outer(scale, scale)) * np.outer(scale, scale)
+    return Laplace(free, np.asarray(latent), matrix, 0.5 * (covariance + covariance.T))
+
+
+@jax.jit
+def information(
+    posterior: SquaredLoss, free: Free, latent: Latent, n_voxel: Int[Array, ""]
+) -> Float[Array, "latent latent"]:
+    """J^T J of all residuals but the prior's; of the noise scale it is Fisher's information instead."""
+    matrix, _ = normal_equations(posterior, latent)
+    return with_scale_information(matrix - jnp.eye(len(latent), dtype=matrix.dtype), free, latent, n_voxel)

@@ -1,0 +1,159 @@
+"""What should be known of a fit before its numbers are used, in sentences."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import jax
+import numpy as np
+from jaxtyping import Float, Shaped
+from numpy import ndarray
+
+from rubix_like.cube.meta import Counters
+from rubix_like.inference.checks.edges import edges_from
+from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.posterior.free import Free, shown
+from rubix_like.inference.search.choose_optimiser import LEAST_SQUARES, is_dense
+from rubix_like.inference.search.search_state import Snapshot
+
+UNDETERMINED: float = 0.9
+"""Standard deviation in units of the prior's above which the data say next to nothing of a parameter."""
+
+CORRELATED: float = 0.95
+"""|correlation| of two parameters that are determined together only."""
+
+ELSEWHERE: float = 1.0
+"""Difference of the losses (half of chi^2's) of two starts that did not end at the same place."""
+
+FAR: float = 5.0
+"""Distance, in standard deviations of a latent, of two places that are not the same."""
+
+_MOST = 6
+
+
+def notes_on_size(optimiser: str, n_latent: int, n_voxel: int) -> list[str]:
+    """Says so where there is no room for the Jacobian of a least-squares fit."""
+    if optimiser not in LEAST_SQUARES or is_dense(n_latent, n_voxel):
+        return []
+    return [
+        f"the Jacobian of {n_latent} numbers and {n_voxel} voxels is too large to be kept: steps were found by "
+        f"conjugate gradients"
+    ]
+
+
+def notes_on_search(
+    free: Free, starts: Snapshot, best: Float[ndarray, " latent"], laplace: Laplace | None
+) -> list[str]:
+    """Of starts that failed, were given up, did not converge, or ended elsewhere than the best."""
+    n_start, lowest = len(starts.loss), starts.best
+    reasons = starts.reasons()
+    notes = []
+    if not starts.converged[lowest]:
+        notes.append(f"the best start has not converged ({reasons[lowest]}); the values may be off")
+    notes += [f"start {number + 1} failed: {reasons[number]}" for number in np.flatnonzero(starts.failed)]
+    behind = np.where(starts.failed, np.nan, starts.loss - starts.loss[lowest])
+    notes += [
+        f"start {number + 1}, at a loss higher by {behind[number]:.3g}: {reasons[number]}"
+        for number in np.flatnonzero(starts.given_up & (behind > ELSEWHERE))
+    ]
+    worse = np.flatnonzero((behind > ELSEWHERE) & ~starts.given_up)
+    if len(worse):
+        gaps = ", ".join(f"{behind[number]:.3g}" for number in worse)
+        notes.append(f"{len(worse)} of {n_start} starts ended elsewhere, at a loss higher by {gaps}: local optima")
+    if laplace is not None:
+        equals = [number for number in range(n_start) if number != lowest and behind[number] <= ELSEWHERE]
+        notes += [note for number in equals for note in _as_good(free, number, starts.latent[number], best, laplace)]
+    return notes
+
+
+def trouble_of(starts: Snapshot) -> str:
+    """Why the best end of a search is no maximum; empty where it has converged."""
+    best = starts.best
+    return "" if starts.converged[best] else f"the search has not converged ({starts.reasons()[best]})"
+
+
+def _as_good(
+    free: Free, number: int, other: Float[ndarray, " latent"], best: Float[ndarray, " latent"], laplace: Laplace
+) -> Iterator[str]:
+    """A start that ended at another place with as good a fit."""
+    far = np.flatnonzero(np.abs(other - best) > FAR * laplace.sigma)
+    if len(far):
+        names = listed(free.labels[index] for index in far)
+        yield f"start {number + 1} ended at another place that fits as well; it differs in {names}"
+
+
+def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplace | str) -> list[str]:
+    """Of values at the edge of their priors, and of what the data do not say."""
+    notes = []
+    for own, far in zip(free.parameters, by_parameter(free, np.abs(best) >= edges_from(free)), strict=True):
+        if far.any():
+            names = listed(np.array(own.labels, dtype=object)[far])
+            notes.append(f"{names} is at the edge of its prior ({shown(own.prior)}); widen it if it need not be there")
+    if isinstance(laplace, str):
+        return [*notes, f"no uncertainties: {laplace}"]
+    silent = laplace.without_effect()
+    return [*notes, *notes_on_silence(laplace), *notes_on_spread(free, laplace.sigma, laplace.correlation, silent)]
+
+
+def notes_on_silence(laplace: Laplace) -> list[str]:
+    """Of latents of which the data say nothing."""
+    silent = laplace.without_effect()
+    if not silent:
+        return []
+    return [f"the data say nothing of {listed(silent)}: the model of what is fitted does not depend on it"]
+
+
+def notes_on_spread(
+    free: Free,
+    sigma: Float[ndarray, " latent"],
+    correlation: Float[ndarray, "latent latent"] | None,
+    silent: Sequence[str] = (),
+) -> list[str]:
+    """Of what the data hardly say, by the standard deviations of the latents, but for the `silent`, of which they say
+    nothing; and of what they say together only."""
+    labels, notes = free.labels, []
+    vague = [label for label, own in zip(labels, sigma, strict=True) if own > UNDETERMINED]
+    vague = [label for label in vague if label not in silent]
+    if vague:
+        notes.append(f"the data hardly determine {listed(vague)}: its uncertainty is that of its prior")
+    if correlation is None:
+        return notes
+    pairs = np.argwhere(np.triu(np.abs(correlation) > CORRELATED, k=1))
+    if len(pairs):
+        words = listed(f"{labels[i]} and {labels[j]} ({correlation[i, j]:+.3f})" for i, j in pairs)
+        notes.append(f"determined together only (correlation): {words}")
+    return notes
+
+
+def notes_on_particles(counters: Counters, velocity_limit: float) -> list[str]:
+    """Of stars that the best model cannot treat."""
+    fast, total = int(counters.n_beyond_velocity) + int(counters.n_overflow), int(counters.n_particles)
+    notes = []
+    if fast:
+        notes.append(
+            f"at the best values {fast} of {total} stars are faster than the model is made for ({velocity_limit:.0f} "
+            f"km/s), and it is wrong for them; raise engine.velocity_range and fit again"
+        )
+    if int(counters.n_not_finite):
+        notes.append(f"at the best values {int(counters.n_not_finite)} of {total} stars are not finite")
+    return notes
+
+
+def notes_on_precision() -> list[str]:
+    """Of numbers of 32 bits."""
+    if jax.dtypes.canonicalize_dtype(float) == np.float64:
+        return []
+    return [
+        "computed with 32-bit numbers: losses are known to 1e-7 of themselves only, so that the search may end early "
+        "and small uncertainties be off; call jax.config.update('jax_enable_x64', True) before anything else"
+    ]
+
+
+def listed(words: Iterable[str]) -> str:
+    """The first few of them, and how many more there are."""
+    words = list(words)
+    more = [f"{len(words) - _MOST} more"] if len(words) > _MOST else []
+    return ", ".join([*words[:_MOST], *more])
+
+
+def by_parameter(free: Free, flat: Shaped[ndarray, " latent"]) -> list[Shaped[ndarray, " own"]]:
+    """Numbers in the order of the labels, those of each parameter for themselves."""
+    return np.split(flat, np.cumsum([parameter.size for parameter in free.parameters])[:-1])

@@ -1,0 +1,172 @@
+"""How probable the residuals of a fit are if its model is true, and how far values move with half of the data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
+from scipy.stats import chi2, norm
+
+from rubix_like.inference.checks.misfit import AXES, HALVES, Half, Residue, Sums
+
+FEWEST: int = 20
+"""Pairs, spaxels or bins of which a test is made."""
+
+_KNOWN = 1e-2
+"""Of a combination of latents p (1 - p), p the part of its information in a half, from which on halves are compared."""
+
+_BEYOND_NOISE = 3.0
+"""Of the standard deviation that a movement has if the model is true; less is no movement."""
+
+
+@dataclass(frozen=True)
+class Moves:
+    """By how much latents move with half of the data, and the standard deviation of that for a model that is true."""
+
+    step: Float[ndarray, "half latent"]
+    scatter: Float[ndarray, "half latent"]
+
+
+def probabilities(
+    residue: Residue, latent: Float[ndarray, " latent"], free_scale: int | None = None
+) -> dict[str, float]:
+    """Of residuals at least as large, or as correlated, for each test by name.
+
+    `free_scale`: the place of the noise scale among the latents (None: it is not free); with it chi^2 says nothing.
+    """
+    found: dict[str, float] = {}
+    chi_square = residue.chi_square
+    size = 1.0 if float(chi_square.mean) <= 0 else float(chi_square.value) / float(chi_square.mean)
+    if free_scale is None:
+        found["chi^2"] = _of_squares(chi_square)
+    for number, axis in enumerate(AXES):
+        own = Sums(*(float(np.asarray(sums)[number]) for sums in residue.neighbours))
+        if own.size < FEWEST:
+            continue
+        z = (own.value - own.mean) / np.sqrt(own.variance)
+        found[f"correlation along {axis}"] = float(norm.sf(z))
+        found[f"runs along {axis}"] = float(norm.sf(_runs(own, float(residue.agreeing[number])) * min(1.0, size)))
+    unit = 1.0 if free_scale is None else max(size, 1e-12)
+    for name, sums in (("light of the spaxels", residue.spaxels), ("light of the bins", residue.bins)):
+        if float(sums.size) >= FEWEST:
+            found[name] = _of_squares(sums._replace(value=sums.value / unit))
+    return found | _of_halves(residue, latent, free_scale)
+
+
+def together(found: Mapping[str, float]) -> float:
+    """The lowest probability times the number of tests (Bonferroni's correction); NaN where there is none."""
+    known = [own for own in found.values() if np.isfinite(own)]
+    return min(1.0, len(known) * min(known)) if known else float("nan")
+
+
+def too_small(residue: Residue) -> float:
+    """Probability of a chi^2 that is as low."""
+    scale, degrees = _scaled(residue.chi_square)
+    return float(chi2.cdf(float(residue.chi_square.value) / scale, degrees)) if degrees > 0 else float("nan")
+
+
+def moves_of(residue: Residue, latent: Float[ndarray, " latent"], free_scale: int | None = None) -> Moves | None:
+    """From the best fit to that of each half, by one Gauss-Newton step; the noise scale, if it is free, stays.
+
+    None without derivatives.
+    """
+    if residue.whole is None or residue.halves is None:
+        return None
+    kept = _kept(len(latent), free_scale)
+    steps, scatters = (np.full((2 * len(HALVES), len(latent)), np.nan) for _ in range(2))
+    whole = _Part.of(residue.whole, None, latent, kept)
+    for number in range(len(steps)):
+        own = _Part.of(residue.halves, number, latent, kept)
+        inverse = np.linalg.inv(own.precision)
+        score, covariance = _score(own, whole)
+        steps[number, kept] = -inverse @ score
+        scatters[number, kept] = np.sqrt(np.maximum(np.diag(inverse @ covariance @ inverse), 0.0))
+    return Moves(steps, scatters)
+
+
+def furthest(moves: Moves, sigma: Float[ndarray, " latent"]) -> Float[ndarray, " latent"]:
+    """The longest movement of each latent that noise does not explain, in units of its standard deviation; 0: none."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        real = np.abs(moves.step) > _BEYOND_NOISE * moves.scatter
+        length = np.where(real, np.abs(moves.step) / sigma, 0.0)
+    return np.max(np.nan_to_num(length), axis=0)
+
+
+def _of_squares(sums: Sums) -> float:
+    """Of a sum of squares: chi^2's distribution of this mean and variance (Welch 1938 and Satterthwaite 1946)."""
+    scale, degrees = _scaled(sums)
+    return float(chi2.sf(float(sums.value) / scale, degrees)) if degrees > 0 else float("nan")
+
+
+def _scaled(sums: Sums) -> tuple[float, float]:
+    mean, variance = float(sums.mean), float(sums.variance)
+    return (0.5 * variance / mean, 2 * mean**2 / variance) if mean > 0 and variance > 0 else (1.0, 0.0)
+
+
+def _runs(pairs: Sums, agreeing: float) -> float:
+    """Of how many neighbours have the same sign (few runs), above a half of all: in standard deviations.
+
+    For a correlation rho of neighbours the expected share is 1/2 + asin(rho) / pi (Sheppard 1899).
+    """
+    _, mean, variance, size, of_particles = (float(own) for own in pairs)
+    expected = size * (0.5 + np.arcsin(np.clip(mean / size, -1, 1)) / np.pi)
+    return (agreeing - expected) / (0.5 * np.sqrt(size * variance / (variance - of_particles)))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Of a part of the data: J^T J + 1, J^T r + latent, J^T U, of the latents that are kept."""
+
+    precision: Float[ndarray, "kept kept"]
+    gradient: Float[ndarray, " kept"]
+    other_draws: Float[ndarray, "kept draw"]
+
+    @classmethod
+    def of(
+        cls, part: Half, number: int | None, latent: Float[ndarray, " latent"], kept: Int[ndarray, " kept"]
+    ) -> "_Part":
+        matrix, gradient, other = (np.asarray(own if number is None else own[number], np.float64) for own in part)
+        return cls(matrix[np.ix_(kept, kept)] + np.eye(len(kept)), (gradient + latent)[kept], other[kept])
+
+
+def _kept(n_latent: int, free_scale: int | None) -> Int[ndarray, " kept"]:
+    """All latents but the noise scale's."""
+    return np.array([number for number in range(n_latent) if number != free_scale], dtype=np.int64)
+
+
+def _score(half: _Part, whole: _Part) -> tuple[Float[ndarray, " kept"], Float[ndarray, "kept kept"]]:
+    """The gradient of a half at the maximum of the whole (a Gauss-Newton step away, where the search has not quite got
+    there), and its covariance if the model is true: A_h - A_h A^-1 A_h, and what other draws add."""
+    share = np.linalg.solve(whole.precision, half.precision).T
+    score = half.gradient - share @ whole.gradient
+    other = half.other_draws - share @ whole.other_draws
+    covariance = half.precision - share @ half.precision
+    if other.shape[1]:
+        covariance = covariance + other @ other.T / other.shape[1]
+    return score, 0.5 * (covariance + covariance.T)
+
+
+def _of_halves(residue: Residue, latent: Float[ndarray, " latent"], free_scale: int | None) -> dict[str, float]:
+    """That both halves want the same values: the gradient of one at the maximum of both, by its covariance, in the
+    combinations of latents of which both halves say something."""
+    if residue.whole is None or residue.halves is None:
+        return {}
+    kept, found = _kept(len(latent), free_scale), {}
+    whole = _Part.of(residue.whole, None, latent, kept)
+    if not np.isfinite(whole.precision).all() or not len(kept):
+        return {}
+    lower = np.linalg.cholesky(whole.precision)
+    for number, names in enumerate(HALVES):
+        own = _Part.of(residue.halves, 2 * number, latent, kept)
+        score, covariance = _score(own, whole)
+        share = np.linalg.solve(lower, np.linalg.solve(lower, own.precision).T)
+        part, directions = np.linalg.eigh(0.5 * (share + share.T))
+        chosen = np.linalg.solve(lower.T, directions[:, part * (1 - part) > _KNOWN])
+        if not chosen.shape[1]:
+            continue
+        along, spread = chosen.T @ score, chosen.T @ covariance @ chosen
+        found[f"{names[0]} against {names[1]} half"] = float(
+            chi2.sf(along @ np.linalg.solve(spread, along), chosen.shape[1])
+        )
+    return found

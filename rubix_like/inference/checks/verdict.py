@@ -1,0 +1,125 @@
+"""The verdict on a fit: whether its model describes the data, and which uncertainties are too small."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from rubix_like.inference.checks.misfit import Residue
+from rubix_like.inference.checks.residual_tests import furthest, moves_of, probabilities, together, too_small
+from rubix_like.inference.posterior.quality import Quality
+
+SIGNIFICANT: float = 1e-3
+"""Probability of the residuals, if the model is true, below which there is a misfit."""
+
+LARGE: float = 1.1
+"""chi^2 per degree of freedom above which a misfit matters."""
+
+_LEAST_SHOWN = 1e-99
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """Whether the model describes the data, in two steps: is there a misfit, and does it matter?
+
+    | field | shape | |
+    |---|---|---|
+    | p | | probability of the residuals if the model is true: of the lowest of `tests`, times their number |
+    | tests | by name | probability of each test |
+    | p_low | | probability of a chi^2 that is as low: below `SIGNIFICANT` the data's errors are too large |
+    | reduced | | chi^2 per degree of freedom |
+    | scale_free | | whether the noise scale was free: chi^2 then says nothing |
+    | moved | (latent,) | how far each number moves at most when half of the data are left out, in its standard |
+    | | | deviations; 0 where noise alone would explain it |
+    | trouble | | why the values are not those of a maximum of the posterior; empty if nothing is known against it |
+    """
+
+    p: float
+    tests: Mapping[str, float]
+    p_low: float
+    reduced: float
+    scale_free: bool
+    moved: Float[ndarray, " latent"]
+    trouble: str = ""
+
+    @property
+    def judged(self) -> bool:
+        """Whether there are residuals to judge by."""
+        return bool(np.isfinite(self.p) and np.isfinite(self.reduced))
+
+    @property
+    def misfit(self) -> bool:
+        """Whether the residuals are not those of a model that is true."""
+        return self.judged and self.p < SIGNIFICANT
+
+    @property
+    def matters(self) -> bool:
+        """Whether there is a misfit because of which uncertainties are too small."""
+        return bool(self.doubtful.any())
+
+    @property
+    def doubtful(self) -> Bool[ndarray, " latent"]:
+        """Which numbers have too small an uncertainty: all if chi^2 is large, else those that move."""
+        if self.misfit and not self.scale_free and self.reduced > LARGE:
+            return np.ones(len(self.moved), bool)
+        return (self.moved > 1) & self.misfit
+
+    @property
+    def sentence(self) -> str:
+        """In a line."""
+        begin = f"{self.trouble}; at the best values " if self.trouble else ""
+        return f"Verdict: {begin}{self._on_model()}"
+
+    def _on_model(self) -> str:
+        if not self.judged:
+            if np.isfinite(self.reduced):
+                return "the model cannot be judged: its residuals, or their derivatives, are not finite numbers"
+            return "the model cannot be judged: there are not more voxels than numbers that are fitted"
+        numbers = f"chi^2/dof {self.reduced:.4g}, p {_shown(self.p)}"
+        if not self.misfit and self.p_low < SIGNIFICANT:
+            return f"no misfit is found ({numbers}), but chi^2 is too low: the errors of the data are too large"
+        if not self.misfit:
+            return f"the model describes the data: no misfit found ({numbers})"
+        worst = min(self.tests, key=lambda name: (self.tests[name], name != "chi^2"))
+        numbers = f"{numbers} by {worst}"
+        if not self.matters:
+            return (
+                f"the model describes the data but for a small misfit ({numbers}); it does not matter: no value moves "
+                f"by more than its sigma when half of the data are left out"
+            )
+        return (
+            f"the model does not describe the data ({numbers}); uncertainties of {int(self.doubtful.sum())} of "
+            f"{len(self.moved)} values are too small"
+        )
+
+
+def verdict_on(
+    residue: Residue,
+    quality: Quality,
+    latent: Float[ndarray, " latent"],
+    sigma: Float[ndarray, " latent"] | None,
+    free_scale: int | None = None,
+    trouble: str = "",
+) -> Verdict:
+    """The verdict on the model at a maximum of the posterior, whose latents have the standard deviations `sigma`.
+
+    `free_scale`: the place of the noise scale among the latents, where it is free.
+    """
+    tests = probabilities(residue, latent, free_scale)
+    moves = None if sigma is None else moves_of(residue, latent, free_scale)
+    return Verdict(
+        p=together(tests) if quality.degrees_of_freedom > 0 else float("nan"),
+        tests=tests,
+        p_low=too_small(residue) if free_scale is None else 1.0,
+        reduced=quality.reduced,
+        scale_free=free_scale is not None,
+        moved=np.zeros(len(latent)) if moves is None or sigma is None else furthest(moves, sigma),
+        trouble=trouble,
+    )
+
+
+def _shown(p: float) -> str:
+    """Two digits; underflows are a bound."""
+    return f"{p:.2g}" if p >= _LEAST_SHOWN else f"< {_LEAST_SHOWN:g}"

@@ -1,0 +1,118 @@
+"""The grid of an observed cube as an instrument's settings, so that a model is computed on it."""
+
+import math
+
+import numpy as np
+
+from rubix_like.config import RunConfig, load_config
+from rubix_like.config.loading import ConfigSource, check_sections
+from rubix_like.cube.observed.observed_cube import ObservedCube
+from rubix_like.errors import ConfigError
+from rubix_like.forward.cube_header import Frame
+from rubix_like.physics import air
+
+WAVELENGTH_TOLERANCE: float = 1e-3
+"""Largest difference of two grids of wavelengths that are the same, in bins."""
+
+SCALE_TOLERANCE: float = 1e-3
+"""Largest relative difference of the spaxels of two grids that are the same."""
+
+ANGLE_TOLERANCE: float = 0.1
+"""Largest difference in deg of how two fields are turned that are the same."""
+
+
+def on_grid_of(config: ConfigSource, observed: ObservedCube) -> RunConfig:
+    """The configuration with the spaxels, bins, medium and place of an observed cube.
+
+    Taken from the cube: `instrument.pixel_scale`, `.fov`, `.wavelength`, and `observation.ra`, `.dec`, `.field_angle`
+    where it says them. PSF, LSF and all else stay the configuration's; `instrument.aperture` becomes null, for which
+    spaxels count is what the cube says. Raises ConfigError for pointings and for an instrument whose wavelengths do
+    not overlap with the cube's.
+    """
+    config = load_config(config)
+    if config.observation.pointings is not None:
+        raise ConfigError("observation.pointings: expected null for the fit of one cube, got pointings")
+    _check_overlap(config, observed)
+    n_y, n_x, _ = observed.shape
+    instrument = config.instrument.model_dump() | {
+        "pixel_scale": observed.pixel_scale,
+        "fov": (n_x * observed.pixel_scale, n_y * observed.pixel_scale),
+        "aperture": None,
+        "wavelength": _wavelength_section(observed),
+    }
+    observation = config.observation.model_dump() | _place(observed)
+    sections = {name: getattr(config, name) for name in RunConfig.model_fields}
+    return check_sections(
+        sections | {"instrument": instrument, "observation": observation},
+        f"configuration on the grid of {observed.source}",
+    )
+
+
+def _place(observed: ObservedCube) -> dict[str, float]:
+    """Centre and angle of the field, of a cube that says where it is."""
+    if observed.ra is None or observed.dec is None:
+        return {}
+    return {"ra": observed.ra, "dec": observed.dec, "field_angle": observed.field_angle}
+
+
+def _wavelength_section(observed: ObservedCube) -> dict[str, object]:
+    """The cube's bins by the centres of the first and the last; the settings of one bin have its width as step."""
+    logarithmic, n_wave = observed.sampling == "log", len(observed.wavelength)
+    ends, parts = observed.wavelength[[0, -1]], n_wave - 1
+    if n_wave == 1:
+        ends, parts = observed.wave_edges, 1
+    step = math.log10(ends[1] / ends[0]) if logarithmic else float(ends[1] - ends[0])
+    return {
+        "sampling": observed.sampling,
+        "medium": observed.medium,
+        "start": float(observed.wavelength[0]),
+        "stop": float(observed.wavelength[-1]),
+        "step": step / parts,
+    }
+
+
+def _check_overlap(config: RunConfig, observed: ObservedCube) -> None:
+    """Raise ConfigError where instrument and cube have no wavelength in common."""
+    own = config.instrument.wavelength
+    limits = np.array([own.start, own.stop])
+    low, high = limits if own.medium == "vacuum" else air.to_vacuum(limits)
+    edges = observed.wave_edges[[0, -1]]
+    first, last = edges if observed.medium == "vacuum" else air.to_vacuum(edges)
+    if last < low or first > high:
+        raise ConfigError(
+            f"instrument.wavelength: expected a range that overlaps with the data's, {edges[0]:.1f} to {edges[1]:.1f} "
+            f"Angstrom in {observed.medium} ({observed.source}), got {own.start:.1f} to {own.stop:.1f} in {own.medium} "
+            f"('{config.instrument.name}'); choose the instrument with which the data were taken"
+        )
+
+
+def check_same_grid(frame: Frame, observed: ObservedCube) -> None:
+    """Raise ConfigError where a pipeline's cube (`pipeline.frame`) has another grid than an observed one."""
+    source = observed.source
+    shape = (*frame.spaxel_bits.shape, len(frame.wavelength))
+    differences = []
+    if shape != observed.shape:
+        differences.append(f"instrument: expected shape (y, x, wave) {observed.shape}, got {shape}")
+    elif frame.medium != observed.medium:
+        differences.append(f"instrument.wavelength.medium: expected {observed.medium}, got {frame.medium}")
+    else:
+        off = np.abs(frame.wavelength - observed.wavelength) / np.diff(observed.wave_edges)
+        if np.max(off) > WAVELENGTH_TOLERANCE:
+            differences.append(
+                f"instrument.wavelength: expected bins from {observed.wavelength[0]:.4f} to "
+                f"{observed.wavelength[-1]:.4f} Angstrom ({observed.sampling}), got {frame.wavelength[0]:.4f} to "
+                f"{frame.wavelength[-1]:.4f} ({frame.sampling}), up to {np.max(off):.3g} bins off"
+            )
+    if not math.isclose(frame.pixel_scale, observed.pixel_scale, rel_tol=SCALE_TOLERANCE):
+        differences.append(
+            f"instrument.pixel_scale: expected {observed.pixel_scale:g} arcsec, got {frame.pixel_scale:g}"
+        )
+    angle = float(frame.meta.get("field_angle") or 0.0)
+    turned = observed.field_angle - angle
+    if observed.ra is not None and abs((turned + 180.0) % 360.0 - 180.0) > ANGLE_TOLERANCE:
+        differences.append(f"observation.field_angle: expected {observed.field_angle:g} deg, got {angle:g}")
+    if differences:
+        raise ConfigError(
+            f"the pipeline's cube is not on the grid of the data ({source}): {'; '.join(differences)}; give the "
+            f"configuration instead of the pipeline, or build it from on_grid_of(config, data)"
+        )

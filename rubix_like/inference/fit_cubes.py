@@ -1,0 +1,115 @@
+"""The cubes of a fit: the best model, and what it leaves of the data."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.meta import NOT_FITTED, Counters
+from rubix_like.forward.parameters import Parameters
+from rubix_like.galaxy.particles import Galaxy
+from rubix_like.inference.posterior.fit_model import GALAXY, STARS
+from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.likelihood import NOISE_SCALE
+from rubix_like.inference.posterior.posterior import Posterior, half_square
+from rubix_like.inference.posterior.problem import Problem, variance_of
+from rubix_like.inference.posterior.quality import Quality
+
+
+class Evaluated(NamedTuple):
+    """The posterior at one place: the model's parameters and particles (None where nothing of them is free), its flux
+    with the continuum, the counters, the squared sum of the voxels' residuals, -ln(posterior)."""
+
+    parameters: Parameters
+    galaxy: Galaxy | None
+    flux: Float[Array, "y x wave"]
+    counters: Counters
+    chi_square: Float[Array, ""]
+    loss: Float[Array, ""]
+
+
+@eqx.filter_jit
+def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
+    """Everything that is said of a place, from one model."""
+    values, likelihood = posterior.free.values(latent), posterior.likelihood
+    galaxy, parameters = posterior.forward.at(values)
+    observed = posterior.forward.observed(values)
+    flux = observed.voxels.flux.astype(likelihood.flux.dtype)
+    residuals = likelihood.residuals(flux, values)._replace(prior=latent)
+    return Evaluated(
+        parameters,
+        galaxy if any(name.startswith((GALAXY, STARS)) for name in values) else None,
+        flux * likelihood.continuum(flux, values),
+        observed.counters,
+        jnp.sum(residuals.voxels**2),
+        half_square(residuals),
+    )
+
+
+def quality_of(problem: Problem, found: Evaluated) -> Quality:
+    """chi^2 and what goes with it."""
+    likelihood = problem.posterior.likelihood
+    used = np.asarray(likelihood.inverse_sigma) > 0
+    n_free = problem.posterior.free.n_latent
+    if likelihood.polynomial is not None:
+        n_free += likelihood.polynomial.basis.shape[1] * int(used.any(axis=2).sum())
+    return Quality(float(found.chi_square), int(used.sum()), n_free, float(found.loss))
+
+
+def cubes_of(problem: Problem, found: Evaluated, noise_scale: float) -> tuple[Cube, Cube]:
+    """The model and the residuals (data less model), on the data's grid."""
+    flux = np.asarray(found.flux)
+    counters = jax.tree.map(np.asarray, found.counters)
+    variance = noise_variance(problem) * noise_scale**2
+    residual = on_grid(problem, "residual", problem.observed.flux - flux, variance, of_data=True)
+    return on_grid(problem, "model", flux, None, counters=counters), residual
+
+
+def on_grid(
+    problem: Problem,
+    content: str,
+    flux: Float[ndarray, "y x wave"],
+    variance: Float[ndarray, "y x wave"] | None,
+    *,
+    of_data: bool = False,
+    counters: Counters | None = None,
+) -> Cube:
+    """A cube on the data's grid, in its meta named by its content; `of_data`: masked where they were not fitted."""
+    observed, frame = problem.observed, problem.pipeline.frame
+    place = {"ra": observed.ra, "dec": observed.dec, "field_angle": observed.field_angle}
+    meta = frame.meta if observed.ra is None else frame.meta.replace(**place)
+    if "instrument.psf.fwhm" in problem.posterior.free.names:  # the pipeline is planned for the widest of the prior
+        meta = meta.replace(psf_fwhm=None, psf_fwhm_effective=None)
+    mask = frame.spaxel_bits[:, :, None] | frame.wave_bits
+    if of_data:
+        left_out = np.asarray(problem.posterior.likelihood.inverse_sigma) == 0
+        mask = np.where(left_out, mask | NOT_FITTED, mask)
+    return Cube(
+        flux=flux,
+        mask=mask.astype(np.int32),
+        variance=variance,
+        wavelength=frame.wavelength,
+        wave_edges=frame.wave_edges,
+        lsf_fwhm=frame.lsf_fwhm,
+        pixel_scale=frame.pixel_scale,
+        medium=frame.medium,
+        sampling=frame.sampling,
+        counters=counters,
+        meta=meta.replace(fit_image=content),
+    )
+
+
+def noise_variance(problem: Problem) -> Float[ndarray, "y x wave"]:
+    """Of the data, 0 where they say nothing."""
+    variance = variance_of(problem.observed, problem.settings)
+    return np.where(np.isfinite(variance) & (variance > 0), variance, 0.0)
+
+
+def noise_scale_of(values: dict[str, ndarray]) -> float:
+    """The fitted factor on the data's standard deviations; 1 where it was not free."""
+    return float(values.get(NOISE_SCALE, np.ones(())))

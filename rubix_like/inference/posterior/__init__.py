@@ -1,0 +1,1 @@
+"""The posterior of a fit: free parameters, priors, model and likelihood."""

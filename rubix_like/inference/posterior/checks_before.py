@@ -1,0 +1,132 @@
+"""Whether a fit can be started: a finite model with light, parameters that change it, a start given by the user."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.errors import ConfigError
+from rubix_like.inference.posterior.free import FreeParameter, Latent
+from rubix_like.inference.posterior.posterior import Posterior
+
+LEAST_EFFECT: float = 1e-4
+"""Standard deviations of the data by which a parameter has to change them when it changes by one of its prior."""
+
+_POINTS = 3
+"""Latents at which effects are looked for: the priors' medians, then draws."""
+
+_HINTS: Mapping[str, str] = {
+    "dust.": "the pipeline needs the stage 'dust'",
+    "instrument.psf.": "the pipeline needs the stage 'psf'",
+    "observation.inclination": "the pipeline needs the stage 'orient'",
+    "observation.position_angle": "the pipeline needs the stage 'orient'",
+    "galaxy.rotation_velocity": "a disc that is seen face-on does not show it: observation.inclination",
+    "galaxy.turnover_radius": "a disc that is seen face-on, or does not rotate, does not show it",
+    "galaxy.bulge_": "the bulge needs mass (galaxy.bulge_fraction) and particles",
+    "galaxy.disc_": "the disc needs mass (galaxy.bulge_fraction below 1)",
+    "stars.velocity": "a cube shows only the component along the line of sight: stars.v_los",
+    "stars.": "the stars have to lie inside the field, and their spaxels to be fitted",
+}
+"""Beginnings of names -> why they may have no effect."""
+
+
+def check_effects(posterior: Posterior) -> tuple[str, ...]:
+    """Sentences on values that change no fitted voxel; raises ConfigError for a parameter none of whose values does.
+
+    By the gradient of a sum of the residuals with random weights at the priors' medians and, for those which it does
+    not find there, at draws. Raises ValueError for a model without any light in the fitted voxels.
+    """
+    free = posterior.free
+    points = np.concatenate([np.zeros((1, free.n_latent)), np.asarray(free.draw(0, _POINTS - 1))])
+    check_light(posterior, jnp.asarray(points[0]))
+    dead = np.ones(free.n_latent, bool)
+    for seed, latent in enumerate(points):
+        effect = np.asarray(_effect(posterior, jnp.asarray(latent), jax.random.key(seed)))
+        dead &= np.abs(effect) < LEAST_EFFECT  # not where it is not finite: that is no lack of effect
+        if not dead.any():
+            return ()
+    notes, start = [], 0
+    for parameter in free.parameters:
+        own = dead[start : start + parameter.size]
+        start += parameter.size
+        if own.all():
+            raise ConfigError(
+                f"fit.free.{parameter.name}: expected a parameter that changes the voxels that are fitted, got one "
+                f"without any effect on them{_hint(parameter)}; leave it out of fit.free, or change what hides it"
+            )
+        if own.any():
+            notes.append(
+                f"{parameter.name}: {np.count_nonzero(own)} of {own.size} values have no effect on the voxels that "
+                f"are fitted{_hint(parameter)}, and stay as their prior has them"
+            )
+    return tuple(notes)
+
+
+def check_light(posterior: Posterior, latent: Latent) -> None:
+    """Raise ValueError unless the model is finite and has light in the voxels that are fitted."""
+    model = np.asarray(_model(posterior, latent))
+    fitted = np.asarray(posterior.likelihood.inverse_sigma) > 0
+    values = describe(posterior, latent)
+    broken = np.count_nonzero(~np.isfinite(model[fitted]))
+    if broken:
+        raise ValueError(
+            f"the model: expected finite fluxes, got {broken} of {fitted.sum()} fitted voxels with others at {values}; "
+            f"check the priors, and the galaxy with rubix_like.validate"
+        )
+    if not np.any(model[fitted]):
+        raise ValueError(
+            f"the model: expected light in the voxels that are fitted, got none at {values}; the galaxy lies outside "
+            f"the field or the mask leaves nothing of it: check observation.offset, .redshift and the data's mask"
+        )
+
+
+def check_start(posterior: Posterior, latent: Latent) -> None:
+    """Raise ValueError for a start, as the user gives it, of which the loss is not finite."""
+    loss = float(_loss(posterior, latent))
+    if not np.isfinite(loss):
+        check_light(posterior, latent)
+        raise ValueError(
+            f"fit.start: expected a start with a finite loss, got {loss} at {describe(posterior, latent)}; start "
+            f"nearer to the middle of the priors"
+        )
+
+
+def describe(posterior: Posterior, latent: Latent) -> str:
+    """Names with their values, of arrays the range."""
+    values = posterior.free.values(latent)
+    return ", ".join(f"{name} = {_shown(np.asarray(value))}" for name, value in values.items())
+
+
+def _shown(value: Float[ndarray, "..."]) -> str:
+    if value.size == 1:
+        return f"{value.item():.5g}"
+    return f"{value.min():.5g} to {value.max():.5g}"
+
+
+def _hint(parameter: FreeParameter) -> str:
+    text = next((text for start, text in _HINTS.items() if parameter.name.startswith(start)), None)
+    return "" if text is None else f" ({text})"
+
+
+@jax.jit
+def _effect(posterior: Posterior, latent: Latent, key: Array) -> Float[Array, " latent"]:
+    """The gradient of the voxels' residuals, summed with normal weights: of the size of a column of their Jacobian."""
+
+    def voxels(latent: Latent) -> Float[Array, "y x wave"]:
+        return posterior.residuals(latent).voxels
+
+    residual, pull = jax.vjp(voxels, latent)
+    return pull(jax.random.normal(key, residual.shape, residual.dtype))[0]
+
+
+@jax.jit
+def _model(posterior: Posterior, latent: Latent) -> Float[Array, "y x wave"]:
+    return posterior.model(latent)
+
+
+@jax.jit
+def _loss(posterior: Posterior, latent: Latent) -> Float[Array, ""]:
+    return posterior.loss(latent)

@@ -1,0 +1,156 @@
+"""The model of a fit: from the values of free parameters to the flux of a cube, without noise."""
+
+import functools
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from rubix_like.forward.model import Observed, observe_anywhere, observe_share
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.tables import Plan, Tables
+from rubix_like.galaxy.particles import Galaxy, Stars
+from rubix_like.galaxy.placing import own_share, shard
+from rubix_like.galaxy.scene import to_scene
+from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy
+from rubix_like.inference.posterior.free import Values
+from rubix_like.inference.posterior.likelihood import NOISE_SCALE
+from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.mesh import DATA_AXIS
+from rubix_like.runtime.mesh.placement import as_dtype
+
+GALAXY: str = "galaxy."
+"""Beginning of the names of a synthetic galaxy's parameters."""
+
+STARS: str = "stars."
+"""Beginning of the names of the stars' own arrays."""
+
+V_LOS: str = STARS + "v_los"
+"""The only component of the stars' velocities that a cube depends on, in km/s from the galaxy's own, + receding."""
+
+
+class AbstractSource(eqx.Module):
+    """Where the particles of a model come from."""
+
+    @abstractmethod
+    def galaxy(self, values: Values) -> Galaxy:
+        """The particles for these values (of which it takes its own); pure and differentiable."""
+
+
+class SyntheticSource(AbstractSource):
+    """A synthetic galaxy, sampled with the same base draws whatever its parameters."""
+
+    base: SyntheticGalaxy
+    draws: BaseDraws
+
+    def galaxy(self, values: Values) -> Galaxy:
+        """The particles of the galaxy with the values named `galaxy.*`."""
+        return with_leaves(self.base, _below(values, GALAXY)).sample(self.draws)
+
+
+class HeldSource(AbstractSource):
+    """The particles of a given galaxy."""
+
+    held: Galaxy
+
+    def galaxy(self, values: Values) -> Galaxy:
+        """The particles with the values named `stars.*`, but for `stars.v_los`, which no galaxy knows."""
+        arrays = {name: value for name, value in values.items() if name != V_LOS}
+        return eqx.tree_at(lambda g: g.stars, self.held, with_leaves(self.held.stars, _below(arrays, STARS)))
+
+
+class Forward(eqx.Module):
+    """The compiled part of a pipeline with its particles; a pytree, to be passed to jitted functions as an argument.
+
+    `on_device`: called inside a `jax.shard_map` over the mesh, on every device, which then paints its share.
+    """
+
+    tables: Tables
+    parameters: Parameters
+    source: AbstractSource
+    plan: Plan = eqx.field(static=True)
+    layout: Layout = eqx.field(static=True)
+    on_device: bool = eqx.field(static=True, default=False)
+
+    def __call__(self, values: Values) -> Float[Array, "y x wave"]:
+        """Flux (1e-20 erg/s/cm2/Angstrom) for these values; pure, traceable, differentiable."""
+        return self.observed(values).voxels.flux
+
+    def observed(self, values: Values) -> Observed:
+        """The same with the counters of the particles."""
+        if self.on_device:
+            return self._observed_here(values)
+        galaxy, parameters = self.at(values)
+        placed = shard(galaxy, self.layout.mesh)
+        return observe_anywhere(self.plan, self.layout, self.tables, parameters, placed, None)
+
+    def _observed_here(self, values: Values) -> Observed:
+        """Whole on every device. The mean over the devices is that of equal numbers; it stands there for derivatives:
+        each device knows n times those by its share (the sum over n devices is transposed into one), whose mean over
+        the devices is the derivative by all particles, as it is for what every device computes whole."""
+        galaxy, parameters = self.at(lax.pmean(dict(values), DATA_AXIS))
+        share = own_share(galaxy, self.layout.mesh)
+        particles = tuple(component.particles(share) for component in self.tables.paint)
+        return observe_share(self.plan, self.layout, self.tables, parameters, particles, None)
+
+    def at(self, values: Values) -> tuple[Galaxy, Parameters]:
+        """Particles and parameters for these values."""
+        dtype = self.plan.dtype
+        own = {name: jnp.asarray(value, dtype) for name, value in values.items()}
+        named = {name: own[name] for name in own if name != NOISE_SCALE and not name.startswith((GALAXY, STARS))}
+        parameters = with_leaves(self.parameters, named)
+        galaxy = as_dtype(as_dtype(self.source, dtype).galaxy(own), dtype)
+        if V_LOS in own:
+            galaxy = with_v_los(galaxy, own[V_LOS], line_of_sight(self.tables, parameters))
+        return galaxy, parameters
+
+
+def with_leaves(tree: Any, values: Mapping[str, Array]) -> Any:
+    """The pytree with the leaves at dotted names replaced, each cast and broadcast to the leaf it replaces."""
+    if not values:
+        return tree
+
+    def leaves(tree: Any) -> list[Any]:
+        return [leaf_at(tree, name) for name in values]
+
+    old = leaves(tree)
+    new = [
+        jnp.broadcast_to(value, jnp.shape(leaf)).astype(leaf.dtype)
+        for value, leaf in zip(values.values(), old, strict=True)
+    ]
+    return eqx.tree_at(leaves, tree, new)
+
+
+def leaf_at(tree: Any, name: str) -> Any:
+    """The leaf at a dotted name; AttributeError where there is none."""
+    return functools.reduce(getattr, name.split("."), tree)
+
+
+def line_of_sight(tables: Tables, parameters: Parameters) -> Float[Array, "3"]:
+    """Unit vector n on the axes of the galaxy's arrays: a velocity v is seen as n . v, + receding.
+
+    From how the scene stages turn three unit velocities, so that it holds for any list of them.
+    """
+    dtype = tables.arcsec_per_kpc.dtype
+    velocity = jnp.concatenate([jnp.zeros((1, 3), dtype), jnp.eye(3, dtype=dtype)])
+    numbers = jnp.ones((4,), dtype)
+    probes = Stars(jnp.zeros_like(velocity), velocity, initial_mass=numbers, log_age=numbers, metallicity=numbers)
+    scene = to_scene(probes, tables.alignment, tables.arcsec_per_kpc)
+    for stage in tables.scene:
+        scene = stage(scene, parameters)
+    return scene.v_los[1:] - scene.v_los[0]
+
+
+def with_v_los(galaxy: Galaxy, v_los: Float[Array, " particle"], sight: Float[Array, "3"]) -> Galaxy:
+    """The galaxy whose stars have these velocities along `sight`, and their own across it: v + (v_los - n . v) n."""
+    velocity = galaxy.stars.velocity
+    missing = v_los - (velocity * sight[None, :]).sum(axis=1)
+    return eqx.tree_at(lambda g: g.stars.velocity, galaxy, velocity + missing[:, None] * sight[None, :])
+
+
+def _below(values: Values, prefix: str) -> dict[str, Array]:
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}

@@ -1,0 +1,179 @@
+"""What is free in a fit: dotted names with priors and shapes, and one flat vector of latents for all of them."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from rubix_like.config.quantities import parse_number, parse_quantity
+from rubix_like.errors import ConfigError, suggest
+from rubix_like.inference.posterior.priors import CENTRES, PRIORS, PURE, AbstractPrior, section_of
+
+Latent = Float[Array, " latent"]
+Values = Mapping[str, Float[Array, "..."]]
+"""Dotted name -> value of each free parameter, in the unit of the configuration's key."""
+
+
+OF_GALAXY: str = "galaxy"
+"""Stands in a configuration for the values that the galaxy has."""
+
+
+class FreeParameter(eqx.Module):
+    """One name with its prior, the shape of its value, and its unit (empty: a number)."""
+
+    prior: AbstractPrior
+    name: str = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True, default=())
+    unit: str = eqx.field(static=True, default="")
+
+    @property
+    def size(self) -> int:
+        """How many latents it has."""
+        return math.prod(self.shape)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each latent: that of the parameter, with an index where it has several."""
+        indices = [",".join(map(str, index)) for index in np.ndindex(self.shape)]
+        return tuple(f"{self.name}[{index}]" if index else self.name for index in indices)
+
+
+class Free(eqx.Module):
+    """All free parameters, in the order of their latents."""
+
+    parameters: tuple[FreeParameter, ...]
+
+    @property
+    def n_latent(self) -> int:
+        """Length of the vector of latents."""
+        return sum(parameter.size for parameter in self.parameters)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each latent."""
+        return tuple(label for parameter in self.parameters for label in parameter.labels)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The dotted names."""
+        return tuple(parameter.name for parameter in self.parameters)
+
+    def values(self, latent: Latent) -> dict[str, Array]:
+        """The value of every parameter; differentiable."""
+        values, start = {}, 0
+        for parameter in self.parameters:
+            own = latent[start : start + parameter.size].reshape(parameter.shape)
+            values[parameter.name] = parameter.prior.value(own)
+            start += parameter.size
+        return values
+
+    def flat(self, latent: Latent) -> Latent:
+        """The values in the order of the labels; each depends on its own latent only."""
+        return jnp.concatenate([value.reshape(-1) for value in self.values(latent).values()])
+
+    def slopes(self, latent: Latent) -> Float[np.ndarray, " latent"]:
+        """Of the values by their latents, in the order of the labels."""
+        return np.asarray(jax.jvp(self.flat, (latent,), (jnp.ones_like(latent),))[1])
+
+    def latent(self, values: Mapping[str, ArrayLike]) -> Latent:
+        """The latents of the values of all parameters, each broadcast to its shape; concrete only.
+
+        Raises ValueError outside a prior's support.
+        """
+        parts = []
+        for parameter in self.parameters:
+            value = jnp.broadcast_to(jnp.asarray(values[parameter.name], _dtype()), parameter.shape)
+            own = parameter.prior.latent(value)
+            outside = np.asarray(~np.isfinite(np.asarray(own)))
+            if outside.any():
+                raise ValueError(
+                    f"{parameter.name}: expected a value inside its prior, {shown(parameter.prior)}, got "
+                    f"{np.asarray(value)[outside].flat[0]:g}{_share(outside)}; widen the prior or start elsewhere"
+                )
+            parts.append(own.reshape(-1))
+        return jnp.concatenate(parts)
+
+    def draw(self, seed: int, count: int) -> Float[Array, "count latent"]:
+        """Latents drawn from the prior on the host (numpy's default generator)."""
+        return jnp.asarray(np.random.default_rng(seed).standard_normal((count, self.n_latent)), _dtype())
+
+
+def shown(prior: AbstractPrior) -> str:
+    """A prior as a configuration has it; of an array of numbers the range."""
+
+    def text(numbers: Any) -> str:
+        values = np.asarray(numbers, np.float64)
+        return f"{values:g}" if values.ndim == 0 else f"{values.min():g} to {values.max():g}"
+
+    ((kind, numbers),) = section_of(prior).items()
+    return f"{{{kind}: [{', '.join(map(text, numbers))}]}}"
+
+
+def _share(outside: Bool[np.ndarray, "..."]) -> str:
+    return f" ({np.count_nonzero(outside)} of {outside.size} values)" if outside.size > 1 else ""
+
+
+def _dtype() -> Any:
+    return jax.dtypes.canonicalize_dtype(float)
+
+
+def read_prior(name: str, prior: AbstractPrior | Mapping[str, Any], unit: str, own: Any = None) -> AbstractPrior:
+    """The prior that `{kind: numbers}` describes, quantities in `unit` (empty: plain numbers); ConfigError if none.
+
+    A number is given once for all values of a parameter, or as an array; `galaxy` stands for `own`, the values that the
+    galaxy has.
+    """
+    chosen = prior if isinstance(prior, AbstractPrior) else _parse_prior(name, prior, unit, own)
+    fault = chosen.fault()
+    if fault is not None:
+        raise ConfigError(f"fit.free.{name}: {fault}")
+    return chosen
+
+
+def _parse_prior(name: str, prior: Mapping[str, Any], unit: str, own: Any) -> AbstractPrior:
+    if not isinstance(prior, Mapping) or len(prior) != 1:
+        raise ConfigError(f"fit.free.{name}: expected one prior, e.g. {{uniform: [0, 1]}}, got {prior!r}")
+    (kind, numbers), *_ = prior.items()
+    if kind not in PRIORS:
+        raise ConfigError(f"fit.free.{name}: unknown prior '{kind}'{suggest(str(kind), PRIORS)}")
+    made, meanings = PRIORS[kind]
+    if len(numbers) != len(meanings):
+        raise ConfigError(
+            f"fit.free.{name}: expected {len(meanings)} numbers after '{kind}', {kind}: [{', '.join(meanings)}], got "
+            f"{len(numbers)}"
+        )
+    place = f"fit.free.{name}: {kind}"
+    pairs = zip(numbers, meanings, strict=True)
+    return made(*[_number(place, value, meaning, unit, own) for value, meaning in pairs])
+
+
+def _number(place: str, value: object, meaning: str, unit: str, own: Any) -> Any:
+    """One number of a prior, or an array of them."""
+    if isinstance(value, str) and value.strip() == OF_GALAXY:
+        if own is None or meaning not in CENTRES:
+            raise ConfigError(
+                f"{place}: expected a number for {meaning}, got '{OF_GALAXY}', which stands for the galaxy's own "
+                f"values, as {' or '.join(CENTRES)} of parameters galaxy.* and stars.*"
+            )
+        return own
+    return read_values(place, value, "" if meaning in PURE else unit)
+
+
+def read_values(place: str, value: Any, unit: str) -> Any:
+    """A number or an array of them from a configuration, each a quantity in `unit` (empty: plain numbers)."""
+    if isinstance(value, list | tuple):
+        parts = [np.asarray(read_values(place, own, unit)) for own in value]
+        if len({part.shape for part in parts}) != 1:
+            raise ConfigError(f"{place}: expected numbers or lists of one length, got {len(parts)} of several lengths")
+        return np.stack(parts)
+    if isinstance(value, np.ndarray | jax.Array):
+        return np.asarray(value, np.float64)
+    try:
+        return parse_quantity(value, unit) if unit else parse_number(value)
+    except ValueError as error:
+        raise ConfigError(f"{place}: {error}") from error

@@ -1,0 +1,146 @@
+"""The Gaussian likelihood of a cube: residuals in units of their standard deviation.
+
+-ln L = 1/2 sum r^2 + constant for everything in it, so that least-squares methods, gradients and samplers share it.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from rubix_like.inference.posterior.free import Free, Latent, Values
+
+NOISE_SCALE: str = "noise_scale"
+"""Name of the factor on the standard deviations among the values."""
+
+
+class Polynomial(eqx.Module):
+    """Multiplicative continua, one per spaxel: 1 + sum_j c_j basis_j, the c_j normal about 0 with `sigma`."""
+
+    basis: Float[Array, "wave degree"]
+    sigma: Float[Array, ""]
+
+
+class ModelError(eqx.Module):
+    """What particle noise does to a model (`inference.model_error`), in units of the data's standard deviations.
+
+    `offset` is added to the model's flux times inverse_sigma; the covariance is 1 + V diag(strength) V^T with `modes` V
+    orthonormal over the voxels; `held_out`: deviations of which neither knows, for the covariance of a fit.
+    """
+
+    offset: Float[Array, "y x wave"]
+    modes: Float[Array, "mode y x wave"]
+    strength: Float[Array, " mode"]
+    held_out: Float[Array, "draw y x wave"]
+
+    def whiten(
+        self, residual: Float[Array, "y x wave"], scale: Float[Array, ""] | float = 1.0
+    ) -> Float[Array, "y x wave"]:
+        """(1 + V diag(strength / scale^2) V^T)^-1/2 times residuals in units of sigma scale."""
+        shrink = 1 - 1 / jnp.sqrt(1 + self.strength / scale**2)
+        along = jnp.einsum("kyxw,yxw->k", self.modes, residual)
+        return residual - jnp.einsum("k,kyxw->yxw", shrink * along, self.modes)
+
+    def log_determinant(self, scale: Float[Array, ""]) -> Float[Array, ""]:
+        """ln det(1 + V diag(strength / scale^2) V^T)."""
+        return jnp.sum(jnp.log1p(self.strength / scale**2))
+
+
+class Residuals(NamedTuple):
+    """Everything whose half squared sum is -ln(posterior) up to a constant."""
+
+    voxels: Float[Array, "y x wave"]
+    coefficients: Float[Array, "y x degree"] | None
+    scale: Float[Array, ""] | None
+    prior: Float[Array, " latent"] | None
+
+
+class Likelihood(eqx.Module):
+    """The data and their errors.
+
+    `flux` and `inverse_sigma` (0 where a voxel is left out): (y, x, wave), in 1e-20 erg/s/cm2/Angstrom and its inverse;
+    `smallest_scale`: lower limit of the noise scale (1 where it is not free).
+    """
+
+    flux: Float[Array, "y x wave"]
+    inverse_sigma: Float[Array, "y x wave"]
+    polynomial: Polynomial | None = None
+    model_error: ModelError | None = None
+    smallest_scale: Float[Array, ""] = eqx.field(default=1.0, converter=jnp.asarray)
+
+    def residuals(self, model: Float[Array, "y x wave"], values: Values) -> Residuals:
+        """Of the model's flux; the polynomial's coefficients are those that fit best, which is exact for their
+        posterior's maximum."""
+        model = model.astype(jax.dtypes.canonicalize_dtype(float))
+        scale = values.get(NOISE_SCALE)
+        weight = self.inverse_sigma if scale is None else self.inverse_sigma / scale
+        coefficients = None
+        if self.polynomial is not None:
+            coefficients = self._coefficients(self.polynomial, model, weight)
+            model = model * _factor(self.polynomial, coefficients)
+        voxels = (self.flux - model) * weight
+        if self.model_error is not None:
+            own = 1.0 if scale is None else scale
+            voxels = self.model_error.whiten(voxels - self.model_error.offset / own, own)
+        return Residuals(voxels, coefficients, None if scale is None else self._scale_residual(scale), None)
+
+    def _scale_residual(self, scale: Float[Array, ""]) -> Float[Array, ""]:
+        """r with r^2 / 2 = N ln(scale) + constant, N the number of voxels: real for any scale above the smallest.
+
+        With a model error half the logarithm of its determinant is added.
+        """
+        count = jnp.sum(self.inverse_sigma > 0, dtype=scale.dtype)
+        square = 2 * count * (0.5 + jnp.log(scale / self.smallest_scale))
+        if self.model_error is not None:
+            square = square + self.model_error.log_determinant(scale)
+        return jnp.sqrt(square)
+
+    def continuum(self, model: Float[Array, "y x wave"], values: Values) -> Float[Array, "y x wave"]:
+        """The factor on the model's flux that fits best; 1 without a polynomial."""
+        if self.polynomial is None:
+            return jnp.ones_like(model)
+        weight = self.inverse_sigma / values.get(NOISE_SCALE, 1.0)
+        return _factor(self.polynomial, self._coefficients(self.polynomial, model, weight))
+
+    def design(self, model: Float[Array, "y x wave"], values: Values) -> Float[Array, "y x wave degree"]:
+        """By how much the residuals of voxels fall with each coefficient of the continua; ValueError without any."""
+        if self.polynomial is None:
+            raise ValueError("expected a likelihood with a polynomial, got one without")
+        weight = self.inverse_sigma / values.get(NOISE_SCALE, 1.0)
+        return _design(self.polynomial, model.astype(weight.dtype), weight)
+
+    def _coefficients(
+        self, polynomial: Polynomial, model: Float[Array, "y x wave"], weight: Float[Array, "y x wave"]
+    ) -> Float[Array, "y x degree"]:
+        """Of the best continuum of every spaxel, in units of their sigma, by the normal equations."""
+        design = _design(polynomial, model, weight)
+        target = (self.flux - model) * weight
+        matrix = jnp.einsum("yxwi,yxwj->yxij", design, design) + jnp.eye(design.shape[-1])[None, None]
+        vector = jnp.einsum("yxwi,yxw->yxi", design, target)
+        return jnp.linalg.solve(matrix, vector[..., None])[..., 0]
+
+
+def with_scale_information(
+    matrix: Float[Array, "latent latent"], free: Free, latent: Latent, n_voxel: Int[Array, ""]
+) -> Float[Array, "latent latent"]:
+    """The information J^T J of the data with Fisher's of the noise scale, 2 N of ln(scale) for N voxels, and none of it
+    with others; unchanged where the scale is not free."""
+    if NOISE_SCALE not in free.names:
+        return matrix
+    names = [parameter.name for parameter in free.parameters for _ in range(parameter.size)]
+    index = names.index(NOISE_SCALE)
+    slope = jax.grad(lambda at: jnp.log(free.values(at)[NOISE_SCALE]))(latent)[index]
+    without = matrix.at[index, :].set(0).at[:, index].set(0)
+    return without.at[index, index].set(2 * n_voxel.astype(matrix.dtype) * slope**2)
+
+
+def _design(
+    polynomial: Polynomial, model: Float[Array, "y x wave"], weight: Float[Array, "y x wave"]
+) -> Float[Array, "y x wave degree"]:
+    return (model * weight)[..., None] * (polynomial.basis * polynomial.sigma)[None, None]
+
+
+def _factor(polynomial: Polynomial, coefficients: Float[Array, "y x degree"]) -> Float[Array, "y x wave"]:
+    return 1 + jnp.einsum("yxi,wi->yxw", coefficients * polynomial.sigma, polynomial.basis)

@@ -1,0 +1,165 @@
+"""The particle noise of a synthetic galaxy in a fit: what other base draws would change.
+
+A model with N particles differs from the mean over all base draws, and so do data that were made of particles, by noise
+that is the same at all wavelengths of a particle's spectrum and that the PSF spreads over spaxels: it is no matter of
+single voxels. At a first best fit K models with other draws, c_k in units of the data's sigma, are computed. Those of
+even k tell
+
+    offset      m = mean(c) - c_0          (c_0 the fit's own model: its particle noise is taken off)
+    covariance  1 + (1 + 1 / n) S,         S = 1 / (n - 1) sum_k (c_k - mean(c)) (c_k - mean(c))^T,   n = K / 2
+
+(1: photon noise; 1 / n: the mean's own), and the fit is repeated with them. S has n - 1 directions, and particle noise
+has more, so the weights W = (1 + ...)^-1 are not quite the best, nor is A^-1, A = J^T W J + 1, the covariance of the
+maximum in the latents. It is, for any W, that of White (1982, Econometrica 50, 1; the "sandwich")
+
+    A^-1 B A^-1,   B = J^T W (1 + S') W J + 1,   S' = 1 / n' sum_k d_k d_k^T,   d_k = c_k - mean(c) of odd k,
+
+the 1 in A and B being the prior's. S' comes from draws of which W and m know nothing: with the same draws B would be
+too small (as in Dodelson & Schneider 2013, Phys. Rev. D 88, 063537, for covariances from mocks).
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.config.sections.fit import ModelErrorSettings
+from rubix_like.errors import ConfigError
+from rubix_like.galaxy.synthetic import BaseDraws
+from rubix_like.inference.posterior.fit_model import SyntheticSource
+from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.likelihood import NOISE_SCALE, ModelError, with_scale_information
+from rubix_like.inference.posterior.linearise import jacobian
+from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.problem import Problem
+from rubix_like.runtime.memory import available_memory
+from rubix_like.runtime.words import format_bytes
+
+_COPIES = 3
+"""Times all deviations are in memory at the most, while they are taken apart."""
+
+
+def with_model_error(problem: Problem, latent: Latent) -> Problem:
+    """The fit with the particle noise about a first best fit, to be begun again there; raises ConfigError for a galaxy
+    that is not synthetic, MemoryError where the deviations (draws x voxels) do not fit."""
+    settings, posterior = problem.settings, problem.posterior
+    if settings.model_error is None:
+        return problem
+    model_error = find_model_error(posterior, latent, settings.model_error)
+    posterior = eqx.tree_at(
+        lambda p: p.likelihood.model_error, posterior, model_error, is_leaf=lambda leaf: leaf is None
+    )
+    return dataclasses.replace(
+        problem, posterior=posterior, start=latent, settings=settings.model_copy(update={"starts": 1})
+    )
+
+
+def find_model_error(posterior: Posterior, latent: Latent, settings: ModelErrorSettings) -> ModelError:
+    """Offset, modes and held-out deviations from `settings.draws` models with other base draws at these latents."""
+    _check(posterior, settings)
+    own = np.asarray(_cube(posterior, latent))
+    cubes = np.stack([np.asarray(cube) for cube in other_cubes(posterior, latent, settings)])
+    known, unknown = cubes[::2], cubes[1::2]
+    mean = known.mean(axis=0)
+    modes, strength = _modes(known - mean)
+    return ModelError(
+        offset=jnp.asarray(mean - own),
+        modes=jnp.asarray(modes),
+        strength=jnp.asarray(strength * (1 + 1 / len(known))),
+        held_out=jnp.asarray(unknown - mean),
+    )
+
+
+def other_cubes(
+    posterior: Posterior, latent: Latent, settings: ModelErrorSettings
+) -> Iterator[Float[Array, "y x wave"]]:
+    """Models with the base draws of the seeds from `settings.seed` on, in units of the data's sigma."""
+    draws = _draws(posterior)
+    for number in range(settings.draws):
+        other = eqx.tree_at(_draws, posterior, draws.others(settings.seed + number))
+        yield _cube(other, latent)
+
+
+def sandwich(posterior: Posterior, latent: Latent) -> Float[ndarray, "latent latent"]:
+    """Covariance A^-1 B A^-1 of the latents at the maximum of a posterior that has a model error."""
+    bread, filling = (np.asarray(matrix) for matrix in _bread_and_filling(posterior, latent))
+    half = np.linalg.solve(bread, filling)
+    covariance = np.linalg.solve(bread, half.T)
+    return 0.5 * (covariance + covariance.T)
+
+
+@jax.jit
+def _bread_and_filling(
+    posterior: Posterior, latent: Latent
+) -> tuple[Float[Array, "latent latent"], Float[Array, "latent latent"]]:
+    """A and B of residuals that are whitened already, A = J^T J + 1; in both the noise scale's of Fisher."""
+    model_error = posterior.likelihood.model_error
+    if model_error is None:
+        raise ValueError("expected a posterior with a model error, got one without")
+    values = posterior.free.values(latent)
+    scale = values.get(NOISE_SCALE, jnp.ones((), latent.dtype))
+    slopes = jacobian(posterior, latent)[1].voxels
+    n_voxel = jnp.sum(posterior.likelihood.inverse_sigma > 0)
+
+    def whiten(cube: Float[Array, "y x wave"]) -> Float[Array, "y x wave"]:
+        return model_error.whiten(cube, scale)
+
+    def product(one: Float[Array, "n y x wave"], other: Float[Array, "m y x wave"]) -> Float[Array, "n m"]:
+        return jnp.einsum("nyxw,myxw->nm", one, other)
+
+    twice = jax.vmap(whiten)(slopes)
+    along = product(twice, model_error.held_out / scale)
+    filling = product(twice, twice) + along @ along.T / len(model_error.held_out)
+    prior = jnp.eye(len(latent), dtype=latent.dtype)
+    bread, filling = (
+        with_scale_information(matrix, posterior.free, latent, n_voxel) + prior
+        for matrix in (product(slopes, slopes), filling)
+    )
+    return bread, filling
+
+
+@jax.jit
+def _cube(posterior: Posterior, latent: Latent) -> Float[Array, "y x wave"]:
+    """The model's flux in units of the data's sigma."""
+    inverse_sigma = posterior.likelihood.inverse_sigma
+    return posterior.model(latent).astype(inverse_sigma.dtype) * inverse_sigma
+
+
+def _draws(posterior: Posterior) -> BaseDraws:
+    source = posterior.forward.source
+    if not isinstance(source, SyntheticSource):
+        raise TypeError(f"expected a synthetic source, got {type(source).__name__}")
+    return source.draws
+
+
+def _modes(
+    deviation: Float[ndarray, "draw y x wave"],
+) -> tuple[Float[ndarray, "mode y x wave"], Float[ndarray, " mode"]]:
+    """Principal directions, orthonormal over the voxels, and the variances along them, by the matrix of products."""
+    flat = deviation.reshape(len(deviation), -1)
+    squares, vectors = np.linalg.eigh(flat @ flat.T)
+    squares, vectors = squares[1:], vectors[:, 1:]  # the mean was taken off: one is 0
+    kept = squares > 1e-12 * max(squares[-1], np.finfo(float).tiny)
+    modes = (vectors[:, kept] / np.sqrt(squares[kept])).T @ flat
+    return modes.reshape(-1, *deviation.shape[1:]), squares[kept] / (len(deviation) - 1)
+
+
+def _check(posterior: Posterior, settings: ModelErrorSettings) -> None:
+    source = posterior.forward.source
+    if not isinstance(source, SyntheticSource):
+        raise ConfigError(
+            "fit.model_error: expected a synthetic galaxy, whose base draws can be others, got the particles of a "
+            "given one; set it to null"
+        )
+    needed = _COPIES * settings.draws * posterior.likelihood.flux.nbytes
+    free = available_memory()
+    if free is not None and needed > free:
+        raise MemoryError(
+            f"fit.model_error: expected room for {settings.draws} cubes at a time and what is made of them, "
+            f"{format_bytes(needed)}, got {format_bytes(free)}; set fit.model_error.draws lower, or fit fewer bins"
+        )

@@ -1,0 +1,54 @@
+"""What is maximised and sampled: the posterior of the latents, as a sum of squared residuals."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from rubix_like.inference.posterior.fit_model import Forward
+from rubix_like.inference.posterior.free import Free, Latent
+from rubix_like.inference.posterior.likelihood import Likelihood, Residuals
+
+
+class Posterior(eqx.Module):
+    """Model, free parameters and likelihood of one fit; a pytree, to be passed to jitted functions as an argument."""
+
+    forward: Forward
+    free: Free
+    likelihood: Likelihood
+
+    def model(self, latent: Latent) -> Float[Array, "y x wave"]:
+        """Flux (1e-20 erg/s/cm2/Angstrom) of the model, without the continuum's polynomial."""
+        return self.forward(self.free.values(latent))
+
+    def residuals(self, latent: Latent) -> Residuals:
+        """A pytree of residuals: half their squared sum is the loss. The prior's are the latents themselves."""
+        values = self.free.values(latent)
+        return self.likelihood.residuals(self.forward(values), values)._replace(prior=latent)
+
+    def loss(self, latent: Latent) -> Float[Array, ""]:
+        """-ln(posterior density of the latents) up to a constant."""
+        return half_square(self.residuals(latent))
+
+
+def half_square(residuals: Any) -> Float[Array, ""]:
+    """Half the sum of squares of a pytree of residuals."""
+    squares = [jnp.sum(leaf * leaf) for leaf in jax.tree.leaves(residuals)]
+    return 0.5 * sum(squares[1:], start=squares[0])
+
+
+Latents = Float[Array, "start latent"]
+
+
+@runtime_checkable
+class SquaredLoss(Protocol):
+    """What is minimised: half the squared sum of residuals that depend on a vector of latents; a pytree."""
+
+    def residuals(self, latent: Latent) -> Any:
+        """A pytree of residuals."""
+
+    def loss(self, latent: Latent) -> Float[Array, ""]:
+        """Half their squared sum."""
+        ...

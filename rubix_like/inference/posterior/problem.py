@@ -1,0 +1,293 @@
+"""From a configuration, or a pipeline, and an observed cube to the posterior that is fitted."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh
+from jaxtyping import Array, ArrayLike, Bool
+from numpy import ndarray
+
+from rubix_like.config import RunConfig, load_config, load_pipeline
+from rubix_like.config.sections.fit import FitSettings
+from rubix_like.cube.observed import ObservedCube
+from rubix_like.cube.observed.observed_cube import check_any_used, choose_voxels
+from rubix_like.errors import ConfigError
+from rubix_like.forward.model import table_specs
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.stages.noise import Noise
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
+from rubix_like.galaxy.synthetic import draw_base
+from rubix_like.galaxy.validation import validate
+from rubix_like.inference.data_grid import check_same_grid, on_grid_of
+from rubix_like.inference.posterior.fit_model import (
+    GALAXY,
+    STARS,
+    V_LOS,
+    AbstractSource,
+    Forward,
+    HeldSource,
+    SyntheticSource,
+    line_of_sight,
+)
+from rubix_like.inference.posterior.free import Free, Latent, read_prior
+from rubix_like.inference.posterior.likelihood import NOISE_SCALE, Likelihood, Polynomial
+from rubix_like.inference.posterior.limits import SMALLEST_LATENT, age_notes, library_notes
+from rubix_like.inference.posterior.parameter_names import read_free, read_start
+from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.instrument.painting import plan_painting
+from rubix_like.readers.loading import load
+from rubix_like.readers.synthetic_reader import SyntheticReader
+from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS
+from rubix_like.runtime.mesh.placement import put
+from rubix_like.runtime.progress import Report, silent
+
+_RANDOM_DRAWS = (
+    "the synthetic galaxy's base draws are random: its particle noise is lower with galaxy.draws: sobol, and "
+    "fit.model_error takes account of what is left of it"
+)
+
+_WIDEST = 3.0
+"""Latent of the width of the PSF for which the field's margin is made."""
+
+_PRIOR_DRAWS = 64
+"""Draws from the prior by which the fastest star is looked for."""
+
+_ROOM = 1.2
+"""On top of the fastest star of those draws."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A fit that is ready to start: the posterior, the data on its grid, the model's pipeline (without noise).
+
+    `start`: latents at which the first start begins; None: drawn from the prior like the others.
+    """
+
+    posterior: Posterior
+    observed: ObservedCube
+    pipeline: Pipeline
+    settings: FitSettings
+    notes: tuple[str, ...]
+    start: Latent | None = None
+
+
+def pose(
+    config_or_pipeline: RunConfig | Pipeline,
+    observed: ObservedCube,
+    settings: FitSettings,
+    galaxy: Galaxy | SyntheticSource | None = None,
+    n_sample: int = 1,
+    report: Report = silent,
+) -> Problem:
+    """The posterior of a fit; `n_sample`: how many starts are computed at once, each on its share of the devices.
+
+    Raises ConfigError for settings and ValueError for data that cannot be used.
+    """
+    observed, selection = select(checked(observed, settings), settings)
+    if isinstance(config_or_pipeline, Pipeline):
+        pipeline, source = config_or_pipeline, _given_source(galaxy)
+        check_same_grid(pipeline.frame, observed)
+        notes: tuple[str, ...] = ()
+    else:
+        config = _for_model(on_grid_of(config_or_pipeline, observed), settings)
+        source, info = _source(config, galaxy, report)
+        trees = _trees(source, Parameters.build(config, config.engine.precision), None)
+        free = read_free(settings, trees, config.engine.deposit)
+        config = _with_velocity_range(config, source, free)
+        pipeline = Pipeline.from_config(config, galaxy=source.galaxy({}), info=info)
+        notes = age_notes(free, config)
+    trees = _trees(source, pipeline.parameters, line_of_sight(pipeline.tables, pipeline.parameters))
+    free = read_free(settings, trees, pipeline.plan.deposit)
+    pipeline = for_samples(without_noise(pipeline), n_sample)
+    likelihood = make_likelihood(observed, selection, pipeline, settings, free)
+    forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
+    notes = (*observed.notes, *notes, *_draw_notes(source), *library_notes(free, pipeline.tables.paint[0].painter.axes))
+    start = read_start(settings.start, free, trees)
+    return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, notes, start)
+
+
+def _draw_notes(source: AbstractSource) -> tuple[str, ...]:
+    """On the particles of the model."""
+    return (_RANDOM_DRAWS,) if isinstance(source, SyntheticSource) and source.draws.kind == "random" else ()
+
+
+def checked(observed: ObservedCube, settings: FitSettings) -> ObservedCube:
+    """The data without voxels that are no numbers, whatever their mask says, with a note on them.
+
+    Raises ConfigError where no error, or two, are given, and ValueError where no voxel can be used.
+    """
+    if observed.variance is None and settings.sigma is None:
+        raise ConfigError(
+            f"{observed.source}: expected a variance, got none; give fit.sigma, the standard deviation of a voxel"
+        )
+    if observed.variance is not None and settings.sigma is not None:
+        raise ConfigError(f"fit.sigma: expected null for data with a variance ({observed.source}), got both; remove it")
+    used, why = choose_voxels(observed.flux, observed.variance, {"masked": ~observed.used})
+    check_any_used(used, observed.source, (*observed.notes, *why))
+    if np.array_equal(used, observed.used):
+        return observed
+    return dataclasses.replace(observed, used=used, notes=(*observed.notes, *why))
+
+
+def select(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:
+    """The data cut to the windows' ends, and which of its bins are fitted (True)."""
+    if settings.windows is not None:
+        low, high = min(window[0] for window in settings.windows), max(window[1] for window in settings.windows)
+        observed = observed.crop(low, high)
+    wavelength = observed.wavelength
+
+    def within(windows: tuple[tuple[float, float], ...]) -> ndarray:
+        return np.any([(wavelength >= low) & (wavelength <= high) for low, high in windows], axis=0)
+
+    chosen = np.ones(len(wavelength), bool) if settings.windows is None else within(settings.windows)
+    if settings.exclude:
+        chosen &= ~within(settings.exclude)
+    return observed, chosen
+
+
+def variance_of(observed: ObservedCube, settings: FitSettings) -> ndarray:
+    """Of every voxel: the data's, or where they have none that of `fit.sigma`."""
+    return np.full(observed.shape, (settings.sigma or 0.0) ** 2) if observed.variance is None else observed.variance
+
+
+def make_likelihood(
+    observed: ObservedCube, selection: ndarray, pipeline: Pipeline, settings: FitSettings, free: Free
+) -> Likelihood:
+    """The data with their errors; voxels that are masked, not selected or not in the model are left out."""
+    variance, frame = variance_of(observed, settings), pipeline.frame
+    used = observed.used & selection & ((frame.spaxel_bits[:, :, None] | frame.wave_bits) == 0)
+    if not used.any():
+        raise ValueError(
+            f"{observed.source}: expected voxels to fit, got none: {np.mean(observed.used):.0%} of them are usable "
+            f"data, {np.mean(selection):.0%} of the wavelengths are selected, and the model covers "
+            f"{np.mean(frame.wave_bits == 0):.0%} of the wavelengths and {np.mean(frame.spaxel_bits == 0):.0%} of the "
+            f"spaxels; check mask, fit.windows, fit.exclude, the SSP library and the aperture"
+        )
+    inverse_sigma = np.where(used, 1 / np.sqrt(np.where(used, variance, 1)), 0)
+    flux = np.where(used, observed.flux, 0)
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    smallest = 1.0
+    if NOISE_SCALE in free.names:
+        (parameter,) = [own for own in free.parameters if own.name == NOISE_SCALE]
+        smallest = parameter.prior.value(jnp.asarray(SMALLEST_LATENT, dtype))
+    return Likelihood(
+        flux=jnp.asarray(flux, dtype),
+        inverse_sigma=jnp.asarray(inverse_sigma, dtype),
+        polynomial=_polynomial(settings, observed.wavelength),
+        smallest_scale=jnp.asarray(smallest, dtype),
+    )
+
+
+def _polynomial(settings: FitSettings, wavelength: ndarray) -> Polynomial | None:
+    if settings.polynomial is None:
+        return None
+    position = np.interp(wavelength, wavelength[[0, -1]], [-1.0, 1.0])
+    basis = np.polynomial.legendre.legvander(position, settings.polynomial.degree)[:, 1:]
+    return Polynomial(jnp.asarray(basis), jnp.asarray(settings.polynomial.sigma, basis.dtype))
+
+
+def without_noise(pipeline: Pipeline) -> Pipeline:
+    """The pipeline whose cubes have no noise, whatever its configuration says."""
+    stages = tuple(stage for stage in pipeline.tables.cube if not isinstance(stage, Noise))
+    tables = dataclasses.replace(pipeline.tables, cube=stages, products=None)
+    return dataclasses.replace(pipeline, tables=tables, noise_key=None)
+
+
+def for_samples(pipeline: Pipeline, n_sample: int) -> Pipeline:
+    """The pipeline on a mesh ("sample", "data") of the same devices, for `n_sample` models at once."""
+    devices = pipeline.mesh.devices.reshape(-1)
+    if len(devices) % n_sample:
+        raise ValueError(f"expected a number of samples that divides {len(devices)} devices, got {n_sample}")
+    shape = (n_sample, len(devices) // n_sample)
+    mesh = Mesh(devices.reshape(shape), (SAMPLE_AXIS, DATA_AXIS), axis_types=(AxisType.Auto,) * 2)
+    layout = Layout.build(mesh, pipeline.plan.n_wave, sharded=False)
+    tables = put(pipeline.tables, layout.shardings(table_specs(pipeline.tables, layout)))
+    return dataclasses.replace(pipeline, tables=tables, layout=layout)
+
+
+def _trees(source: AbstractSource, parameters: Parameters, sight: ArrayLike | None) -> dict[str, Any]:
+    """What the names of parameters are leaves of; before the line of `sight` is known, velocities along it are 0."""
+    if isinstance(source, SyntheticSource):
+        return {GALAXY: source.base, "": parameters}
+    if isinstance(source, HeldSource):
+        velocity = np.asarray(source.held.stars.velocity)
+        v_los = velocity @ (np.zeros(3) if sight is None else np.asarray(sight))
+        return {STARS: source.held.stars, V_LOS: v_los, "": parameters}
+    raise TypeError(f"expected a synthetic or a held source, got {type(source).__name__}")
+
+
+def _given_source(galaxy: Galaxy | SyntheticSource | None) -> AbstractSource:
+    """The particles that go with a pipeline, or a configuration without a reader."""
+    if galaxy is None:
+        raise ConfigError("galaxy: expected a Galaxy or a SyntheticSource beside a pipeline, got none")
+    return galaxy if isinstance(galaxy, SyntheticSource) else held(galaxy)
+
+
+def held(galaxy: Galaxy) -> HeldSource:
+    """The source of checked particles, without padding; ValueError for particles that cannot be used."""
+    weight = galaxy.stars.weight
+    if weight is not None:
+        real = np.asarray(weight) > 0
+        galaxy = Galaxy(stars=jax.tree.map(lambda leaf: np.asarray(leaf)[real], galaxy.stars))
+    return HeldSource(Galaxy(stars=jax.tree.map(jnp.asarray, validate(galaxy).stars)))
+
+
+def _for_model(config: RunConfig, settings: FitSettings) -> RunConfig:
+    """The configuration of the noiseless model: what does not go with a fit is refused or left out."""
+    if config.observation.pointings is not None:
+        raise ConfigError("observation.pointings: expected null for a fit, got a list; fit the mosaic or one pointing")
+    overrides: dict[str, Any] = {"noise": None, "products": None, "devices.wave": 1, "devices.output": "replicated"}
+    if any(name.startswith(GALAXY) for name in settings.free):
+        if config.observation.align not in (None, "none"):
+            raise ConfigError(
+                "observation.align: expected 'none' where parameters of the synthetic galaxy are free (its disc is "
+                f"face-on, and an alignment would follow its particles), got '{config.observation.align}'"
+            )
+        overrides["observation.align"] = "none"
+    for name in ("observation.inclination", "observation.position_angle"):
+        if name in settings.free and getattr(config.observation, name.removeprefix("observation.")) is None:
+            overrides[name] = 0.0
+    psf = config.instrument.psf
+    if "instrument.psf.fwhm" in settings.free and psf is not None and psf.fwhm is not None:
+        prior = read_prior("instrument.psf.fwhm", settings.free["instrument.psf.fwhm"], "arcsec")
+        widest = float(jnp.max(prior.value(jnp.asarray(_WIDEST))))
+        overrides["instrument.psf.fwhm"] = np.full(np.shape(psf.fwhm), widest).tolist()
+        overrides["engine.oversampling"] = plan_painting(config, load_pipeline(config.pipeline)).cells
+    return load_config(config, overrides=overrides)
+
+
+def _source(
+    config: RunConfig, galaxy: Galaxy | SyntheticSource | None, report: Report
+) -> tuple[AbstractSource, GalaxyInfo | None]:
+    """The particles of a configuration, or those given instead."""
+    if galaxy is not None:
+        return _given_source(galaxy), None
+    if config.galaxy is None:
+        raise ConfigError("galaxy: expected a section with a reader, or a galaxy given in Python, got none")
+    loaded, info = load(config, report)
+    if not isinstance(config.galaxy, SyntheticReader):
+        return held(loaded), info
+    reader = config.galaxy
+    return SyntheticSource(reader.build(), draw_base(reader.n_stars, 0, reader.seed, reader.draws)), info
+
+
+def _with_velocity_range(config: RunConfig, source: AbstractSource, free: Free) -> RunConfig:
+    """The configuration prepared for the fastest star of draws from the prior, where it does not say itself."""
+    if config.engine.velocity_range is not None:
+        return config
+
+    @jax.jit
+    def fastest(source: AbstractSource, free: Free, latent: Latent) -> Array:
+        values = free.values(latent)
+        own = {name: value for name, value in values.items() if name.startswith((GALAXY, STARS))}
+        speed = jnp.linalg.norm(source.galaxy(own).stars.velocity, axis=1) + jnp.abs(own.get(V_LOS, 0.0))
+        return speed.max() + jnp.abs(values.get("observation.velocity_offset", config.observation.velocity_offset))
+
+    speeds = [float(fastest(source, free, latent)) for latent in free.draw(0, _PRIOR_DRAWS)]
+    return load_config(config, overrides={"engine.velocity_range": _ROOM * max(speeds)})

@@ -1,0 +1,1 @@
+"""Results of fits and samplings, their files and summaries."""

@@ -1,0 +1,176 @@
+"""What a fit ends with: the best values and what they are worth, the way there, the model and what it leaves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Shaped
+from numpy import ndarray
+from scipy.special import ndtri
+
+from rubix_like.cube.cube import Cube
+from rubix_like.forward.parameters import Parameters
+from rubix_like.galaxy.particles import Galaxy
+from rubix_like.inference.checks.discreteness import Discreteness
+from rubix_like.inference.checks.edges import LIMIT, Edges, Reach
+from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.posterior.free import Free
+from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.runtime.registry import Registry
+
+Arrays = dict[str, Float[ndarray, "..."]]
+"""Dotted name -> an array of the shape of the parameter (of samples: with one more axis in front)."""
+
+FIT_OUTPUTS = Registry(
+    "output of a fit",
+    "rubix_like.fit_outputs",
+    {
+        "summary": "rubix_like.inference.results.fit_summary:summary_lines",
+        "write": "rubix_like.inference.results.fit_file:write_result",
+        "plot": "rubix_like.inference.results.fit_pictures_of:save_fit_pictures",
+        "read": "rubix_like.inference.results.fit_file:read_result",
+    },
+)
+"""What turns results into something else, which this module cannot import: it takes results itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class FitResult:
+    """The maximum of the posterior and its Gaussian approximation there (Laplace's).
+
+    | field | shape | |
+    |---|---|---|
+    | free | | the free parameters with their priors |
+    | values | by name | the best values, in the parameters' units |
+    | sigma | by name | their standard deviations, with `discreteness`; NaN without `laplace`, and at the edge of a |
+    | | | prior (`edges`) |
+    | covariance | (latent, latent) or None | of the values, in the order of `labels`, by their slopes, sigma^2 on its |
+    | | | diagonal; it says nothing of values whose sigma is NaN |
+    | latent | (latent,) | the best values as latents, of which the priors are N(0, 1) |
+    | laplace | | the Gaussian approximation of the latents; None where there are too many of them |
+    | discreteness | | of a synthetic galaxy: how far its finite draws move the values; None: not measured |
+    | quality | | chi^2 and what goes with it |
+    | verdict | | whether the model describes the data, and which uncertainties are too small |
+    | edges | | the posterior of each value at the edge of its prior |
+    | starts | | where every start ended, and the way there (`trace_loss`, `trace_gradient_norm`, `trace_latent`) |
+    | model, residual | | Cubes on the data's grid: the best model with its continuum, and data less model, masked |
+    | | | (`NOT_FITTED`) where the data were not fitted; its variance is the data's times the noise scale squared |
+    | parameters | | `Parameters` with the best values: `pipeline(galaxy, result.parameters)` is the model |
+    | galaxy | | the particles with the best values; None where nothing of the galaxy was free |
+    | config | | the YAML of the whole run, with the section `fit` |
+    | versions | | of the packages |
+    | notes | | sentences: what was left out, what the data do not say |
+    """
+
+    free: Free
+    values: Arrays
+    sigma: Arrays
+    covariance: Float[ndarray, "latent latent"] | None
+    latent: Float[ndarray, " latent"]
+    laplace: Laplace | None
+    quality: Quality
+    verdict: Verdict
+    edges: Edges
+    starts: Snapshot
+    model: Cube
+    residual: Cube
+    parameters: Parameters
+    galaxy: Galaxy | None
+    config: str
+    versions: dict[str, str]
+    notes: tuple[str, ...] = ()
+    discreteness: Discreteness | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each number that was free: that of its parameter, with an index where it has several."""
+        return self.free.labels
+
+    @property
+    def converged(self) -> bool:
+        """Whether the start that ended best had converged."""
+        return bool(self.starts.converged[self.starts.best])
+
+    def interval(self, probability: float = 0.6827) -> tuple[Arrays, Arrays]:
+        """Lower and upper limits of every value: with this probability it lies between, as much below as above.
+
+        Exact for the Gaussian approximation of the latents, so that limits never lie outside a prior; NaN without one.
+        Of a value at the edge of its prior they are those of its own posterior (`edges`); where that lies against the
+        end of the prior, one of them is that end, and nothing is left out on its side.
+        """
+        reach = self._latent_sigma() * float(ndtri(0.5 + probability / 2))
+        ends = [flat_of(self._named(own)) for own in (self.latent - reach, self.latent + reach)]
+        for number, index in enumerate(self.edges.index):
+            own = self.edges.reach(self.free, number, probability)
+            ends[0][index], ends[1][index] = own.low, own.high
+        return split_by_name(self.free, ends[0]), split_by_name(self.free, ends[1])
+
+    def limits(self, probability: float = LIMIT) -> dict[str, Reach]:
+        """Of each value at the edge of its prior, by its label: an upper ("<") or lower limit (">") with this
+        probability, or the interval that holds it."""
+        reaches = [self.edges.reach(self.free, number, probability) for number in range(len(self.edges.index))]
+        return {self.labels[index]: own for index, own in zip(self.edges.index, reaches, strict=True)}
+
+    def samples(self, n: int, seed: int = 0) -> Arrays:
+        """`n` draws from the Gaussian approximation, by name: (n, ...) each; the same for the same seed.
+
+        Raises ValueError where there is none (`notes` say why).
+        """
+        if self.laplace is None:
+            raise ValueError(f"samples: expected a Gaussian approximation, got none: {'; '.join(self.notes)}")
+        return split_by_name(self.free, self.laplace.sample(seed, n))
+
+    def summary(self) -> str:
+        """A table of the values, and sentences on how far they can be trusted."""
+        return "\n".join(FIT_OUTPUTS.find("summary")(self))
+
+    def write(self, path: str | Path) -> Path:
+        """Write everything to an HDF5 file (docs/fit-file.md) and return its path; raises OSError."""
+        return FIT_OUTPUTS.find("write")(self, Path(path))
+
+    def plot(self, stem: str | Path, truth: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
+        """Draw `STEM_steps.png`, `_spectra`, `_maps`, `_pairs` and `_pulls` (docs/fitting.md); return their paths.
+
+        `truth`: values that the data were made of, by dotted name. Raises ConfigError without matplotlib, and OSError.
+        """
+        return FIT_OUTPUTS.find("plot")(self, stem, truth)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "FitResult":
+        """The result in a file made by `write`; raises FileNotFoundError, or ValueError for another file."""
+        return FIT_OUTPUTS.find("read")(Path(path))
+
+    def __repr__(self) -> str:
+        quality = self.quality
+        return (
+            f"FitResult({len(self.labels)} numbers free, chi^2 = {quality.chi_square:.6g} for "
+            f"{quality.degrees_of_freedom} degrees of freedom, {'' if self.converged else 'not '}converged)"
+        )
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def _latent_sigma(self) -> Float[ndarray, " latent"]:
+        return np.full_like(self.latent, np.nan) if self.laplace is None else self.laplace.sigma
+
+    def _named(self, latent: Float[ndarray, " latent"]) -> Arrays:
+        return {name: np.asarray(value) for name, value in self.free.values(jnp.asarray(latent)).items()}
+
+
+def flat_of(values: Mapping[str, Float[ndarray, "..."]]) -> Float[ndarray, " latent"]:
+    """Arrays by name, in the order of the parameters, as numbers in the order of the labels."""
+    return np.concatenate([np.ravel(own) for own in values.values()]).astype(np.float64)
+
+
+def split_by_name(free: Free, flat: Shaped[ndarray, "*n latent"]) -> dict[str, Any]:
+    """Numbers in the order of the labels as arrays of the parameters' shapes."""
+    ends = np.cumsum([parameter.size for parameter in free.parameters])[:-1]
+    parts = np.split(flat, ends, axis=-1)
+    return {
+        own.name: part.reshape((*flat.shape[:-1], *own.shape)) for own, part in zip(free.parameters, parts, strict=True)
+    }

@@ -1,0 +1,132 @@
+"""What a fit says at its end: a table of the values, and how far they can be trusted."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rubix_like.inference.checks.edges import Reach
+from rubix_like.inference.checks.notes_after import ELSEWHERE
+from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.posterior.free import shown
+from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.results.fit_result import FitResult
+
+MOST_ROWS: int = 40
+"""Rows of the table; a fit of many particles has more numbers."""
+
+_MARK = "!"
+
+_LEAST_DIGITS = 1e-9
+"""Of a value, as its uncertainty where it has none."""
+
+_HEAD = ("parameter", "best", "sigma", "16 %", "84 %", "unit", "prior")
+
+
+def summary_lines(result: FitResult) -> list[str]:
+    """The end-of-fit text, one sentence a line."""
+    notes = (f"Note: {note}" for note in result.notes)
+    lines = [result.verdict.sentence, *table_lines(result), *discreteness_lines(result), *quality_lines(result)]
+    return [*lines, *notes]
+
+
+def table_lines(result: FitResult) -> list[str]:
+    """Best values, standard deviations, limits (16 and 84 %), units and priors, aligned; "!" marks uncertainties that
+    are too small."""
+    low, high = result.interval()
+    limits, marks = result.limits(), marks_of(result.labels, result.verdict)
+    rows: list[Sequence[str]] = [_HEAD]
+    for own in result.free.parameters:
+        columns = [np.ravel(of[own.name]) for of in (result.values, result.sigma, low, high)]
+        words = (own.unit or "-", shown(own.prior).strip("{}"))
+        rows += [
+            (label, *_cells(numbers, limits.get(label), marks[label]), *words)
+            for label, *numbers in zip(own.labels, *columns, strict=True)
+        ]
+    return [*aligned(rows), *legend(result.verdict)]
+
+
+def marks_of(labels: Sequence[str], verdict: Verdict) -> dict[str, str]:
+    """By label, what stands behind an uncertainty that is too small."""
+    return {label: _MARK if own else "" for label, own in zip(labels, verdict.doubtful, strict=True)}
+
+
+def legend(verdict: Verdict) -> list[str]:
+    """What the mark means, where there is one."""
+    return [f"{_MARK} too small an uncertainty: the model does not describe the data"] if verdict.matters else []
+
+
+def discreteness_lines(result: FitResult) -> list[str]:
+    """Both parts of each sigma where the shift by finite draws was measured: sigma^2 = (of the data)^2 + shift^2."""
+    grain = result.discreteness
+    if grain is None:
+        return []
+    units = [own.unit or "-" for own in result.free.parameters for _ in own.labels]
+    columns = (result.labels, grain.value_sigma, grain.values, grain.shift / grain.sigma, units)
+    rows: list[Sequence[str]] = [("parameter", "data's sigma", "shift", "in sigma", "", "unit")]
+    for label, sigma, shift, ratio, unit in zip(*columns, strict=True):
+        rows.append((label, f"{sigma:.2g}", f"{shift:+.2g}", f"{ratio:+.1f}", "", unit))
+    return [f"Shift of the best values with {grain.n_compared} stars in place of {grain.n_stars}:", *aligned(rows)]
+
+
+def quality_lines(result: FitResult) -> list[str]:
+    """chi^2, and how the search ended."""
+    starts = result.starts
+    n_start, best = len(starts.loss), starts.best
+    same = int(np.sum(starts.loss < starts.loss[best] + ELSEWHERE))
+    return [
+        chi_square_line(result.quality),
+        f"Start {best + 1} of {n_start} is the best: {starts.reasons()[best]}; {int(starts.n_step[best])} steps, "
+        f"{same} of {n_start} ended with that loss",
+    ]
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows below their head, as many as there is room for: all columns but the first and the last two are numbers."""
+    left_out = len(rows) - 1 - MOST_ROWS
+    rows = rows[: MOST_ROWS + 1]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [_aligned(row, widths) for row in rows]
+    return [*lines, *([f"... and {left_out} more"] if left_out > 0 else [])]
+
+
+def chi_square_line(quality: Quality) -> str:
+    """How well the best model fits."""
+    return (
+        f"chi^2 {quality.chi_square:.6g} of {quality.n_voxel} voxels, {quality.degrees_of_freedom} degrees of freedom: "
+        f"reduced chi^2 {quality.reduced:.4g}"
+    )
+
+
+def _cells(numbers: Sequence[float], reach: Reach | None, mark: str) -> list[str]:
+    """The numbers of a row as text: a value with its sigma; at the edge of a prior a limit, or an interval alone."""
+    if reach is None:
+        best, sigma, *others = _numbers(*numbers)
+        return [best, sigma + (mark if sigma != "-" else ""), *others]
+    if reach.sign:
+        return [reach.words() + mark, "-", "-", "-"]
+    best, _, low, high = numbers
+    best_text, *ends = with_digits(max(0.5 * (high - low), _LEAST_DIGITS * max(abs(best), abs(high))), best, low, high)
+    return [best_text, f"-{mark}", *ends]
+
+
+def _numbers(best: float, sigma: float, low: float, high: float) -> list[str]:
+    """As text; only the best without a standard deviation."""
+    if not (np.isfinite(sigma) and sigma > 0):
+        return [f"{best:.6g}", "-", "-", "-"]
+    best_text, *limits = with_digits(sigma, best, low, high)
+    return [best_text, f"{sigma:.2g}", *limits]
+
+
+def with_digits(sigma: float, *numbers: float) -> list[str]:
+    """Numbers with as many digits as their standard deviation, which is positive, leaves room for."""
+    digits = max(int(np.floor(np.log10(max(abs(numbers[0]), sigma)))) - int(np.floor(np.log10(sigma))) + 2, 2)
+    return [f"{number:#.{digits}g}".rstrip(".") for number in numbers]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    """Numbers to the right, words to the left."""
+    cells = [
+        cell.rjust(width) if 1 <= column < len(row) - 2 else cell.ljust(width)
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return "  ".join(cells).rstrip()

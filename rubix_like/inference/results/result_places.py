@@ -1,0 +1,35 @@
+"""The files that a fit or a sampling writes: whether they can be written, and writing them in order."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from rubix_like.config.file_layouts import file_size, find_format
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.files.formats import write_cube
+from rubix_like.runtime.files.outputs import check_writable
+
+
+@runtime_checkable
+class Writable(Protocol):
+    """A result that has a file."""
+
+    def write(self, path: str | Path) -> Path:
+        """Write it."""
+        ...
+
+
+def check_places(places: Iterable[Path], cube: Path, shape: tuple[int, int, int]) -> None:
+    """Raise OSError where they could not be written, with cubes of this shape of which `cube` is one."""
+    size = file_size(find_format(cube, "default"), shape, noise=True)
+    for path in places:
+        check_writable(path, 6 * size)
+
+
+def write_in_order(result: Writable, place: Path, cubes: Mapping[Path, Cube], checkpoints: Iterable[Path]) -> None:
+    """The cubes, and the result last, so that what has a result is complete; then the checkpoints go."""
+    for path, cube in cubes.items():
+        write_cube(cube, path)
+    result.write(place)
+    for checkpoint in checkpoints:
+        checkpoint.unlink(missing_ok=True)

@@ -1,0 +1,180 @@
+"""The file of samples: HDF5 that describes itself (docs/sample-file.md)."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rubix_like.cube.cube_parts import in_parts
+from rubix_like.cube.files.hdf5_cube import read_group, write_group
+from rubix_like.inference.posterior.free import Free
+from rubix_like.inference.posterior.quality import Scatter
+from rubix_like.inference.results.result_parts import (
+    Column,
+    Kind,
+    describe,
+    is_kind,
+    numbers_of,
+    read_best,
+    read_column,
+    read_free,
+    read_origin,
+    read_quality,
+    read_verdict,
+    read_whole,
+    write_best,
+    write_free,
+    write_origin,
+    write_quality,
+    write_verdict,
+    write_whole,
+)
+from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.inference.samplers.convergence import Convergence
+from rubix_like.inference.samplers.samplers import METHODS
+
+KIND = Kind(
+    format="rubix_like samples",
+    layout=2,
+    description="draws from the posterior of a datacube, and what they predict",
+    name="file of samples",
+    writers="SampleResult.write or `rubix-like sample`",
+    place="sampling writes to its fit.sampling.output",
+)
+"""By its format our files are known."""
+
+_STATISTICS: Mapping[str, str] = {
+    "loss": "-ln(posterior) of the latents, up to a constant",
+    "energy": "that plus the kinetic energy",
+    "acceptance_rate": "mean acceptance probability along the trajectory",
+    "n_leapfrog": "steps of the trajectory",
+    "tree_depth": "how often the trajectory was doubled",
+    "diverging": "whether the trajectory left the energy of the posterior",
+}
+
+_CUBES = ("model", "predictive", "residual")
+
+_OF_NUMBERS: Mapping[str, str] = {
+    "r_hat": "spread of all draws over that within chains",
+    "ess_bulk": "effective sample size for means",
+    "ess_tail": "effective sample size for limits",
+}
+
+
+def write_samples(result: SampleResult, path: Path) -> Path:
+    """Write a result, whole or not at all; raises OSError with the remedy where it cannot be written."""
+    return write_whole(path, KIND, lambda file: _write(result, file))
+
+
+def is_sample_result(path: Path) -> bool:
+    """Whether a file is that of samples, whole or not."""
+    return is_kind(path, KIND)
+
+
+def read_samples(path: Path) -> SampleResult:
+    """The result in a file made by `write_samples`.
+
+    Raises FileNotFoundError, or ValueError if the file is no complete result.
+    """
+    return read_whole(path, KIND, _read)
+
+
+def _write(result: SampleResult, file: Any) -> None:
+    write_quality(result.quality, file)
+    write_verdict(result.verdict, file)
+    file.attrs.update({"method": result.method, "n_chain": result.n_chain, "n_draw": result.n_draw})
+    write_free(result.free, _columns(result), file)
+    latent = file.create_group("latent")
+    write_best(result.best, result.laplace, latent)
+    describe(latent.create_dataset("draws", data=result.latent), "", "the draws as latents: chain, draw, latent")
+    statistics = file.create_group("statistics", track_order=True)
+    for name, values in result.statistics.items():
+        describe(statistics.create_dataset(name, data=values), "", _STATISTICS[name])
+    describe(file.create_dataset("keys", data=result.keys), "", "random keys of the chains, or of pairs of draws")
+    if result.step_size is not None:
+        describe(file.create_dataset("step_size", data=result.step_size), "", "of the leapfrog steps of each chain")
+    describe(file.create_dataset("e_bfmi", data=result.diagnostics.e_bfmi), "", "of each chain")
+    scatter = file.create_group("scatter")
+    scatter.attrs.update(dataclasses.asdict(result.scatter))
+    for name in _CUBES:
+        write_group(in_parts(getattr(result, name)), file.create_group(name))
+    write_origin(result.config, result.versions, result.notes, file)
+
+
+def _columns(result: SampleResult) -> dict[str, Column]:
+    low, high = result.interval()
+    columns = {
+        "draws": Column(result.values, "the draws: chain, draw, ..."),
+        "best": Column(result.best_values, "the best fit's value"),
+        "mean": Column(result.mean, "mean of the draws"),
+        "sigma": Column(result.sigma, "their standard deviation"),
+        "low": Column(low, "16 % of the draws lie below"),
+        "median": Column(result.quantile(0.5), "half of the draws lie below"),
+        "high": Column(high, "16 % of the draws lie above"),
+    }
+    doubtful = result.by_name(result.verdict.doubtful)
+    columns["doubtful"] = Column(doubtful, "whether sigma is too small, because the model does not fit", pure=True)
+    for name, meaning in _OF_NUMBERS.items():
+        columns[name] = Column(result.by_name(getattr(result.diagnostics, name)), meaning, pure=True)
+    return columns
+
+
+def _read(file: Any) -> SampleResult:
+    free = read_free(file, of="best")
+    best, laplace = read_best(free, file["latent"])
+    numbers = {name: _flat(free, read_column(file, name)) for name in _OF_NUMBERS}
+    scatter = file["scatter"].attrs
+    latent, values = numbers_of(file["latent/draws"], finite=True), read_column(file, "draws", finite=True)
+    statistics = {name: numbers_of(data) for name, data in file["statistics"].items()}
+    _check_draws(free, latent, values, statistics)
+    return SampleResult(
+        free=free,
+        method=_method(file),  # pyright: ignore[reportArgumentType]
+        latent=latent,
+        values=values,
+        statistics=statistics,
+        step_size=_of_chains(file["step_size"]) if "step_size" in file else None,
+        keys=numbers_of(file["keys"]),
+        diagnostics=Convergence(**numbers, e_bfmi=_of_chains(file["e_bfmi"])),
+        best=best,
+        laplace=laplace,
+        quality=read_quality(file),
+        verdict=read_verdict(file, len(free.labels)),
+        scatter=Scatter(**{field.name: scatter[field.name].item() for field in dataclasses.fields(Scatter)}),
+        **{name: read_group(file[name]) for name in _CUBES},
+        **read_origin(file),
+    )
+
+
+def _method(file: Any) -> str:
+    method = str(file.attrs["method"])
+    if method not in METHODS:
+        raise ValueError(f"its attribute 'method' is {method!r}, expected one of {', '.join(METHODS)}")
+    return method
+
+
+def _of_chains(dataset: Any) -> np.ndarray:
+    values = numbers_of(dataset)
+    if values.ndim != 1:
+        raise ValueError(f"{dataset.name}: expected one number of each chain, got shape {values.shape}")
+    return values
+
+
+def _check_draws(
+    free: Free, latent: np.ndarray, values: Mapping[str, np.ndarray], statistics: Mapping[str, np.ndarray]
+) -> None:
+    """Raise ValueError where the arrays are not of the same draws."""
+    draws = latent.shape[:-1]
+    expected = {own.name: (*draws, *own.shape) for own in free.parameters} | dict.fromkeys(statistics, draws)
+    if latent.shape[-1:] != (len(free.labels),):
+        raise ValueError(f"latent/draws: expected {len(free.labels)} numbers of each draw, got shape {latent.shape}")
+    for name, own in {**values, **statistics}.items():
+        if own.shape != expected[name]:
+            raise ValueError(f"{name}: expected shape {expected[name]}, got {own.shape}")
+
+
+def _flat(free: Free, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    """In the order of the labels."""
+    return np.concatenate([np.ravel(values[name]) for name in free.names])

@@ -1,0 +1,208 @@
+"""What sampling ends with: the draws and what they are worth, the model's mean and spread, what it predicts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped, UInt32
+from numpy import ndarray
+
+from rubix_like.cube.cube import Cube
+from rubix_like.inference.checks.edges import LIMIT, Reach, at_edge, ends_of, reach_by
+from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.posterior.free import Free
+from rubix_like.inference.posterior.quality import Quality, Scatter
+from rubix_like.inference.results.fit_result import Arrays, split_by_name
+from rubix_like.inference.samplers.convergence import Convergence
+from rubix_like.inference.samplers.samplers import Method, Statistics
+from rubix_like.runtime.registry import Registry
+
+SAMPLE_OUTPUTS = Registry(
+    "output of samples",
+    "rubix_like.sample_outputs",
+    {
+        "summary": "rubix_like.inference.results.sample_summary:summary_lines",
+        "to_arviz": "rubix_like.inference.results.inference_data:inference_data",
+        "write": "rubix_like.inference.results.sample_file:write_samples",
+        "plot": "rubix_like.inference.results.sample_pictures_of:save_sample_pictures",
+        "read": "rubix_like.inference.results.sample_file:read_samples",
+    },
+)
+"""What turns results into something else, which this module cannot import: it takes results itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class SampleResult:
+    """Draws from the posterior of the free parameters, or from a variational approximation of it.
+
+    | field | shape | |
+    |---|---|---|
+    | free | | the free parameters with their priors |
+    | method | | "nuts", "geovi" or "mgvi" (variational draws are one chain) |
+    | latent | (chain, draw, latent) | the draws as latents, of which the priors are N(0, 1) |
+    | values | (chain, draw, ...) by name | the draws, in the parameters' units |
+    | statistics | (chain, draw) by name | `loss`, -ln(posterior) + constant; of NUTS also `acceptance_rate`, |
+    | | | `n_leapfrog`, `diverging`, `tree_depth`, `energy` |
+    | step_size | (chain,) or None | of NUTS |
+    | keys | (key, 2) | the random keys of the chains, or of pairs of draws |
+    | diagnostics | | R-hat, effective sample sizes, E-BFMI |
+    | best, laplace | (latent,) | the best fit's latents, and the Gaussian approximation there (None without one) |
+    | quality | | chi^2 of the best fit and what goes with it |
+    | verdict | | whether the model describes the data, and which uncertainties are too small |
+    | scatter | | how the data lie about `predictive` |
+    | model | | Cube on the data's grid: mean and variance of the model, with its continuum, over the posterior |
+    | predictive | | Cube: what the data should be; variance: the model's and the noise's; masked (`NOT_FITTED`) |
+    | | | where the data were not fitted |
+    | residual | | Cube: data less `predictive`, masked alike; its variance is the data's times noise scale^2 |
+    | config | | the YAML of the whole run, with the section `fit` |
+    | versions | | of the packages |
+    | notes | | sentences: what should be known before the draws are used |
+    """
+
+    free: Free
+    method: Method
+    latent: Float[ndarray, "chain draw latent"]
+    values: Arrays
+    statistics: Statistics
+    step_size: Float[ndarray, " chain"] | None
+    keys: UInt32[ndarray, "key 2"]
+    diagnostics: Convergence
+    best: Float[ndarray, " latent"]
+    laplace: Laplace | None
+    quality: Quality
+    verdict: Verdict
+    scatter: Scatter
+    model: Cube
+    predictive: Cube
+    residual: Cube
+    config: str
+    versions: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each number that was free: that of its parameter, with an index where it has several."""
+        return self.free.labels
+
+    @property
+    def n_chain(self) -> int:
+        """How many chains there are."""
+        return self.latent.shape[0]
+
+    @property
+    def n_draw(self) -> int:
+        """How many draws a chain has."""
+        return self.latent.shape[1]
+
+    @property
+    def mean(self) -> Arrays:
+        """Of all draws, by name."""
+        return {name: np.asarray(draws.mean(axis=0)) for name, draws in self.samples().items()}
+
+    @property
+    def sigma(self) -> Arrays:
+        """Standard deviations of all draws, by name."""
+        return {name: np.asarray(draws.std(axis=0)) for name, draws in self.samples().items()}
+
+    @property
+    def best_values(self) -> Arrays:
+        """The best fit's values, by name."""
+        return values_of(self.free, self.best)
+
+    def interval(self, probability: float = 0.6827) -> tuple[Arrays, Arrays]:
+        """Lower and upper limits of every value: this share of the draws lies between, as many below as above.
+
+        Raises ValueError for what is no probability.
+        """
+        if not 0 < probability < 1:
+            raise ValueError(f"interval: expected a probability between 0 and 1, got {probability!r}; e.g. 0.95")
+        tail = (1 - probability) / 2
+        return self.quantile(tail), self.quantile(1 - tail)
+
+    def limits(self, probability: float = LIMIT) -> dict[str, Reach]:
+        """Of each value whose draws are at the edge of its prior (their median is), by its label: an upper ("<") or
+        lower limit (">") with this probability, or the interval that holds it."""
+        latent = np.median(self.latent.reshape(-1, self.latent.shape[2]), axis=0)
+        draws = flat_values(self.free, self.values).reshape(-1, len(latent))
+        found = {}
+        for index in at_edge(self.free, latent):
+            own, ends = draws[:, index], ends_of(self.free, int(index))
+            found[self.labels[index]] = reach_by(
+                lambda share, own=own: float(np.quantile(own, share)), ends, probability
+            )
+        return found
+
+    def quantile(self, share: float) -> Arrays:
+        """By name, below which this share of the draws lies."""
+        return {name: np.asarray(np.quantile(draws, share, axis=0)) for name, draws in self.samples().items()}
+
+    def covariance(self) -> Float[ndarray, "latent latent"]:
+        """Of the values, from the draws of all chains, in the order of `labels`."""
+        flat = flat_values(self.free, self.values)
+        return np.atleast_2d(np.cov(flat.reshape(-1, flat.shape[2]), rowvar=False, ddof=0))
+
+    def samples(self) -> Arrays:
+        """The draws of all chains one after the other, by name: (n, ...) each."""
+        return {name: draws.reshape(-1, *draws.shape[2:]) for name, draws in self.values.items()}
+
+    def by_name(self, flat: Shaped[ndarray, "*n latent"]) -> dict[str, Any]:
+        """Numbers in the order of the labels (`diagnostics.r_hat`) as arrays of the parameters' shapes."""
+        return split_by_name(self.free, flat)
+
+    def summary(self) -> str:
+        """A table of the values with what their draws are worth, and sentences on how far they can be trusted."""
+        return "\n".join(SAMPLE_OUTPUTS.find("summary")(self))
+
+    def to_arviz(self) -> Any:
+        """The draws as an `arviz.InferenceData`: `posterior`, `sample_stats`, `observed_data`, `constant_data`.
+
+        Raises ConfigError without ArviZ.
+        """
+        return SAMPLE_OUTPUTS.find("to_arviz")(self)
+
+    def write(self, path: str | Path) -> Path:
+        """Write everything to an HDF5 file (docs/sample-file.md) and return its path; raises OSError."""
+        return SAMPLE_OUTPUTS.find("write")(self, Path(path))
+
+    def plot(self, stem: str | Path, truth: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
+        """Draw pictures of the draws (docs/posteriors.md) as `STEM_*.png`; return their paths.
+
+        `truth`: values that the data were made of, by dotted name. Raises ConfigError without matplotlib, and OSError.
+        """
+        return SAMPLE_OUTPUTS.find("plot")(self, stem, truth)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "SampleResult":
+        """The result in a file made by `write`; raises FileNotFoundError, or ValueError for another file."""
+        return SAMPLE_OUTPUTS.find("read")(Path(path))
+
+    def __repr__(self) -> str:
+        chains = f"{self.n_chain} chains of {self.n_draw} draws" if self.method == "nuts" else f"{self.n_draw} draws"
+        return f"SampleResult({self.method}, {len(self.labels)} numbers free, {chains})"
+
+    def __str__(self) -> str:
+        return self.summary()
+
+
+def values_of(free: Free, latent: Float[ndarray, "*n latent"]) -> Arrays:
+    """The values of any number of latents, by name, through the maps of their priors."""
+    flat = jnp.asarray(latent.reshape(-1, latent.shape[-1]))
+    found = _values(free, flat)
+    return {name: np.asarray(own).reshape((*latent.shape[:-1], *own.shape[1:])) for name, own in found.items()}
+
+
+@jax.jit
+def _values(free: Free, latent: Float[Array, "draw latent"]) -> dict[str, Array]:
+    return jax.vmap(free.values)(latent)
+
+
+def flat_values(free: Free, values: Arrays) -> Float[ndarray, "chain draw latent"]:
+    """Draws by name as one array, in the order of the labels."""
+    return np.concatenate(
+        [values[own.name].reshape((*values[own.name].shape[:2], own.size)) for own in free.parameters], axis=2
+    )

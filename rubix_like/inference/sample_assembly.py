@@ -1,0 +1,108 @@
+"""The result of sampling, put together: values, what they are worth, what they predict, what should be known."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.config import RunConfig
+from rubix_like.inference.best_fit import BestFit
+from rubix_like.inference.checkpoint import versions
+from rubix_like.inference.checks import notes_after as diagnosis
+from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.results.sample_result import SampleResult, flat_values, values_of
+from rubix_like.inference.samplers.convergence import Convergence, convergence_of, notes_on_sampling, trouble_of_chains
+from rubix_like.inference.samplers.predictive import Predictive, predict
+from rubix_like.inference.samplers.samplers import Sampled
+
+_FAR_EXCESS = 10.0
+"""Of a mean loss beyond twice what is expected, from which on an approximation is called wrong."""
+
+
+def make_sample_result(
+    problem: Problem,
+    sampled: Sampled,
+    best: Float[ndarray, " latent"],
+    found: BestFit,
+    config: RunConfig,
+    *,
+    notes: Sequence[str] = (),
+) -> SampleResult:
+    """Everything that is said of draws; `best`, `found`: the best fit that they began at, with its `notes`.
+
+    Raises ConfigError where ArviZ is missing.
+    """
+    free = problem.posterior.free
+    values = values_of(free, sampled.latent)
+    diagnostics = convergence_of(sampled, flat_values(free, values))
+    predicted = predict(problem, sampled.latent, problem.settings.sampling.predictive)
+    said = (*notes, *_on_best(sampled, found.quality), *_on_draws(problem, sampled, diagnostics, predicted))
+    return SampleResult(
+        free=free,
+        method=sampled.method,
+        latent=sampled.latent,
+        values=values,
+        statistics=dict(sampled.statistics),
+        step_size=sampled.step_size,
+        keys=sampled.keys,
+        diagnostics=diagnostics,
+        best=np.asarray(best),
+        laplace=found.laplace,
+        quality=found.quality,
+        verdict=dataclasses.replace(found.verdict, trouble=trouble_of_chains(diagnostics)),
+        scatter=predicted.scatter,
+        model=predicted.model,
+        predictive=predicted.predictive,
+        residual=predicted.residual,
+        config=config.to_yaml(),
+        versions=versions(samplers=True),
+        notes=tuple(dict.fromkeys((*_on_problem(problem), *said))),
+    )
+
+
+def _on_problem(problem: Problem) -> list[str]:
+    """Of the data and the model."""
+    return [*diagnosis.notes_on_precision(), *problem.notes, *problem.pipeline.notes]
+
+
+def _on_draws(problem: Problem, sampled: Sampled, found: Convergence, predicted: Predictive) -> list[str]:
+    """Of the draws and their models."""
+    deepest = problem.settings.sampling.nuts.tree_depth
+    said = notes_on_sampling(problem.posterior.free, sampled, found, deepest)
+    return [*sampled.notes, *said, *_on_particles(predicted, problem)]
+
+
+def _on_best(sampled: Sampled, quality: Quality) -> list[str]:
+    """Of draws that fit better than the best fit, and of variational ones that fit too badly: draws from a normal
+    posterior have losses half the number of latents above the lowest, on average."""
+    lower = quality.loss - float(np.min(sampled.statistics["loss"]))
+    expected = 0.5 * sampled.latent.shape[2]
+    excess = float(np.mean(sampled.statistics["loss"])) - quality.loss
+    if not sampled.is_chain and excess > 2 * expected + _FAR_EXCESS:
+        return [
+            f"the mean loss of the draws is {excess:.3g} above that of the best fit, where about {expected:.3g} is "
+            f"expected: the approximation has missed the posterior; take fit.sampling.method nuts, or wider priors"
+        ]
+    if not lower > diagnosis.ELSEWHERE:
+        return []
+    return [
+        f"a draw has a loss lower by {lower:.3g} than the best fit, which is not the maximum of the posterior; raise "
+        f"fit.starts or fit.candidates, and sample again"
+    ]
+
+
+def _on_particles(predicted: Predictive, problem: Problem) -> list[str]:
+    """Of stars that the models of the draws cannot treat."""
+    notes = []
+    if predicted.n_fast:
+        notes.append(
+            f"in the models of the draws {predicted.n_fast:.3g} stars, on average, are faster than the model is made "
+            f"for ({float(problem.pipeline.velocity_limit):.0f} km/s), and it is wrong for them; raise "
+            f"engine.velocity_range and sample again"
+        )
+    if predicted.n_not_finite:
+        notes.append(f"in the models of the draws {predicted.n_not_finite:.3g} stars, on average, are not finite")
+    return notes

@@ -1,0 +1,1 @@
+"""Samplers of the posterior, and what their draws are worth."""

@@ -1,0 +1,242 @@
+"""The geometry of a posterior for NIFTy: the metric of its data, and samples drawn by it about a point.
+
+MGVI: Knollmueller & Ensslin 2019, arXiv:1901.11033; geoVI: Frank, Leike & Ensslin 2021, arXiv:2105.10470. NIFTy is
+optional, and imported here only.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jaxtyping import Array, Float, UInt32
+
+from rubix_like.errors import ConfigError
+from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.likelihood import NOISE_SCALE
+from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
+from rubix_like.inference.samplers.roots import find_root
+
+MOST_EVALUATIONS = 100
+"""Of the model, for one sample."""
+
+MOST_STEPS = 10
+"""Of the mean, within one iteration."""
+
+_PRIOR = "prior"
+"""Name of the residuals that are the latents themselves."""
+
+Flat = Float[Array, " residual"]
+
+
+class Slopes(eqx.Module):
+    """Derivatives of residuals, J^T, and the L with L L^T = J^T J + 1, the metric."""
+
+    columns: Float[Array, "latent residual"]
+    factor: Float[Array, "latent latent"]
+
+    def solve(self, vector: Latent) -> Latent:
+        """The inverse metric times a vector."""
+        return cho_solve((self.factor, True), vector)
+
+    def whiten(self, vector: Latent) -> Latent:
+        """L^-1 times a vector."""
+        return solve_triangular(self.factor, vector, lower=True)
+
+    def colour(self, vector: Latent) -> Latent:
+        """L^-T times a vector: normal numbers get the inverse metric as covariance."""
+        return solve_triangular(self.factor, vector, trans=1, lower=True)
+
+
+class Expansion(eqx.Module):
+    """A posterior about a centre: the residuals of the data there and, where there is room for them, their slopes."""
+
+    centre: Latent
+    residuals: Flat
+    slopes: Slopes | None
+
+
+class Drawn(NamedTuple):
+    """A sample: its way from the centre, by how many standard deviations it misses what defines it, its loss."""
+
+    way: Latent
+    error: Float[Array, ""]
+    loss: Float[Array, ""]
+
+
+def check_nifty(method: str) -> None:
+    """Raise ConfigError where NIFTy is not installed."""
+    try:
+        _nifty()
+    except ImportError as error:
+        raise ConfigError(
+            f"fit.sampling.method: '{method}' needs the package nifty: pip install 'rubix-like[sample]'"
+        ) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Inside, NIFTy writes nothing to the terminal."""
+    logger = logging.getLogger("nifty.re.logger")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def data_residuals(posterior: SquaredLoss, latent: Latent) -> Flat:
+    """All residuals but the prior's: the coordinates in which the metric of the data is flat.
+
+    Where the noise scale s is free: those of the voxels, and sqrt(2 N) ln(s) for N voxels. Derivatives are then taken
+    at the residuals' own scale, so that J^T J is Fisher's information: 2 N of ln(s), and none of it with others.
+    """
+    if isinstance(posterior, Posterior) and NOISE_SCALE in posterior.free.names:
+        residuals = _with_scale(posterior, latent)
+    else:
+        residuals = posterior.residuals(latent)
+    leaves = jax.tree_util.tree_leaves_with_path(residuals)
+    of_data = [leaf for path, leaf in leaves if jax.tree_util.keystr(path[-1:], simple=True) != _PRIOR]
+    return jnp.concatenate([leaf.reshape(-1) for leaf in of_data])
+
+
+def _with_scale(posterior: Posterior, latent: Latent) -> Any:
+    values, likelihood = posterior.free.values(latent), posterior.likelihood
+    held = values | {NOISE_SCALE: lax.stop_gradient(values[NOISE_SCALE])}
+    count = jnp.sum(likelihood.inverse_sigma > 0, dtype=latent.dtype)
+    scale = jnp.sqrt(2 * count) * jnp.log(values[NOISE_SCALE].reshape(1).astype(latent.dtype))
+    return likelihood.residuals(posterior.forward(held), held)._replace(scale=scale)
+
+
+def likelihood_about(posterior: SquaredLoss, expansion: Expansion) -> Any:
+    """NIFTy's likelihood of the data; what is known at the centre of the expansion is not computed again.
+
+    The centre is known by being the same array: NIFTy hands on the position it is given.
+    """
+    from nifty.re import Likelihood as NiftyLikelihood  # noqa: PLC0415
+
+    centre, slopes = expansion.centre, expansion.slopes
+
+    def coordinates(latent: Latent) -> Flat:
+        return data_residuals(posterior, latent)
+
+    class DataLikelihood(NiftyLikelihood):
+        def transformation(self, primals: Latent, **_: Any) -> Flat:
+            return expansion.residuals if primals is centre else coordinates(primals)
+
+        def left_sqrt_metric(self, primals: Latent, tangents: Flat, **_: Any) -> Latent:
+            if primals is centre and slopes is not None:
+                return slopes.columns @ tangents
+            return jax.vjp(coordinates, primals)[1](tangents)[0]
+
+        def right_sqrt_metric(self, primals: Latent, tangents: Latent, **_: Any) -> Flat:
+            return jax.jvp(coordinates, (primals,), (tangents,))[1]
+
+    return DataLikelihood(lsm_tangents_shape=jax.ShapeDtypeStruct(expansion.residuals.shape, centre.dtype))
+
+
+def draw(
+    posterior: SquaredLoss,
+    key: UInt32[Array, "2"],
+    sign: Float[Array, ""],
+    expansion: Expansion,
+    tolerance: Float[Array, ""],
+    *,
+    curved: bool,
+) -> Drawn:
+    """A sample by NIFTy about the centre of an expansion; `sign` -1: the mirror image. `curved`: geoVI's, not MGVI's.
+
+    A draw m from the normal distribution whose covariance is the metric M at the centre e becomes e + M^-1 m, or the x
+    with x - e + J(e)^T (r(x) - r(e)) = m, r being the residuals of the data.
+    """
+    nifty: Any = _nifty()
+    likelihood, centre = likelihood_about(posterior, expansion), expansion.centre
+    metric_sample = sign * nifty.draw_linear_residual(likelihood, centre, key, from_inverse=False)[0]
+    if expansion.slopes is not None:
+        way = expansion.slopes.solve(metric_sample)
+        solve = _by_root(likelihood, expansion, expansion.slopes, metric_sample, tolerance)
+    else:
+        way = nifty.static_cg(lambda own: likelihood.metric(centre, own) + own, metric_sample)[0]
+        solve = _by_newton
+    error = jnp.zeros_like(sign)
+    if curved:
+        way, state = nifty.nonlinearly_update_residual(likelihood, centre, way, key, sign, minimize=solve)
+        error = state.fun
+    return Drawn(way, error, posterior.loss(centre + way))
+
+
+def _by_root(
+    likelihood: Any, expansion: Expansion, slopes: Slopes, metric_sample: Latent, tolerance: Float[Array, ""]
+) -> Callable[..., Any]:
+    """To be handed to NIFTy: geoVI's equation is solved by evaluations of the model alone.
+
+    In units of standard deviations at the centre, where the derivatives of the equation are those of the metric.
+    """
+    centre = expansion.centre
+
+    def missing(whitened: Latent) -> Latent:
+        way = slopes.colour(whitened)
+        change = likelihood.transformation(centre + way) - expansion.residuals
+        return slopes.whiten(way + likelihood.left_sqrt_metric(centre, change) - metric_sample)
+
+    def solve(_: None, **__: Any) -> Any:
+        root = find_root(missing, -slopes.whiten(metric_sample), tolerance, MOST_EVALUATIONS)
+        position = centre + slopes.colour(root.position)
+        return _nifty().optimize.OptimizeResults(position, True, root.n_evaluation, root.error, None)
+
+    return solve
+
+
+def _by_newton(_: None, x0: Latent, **options: Any) -> Any:
+    """To be handed to NIFTy: its own Newton steps with conjugate gradients; what is missing is not more than said."""
+    nifty: Any = _nifty()
+    with jax.numpy_dtype_promotion("standard"):
+        found = nifty.static_newton_cg(None, x0, **options)
+    missing = jnp.sqrt(2 * options["fun_and_grad"](found)[0])
+    return nifty.optimize.OptimizeResults(found, True, 0, missing, None)
+
+
+def metric_product(posterior: SquaredLoss, latent: Latent, tangents: Latent) -> Latent:
+    """The metric of the posterior, J^T J + 1 with the residuals of the data, times a vector."""
+
+    def coordinates(latent: Latent) -> Flat:
+        return data_residuals(posterior, latent)
+
+    changes = jax.jvp(coordinates, (latent,), (tangents,))[1]
+    return jax.vjp(coordinates, latent)[1](changes)[0] + tangents
+
+
+def minimum(
+    loss_and_gradient: Callable[[Latent], tuple[Float[Array, ""], Latent]],
+    metric: Callable[[Latent, Latent], Latent],
+    expansion: Expansion,
+    least: float,
+) -> tuple[Latent, Float[Array, ""]]:
+    """Where a mean of losses is lowest, from the centre of an expansion on, and how low; not to be traced.
+
+    By NIFTy's Newton steps, until one lowers it by less than `least`: with the matrix of the expansion, or, where it
+    has none, with conjugate gradients and the products of a `metric`.
+    """
+    nifty: Any = _nifty()
+    slopes = expansion.slopes
+    options = {"fun_and_grad": loss_and_gradient, "hessp": metric, "absdelta": least, "maxiter": MOST_STEPS}
+    if slopes is not None:
+
+        def solved(_: Any, gradient: Latent, **__: Any) -> Any:
+            return nifty.conjugate_gradient.CGResults(slopes.solve(gradient), 1, 1, 0, True)
+
+        options["cg"] = solved
+    found = nifty.minimize(None, expansion.centre, method="newton-cg", options=options)
+    return found.x, found.fun
+
+
+def _nifty() -> Any:
+    import nifty.re  # noqa: PLC0415 (an optional package)
+
+    return nifty.re

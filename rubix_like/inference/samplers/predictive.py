@@ -1,0 +1,119 @@
+"""What the draws predict: mean and variance of the model over the posterior, and of data like those that were fitted.
+
+Posterior-predictive distribution: Gelman et al., Bayesian Data Analysis (3rd edition), chapter 6.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpy import ndarray
+
+from rubix_like.cube.cube import Cube
+from rubix_like.inference.fit_cubes import noise_variance, on_grid
+from rubix_like.inference.posterior.device_rows import Placed, placed
+from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.likelihood import NOISE_SCALE, ModelError
+from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.posterior.quality import Scatter
+from rubix_like.inference.samplers.moments import Moments, moments_over_samples
+
+
+class Predicted(NamedTuple):
+    """One draw: the model's flux with its best continuum, the noise scale, stars that the model cannot treat."""
+
+    flux: Float[Array, "y x wave"]
+    noise_scale: Float[Array, ""]
+    n_fast: Float[Array, ""]
+    n_not_finite: Float[Array, ""]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictive:
+    """The cubes `model`, `predictive` and `residual` of a SampleResult, how the data lie about the second, and how many
+    stars the models of the draws could not treat, on average: too fast, not finite."""
+
+    model: Cube
+    predictive: Cube
+    residual: Cube
+    scatter: Scatter
+    n_fast: float
+    n_not_finite: float
+
+
+def predict(problem: Problem, latent: Float[ndarray, "chain draw latent"], count: int) -> Predictive:
+    """Mean and variance over `count` of the draws, evenly chosen from all chains (all of them where there are fewer).
+
+    The variance of `predictive` is that of the model plus the data's times the mean square of the noise scale. That of
+    a continuum's coefficients given the draw is not in it. A model error adds its offset and its variance.
+    """
+    return predictive_of(problem, moments_of(problem, latent, count))
+
+
+def moments_of(problem: Problem, latent: Float[ndarray, "chain draw latent"], count: int) -> Moments:
+    """Of what the chosen draws say, on the host; computed on the rows of the problem's mesh."""
+    chosen = latent.reshape(-1, latent.shape[2])[evenly(latent.shape[0] * latent.shape[1], count)]
+    return jax.device_get(_moments(problem.posterior, placed(chosen, problem.posterior.forward.layout.mesh)))
+
+
+def predictive_of(problem: Problem, moments: Moments) -> Predictive:
+    """The cubes that these moments make."""
+    mean, variance = moments.mean, moments.variance
+    scale_square = float(mean.noise_scale**2 + variance.noise_scale)
+    model, spread = np.asarray(mean.flux), np.asarray(variance.flux)
+    offset, extra = _of_model_error(problem.posterior.likelihood.model_error, np.sqrt(noise_variance(problem)))
+    noise = noise_variance(problem) * scale_square
+    flux, total = model + offset, spread + noise + extra
+    residual = on_grid(problem, "residual", problem.observed.flux - flux, noise, of_data=True)
+    return Predictive(
+        model=on_grid(problem, "model", model, spread),
+        predictive=on_grid(problem, "predictive", flux, total, of_data=True),
+        residual=residual,
+        scatter=_scatter(np.asarray(residual.flux), total, np.asarray(residual.mask) == 0),
+        n_fast=float(mean.n_fast),
+        n_not_finite=float(mean.n_not_finite),
+    )
+
+
+def evenly(total: int, count: int) -> Int[ndarray, " chosen"]:
+    """Numbers of `count` out of `total` things in a row, as far apart as possible; all where there are fewer."""
+    count = min(count, total)
+    return ((np.arange(count) + 0.5) * total / count).astype(np.int64)
+
+
+@jax.jit
+def _moments(posterior: Posterior, latent: Placed) -> Moments:
+    return moments_over_samples(_predicted, posterior.forward.layout.mesh, posterior, latent)
+
+
+def _predicted(posterior: Posterior, latent: Latent) -> Predicted:
+    """What one draw says."""
+    values, likelihood = posterior.free.values(latent), posterior.likelihood
+    observed = posterior.forward.observed(values)
+    flux = observed.voxels.flux.astype(likelihood.flux.dtype)
+    counters = observed.counters
+    return Predicted(
+        flux * likelihood.continuum(flux, values),
+        values.get(NOISE_SCALE, jnp.ones((), flux.dtype)),
+        jnp.asarray(counters.n_beyond_velocity + counters.n_overflow, flux.dtype),
+        jnp.asarray(counters.n_not_finite, flux.dtype),
+    )
+
+
+def _of_model_error(
+    model_error: ModelError | None, sigma: Float[ndarray, "y x wave"]
+) -> tuple[Float[ndarray, "y x wave"], Float[ndarray, "y x wave"]]:
+    """What particle noise adds to the flux, and to its variance; both are kept in units of the data's sigma."""
+    if model_error is None:
+        return np.zeros_like(sigma), np.zeros_like(sigma)
+    modes, strength = np.asarray(model_error.modes), np.asarray(model_error.strength)
+    return np.asarray(model_error.offset) * sigma, np.einsum("k,kyxw->yxw", strength, modes**2) * sigma**2
+
+
+def _scatter(residual: ndarray, variance: ndarray, used: ndarray) -> Scatter:
+    square = residual[used] ** 2 / variance[used]
+    return Scatter(len(square), float(square.sum()), float(np.mean(square < 1)), float(np.mean(square < 4)))

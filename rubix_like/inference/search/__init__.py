@@ -1,0 +1,1 @@
+"""The search for the maximum of the posterior, from several starts."""

@@ -1,0 +1,163 @@
+"""Which latents a search begins with: many are tried, by one model each, and the best are started from."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.config.sections.fit import FitSettings
+from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.inference.posterior.fit_model import GALAXY
+from rubix_like.inference.posterior.free import Free, Latent
+from rubix_like.inference.posterior.linearise import losses, over_starts
+from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss, half_square
+from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.search.guesses import SHOWN, Surroundings, guesses
+from rubix_like.inference.search.per_spaxel_search import evolved
+from rubix_like.inference.search.sketch import Sketch, shift_of, sketch_of
+from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
+
+MASS: str = GALAXY + "stellar_mass"
+"""The whole cube is proportional to it."""
+
+_PSF = "instrument.psf.fwhm"
+
+_HEAVIEST = 3.0
+"""Largest latent to which the mass is scaled."""
+
+_SAME = 0.3
+"""Largest difference of the latents of two places of which one is not tried as well."""
+
+_STREAM = 1
+"""Of the random numbers of guesses, beside that of draws from the prior."""
+
+
+class Chosen(NamedTuple):
+    """The latents of the starts, and of those that take the place of starts that are given up, the best first."""
+
+    starts: Float[ndarray, "start latent"]
+    reserve: Float[ndarray, "spare latent"]
+
+
+class Graded(NamedTuple):
+    """Latents with the mass that fits best, the loss there, and the sum of the model's spectra over the spaxels."""
+
+    latent: Float[Array, "*start latent"]
+    loss: Float[Array, "*start"]
+    spectrum: Float[Array, "*start wave"]
+
+
+def choose_starts(
+    posterior: SquaredLoss,
+    free: Free,
+    settings: FitSettings,
+    mesh: Mesh,
+    start: Latent | None = None,
+    problem: Problem | None = None,
+) -> Chosen:
+    """Of guesses by the cube, or of draws from the prior, and of stars' that evolved from them, those with the lowest
+    loss, no two at the same place, and before them the one given.
+
+    `problem`: whose cube is looked at; None: all are drawn from the prior.
+    """
+    first = np.empty((0, free.n_latent)) if start is None else np.asarray(start)[None]
+    count = settings.starts - len(first)
+    total = count * settings.candidates
+    drawn = np.asarray(free.draw(settings.seed, total))
+    if count and problem is not None and settings.starts_from == "cube" and SHOWN & set(free.names):
+        drawn = _guessed(posterior, problem, mesh, total)
+    if isinstance(posterior, Posterior):
+        drawn = np.concatenate([evolved(posterior, settings, mesh, drawn), drawn])
+    if settings.candidates > 1 and count:
+        drawn, loss = _graded(posterior, mesh, drawn)
+        drawn = _apart(drawn[np.argsort(np.where(np.isfinite(loss), loss, np.inf), kind="stable")], 2 * count)
+    return Chosen(np.concatenate([first, drawn[:count]]), drawn[count : 2 * count])
+
+
+def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -> Float[ndarray, "count latent"]:
+    """Latents near what the cube shows."""
+    free, frame, forward = problem.posterior.free, problem.pipeline.frame, problem.posterior.forward
+    likelihood, observation = problem.posterior.likelihood, forward.parameters.observation
+    flux, inverse_sigma = (np.asarray(own, np.float64) for own in (likelihood.flux, likelihood.inverse_sigma))
+    turn = 0.0 if observation.field_angle is None else float(observation.field_angle)
+    sketch = sketch_of(flux, inverse_sigma, frame.wavelength, frame.pixel_scale, turn)
+    around = _surroundings(posterior, problem, mesh, sketch)
+    return guesses(sketch, around, free, np.random.default_rng([problem.settings.seed, _STREAM]), count)
+
+
+def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:
+    """By the model at the medians of all priors."""
+    forward, free = problem.posterior.forward, problem.posterior.free
+    middle = free.values(jnp.zeros(free.n_latent))
+    psf = forward.parameters.instrument.psf
+    width = 0.0 if psf is None or psf.fwhm is None else float(np.mean(np.asarray(middle.get(_PSF, psf.fwhm))))
+    reference = _grade(posterior, mesh, np.zeros((1, free.n_latent)))
+    shift = shift_of(sketch, np.asarray(reference.spectrum[0], np.float64), problem.pipeline.frame.wavelength)
+    own = middle.get("observation.velocity_offset", forward.parameters.observation.velocity_offset)
+    return Surroundings(float(forward.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, float(own) + shift)
+
+
+def _graded(
+    posterior: SquaredLoss, mesh: Mesh, drawn: Float[ndarray, "candidate latent"]
+) -> tuple[Float[ndarray, "candidate latent"], Float[ndarray, " candidate"]]:
+    """Latents, with the mass that fits best, and their losses."""
+    found = [_grade(posterior, mesh, drawn[begin : begin + mesh.shape[SAMPLE_AXIS]]) for begin in _firsts(drawn, mesh)]
+    latent, loss = (np.concatenate([np.asarray(own[part]) for own in found])[: len(drawn)] for part in (0, 1))
+    return latent, loss
+
+
+def _firsts(drawn: Float[ndarray, "candidate latent"], mesh: Mesh) -> range:
+    """Numbers of the first of each group that is computed at once."""
+    return range(0, len(drawn), mesh.shape[SAMPLE_AXIS])
+
+
+def _grade(posterior: SquaredLoss, mesh: Mesh, group: Float[ndarray, "candidate latent"]) -> Graded:
+    """Of as many as are computed at once, or fewer."""
+    missing = mesh.shape[SAMPLE_AXIS] - len(group)
+    filled = np.concatenate([group, np.repeat(group[-1:], missing, axis=0)])
+    placed = jax.device_put(filled, NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS)))
+    if isinstance(posterior, Posterior):
+        return graded(posterior, placed)
+    return Graded(placed, losses(posterior, placed), jnp.zeros((len(filled), 0)))
+
+
+@jax.jit
+def graded(posterior: Posterior, latent: Float[Array, "start latent"]) -> Graded:
+    """Every start on its share of the devices."""
+    return over_starts(_scaled, posterior, latent)
+
+
+def _scaled(posterior: Posterior, latent: Latent) -> Graded:
+    """With the stellar mass, where it is free, times a = sum(m d / sigma^2) / sum(m^2 / sigma^2), m the model and d the
+    data: of all masses that with the least chi^2."""
+    free, likelihood = posterior.free, posterior.likelihood
+    model = posterior.forward(free.values(latent)).astype(latent.dtype)
+    if MASS in free.names:
+        number = free.names.index(MASS)
+        place = sum(parameter.size for parameter in free.parameters[:number])
+        prior, old = free.parameters[number].prior, latent[place]
+        weight = likelihood.inverse_sigma**2
+        own = jnp.sum(model * model * weight)
+        best = jnp.sum(model * likelihood.flux * weight) / jnp.where(own > 0, own, 1.0)
+        lightest, heaviest = prior.value(jnp.asarray([-_HEAVIEST, _HEAVIEST], latent.dtype))
+        inside = jnp.clip(prior.value(old) * best, lightest, heaviest)
+        new = jnp.where(best > 0, prior.latent(inside), old)
+        new = jnp.where(jnp.isfinite(new), new, old)
+        model = model * (prior.value(new) / prior.value(old))
+        latent = latent.at[place].set(new)
+    residuals = likelihood.residuals(model, free.values(latent))._replace(prior=latent)
+    return Graded(latent, half_square(residuals), jnp.sum(model, axis=(0, 1)))
+
+
+def _apart(ordered: Float[ndarray, "candidate latent"], count: int) -> Float[ndarray, "chosen latent"]:
+    """The first `count` of them that are not at the same place as one before; where there are too few, others too."""
+    chosen: list[int] = []
+    for number, own in enumerate(ordered):
+        if len(chosen) < count and not any(np.max(np.abs(own - ordered[one])) < _SAME for one in chosen):
+            chosen.append(number)
+    rest = [number for number in range(len(ordered)) if number not in chosen]
+    return ordered[[*chosen, *rest][:count]]

@@ -1,0 +1,53 @@
+"""Which optimiser a fit uses, by its settings and its size."""
+
+import importlib
+
+import jax
+import jax.numpy as jnp
+
+from rubix_like.config.sections.fit import OptimiserSettings
+from rubix_like.errors import ConfigError
+from rubix_like.inference.search.gradient_descent import GradientDescent
+from rubix_like.inference.search.least_squares import LeastSquares
+from rubix_like.inference.search.optimisers import AbstractOptimiser
+
+MOST_DENSE = 2000
+"""Most latents whose J^T J is made."""
+
+DENSE_BYTES = 2e9
+"""Largest Jacobian that is made."""
+
+LEAST_SQUARES: tuple[str, ...] = ("levenberg_marquardt", "gauss_newton")
+"""Names of the optimisers that go by residuals."""
+
+
+def make_optimiser(
+    settings: OptimiserSettings, n_latent: int, n_residual: int, rounding: float = 0.0
+) -> AbstractOptimiser:
+    """The optimiser of the settings; ConfigError where its packages are missing.
+
+    `rounding`: of a residual, where the model is computed with fewer digits than the latents.
+    """
+    for package in ("optimistix", "lineax") if settings.name in LEAST_SQUARES else ("optax",):
+        _check_installed(settings.name, package)
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    tolerance, steps = jnp.asarray(settings.tolerance, dtype), jnp.asarray(settings.steps, jnp.int32)
+    if settings.name in LEAST_SQUARES:
+        damped = settings.name == "levenberg_marquardt"
+        dense, off = is_dense(n_latent, n_residual), jnp.asarray(rounding, dtype)
+        return LeastSquares(tolerance, steps, off, damped=damped, dense=dense)
+    return GradientDescent(tolerance, steps, jnp.asarray(settings.learning_rate, dtype), settings.name)
+
+
+def is_dense(n_latent: int, n_residual: int) -> bool:
+    """Whether there is room for a Jacobian."""
+    return n_latent <= MOST_DENSE and 8.0 * n_latent * n_residual <= DENSE_BYTES
+
+
+def _check_installed(name: str, package: str) -> None:
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise ConfigError(
+            f"fit.optimiser.name: '{name}' needs the package {package}: pip install 'rubix-like[fit]'"
+        ) from error

@@ -1,0 +1,87 @@
+"""Minimisation by the gradient of the loss, by the library optax: adam and L-BFGS."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from rubix_like.inference.posterior.linearise import over_starts
+from rubix_like.inference.posterior.posterior import Latents, SquaredLoss
+from rubix_like.inference.search.optimisers import AbstractOptimiser, State, Status, chosen, status_after
+
+_CALM_STEPS = {"adam": 10, "lbfgs": 3}
+"""After how many steps on end that change the loss by less than the tolerance a start has converged."""
+
+
+class Memory(eqx.Module):
+    """`trial`: where the loss is computed next; `inner`: optax's own state; `calm`: steps on end with little change."""
+
+    trial: Float[Array, "*start latent"]
+    inner: Any
+    calm: Int[Array, "*start"]
+
+
+class GradientDescent(AbstractOptimiser):
+    """`learning_rate`: of adam, in units of a latent; L-BFGS searches along a line for the length of its steps."""
+
+    tolerance: Float[Array, ""]
+    steps: Int[Array, ""]
+    learning_rate: Float[Array, ""]
+    name: str = eqx.field(static=True)
+
+    def init(self, latent: Latents) -> State:
+        """Every start's own latents are its first trial."""
+        inner = jax.vmap(self._transformation().init)(latent)
+        return State.begin(latent, Memory(latent, inner, jnp.zeros(latent.shape[0], jnp.int32)))
+
+    def step(self, posterior: SquaredLoss, state: State) -> State:
+        """One gradient; L-BFGS as many as its search along a line needs."""
+        return _step(self, posterior, state)
+
+    def _transformation(self) -> Any:
+        import optax  # noqa: PLC0415 (an optional package)
+
+        if self.name == "adam":
+            return optax.with_extra_args_support(optax.adam(self.learning_rate))
+        return optax.lbfgs()
+
+
+@jax.jit
+def _step(optimiser: GradientDescent, posterior: SquaredLoss, state: State) -> State:
+    """Every running start a step further."""
+    stepped = over_starts(lambda posterior, own: _stepped(optimiser, posterior, own), posterior, state)
+    return chosen(state.status == int(Status.RUNNING), stepped, state)
+
+
+def _stepped(optimiser: GradientDescent, posterior: SquaredLoss, own: State) -> State:
+    import optax  # noqa: PLC0415 (an optional package)
+
+    latent, inner = own.memory.trial, own.memory.inner
+    if optimiser.name == "lbfgs":
+        loss, gradient = optax.value_and_grad_from_state(posterior.loss)(latent, state=inner)
+    else:
+        loss, gradient = jax.value_and_grad(posterior.loss)(latent)
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        update, inner = optimiser._transformation().update(
+            gradient, inner, latent, value=loss, grad=gradient, value_fn=posterior.loss
+        )
+    trial = latent + jnp.asarray(update)
+    calm = jnp.where(jnp.abs(loss - own.loss) < optimiser.tolerance, own.memory.calm + 1, 0)
+    status = status_after(
+        first=own.n_step == 0,
+        finite=jnp.isfinite(loss),
+        smooth=jnp.isfinite(trial).all(),
+        converged=calm >= _CALM_STEPS[optimiser.name],
+        stalled=jnp.zeros((), bool),
+        exhausted=own.n_step >= optimiser.steps,
+    )
+    return State(
+        latent=latent,
+        loss=jnp.asarray(loss),
+        gradient_norm=jnp.linalg.norm(jnp.asarray(gradient)),
+        n_step=own.n_step + 1,
+        status=status,
+        memory=Memory(trial, inner, calm),
+    )

@@ -1,0 +1,159 @@
+"""Where the values of free parameters may be, by the sketch of a cube: latents for a search to begin near.
+
+Of what a cube shows at a glance the values follow by one formula each, with a scatter as wide as the formula is rough;
+all other parameters are drawn from their priors. The loss of each guess decides.
+"""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.inference.posterior.fit_model import GALAXY
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.search.sketch import Sketch
+
+INCLINATION: str = "observation.inclination"
+POSITION_ANGLE: str = "observation.position_angle"
+OFFSET: str = "observation.offset"
+VELOCITY_OFFSET: str = "observation.velocity_offset"
+SCALE_LENGTH: str = GALAXY + "disc_scale_length"
+ROTATION: str = GALAXY + "rotation_velocity"
+
+SHOWN: frozenset[str] = frozenset({INCLINATION, POSITION_ANGLE, OFFSET, VELOCITY_OFFSET, SCALE_LENGTH, ROTATION})
+"""Parameters of which a cube shows something at a glance."""
+
+_MOST = 1.5
+"""Largest latent of a parameter that is drawn from its prior."""
+
+_EDGE = 2.0
+"""Largest latent of one that is not: a uniform prior still has 14 % of its slope there."""
+
+_ADAPTIVE = 1.1615
+"""Standard deviation by adaptive moments (`sketch.moments`) of an exponential disc's light, in scale lengths R: the
+solution s of <r^2 exp(-r^2 / 2 s^2)> = s^2 <exp(-r^2 / 2 s^2)>, averaged over exp(-r / R)."""
+
+_THICKNESS = 0.2
+"""Axis ratio of a disc seen edge-on (Hubble 1926, ApJ 64, 321)."""
+
+_THINNEST = 0.05
+"""Part of the PSF's variance that is left, at least, where that of the light is not larger."""
+
+_TWIN, _BY_LIGHT, _FROM_PRIOR = 0.15, 0.5, 0.25
+"""Shares: of position angles that are turned by half a turn although the receding side is known; of those that follow
+the light's axis and not the velocities; of guesses that are draws from the prior."""
+
+_ANGLE_SCATTER, _TILT_SCATTER = 10.0, 8.0
+"""Of position angles and inclinations, deg."""
+
+_SIZE_SCATTER, _CENTRE_SCATTER, _SYSTEMIC_SCATTER = 0.1, 0.1, 15.0
+"""Of scale lengths in dex, of centres in units of the light's extent, of velocities in km/s."""
+
+_UNSMEARED = 3.0
+"""What a rotation is divided by, at most, when it is averaged over half a disc and smeared by a PSF."""
+
+_LEAST_SINE = 0.3
+"""Of an inclination by which a velocity is divided."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a sketch is compared with: arcsec of a kpc, standard deviation of the PSF (arcsec), and the velocity of the
+    whole galaxy (km/s; NaN: not known)."""
+
+    arcsec_per_kpc: float
+    psf_sigma: float
+    systemic: float
+
+
+def guesses(
+    sketch: Sketch, around: Surroundings, free: Free, generator: np.random.Generator, count: int
+) -> Float[ndarray, "count latent"]:
+    """Latents of guesses; every fourth is a draw from the prior."""
+    prior = generator.standard_normal((count, free.n_latent))
+    values = _values(sketch, around, generator, count)
+    latent, begin = np.clip(prior, -_MOST, _MOST), 0
+    for parameter in free.parameters:
+        own = slice(begin, begin + parameter.size)
+        if parameter.name in values:
+            given = np.reshape(values[parameter.name], (count, -1))
+            given = _turned(parameter, given) if parameter.name == POSITION_ANGLE else given
+            latent[:, own] = _latents(parameter, given, latent[:, own])
+        begin += parameter.size
+    drawn = np.arange(count) % round(1 / _FROM_PRIOR) == round(1 / _FROM_PRIOR) - 1
+    return np.where(drawn[:, None], prior, latent)
+
+
+def _values(
+    sketch: Sketch, around: Surroundings, generator: np.random.Generator, count: int
+) -> dict[str, Float[ndarray, "count ..."]]:
+    """Of every parameter that is shown, with their scatter."""
+    tilt = inclination_of(sketch, around) + _TILT_SCATTER * generator.standard_normal(count)
+    sine = np.maximum(np.abs(np.sin(np.deg2rad(tilt))), _LEAST_SINE)
+    centre = sketch.centre + _CENTRE_SCATTER * sketch.major * generator.standard_normal((count, 2))
+    speed = sketch.rotation * _UNSMEARED ** generator.random(count) / sine
+    size = scale_length_of(sketch, around) * 10 ** (_SIZE_SCATTER * generator.standard_normal(count))
+    return {
+        INCLINATION: np.abs(tilt),
+        POSITION_ANGLE: _angles(sketch, generator, count),
+        OFFSET: centre,
+        VELOCITY_OFFSET: around.systemic + _SYSTEMIC_SCATTER * generator.standard_normal(count),
+        SCALE_LENGTH: size,
+        ROTATION: speed,
+    }
+
+
+def scale_length_of(sketch: Sketch, around: Surroundings) -> float:
+    """Of an exponential disc (kpc): sqrt(major^2 - psf^2) / 1.1615, of the light's standard deviation and the PSF's."""
+    return float(np.sqrt(_variances(sketch, around)[0])) / _ADAPTIVE / around.arcsec_per_kpc
+
+
+def inclination_of(sketch: Sketch, around: Surroundings) -> float:
+    """cos^2 i = (q^2 - q_0^2) / (1 - q_0^2) (Hubble 1926), deg; q: the light's axis ratio without the PSF."""
+    long, short = _variances(sketch, around)
+    square = (short / long - _THICKNESS**2) / (1 - _THICKNESS**2)
+    return float(np.rad2deg(np.arccos(np.sqrt(np.clip(square, 0, 1)))))
+
+
+def _variances(sketch: Sketch, around: Surroundings) -> tuple[float, float]:
+    """Along both axes, without the PSF's."""
+    smallest = _THINNEST * max(around.psf_sigma, _THINNEST * sketch.major) ** 2
+    long, short = (max(own**2 - around.psf_sigma**2, smallest) for own in (sketch.major, sketch.minor))
+    return long, short
+
+
+def _angles(sketch: Sketch, generator: np.random.Generator, count: int) -> Float[ndarray, " count"]:
+    """Position angles: of the receding side, and of the light's axis on that side; both ends of the axis, with equal
+    chances, where it is not known which recedes."""
+    by_light = np.full(count, sketch.axis_angle)
+    turn = generator.random(count)
+    if np.isnan(sketch.receding_angle):
+        angle = by_light + np.where(turn < 0.5, 180.0, 0.0)
+    else:
+        by_light += 180.0 * np.round((sketch.receding_angle - sketch.axis_angle) / 180.0)
+        angle = np.where(generator.random(count) < _BY_LIGHT, by_light, sketch.receding_angle)
+        angle += np.where(turn < _TWIN, 180.0, 0.0)
+    return angle + _ANGLE_SCATTER * generator.standard_normal(count)
+
+
+def _turned(parameter: FreeParameter, angle: Float[ndarray, "count 1"]) -> Float[ndarray, "count 1"]:
+    """The angles, turned by whole turns into the prior, or by half a turn where that has only the axis' other end."""
+    low, high = (np.asarray(parameter.prior.value(jnp.asarray(end))) for end in (-_EDGE, _EDGE))
+    middle = np.asarray(parameter.prior.value(jnp.asarray(0.0)))
+    nearest = angle - 360.0 * np.round((angle - middle) / 360.0)
+    other = nearest - 180.0 * np.sign(nearest - middle)
+    outside = (nearest < low) | (nearest > high)
+    return np.where(outside & (np.abs(other - middle) < np.abs(nearest - middle)), other, nearest)
+
+
+def _latents(
+    parameter: FreeParameter, value: Float[ndarray, "count size"], drawn: Float[ndarray, "count size"]
+) -> Float[ndarray, "count size"]:
+    """The latents of values, none of them at the edge of its prior; those drawn where there is no value."""
+    shape = (-1, *parameter.shape)
+    low, high = (np.asarray(parameter.prior.value(jnp.full(parameter.shape, end))) for end in (-_EDGE, _EDGE))
+    inside = np.clip(value.reshape(shape), low, high)
+    latent = np.asarray(parameter.prior.latent(jnp.asarray(inside))).reshape(value.shape)
+    return np.where(np.isfinite(latent), np.clip(latent, -_EDGE, _EDGE), drawn)

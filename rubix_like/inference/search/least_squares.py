@@ -1,0 +1,259 @@
+"""Levenberg-Marquardt and Gauss-Newton by the library optimistix: its searches and descents, on linearised residuals.
+
+A step computes the loss at a trial latent, and only where that is accepted the Jacobian there, once. Of the Jacobian
+J^T J and J^T r are kept: a trial after one that was rejected needs nothing else.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.linearise import NormalForm, losses, normal_forms, over_starts
+from rubix_like.inference.posterior.posterior import Latents, SquaredLoss, half_square
+from rubix_like.inference.search.optimisers import AbstractOptimiser, State, Status, chosen, status_after
+
+_SHORTEST = 1e-9
+"""A step that changes no latent by more is none."""
+
+_GOOD = 0.75
+"""Part of the expected fall of the loss from which on the next step is damped less."""
+
+_FIRST_DAMPING = 1e-2
+"""Squared, in units of the product of the prior's information, 1, and the Jacobian's."""
+
+_LONGEST = 0.7
+"""No damped step changes a latent by more, in standard deviations of its prior or, beyond one, of its own size. Priors
+with limits are flat where latents are large: a long step there ends at a false maximum."""
+
+_ROUNDINGS = 8.0
+"""How many roundings a loss may be off by."""
+
+_SOLVED = 1e-3
+"""To which part of the gradient a step solves the linear system, where that is done by iteration."""
+
+_ITERATIONS = 200
+"""Most products with the Jacobian and its transpose for one step."""
+
+
+class Memory(eqx.Module):
+    """`trial`: where the loss is computed next; `gain`: by how much it would fall there if the residuals were linear;
+    `search`: the state of the search; `form`: the residuals at the state's latent, where they are kept.
+    """
+
+    trial: Float[Array, "*start latent"]
+    gain: Float[Array, "*start"]
+    search: Any
+    form: NormalForm | None
+
+
+class _Verdict(eqx.Module):
+    """About trials: whether they are accepted, how long the next step may be, and the state of the search."""
+
+    accept: Bool[Array, "*start"]
+    step_size: Any
+    search: Any
+
+
+class LeastSquares(AbstractOptimiser):
+    """Steps -(J^T J + damping)^-1 J^T r: by the matrix J^T J itself, or by products with J and its transpose.
+
+    `rounding`: of a residual, where the model is computed with fewer digits than the latents.
+    `damped`: Levenberg-Marquardt, with a damping that follows how well the last step was predicted; otherwise
+    Gauss-Newton. `dense`: the matrix is made, at a cost of one product with J for each latent; otherwise the system is
+    solved by conjugate gradients.
+    """
+
+    tolerance: Float[Array, ""]
+    steps: Int[Array, ""]
+    rounding: Float[Array, ""]
+    damped: bool = eqx.field(static=True)
+    dense: bool = eqx.field(static=True)
+
+    def init(self, latent: Latents) -> State:
+        """Every start's own latents are its first trial."""
+        count, size = latent.shape
+        form = None
+        if self.dense:
+            form = NormalForm(jnp.zeros((count, size, size), latent.dtype), jnp.zeros_like(latent))
+        search = jax.vmap(lambda own: self._search().init(own, None))(latent)
+        return State.begin(latent, Memory(latent, jnp.zeros(count, latent.dtype), search, form))
+
+    def step(self, posterior: SquaredLoss, state: State) -> State:
+        """The loss at the trials, and a linearisation where one is accepted."""
+        loss = losses(posterior, state.memory.trial)
+        verdict = _judge(self, state, loss)
+        if not self.dense:
+            return _iterate(self, posterior, state, loss, verdict)
+        form = state.memory.form
+        if np.any(verdict.accept):
+            form = normal_forms(posterior, state.memory.trial)
+        return _solve(self, state, loss, verdict, form)
+
+    def _search(self) -> Any:
+        """How optimistix judges a trial."""
+        import optimistix as optx  # noqa: PLC0415 (an optional package)
+
+        return optx.ClassicalTrustRegion(high_cutoff=_GOOD) if self.damped else optx.LearningRate(1.0)
+
+    def _descent(self) -> Any:
+        """How optimistix makes a step."""
+        import lineax as lx  # noqa: PLC0415 (an optional package)
+        import optimistix as optx  # noqa: PLC0415 (an optional package)
+
+        iterative = lx.Normal(lx.CG(rtol=_SOLVED, atol=0.0, max_steps=_ITERATIONS))
+        if self.damped:
+            return optx.DampedNewtonDescent(linear_solver=lx.QR() if self.dense else iterative)
+        return optx.NewtonDescent(linear_solver=lx.Triangular() if self.dense else iterative)
+
+
+@jax.jit
+def _judge(optimiser: LeastSquares, state: State, loss: Float[Array, " start"]) -> _Verdict:
+    """Which trials are accepted."""
+    return jax.vmap(lambda own, trial_loss: _judged(optimiser, own, trial_loss))(state, loss)
+
+
+def _judged(optimiser: LeastSquares, own: State, loss: Float[Array, ""]) -> _Verdict:
+    """By the residuals along the step alone: from 0 to 1 they would fall from sqrt(2 gain) to 0."""
+    import optimistix as optx  # noqa: PLC0415 (an optional package)
+
+    gain = own.memory.gain
+    change = jnp.where(jnp.isfinite(loss), loss - own.loss, jnp.inf)
+    along = jnp.sqrt(2 * gain)[None]
+    begin, end = jnp.zeros_like(along), jnp.ones_like(along)
+    step_size, accept, _, search = optimiser._search().step(
+        own.n_step == 0,
+        begin,
+        end,
+        _info(along, -along[:, None]),
+        optx.FunctionInfo.Eval(gain + change),
+        own.memory.search,
+    )
+    running = own.status == int(Status.RUNNING)
+    return _Verdict(accept & jnp.isfinite(loss) & running, step_size, search)
+
+
+@jax.jit
+def _solve(
+    optimiser: LeastSquares, state: State, loss: Float[Array, " start"], verdict: _Verdict, form: NormalForm
+) -> State:
+    """The next trials by the matrix."""
+
+    def solve(own: State, loss: Array, verdict: _Verdict, new: NormalForm) -> State:
+        form = jax.tree.map(lambda one, other: jnp.where(verdict.accept, one, other), new, own.memory.form)
+        unit = _units(form)
+        factor = form.factor / unit[None, :]
+        latent = jnp.where(verdict.accept, own.memory.trial, own.latent)
+        step = _step(optimiser, verdict.step_size, _info(form.projected, factor, triangular=True))
+        if optimiser.damped:
+            longest = _LONGEST * jnp.maximum(1, jnp.abs(latent))
+            step = step * jnp.minimum(1, 1 / jnp.max(jnp.abs(step / unit) / longest))
+        left = form.projected + factor @ step
+        gain = form.excess - 0.5 * left @ left
+        memory = Memory(latent + step / unit, gain, verdict.search, form)
+        return _advanced(optimiser, own, loss, verdict, memory, form.gradient, form.excess)
+
+    return chosen(state.status == int(Status.RUNNING), jax.vmap(solve)(state, loss, verdict, form), state)
+
+
+def _units(form: NormalForm) -> Latent:
+    """Square roots of what optimistix's damping by 1 is to be: halfway between that of the prior and the Jacobian's.
+
+    In units of the prior alone latents that are well determined would be damped least, in those of the Jacobian's
+    columns the others; either takes three times as many steps along a curved valley.
+    """
+    squares = jnp.sum(form.factor**2, axis=0)
+    return jnp.where(squares > 0, _FIRST_DAMPING * squares, 1.0) ** 0.25
+
+
+@jax.jit
+def _iterate(
+    optimiser: LeastSquares, posterior: SquaredLoss, state: State, loss: Float[Array, " start"], verdict: _Verdict
+) -> State:
+    """The next trials by conjugate gradients, on the residuals linearised at the state's latents or accepted trials."""
+
+    def iterate(posterior: SquaredLoss, own: State, loss: Array, verdict: _Verdict) -> State:
+        import lineax as lx  # noqa: PLC0415 (an optional package)
+
+        latent = jnp.where(verdict.accept, own.memory.trial, own.latent)
+        residuals, along = jax.linearize(posterior.residuals, latent)
+        operator = lx.FunctionLinearOperator(along, jax.eval_shape(lambda: latent))
+        step = _step(optimiser, verdict.step_size, _info(residuals, operator))
+        left = jax.tree.map(jnp.add, residuals, along(step))
+        gain = half_square(residuals) - half_square(left)
+        gradient = operator.transpose().mv(residuals)
+        damping = 1 / verdict.step_size if optimiser.damped else 0.0
+        memory = Memory(latent + step, jnp.maximum(gain, 0), verdict.search, None)
+        return _advanced(optimiser, own, loss, verdict, memory, gradient, (1 + damping) * gain)
+
+    stepped = over_starts(iterate, posterior, state, loss, verdict)
+    return chosen(state.status == int(Status.RUNNING), stepped, state)
+
+
+def _advanced(
+    optimiser: LeastSquares,
+    own: State,
+    loss: Float[Array, ""],
+    verdict: _Verdict,
+    memory: Memory,
+    gradient: Latent,
+    excess: Float[Array, ""],
+) -> State:
+    """The state of one start with its next trial; `excess`: what its loss could still fall by, at most.
+
+    It has converged when the loss would fall by less than the tolerance if the residuals were linear, and the last
+    trial has changed it by no more than that, or was rejected. Of a rejected trial that changed the loss by no more
+    than rounding does, nothing more can be learnt: then rounding is the tolerance.
+    """
+    latent = jnp.where(verdict.accept, own.memory.trial, own.latent)
+    first = own.n_step == 0
+    finite = jnp.isfinite(loss)
+    change, noise = jnp.abs(loss - own.loss), _rounding_of(optimiser, own.loss)
+    rejected = ~(verdict.accept | first)
+    calm = ((change < optimiser.tolerance) | rejected) & (excess < optimiser.tolerance)
+    calm = calm | (rejected & (change < noise) & (excess < noise))
+    short = jnp.max(jnp.abs(memory.trial - latent)) < _SHORTEST
+    status = status_after(
+        first=first,
+        finite=finite | (optimiser.damped & ~first),
+        smooth=jnp.isfinite(memory.trial).all(),
+        converged=calm,
+        stalled=short & ~verdict.accept,
+        exhausted=own.n_step >= optimiser.steps,
+    )
+    return State(
+        latent=latent,
+        loss=jnp.where(verdict.accept | first, loss, own.loss),
+        gradient_norm=jnp.linalg.norm(gradient),
+        n_step=own.n_step + 1,
+        status=status,
+        memory=memory,
+    )
+
+
+def _rounding_of(optimiser: LeastSquares, loss: Float[Array, ""]) -> Float[Array, ""]:
+    """Of a loss L: eps L as a sum, and sqrt(2 L) d by residuals r that are off by d each, as sum(r d) scatters."""
+    own = jnp.finfo(loss.dtype).eps * loss
+    return _ROUNDINGS * (own + optimiser.rounding * jnp.sqrt(2 * jnp.abs(loss)))
+
+
+def _step(optimiser: LeastSquares, step_size: Any, info: Any) -> Latent:
+    """What optimistix's descent adds to a latent."""
+    descent = optimiser._descent()
+    zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info.jac.in_structure())
+    step, _ = descent.step(step_size, descent.query(zero, info, descent.init(zero, info)))
+    return step
+
+
+def _info(residuals: Any, jacobian: Any, *, triangular: bool = False) -> Any:
+    """Residuals with their Jacobian, an array or an operator, as optimistix takes them."""
+    import lineax as lx  # noqa: PLC0415 (an optional package)
+    import optimistix as optx  # noqa: PLC0415 (an optional package)
+
+    if isinstance(jacobian, jax.Array):
+        jacobian = lx.MatrixLinearOperator(jacobian, lx.upper_triangular_tag if triangular else ())
+    return optx.FunctionInfo.ResidualJac(residuals, jacobian)

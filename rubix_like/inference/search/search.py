@@ -1,0 +1,134 @@
+"""From the starts to the ends of all of them, step by step, and resumable after every step."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.config.sections.fit import FitSettings
+from rubix_like.inference.posterior.free import Free, Latent
+from rubix_like.inference.posterior.posterior import Latents, Posterior, SquaredLoss
+from rubix_like.inference.posterior.problem import Problem
+from rubix_like.inference.search.candidates import choose_starts
+from rubix_like.inference.search.choose_optimiser import make_optimiser
+from rubix_like.inference.search.giving_up import reviewed
+from rubix_like.inference.search.optimisers import FAILED, REASONS, AbstractOptimiser, State, Status
+from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
+
+_VALUES_SHOWN = 12
+"""Most values of a start that failed that are shown."""
+
+
+def search(problem: Problem, resume: Snapshot | None = None) -> Iterator[Snapshot]:
+    """Yields a snapshot before the first step and after every step; in the last one all starts have ended.
+
+    As many starts are computed at once as the mesh of the problem's pipeline has devices along "sample"; where one
+    ends, the next begins. A search resumed from any of its snapshots goes on as if it had not stopped. Raises
+    ValueError, after the last snapshot, where every start has failed, with the reasons.
+    """
+    posterior, settings = problem.posterior, problem.settings
+    n_residual = posterior.likelihood.flux.size
+    optimiser = make_optimiser(settings.optimiser, posterior.free.n_latent, n_residual, _rounding(posterior))
+    mesh = problem.pipeline.mesh
+    return search_with(optimiser, posterior, posterior.free, settings, mesh, resume, problem.start, problem)
+
+
+def _rounding(posterior: Posterior) -> float:
+    """Of a residual (data - model) / sigma: that of the model's numbers times the data's rms of flux / sigma."""
+    likelihood = posterior.likelihood
+    ratio = float(jnp.sqrt(jnp.mean((likelihood.flux * likelihood.inverse_sigma) ** 2)))
+    return ratio * float(jnp.finfo(posterior.forward.plan.dtype).eps)
+
+
+def search_with(
+    optimiser: AbstractOptimiser,
+    posterior: SquaredLoss,
+    free: Free,
+    settings: FitSettings,
+    mesh: Mesh,
+    resume: Snapshot | None = None,
+    start: Latent | None = None,
+    problem: Problem | None = None,
+) -> Iterator[Snapshot]:
+    """The same for anything that has residuals, on a mesh with the axis "sample"; `problem`: its cube is looked at."""
+    placed = jax.device_put(posterior, jax.tree.map(lambda leaf: _kept_or_replicated(leaf, mesh), posterior))
+    n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
+    idle = _begun(optimiser, np.zeros((0, free.n_latent)), n_slot)
+    snapshot = resume
+    if snapshot is None:
+        starts = choose_starts(placed, free, settings, mesh, start, problem)
+        snapshot = Snapshot.begin(*starts, settings.optimiser.steps, idle)
+    _check_fits(snapshot, idle, settings)
+    yield snapshot
+    while not snapshot.finished:
+        if not snapshot.running.all():
+            snapshot = snapshot.with_next(_begun(optimiser, snapshot.start[snapshot.next_starts], n_slot))
+        state = jax.device_put(jax.tree.unflatten(jax.tree.structure(idle), snapshot.state), sharding)
+        snapshot = reviewed(snapshot, snapshot.after(jax.tree.map(np.asarray, optimiser.step(placed, state))), free)
+        yield snapshot
+    check_any_left(snapshot, free)
+
+
+def check_any_left(snapshot: Snapshot, free: Free) -> None:
+    """Raise ValueError where all starts have failed."""
+    if not all(Status(status) in FAILED for status in snapshot.status):
+        return
+    reasons = "\n".join(
+        f"  start {number + 1}: {REASONS[Status(status)]} ({_described(free, latent)})"
+        for number, (status, latent) in enumerate(zip(snapshot.status, snapshot.latent, strict=True))
+    )
+    raise ValueError(
+        f"fit: expected at least one of {len(snapshot.status)} starts to get to a best fit, got failures only:\n"
+        f"{reasons}\nnarrow the priors of fit.free to where the model is defined, or check the data"
+    )
+
+
+def _described(free: Free, latent: ndarray) -> str:
+    """The values of some latents."""
+    values = np.concatenate([np.ravel(value) for value in free.values(jnp.asarray(latent)).values()])
+    shown = [f"{label} = {value:.6g}" for label, value in zip(free.labels, values, strict=True)]
+    return ", ".join(shown[:_VALUES_SHOWN] + (["..."] if len(shown) > _VALUES_SHOWN else []))
+
+
+def _check_fits(snapshot: Snapshot, idle: State, settings: FitSettings) -> None:
+    """Raise ValueError unless a snapshot is one of this search."""
+    expected = (settings.optimiser.steps, *[leaf.shape for leaf in jax.tree.leaves(idle)])
+    steps, found = snapshot.trace_loss.shape[1] - 1, [leaf.shape for leaf in snapshot.state]
+    if expected != (steps, *found) or len(snapshot.start) < settings.starts:
+        raise ValueError(
+            f"fit: expected to go on with a search of {settings.starts} starts, at most {settings.optimiser.steps} "
+            f"steps each and {len(idle.status)} at once, got one of {len(snapshot.start)} starts, {steps} steps and "
+            f"{len(snapshot.slots)} at once, or with another optimiser; use the settings and devices it was begun with"
+        )
+
+
+@jax.jit
+def _init(optimiser: AbstractOptimiser, latent: Latents, count: Array) -> State:
+    """Of which the first `count` run."""
+    state = optimiser.init(latent)
+    status = jnp.where(jnp.arange(latent.shape[0]) < count, state.status, jnp.int32(int(Status.WAITING)))
+    return dataclasses.replace(state, status=status)
+
+
+def _begun(optimiser: AbstractOptimiser, latent: Float[ndarray, "start latent"], n_slot: int) -> State:
+    """States of some starts, as many as there are slots: those that are missing do not run."""
+    state = _init(optimiser, jnp.asarray(_lengthened(latent, n_slot)), jnp.asarray(len(latent)))
+    return jax.tree.map(np.asarray, state)
+
+
+def _lengthened(rows: Float[ndarray, "start latent"], count: int) -> Float[ndarray, "slot latent"]:
+    """With rows like the last one, or of zeros where there is none."""
+    filling = rows[-1:] if len(rows) else np.zeros((1, rows.shape[1]))
+    return np.concatenate([rows, np.repeat(filling, count - len(rows), axis=0)])
+
+
+def _kept_or_replicated(leaf: jax.Array, mesh: Mesh) -> jax.sharding.Sharding:
+    """Where an array lies already if that is on the mesh, or whole on every device."""
+    placed = isinstance(leaf.sharding, NamedSharding) and leaf.sharding.mesh == mesh
+    return leaf.sharding if placed else replicated(mesh)

@@ -1,0 +1,194 @@
+"""A search between two of its steps, in host arrays."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+
+from rubix_like.inference.search.optimisers import FAILED, GIVEN_UP, REASONS, State, Status
+
+_TRACED = 2_000_000
+"""Most numbers of a trace of latents; where there would be more, none is kept."""
+
+_IDLE = -1
+"""In place of the number of a start: a slot without one."""
+
+_STATE = "state_"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A search after a step: enough to go on bit for bit.
+
+    `start`: latents that each start begins with. `latent`, `loss`, `gradient_norm`, `n_step`, `status`: where each is
+    now, a `Status`; `trace_...`: the same after each of its steps, the first of which is at the start itself (NaN where
+    there was none yet); `trace_latent` has no columns where it would be too large. `slots`: which starts are being
+    computed (-1: none); `state`: the arrays of the optimiser's state for them. `reserve`: latents of the candidates
+    that take the place of starts that are given up, which then stand after those that there are.
+    """
+
+    start: Float[ndarray, "start latent"]
+    latent: Float[ndarray, "start latent"]
+    loss: Float[ndarray, " start"]
+    gradient_norm: Float[ndarray, " start"]
+    n_step: Int[ndarray, " start"]
+    status: Int[ndarray, " start"]
+    trace_loss: Float[ndarray, "start step"]
+    trace_gradient_norm: Float[ndarray, "start step"]
+    trace_latent: Float[ndarray, "start step column"]
+    slots: Int[ndarray, " slot"]
+    state: tuple[ndarray, ...]
+    reserve: Float[ndarray, "spare _"] = field(default_factory=lambda: np.zeros((0, 0)))
+
+    @classmethod
+    def begin(
+        cls, start: Float[ndarray, "start latent"], reserve: Float[ndarray, "spare latent"], steps: int, idle: State
+    ) -> "Snapshot":
+        """Before the first step. `idle`: a state with no start that runs, one for each slot."""
+        n_start, n_latent = start.shape
+        trace = np.full((n_start, steps + 1), np.nan)
+        columns = n_latent if trace.size * n_latent <= _TRACED else 0
+        return cls(
+            start=start,
+            latent=start,
+            loss=np.full(n_start, np.inf),
+            gradient_norm=np.full(n_start, np.inf),
+            n_step=np.zeros(n_start, np.int32),
+            status=np.full(n_start, int(Status.WAITING), np.int32),
+            trace_loss=trace,
+            trace_gradient_norm=trace,
+            trace_latent=np.full((*trace.shape, columns), np.nan),
+            slots=np.full(len(idle.status), _IDLE, np.int32),
+            state=tuple(jax.tree.leaves(idle)),
+            reserve=reserve,
+        )
+
+    @property
+    def n_ended(self) -> int:
+        """How many starts have ended, converged or not."""
+        return int(np.count_nonzero(~np.isin(self.status, (int(Status.WAITING), int(Status.RUNNING)))))
+
+    @property
+    def finished(self) -> bool:
+        """Whether all starts have ended."""
+        return self.n_ended == len(self.status)
+
+    @property
+    def converged(self) -> Bool[ndarray, " start"]:
+        """Which of the starts have converged."""
+        return self.status == int(Status.CONVERGED)
+
+    @property
+    def failed(self) -> Bool[ndarray, " start"]:
+        """Which of the starts have ended without a result."""
+        return np.isin(self.status, [int(status) for status in FAILED])
+
+    @property
+    def given_up(self) -> Bool[ndarray, " start"]:
+        """Which of the starts were given up for another candidate."""
+        return np.isin(self.status, [int(status) for status in GIVEN_UP])
+
+    @property
+    def best(self) -> int:
+        """Number (from 0) of the start with the lowest loss so far, of those that have not failed; of several with the
+        same loss one that was not given up."""
+        loss = np.where(self.failed | np.isnan(self.loss), np.inf, self.loss)
+        return int(np.lexsort((self.given_up, loss))[0])
+
+    def reasons(self) -> tuple[str, ...]:
+        """Where each of the starts is, in words."""
+        return tuple(REASONS[Status(status)] for status in self.status)
+
+    @property
+    def running(self) -> Bool[ndarray, " slot"]:
+        """Which of the slots have a start that has not ended."""
+        return (self.slots != _IDLE) & (self.status[self.slots] == int(Status.RUNNING))
+
+    @property
+    def next_starts(self) -> Int[ndarray, " free"]:
+        """The starts that wait for which there are slots."""
+        return np.flatnonzero(self.status == int(Status.WAITING))[: np.count_nonzero(~self.running)]
+
+    def with_next(self, begun: State) -> "Snapshot":
+        """With the next starts in the slots that are free; `begun`: their states, and after them such as do not run."""
+        starts = self.next_starts
+        free = np.flatnonzero(~self.running)
+        pairs = zip(self.state, jax.tree.leaves(begun), strict=True)
+        return dataclasses.replace(
+            self,
+            slots=_with_rows(self.slots, free[: len(starts)], starts),
+            status=_with_rows(self.status, starts, np.int32(Status.RUNNING)),
+            state=tuple(_with_rows(old, free, new[: len(free)]) for old, new in pairs),
+        )
+
+    def with_status(self, ends: Mapping[int, Status]) -> "Snapshot":
+        """With starts that have ended for reasons that the optimiser does not know."""
+        starts, status = list(ends), [int(own) for own in ends.values()]
+        return dataclasses.replace(self, status=_with_rows(self.status, starts, status)) if ends else self
+
+    def with_starts(self, start: Float[ndarray, "new latent"], reserve: Float[ndarray, "spare latent"]) -> "Snapshot":
+        """With more starts, which wait, after those that there are."""
+        more, steps = len(start), self.trace_loss.shape[1]
+        if not more:
+            return self
+        endless, trace = np.full(more, np.inf), np.full((more, steps), np.nan)
+        added = {
+            "start": start,
+            "latent": start,
+            "loss": endless,
+            "gradient_norm": endless,
+            "n_step": np.zeros(more, self.n_step.dtype),
+            "status": np.full(more, int(Status.WAITING), self.status.dtype),
+            "trace_loss": trace,
+            "trace_gradient_norm": trace,
+            "trace_latent": np.full((more, steps, self.trace_latent.shape[2]), np.nan),
+        }
+        rows = {name: np.concatenate([getattr(self, name), own]) for name, own in added.items()}
+        return dataclasses.replace(self, **rows, reserve=reserve)
+
+    def closed(self) -> "Snapshot":
+        """Without what only a search that goes on needs."""
+        return dataclasses.replace(self, slots=np.zeros(0, np.int64), state=(), reserve=np.zeros((0, 0)))
+
+    def after(self, state: State) -> "Snapshot":
+        """With what has become of the starts that were running."""
+        moved = np.flatnonzero(self.running)
+        starts = self.slots[moved]
+        steps = (starts, state.n_step[moved] - 1)
+        has_trace = self.trace_latent.shape[2] > 0
+        return dataclasses.replace(
+            self,
+            latent=_with_rows(self.latent, starts, state.latent[moved]),
+            loss=_with_rows(self.loss, starts, state.loss[moved]),
+            gradient_norm=_with_rows(self.gradient_norm, starts, state.gradient_norm[moved]),
+            n_step=_with_rows(self.n_step, starts, state.n_step[moved]),
+            status=_with_rows(self.status, starts, state.status[moved]),
+            trace_loss=_with_rows(self.trace_loss, steps, state.loss[moved]),
+            trace_gradient_norm=_with_rows(self.trace_gradient_norm, steps, state.gradient_norm[moved]),
+            trace_latent=_with_rows(self.trace_latent, steps, state.latent[moved]) if has_trace else self.trace_latent,
+            state=tuple(jax.tree.leaves(state)),
+        )
+
+    def arrays(self) -> dict[str, ndarray]:
+        """Everything by name; `from_arrays` is the inverse."""
+        own = {part.name: getattr(self, part.name) for part in dataclasses.fields(self) if part.name != "state"}
+        return own | {f"{_STATE}{number}": leaf for number, leaf in enumerate(self.state)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, ndarray]) -> "Snapshot":
+        """The snapshot of what `arrays` returned; KeyError where something is missing."""
+        count = sum(name.startswith(_STATE) for name in arrays)
+        own = {part.name: arrays[part.name] for part in dataclasses.fields(cls) if part.name != "state"}
+        return cls(**own, state=tuple(arrays[f"{_STATE}{number}"] for number in range(count)))
+
+
+def _with_rows(old: ndarray, where: Any, rows: Any) -> ndarray:
+    """A copy of which some rows are others."""
+    new = np.array(old)
+    new[where] = rows
+    return new

@@ -1,0 +1,1 @@
+"""An instrument: its field, PSF, line spread, aperture and sky."""

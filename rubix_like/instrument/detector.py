@@ -1,0 +1,70 @@
+"""The detector's wavelength bins and the line-spread function on them (float64 on the host)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from rubix_like.config import LSFSettings
+from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.physics.gaussian import ENCLOSED_SIGMAS
+from rubix_like.ssp import SSPLibrary
+
+
+def instrument_fwhm(lsf: LSFSettings, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
+    """FWHM of the instrument's LSF at observed wavelengths (both in Angstrom of the instrument's medium)."""
+    if lsf.polynomial is not None:
+        return np.polynomial.polynomial.polyval(wavelength, np.asarray(lsf.polynomial))
+    values = lsf.fwhm or lsf.resolving_power or ()
+    known = (
+        np.full_like(wavelength, values) if lsf.wavelength is None else np.interp(wavelength, lsf.wavelength, values)
+    )
+    return known if lsf.resolving_power is None else wavelength / known
+
+
+@dataclass(frozen=True)
+class LineSpread:
+    """The Gaussian kernel that takes an SSP spectrum at redshift z to the instrument's resolution.
+
+    FWHM_kernel^2 = FWHM_inst(lambda_o)^2 - [(1 + z) FWHM_ssp(lambda_r)]^2 - pixel term, never negative, and
+    FWHM_effective^2 = FWHM_kernel^2 + [(1 + z) FWHM_ssp]^2 + pixel term (Angstrom). The pixel term,
+    step^2/12 x 2.3548^2, is there when the instrument's width was measured on its pixels.
+    """
+
+    bins: WavelengthBins
+    library: SSPLibrary
+    redshift: float
+    settings: LSFSettings | None
+
+    def widths(self, wavelength: Float[ndarray, " wave"]) -> tuple[ndarray, ndarray, ndarray]:
+        """FWHM (Angstrom) of the kernel, of the effective LSF, and of the instrument at wavelengths in the medium."""
+        stretch = 1.0 + self.redshift
+        rest = self.bins.to_vacuum(wavelength) / stretch
+        ssp = stretch * np.interp(rest, self.library.rest_wavelength, self.library.fwhm)
+        if self.settings is None:
+            return np.zeros_like(ssp), ssp, np.zeros_like(ssp)
+        step = self.bins.step if self.bins.sampling == "linear" else wavelength * np.log(10.0) * self.bins.step
+        pixel2 = FWHM_PER_SIGMA**2 * np.broadcast_to(step, ssp.shape) ** 2 / 12 * self.settings.includes_pixel
+        instrument = instrument_fwhm(self.settings, wavelength)
+        kernel2 = np.maximum(instrument**2 - ssp**2 - pixel2, 0.0)
+        return np.sqrt(kernel2), np.sqrt(kernel2 + ssp**2 + pixel2), instrument
+
+    def covered(self, slowest: float, fastest: float) -> Bool[ndarray, " wave"]:
+        """Which detector bins see only the library, line spread included, at all velocities between two (km/s)."""
+        bins, stretch = self.bins, 1.0 + self.redshift
+        reach = ENCLOSED_SIGMAS * self.widths(bins.wavelength)[0] / FWHM_PER_SIGMA
+        low, high = (bins.to_vacuum(edge) / stretch for edge in (bins.edges[:-1] - reach, bins.edges[1:] + reach))
+        first, last = self.library.rest_wavelength[[0, -1]]
+        return (low / np.exp(fastest / SPEED_OF_LIGHT) >= first) & (high / np.exp(slowest / SPEED_OF_LIGHT) <= last)
+
+
+def rest_window(
+    rest_wavelength: Float[ndarray, " rest"], edges: Float[ndarray, " fine_edge"], velocity_limit: float
+) -> slice:
+    """The nodes of the library between the detector's ends in the rest frame, widened by the velocity limit (km/s)."""
+    stretch = np.exp(velocity_limit / SPEED_OF_LIGHT)
+    first = np.searchsorted(rest_wavelength, edges[0] / stretch, side="right") - 1
+    last = np.searchsorted(rest_wavelength, edges[-1] * stretch, side="left")
+    return slice(max(int(first), 0), min(int(last), len(rest_wavelength) - 1) + 1)

@@ -1,0 +1,81 @@
+"""An instrument: its field of spaxels, wavelength bins, PSF, LSF and aperture."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Bool, Float
+from numpy import ndarray
+from pydantic import ValidationError
+
+from rubix_like.config import InstrumentSettings, LSFSettings
+from rubix_like.config.messages import explain
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.errors import ConfigError
+from rubix_like.instrument.apertures import aperture_mask
+from rubix_like.instrument.painting import ON_SPAXELS, Painting
+from rubix_like.instrument.psf import PSF
+
+
+class Instrument(eqx.Module):
+    """What a galaxy is observed with.
+
+    | field | shape | unit |
+    |---|---|---|
+    | pixel_scale | scalar | arcsec per spaxel side |
+    | psf | PSF or None | its image on the spaxels |
+    | inside | (y, x) | whether a spaxel's centre lies in the aperture |
+    | bins | static | detector bins: `bins.wavelength`, `bins.edges` in Angstrom of `bins.medium` |
+    | lsf | static or None | settings of the line-spread function |
+    """
+
+    pixel_scale: Float[Array | ndarray, ""]
+    psf: PSF | None
+    inside: Bool[Array | ndarray, "y x"]
+    bins: WavelengthBins = eqx.field(static=True)
+    lsf: LSFSettings | None = eqx.field(static=True)
+    name: str = eqx.field(static=True)
+
+    @classmethod
+    def build(cls, settings: InstrumentSettings, painting: Painting = ON_SPAXELS) -> "Instrument":
+        """The instrument that checked settings describe, its PSF for stars that are painted in some way; raises
+        ConfigError for a file that cannot be used."""
+        bins = WavelengthBins.build(settings.wavelength)
+        psf = None
+        if settings.psf is not None:
+            psf = PSF.build(settings.psf, settings.pixel_scale, bins.wavelength, painting)
+        return cls(
+            pixel_scale=np.asarray(settings.pixel_scale),
+            psf=psf,
+            inside=aperture_mask(settings.aperture, settings.fov, settings.n_spaxel_xy, settings.pixel_scale),
+            bins=bins,
+            lsf=settings.lsf,
+            name=settings.name,
+        )
+
+    @property
+    def n_y(self) -> int:
+        """Rows of spaxels."""
+        return self.inside.shape[0]
+
+    @property
+    def n_x(self) -> int:
+        """Columns of spaxels."""
+        return self.inside.shape[1]
+
+    @property
+    def psf_reach(self) -> int:
+        """Spaxels on each side that the PSF spreads light to; 0 without a PSF."""
+        return 0 if self.psf is None else self.psf.reach
+
+
+def load_instrument(name: str, **overrides: Any) -> Instrument:
+    """An instrument by the name of its preset or the path of its YAML, any key overridden: `fov="5 arcsec"`.
+
+    Raises ConfigError that names the key, what was expected and what came.
+    """
+    try:
+        settings = InstrumentSettings.model_validate({"name": name, **overrides})
+    except ValidationError as error:
+        raise ConfigError(explain(error, InstrumentSettings, f"instrument '{name}'")) from error
+    return Instrument.build(settings)

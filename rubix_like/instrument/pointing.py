@@ -1,0 +1,61 @@
+"""Where the fields of an observation lie on the sky, and what that changes in the model and in the header."""
+
+from dataclasses import dataclass
+
+from rubix_like.config import ObservationSettings
+from rubix_like.config.sections.pointings import labels
+from rubix_like.cube.meta import Meta
+from rubix_like.physics.tangent_plane import convergence, from_tangent_plane
+
+
+@dataclass(frozen=True)
+class Pointing:
+    """One field of an observation; angles in deg.
+
+    `offset` (East, North) in arcsec of the field's centre from `reference` (RA, Dec), in the tangent plane there, and
+    `center` (RA, Dec) of the same. `field_angle` is the position angle of the field's +y axis from North at the
+    reference, `turn` what it is more than `observation.field_angle`, and `field_angle_at_center` the angle from North
+    at the field's own centre, as in its world coordinates.
+    """
+
+    number: int
+    name: str
+    reference: tuple[float, float]
+    offset: tuple[float, float]
+    field_angle: float
+    turn: float
+
+    @property
+    def center(self) -> tuple[float, float]:
+        """RA, Dec."""
+        return from_tangent_plane(self.reference, self.offset)
+
+    @property
+    def field_angle_at_center(self) -> float:
+        """`field_angle` from the North at the centre."""
+        return self.field_angle + convergence(self.reference, self.center)
+
+    def described(self, meta: Meta) -> Meta:
+        """The header of the whole observation with the centre and angle of this field."""
+        return meta.replace(
+            ra=self.center[0],
+            dec=self.center[1],
+            field_angle=self.field_angle_at_center,
+            pointing=self.number,
+            pointing_name=self.name,
+            pointing_east=self.offset[0],
+            pointing_north=self.offset[1],
+            reference_ra=self.reference[0],
+            reference_dec=self.reference[1],
+        )
+
+
+def pointings_of(observation: ObservationSettings) -> tuple[Pointing, ...]:
+    """The pointings of an observation, in their order; none where it states none."""
+    settings = observation.pointings or ()
+    base = observation.field_angle or 0.0
+    angles = [base if pointing.field_angle is None else pointing.field_angle for pointing in settings]
+    return tuple(
+        Pointing(number, name, (observation.ra, observation.dec), pointing.offset, angle, angle - base)
+        for number, (pointing, name, angle) in enumerate(zip(settings, labels(settings), angles, strict=True), start=1)
+    )

@@ -1,0 +1,217 @@
+"""Point-spread functions: their images on the grid of spaxels, at one or several wavelengths.
+
+Widths are those before the spaxel's box. An image holds the share of the light of a star in each painted cell that a
+spaxel sees: the profile integrated over the spaxel, sharpened by what the deposit spreads the star. It is
+differentiable in the widths and becomes the single spaxel where they go to 0.
+"""
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.config import PSFSettings
+from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.errors import ConfigError
+from rubix_like.instrument.painting import ON_SPAXELS, Painting
+from rubix_like.instrument.psf_image import load_psf_image, on_spaxels, sharpening
+from rubix_like.instrument.psf_profile import gaussian_weights_in_spaxel, moffat_image, shared_out, sharpened
+
+_FINEST_CHANGE = 0.01
+"""Between wavelengths where the PSF is worked out, its width (and beta) changes by at most this fraction; the error of
+an image that is interpolated between is then below 1e-4 of its peak."""
+
+
+_LARGEST_REACH = 1000
+
+
+class PSFParameters(eqx.Module):
+    """`instrument.psf.*`, each None where the kind of PSF has none.
+
+    | field | shape | |
+    |---|---|---|
+    | fwhm | (), (component,), (table,) or (component, table) | arcsec; of each Gaussian, at each of `psf.wavelength` |
+    | beta | () or (table,) | of a Moffat |
+    | fraction | (component,) | of each Gaussian; only their ratios matter |
+    """
+
+    fwhm: Float[Array, "..."] | None
+    beta: Float[Array, "..."] | None = None
+    fraction: Float[Array, " component"] | None = None
+
+    @classmethod
+    def build(cls, settings: PSFSettings, dtype: str) -> "PSFParameters":
+        """The values of checked settings; widths given once are repeated along a table of wavelengths."""
+        if settings.kind == "image":
+            return cls(fwhm=None)
+        table, fraction, beta = settings.width_table, None, None
+        table = table if settings.wavelength is not None else table[:, 0]
+        if settings.components is not None:
+            fraction = jnp.asarray([component.fraction for component in settings.components], dtype)
+        elif settings.kind == "moffat":
+            table, beta = table[0], jnp.asarray(table[1], dtype)
+        else:
+            table = table[0]
+        return cls(fwhm=jnp.asarray(table, dtype), beta=beta, fraction=fraction)
+
+
+class PSF(eqx.Module):
+    """The PSF of an instrument; its widths are `Parameters.instrument.psf`.
+
+    | field | shape | |
+    |---|---|---|
+    | pixel_scale | scalar | arcsec per spaxel side |
+    | table_wavelength | (table,) or None | Angstrom, where the parameters' widths are given; None: at all |
+    | node_wavelength | (node,) or None | Angstrom, where images are worked out; linear between; None: one for all |
+    | image | (node or 1, side, side) or None | of a PSF that was given as an image, before it is sharpened |
+    | sharpening | scalar | variance (cells^2) of the deposit that such an image is sharpened by |
+    | lost | scalar | fraction of the light beyond the image, given back within |
+    | reach | static | spaxels on each side that the light is spread to |
+    | painting | static | how the stars are painted that it acts on |
+    """
+
+    pixel_scale: Float[Array | ndarray, ""]
+    table_wavelength: Float[Array | ndarray, " table"] | None
+    node_wavelength: Float[Array | ndarray, " node"] | None
+    image: Float[Array | ndarray, "node side side"] | None
+    sharpening: Float[Array | ndarray, ""]
+    lost: Float[Array | ndarray, ""]
+    kind: str = eqx.field(static=True)
+    reach: int = eqx.field(static=True)
+    painting: Painting = eqx.field(static=True)
+
+    @classmethod
+    def build(
+        cls,
+        settings: PSFSettings,
+        pixel_scale: float,
+        wavelength: Float[ndarray, " wave"],
+        painting: Painting = ON_SPAXELS,
+    ) -> "PSF":
+        """The PSF that checked settings describe, for a detector's wavelengths (Angstrom in its medium)."""
+        table = None if settings.wavelength is None else np.asarray(settings.wavelength)
+        image, nodes, own_sharpening = None, None, 0.0
+        if settings.kind == "image":
+            planes, scale = load_psf_image(settings)
+            image, reach, lost = on_spaxels(planes, scale / pixel_scale, settings.enclosed, painting.cells)
+            own_sharpening, nodes = sharpening(image, painting), table
+        else:
+            if table is not None:
+                nodes = _nodes(table, settings.width_table, (wavelength[0], wavelength[-1]))
+            reach, lost = _reach(settings, pixel_scale)
+        if reach > _LARGEST_REACH:
+            raise ConfigError(
+                f"instrument.psf: expected the fraction psf.enclosed = {settings.enclosed:g} of the light within "
+                f"{_LARGEST_REACH} spaxels, got {reach:.3g}; lower psf.enclosed (e.g. 0.98), raise psf.beta or use "
+                f"larger spaxels"
+            )
+        return cls(
+            pixel_scale=np.asarray(pixel_scale),
+            table_wavelength=table,
+            node_wavelength=nodes,
+            image=image,
+            sharpening=np.asarray(own_sharpening),
+            painting=painting,
+            kind=settings.kind,
+            reach=reach,
+            lost=np.asarray(lost),
+        )
+
+    @property
+    def is_separable(self) -> bool:
+        """Whether it is a sum of Gaussians, the same at all wavelengths: `axis_weights` say it all."""
+        return self.node_wavelength is None and self.kind in ("gaussian", "gaussians")
+
+    def axis_weights(self, parameters: PSFParameters) -> tuple[tuple[Float[Array, ""], Float[Array, " offset"]], ...]:
+        """(share of the light, weights of cells along one axis) of each Gaussian of a separable PSF."""
+        widths = jnp.atleast_1d(_given(parameters.fwhm)) / self.pixel_scale
+        weights = [gaussian_weights_in_spaxel(fwhm, self.reach, self.painting) for fwhm in widths]
+        if parameters.fraction is None:
+            return ((jnp.ones_like(widths[0]), weights[0]),)
+        return tuple(zip(parameters.fraction / parameters.fraction.sum(), weights, strict=True))
+
+    def images(self, parameters: PSFParameters) -> Float[Array, "node side side"]:
+        """Images at `node_wavelength` (or the one for all), as wide as the cells of 2 reach + 1 spaxels.
+
+        The weights of the cells at one place within their spaxels have the sum 1.
+        """
+        if self.image is not None:
+            return jax.vmap(self._of_file)(jnp.asarray(self.image))
+        fwhm, beta, fraction = _given(parameters.fwhm) / self.pixel_scale, parameters.beta, parameters.fraction
+        if self.node_wavelength is None:
+            return self._profile(fwhm, beta, fraction)[None]
+        place = node_shares(jnp.asarray(self.node_wavelength), jnp.asarray(self.table_wavelength))
+        at_nodes = jnp.einsum("kt,...t->k...", place, fwhm)
+        if beta is None:
+            return jax.vmap(lambda own: self._profile(own, None, fraction))(at_nodes)
+        return jax.vmap(lambda own, exponent: self._profile(own, exponent, fraction))(at_nodes, place @ beta)
+
+    def image_at(self, parameters: PSFParameters, wavelength: Float[Array | ndarray, ""]) -> Float[Array, "side side"]:
+        """The image at one wavelength (Angstrom in the detector's medium)."""
+        if self.node_wavelength is None:
+            return self.images(parameters)[0]
+        images, nodes = self.images(parameters), jnp.asarray(self.node_wavelength)
+        return jnp.einsum("k,kyx->yx", node_shares(jnp.asarray(wavelength)[None], nodes)[0], images)
+
+    def _profile(
+        self, fwhm: Float[Array, "..."], beta: Float[Array, ""] | None, fraction: Float[Array, " component"] | None
+    ) -> Float[Array, "side side"]:
+        """The image of given widths (spaxels)."""
+        if beta is not None:
+            return moffat_image(fwhm, beta, self.reach, self.painting)
+        share = jnp.ones((1,), fwhm.dtype) if fraction is None else fraction / fraction.sum()
+        weights = jax.vmap(lambda own: gaussian_weights_in_spaxel(own, self.reach, self.painting))(jnp.atleast_1d(fwhm))
+        return jnp.einsum("c,cy,cx->yx", share, weights, weights)
+
+    def _of_file(self, image: Float[Array, "wider wider"]) -> Float[Array, "side side"]:
+        rows = sharpened(image, 0, jnp.asarray(self.sharpening))
+        return shared_out(sharpened(rows, 1, jnp.asarray(self.sharpening)), self.painting.cells)
+
+
+def moffat_lost(radius: float, fwhm: float, beta: float) -> float:
+    """Fraction of a Moffat's light beyond a radius: (1 + (r / alpha)^2)^(1 - beta)."""
+    alpha2 = fwhm**2 / (4.0 * (2.0 ** (1.0 / beta) - 1.0))
+    return float((1.0 + radius**2 / alpha2) ** (1.0 - beta))
+
+
+def node_shares(wavelength: Float[Array, " wave"], nodes: Float[Array, " node"]) -> Float[Array, "wave node"]:
+    """Weights of a linear interpolation between nodes, constant beyond the first and the last."""
+    return jax.vmap(lambda row: jnp.interp(wavelength, nodes, row), out_axes=1)(jnp.eye(len(nodes), dtype=nodes.dtype))
+
+
+def _given(value: Float[Array, "..."] | None) -> Float[Array, "..."]:
+    if value is None:
+        raise ValueError("parameters.instrument.psf.fwhm: expected the PSF's widths (arcsec), got None")
+    return value
+
+
+def _reach(settings: PSFSettings, pixel_scale: float) -> tuple[int, float]:
+    """Spaxels on each side for the widest profile, and the largest fraction of light beyond."""
+    if settings.kind != "moffat":
+        sigma = float(settings.width_table.max()) / pixel_scale / FWHM_PER_SIGMA
+        enclosing = float(np.sqrt(-2.0 * np.log(1.0 - settings.enclosed)))
+        reach = max(2, int(np.ceil(sigma * enclosing)))
+        return reach, float(np.exp(-0.5 * (reach / sigma) ** 2))
+    widest, beta = float(settings.width_table[0].max()) / pixel_scale, float(np.min(settings.width_table[1]))
+    alpha = widest / (2.0 * np.sqrt(2.0 ** (1.0 / beta) - 1.0))
+    radius = alpha * np.sqrt(min((1.0 - settings.enclosed) ** (1.0 / (1.0 - beta)) - 1.0, 1e30))
+    reach = max(2, int(np.ceil(radius)))
+    return reach, moffat_lost(float(reach), widest, beta)
+
+
+def _nodes(
+    table: Float[ndarray, " table"], widths: Float[ndarray, "quantity table"], ends: tuple[float, float]
+) -> Float[ndarray, " node"]:
+    """The table's wavelengths within the detector's ends, and as many between them as their widths change."""
+    first, last = max(ends[0], table[0]), min(ends[1], table[-1])
+    corners = np.unique(np.concatenate([[min(first, table[-1])], table[(table > first) & (table < last)], [last]]))
+    nodes = [corners[:1]]
+    for low, high in itertools.pairwise(corners):
+        at = np.array([[np.interp(x, table, row) for x in (low, high)] for row in widths])
+        steps = int(np.ceil(np.abs(np.diff(np.log(at), axis=1)).max() / _FINEST_CHANGE))
+        nodes.append(np.linspace(low, high, max(steps, 1) + 1)[1:])
+    return np.concatenate(nodes)

@@ -1,0 +1,1 @@
+"""Formulas: pure functions of arrays, without settings or files."""

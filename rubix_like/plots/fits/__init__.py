@@ -1,0 +1,1 @@
+"""Pictures of fits and of posterior samples, from plain arrays."""

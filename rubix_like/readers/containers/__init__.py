@@ -1,0 +1,1 @@
+"""Files of particles in any format, as groups of named datasets."""

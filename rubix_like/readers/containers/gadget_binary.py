@@ -1,0 +1,324 @@
+"""Gadget-1/2 binary snapshots (SnapFormat 1 and 2, either byte order), with the names of Gadget's HDF5 files."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy import ndarray
+
+from rubix_like.readers.containers.container import AbstractContainer
+
+MOST_BLOCKS = 500
+"""Gadget writes some twenty blocks: a file with more of them than this is none of its."""
+
+_NEEDED = ("POS", "VEL", "ID", "MASS")
+_AGAIN = "the file is damaged, incomplete or no Gadget snapshot: copy it again"
+
+
+N_TYPES = 6
+
+
+GAS = (0,)
+
+
+STARS = (4,)
+
+
+ALL = tuple(range(N_TYPES))
+
+
+HEADER_BYTES = 256
+
+
+_HEADER = (
+    ("NumPart_ThisFile", "u4", 6),
+    ("MassTable", "f8", 6),
+    ("Time", "f8", 1),
+    ("Redshift", "f8", 1),
+    ("Flag_Sfr", "i4", 1),
+    ("Flag_Feedback", "i4", 1),
+    ("NumPart_Total", "u4", 6),
+    ("Flag_Cooling", "i4", 1),
+    ("NumFilesPerSnapshot", "i4", 1),
+    ("BoxSize", "f8", 1),
+    ("Omega0", "f8", 1),
+    ("OmegaLambda", "f8", 1),
+    ("HubbleParam", "f8", 1),
+    ("Flag_StellarAge", "i4", 1),
+    ("Flag_Metals", "i4", 1),
+    ("NumPart_Total_HighWord", "u4", 6),
+    ("Flag_Entropy_ICs", "i4", 1),
+    ("Flag_DoublePrecision", "i4", 1),
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A block: the name of its dataset in Gadget's HDF5 files, its columns (0: any number), whether its numbers are
+    integers, and the sets of particle types that it may hold, the usual one first."""
+
+    dataset: str
+    columns: int = 1
+    integer: bool = False
+    types: tuple[tuple[int, ...], ...] = (GAS,)
+
+
+LAYOUTS: dict[str, Layout] = {
+    "POS": Layout("Coordinates", 3, types=(ALL,)),
+    "VEL": Layout("Velocities", 3, types=(ALL,)),
+    "ID": Layout("ParticleIDs", integer=True, types=(ALL,)),
+    "MASS": Layout("Masses", types=(ALL,)),
+    "U": Layout("InternalEnergy"),
+    "RHO": Layout("Density"),
+    "NE": Layout("ElectronAbundance"),
+    "NH": Layout("NeutralHydrogenAbundance"),
+    "HSML": Layout("SmoothingLength"),
+    "SFR": Layout("StarFormationRate"),
+    "AGE": Layout("StellarFormationTime", types=(STARS, (4, 5))),
+    "Z": Layout("Metallicity", 0, types=((0, 4), GAS, STARS)),
+    "HSMS": Layout("SmoothingLength", types=(STARS,)),
+    "iM": Layout("InitialMass", types=(STARS,)),
+    "TEMP": Layout("Temperature"),
+    "POT": Layout("Potential", types=(ALL,)),
+}
+"""By the label of format 2, without its padding."""
+
+
+def parse_header(record: bytes, order: str) -> dict[str, Any]:
+    """The header's entries under their names in Gadget's HDF5 files; `order` is "<" or ">"."""
+    dtype = np.dtype([(name, order + kind, (count,) if count > 1 else ()) for name, kind, count in _HEADER])
+    stored = np.frombuffer(record, dtype=dtype, count=1)[0]
+    return {name: np.array(stored[name]) for name, _, _ in _HEADER}
+
+
+def standard_order(header: dict[str, Any]) -> tuple[str, ...]:
+    """The blocks of a file of format 1, which has no labels: the order is fixed, the header says which there are."""
+    counts, masses = header["NumPart_ThisFile"], header["MassTable"]
+    blocks = ["POS", "VEL", "ID", *(["MASS"] if np.any((counts > 0) & (masses == 0)) else [])]
+    if counts[0]:
+        blocks += ["U", "RHO", *(["NE", "NH"] if header["Flag_Cooling"] else []), "HSML"]
+        blocks += ["SFR"] if header["Flag_Sfr"] else []
+    blocks += ["AGE"] if header["Flag_StellarAge"] and counts[4] else []
+    blocks += ["Z"] if header["Flag_Metals"] and counts[0] + counts[4] else []
+    return tuple(blocks)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a record holds a block: the types in it, columns and the numbers' type."""
+
+    types: tuple[int, ...]
+    columns: int
+    dtype: np.dtype
+
+
+def fit(label: str, length: int, header: dict[str, Any], order: str, width: int) -> Fit | None:
+    """How a record of `length` bytes can be the block `label`, None where it cannot.
+
+    Bytes per number follow from the length; where several are possible, `width` (those of POS) goes first.
+    """
+    layout = LAYOUTS[label]
+    kind = "u" if layout.integer else "f"
+    for types in layout.types:
+        present = tuple(t for t in types if header["NumPart_ThisFile"][t])
+        if label == "MASS":
+            present = tuple(t for t in present if header["MassTable"][t] == 0)
+        count = sum(int(header["NumPart_ThisFile"][t]) for t in present)
+        for size in (width, 12 - width):
+            columns = layout.columns or (length // (count * size) if count else 0)
+            if columns and count and length == count * size * columns:
+                return Fit(present, columns, np.dtype(f"{order}{kind}{size}"))
+    return None
+
+
+def expected_sizes(label: str, header: dict[str, Any]) -> str:
+    """The bytes that a block may have, in words."""
+    layout = LAYOUTS[label]
+    present = [t for t in layout.types[0] if label != "MASS" or header["MassTable"][t] == 0]
+    count = sum(int(header["NumPart_ThisFile"][t]) for t in present)
+    numbers = f"{count} particles of type {', '.join(map(str, present))}"
+    sizes = " or ".join(str(count * size * max(layout.columns, 1)) for size in (4, 8))
+    return f"{sizes} bytes ({numbers})"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the rows of one type's dataset start in the file, their number, columns and the numbers' type."""
+
+    offset: int
+    rows: int
+    columns: int
+    dtype: np.dtype
+
+
+@dataclass(frozen=True)
+class GadgetContainer(AbstractContainer):
+    """An open binary snapshot as the groups Header and PartType0 to PartType5, as Gadget's HDF5 files have them."""
+
+    name: str
+    file: BinaryIO
+    header: dict[str, Any]
+    places: dict[tuple[str, str], Place]
+
+    def groups(self) -> tuple[str, ...]:
+        """Header and the types that have particles."""
+        return ("Header", *dict.fromkeys(group for group, _ in self.places))
+
+    def datasets(self, group: str) -> tuple[str, ...]:
+        """The blocks that hold this type."""
+        return tuple(dataset for where, dataset in self.places if where == group)
+
+    def attributes(self, place: str) -> tuple[str, ...]:
+        """Names of the header's entries; blocks have no attributes."""
+        return tuple(self.header) if place == "Header" else ()
+
+    def attribute(self, place: str, name: str) -> Any:
+        """An entry of the header."""
+        return self.header.get(name) if place == "Header" else None
+
+    def shape(self, group: str, dataset: str) -> tuple[int, ...]:
+        """(rows,) or (rows, columns)."""
+        place = self._place(group, dataset)
+        return (place.rows,) if place.columns == 1 else (place.rows, place.columns)
+
+    def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
+        """The rows as stored; only they are read from the file."""
+        place = self._place(group, dataset)
+        start, stop, _ = slice(start, stop).indices(place.rows)
+        row_bytes = place.columns * place.dtype.itemsize
+        self.file.seek(place.offset + start * row_bytes)
+        wanted = max(stop - start, 0) * row_bytes
+        raw = self.file.read(wanted)
+        if len(raw) != wanted:
+            raise ValueError(f"{self.name}: {group}/{dataset}: expected {wanted} bytes, got {len(raw)}; {_AGAIN}")
+        values = np.frombuffer(raw, dtype=place.dtype)
+        return values if place.columns == 1 else values.reshape(-1, place.columns)
+
+    def _place(self, group: str, dataset: str) -> Place:
+        if (group, dataset) not in self.places:
+            raise self.missing(group, dataset)
+        return self.places[group, dataset]
+
+
+def byte_order(head: bytes) -> str | None:
+    """ "<" or ">" where the first bytes of a file are those of a Gadget snapshot of format 1 or 2, else None."""
+    for order in ("<", ">"):
+        marker = _integer(head[:4], order)
+        if marker == HEADER_BYTES or (marker == 8 and head[4:8] == b"HEAD"):
+            return order
+    return None
+
+
+@contextmanager
+def open_gadget(path: Path) -> Iterator[GadgetContainer]:
+    """Open a binary snapshot; raises ValueError where its records are not those of one."""
+    with path.open("rb") as file:
+        order = byte_order(file.read(8))
+        if order is None:
+            raise ValueError(f"{path}: expected the record markers of a Gadget snapshot (256, or 8 and HEAD); {_AGAIN}")
+        records = list(_records(file, str(path), order))
+        header = _read_header(file, str(path), order, records)
+        yield GadgetContainer(str(path), file, header, _find_places(str(path), order, header, records[1:]))
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A Fortran record: its label in format 2 (empty in format 1), the first byte of its data, and their number."""
+
+    label: str
+    offset: int
+    length: int
+
+
+def _records(file: BinaryIO, name: str, order: str) -> Iterator[_Record]:
+    """The records with data; in format 2, which begins with a record of 8 bytes, each has its label before it."""
+    size, position, label = os.fstat(file.fileno()).st_size, 0, ""
+    labelled = _marker(file, order, 0) == 8
+    for number in range(2 * MOST_BLOCKS):
+        if position >= size:
+            return
+        length = _record_length(file, name, order, position, size)
+        if labelled and number % 2 == 0:
+            file.seek(position + 4)
+            label = file.read(4).decode("ascii", "replace").strip()
+        else:
+            yield _Record(label, position + 4, length)
+        if labelled and number % 2 == 0 and length != 8:
+            raise ValueError(f"{name}: record at byte {position}: expected 8 bytes (a label), got {length}; {_AGAIN}")
+        position += length + 8
+    raise ValueError(f"{name}: expected at most {MOST_BLOCKS} blocks, got more; {_AGAIN}")
+
+
+def _record_length(file: BinaryIO, name: str, order: str, position: int, size: int) -> int:
+    """Bytes between the two markers of a record, which must agree; markers count modulo 2^32."""
+    first = _marker(file, order, position)
+    if first is not None:
+        for length in range(first, size - position - 7, 2**32):
+            if _marker(file, order, position + 4 + length) == first:
+                return length
+    if first is None or first > size - position - 8:
+        text = "an incomplete marker" if first is None else f"{first} bytes"
+        raise ValueError(
+            f"{name}: record at byte {position}: expected it within the {size} bytes, got {text}; {_AGAIN}"
+        )
+    last = _marker(file, order, position + 4 + first)
+    raise ValueError(
+        f"{name}: record at byte {position}: expected the same marker before and after it, got {first} and {last}; "
+        f"{_AGAIN}"
+    )
+
+
+def _marker(file: BinaryIO, order: str, position: int) -> int | None:
+    file.seek(position)
+    raw = file.read(4)
+    return _integer(raw, order) if len(raw) == 4 else None
+
+
+def _integer(raw: bytes, order: str) -> int:
+    return int.from_bytes(raw, "little" if order == "<" else "big")
+
+
+def _read_header(file: BinaryIO, name: str, order: str, records: list[_Record]) -> dict[str, Any]:
+    if not records or records[0].length != HEADER_BYTES:
+        came = f"{records[0].length} bytes" if records else "none"
+        raise ValueError(f"{name}: Header: expected a record of {HEADER_BYTES} bytes, got {came}; {_AGAIN}")
+    file.seek(records[0].offset)
+    header = parse_header(file.read(HEADER_BYTES), order)
+    if not header["NumPart_ThisFile"].any():
+        raise ValueError(f"{name}: Header/NumPart_ThisFile: expected particles, got none; choose another snapshot")
+    masses = header["MassTable"]
+    if not (np.isfinite(masses) & (masses >= 0)).all():
+        raise ValueError(f"{name}: Header/MassTable: expected masses >= 0, got {masses.tolist()}; {_AGAIN}")
+    return header
+
+
+def _find_places(name: str, order: str, header: dict[str, Any], records: list[_Record]) -> dict[tuple[str, str], Place]:
+    """Where each type's datasets are: by label in format 2, else in the standard order as far as the sizes agree."""
+    labelled = any(record.label for record in records)
+    labels = [record.label for record in records] if labelled else standard_order(header)
+    needed = _NEEDED if "MASS" in standard_order(header) else _NEEDED[:3]
+    missing = [label for label in needed if label not in labels[: len(records)]]
+    if missing:
+        raise ValueError(f"{name}: expected the blocks {', '.join(needed)}, got no {', '.join(missing)}; {_AGAIN}")
+    places: dict[tuple[str, str], Place] = {}
+    width = 4
+    for label, record in zip(labels, records, strict=False):
+        if label not in LAYOUTS:
+            continue
+        found = fit(label, record.length, header, order, width)
+        if found is None and not labelled and label not in needed:
+            break
+        if found is None:
+            expected = expected_sizes(label, header)
+            raise ValueError(f"{name}: block {label}: expected {expected}, got {record.length} bytes; {_AGAIN}")
+        width = found.dtype.itemsize if label == "POS" else width
+        offset = record.offset
+        for kind in found.types:
+            rows = int(header["NumPart_ThisFile"][kind])
+            places[f"PartType{kind}", LAYOUTS[label].dataset] = Place(offset, rows, found.columns, found.dtype)
+            offset += rows * found.columns * found.dtype.itemsize
+    return dict(sorted(places.items()))

@@ -1,0 +1,193 @@
+"""Snapshots that pynbody reads (tipsy of NIHAO and Gasoline, RAMSES ...), in physical units by its own conversion.
+
+pynbody is GPL-3: it is an optional extra, imported here only, when such a snapshot is opened.
+"""
+
+import struct
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from rubix_like.errors import ConfigError
+from rubix_like.readers.containers.container import AbstractContainer
+
+UNITS: dict[str, str] = {
+    "pos": "kpc",
+    "vel": "km s**-1",
+    "mass": "Msol",
+    "massform": "Msol",
+    "age": "yr",
+    "tform": "yr",
+    "metals": "1",
+    "smooth": "kpc",
+    "rho": "Msol kpc**-3",
+    "temp": "K",
+    "u": "km**2 s**-2",
+    "sfr": "Msol yr**-1",
+    "OxMassFrac": "1",
+}
+"""pynbody's arrays that are read, and the unit (of pynbody) that they are converted to: physical, without a and h."""
+
+DERIVED: dict[str, tuple[tuple[str, ...], ...]] = {
+    "age": (("tform",), ("birth_time",)),
+    "mass": (("rho", "smooth"),),
+    "temp": (("rho", "p"),),
+}
+"""Arrays that pynbody computes, and the sets of stored arrays of which one is enough for it."""
+
+FAMILIES = {"stars": "star", "gas": "gas", "dark_matter": "dm"}
+
+_NO_PARAMETERS = "No readable param file"
+
+_TIPSY_BYTES = 32
+_BYTES_PER_PARTICLE = (48, 36, 44)
+"""Of gas, dark matter and stars in tipsy files with single-precision positions."""
+
+
+@dataclass(frozen=True)
+class PynbodyContainer(AbstractContainer):
+    """A snapshot as the groups Header, stars, gas and dark_matter, whose datasets are arrays of pynbody.
+
+    pynbody reads an array of all particles at once: what is held is one column of the snapshot, not one slab of it.
+    """
+
+    name: str
+    snapshot: Any
+    header: dict[str, Any]
+
+    def groups(self) -> tuple[str, ...]:
+        """Header and the families that have particles."""
+        return ("Header", *(group for group in FAMILIES if len(self._family(group))))
+
+    def datasets(self, group: str) -> tuple[str, ...]:
+        """The arrays of `UNITS` that are stored or that pynbody derives from stored ones."""
+        if group not in FAMILIES or not len(self._family(group)):
+            return ()
+        stored = set(self._guarded(group, lambda: self._family(group).loadable_keys()))
+        derived = {name for name, ways in DERIVED.items() if any(stored.issuperset(way) for way in ways)}
+        return tuple(name for name in UNITS if name in stored | derived)
+
+    def attributes(self, place: str) -> tuple[str, ...]:
+        """Names of the header's entries."""
+        return tuple(self.header) if place == "Header" else ()
+
+    def attribute(self, place: str, name: str) -> Any:
+        """An entry of the header."""
+        return self.header.get(name) if place == "Header" else None
+
+    def shape(self, group: str, dataset: str) -> tuple[int, ...]:
+        """(rows,) or (rows, 3)."""
+        self._check(group, dataset)
+        return (len(self._family(group)), *((3,) if dataset in {"pos", "vel"} else ()))
+
+    def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
+        """The rows in the unit of `UNITS`."""
+        self._check(group, dataset)
+
+        def act() -> ndarray:
+            rows = self._family(group)[dataset][start:stop]
+            return np.array(_in_units(rows, UNITS[dataset], self.snapshot), dtype=np.float64)
+
+        return self._guarded(f"{group}/{dataset}", act)
+
+    def _family(self, group: str) -> Any:
+        return self.snapshot.star if group == "stars" else self.snapshot.gas if group == "gas" else self.snapshot.dm
+
+    def _check(self, group: str, dataset: str) -> None:
+        if dataset not in self.datasets(group):
+            raise self.missing(group, dataset)
+
+    def _guarded(self, place: str, act: Any) -> Any:
+        with _warnings_that_matter():
+            try:
+                return act()
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"
+                raise ValueError(
+                    f"{self.name}: {place} cannot be read by pynbody ({text}); check the file with pynbody itself"
+                ) from error
+
+
+@contextmanager
+def open_pynbody(path: Path) -> Iterator[PynbodyContainer]:
+    """Open a snapshot with pynbody; raises ConfigError where it is not installed, OSError where it cannot read it."""
+    try:
+        import pynbody  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  (an extra)
+    except ImportError as error:
+        raise ConfigError(
+            f"galaxy.path: '{path}' is read through pynbody, which is not installed: pip install 'rubix-like[pynbody]'"
+        ) from error
+    with _warnings_that_matter():
+        try:
+            snapshot = pynbody.load(str(path))
+            container = PynbodyContainer(str(path), snapshot, _header(snapshot))
+        except Exception as error:
+            is_param = _NO_PARAMETERS in str(error)
+            remedy = "put the run's .param file beside it" if is_param else "check the file with pynbody itself"
+            raise OSError(
+                f"galaxy.path: '{path}' cannot be read by pynbody ({type(error).__name__}: {error}); {remedy}"
+            ) from error
+    yield container
+
+
+def is_ramses(path: Path) -> bool:
+    """Whether a folder is an output of RAMSES: output_00042 with info_00042.txt."""
+    number = path.resolve().name.rpartition("_")[2]
+    return path.is_dir() and number.isdigit() and (path / f"info_{number}.txt").is_file()
+
+
+def is_tipsy(path: Path, head: bytes) -> bool:
+    """Whether the counts in a tipsy header (either byte order, single precision) give the file's exact size."""
+    for order in "<>":
+        if len(head) < _TIPSY_BYTES:
+            return False
+        _, total, dimensions, *counts, _ = struct.unpack(f"{order}d6i", head[:_TIPSY_BYTES])
+        bodies = sum(count * size for count, size in zip(counts, _BYTES_PER_PARTICLE, strict=True))
+        if (
+            dimensions == 3
+            and min(counts) >= 0
+            and total == sum(counts) > 0
+            and path.stat().st_size == _TIPSY_BYTES + bodies
+        ):
+            return True
+    return False
+
+
+def _header(snapshot: Any) -> dict[str, Any]:
+    """The epoch under the names of Gadget's header; lengths in physical kpc, the time of an isolated run in yr."""
+    properties = snapshot.properties
+    header: dict[str, Any] = {"Code": type(snapshot).__name__.removesuffix("Snap")}
+    names = {"HubbleParam": "h", "Omega0": "omegaM0", "OmegaLambda": "omegaL0"}
+    header |= {name: float(properties[key]) for name, key in names.items() if key in properties}
+    expands = "a" in properties and bool(header.get("Omega0"))
+    header["ComovingIntegrationOn"] = int(expands)
+    if expands:
+        header |= {"Time": float(properties["a"]), "Redshift": 1 / float(properties["a"]) - 1}
+        if "boxsize" in properties:
+            header["BoxSize"] = _in_units(properties["boxsize"], "kpc", snapshot)
+    return header
+
+
+def _in_units(value: Any, unit: str, snapshot: Any) -> Any:
+    """An array or a unit of pynbody in another unit, as a bare number; an array without a unit is a pure number."""
+    context = snapshot.conversion_context()
+    if isinstance(value, np.ndarray):
+        if unit == "1" and str(getattr(value, "units", "")) in {"NoUnit()", "", "1", "1.00e+00"}:
+            return value
+        return np.asarray(value.in_units(unit, **context))  # pyright: ignore[reportAttributeAccessIssue]
+    return float(value.in_units(unit, **context))
+
+
+@contextmanager
+def _warnings_that_matter() -> Iterator[None]:
+    """pynbody takes units of its own where the run's parameters are missing, with no more than a warning: refused."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", message=_NO_PARAMETERS)
+        yield

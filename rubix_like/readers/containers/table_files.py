@@ -1,0 +1,233 @@
+"""Tables of particles in FITS, ECSV, CSV, Parquet and npz: a table of the file is a group, its columns the datasets."""
+
+import gzip
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from astropy.io import fits
+from astropy.table import MaskedColumn, Table
+from numpy import ndarray
+
+from rubix_like.config.yaml_files import check_ecsv
+from rubix_like.errors import ConfigError
+from rubix_like.readers.containers.container import AbstractContainer
+from rubix_like.readers.containers.table_columns import AbstractColumns, ArrayColumns, yaml_units
+from rubix_like.readers.containers.table_npz import open_npz
+from rubix_like.runtime.files.damaged_files import DAMAGED
+from rubix_like.runtime.files.fits_opening import check_fits
+from rubix_like.runtime.files.packed_files import check_packed
+
+GZIP = b"\x1f\x8b"
+"""First bytes of a file compressed by gzip."""
+
+_ONLY = "table"
+"""Name of the table in files that hold one."""
+
+
+@dataclass(frozen=True)
+class TableContainer(AbstractContainer):
+    """An open file of tables; a column's attribute `unit` is the unit that the file states, the file's are its meta."""
+
+    name: str
+    tables: dict[str, AbstractColumns]
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def groups(self) -> tuple[str, ...]:
+        """Names of the tables."""
+        return tuple(self.tables)
+
+    def datasets(self, group: str) -> tuple[str, ...]:
+        """Names of the columns."""
+        return self.tables[group].names() if group in self.tables else ()
+
+    def attributes(self, place: str) -> tuple[str, ...]:
+        """`unit` for a column with one; for the file ("") the names of its meta data."""
+        if not place:
+            return tuple(self.meta)
+        return () if self.attribute(place, "unit") is None else ("unit",)
+
+    def attribute(self, place: str, name: str) -> Any:
+        """The unit of a column as text, or an entry of the meta data."""
+        if not place:
+            return self.meta.get(name)
+        group, _, column = place.partition("/")
+        if name != "unit" or column not in self.datasets(group):
+            return None
+        return self.tables[group].unit(column)
+
+    def shape(self, group: str, dataset: str) -> tuple[int, ...]:
+        """Shape of the column, rows first."""
+        return self._guarded(group, dataset, lambda: self.tables[group].shape(dataset))
+
+    def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
+        """The rows as stored; what is masked is NaN."""
+        return self._guarded(group, dataset, lambda: self.tables[group].read(dataset, start, stop))
+
+    def _guarded(self, group: str, dataset: str, act: Any) -> Any:
+        if dataset not in self.datasets(group):
+            raise self.missing(group, dataset)
+        try:
+            with _truncation_is_an_error():
+                return act()
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{self.name}: {group}/{dataset} cannot be read ({text}); {DAMAGED}") from error
+
+
+@dataclass(frozen=True)
+class FitsColumns(AbstractColumns):
+    """A binary or ASCII table of a FITS file, with the units (TUNIT) by column."""
+
+    hdu: Any
+    units: dict[str, str | None]
+
+    def names(self) -> tuple[str, ...]:
+        """TTYPE of the columns."""
+        return tuple(self.units)
+
+    def unit(self, name: str) -> str | None:
+        """TUNIT, None without."""
+        return self.units[name]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of the column."""
+        return (int(self.hdu.header["NAXIS2"]), *self.hdu.data.dtype[name].shape)
+
+    def read(self, name: str, start: int, stop: int) -> ndarray:
+        """The rows, scaled by TSCAL and TZERO."""
+        return np.array(self.hdu.data[start:stop][name])
+
+
+@dataclass(frozen=True)
+class ParquetColumns(AbstractColumns):
+    """A Parquet file, of which only the row groups that are asked for are read."""
+
+    file: Any
+    units: dict[str, str]
+
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self.file.schema_arrow.names)
+
+    def unit(self, name: str) -> str | None:
+        """The unit in the file's or the column's meta data, None without."""
+        return self.units.get(name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of the column; lists of one length count as columns."""
+        rows = self.file.metadata.num_rows
+        is_list = self.file.schema_arrow.field(name).type.num_fields > 0
+        return (rows, *(self.read(name, 0, 1).shape[1:] if rows and is_list else ()))
+
+    def read(self, name: str, start: int, stop: int) -> ndarray:
+        """The rows."""
+        parts, first = [], 0
+        for index in range(self.file.metadata.num_row_groups):
+            rows = self.file.metadata.row_group(index).num_rows
+            begin, end = max(start - first, 0), min(stop - first, rows)
+            if begin < end:
+                column = self.file.read_row_group(index, columns=[name]).column(0).slice(begin, end - begin)
+                values = column.to_numpy()
+                parts.append(np.stack(values.tolist()) if values.dtype == object else values)
+            first += rows
+        return np.concatenate(parts) if parts else np.empty(0)
+
+
+@contextmanager
+def open_fits_tables(path: Path) -> Iterator[TableContainer]:
+    """Open the tables of a FITS file; raises OSError where it is damaged, ValueError where it has none."""
+    with _opening(path, "a FITS file"):
+        check_fits(path)
+    with path.open("rb") as raw, ExitStack() as stack:
+        packed = raw.read(2) == GZIP
+        raw.seek(0)
+        with _opening(path, "a FITS file"):
+            stream = stack.enter_context(gzip.open(raw)) if packed else raw
+            file = stack.enter_context(fits.open(cast(Any, stream), memmap=not packed))
+            hdus = [hdu for hdu in file if isinstance(hdu, fits.BinTableHDU | fits.TableHDU)]
+            header = {key: value for hdu in (cast(Any, file[0]), *hdus) for key, value in hdu.header.items()}
+            tables = {hdu.name or f"HDU{file.index_of(hdu)}": _fits_columns(hdu) for hdu in hdus}
+        if not tables:
+            raise ValueError(f"{path}: expected tables of particles, got a FITS file without any table")
+        yield TableContainer(str(path), dict(tables), header)
+
+
+def _fits_columns(hdu: Any) -> FitsColumns:
+    return FitsColumns(hdu, {str(column.name): column.unit or None for column in hdu.columns})
+
+
+@contextmanager
+def open_text_table(path: Path, kind: str) -> Iterator[TableContainer]:
+    """Read an "ecsv" or "csv" file, which is held whole; raises OSError where it cannot be read."""
+    with _opening(path, f"an {kind.upper()} table"):
+        if kind == "ecsv":
+            check_ecsv(path)
+        table = Table.read(path, format=f"ascii.{kind}", guess=False)
+    arrays = {name: _plain(table[name]) for name in table.colnames}
+    units = {name: str(table[name].unit) for name in table.colnames if table[name].unit is not None}
+    yield TableContainer(str(path), {_ONLY: ArrayColumns(arrays, units)}, dict(table.meta))
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[TableContainer]:
+    """Open a Parquet file; raises ConfigError without pyarrow, OSError where the file is damaged."""
+    try:
+        from pyarrow import parquet  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        raise ConfigError(
+            f"galaxy.path: '{path}' is a Parquet file, which needs pyarrow: pip install 'rubix-like[tables]'"
+        ) from error
+    with _opening(path, "a Parquet file"):
+        file = parquet.ParquetFile(path)
+    with file:
+        units, entries = _parquet_meta(file.schema_arrow)
+        yield TableContainer(str(path), {_ONLY: ParquetColumns(file, units)}, entries)
+
+
+@contextmanager
+def open_npz_tables(path: Path) -> Iterator[TableContainer]:
+    """Open an npz file; arrays named `stars/x`, or a structured array `stars`, are tables of their own."""
+    with _opening(path, "an npz file"):
+        check_packed(path)
+        file, tables = open_npz(path, _ONLY)
+    with file:
+        yield TableContainer(str(path), tables)
+
+
+def _parquet_meta(schema: Any) -> tuple[dict[str, str], dict[str, Any]]:
+    stored = schema.metadata or {}
+    text = stored.get(b"table_meta_yaml")
+    units, entries = yaml_units(text.decode("utf-8", "replace").split("\n")) if text else ({}, {})
+    fields = {name: schema.field(name).metadata or {} for name in schema.names}
+    return units | {name: found[b"unit"].decode() for name, found in fields.items() if b"unit" in found}, entries
+
+
+def _plain(column: Any) -> ndarray:
+    """A column as an array, masked numbers as NaN."""
+    if isinstance(column, MaskedColumn) and column.dtype.kind in "fiu":
+        return np.ma.filled(np.ma.asarray(column, dtype=np.float64), np.nan)
+    return np.asarray(column)
+
+
+@contextmanager
+def _opening(path: Path, kind: str) -> Iterator[None]:
+    try:
+        with _truncation_is_an_error():
+            yield
+    except Exception as error:
+        text = str(error) or type(error).__name__
+        raise OSError(f"galaxy.path: '{path}' cannot be read as {kind} ({text}); is the download complete?") from error
+
+
+@contextmanager
+def _truncation_is_an_error() -> Iterator[None]:
+    """astropy warns of truncated files; its other warnings concern units and keywords, which are checked where used."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", message=".*truncated")
+        yield

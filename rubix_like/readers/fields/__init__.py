@@ -1,0 +1,1 @@
+"""Field maps: which dataset is which quantity, in which unit."""

@@ -1,0 +1,314 @@
+"""Field maps: where a simulation's files keep each quantity, in which unit, with which powers of a and h."""
+
+import functools
+import os
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+
+from rubix_like.config.messages import explain
+from rubix_like.config.plug_ins import FIELD_MAP_GROUP, FIELD_MAPS, field_map_names
+from rubix_like.config.quantities import Integer, Number, Texts, as_tuple, check_equivalent, check_unit
+from rubix_like.config.settings import AbstractSettings
+from rubix_like.config.yaml_files import SUFFIXES, find_file, read_section
+from rubix_like.errors import ConfigError, suggest
+from rubix_like.readers.fields.labels import LabelSettings
+from rubix_like.runtime.registry import load_plug_in, plug_in_names, plug_in_place
+from rubix_like.runtime.resources import resource, resource_names
+
+Family = Literal["stars", "gas"]
+FAMILIES: tuple[Family, ...] = ("stars", "gas")
+
+QUANTITIES: dict[str, str] = {
+    "position": "kpc",
+    "velocity": "km / s",
+    "mass": "Msun",
+    "initial_mass": "Msun",
+    "birth_scale_factor": "",
+    "birth_time": "yr",
+    "lookback_time": "yr",
+    "age": "yr",
+    "log_age": "",
+    "metallicity": "",
+    "smoothing_length": "kpc",
+    "density": "Msun / kpc3",
+    "temperature": "K",
+    "internal_energy": "km2 / s2",
+    "electron_abundance": "",
+    "star_formation_rate": "Msun / yr",
+    "hydrogen_fraction": "",
+    "oxygen_fraction": "",
+}
+"""What a field map may name, and the unit that it is read into. Lookback times are those from birth until today
+(redshift 0) in astropy's Planck15; they are used in cosmological runs only."""
+
+VECTORS = frozenset({"position", "velocity"})
+
+REQUIRED: dict[Family, tuple[str, ...]] = {"stars": ("position", "mass"), "gas": ("position", "mass")}
+
+Integers = Annotated[tuple[Integer, ...], BeforeValidator(as_tuple)]
+Kinds = Annotated[tuple[Literal["hdf5", "gadget-binary", "table", "pynbody"], ...], BeforeValidator(as_tuple)]
+
+
+class FieldSettings(AbstractSettings):
+    """One quantity: value = stored number x unit x a^a x h^h, read into the unit of `QUANTITIES`."""
+
+    dataset: Texts = ()
+    """Dataset in the group; of several names the first that the file has."""
+    stack: tuple[str, ...] = ()
+    """Three datasets that make up a vector, instead of `dataset`."""
+    unit: str = ""
+    """Unit of the stored numbers (astropy); empty: a pure number."""
+    a: Number = 0.0
+    """Power of the scale factor."""
+    h: Number = 0.0
+    """Power of h = H0 / (100 km/s/Mpc)."""
+    columns: Integers | None = None
+    """Columns of a dataset of shape (N, k): one, or several that are added up; null: all of a vector, else (N,)."""
+    one_minus: bool = False
+    """Whether the quantity is 1 minus what is stored (hydrogen from metals and helium)."""
+    divide_by: str | None = None
+    """A dataset of the same group and unit by which the stored numbers are divided (masses of metals)."""
+    at_least: Number | None = None
+    """Smaller stored numbers count as this one (a negative rate that stands for a time)."""
+    mass_table: bool = False
+    """Whether a missing dataset is replaced by the Header's MassTable entry of the group's particle type."""
+    trust: Literal["file", "map"] = "file"
+    """Whether unit and powers in the dataset's own attributes, where it has them, go before those stated here."""
+    times: Number = 1.0
+    """Pure number beside the unit, also where the file states the unit (radius of the kernel over its stored width)."""
+    otherwise: "FieldSettings | None" = None
+    """Where the file keeps the quantity if it has nothing of the above."""
+    note: str = ""
+    """What users should know; printed by `inspect` and in the documentation."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All datasets that the quantity may be in."""
+        return (*self.dataset, *self.stack, *(self.otherwise.names if self.otherwise else ()))
+
+    def find(self, present: Collection[str]) -> tuple["FieldSettings", tuple[str, ...]] | None:
+        """The settings that hold, and the datasets to read, for a group that has the datasets `present`."""
+        if self.stack and all(name in present for name in self.stack):
+            return self, self.stack
+        name = next((name for name in self.dataset if name in present), None)
+        if name is not None:
+            return self, (name,)
+        return self.otherwise.find(present) if self.otherwise else None
+
+    @field_validator("unit")
+    @classmethod
+    def _check_unit(cls, value: str) -> str:
+        return check_unit(value)
+
+    @model_validator(mode="after")
+    def _check_dataset(self) -> "FieldSettings":
+        if bool(self.dataset) == bool(self.stack):
+            raise ValueError("expected either dataset or stack")
+        if self.stack and len(self.stack) != 3:
+            raise ValueError(f"stack: expected three datasets, got {len(self.stack)}")
+        return self
+
+
+class KeepSettings(AbstractSettings):
+    """Which particles count: those whose stored value of `dataset` is above a limit."""
+
+    dataset: str
+    above: Number = 0.0
+    others: str = "particles"
+    """What the others are, for the notes (e.g. wind cells)."""
+
+
+class FamilySettings(AbstractSettings):
+    """Stars or gas: the groups that hold them and their quantities."""
+
+    groups: Texts
+    isolated_groups: Texts = ()
+    """Groups of more of them in runs without expansion (disc and bulge stars of the initial conditions)."""
+    keep: KeepSettings | None = None
+    fields: dict[str, FieldSettings]
+
+    @field_validator("fields")
+    @classmethod
+    def _check_names(cls, value: dict[str, FieldSettings]) -> dict[str, FieldSettings]:
+        for name, field in value.items():
+            if name not in QUANTITIES:
+                raise ValueError(f"unknown quantity '{name}'{suggest(name, QUANTITIES)}")
+            _check_physical_type(name, field)
+        return value
+
+
+class HeaderSettings(AbstractSettings):
+    """Where the file keeps what holds for all particles: attributes as Group/Name, the first that is there."""
+
+    cosmological: Texts = ("Header/ComovingIntegrationOn", "Parameters/ComovingIntegrationOn")
+    """1 for a cosmological run, 0 for one without expansion: goes before the guess of `expansion: auto`."""
+    time: Texts = ("Header/Time",)
+    """Time of a snapshot without expansion, in the unit of the stars' birth times."""
+    scale_factor: Texts = ("Header/Time",)
+    redshift: Texts = ("Header/Redshift",)
+    h: Texts = ("Header/HubbleParam",)
+    omega_m: Texts = ("Header/Omega0",)
+    omega_l: Texts = ("Header/OmegaLambda",)
+    box_size: Texts = ("Header/BoxSize",)
+    """In the unit, and with the powers, of the stars' position."""
+    flat: bool = False
+    """Whether Omega_Lambda = 1 - Omega_m where it is missing."""
+    unit_length: Texts = ("Header/UnitLength_in_cm", "Header/UnitLength_In_CGS", "Parameters/UnitLength_in_cm")
+    """The run's own units in CGS: where stated they go before the field map's, as a dataset's own attributes do."""
+    unit_mass: Texts = ("Header/UnitMass_in_g", "Header/UnitMass_In_CGS", "Parameters/UnitMass_in_g")
+    unit_velocity: Texts = (
+        "Header/UnitVelocity_in_cm_per_s",
+        "Header/UnitVelocity_In_CGS",
+        "Parameters/UnitVelocity_in_cm_per_s",
+    )
+    simulation: Texts = ()
+    """The name of the run, for the output."""
+    mass_table: str = "Header/MassTable"
+
+
+class AttributeSettings(AbstractSettings):
+    """Attributes in which a dataset states its own unit: value = stored x cgs x a^a x h^h, or value = stored x unit."""
+
+    cgs: Texts = ()
+    """Of several names the first that the dataset has."""
+    a: str = ""
+    h: str = ""
+    physical: str = ""
+    """An attribute that is 1 where the stored values are physical, whatever `a` and `h` say."""
+    unit: str = ""
+    """Instead of the others: the attribute with the name of the unit (astropy)."""
+
+
+class RecogniseSettings(AbstractSettings):
+    """One way to recognise the kind: all that is stated must hold."""
+
+    has: tuple[str, ...] = ()
+    """Datasets (Group/Dataset), groups or attributes (Group@Name, Group/Dataset@Name) that the file has."""
+    lacks: tuple[str, ...] = ()
+    matches: dict[str, str] = Field(default_factory=dict)
+    """Attribute (Group@Name) -> regular expression found in its text, capitals ignored."""
+
+    @field_validator("matches")
+    @classmethod
+    def _check_patterns(cls, value: dict[str, str]) -> dict[str, str]:
+        for pattern in value.values():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"expected a regular expression, got '{pattern}' ({error})") from error
+        return value
+
+    @model_validator(mode="after")
+    def _check_positive(self) -> "RecogniseSettings":
+        if not (self.has or self.matches):
+            raise ValueError("expected at least one entry of has or matches: every file lacks something")
+        return self
+
+
+class FieldMap(AbstractSettings):
+    """How one simulation's files are read."""
+
+    title: str
+    """The simulation's name for people."""
+    source: str
+    """Where units and names were published."""
+    container: Kinds = ("hdf5",)
+    """Kinds of file that have these groups and datasets, one or several."""
+    recognise: tuple[RecogniseSettings, ...] = ()
+    """Ways to recognise it, of which one must hold; none: only by name."""
+    over: tuple[str, ...] = ()
+    """Field maps that give way to this one where both fit."""
+    expansion: Literal["always", "auto", "never"] = "always"
+    """Whether runs are cosmological; auto: where Omega_m > 0 and Time (1 + Redshift) = 1."""
+    header: HeaderSettings = HeaderSettings()
+    attributes: AttributeSettings | None = None
+    fixed_units: bool = False
+    """Whether every file has the units stated here, or those of its header: what else a dataset says is damage."""
+    labels: LabelSettings | None = None
+    """Membership of haloes and subhaloes, for selections without a catalogue."""
+    stars: FamilySettings
+    gas: FamilySettings | None = None
+    name: Annotated[str, Field(exclude=True)] = ""
+    """Set from the file's name."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is packaged, or comes from an entry point: neither of the user's own nor made for a table."""
+        return self.name in field_map_names()
+
+    def family(self, family: Family) -> FamilySettings | None:
+        """The settings of stars or gas."""
+        return self.stars if family == "stars" else self.gas
+
+
+def load_field_map(name: str, place: str = "galaxy.reader") -> FieldMap:
+    """The field map of a name (packaged or from an entry point) or in a .yaml file; raises ConfigError."""
+    path = _locate(name, place)
+    return _read(name, path, path.stat().st_mtime_ns if path.is_file() else 0)
+
+
+@functools.lru_cache(maxsize=256)
+def _read(name: str, path: Path, changed: int) -> FieldMap:  # noqa: ARG001  (a changed file is read anew)
+    return parse_field_map(read_section(path) | {"name": name}, str(path))
+
+
+def parse_field_map(section: Mapping[str, object], place: str) -> FieldMap:
+    """A checked field map from plain data; `place` names it in errors."""
+    try:
+        return FieldMap.model_validate(dict(section))
+    except ValidationError as error:
+        raise ConfigError(explain(error, FieldMap, place)) from error
+
+
+def _locate(name: str, place: str) -> Path:
+    if name in resource_names(FIELD_MAPS):
+        return resource(FIELD_MAPS, name)
+    if name in plug_in_names(FIELD_MAP_GROUP):
+        return _plug_in_path(name)
+    if Path(name).suffix in SUFFIXES:
+        return find_file(FIELD_MAPS, name)
+    raise ConfigError(f"{place}: unknown simulation '{name}'{suggest(name, field_map_names())}")
+
+
+def _plug_in_path(name: str) -> Path:
+    path = load_plug_in("field map", FIELD_MAP_GROUP, name)
+    if not isinstance(path, str | os.PathLike):
+        place = plug_in_place("field map", FIELD_MAP_GROUP, name)
+        raise ConfigError(f"{place}: expected the path of a YAML file, got {path!r}")
+    return Path(path)
+
+
+def _check_physical_type(name: str, field: FieldSettings) -> None:
+    check_equivalent(name, field.unit, QUANTITIES[name])
+    if field.otherwise:
+        _check_physical_type(name, field.otherwise)
+
+
+def dataset_words(field: FieldSettings, datasets: tuple[str, ...] = ()) -> str:
+    """`GFM_Metals[:, 4]`, `1 - Metallicity`, `x, y, z`: all the names of the field or those of `datasets`."""
+    names = datasets or field.dataset or field.stack
+    if field.columns is not None:
+        names = tuple(_with_columns(name, field.columns) for name in names)
+    text = (", " if field.stack else " or ").join(names)
+    if field.divide_by is not None:
+        text += f" / {field.divide_by}"
+    return f"1 - {text}" if field.one_minus else text
+
+
+def unit_words(unit: str, a: float, h: float) -> str:
+    """`Mpc x a^1 x h^-1`; `1` for a pure number."""
+    powers = [f"{name}^{power:g}" for name, power in (("a", a), ("h", h)) if power]
+    return " x ".join([unit.strip() or "1", *powers])
+
+
+def _with_columns(name: str, columns: tuple[int, ...]) -> str:
+    """One column `name[:, 4]`; several are added up, `sum(name[:, 1:11])`."""
+    if len(columns) == 1:
+        return f"{name}[:, {columns[0]}]"
+    first, last = columns[0], columns[-1]
+    chosen = f"{first}:{last + 1}" if columns == tuple(range(first, last + 1)) else str(list(columns))
+    return f"sum({name}[:, {chosen}])"

@@ -1,0 +1,111 @@
+"""Which field map fits a file."""
+
+import re
+
+from rubix_like.config.plug_ins import field_map_names
+from rubix_like.errors import ConfigError
+from rubix_like.readers.containers.container import AbstractContainer, as_text
+from rubix_like.readers.fields.field_map import FieldMap, RecogniseSettings, load_field_map
+
+CATALOGUES = ("Subhalo/SubhaloLenType", "Group/GroupLenType")
+"""What tells a group catalogue, which lies beside a snapshot."""
+
+
+def recognise(container: AbstractContainer, kind: str = "hdf5") -> FieldMap:
+    """The one field map for this `kind` of file that fits; raises ConfigError where none or several do."""
+    best = _fitting(container, kind)
+    if len(best) == 1:
+        return best[0]
+    if best:
+        names = [field_map.name for field_map in best]
+        raise ConfigError(
+            f"galaxy.path: '{container.name}' fits {len(best)} kinds of simulation: {' and '.join(names)}; "
+            f"name one, e.g. galaxy: {{reader: {names[0]}}}"
+        )
+    if any(_is_there(place, container) for place in CATALOGUES):
+        raise ConfigError(
+            f"galaxy.path: '{container.name}' is a group catalogue: it has no particles; give the snapshot as "
+            f"galaxy.path and this file as galaxy.catalogue, with galaxy.subhalo or galaxy.halo"
+        )
+    raise ConfigError(
+        f"galaxy.path: '{container.name}' is not recognised ({container.contents()}); name its simulation "
+        f"(galaxy.reader: {', '.join(field_map_names())}), or give a field map of your own (galaxy.reader: "
+        f"my_simulation.yaml)"
+    )
+
+
+def check_named(field_map: FieldMap, container: AbstractContainer, kind: str) -> None:
+    """Raise ConfigError where a named simulation cannot be that of the file, saying which one fits.
+
+    A field map of the user's own file is not held against the known ones.
+    """
+    if kind not in field_map.container:
+        kinds = " or ".join(field_map.container)
+        raise ConfigError(
+            f"galaxy.reader: expected a field map for files of kind {kind}, as '{container.name}' is, got "
+            f"'{field_map.name}' for {kinds}; leave galaxy.reader out to have the file recognised"
+        )
+    families = [family for family in (field_map.stars, field_map.gas) if family]
+    wanted = [group for family in families for group in (*family.groups, *family.isolated_groups)]
+    has_groups = bool({group.partition("/")[0] for group in wanted} & set(container.groups()))
+    if has_groups and field_map.name not in field_map_names():
+        return
+    others = [other.name for other in _fitting(container, kind)]
+    if has_groups and (field_map.name in others or set(others) <= set(field_map.over)):
+        return
+    hint = f"; it looks like {' or '.join(others)}: leave galaxy.reader out, or name that" if others else ""
+    if has_groups:
+        text = f"to be of {field_map.title}, but its datasets or attributes are others"
+    else:
+        text = f"to have {' or '.join(wanted)} ({field_map.title}), but {container.contents()}"
+    raise ConfigError(f"galaxy.reader: expected '{container.name}' {text}{hint}")
+
+
+def _fitting(container: AbstractContainer, kind: str) -> tuple[FieldMap, ...]:
+    """The field maps that fit, without those that give way to another one that does."""
+    known = [load_field_map(name) for name in field_map_names()]
+    fitting = [field_map for field_map in known if fits(field_map, container, kind)]
+    beaten = {loser for field_map in fitting for loser in field_map.over}
+    return tuple(field_map for field_map in fitting if field_map.name not in beaten)
+
+
+def fits(field_map: FieldMap, container: AbstractContainer, kind: str) -> bool:
+    """Whether a field map is for this kind of file and one of its ways to recognise it holds."""
+    return kind in field_map.container and any(_holds(way, container) for way in field_map.recognise)
+
+
+def conditions(field_map: FieldMap, container: AbstractContainer, kind: str) -> tuple[str, ...]:
+    """What a file is recognised by, in words: the first way of the field map that holds; empty where none does."""
+    if kind not in field_map.container:
+        return ()
+    way = next((way for way in field_map.recognise if _holds(way, container)), None)
+    return () if way is None else way_words(way)
+
+
+def way_words(way: RecogniseSettings, mark: str = "") -> tuple[str, ...]:
+    """The conditions of a way in words, with `mark` on both sides of what stands in the file."""
+    has = [f"has {mark}{place}{mark}" for place in way.has]
+    lacks = [f"has no {mark}{place}{mark}" for place in way.lacks]
+    matches = [f"has {mark}{place}{mark} that matches {mark}{text}{mark}" for place, text in way.matches.items()]
+    return (*has, *lacks, *matches)
+
+
+def _holds(way: RecogniseSettings, container: AbstractContainer) -> bool:
+    return (
+        all(_is_there(place, container) for place in way.has)
+        and not any(_is_there(place, container) for place in way.lacks)
+        and all(_matches(place, pattern, container) for place, pattern in way.matches.items())
+    )
+
+
+def _is_there(place: str, container: AbstractContainer) -> bool:
+    where, at, attribute = place.partition("@")
+    if at:
+        return attribute in container.attributes(where)
+    group, slash, dataset = where.partition("/")
+    return dataset in container.datasets(group) if slash else group in container.groups()
+
+
+def _matches(place: str, pattern: str, container: AbstractContainer) -> bool:
+    where, _, attribute = place.partition("@")
+    return re.search(pattern, as_text(container.attribute(where, attribute)), re.IGNORECASE) is not None

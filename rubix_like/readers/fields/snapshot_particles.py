@@ -1,0 +1,319 @@
+"""Particles of a snapshot, slab by slab: stored numbers become named columns in our units (float64)."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool
+from numpy import ndarray
+
+from rubix_like.config.plug_ins import TABLE
+from rubix_like.galaxy.validation import check_magnitudes, require
+from rubix_like.readers.containers.container import AbstractContainer
+from rubix_like.readers.fields.columns import Places, Table, check_numbers, row_count, stacked
+from rubix_like.readers.fields.conversion import Conversion, find_conversion
+from rubix_like.readers.fields.epoch import Epoch
+from rubix_like.readers.fields.field_map import (
+    FAMILIES,
+    REQUIRED,
+    VECTORS,
+    Family,
+    FamilySettings,
+    FieldMap,
+    FieldSettings,
+)
+
+_BY_ZERO = "other numbers are divided by these: leave these particles out or download the file again"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """An open file with the field map that fits it: particles by family and row, in kpc, km/s, Msun, yr.
+
+    Positions and velocities are those of the simulation's box (physical, not relative to a galaxy).
+    """
+
+    container: AbstractContainer
+    field_map: FieldMap
+    epoch: Epoch
+
+    def groups(self, family: Family) -> dict[str, int]:
+        """The groups with stars or gas and their numbers of rows; ValueError where these differ within a group."""
+        return self._star_groups if family == "stars" else self._gas_groups
+
+    @cached_property
+    def _star_groups(self) -> dict[str, int]:
+        return self._groups("stars")
+
+    @cached_property
+    def _gas_groups(self) -> dict[str, int]:
+        return self._groups("gas")
+
+    @cached_property
+    def _places(self) -> dict[tuple[Family, str], Places]:
+        return {}  # filled by `places`
+
+    def _groups(self, family: Family) -> dict[str, int]:
+        settings = self.field_map.family(family)
+        if settings is None:
+            return {}
+        named = (*settings.groups, *(settings.isolated_groups if self.epoch.cosmology is None else ()))
+        found = {group: self._rows(settings, group) for group in named if self.container.datasets(group)}
+        return {group: n_rows for group, n_rows in found.items() if n_rows}
+
+    def count(self, family: Family) -> int:
+        """Number of rows of stars or gas in the file, before any selection."""
+        return sum(self.groups(family).values())
+
+    def places(self, family: Family, group: str) -> Places:
+        """By quantity of `group` the field and its datasets; births are times only in a run without expansion."""
+        if (family, group) not in self._places:
+            self._places[family, group] = self._find_places(family, group)
+        return self._places[family, group]
+
+    def _find_places(self, family: Family, group: str) -> Places:
+        settings = self.field_map.family(family)
+        present = set(self.container.datasets(group))
+        found = {name: field.find(present) for name, field in (settings.fields if settings else {}).items()}
+        without = self.epoch.cosmology is None
+        idle = {"birth_scale_factor", "lookback_time"} if without else {"birth_time"}
+        return {quantity: place for quantity, place in found.items() if place is not None and quantity not in idle}
+
+    @property
+    def length(self) -> float:
+        """kpc per unit of length of the file: that of the stars' positions, and of the box."""
+        return self._star_factor("position")
+
+    @property
+    def box_size(self) -> float | None:
+        """Side of the periodic box in kpc, None where nothing is periodic."""
+        return None if self.epoch.box_size is None else self.epoch.box_size * self.length
+
+    @property
+    def now(self) -> float:
+        """Time of a snapshot without expansion, in yr on the clock of the stars' birth times."""
+        return self.epoch.time * self._star_factor("birth_time")
+
+    def quantities(self, family: Family, group: str) -> tuple[str, ...]:
+        """What `group` has, the mass of the Header's MassTable included."""
+        found = tuple(self.places(family, group))
+        return found if "mass" in found or not self.table_mass(family, group) else (*found, "mass")
+
+    def field_name(self, family: Family, quantity: str, group: str) -> str:
+        """Where a quantity would be: `group/dataset`."""
+        settings = self.field_map.family(family)
+        field = settings.fields.get(quantity) if settings else None
+        return f"{group}/{' or '.join(field.names) if field else quantity}"
+
+    def others(self, family: Family) -> str:
+        """What the particles are that the field map leaves out, and by which rule."""
+        settings = self.field_map.family(family)
+        keep = settings.keep if settings else None
+        return f"{keep.others} ({keep.dataset} <= {keep.above:g})" if keep else "particles"
+
+    def missing(self, family: Family, quantity: str, otherwise: str = "") -> str:
+        """The sentence for a quantity that is needed and that a group lacks; `otherwise`: what else may be done."""
+        lacking = [group for group in self.groups(family) if quantity not in self.quantities(family, group)]
+        group = next(iter(lacking), family)
+        name = self.field_name(family, quantity, group)
+        remedy = "take or download a file with it"
+        if self.field_map.name == TABLE:
+            remedy = f"name its column (galaxy.{'columns' if family == 'stars' else 'gas'}: {{{quantity}: COLUMN}})"
+        remedy = f"{remedy}, or {otherwise}" if otherwise else remedy
+        return f"{self.container.name}: {name} is missing; {self.container.contents(group)}; {remedy}"
+
+    def _star_factor(self, quantity: str) -> float:
+        for group in self.groups("stars"):
+            if quantity in (places := self.places("stars", group)):
+                field, datasets = places[quantity]
+                return self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
+        raise ValueError(self.missing("stars", quantity))
+
+    def conversion(self, quantity: str, field: FieldSettings, group: str, dataset: str) -> Conversion:
+        """How the dataset is converted."""
+        return find_conversion(quantity, field, f"{group}/{dataset}", self.container, self.field_map)
+
+    def read(self, family: Family, start: int, stop: int, quantities: Collection[str] | None = None) -> Table:
+        """The rows `start` to `stop` of stars or gas, those left out by the field map's `keep` included as `kept` = 0.
+
+        Columns are what any of the family's groups has, of `quantities` where these are given; a group without one of
+        them has NaN there; `row` counts through the family's groups. Only datasets that are needed are read. Raises
+        ValueError with file, dataset and row for what is missing, of another shape, unreadable or infinite.
+        """
+        parts = [
+            self._read_group(family, group, begin, end, quantities)
+            | {"row": np.arange(first + begin, first + end, dtype=np.float64)}
+            for group, first, begin, end in self.stretches(family, start, stop)
+        ]
+        return self._completed(family, stacked(parts) if parts else {"row": np.zeros(0)}, quantities)
+
+    def stretches(self, family: Family, start: int, stop: int) -> list[tuple[str, int, int, int]]:
+        """(group, its first row in the family, first and last row within the group) of these rows, none empty."""
+        found, first = [], 0
+        for group, n_rows in self.groups(family).items():
+            begin, end = max(start - first, 0), min(stop - first, n_rows)
+            if begin < end:
+                found.append((group, first, begin, end))
+            first += n_rows
+        return found
+
+    def available(self, family: Family) -> tuple[str, ...]:
+        """The quantities that any group of the family has."""
+        return tuple(dict.fromkeys(name for group in self.groups(family) for name in self.quantities(family, group)))
+
+    def _completed(self, family: Family, table: Table, quantities: Collection[str] | None) -> Table:
+        """The table with NaN for what only other groups of the family have."""
+        known = self.available(family)
+        lacking = [name for name in known if name not in table and (quantities is None or name in quantities)]
+        count = row_count(table)
+        return table | {name: np.full((count, 3) if name in VECTORS else (count,), np.nan) for name in lacking}
+
+    def _rows(self, settings: FamilySettings, group: str) -> int:
+        """Rows of the group; all the datasets that are read must have as many."""
+        present = self.container.datasets(group)
+        named = [name for field in settings.fields.values() for name in field.names]
+        counts = {name: self.container.shape(group, name)[:1] for name in dict.fromkeys(named) if name in present}
+        if len(set(counts.values())) > 1:
+            text = ", ".join(f"{name} {count[0] if count else 'a single number'}" for name, count in counts.items())
+            raise ValueError(
+                f"{self.container.name}: {group}: expected as many rows in every dataset, got {text}; the file is "
+                f"damaged or was cut out wrongly"
+            )
+        shape = next(iter(counts.values()), ())
+        return shape[0] if shape else 0
+
+    def _read_group(
+        self, family: Family, group: str, start: int, stop: int, quantities: Collection[str] | None
+    ) -> Table:
+        self._check_required(family, group)
+        table = {
+            quantity: self.column(quantity, field, group, datasets, start, stop)
+            for quantity, (field, datasets) in self.places(family, group).items()
+            if quantities is None or quantity in quantities
+        }
+        if "mass" not in table and (quantities is None or "mass" in quantities):
+            table["mass"] = np.full(stop - start, self.table_mass(family, group))
+        if quantities is None or "kept" in quantities:
+            table["kept"] = self.kept(family, group, start, stop).astype(np.float64)
+        return table
+
+    def kept(self, family: Family, group: str, start: int, stop: int) -> Bool[ndarray, " particle"]:
+        """Which rows the field map's `keep` leaves in."""
+        settings = self.field_map.family(family)
+        keep = settings.keep if settings else None
+        if keep is None or keep.dataset not in self.container.datasets(group):
+            return np.ones(stop - start, dtype=bool)
+        return self._stored(group, keep.dataset, None, False, start, stop) > keep.above
+
+    def _check_required(self, family: Family, group: str) -> None:
+        for quantity in REQUIRED[family]:
+            if quantity not in self.quantities(family, group):
+                raise ValueError(self.missing(family, quantity))
+
+    def column(
+        self,
+        quantity: str,
+        field: FieldSettings,
+        group: str,
+        datasets: tuple[str, ...],
+        start: int,
+        stop: int,
+        checked: bool = True,
+    ) -> ndarray:
+        """Rows of one quantity in its unit; raises ValueError where they cannot be read or, `checked`, are absurd."""
+        vector = quantity in VECTORS and not field.stack
+        stored = [self._stored(group, name, field.columns, vector, start, stop, checked) for name in datasets]
+        values = np.stack(stored, axis=1) if field.stack else stored[0]
+        if field.at_least is not None:
+            values = np.maximum(values, field.at_least)
+        if field.divide_by is not None:
+            divisor = self._stored(group, field.divide_by, None, False, start, stop, checked)
+            place = f"{self.container.name}: {group}/{field.divide_by}"
+            require((divisor > 0) | (not checked), divisor, place, "values > 0", _BY_ZERO)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                values = values / divisor
+        if field.one_minus:
+            values = 1.0 - values
+        factor = self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = values * factor
+        if checked:
+            self._check_range(quantity, values, factor, f"{self.container.name}: {group}/{' '.join(datasets)}")
+        return values
+
+    def _check_range(self, quantity: str, values: ndarray, factor: float, place: str) -> None:
+        """Raise ValueError where values are beyond any particle's, or positions far outside the periodic box."""
+        check_magnitudes(quantity, values, place)
+        if quantity == "position" and self.epoch.box_size is not None:
+            side = self.epoch.box_size * factor
+            check_magnitudes(quantity, np.array([side]), f"{self.container.name}: side of the periodic box")
+            remedy = "the file is damaged there, or its BoxSize is in another unit"
+            require(np.abs(values) <= 2 * side, values, place, f"positions in or near the box of {side:g} kpc", remedy)
+
+    def _stored(
+        self,
+        group: str,
+        name: str,
+        columns: tuple[int, ...] | None,
+        vector: bool,
+        start: int,
+        stop: int,
+        checked: bool = True,
+    ) -> ndarray:
+        """Rows of a dataset as float64: (N, 3) for a vector, else (N,), chosen columns added up."""
+        place = f"{self.container.name}: {group}/{name}"
+        shape = self.container.shape(group, name)
+        self._check_shape(place, shape, columns, vector)
+        raw = self.container.read(group, name, start, stop)
+        check_numbers(raw.dtype, place, self.field_map.title, decimals=self.field_map.is_known)
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is named below
+            values = np.asarray(raw, dtype=np.float64)
+        remedy = "leave these particles out or download the file again"
+        require(np.isfinite(values) | (not checked), values, place, "finite values", remedy)
+        if columns is None or values.ndim == 1:
+            return values
+        with np.errstate(over="ignore"):
+            return values[:, list(columns)].sum(axis=1)
+
+    def _check_shape(self, place: str, shape: tuple[int, ...], columns: tuple[int, ...] | None, vector: bool) -> None:
+        good, expected = shape[1:] == (), "(N,)"
+        if vector:
+            good, expected = shape[1:] == (3,), "(N, 3)"
+        elif columns is not None:
+            fewest = max(columns) + 1
+            good = len(shape) == 2 and shape[1] >= fewest
+            expected = f"(N, {fewest} or more)"
+            if columns == (0,) and len(shape) == 1:
+                good = True
+        if not good:
+            raise ValueError(
+                f"{place}: expected shape {expected}, got {shape}; is the file one of {self.field_map.title}?"
+            )
+
+    def table_mass(self, family: Family, group: str) -> float:
+        """Msun of each particle of a group by the Header's MassTable; 0 where there is none or it is not used."""
+        settings = self.field_map.family(family)
+        field = settings.fields.get("mass") if settings else None
+        if field is None or not field.mass_table or not group[-1:].isdigit():
+            return 0.0
+        where, _, name = self.field_map.header.mass_table.rpartition("/")
+        masses = np.asarray(self.container.attribute(where, name)).reshape(-1)
+        index = int(group[-1])
+        if masses.dtype.kind not in "fiu" or masses.size <= index:
+            return 0.0
+        conversion = find_conversion("mass", field, f"{group}/{field.dataset[0]}", self.container, self.field_map)
+        return float(masses[index]) * conversion.factor(self.epoch)
+
+
+def find_whole_numbers(snapshot: Snapshot) -> list[str]:
+    """Datasets of the file's quantities, as `group/dataset`, whose numbers are whole; of each one row is read."""
+    container = snapshot.container
+    return [
+        f"{group}/{name}"
+        for family in FAMILIES
+        for group in snapshot.groups(family)
+        for _, names in snapshot.places(family, group).values()
+        for name in names
+        if container.read(group, name, 0, 1).dtype.kind in "iu"
+    ]

@@ -1,0 +1,269 @@
+"""The galaxy's own frame: centre and bulk velocity, taken off in float64 before anything is rounded."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.physics.centering import (
+    completing_half,
+    half_mass_radius,
+    shell_edges,
+    shell_masses,
+    shrinking_sphere,
+    squared_distance,
+    unwrap,
+)
+from rubix_like.physics.clipping import SIGMAS, Clip, clip_velocities
+from rubix_like.readers.fields.columns import Table, Vector, Vectors, row_count, stacked
+from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.progress import Report, silent
+
+SAMPLE_STARS: int = 1 << 20
+"""Galaxies of more stars are centred by a sample of at most so many."""
+
+_PLACES = ("position", "mass")
+_MOTIONS = ("position", "velocity", "mass")
+
+
+SLAB_STARS: int = 1 << 18
+"""Stars whose columns are held at once."""
+
+
+ReadStars = Callable[[int, int, Collection[str]], Table]
+"""Columns of the stars from a first to a last (exclusive) one."""
+
+
+class AbstractStars(ABC):
+    """The stars of a galaxy; every process of the `team` goes through its share of them."""
+
+    team: AbstractTeam
+
+    @property
+    @abstractmethod
+    def n_stars(self) -> int:
+        """Number of stars, in all shares."""
+
+    @abstractmethod
+    def slabs(self, names: Collection[str], what: str) -> Iterator[Table]:
+        """These columns of this process's stars, one slab after the other; `what` is being done, for the progress."""
+
+    @abstractmethod
+    def every(self, step: int, names: Collection[str]) -> Table:
+        """These columns of every `step`-th star of all, from the first, in every process."""
+
+
+@dataclass(frozen=True)
+class HeldStars(AbstractStars):
+    """Stars that every process holds, as `table`."""
+
+    table: Table
+    team: AbstractTeam = ALONE
+
+    @property
+    def n_stars(self) -> int:
+        """Number of stars."""
+        return row_count(self.table)
+
+    def slabs(self, names: Collection[str], what: str) -> Iterator[Table]:
+        """All stars: there is nothing to share."""
+        del what
+        for start in range(0, self.n_stars, SLAB_STARS):
+            yield {name: self.table[name][start : start + SLAB_STARS] for name in names}
+
+    def every(self, step: int, names: Collection[str]) -> Table:
+        """Views of the table."""
+        return {name: self.table[name][::step] for name in names}
+
+
+@dataclass(frozen=True)
+class StoredStars(AbstractStars):
+    """The `count` selected stars of a file; nothing is read but what is gone through."""
+
+    count: int
+    read: ReadStars
+    team: AbstractTeam = ALONE
+    report: Report = silent
+
+    @property
+    def n_stars(self) -> int:
+        """Number of selected stars."""
+        return self.count
+
+    def slabs(self, names: Collection[str], what: str) -> Iterator[Table]:
+        """Columns of this process's share of the stars."""
+        for _, table in self._numbered(names, what):
+            yield table
+
+    def every(self, step: int, names: Collection[str]) -> Table:
+        """The sample, gathered from all processes."""
+
+        def own() -> Table:
+            parts = [
+                {name: table[name][-start % step :: step].copy() for name in names}
+                for start, table in self._numbered(names, "stars for the centre read")
+            ]
+            return stacked(parts or [self.read(0, 0, names)])
+
+        return stacked(self.team.exchange(own))
+
+    def _numbered(self, names: Collection[str], what: str) -> Iterator[tuple[int, Table]]:
+        """Slabs with the number of their first star."""
+        first, last = self.team.share(self.n_stars)
+        for start in range(first, last, SLAB_STARS):
+            stop = min(start + SLAB_STARS, last)
+            yield start, self.read(start, stop, names)
+            self.report(what, stop - first, last - first)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is taken off the particles, in kpc and km/s of the simulation's box, and the side of the periodic box."""
+
+    center: Vector
+    velocity: Vector
+    box_size: float | None
+
+    def apply(self, table: Table) -> tuple[Vectors, Vectors]:
+        """Positions (kpc; nearest periodic images) and velocities (km/s) relative to the galaxy."""
+        return self.offset(table["position"]), table["velocity"] - self.velocity
+
+    def offset(self, position: Vectors) -> Vectors:
+        """Nearest periodic images relative to the galaxy's centre, in kpc."""
+        return unwrap(position, self.center, self.box_size)
+
+    @property
+    def wrapped_center(self) -> Vector:
+        """The centre within the box."""
+        return self.center if self.box_size is None else self.center % self.box_size
+
+
+def find_frame(
+    stars: AbstractStars, given: Vector | None, box_size: float | None, origin: str = "galaxy.center"
+) -> tuple[Frame, tuple[str, ...]]:
+    """The frame of these stars, with notes: the given centre (kpc), whose `origin` is said, or the shrinking sphere's.
+
+    The bulk velocity is the mass-weighted mean of the stars within the half-mass radius, without those that are farther
+    than five standard deviations from it (`clip_velocities`), which are noted. Up to 2^20 stars are gathered in every
+    process. Of more, every k-th, counted from the first, is: the centre and the limits of velocity are those of this
+    sample, the same whatever the slabs and the processes; two further passes over all of them find the bulk velocity,
+    slab by slab.
+    """
+    step = -(-stars.n_stars // SAMPLE_STARS)
+    sample = stars.every(step, _MOTIONS)
+    if step == 1:
+        stars = HeldStars(sample)
+    center = _densest_place(sample["position"], sample["mass"], box_size)
+    notes = ()
+    if given is not None:
+        apart = float(np.linalg.norm(unwrap((center - given)[None], np.zeros(3), box_size)))
+        if apart > half_mass_radius(unwrap(sample["position"], center, box_size), sample["mass"]):
+            text = f"{origin} is {apart:.3g} kpc from the densest place of the stars"
+            notes = (f"{text}, beyond their half-mass radius (bare numbers are in the file's own unit)",)
+        center = given
+    offset = unwrap(sample["position"], center, box_size)
+    squared = squared_distance(offset)
+    inner = squared <= half_mass_radius(offset, sample["mass"]) ** 2 * (1 + 1e-12)
+    clip = clip_velocities(sample["velocity"][inner], sample["mass"][inner])
+    motion = _InnerHalf(stars, center, box_size, shell_edges(squared), clip).motion()
+    return Frame(center, motion.mean, box_size), (*notes, *_clipping_notes(motion, clip))
+
+
+def _densest_place(position: Vectors, mass: Float[ndarray, " particle"], box_size: float | None) -> Vector:
+    first = position[0]
+    return first + shrinking_sphere(unwrap(position, first, box_size), mass)
+
+
+class _Motion(NamedTuple):
+    """Sums over stars: `mass` and `momentum` of those whose velocities count; `n_clipped` are the others among
+    `n_stars`, the `fastest` of them so far from the mean (km/s)."""
+
+    mass: float
+    momentum: Vector
+    n_stars: int
+    n_clipped: int
+    fastest: float
+
+    @staticmethod
+    def of(mass: Float[ndarray, " particle"], velocity: Vectors, clip: Clip) -> "_Motion":
+        """Those over these stars."""
+        distance = clip.distance(velocity)
+        kept = distance <= clip.limit
+        fastest = float(distance[~kept].max(initial=0.0))
+        return _Motion(float(mass[kept].sum()), mass[kept] @ velocity[kept], len(mass), int(np.sum(~kept)), fastest)
+
+    def joined(self, other: "_Motion") -> "_Motion":
+        """Those over the stars of both."""
+        return _Motion(
+            self.mass + other.mass,
+            self.momentum + other.momentum,
+            self.n_stars + other.n_stars,
+            self.n_clipped + other.n_clipped,
+            max(self.fastest, other.fastest),
+        )
+
+    @property
+    def mean(self) -> Vector:
+        """The mass-weighted mean velocity."""
+        return self.momentum / self.mass
+
+
+def _clipping_notes(motion: _Motion, clip: Clip) -> tuple[str, ...]:
+    if not motion.n_clipped:
+        return ()
+    return (
+        f"{motion.n_clipped} of {motion.n_stars} stars within the half-mass radius are left out of the bulk velocity: "
+        f"more than {clip.limit:.4g} km/s ({SIGMAS:g} sigma) from it, up to {motion.fastest:.4g} km/s",
+    )
+
+
+@dataclass(frozen=True)
+class _InnerHalf:
+    """The stars within the half-mass radius about a centre: mass in shells first, then star by star in the shell that
+    completes the half; `edges` are the squared radii between shells (kpc^2), `clip` says which velocities count."""
+
+    stars: AbstractStars
+    center: Vector
+    box_size: float | None
+    edges: Float[ndarray, " edge"]
+    clip: Clip
+
+    def motion(self) -> _Motion:
+        """Their mean velocity and how many do not count."""
+        enclosed = np.cumsum(self.stars.team.total(self._shell_masses))
+        shell = completing_half(enclosed, enclosed[-1])
+        ends = np.concatenate([[-np.inf], self.edges, [np.inf]])[shell : shell + 2]
+        found = self.stars.team.exchange(lambda: self._inside_and_between(*ends))
+        inside = reduce(_Motion.joined, (motion for motion, _ in found))
+        squared, mass, *velocity = np.concatenate([between for _, between in found]).T
+        order = np.argsort(squared)
+        within = np.cumsum(mass[order]) + (enclosed[shell - 1] if shell else 0.0)
+        last = squared[order][completing_half(within, enclosed[-1])]
+        inner = squared <= last * (1 + 1e-12)
+        return inside.joined(_Motion.of(mass[inner], np.stack(velocity, axis=1)[inner], self.clip))
+
+    def _squared(self, table: Table) -> Float[ndarray, " particle"]:
+        return squared_distance(unwrap(table["position"], self.center, self.box_size))
+
+    def _shell_masses(self) -> Float[ndarray, " shell"]:
+        total = np.zeros(len(self.edges) + 1)
+        for table in self.stars.slabs(_PLACES, "shells of stars read"):
+            total += shell_masses(self.edges, self._squared(table), table["mass"])
+        return total
+
+    def _inside_and_between(self, first: float, last: float) -> tuple[_Motion, Float[ndarray, "particle 5"]]:
+        """Of this process's stars: the sums over those below the squared radius `first`, and squared radius, mass and
+        velocity of those up to `last` and little beyond."""
+        inside, between = _Motion(0.0, np.zeros(3), 0, 0, 0.0), [np.zeros((0, 5))]
+        for table in self.stars.slabs(_MOTIONS, "velocities of stars read"):
+            squared, mass, velocity = self._squared(table), table["mass"], table["velocity"]
+            below = squared < first
+            inside = inside.joined(_Motion.of(mass[below], velocity[below], self.clip))
+            near = ~below & (squared <= last * (1 + 1e-9))
+            between.append(np.column_stack([squared[near], mass[near], velocity[near]]))
+        return inside, np.concatenate(between)

@@ -1,0 +1,188 @@
+"""One quantity of one group: where it is stored, how it is converted, the values it then has, and what is wrong."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from rubix_like.config.plug_ins import TABLE
+from rubix_like.galaxy.validation import FRACTIONS, NOT_NEGATIVE, SMALLEST_METALLICITY
+from rubix_like.readers.fields.conversion import Conversion
+from rubix_like.readers.fields.field_map import Family, FieldMap, FieldSettings, dataset_words, unit_words
+from rubix_like.readers.fields.snapshot_particles import Snapshot
+from rubix_like.readers.inspection.ranges import Range, measure
+from rubix_like.readers.selection.row_ranges import SLAB_ROWS
+from rubix_like.readers.stellar_ages import age_source, log_ages
+
+SUMMED: tuple[str, ...] = ("mass", "initial_mass", "star_formation_rate")
+"""Quantities whose sum says something of the galaxy."""
+
+
+@dataclass(frozen=True)
+class GroupRows:
+    """A group that holds stars or gas, and how many rows it has."""
+
+    snapshot: Snapshot
+    family: Family
+    group: str
+    n_rows: int
+
+    def kept(self, start: int, stop: int) -> Bool[ndarray, " particle"]:
+        """Which rows count; all where that cannot be told, as the dataset that tells it is damaged."""
+        everything = np.ones(stop - start, dtype=bool)
+        try:
+            kept = self.snapshot.kept(self.family, self.group, start, stop)
+        except ValueError:
+            return everything
+        return kept if kept.shape == everything.shape else everything
+
+
+@dataclass(frozen=True)
+class FieldReport:
+    """A row of the table: `conversion` as `Mpc x a^1 x h^-1 = 1475.6 kpc`, `origin` where that is stated.
+
+    The range is in `unit`, times and ages in Gyr; of a vector `smallest` and `largest` are those of all components,
+    and `axes` has (smallest, median, largest) of x, y and z. `problems` are reasons why the file cannot be read as it
+    is, `remark` is good to know.
+    """
+
+    quantity: str
+    dataset: str = ""
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+    conversion: str = ""
+    origin: str = ""
+    unit: str = ""
+    smallest: float | None = None
+    median: float | None = None
+    largest: float | None = None
+    total: float | None = None
+    axes: tuple[tuple[float | None, float | None, float | None], ...] = ()
+    remark: str = ""
+    problems: tuple[str, ...] = ()
+
+
+def report_fields(rows: GroupRows) -> tuple[FieldReport, ...]:
+    """What the group has of the field map's quantities, damaged ones included, and the ages that follow."""
+    snapshot, family, group = rows.snapshot, rows.family, rows.group
+    places = snapshot.places(family, group)
+    reports = [_report(rows, quantity, field, datasets) for quantity, (field, datasets) in places.items()]
+    mass = 0.0 if "mass" in places else snapshot.table_mass(family, group)
+    if mass:
+        place, total = f"{snapshot.field_map.header.mass_table}[{group[-1]}]", mass * rows.n_rows
+        reports.append(FieldReport("mass", place, unit="Msun", smallest=mass, median=mass, largest=mass, total=total))
+    return (*reports, *(_ages(snapshot, reports) if family == "stars" else ()))
+
+
+def without_name(snapshot: Snapshot, error: Exception) -> str:
+    """The message of an error without the name of the file."""
+    return str(error).removeprefix(f"{snapshot.container.name}: ")
+
+
+def _report(rows: GroupRows, quantity: str, field: FieldSettings, datasets: tuple[str, ...]) -> FieldReport:
+    snapshot, group = rows.snapshot, rows.group
+    start = FieldReport(quantity, dataset_words(field, datasets))
+    try:
+        shape = snapshot.container.shape(group, datasets[0])
+        start = replace(start, shape=shape)
+        dtype = snapshot.container.read(group, datasets[0], 0, min(rows.n_rows, 1)).dtype
+        start = replace(start, dtype=dtype.newbyteorder("=").name)
+        conversion = snapshot.conversion(quantity, field, group, datasets[0])
+        found = measure(_slabs(rows, quantity, field, datasets), shape[0] if shape else 0, *_limits(quantity))
+    except ValueError as error:
+        return replace(start, problems=(without_name(snapshot, error),))
+    unit, scale = ("Gyr", 1e-9) if conversion.to_unit == "yr" else (conversion.to_unit, 1.0)
+    start = _with_range(start, found, scale)
+    return replace(
+        start,
+        conversion=conversion_words(conversion, conversion.factor(snapshot.epoch) * scale, unit),
+        origin=_origin(conversion, snapshot.field_map),
+        unit=unit,
+        remark="; ".join(filter(None, (conversion.remark, field.note))),
+        problems=_problems(found, quantity),
+    )
+
+
+def _with_range(row: FieldReport, found: tuple[Range, ...], scale: float) -> FieldReport:
+    """The row with the values of its range, times `scale`."""
+    axes = tuple(
+        (_scaled(one.smallest, scale), _scaled(one.median, scale), _scaled(one.largest, scale)) for one in found
+    )
+    smallest = [value for value, _, _ in axes if value is not None]
+    largest = [value for _, _, value in axes if value is not None]
+    return replace(
+        row,
+        smallest=min(smallest, default=None),
+        median=axes[0][1] if len(axes) == 1 else None,
+        largest=max(largest, default=None),
+        total=found[0].total if row.quantity in SUMMED else None,
+        axes=axes if len(axes) > 1 else (),
+    )
+
+
+def _scaled(value: float | None, scale: float) -> float | None:
+    return None if value is None else value * scale
+
+
+def _origin(conversion: Conversion, field_map: FieldMap) -> str:
+    """Where the unit was stated, in one word."""
+    if conversion.origin != "field map":
+        return "file"
+    return "table" if field_map.name == TABLE else "map"
+
+
+def conversion_words(conversion: Conversion, factor: float, unit: str) -> str:
+    """`Mpc x a^1 x h^-1 = 1475.6 kpc`, `unit` being kpc; empty for pure numbers that are taken as they are."""
+    stated = unit_words(conversion.unit, conversion.a, conversion.h)
+    if stated == "1" and factor == 1.0:
+        return ""
+    return stated if stated == unit else f"{stated} = {factor:.6g} {unit}".rstrip()
+
+
+def _slabs(
+    rows: GroupRows, quantity: str, field: FieldSettings, datasets: tuple[str, ...]
+) -> Iterator[tuple[Float[ndarray, "..."], Bool[ndarray, "..."]]]:
+    for start in range(0, rows.n_rows, SLAB_ROWS):
+        stop = min(start + SLAB_ROWS, rows.n_rows)
+        values = rows.snapshot.column(quantity, field, rows.group, datasets, start, stop, checked=False)
+        yield values, rows.kept(start, start + len(values))
+
+
+def _limits(quantity: str) -> tuple[float, float]:
+    """What values of a quantity must lie between."""
+    if quantity in FRACTIONS:
+        return SMALLEST_METALLICITY, 1.0
+    return (0.0 if quantity in NOT_NEGATIVE else -np.inf), np.inf
+
+
+def _problems(found: tuple[Range, ...], quantity: str) -> tuple[str, ...]:
+    counts = {
+        "NaN": sum(one.n_nan for one in found),
+        "infinite": sum(one.n_infinite for one in found),
+        "negative": sum(one.n_below for one in found),
+        "above 1": sum(one.n_above for one in found),
+    }
+    texts = [f"{count} {what}" for what, count in counts.items() if count]
+    if counts["above 1"] and quantity in FRACTIONS:
+        texts.append("expected mass fractions: is it in solar units?")
+    return tuple(texts)
+
+
+def _ages(snapshot: Snapshot, rows: list[FieldReport]) -> tuple[FieldReport, ...]:
+    """The ages that follow from the births, in Gyr: from smallest, median and largest, as ages fall with births."""
+    measured = {row.quantity: row for row in rows if row.median is not None}
+    source = age_source({name: np.empty(0) for name in measured})
+    if source is None or source == "age":
+        return ()
+    row = measured[source]
+    place = f"from {row.dataset}"
+    values = np.array([row.smallest, row.median, row.largest], dtype=np.float64) * (1e9 if row.unit == "Gyr" else 1.0)
+    try:
+        log_age = log_ages(snapshot, {source: values})
+    except ValueError as error:
+        return (FieldReport("age", place, unit="Gyr", problems=(without_name(snapshot, error),)),)
+    assert log_age is not None
+    ages = np.sort(10 ** (log_age - 9)).tolist()
+    return (FieldReport("age", place, unit="Gyr", smallest=ages[0], median=ages[1], largest=ages[2]),)

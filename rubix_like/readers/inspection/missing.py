@@ -1,0 +1,167 @@
+"""What a galaxy's file lacks, what follows from it, and which settings make up for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rubix_like.config.plug_ins import TABLE, field_map_names
+from rubix_like.errors import suggest
+from rubix_like.readers.fields.field_map import REQUIRED, VECTORS, Family
+from rubix_like.readers.fields.snapshot_particles import Snapshot
+from rubix_like.readers.gas import IONISED_FROM, PRIMORDIAL_HYDROGEN
+from rubix_like.readers.inspection.structure import dataset_names, stored_shape
+from rubix_like.readers.stellar_ages import SOURCES, age_source
+
+_EXAMPLES = {
+    "position": "[..., ..., ...]",
+    "velocity": "[..., ..., ...]",
+    "age": "{column: ..., unit: Gyr}",
+}
+"""How the columns of a quantity are named in the settings."""
+
+
+@dataclass(frozen=True)
+class Consequence:
+    """A sentence about something missing, and the keys under `galaxy:` without which the file is refused.
+
+    `is_refused` where no key makes up for it.
+    """
+
+    text: str
+    settings: dict[str, str] = field(default_factory=dict)
+    is_refused: bool = False
+
+
+def missing_of_stars(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
+    """What a group of stars lacks."""
+    there = snapshot.quantities("stars", group)
+    found = list(required(snapshot, "stars", group))
+    if "velocity" not in there:
+        text = (
+            f"no velocities: {_place(snapshot, group, 'velocity')}galaxy.velocities: zero makes a cube without motions"
+        )
+        found.append(Consequence(text, {"velocities": "zero"}))
+    if age_source({name: np.empty(0) for name in there}) is None:
+        quantity = next((name for name in SOURCES if name in snapshot.field_map.stars.fields), "age")
+        text = f"no ages: {_place(snapshot, group, quantity)}galaxy.ages: recipe draws them from a stated history"
+        found.append(Consequence(text, {"ages": "recipe"}))
+    if "metallicity" not in there:
+        start = f"no metallicities: {_place(snapshot, group, 'metallicity')}"
+        text = f"{start}galaxy.ages: recipe draws them, too, from a gradient"
+        found.append(Consequence(text, {"ages": "recipe"}))
+    if "initial_mass" not in there:
+        text = "no masses at birth: the mass now over the surviving fraction of the SSP library"
+        found.append(Consequence(f"{text} (taken equal where the library has none)"))
+    if "smoothing_length" not in there:
+        found.append(
+            Consequence(
+                "no smoothing lengths: engine.deposit: smoothed takes them from the distances to the neighbours"
+            )
+        )
+    return tuple(found)
+
+
+def missing_of_gas(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
+    """What a group of gas lacks."""
+    there = set(snapshot.quantities("gas", group))
+    found = list(required(snapshot, "gas", group))
+    if "velocity" not in there:
+        found.append(Consequence("no velocities: the gas is left out unless galaxy.velocities is zero"))
+    if "metallicity" not in there:
+        found.append(Consequence("no metallicities: the gas is left out"))
+    found += [*_temperature(there), *_smoothing(there)]
+    others = ("density", "star_formation_rate", "hydrogen_fraction", "oxygen_fraction")
+    absent = [name for name in others if name not in there]
+    if absent:
+        found.append(Consequence(f"also not there: {', '.join(absent)}"))
+    return tuple(found)
+
+
+def _temperature(there: set[str]) -> list[Consequence]:
+    if "temperature" in there:
+        return []
+    if "internal_energy" not in there:
+        return [Consequence("no temperatures, nor an internal_energy that would tell them")]
+    hydrogen = "hydrogen_fraction" if "hydrogen_fraction" in there else f"a hydrogen fraction of {PRIMORDIAL_HYDROGEN}"
+    if "electron_abundance" in there:
+        return [Consequence(f"no temperatures: they follow from internal_energy, electron_abundance and {hydrogen}")]
+    text = f"no temperatures: they follow from internal_energy and {hydrogen}, the gas being taken as neutral below"
+    return [Consequence(f"{text} {IONISED_FROM:g} K and ionised above")]
+
+
+def _smoothing(there: set[str]) -> list[Consequence]:
+    if "smoothing_length" in there:
+        return []
+    follows = "density" in there
+    return [Consequence(f"no smoothing lengths{': they follow from mass and density' if follows else ''}")]
+
+
+def required(snapshot: Snapshot, family: Family, group: str) -> tuple[Consequence, ...]:
+    """What a group lacks of that without which its stars are refused, and its gas left out."""
+    there = snapshot.quantities(family, group)
+    lacking = [name for name in REQUIRED[family] if name not in there]
+    if not lacking:
+        return ()
+    if snapshot.field_map.name == TABLE:
+        text = f"no {' and '.join(lacking)} recognised; {_columns(snapshot, family, group, lacking)}"
+    else:
+        absent = {name: " or ".join(_absent(snapshot, family, group, name)) or name for name in lacking}
+        places = [
+            f"{name} ({group}/{place}{_nearest(snapshot, family, group, name)})" for name, place in absent.items()
+        ]
+        text = f"no {', '.join(places)}"
+    if family == "gas":
+        return (Consequence(f"{text}: the gas is left out"),)
+    return (Consequence(f"{text}: the file cannot be read without", is_refused=True),)
+
+
+def unused_datasets(snapshot: Snapshot, family: Family, group: str) -> tuple[str, ...]:
+    """The datasets of a group that the field map does not name."""
+    settings = snapshot.field_map.family(family)
+    named = set()
+    for one in settings.fields.values() if settings else ():
+        named |= {*one.names, *([one.divide_by] if one.divide_by else [])}
+    return tuple(name for name in dataset_names(snapshot.container, group) if name not in named)
+
+
+def _place(snapshot: Snapshot, group: str, quantity: str) -> str:
+    """Where a table or a field map of the user's own might have the stars' quantity; empty where nobody can tell."""
+    if snapshot.field_map.name == TABLE:
+        there = unused_datasets(snapshot, "stars", group)
+        return f"{_columns(snapshot, 'stars', group, [quantity])}; or " if there else ""
+    absent = _absent(snapshot, "stars", group, quantity)
+    if not absent or snapshot.field_map.name in field_map_names():
+        return ""
+    near = _nearest(snapshot, "stars", group, quantity)
+    return f"the field map names {' or '.join(absent)}, not in {group}{f'{near} Or ' if near else '; or '}"
+
+
+def _absent(snapshot: Snapshot, family: Family, group: str, quantity: str) -> list[str]:
+    """The datasets that the field map names for a quantity and that the group has not."""
+    settings = snapshot.field_map.family(family)
+    one = settings.fields.get(quantity) if settings else None
+    present = dataset_names(snapshot.container, group)
+    return [name for name in one.names if name not in present] if one else []
+
+
+def _nearest(snapshot: Snapshot, family: Family, group: str, quantity: str) -> str:
+    """`; did you mean 'v'?` for the unused dataset whose name is nearest to one that the field map names.
+
+    For a vector also the only unused one that has three columns.
+    """
+    unused = unused_datasets(snapshot, family, group)
+    absent = _absent(snapshot, family, group, quantity)
+    near = next((hint for name in absent if "did you mean" in (hint := suggest(name, unused))), "")
+    triples = [name for name in unused if stored_shape(snapshot.container, group, name).endswith(", 3)")]
+    if not near and absent and quantity in VECTORS and len(triples) == 1:
+        return f"; did you mean '{triples[0]}'?"
+    return near
+
+
+def _columns(snapshot: Snapshot, family: Family, group: str, quantities: Sequence[str]) -> str:
+    """The settings that name the columns of a table, and which columns there are to name."""
+    key = "columns" if family == "stars" else "gas"
+    examples = [f"{name}: {_EXAMPLES.get(name, '...')}" for name in quantities]
+    unused = ", ".join(unused_datasets(snapshot, family, group)) or "none"
+    return f"name the columns, galaxy.{key}: {{{', '.join(examples)}}} (not used: {unused})"

@@ -1,0 +1,193 @@
+"""From the settings under `galaxy:` to all that can be said of the file without making a galaxy of it."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from rubix_like.config.messages import explain
+from rubix_like.config.plug_ins import TABLE, find_reader
+from rubix_like.config.yaml_files import format_yaml
+from rubix_like.errors import ConfigError
+from rubix_like.readers.containers.container import AbstractContainer
+from rubix_like.readers.fields.epoch import first_number, read_epoch
+from rubix_like.readers.fields.field_map import FAMILIES, FieldMap
+from rubix_like.readers.fields.file_parts import check_parts
+from rubix_like.readers.fields.recognise import conditions
+from rubix_like.readers.fields.snapshot_particles import Snapshot
+from rubix_like.readers.inspection.groups import GroupReport, find_rows, report_group
+from rubix_like.readers.inspection.inspected_fields import GroupRows
+from rubix_like.readers.inspection.missing import required
+from rubix_like.readers.inspection.structure import dataset_names, skeleton, structure_lines
+from rubix_like.readers.selection.halo_ids import find_entry
+from rubix_like.readers.selection.selected import select
+from rubix_like.readers.selection.selection import AUTO
+from rubix_like.readers.snapshot import SnapshotReader
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a file holds: `facts` by name, `groups`, groups that are not used, and the section `galaxy:` that reads it.
+
+    `groups` are of all rows; `selection` says how many of them are selected, where the section selects any.
+    `problems` are reasons why the file is refused. Where nothing is recognised, or header or groups cannot be read,
+    `structure` shows what is there and `field_map` is the start of a field map for it.
+    """
+
+    facts: dict[str, str]
+    groups: tuple[GroupReport, ...] = ()
+    unused_groups: tuple[str, ...] = ()
+    selection: str = ""
+    problems: tuple[str, ...] = ()
+    galaxy: str = ""
+    structure: tuple[str, ...] = ()
+    field_map: str = ""
+
+
+def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
+    """Look at the file that a section `galaxy:` (path, reader, ...) names; nothing in the file stops it.
+
+    Raises FileNotFoundError or OSError where there is no such file, ConfigError for settings that cannot be.
+    """
+    settings = _settings(section)
+    with settings.open_file() as (container, kind):
+        facts = {"file": container.name, "kind": kind}
+        try:
+            field_map = settings.find_field_map(container, kind)
+        except ValueError as error:
+            start = "" if kind == TABLE or settings.reader != AUTO else _skeleton(container)
+            return Inspection(facts, problems=(str(error),), structure=_structure(container), field_map=start)
+        facts |= {"recognised": _recognition(field_map, container, kind, settings.reader)}
+        try:
+            check_parts(container, field_map)
+            snapshot = Snapshot(container, field_map, read_epoch(container, field_map))
+            groups = tuple(rows for family in FAMILIES for rows in find_rows(snapshot, family))
+        except ValueError as error:
+            return Inspection(facts, problems=(str(error),), structure=_structure(container))
+        return _inspect(snapshot, groups, facts, settings, section)
+
+
+def _settings(section: Mapping[str, Any]) -> SnapshotReader:
+    name = str(section.get("reader", AUTO))
+    reader = find_reader(name)
+    if reader is not SnapshotReader:
+        raise ConfigError(f"inspect shows files that are read by a field map; the reader '{name}' reads without one")
+    try:
+        return SnapshotReader.model_validate(dict(section))
+    except ValidationError as error:
+        raise ConfigError(explain(error, SnapshotReader, "galaxy")) from error
+
+
+def _recognition(field_map: FieldMap, container: AbstractContainer, kind: str, reader: str) -> str:
+    """What the file is taken for, and why."""
+    if field_map.name == TABLE:
+        return f"{field_map.title}: columns by their names, or as the settings say"
+    found = conditions(field_map, container, kind)
+    why = f"it {', '.join(found)}" if found else "it has nothing that would tell"
+    return f"{field_map.title} ({field_map.name}{'' if reader == AUTO else ', as named'}): {why}"
+
+
+def _structure(container: AbstractContainer) -> tuple[str, ...]:
+    try:
+        return structure_lines(container)
+    except ValueError as error:
+        return (str(error),)
+
+
+def _skeleton(container: AbstractContainer) -> str:
+    try:
+        return skeleton(container)
+    except ValueError:
+        return ""
+
+
+def _inspect(
+    snapshot: Snapshot,
+    groups: Sequence[GroupRows],
+    facts: dict[str, str],
+    settings: SnapshotReader,
+    section: Mapping[str, Any],
+) -> Inspection:
+    reports = [report_group(rows) for rows in groups]
+    problems = [text for report in reports for text in report.problems]
+    if not any(report.family == "stars" and report.n_rows > report.n_left_out for report in reports):
+        problems += _without_stars(snapshot) if not snapshot.count("stars") else [_no_stars(snapshot)]
+    selection, problem = ("", "") if problems else _selection(snapshot, settings)
+    problems += [problem] if problem else []
+    needed = {key: value for report in reports for key, value in report.needed.items()}
+    galaxy = {name: str(value) if isinstance(value, Path) else value for name, value in section.items()}
+    return Inspection(
+        facts | _facts(snapshot),
+        tuple(reports),
+        _unused_groups(snapshot, {report.group for report in reports}),
+        selection,
+        tuple(problems),
+        format_yaml({"galaxy": galaxy | {key: value for key, value in needed.items() if key not in galaxy}}),
+    )
+
+
+def _no_stars(snapshot: Snapshot) -> str:
+    return f"no stars ({' or '.join(snapshot.field_map.stars.groups)})"
+
+
+def _without_stars(snapshot: Snapshot) -> list[str]:
+    """Why no group has rows of stars: nothing in it is known, or it is not there."""
+    groups = [group for group in snapshot.field_map.stars.groups if dataset_names(snapshot.container, group)]
+    texts = [f"{group}: {found.text}" for group in groups for found in required(snapshot, "stars", group)]
+    return texts or [_no_stars(snapshot)]
+
+
+def _selection(snapshot: Snapshot, settings: SnapshotReader) -> tuple[str, str]:
+    """How many particles are selected, and what is wrong with the selection; empty without one."""
+    if all(getattr(settings, key) is None for key in ("halo", "subhalo", "sphere", "box")):
+        return "", ""
+    try:
+        selected = select(snapshot, settings, find_entry(settings, snapshot))
+    except (ValueError, OSError) as error:
+        return "", str(error)
+    counts = [f"{selected.count(family)} of {snapshot.count(family)} {family}" for family in FAMILIES]
+    return "; ".join((" and ".join(counts), *selected.notes)), ""
+
+
+def _facts(snapshot: Snapshot) -> dict[str, str]:
+    epoch, header = snapshot.epoch, snapshot.field_map.header
+    facts = {"simulation": epoch.simulation or "not named in its header"}
+    if epoch.redshift is not None and epoch.universe_age is not None:
+        facts |= {
+            "redshift": f"{round(epoch.redshift, 6):g} (scale factor a = {epoch.scale_factor:.6g})",
+            "age then": f"{epoch.universe_age / 1e9:.4g} Gyr since the Big Bang",
+        }
+    elif _is_stated(snapshot, header.time):
+        facts["time"] = f"{epoch.time:g} as stored"
+    if epoch.cosmology is not None or _is_stated(snapshot, header.h):
+        facts["h"] = f"{epoch.h:g}"
+    return facts | {"cosmology": epoch.cosmology_text, "periodic box": _box(snapshot)}
+
+
+def _is_stated(snapshot: Snapshot, places: tuple[str, ...]) -> bool:
+    return first_number(snapshot.container, places) is not None
+
+
+def _box(snapshot: Snapshot) -> str:
+    stored = snapshot.epoch.box_size
+    if stored is None:
+        return "none"
+    try:
+        return f"{stored:g} x {snapshot.length:.6g} kpc = {stored * snapshot.length:.6g} kpc"
+    except ValueError:
+        return f"{stored:g} in the unit of the positions"
+
+
+def _unused_groups(snapshot: Snapshot, used: Collection[str]) -> tuple[str, ...]:
+    """Groups with datasets that are neither stars nor gas."""
+    counts = {}
+    for group in snapshot.container.groups():
+        inner = tuple(f"{other.removeprefix(f'{group}/')}/" for other in used if other.startswith(f"{group}/"))
+        counts[group] = sum(not name.startswith(inner) for name in dataset_names(snapshot.container, group))
+    return tuple(
+        f"{group} ({count} dataset{'s' if count > 1 else ''})"
+        for group, count in counts.items()
+        if count and group not in used
+    )

@@ -1,0 +1,186 @@
+"""The particles of a snapshot that are selected: which rows they are, found slab by slab, and their columns."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from jaxtyping import Bool
+from numpy import ndarray
+
+from rubix_like.readers.fields.columns import Table, Vector
+from rubix_like.readers.fields.field_map import FAMILIES, VECTORS, Family
+from rubix_like.readers.fields.snapshot_particles import Snapshot
+from rubix_like.readers.selection.group_catalogue import Entry
+from rubix_like.readers.selection.halo_ids import with_numbers
+from rubix_like.readers.selection.region import AbstractRegion, find_regions
+from rubix_like.readers.selection.row_ranges import Rows, chained, filtered, run
+from rubix_like.readers.selection.selection import AbstractSelection, place_in_kpc
+from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.progress import Report, silent
+from rubix_like.runtime.words import counted
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The selected particles of an open snapshot, without those that its field map leaves out.
+
+    `left_out` counts the latter; `center` (kpc) is the given one or the catalogue's (`center_origin` says which), None
+    where it is to be found.
+    """
+
+    snapshot: Snapshot
+    rows: Mapping[Family, Rows]
+    left_out: Mapping[Family, int]
+    center: Vector | None = None
+    center_origin: str = "galaxy.center"
+    notes: tuple[str, ...] = ()
+
+    def count(self, family: Family) -> int:
+        """Number of selected stars or gas particles."""
+        return self.rows[family].count
+
+    def by_group(self, family: Family) -> dict[str, int]:
+        """Number of selected particles in each group that has any, in the order of the rows."""
+        snapshot, found = self.snapshot, {}
+        for group, first, _, n_rows in snapshot.stretches(family, 0, snapshot.count(family)):
+            found[group] = self.rows[family].within(first, first + n_rows).count
+        return {group: count for group, count in found.items() if count}
+
+    def count_without(self, family: Family, quantity: str | None) -> int:
+        """Number of selected particles in groups that lack a quantity (None: in any group)."""
+        groups = self.by_group(family).items()
+        return sum(count for group, count in groups if quantity not in self.snapshot.quantities(family, group))
+
+    def read(
+        self,
+        family: Family,
+        start: int,
+        stop: int,
+        quantities: Collection[str] | None = None,
+        report: Report = silent,
+    ) -> Table:
+        """Columns (float64, our units) of the `start`-th to `stop`-th (exclusive) selected particles.
+
+        Only rows between the first and the last of them are read, in slabs: the columns and one slab are held. Columns
+        are what any group of the family has, of `quantities` where these are given; `row` is the row in the file.
+        """
+        rows = self.rows[family].part(start, stop)
+        names = self.snapshot.available(family) if quantities is None else tuple(quantities)
+        table = {name: np.empty((rows.count, 3) if name in VECTORS else (rows.count,)) for name in (*names, "row")}
+        filled = 0
+        for first, last, inside in rows.pieces():
+            mask = inside.mask(first, last)
+            slab = self.snapshot.read(family, first, last, names)
+            for name, column in table.items():
+                column[filled : filled + inside.count] = slab[name][mask]
+            filled += inside.count
+            report(f"{family} read", filled, rows.count)
+        return table
+
+
+def select(
+    snapshot: Snapshot,
+    selection: AbstractSelection,
+    entry: Entry | None = None,
+    report: Report = silent,
+    team: AbstractTeam = ALONE,
+) -> Selected:
+    """Find the rows of stars and gas that fulfil the whole selection; `entry` is the catalogue's halo or subhalo.
+
+    Each process of the team tests its share of the rows, and all know which ones are found.
+
+    Numbers of haloes, the field map's `keep` and positions are read one after the other, each only where the one before
+    left any. Raises ValueError where no star is left, saying how many there are and where the nearest is.
+    """
+    length = snapshot.length
+    from_catalogue = None if entry is None or entry.position is None else entry.position * length
+    center = from_catalogue if selection.center is None else place_in_kpc(selection.center, length)
+    origin, notes = "galaxy.center", ()
+    if entry is not None and selection.center is None and center is not None:
+        origin = f"the catalogue's position of {entry.title}"
+        notes = (f"centred on {origin}",)
+    regions = find_regions(selection, center, length, snapshot.box_size)
+    rows, left_out = {}, {}
+    for family in FAMILIES:
+        candidates = _candidates(snapshot, family, entry)
+        numbered = with_numbers(snapshot, family, selection, candidates, report, team)
+        kept = _kept(snapshot, family, numbered, report, team)
+        left_out[family] = numbered.count - kept.count
+        notes = (*notes, *_untold(snapshot, family))
+        rows[family] = _placed(snapshot, family, regions, kept, report, team)
+    return Selected(snapshot, rows, left_out, center, origin, notes)
+
+
+def _candidates(snapshot: Snapshot, family: Family, entry: Entry | None) -> Rows:
+    """All rows, or those that the catalogue gives."""
+    if entry is None:
+        return run(0, snapshot.count(family))
+    parts, first = [], 0
+    for group, n_rows in snapshot.groups(family).items():
+        own = entry.rows(group, n_rows, snapshot.container.name)
+        parts.append(Rows(own.starts + first, own.stops + first))
+        first += n_rows
+    return chained(parts)
+
+
+def _kept(snapshot: Snapshot, family: Family, rows: Rows, report: Report, team: AbstractTeam) -> Rows:
+    """The rows that the field map's `keep` leaves."""
+    settings = snapshot.field_map.family(family)
+    if settings is None or settings.keep is None:
+        return rows
+
+    def keep(start: int, stop: int) -> Bool[ndarray, " row"]:
+        return snapshot.read(family, start, stop, ("kept",))["kept"] > 0
+
+    return filtered(rows, keep, f"{settings.keep.dataset} of {family} read", report, team)
+
+
+def _untold(snapshot: Snapshot, family: Family) -> tuple[str, ...]:
+    """A note where the dataset is missing that tells which rows `keep` leaves."""
+    settings = snapshot.field_map.family(family)
+    keep = settings.keep if settings else None
+    groups = snapshot.groups(family)
+    if keep is None or all(keep.dataset in snapshot.container.datasets(group) for group in groups):
+        return ()
+    return (f"{keep.others} cannot be told from {family}: the file has no {keep.dataset}",)
+
+
+def _placed(
+    snapshot: Snapshot,
+    family: Family,
+    regions: Iterable[AbstractRegion],
+    rows: Rows,
+    report: Report,
+    team: AbstractTeam,
+) -> Rows:
+    """The rows whose particles lie in all the regions."""
+    for region in regions:
+        passed = filtered(rows, partial(_lie, snapshot, family, region), f"positions of {family} read", report, team)
+        if family == "stars" and rows.count and not passed.count:
+            raise ValueError(_nothing_in(snapshot, region, rows, team))
+        rows = passed
+    return rows
+
+
+def _lie(snapshot: Snapshot, family: Family, region: AbstractRegion, start: int, stop: int) -> Bool[ndarray, " row"]:
+    """Which of these rows lie in the region."""
+    return region.holds(snapshot.read(family, start, stop, ("position",))["position"])
+
+
+def _nothing_in(snapshot: Snapshot, region: AbstractRegion, rows: Rows, team: AbstractTeam) -> str:
+    def nearest_of_own() -> tuple[float, list[float]]:
+        nearest, place = np.inf, np.zeros(3)
+        for start, stop, piece in rows.part(*team.share(rows.count)).pieces():
+            position = snapshot.read("stars", start, stop, ("position",))["position"][piece.mask(start, stop)]
+            distance = region.distance(position)
+            if distance.min() < nearest:
+                nearest, place = float(distance.min()), position[distance.argmin()] / snapshot.length
+        return nearest, place.tolist()
+
+    nearest, place = min(team.exchange(nearest_of_own))
+    return (
+        f"galaxy.{region.key}: none of the {counted(rows.count, 'star')} of '{snapshot.container.name}' lies in it; "
+        f"the nearest is {nearest:.4g} kpc from its centre, at {', '.join(f'{value:.6g}' for value in place)} in the "
+        f"file's own unit ({snapshot.length:.6g} kpc); choose another centre or more of a radius or size"
+    )

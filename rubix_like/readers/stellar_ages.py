@@ -1,0 +1,136 @@
+"""Ages and metallicities of stars: what a file keeps of them (birth or age), and for the others a stated recipe."""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+from astropy.cosmology import Planck15
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.galaxy.validation import require
+from rubix_like.physics.cosmology import age_table
+from rubix_like.readers.fields.columns import Table
+from rubix_like.readers.fields.snapshot_particles import Snapshot
+from rubix_like.readers.galaxy_frame import Frame
+from rubix_like.readers.star_formation_history import AgeRecipe
+
+SOURCES = ("birth_scale_factor", "birth_time", "lookback_time", "age", "log_age")
+"""Quantities that ages come from, the first that a table has being taken."""
+
+LOOKBACK_SLACK: float = 1e6
+"""Years by which a lookback time may be shorter than that of the snapshot: rounding in its redshift."""
+
+
+class Origins(NamedTuple):
+    """Where the ages and metallicities of stars come from ("file" or a few words), and notes on it."""
+
+    ages: str = "file"
+    metallicities: str = "file"
+    notes: tuple[str, ...] = ()
+
+
+class Populated(NamedTuple):
+    """Stars with `log_age` and `metallicity`, and where these come from."""
+
+    table: Table
+    origins: Origins = Origins()
+
+
+def populate(snapshot: Snapshot, table: Table, frame: Frame, recipe: AgeRecipe | None) -> Populated:
+    """Ages and metallicities of all stars: the file's and, for those without, the recipe's by their rows in the file.
+
+    Raises ValueError where some have none and there is no recipe, and for what the file has wrong.
+    """
+    unknown = np.full(len(table["mass"]), np.nan)
+    log_age = log_ages(snapshot, table)
+    log_age = unknown if log_age is None else log_age
+    metallicity = table.get("metallicity", unknown)
+    ageless, metalless = np.isnan(log_age), np.isnan(metallicity)
+    if recipe is None:
+        _require_none(snapshot, ageless, _age_name(snapshot))
+        _require_none(snapshot, metalless, "metallicity")
+        return Populated(table | {"log_age": log_age})
+    origins = drawn_origins(snapshot, recipe, int(ageless.sum()), int(metalless.sum()), ageless.size)
+    if not (ageless.any() or metalless.any()):
+        return Populated(table | {"log_age": log_age}, origins)
+    row, radius = table["row"], np.linalg.norm(frame.offset(table["position"]), axis=1)
+    drawn = {
+        "log_age": _filled(log_age, ageless, recipe.log_age(row[ageless], snapshot.epoch.universe_age)),
+        "metallicity": _filled(metallicity, metalless, recipe.metal_fraction(row[metalless], radius[metalless])),
+    }
+    return Populated(table | drawn, origins)
+
+
+def drawn_origins(snapshot: Snapshot, recipe: AgeRecipe, n_ageless: int, n_metalless: int, n_stars: int) -> Origins:
+    """The origins of what the recipe draws: the ages of `n_ageless` and metallicities of `n_metalless` of the stars."""
+    if not (n_ageless or n_metalless):
+        return Origins(notes=("galaxy.ages has no effect: the file has ages and metallicities of all stars",))
+    limit = snapshot.epoch.universe_age
+    ages = f"{recipe.describe_ages(limit)}; {n_ageless} of {n_stars} stars" if n_ageless else "file"
+    drawn = f"{recipe.describe_metallicities()}; {n_metalless} of {n_stars} stars"
+    metallicities = drawn if n_metalless else "file"
+    texts = (("ages", ages), ("metallicities", metallicities))
+    notes = tuple(
+        f"{what} of stars without them in the file are drawn: {text}" for what, text in texts if text != "file"
+    )
+    return Origins(ages, metallicities, notes)
+
+
+def _require_none(snapshot: Snapshot, lacking: ndarray, quantity: str) -> None:
+    if lacking.any():
+        remedy = "set galaxy.ages: recipe to draw what is missing (docs/recipes.md)"
+        raise ValueError(snapshot.missing("stars", quantity, remedy))
+
+
+def _age_name(snapshot: Snapshot) -> str:
+    """The quantity that ages of this file come from, or could come from."""
+    known = (*snapshot.available("stars"), *snapshot.field_map.stars.fields)
+    return next((name for name in known if name in SOURCES), "age")
+
+
+def _filled(values: ndarray, where: ndarray, new: ndarray) -> Float[ndarray, " particle"]:
+    result = values.copy()
+    result[where] = new
+    return result
+
+
+def age_source(known: Collection[str]) -> str | None:
+    """Which of these quantities the ages come from; None for none."""
+    return next((name for name in SOURCES if name in known), None)
+
+
+def log_ages(snapshot: Snapshot, table: Table) -> Float[ndarray, " particle"] | None:
+    """log10(age / yr), NaN for stars whose group has no ages, an age below 1 yr being 0; None without any ages.
+
+    Raises ValueError for births after the snapshot.
+    """
+    source = age_source(table)
+    if source is None:
+        return None
+    place = f"{snapshot.container.name}: {snapshot.field_name('stars', source, '/'.join(snapshot.groups('stars')))}"
+    stored = table[source]
+    known = np.isfinite(stored)
+    result = np.full(stored.shape, np.nan)
+    result[known] = stored[known] if source == "log_age" else np.log10(_ages(snapshot, source, stored[known], place))
+    return result
+
+
+def _ages(snapshot: Snapshot, source: str, stored: ndarray, place: str) -> Float[ndarray, " particle"]:
+    """Ages in yr, at least 1."""
+    if source == "birth_scale_factor":
+        cosmology = snapshot.epoch.cosmology
+        assert cosmology is not None
+        return np.maximum(age_table(cosmology, snapshot.epoch.scale_factor).stellar_age(stored, place), 1.0)
+    age, slack = stored, 0.0
+    if source == "lookback_time":
+        age, slack = stored - _time_since(snapshot.epoch.redshift), LOOKBACK_SLACK
+    elif source == "birth_time":
+        age, slack = snapshot.now - stored, 1e-6 * abs(snapshot.now)
+    require(age >= -slack, stored, place, "births before the snapshot", "is the Header of another snapshot?")
+    return np.maximum(age, 1.0)
+
+
+def _time_since(redshift: float | None) -> float:
+    """Years from a redshift until today in Planck15."""
+    return float(Planck15.lookback_time(redshift).to_value("yr"))  # pyright: ignore[reportAttributeAccessIssue]

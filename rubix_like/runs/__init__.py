@@ -1,0 +1,1 @@
+"""Whole runs: a configuration in, the files of cubes out."""

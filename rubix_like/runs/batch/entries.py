@@ -1,0 +1,159 @@
+"""Every galaxy of a list in every view, each with the whole configuration of a run, checked before any is computed."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rubix_like.config import RunConfig
+from rubix_like.config.loading import ConfigSource, check_sections, overridden, read_sections
+from rubix_like.config.quantities import WITH_UNITS
+from rubix_like.errors import ConfigError
+from rubix_like.forward.product_planning import check_bands
+from rubix_like.runs.batch.rows import Row, RowSource, read_rows
+from rubix_like.runs.run_files import output_files
+from rubix_like.runtime.files.file_names import split_name
+from rubix_like.runtime.memory import check_cube_fits
+from rubix_like.ssp.known_libraries import locate
+
+_MOST_PROBLEMS = 10
+_NO_VIEW = Row("", "", {})
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One galaxy in one view: `name` is that of its files, `place` where its row stands, `path` its cube."""
+
+    name: str
+    galaxy: str
+    view: str
+    place: str
+    config: RunConfig
+    path: Path
+
+    @property
+    def own_files(self) -> tuple[Path, ...]:
+        """Its cubes, and what a run writes beside them."""
+        files = output_files(self.config, self.path)
+        return tuple(own for file in files for own in (file.path, *(other for _, other in file.others)))
+
+    @property
+    def loading(self) -> str:
+        """What a galaxy is loaded by: entries that agree in it share one."""
+        sections = {name: getattr(self.config, name) for name in ("galaxy", "ssp", "engine")}
+        return json.dumps({name: section.model_dump(mode="json") for name, section in sections.items()}, sort_keys=True)
+
+
+def read_entries(
+    source: ConfigSource,
+    catalogue: RowSource,
+    views: RowSource | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    folder: Path | None = None,
+) -> tuple[Entry, ...]:
+    """The entries of a catalogue, those of one galaxy one after the other.
+
+    `source`: the configuration that the rows change; `views`: settings that every galaxy is seen with; `overrides`
+    hold for all; `folder`: where the files go (None: named like output.path without its ending). Raises ConfigError
+    with the places of all rows that cannot be used.
+    """
+    sections, place = read_sections(source)
+    for key, value in (overrides or {}).items():
+        sections = overridden(sections, key, value)
+    rows = read_rows(catalogue, "catalogue")
+    seen = (_NO_VIEW,) if views is None else read_rows(views, "views")
+    twice = sorted({key for row in rows for key in row.settings} & {key for row in seen for key in row.settings})
+    if twice:
+        raise ConfigError(f"'{twice[0]}' is in both lists, that of galaxies and that of views; leave one out")
+    known: dict[tuple[str, str], Any] = {}
+    entries, problems = [], []
+    for row in rows:
+        for view in seen:
+            try:
+                entries.append(_entry(sections, row, view, folder, known))
+            except (ConfigError, OSError) as error:
+                problems.append(f"{_place(row, view)}: {error}")
+    _raise_for(problems, place)
+    _check_files(entries)
+    return _grouped(entries)
+
+
+def _place(row: Row, view: Row) -> str:
+    return f"{row.place} ({row.name})" + (f" with {view.place} ({view.name})" if view.place else "")
+
+
+def _entry(
+    sections: dict[str, Any], row: Row, view: Row, folder: Path | None, known: dict[tuple[str, str], Any]
+) -> Entry:
+    """An entry whose settings are checked; sections that came before are taken from `known`."""
+    for key, value in {**row.settings, **view.settings}.items():
+        sections = overridden(sections, key, value)
+    keys = {name: (str(name), repr(value)) for name, value in sections.items()}
+    config = check_sections({name: known.get(key, sections[name]) for name, key in keys.items()}, "configuration")
+    known |= {key: getattr(config, name) for name, key in keys.items()}
+    if config.galaxy is None:
+        raise ConfigError("galaxy: expected a section with a reader, got none; add e.g. a column 'galaxy.path'")
+    check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
+    check_bands(config.products)
+    locate(config.ssp.library)
+    _check_source(config.galaxy)
+    name = f"{row.name}_{view.name}" if view.name else row.name
+    stem, ending = split_name(config.output.path)
+    place = config.output.path.parent / stem if folder is None else folder
+    return Entry(name, row.name, view.name, _place(row, view), config, place.expanduser() / f"{name}{ending}")
+
+
+def _check_source(reader: Any) -> None:
+    """Raise FileNotFoundError for a file of the galaxy that is not there; patterns are looked at when it is read."""
+    path = getattr(reader, "path", None)
+    for own in path if isinstance(path, tuple) else (path,):
+        if isinstance(own, Path) and not any(mark in str(own) for mark in "*?[") and not own.expanduser().exists():
+            raise FileNotFoundError(f"galaxy.path: no file '{own}'")
+
+
+def _raise_for(problems: list[str], place: str) -> None:
+    if not problems:
+        return
+    more = len(problems) - _MOST_PROBLEMS
+    shown = [*problems[:_MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
+    raise ConfigError("\n  ".join([f"{place} with the lists: {len(problems)} entries cannot be used:", *shown]))
+
+
+def _check_files(entries: Iterable[Entry]) -> None:
+    """Refuse entries of which one would overwrite a file of another."""
+    owners: dict[str, Entry] = {}
+    for entry in entries:
+        for path in entry.own_files:
+            other = owners.setdefault(str(path).lower(), entry)
+            if other is not entry:
+                raise ConfigError(
+                    f"{entry.place}: expected files of its own, but '{path.name}' would also be one of "
+                    f"{other.place}; give them other names"
+                )
+
+
+def _grouped(entries: list[Entry]) -> tuple[Entry, ...]:
+    """Entries of the same galaxy one after the other, else in their order."""
+    first: dict[str, int] = {}
+    for number, entry in enumerate(entries):
+        first.setdefault(entry.loading, number)
+    return tuple(sorted(entries, key=lambda entry: first[entry.loading]))
+
+
+def described(config: RunConfig) -> dict[str, Any]:
+    """The settings that a cube depends on, by dotted key, quantities with their units: not where it goes, nor the
+    devices."""
+    sections = config.model_dump(mode="json", context={WITH_UNITS: True}, exclude={"devices"})
+    sections["output"] = {"layout": config.output.layout, "ending": split_name(config.output.path)[1]}
+    return _flat(sections, "")
+
+
+def _flat(value: Any, key: str) -> dict[str, Any]:
+    if not isinstance(value, dict) or not value:
+        return {key: value}
+    return {
+        inner: leaf
+        for name, part in value.items()
+        for inner, leaf in _flat(part, f"{key}.{name}" if key else str(name)).items()
+    }

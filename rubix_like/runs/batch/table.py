@@ -1,0 +1,119 @@
+"""The summary of a catalogue, summary.csv: one row per entry, kept up to date while it is computed."""
+
+import csv
+import io
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_sums import white_light
+from rubix_like.runs.batch.entries import Entry
+from rubix_like.runs.batch.records import Record, Records
+from rubix_like.runtime.files.outputs import remove_stale, replacing
+
+COLUMNS: tuple[str, ...] = (
+    "name",
+    "galaxy",
+    "view",
+    "status",
+    "file",
+    "seconds",
+    "stars",
+    "stars_outside",
+    "flux_erg_s_cm2",
+    "median_signal_to_noise",
+    "notes",
+    "error",
+)
+_LARGEST_SHARE = 0.02
+_SUMMARY = "summary"
+
+SummaryRow = dict[str, Any]
+"""Values by `COLUMNS`; None where there is none."""
+
+
+def measured(cube: Cube) -> dict[str, float | int | None]:
+    """What the summary says of a cube: stars, those outside the field, flux (all bins, erg/s/cm2), and the median of
+    flux over its standard deviation in good voxels with light."""
+    counters = cube.counters
+    found: dict[str, float | int | None] = {
+        "stars": None if counters is None else int(counters.n_particles),
+        "stars_outside": None if counters is None else int(counters.n_outside),
+        "flux_erg_s_cm2": float(white_light(cube).sum()) * 1e-20,
+        "median_signal_to_noise": None,
+    }
+    if cube.variance is not None:
+        flux, variance = np.asarray(cube.flux), np.asarray(cube.variance)
+        good = (variance > 0) & (np.asarray(cube.mask) == 0)
+        if good.any():
+            found["median_signal_to_noise"] = float(np.median(flux[good] / np.sqrt(variance[good])))
+    return found
+
+
+class Summary:
+    """Writes summary.csv from the records of all entries, also those of other processes."""
+
+    def __init__(self, entries: Sequence[Entry], records: Records) -> None:
+        self.entries = entries
+        self.records = records
+        self.path: Path = records.folder / f"{_SUMMARY}.csv"
+        self._known: dict[str, tuple[tuple[int, int], Record]] = {}
+        self._next = 0.0
+
+    def rows(self) -> list[SummaryRow]:
+        """One row per entry, in the order of the list; records that have not changed are not read again."""
+        return [self._row(entry) for entry in self.entries]
+
+    def update(self, *, now: bool = False) -> None:
+        """Write it, unless that was done so lately that it would take more than 2 % of the time."""
+        if not now and time.monotonic() < self._next:
+            return
+        start = time.monotonic()
+        with self.records.claimed(_SUMMARY, "csv", wait=60.0) as own:
+            if own:
+                remove_stale([self.path])
+                text = _as_csv(self.rows())
+                with replacing(self.path) as temporary:
+                    temporary.write_text(text, encoding="utf-8", newline="")
+        end = time.monotonic()
+        self._next = end + (end - start) / _LARGEST_SHARE
+
+    def _row(self, entry: Entry) -> SummaryRow:
+        record = self._record(entry.name)
+        known: SummaryRow = {"name": entry.name, "galaxy": entry.galaxy, "view": entry.view, "status": "waiting"}
+        if record is not None:
+            known |= {"status": record.status, "seconds": record.seconds, **record.measures}
+            known |= {"notes": "; ".join(record.notes), "error": record.error}
+        if record is not None and record.status == "done":
+            known["file"] = entry.path.name
+        return {column: known.get(column) for column in COLUMNS}
+
+    def _record(self, name: str) -> Record | None:
+        try:
+            state = self.records.path(name).stat()
+        except FileNotFoundError:
+            return None
+        stamp = (state.st_mtime_ns, state.st_ino)
+        known = self._known.get(name)
+        if known is None or known[0] != stamp:
+            record = self.records.read(name)
+            if record is None:
+                return None
+            known = self._known[name] = (stamp, record)
+        return known[1]
+
+
+def _as_csv(rows: Sequence[SummaryRow]) -> str:
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    return stream.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value

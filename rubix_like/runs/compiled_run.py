@@ -1,0 +1,204 @@
+"""Compiled runs: the cubes of all pointings of particles that are in memory, or that come slab by slab."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import CubeParts
+from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.slabs import SlabCuts, columns_of, paints_gas, place_slabs, read_ahead
+from rubix_like.forward.streaming import SlabPrograms, compile_programs, paint_slabs
+from rubix_like.galaxy.galaxy_parts import GalaxyParts
+from rubix_like.galaxy.particles import Galaxy
+from rubix_like.runs.particles_on_disk import BYTES_PER_STAR, GalaxyInSlabs, Source
+from rubix_like.runtime.memory import MemoryNeed, device_bytes, memory_need, need_of
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, process_count
+from rubix_like.runtime.processes.process_group import AbstractTeam
+from rubix_like.runtime.processes.shared_memory import least_memory
+from rubix_like.runtime.progress import Progress
+from rubix_like.runtime.words import counted
+
+BYTES_PER_PLACED_STAR: int = 100
+"""What a star takes on the devices, at most: as many columns as there are, in 64 bits."""
+
+_SHARE_FOR_SUMS = 4
+"""1 / n of the available memory: for the sums of several pointings, painted in one pass over the particles."""
+
+View = tuple[str, Pipeline]
+"""Words for a pointing (empty for the only one), and the pipeline for it."""
+
+
+class AbstractObserver(ABC):
+    """A compiled run of one pipeline."""
+
+    @abstractmethod
+    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
+        """Words for every pointing (none for the only one) and its cube, finished when it is asked for; of a cube that
+        is spread over several processes what this one has."""
+
+    def begun(self, pipeline: Pipeline) -> "AbstractObserver":  # noqa: ARG002
+        """The same, with the devices at work on the only cube where its particles are in memory."""
+        return self
+
+    @abstractmethod
+    def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
+        """The memory that a run takes."""
+
+    @abstractmethod
+    def words(self) -> str:
+        """How the particles are painted, for `check`."""
+
+
+def compile_observer(source: Source, pipeline: Pipeline) -> AbstractObserver:
+    """Compile a run for where its particles are, placed; all processes of the source's team do."""
+    if isinstance(source, GalaxyInSlabs):
+        return SlabObserver.build(source, pipeline)
+    compiled = pipeline.lower(source.galaxy).compile()
+    return WholeObserver(source.galaxy, source.census.n_stars, compiled, source.team.size)
+
+
+@dataclass(frozen=True)
+class WholeObserver(AbstractObserver):
+    """Of particles in memory, `n_stars` of them stars: `galaxy` is placed on the devices, of all processes; `first`:
+    what the only cube will be, where it has begun."""
+
+    galaxy: Galaxy
+    n_stars: int
+    compiled: Any
+    n_process: int
+    first: Any = None
+
+    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
+        """One computation per pointing, by all processes."""
+        where, observed = f"{pipeline.mesh.size} device(s){of_processes(pipeline.mesh)}", self.first
+        for which, view in views_of(pipeline):
+            with progress.step("run", f"painting {self.n_stars} stars on {where}{which}"):
+                observed = self.compiled(*view.arguments(self.galaxy)) if observed is None else observed
+                cube = view.result(jax.block_until_ready(observed))
+            observed = None
+            yield which, cube
+
+    def begun(self, pipeline: Pipeline) -> "WholeObserver":
+        """Handed to the devices, but not waited for; several pointings wait."""
+        if len(pipeline.pointings) > 1:
+            return self
+        ((_, view),) = views_of(pipeline)
+        return replace(self, first=self.compiled(*view.arguments(self.galaxy)))
+
+    def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
+        """As compiled."""
+        return memory_need(self.compiled, pipeline.mesh, mask_and_writing_bytes)
+
+    def words(self) -> str:
+        """All at once."""
+        return "all particles at once" + (
+            f", each of {self.n_process} processes its share" if self.n_process > 1 else ""
+        )
+
+
+@dataclass(frozen=True)
+class SlabObserver(AbstractObserver):
+    """Of particles that are read slab by slab, once for every `n_pass` pointings; by `n_process` processes, each of
+    which reads its own share in as many slabs, and hears of the others when all are painted."""
+
+    parts: GalaxyParts
+    cuts: SlabCuts
+    programs: SlabPrograms
+    n_pass: int
+    n_process: int
+
+    @classmethod
+    def build(cls, source: GalaxyInSlabs, pipeline: Pipeline) -> "SlabObserver":
+        """Compiled for slabs of the size that all will have; raises ValueError where processes have other columns."""
+        parts, team, tables = source.parts, source.team, pipeline.tables
+        cuts = SlabCuts.of(parts, source.size, with_gas=paints_gas(tables.paint), team=team)
+        sample = team.each(lambda: cuts.sample(parts))
+        check_columns(sample, team)
+        (slab,) = _placed([sample], cuts, pipeline)
+        parameters, key = pipeline.chosen()
+        programs = compile_programs(pipeline.plan, pipeline.layout, tables, parameters, key, slab)
+        sums = programs.add.memory_analysis().output_size_in_bytes * len(pipeline.mesh.local_devices)
+        room = (least_memory(team) or 0) // _SHARE_FOR_SUMS // sums
+        return cls(parts, cuts, programs, min(max(1, room), max(1, len(pipeline.pointings))), team.size)
+
+    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
+        """A pass over all slabs for as many pointings as there is room for, then the cube of each."""
+        views = views_of(pipeline)
+        for first in range(0, len(views), self.n_pass):
+            own = views[first : first + self.n_pass]
+            words = own[0][0] if len(own) == 1 else f" (pointings {first + 1} to {first + len(own)})"
+            sums = self._pass(pipeline, [view for _, view in own], progress, words)
+            for which, view in own:
+                with progress.step("run", f"finishing the cube{which}"):
+                    observed = self.programs.finish(sums.pop(0), view.tables, *view.chosen())
+                    cube = view.result(jax.block_until_ready(observed))
+                    del observed
+                yield which, cube
+
+    def _pass(self, pipeline: Pipeline, views: list[Pipeline], progress: Progress, words: str) -> list[Any]:
+        """The sums of all slabs for some of the views."""
+        n_stars, n_slab = self.parts.n_stars, self.cuts.n_slab
+        slabs, mesh = f"{n_slab} slab(s){' each' if self.n_process > 1 else ''}", pipeline.mesh
+        label = f"painting {n_stars} stars in {slabs} on {mesh.size} device(s){of_processes(mesh)}{words}"
+
+        def tell(number: int) -> None:
+            report("stars painted", n_stars * number // n_slab, n_stars)
+
+        parameters = [view.chosen()[0] for view in views]
+        placed = _placed(self.cuts.read(self.parts), self.cuts, pipeline)
+        with progress.step("run", label) as report, read_ahead(placed) as slabs:
+            plan, layout, tables = pipeline.plan, pipeline.layout, pipeline.tables
+            _, sums = paint_slabs(plan, layout, tables, parameters, slabs, self.programs, tell)
+            return sums
+
+    def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
+        """Painting: the sums of a pass, one slab on the devices and the next one; then finishing the cubes."""
+        add, rounded, finish = self.programs.add, self.programs.rounded, self.programs.finish
+        n_others, sums = self.n_pass - 1, add.memory_analysis().output_size_in_bytes
+        n_own = pipeline.mesh.shape[DATA_AXIS] // self.n_process
+        painting = device_bytes(add) + n_others * sums + self.cuts.size * BYTES_PER_PLACED_STAR // n_own
+        finishing = device_bytes(finish) + n_others * rounded.memory_analysis().output_size_in_bytes
+        device = max(painting, self.n_pass * device_bytes(rounded), finishing)
+        result = finish.memory_analysis().output_size_in_bytes
+        return need_of(device, result, pipeline.mesh, mask_and_writing_bytes, self.cuts.size * BYTES_PER_STAR)
+
+    def words(self) -> str:
+        """How many slabs, and of what size."""
+        share = "" if self.n_process == 1 else f"each of {self.n_process} processes its share, in "
+        stars = counted(min(self.cuts.size, self.parts.n_stars), "star")
+        if self.cuts.n_slab == 1:
+            return f"{share}1 slab of {'at most ' if share else ''}{stars}"
+        return f"{share}{self.cuts.n_slab} slabs of at most {stars}, each read while the one before is painted"
+
+
+def views_of(pipeline: Pipeline) -> list[View]:
+    """The pointings of a run, or its only field."""
+    views = [(f" (pointing {pointing.name})", pipeline.at(pointing)) for pointing in pipeline.pointings]
+    return views or [("", pipeline)]
+
+
+def of_processes(mesh: Mesh) -> str:
+    """`" of 2 processes"`, or nothing for one."""
+    count = process_count(mesh)
+    return f" of {count} processes" if count > 1 else ""
+
+
+def check_columns(sample: Galaxy, team: AbstractTeam) -> None:
+    """Raise ValueError where the particles of some process have other columns: all compile the same."""
+    found = team.exchange(lambda: columns_of(sample))
+    different = [number for number, own in enumerate(found) if own != found[0]]
+    if different:
+        raise ValueError(
+            f"galaxy: expected the columns of process 0 in every process, {found[0]}, got {found[different[0]]} in "
+            f"process {different[0]}"
+        )
+
+
+def _placed(slabs: Iterable[Galaxy], cuts: SlabCuts, pipeline: Pipeline) -> Iterator[Galaxy]:
+    """Slabs on the mesh, all of the same size."""
+    return place_slabs(slabs, pipeline.plan.dtype, pipeline.mesh, with_gas=cuts.gas is not None, size=cuts.size)

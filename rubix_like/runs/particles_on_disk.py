@@ -1,0 +1,138 @@
+"""Where a run's particles are: all in memory, or in the file, to be read slab by slab; of a team, each one's share."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import jax
+import numpy as np
+
+from rubix_like.config import RunConfig
+from rubix_like.forward.census import Census, take_census
+from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.slabs import SlabCuts, read_ahead
+from rubix_like.galaxy.galaxy_parts import GalaxyParts
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Stars
+from rubix_like.galaxy.placing import shard_local
+from rubix_like.readers.checked_parts import needs_all_stars
+from rubix_like.readers.loading import has_more_stars, load, open_galaxy
+from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.shared_memory import least_memory
+from rubix_like.runtime.progress import Report
+from rubix_like.ssp import load_ssp
+
+BYTES_PER_STAR: int = 400
+"""What a star takes on the host while it is read and placed: at most 16 columns of 8 bytes, three times over."""
+
+LARGEST_SLAB: int = 1 << 22
+"""Stars in a slab beyond which nothing gets faster."""
+
+_SMALLEST_SLAB = 1 << 16
+_MOST_AT_ONCE, _MOST_IN_SLABS = 2, 8
+"""Shares of the available memory, 1 / n: for particles that are held all at once, and for two slabs."""
+
+
+@dataclass(frozen=True)
+class HeldGalaxy:
+    """Particles in memory: all, or of a team those of this process's share. `census` is that of all."""
+
+    galaxy: Galaxy
+    info: GalaxyInfo
+    census: Census
+    team: AbstractTeam
+
+    def placed(self, pipeline: Pipeline) -> "HeldGalaxy":
+        """The particles on the pipeline's devices; of a team, each process's on its own."""
+        if self.team.size == 1:
+            return replace(self, galaxy=pipeline.arguments(self.galaxy)[2])
+        own = jax.tree.map(lambda leaf: np.asarray(leaf, pipeline.plan.dtype), self.galaxy)
+        return replace(self, galaxy=shard_local(own, pipeline.mesh, self.team))
+
+
+@dataclass(frozen=True)
+class GalaxyInSlabs:
+    """Particles of which each process of the team reads at most `size` stars at a time; what planning needs of all of
+    them is in `census`."""
+
+    parts: GalaxyParts
+    census: Census
+    size: int
+    team: AbstractTeam
+
+    @property
+    def info(self) -> GalaxyInfo:
+        """What is known of the galaxy beside its particles."""
+        return self.parts.info
+
+    def placed(self, pipeline: Pipeline) -> "GalaxyInSlabs":  # noqa: ARG002
+        """They are placed slab by slab."""
+        return self
+
+
+Source = HeldGalaxy | GalaxyInSlabs
+
+
+def open_source(config: RunConfig, files: ExitStack, report: Report, team: AbstractTeam = ALONE) -> Source:
+    """The particles of a run, as `engine.slab` asks for, in the same way in all processes; open files are left to
+    `files`.
+
+    Raises as `load` and `open_galaxy`.
+    """
+    slab, most = config.engine.slab, _most_stars(least_memory(team), team)
+    if slab == "all" or (slab == "auto" and all(team.exchange(lambda: _surely_fits(config, most)))):
+        return hold_galaxy(config, report, team)
+    parts = files.enter_context(open_galaxy(config, report, team))
+    if slab == "auto" and parts.n_stars <= (most or 0):  # few of many were selected
+        return _held(config, parts, team)
+    size = _automatic_size(least_memory(team)) if slab == "auto" else slab
+    cuts = SlabCuts.of(parts, size, with_gas=False, team=team)
+    with read_ahead(_counted(parts, cuts, report)) as slabs:
+        census = take_census(config, load_ssp(config), slabs, team)
+    return GalaxyInSlabs(parts, census, size, team)
+
+
+def hold_galaxy(config: RunConfig, report: Report, team: AbstractTeam = ALONE) -> HeldGalaxy:
+    """The particles of a run in memory, of a team each process's share, whatever `engine.slab` says; raises as
+    `open_source`."""
+    if team.size > 1:
+        with open_galaxy(config, report, team) as parts:
+            return _held(config, parts, team)
+    galaxy, info = load(config, report)
+    return HeldGalaxy(galaxy, info, take_census(config, load_ssp(config), [galaxy.stars]), team)
+
+
+def _held(config: RunConfig, parts: GalaxyParts, team: AbstractTeam) -> HeldGalaxy:
+    """What is this process's of the parts, read."""
+
+    def read() -> Galaxy:
+        gas = parts.read_gas(*team.share(parts.n_gas)) if parts.n_gas else None
+        return Galaxy(stars=parts.read_stars(*team.share(parts.n_stars)), gas=gas)
+
+    own = team.each(read)
+    return HeldGalaxy(own, parts.info, take_census(config, load_ssp(config), [own.stars], team), team)
+
+
+def _surely_fits(config: RunConfig, most: int | None) -> bool:
+    """Whether all particles of the file, selected or not, can be in memory; also where nobody can tell, or all must."""
+    return most is None or needs_all_stars(config) or not has_more_stars(config, most)
+
+
+def _most_stars(memory: int | None, team: AbstractTeam) -> int | None:
+    """How many stars can be in the memory of all processes, each of which has its share; None where that is not
+    known."""
+    return None if memory is None else team.size * (memory // _MOST_AT_ONCE // BYTES_PER_STAR)
+
+
+def _automatic_size(memory: int | None) -> int:
+    """Stars of a slab such that two of them take a small part of the memory."""
+    stars = (memory or 0) // _MOST_IN_SLABS // (2 * BYTES_PER_STAR)
+    return min(max(stars, _SMALLEST_SLAB), LARGEST_SLAB)
+
+
+def _counted(parts: GalaxyParts, cuts: SlabCuts, report: Report) -> Iterator[Stars]:
+    """The stars of the slabs."""
+    done, (first, last) = 0, cuts.stars
+    for slab in cuts.read(parts):
+        done += len(slab.stars.initial_mass)
+        yield slab.stars
+        report("stars counted", done, last - first)

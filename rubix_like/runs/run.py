@@ -1,0 +1,282 @@
+"""A whole run: configuration in, files out: the cube, or one per pointing and their mosaic."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from rubix_like.config import RunConfig, load_config
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import CubeParts, noiseless, put_together
+from rubix_like.cube.files.formats import write_cube, writing_bytes
+from rubix_like.cube.files.maps_file import maps_file_size
+from rubix_like.cube.mosaic import make_mosaic
+from rubix_like.errors import ConfigError
+from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.product_planning import check_bands
+from rubix_like.galaxy.particles import GalaxyInfo
+from rubix_like.runs.compiled_run import AbstractObserver, compile_observer, of_processes
+from rubix_like.runs.particles_on_disk import Source, open_source
+from rubix_like.runs.run_files import OutputFile, check_output, cube_bytes, output_files
+from rubix_like.runs.run_summary import accuracy_lines, alignment_lines
+from rubix_like.runs.together import check_together, connect_devices, loading_words
+from rubix_like.runtime.files.outputs import check_writable
+from rubix_like.runtime.files.separate_files import Named, given_files
+from rubix_like.runtime.memory import MemoryNeed, available_memory, check_cube_fits, check_memory
+from rubix_like.runtime.mesh.mesh import process_count
+from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.progress import Progress
+from rubix_like.runtime.words import format_bytes
+from rubix_like.ssp.known_libraries import locate
+
+
+class Result(NamedTuple):
+    """What a run ends with: the mosaic, the only cube or the last pointing's, its file, and (what, where) of the other
+    files."""
+
+    cube: Cube | CubeParts
+    path: Path
+    others: tuple[tuple[str, Path], ...] = ()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A run that is loaded, planned and compiled, but not computed; to be closed where its particles are in a file."""
+
+    config: RunConfig
+    info: GalaxyInfo
+    pipeline: Pipeline
+    observer: AbstractObserver
+    need: MemoryNeed
+    files: ExitStack
+    source: Source | None = None
+
+    def __enter__(self) -> "Prepared":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.files.close()
+
+
+def run(
+    config: RunConfig | str | Path | dict[str, Any],
+    output: str | Path | None = None,
+    team: AbstractTeam | None = None,
+) -> Cube | CubeParts:
+    """Load, observe and write: the cube of a configuration, also written to `output` or the configuration's path.
+
+    Of several pointings it is their mosaic (with `observation.mosaic: false` the last pointing's cube); each pointing's
+    own cube is written beside it, as cube_NAME.fits. Every process of a `team` (`join_processes`) calls the same; each
+    reads its share of the particles, all get the cube, and process 0 writes; of a sharded cube each gets and writes its
+    own parts. Raises ConfigError, ValueError or OSError before anything is computed where settings, particles or the
+    output path cannot be used.
+    """
+    read = tuple(given_files({"configuration": config}))
+    config = load_config(config)
+    path = Path(config.output.path if output is None else output)
+    result = compute(config, path, Progress(), team or ALONE, read)
+    return put_together(result.cube) if team is None else result.cube
+
+
+def prepare(config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractTeam = ALONE) -> Prepared:
+    """Load the galaxy, plan the run and compile it; what can be refused early is refused before the galaxy is read.
+
+    `path`: where the cube will go (None: the configuration's).
+    """
+    if config.galaxy is None:
+        raise ConfigError("galaxy: expected a section with a reader, got none; e.g. galaxy: {reader: synthetic}")
+    n_parts = team.size if config.devices.is_sharded else 1
+    check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave, n_parts)
+    locate(config.ssp.library)
+    check_bands(config.products)
+    check_together(config, team)
+    with ExitStack() as files:
+        with progress.step("load", loading_words(team)) as report:
+            source = open_source(config, files, report, team)
+        prepared = plan_and_compile(config, source, progress, path)
+        return replace(prepared, files=files.pop_all())
+
+
+def plan_and_compile(
+    config: RunConfig, source: Source, progress: Progress, path: Path | None = None, mesh: Mesh | None = None
+) -> Prepared:
+    """A run of particles that are at hand, on the devices of `mesh` (None: the configuration's), by its team."""
+    with progress.step("plan", "planning the run"):
+        pipeline = Pipeline.from_config(config, mesh=mesh, info=source.info, census=source.census)
+        connect_devices(pipeline.mesh, source.team)
+    with progress.step("compile", "compiling"):
+        source = source.placed(pipeline)
+        observer = compile_observer(source, pipeline)
+        source.team.exchange(lambda: None)
+    need = _need(config, path or config.output.path, observer, pipeline)
+    return Prepared(config, source.info, pipeline, observer, need, ExitStack(), source)
+
+
+def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: Pipeline) -> MemoryNeed:
+    """What the run takes here: one pointing at a time, on top of the finished ones that wait for the mosaic."""
+    files, layout = output_files(config, path), pipeline.layout
+    own = files[0]
+    mask = own.n_voxel * np.dtype(np.int32).itemsize // (1 if layout.gathered else process_count(layout.mesh))
+    writing = writing_bytes(own.n_bytes) + expected_maps_size(config, pipeline)
+    need = observer.need(pipeline, mask + writing)
+    if not files[-1].is_mosaic:
+        return need
+    waiting = [cube_bytes(config, file.n_voxel) for file in files]
+    return replace(need, host=max(need.host + sum(waiting[:-2]), sum(waiting) + writing_bytes(files[-1].n_bytes)))
+
+
+def compute(
+    config: RunConfig, path: Path, progress: Progress, team: AbstractTeam = ALONE, read: Sequence[Named] = ()
+) -> Result:
+    """Prepare, compute and write one run; its times are left in `progress.timings`.
+
+    `read`: files beside those that the settings name which must not be replaced.
+    Each cube is written as soon as it is computed, of a `team` by process 0; a run that is stopped leaves the finished
+    ones.
+    """
+    team.in_first(lambda: check_output(config, path, team.size if config.devices.is_sharded else 1, read))
+    with prepare(config, progress, path, team) as prepared:
+        team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
+        return finish(prepared, path, progress, team)
+
+
+def begin(prepared: Prepared) -> Prepared:
+    """Set the devices to work on the only field, while the host does something else; several fields wait.
+
+    Raises ConfigError where there is not enough memory.
+    """
+    check_memory(prepared.need, prepared.pipeline.mesh)
+    return replace(prepared, observer=prepared.observer.begun(prepared.pipeline))
+
+
+def finish(prepared: Prepared, path: Path, progress: Progress, team: AbstractTeam = ALONE) -> Result:
+    """Compute what is not computed yet, and write each cube."""
+    config = prepared.config
+    files = output_files(config, path)
+    for maps in _maps_of(files):
+        team.in_first(lambda maps=maps: check_writable(maps, expected_maps_size(config, prepared.pipeline)))
+    waiting: list[Cube | CubeParts] = []
+    for cube, file in zip(_observed(prepared, progress), files, strict=False):
+        _write_together(cube, file, progress, team)
+        waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]
+    if files[-1].is_mosaic:
+        with progress.step("mosaic", f"combining {len(waiting)} pointings"):
+            waiting = [make_mosaic([put_together(cube) for cube in waiting])]
+        _write_together(waiting[0], files[-1], progress, team)
+    pointings = tuple(("Pointing", file.path) for file in files[:-1])
+    return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
+
+
+def _without_maps(cube: Cube | CubeParts) -> Cube:
+    """What a mosaic needs of a cube, on the host."""
+    return jax.tree.map(np.asarray, replace(put_together(cube), maps=None))
+
+
+def _maps_of(files: tuple[OutputFile, ...]) -> tuple[Path, ...]:
+    return tuple(file.maps for file in files if file.maps is not None)
+
+
+def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | CubeParts]:
+    """The cube of every pointing, or the only one, each computed when it is asked for."""
+    for which, cube in prepared.observer.cubes(prepared.pipeline, progress):
+        if cube.maps is None:
+            yield cube
+            continue
+        with progress.step("maps", "fitting velocity distributions" + which):
+            fitted = cube.maps.fitted()
+        yield replace(cube, maps=fitted)
+
+
+def _write_together(cube: Cube | CubeParts, file: OutputFile, progress: Progress, team: AbstractTeam) -> None:
+    """Parts are written by the processes that have them, a whole cube by process 0."""
+    if isinstance(cube, CubeParts):
+        _write(cube, file, progress, team)
+    else:
+        team.in_first(lambda: _write(cube, file, progress, ALONE))
+
+
+def _write(cube: Cube | CubeParts, file: OutputFile, progress: Progress, team: AbstractTeam) -> None:
+    """Write a cube and what goes beside it; of a team, every process its own parts and process 0 the maps."""
+    with progress.step("write", f"writing {file.path}"):
+        write_cube(cube, file.path, file.layout, team)
+        if file.truth is not None:
+            write_cube(noiseless(cube), file.truth, team=team)
+        if file.maps is not None and cube.maps is not None:
+            maps, path = cube.maps, file.maps
+            team.exchange(lambda: str(maps.write(path)) if team.number == 0 else None)
+
+
+def expected_maps_size(config: RunConfig, pipeline: Pipeline) -> int:
+    """Bytes of the file of maps of a run, 0 without `products`."""
+    n_x, n_y = config.instrument.n_spaxel_xy
+    return 0 if pipeline.frame.products is None else maps_file_size(n_y, n_x, pipeline.frame.products)
+
+
+def check_lines(prepared: Prepared) -> list[str]:
+    """What a run would do: sizes, memory, devices, notes."""
+    pipeline, info = prepared.pipeline, prepared.info
+    plan, frame, need = pipeline.plan, pipeline.frame, prepared.need
+    meta = frame.meta
+    painted = tuple(plan.cells * (size + 2 * plan.margin) for size in (plan.n_y, plan.n_x))
+    lines = [
+        f"galaxy      {info.name}: {info.n_stars} stars, {info.n_gas} gas particles ({info.reader})",
+        f"ssp         {meta['ssp_library']}",
+        f"distance    {meta['luminosity_distance']:.6g} Mpc (redshift {meta['redshift']:g}, {meta['cosmology']}); "
+        f"{float(pipeline.tables.arcsec_per_kpc):.4g} arcsec per kpc",
+        f"cube        {plan.n_y} x {plan.n_x} spaxels of {frame.pixel_scale:g} arcsec, {plan.n_wave} bins of "
+        f"{frame.wavelength[0]:.6g}-{frame.wavelength[-1]:.6g} Angstrom ({frame.medium}, {frame.sampling}); "
+        f"painted on {painted[0]} x {painted[1]}",
+        f"velocities  up to {float(pipeline.velocity_limit):g} km/s",
+        f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
+        *(f"alignment   {line.removeprefix('Alignment: ')}" for line in alignment_lines(meta)),
+        *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
+        f"particles   {prepared.observer.words()}",
+        f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{of_processes(pipeline.mesh)}; "
+        f"{_layout_words(pipeline)}",
+        f"memory      {format_bytes(need.host)} on this computer ({format_bytes(need.device)} on each device); "
+        f"available {format_bytes(available_memory())}",
+        *_file_lines(prepared),
+        *_maps_lines(prepared),
+    ]
+    return lines + [f"note        {note}" for note in (*info.notes, *pipeline.notes)]
+
+
+def _layout_words(pipeline: Pipeline) -> str:
+    """What each device paints and keeps."""
+    layout, split = pipeline.layout, pipeline.layout.split
+    apart = f", {layout.painted.n_shard} parts of the bins painted apart" if layout.painted.n_shard > 1 else ""
+    kept = "the whole cube" if layout.gathered else f"its own {split.n_own} of the {pipeline.plan.n_wave} bins"
+    return f"particles in {layout.n_data} parts{apart}; each device keeps {kept}"
+
+
+def _file_lines(prepared: Prepared) -> list[str]:
+    """Where each pointing looks and what is written."""
+    files = output_files(prepared.config, prepared.config.output.path)
+    lines = [
+        f"pointing    {pointing.name}: RA {pointing.center[0]:.6f}, Dec {pointing.center[1]:+.6f} deg "
+        f"({pointing.offset[0]:+g}, {pointing.offset[1]:+g} arcsec East, North), +y at "
+        f"{pointing.field_angle:g} deg; {file.path}"
+        for pointing, file in zip(prepared.pipeline.pointings, files, strict=False)
+    ]
+    if files[-1].is_mosaic:
+        lines.append(f"mosaic      {files[-1].n_y} x {files[-1].n_x} spaxels, North up; {files[-1].path}")
+    total = format_bytes(sum(file.n_bytes for file in files))
+    lines.append(f"file        {total}" if len(files) == 1 else f"files       {len(files)}, {total} in all")
+    truth = sum(file.truth_bytes for file in files)
+    return [*lines, *([f"truth       {format_bytes(truth)}, in a second file"] if truth else [])]
+
+
+def _maps_lines(prepared: Prepared) -> list[str]:
+    """The maps beside the cube, in words."""
+    axes = prepared.pipeline.frame.products
+    if axes is None:
+        return []
+    bins = "" if axes.velocity is None else f", {len(axes.velocity)} velocities up to {axes.velocity[-1]:g} km/s"
+    filters = f", images in {', '.join(axes.filters)}" if axes.filters else ""
+    size = format_bytes(expected_maps_size(prepared.config, prepared.pipeline))
+    return [f"maps        weighted by light in {axes.band}{bins}{filters}; {size}"]

@@ -1,0 +1,127 @@
+"""The files of a run: their names and sizes, known before anything is computed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rubix_like.config import RunConfig
+from rubix_like.config.file_layouts import check_several, file_size, find_format
+from rubix_like.cube.files.maps_file import maps_path
+from rubix_like.cube.mosaic_grid import Field, grid_around
+from rubix_like.errors import ConfigError
+from rubix_like.instrument.pointing import pointings_of
+from rubix_like.runs.named_files import named_files
+from rubix_like.runtime.files.file_names import with_addition
+from rubix_like.runtime.files.outputs import check_writable
+from rubix_like.runtime.files.separate_files import Named, check_separate
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """A cube that a run will write, of n_y x n_x spaxels, and what goes beside it.
+
+    `truth`: the noiseless cube, in the layout 'default'; None where there is none, or the same file holds it.
+    """
+
+    path: Path
+    n_y: int
+    n_x: int
+    n_wave: int
+    n_bytes: int
+    layout: str = "default"
+    truth: Path | None = None
+    truth_bytes: int = 0
+    is_mosaic: bool = False
+    maps: Path | None = None
+
+    @property
+    def all_bytes(self) -> int:
+        """Bytes of all its files."""
+        return self.n_bytes + self.truth_bytes
+
+    @property
+    def others(self) -> tuple[tuple[str, Path], ...]:
+        """What goes beside the cube, and where."""
+        found = (("Noiseless cube", self.truth), ("Maps", self.maps))
+        return tuple((what, path) for what, path in found if path is not None)
+
+    @property
+    def n_voxel(self) -> int:
+        """Voxels of the cube."""
+        return self.n_y * self.n_x * self.n_wave
+
+
+def output_files(config: RunConfig, path: Path) -> tuple[OutputFile, ...]:
+    """The cubes of a run in the order in which they are written: those of the pointings, then the mosaic.
+
+    A run with one field writes `path` alone. With several, the cube of each is called after `path` and the pointing's
+    name or number, cube_1.fits, and `path` is the mosaic, unless `observation.mosaic` is false.
+    Maps are made of each pointing, not of the mosaic.
+    """
+    path = path.expanduser()
+    pointings = pointings_of(config.observation)
+    n_x, n_y = config.instrument.n_spaxel_xy
+    maps = None if config.products is None else maps_path(path, config.output.maps)
+    if len(pointings) < 2:
+        return (replace(_file(config, path, n_y, n_x), maps=maps),)
+    files = tuple(
+        replace(
+            _file(config, pointing_path(path, pointing.name), n_y, n_x),
+            maps=None if maps is None else pointing_path(maps, pointing.name),
+        )
+        for pointing in pointings
+    )
+    if not config.observation.mosaic:
+        return files
+    fields = [Field(pointing.offset, pointing.field_angle, n_y, n_x) for pointing in pointings]
+    grid = grid_around(pointings[0].reference, fields, config.instrument.pixel_scale)
+    return (*files, _file(config, path, grid.n_y, grid.n_x, is_mosaic=True))
+
+
+def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequence[Named] = ()) -> None:
+    """Raise ConfigError or OSError where the cubes could not be written at `path`, and beside it, after the run.
+
+    `n_processes`: how many write each cube together; `read`: files that must not be replaced beside those that the
+    settings name.
+    """
+    files = output_files(config, path)
+    for file in files:
+        check_several(file.path, n_processes)
+    every = [own for file in files for own in (file.path, *(other for _, other in file.others))]
+    check_separate(every, (*named_files(config), *read), "output")
+    for own in every:
+        if every.count(own) > 1:
+            raise ConfigError(
+                f"output: expected another file for every cube and its maps, got '{own}' for two of them; change "
+                f"output.path, output.maps or the name of a pointing"
+            )
+        check_writable(own, sum(file.all_bytes for file in files))
+
+
+def pointing_path(path: Path, name: str) -> Path:
+    """cube.fits.gz -> cube_NAME.fits.gz."""
+    return with_addition(path, f"_{name}")
+
+
+def cube_bytes(config: RunConfig, n_voxel: int) -> int:
+    """Bytes of a cube on the host: flux and mask, with noise the variance, and the truth where it is kept."""
+    flux = 8 if config.engine.precision == "float64" else 4
+    n_arrays = 1 + (config.noise is not None) + keeps_truth(config)
+    return n_voxel * (flux * n_arrays + 4)
+
+
+def _file(config: RunConfig, path: Path, n_y: int, n_x: int, *, is_mosaic: bool = False) -> OutputFile:
+    shape = (n_y, n_x, config.instrument.wavelength.n_wave)
+    layout, chosen = config.output.layout, find_format(path, config.output.layout)
+    noise, wide = config.noise is not None, config.engine.precision == "float64"
+    own = file_size(chosen, shape, noise=noise, truth=keeps_truth(config), float64=wide)
+    truth, truth_bytes = None, 0
+    if keeps_truth(config) and not chosen.keeps_all:
+        truth = with_addition(path, "_truth")
+        truth_bytes = file_size(find_format(truth, "default"), shape, noise=False)
+    return OutputFile(path, *shape, own, layout, truth, truth_bytes, is_mosaic)
+
+
+def keeps_truth(config: RunConfig) -> bool:
+    """Whether the noiseless flux is kept beside the noisy one."""
+    return config.noise is not None and config.noise.keep_truth

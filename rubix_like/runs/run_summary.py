@@ -1,0 +1,149 @@
+"""What a run says at its end: where the cube is, what is in it, what was left out, how to open it."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rubix_like.config.file_layouts import find_format
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import CubeParts, in_parts
+from rubix_like.cube.cube_sums import CubeSums, sums_of
+from rubix_like.cube.meta import Counters
+
+_SENTENCES: tuple[tuple[str, str, str], ...] = (
+    ("n_outside", "mass_outside", "outside the field: not in the cube"),
+    ("n_clamped_age", "mass_clamped_age", "younger or older than the SSP library: its nearest age was taken"),
+    (
+        "n_clamped_metallicity",
+        "mass_clamped_metallicity",
+        "poorer or richer in metals than the SSP library: its nearest metallicity was taken",
+    ),
+)
+"""Counter, its mass, and the words for it."""
+
+
+def summary_lines(
+    cube: Cube | CubeParts,
+    path: str | Path,
+    timings: Mapping[str, float],
+    layout: str = "default",
+    sums: CubeSums | None = None,
+) -> list[str]:
+    """The end-of-run text, one sentence a line.
+
+    `timings` maps a step ("load", "compile", "run", "write") to seconds. Counters and masks are named only where they
+    are not zero; masses are shares of the stars' birth mass. `layout` is that of the file. `sums`: of all parts of the
+    cube, where other processes have some of them (None: this process has all).
+    """
+    path, sums = Path(path), sums or sums_of(cube)
+    n_pointings = cube.meta.get("n_pointings")
+    what = "Cube" if n_pointings is None else f"Mosaic of {n_pointings} pointings"
+    lines = [f"{what} written to {path}", _size_line(in_parts(cube)), _flux_line(sums)]
+    lines += [*alignment_lines(cube.meta), *accuracy_lines(cube.meta)]
+    lines.extend(_mask_lines(sums))
+    if cube.counters is not None:
+        lines.extend(_counter_lines(cube.counters))
+    lines.append(_noise_line(in_parts(cube), sums))
+    if timings:
+        lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
+    return [*lines, *_opening_lines(path, layout)]
+
+
+def _size_line(cube: CubeParts) -> str:
+    n_y, n_x, n_wave = cube.shape
+    edges = np.asarray(cube.wave_edges)
+    return (
+        f"{n_x} x {n_y} spaxels of {cube.pixel_scale:g} arcsec, {n_wave} bin{'s' if n_wave > 1 else ''} "
+        f"from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({cube.medium}, {cube.sampling})"
+    )
+
+
+def _flux_line(sums: CubeSums) -> str:
+    total, peak = float(sums.light.sum()) * 1e-20, float(sums.brightest) * 1e-20
+    return f"Total flux {total:.4g} erg/s/cm2, brightest voxel {peak:.4g} erg/s/cm2/Angstrom"
+
+
+def alignment_lines(meta: Mapping[str, Any]) -> list[str]:
+    """What the galaxy was aligned to, in words; nothing where its axes were left as they are."""
+    if meta.get("align_radius") is None:
+        return []
+    by = "short axis" if meta["align"] == "stars" else "angular momentum"
+    words = f"Alignment: by the {by} of the stars within {meta['align_radius']:.3g} kpc"
+    if meta.get("axis_ratio_b_a") is not None:
+        words += f": b/a {meta['axis_ratio_b_a']:.2f}, c/a {meta['axis_ratio_c_a']:.2f}"
+    if meta.get("align_angle") is not None:
+        words += f", short axis {meta['align_angle']:.1f} deg from their angular momentum"
+    return [words]
+
+
+def accuracy_lines(meta: Mapping[str, Any]) -> list[str]:
+    """The accuracy of method `basis`, in words; nothing for `direct`."""
+    if "basis_rank" not in meta:
+        return []
+    return [
+        f"Accuracy: {meta['basis_rank']} basis spectra, {meta['basis_velocity_nodes']} velocity nodes of "
+        f"{meta['basis_velocity_step']:.3g} km/s: rms error of any spectrum {meta['basis_spectrum_error']:.1e} "
+        f"of its mean at most (tolerance {meta['tolerance']:g}), {meta['basis_local_error']:.1e} in any one bin"
+    ]
+
+
+def _mask_lines(sums: CubeSums) -> list[str]:
+    bins, ends, spaxels = (int(np.sum(found)) for found in (sums.outside_ssp, sums.spread, sums.outside_aperture))
+    n_wave, n_spaxel = sums.spread.size, sums.outside_aperture.size
+    lines = []
+    if bins:
+        lines.append(f"{bins} of {n_wave} bins lie outside the SSP library: masked (DQ 1)")
+    if ends:
+        lines.append(f"{ends} of {n_wave} bins hold light spread from beyond the detector: masked (DQ 4)")
+    if spaxels:
+        lines.append(f"{spaxels} of {n_spaxel} spaxels lie outside the aperture: masked (DQ 2)")
+    return lines
+
+
+def _counter_lines(counters: Counters) -> list[str]:
+    total, mass_total = int(counters.n_particles), float(counters.mass_total)
+    lines = []
+    for name, mass_name, words in _SENTENCES:
+        count = int(getattr(counters, name))
+        if not count:
+            continue
+        share = 100 * float(getattr(counters, mass_name)) / mass_total if mass_total > 0 else 0.0
+        lines.append(f"{count} of {total} stars ({share:.3g} % of the mass) are {words}")
+    return lines
+
+
+def _noise_line(cube: CubeParts, sums: CubeSums) -> str:
+    if not cube.has_variance:
+        return "No noise: the file holds no variance (set noise.signal_to_noise or noise.exposure to add both)"
+    if "exposure_time" in cube.meta:
+        count, time, sky = (cube.meta[key] for key in ("exposure_count", "exposure_time", "sky"))
+        return f"Noise: {count} x {time:g} s under the sky '{sky}' ({cube.meta['noise_model']})"
+    target, definition = cube.meta.get("signal_to_noise"), cube.meta.get("signal_to_noise_definition")
+    words = f"S/N {target:g}" if isinstance(target, int | float) else "in STAT"
+    if not sums.is_noisy:
+        return f"Noise: {words} was asked for, but none was added: there is no light for it to refer to (STAT is 0)"
+    return f"Noise: {words}" + (f" ({definition})" if definition else "")
+
+
+def _opening_lines(path: Path, layout: str) -> list[str]:
+    """What opens the file: our own commands read the layout 'default', ds9 and mpdaf only FITS."""
+    name = str(path)
+    if layout != "default":
+        return ["Open it with:", f"  python: from astropy.io import fits; hdus = fits.open({name!r})"]
+    if find_format(path, layout).keeps_all:  # HDF5
+        return [
+            f"Look at it: rubix-like plot {shlex.quote(name)} --html",
+            "Open it with:",
+            f"  python: from rubix_like import Cube; cube = Cube.read({name!r})",
+            f"  python: import h5py; file = h5py.File({name!r})",
+        ]
+    return [
+        f"Look at it: rubix-like plot {shlex.quote(name)} --html",
+        "Open it with:",
+        f"  ds9 {shlex.quote(name + '[DATA]')}",
+        f"  python: from rubix_like import Cube; cube = Cube.read({name!r})",
+        f"  python: from mpdaf.obj import Cube; cube = Cube({name!r})",
+    ]

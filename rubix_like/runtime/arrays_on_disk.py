@@ -1,0 +1,184 @@
+"""Arrays that took long to work out, kept on disk under the hash of what they were made from.
+
+Nothing depends on it: a file that is missing or damaged is made again, a folder that cannot be written is left alone.
+"""
+
+import hashlib
+import io
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from rubix_like.runtime.files.outputs import replacing
+from rubix_like.runtime.resources import cache_directory
+from rubix_like.runtime.words import format_bytes
+from rubix_like.version import __version__
+
+LIMIT_BYTES: int = 2_000_000_000
+"""The least recently used files are removed so that no more than this is kept."""
+
+_LAYOUT = "6"
+"""Part of every key, with the version: to be raised when what is stored, or how it is worked out, changes."""
+
+_LOG = logging.getLogger("rubix_like")
+
+
+def key_of(*parts: Any) -> str:
+    """The hash of arrays (values, shapes and types) and of anything else by its text."""
+    digest = hashlib.blake2b(f"{_LAYOUT} {__version__};".encode(), digest_size=20)
+    for part in parts:
+        if isinstance(part, ndarray):
+            digest.update(f"{part.shape} {part.dtype.str};".encode())
+            digest.update(np.ascontiguousarray(part).view(np.uint8).data)
+        else:
+            digest.update(f"{part!r};".encode())
+    return digest.hexdigest()
+
+
+def remembered(
+    kind: str, key: str, names: Sequence[str], make: Callable[[], Mapping[str, ndarray]]
+) -> Mapping[str, ndarray]:
+    """The arrays called `names` stored under `key`, or else those that `make` gives, which are then stored."""
+    path = folder() / f"{kind}-{key}.npz"
+    found = _load(path, names)
+    if found is not None:
+        return found
+    made = make()
+    _store(path, made)
+    return made
+
+
+def folder() -> Path:
+    """Where the files are."""
+    return cache_directory() / "engine"
+
+
+def stored() -> list[tuple[Path, int, float]]:
+    """(path, bytes, time of last use) of every file, the least recently used first."""
+    return entries_of(folder(), "*.npz")
+
+
+def entries_of(place: Path, pattern: str) -> list[tuple[Path, int, float]]:
+    """(path, bytes, time of last change) of the files of a folder, the oldest first; those that are still there."""
+    found = []
+    for path in place.glob(pattern):
+        try:
+            status = path.stat()
+        except OSError:  # removed by another process
+            continue
+        found.append((path, status.st_size, status.st_mtime))
+    return sorted(found, key=lambda entry: entry[2])
+
+
+def clear() -> tuple[int, int]:
+    """Removes all files; returns their number and bytes."""
+    return remove(stored())
+
+
+def remove(entries: Sequence[tuple[Path, int, float]]) -> tuple[int, int]:
+    """Removes files; returns their number and bytes."""
+    for path, _, _ in entries:
+        path.unlink(missing_ok=True)
+    return len(entries), sum(size for _, size, _ in entries)
+
+
+def _load(path: Path, names: Sequence[str]) -> dict[str, ndarray] | None:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        _LOG.info("not kept from an earlier run: %s", error)
+        return None
+    found = _unpack(content, names)
+    if found is None:
+        _LOG.warning("the cached file %s is damaged: it is made again", path)
+        return None
+    try:
+        os.utime(path)
+    except OSError:
+        _LOG.info("the time of last use of %s could not be set", path)
+    return found
+
+
+def _pack(arrays: Mapping[str, ndarray]) -> bytes:
+    """An .npz file after the hash of its bytes."""
+    stream = io.BytesIO()
+    np.savez(stream, allow_pickle=False, **dict(arrays))
+    payload = stream.getvalue()
+    return _checksum(payload) + payload
+
+
+def _unpack(content: bytes, names: Sequence[str]) -> dict[str, ndarray] | None:
+    """The arrays; None where a byte is not what was written, or a name is missing."""
+    n_hash = len(_checksum(b""))
+    payload = content[n_hash:]
+    if content[:n_hash] != _checksum(payload):
+        return None
+    with np.load(io.BytesIO(payload), allow_pickle=False) as file:
+        return {name: file[name] for name in names} if set(names) <= set(file.files) else None
+
+
+def _checksum(payload: bytes) -> bytes:
+    return hashlib.blake2b(payload, digest_size=32).digest()
+
+
+def _store(path: Path, arrays: Mapping[str, ndarray]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_bytes(_pack(arrays))
+        _evict(path)
+    except OSError as error:
+        _LOG.info("not kept for later runs: %s", error)
+
+
+def _evict(newest: Path) -> None:
+    """Removes the least recently used files, never the newest, until what is left is within the limit."""
+    entries = stored()
+    excess = sum(size for _, size, _ in entries) - LIMIT_BYTES
+    for path, size, _ in entries:
+        if excess <= 0:
+            return
+        if path != newest:
+            path.unlink(missing_ok=True)
+            excess -= size
+
+
+COMPILED_LIMIT_BYTES: int = 500_000_000
+"""JAX removes the least recently used compiled programs so that no more than this is kept."""
+
+
+def compiled_folder() -> Path:
+    """Where JAX keeps compiled programs for the command line."""
+    return cache_directory() / "compiled"
+
+
+def cache_lines() -> list[str]:
+    """What `rubix-like cache info` prints: folder, and number, size and limit of the files of each kind."""
+    libraries = entries_of(cache_directory() / "ssp", "*.h5")
+    kinds = (
+        ("engine", "basis spectra and projection matrices", stored(), LIMIT_BYTES),
+        ("compiled", "compiled programs", _programs(), COMPILED_LIMIT_BYTES),
+        ("ssp", "SSP libraries (kept by `cache clear`)", libraries, None),
+    )
+    lines = [f"folder      {cache_directory()}"]
+    for name, text, entries, limit in kinds:
+        size = format_bytes(sum(size for _, size, _ in entries))
+        most = "" if limit is None else f" of at most {format_bytes(limit)}"
+        lines.append(f"{name:<11} {len(entries)} file{'' if len(entries) == 1 else 's'}, {size}{most}: {text}")
+    return lines
+
+
+def clear_cache() -> tuple[int, int]:
+    """Removes what can be made again without a network; returns the number of files and bytes."""
+    (n_arrays, array_bytes), (n_programs, program_bytes) = clear(), remove(_programs())
+    return n_arrays + n_programs, array_bytes + program_bytes
+
+
+def _programs() -> list[tuple[Path, int, float]]:
+    """JAX's compiled programs; its lock and the times of last use beside them are left alone."""
+    return entries_of(compiled_folder(), "*-cache")

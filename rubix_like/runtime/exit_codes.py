@@ -1,0 +1,41 @@
+"""How a command ends: its exit code, and one line on standard error for what ended it."""
+
+import os
+import sys
+
+from rubix_like.errors import ConfigError
+from rubix_like.runtime.files.damaged_files import reason_of
+
+EXIT_REFUSED: int = 2
+"""Exit code where settings or data cannot be used."""
+
+EXIT_BUG: int = 70
+"""Exit code where the program itself is at fault (EX_SOFTWARE of sysexits.h)."""
+
+EXIT_INTERRUPTED: int = 130
+
+EXIT_BROKEN_PIPE: int = 141
+
+REFUSALS = (ConfigError, ValueError, OSError, MemoryError)
+"""What says, in words for the user, that settings or data cannot be used."""
+
+
+def ended_by(error: Exception | KeyboardInterrupt, *, traceback: bool) -> int:
+    """The exit code of a command that `error` ended, after telling so; with `traceback` errors are raised again."""
+    if isinstance(error, KeyboardInterrupt):
+        print("rubix-like: interrupted; nothing was left half-written", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has gone: what is left goes nowhere
+        return EXIT_BROKEN_PIPE
+    if traceback:
+        raise error
+    if isinstance(error, REFUSALS):
+        print(f"rubix-like: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+    print(
+        f"rubix-like: a bug: {type(error).__name__}: {reason_of(error)}; run again with --traceback before the command "
+        f"(rubix-like --traceback ...), and report what it prints",
+        file=sys.stderr,
+    )
+    return EXIT_BUG

@@ -1,0 +1,99 @@
+"""The one way in which FITS files are opened for reading, packed or not, whoever wrote them."""
+
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedIOBase
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from astropy.io import fits
+from astropy.utils.exceptions import AstropyWarning
+
+from rubix_like.runtime.files.damaged_files import DAMAGED
+from rubix_like.runtime.files.packed_files import unpacked
+
+FITS_BLOCK: int = 2880
+"""Bytes of a block; headers and data fill whole ones (FITS standard 4.0, section 3.1)."""
+
+CARDS: int = 36
+"""In a block, of 80 bytes each."""
+
+MOST_BLOCKS: int = 300
+"""Of a header: 10,800 cards."""
+
+MOST_AXES: int = 999
+
+LARGEST_SIZE: int = 1 << 48
+
+_SIZE = re.compile(rb"(BITPIX|NAXIS\d*|PCOUNT|GCOUNT) *= *([-+]?\d+)")
+
+
+@contextmanager
+def opened_fits(path: Path, *, quiet: bool = False) -> Iterator[Any]:
+    """The HDUs of a FITS file, none of it mapped into memory; `quiet`: what astropy warns of is not shown.
+
+    Raises ValueError for a packed one that would become too much, for headers without an end or with sizes below 0, and
+    what astropy raises (`UNREADABLE`).
+    """
+    check_fits(path)
+    with warnings.catch_warnings():
+        if quiet:
+            warnings.simplefilter("ignore", AstropyWarning)
+        with path.open("rb") as file, fits.open(file, memmap=False) as hdus:
+            yield hdus
+
+
+def check_fits(path: Path) -> None:
+    """Raise ValueError where astropy would not come to the end of a file: by its packing, or by its headers' sizes."""
+    with unpacked(path) as stream:
+        place = 0
+        while (sizes := _sizes(path, stream, place)) is not None:
+            header_bytes, cards = sizes
+            _check_sizes(f"{path}: header at byte {place}", cards)
+            place += header_bytes + _data_bytes(cards)
+
+
+def _sizes(path: Path, stream: BufferedIOBase, place: int) -> tuple[int, dict[str, int]] | None:
+    """Bytes of the header that begins at `place`, and its cards that tell sizes; None behind the last."""
+    found: dict[str, int] = {}
+    number = -1
+    for number, card in enumerate(_cards(stream, place)):
+        match = _SIZE.match(card)
+        if match:
+            found.setdefault(match[1].decode(), int(match[2]))
+        if card.rstrip() == b"END":
+            return (number // CARDS + 1) * FITS_BLOCK, found
+    if number + 1 < MOST_BLOCKS * CARDS:
+        return None
+    raise ValueError(f"{path}: header at byte {place}: expected END within {MOST_BLOCKS} blocks, got none; {DAMAGED}")
+
+
+def _cards(stream: BufferedIOBase, place: int) -> Iterator[bytes]:
+    """The cards from `place` on, of whole blocks, as many as a header can have."""
+    stream.seek(place)
+    for _ in range(MOST_BLOCKS):
+        block = stream.read(FITS_BLOCK)
+        if len(block) < FITS_BLOCK:
+            return
+        yield from (block[start : start + FITS_BLOCK // CARDS] for start in range(0, FITS_BLOCK, FITS_BLOCK // CARDS))
+
+
+def _check_sizes(place: str, cards: dict[str, int]) -> None:
+    for name in (name for name in cards if name != "BITPIX"):
+        most = MOST_AXES if name == "NAXIS" else LARGEST_SIZE
+        if not 0 <= cards[name] <= most:
+            raise ValueError(f"{place}: {name}: expected a size of 0 to {most}, got {cards[name]}; {DAMAGED}")
+
+
+def _data_bytes(cards: dict[str, int]) -> int:
+    """Bytes of the data behind a header, filled up: |BITPIX| / 8 x GCOUNT x (PCOUNT + NAXIS1 x NAXIS2 ...)."""
+    axes = [cards.get(f"NAXIS{axis}", 0) for axis in range(1, cards.get("NAXIS", 0) + 1)]
+    values = prod(axes[1:] if axes[:1] == [0] else axes) if axes else 0
+    count = abs(cards.get("BITPIX", 8)) // 8 * cards.get("GCOUNT", 1) * (cards.get("PCOUNT", 0) + values)
+    return -(-count // FITS_BLOCK) * FITS_BLOCK
+
+
+IMAGES = (fits.PrimaryHDU, fits.ImageHDU, fits.CompImageHDU)

@@ -1,0 +1,183 @@
+"""Where results go: checks that can be made before a run, and files that appear whole or not at all."""
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rubix_like.runtime.words import format_bytes
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+_OWN = "rubix-like"
+"""In every name of a file that nobody is meant to open but this package."""
+
+_TEMPORARY = re.compile(rf"\.{_OWN}-[A-Za-z0-9]+-[0-9a-f]{{12}}-(?P<name>.+)")
+
+_LONGEST_NAME = 255
+"""Bytes of the name of a file on the usual file systems."""
+
+_WRITING: set[Path] = set()
+"""Temporary files that this process is writing now, for a thread that must end it at once."""
+
+
+def check_writable(path: str | Path, n_bytes: int) -> None:
+    """Raise unless a file of `n_bytes` can be written at `path`: to be called before a long run.
+
+    A file is made in its folder and removed, since permissions alone do not tell (a read-only disk, a long name).
+    Raises FileNotFoundError (no such folder), NotADirectoryError, IsADirectoryError (`path` is a folder),
+    PermissionError, or OSError (the name is too long, the disk has less than `n_bytes` left); each message holds the
+    path and the remedy.
+    """
+    path = Path(path).expanduser()
+    folder = path.parent
+    _check_name(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"cannot write {path}: it is a folder; add a file name, e.g. {path / 'cube.fits'}")
+    if not folder.exists():
+        raise FileNotFoundError(
+            f"cannot write {path}: the folder {folder} does not exist; create it (mkdir -p {folder}) or choose another"
+        )
+    if not folder.is_dir():
+        raise NotADirectoryError(f"cannot write {path}: {folder} is a file, not a folder; choose another path")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"cannot write {path}: no permission to write in {folder}; choose another folder")
+    with explained(path):
+        new_temporary(path).unlink()
+    free = shutil.disk_usage(folder).free
+    if free < n_bytes:
+        raise OSError(
+            f"cannot write {path}: about {format_bytes(n_bytes)} are needed and {format_bytes(free)} are free in "
+            f"{folder}; free some space or choose another disk"
+        )
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A temporary name beside `path` to write to; on success it is renamed to `path`, on any failure removed.
+
+    The temporary name ends like `path`, so that writers that go by the suffix do the same thing. An OSError inside
+    (disk full, no permission) is raised again as an OSError that holds the path and the remedy.
+    """
+    path = Path(path).expanduser()
+    with explained(path):
+        temporary = new_temporary(path)
+        _WRITING.add(temporary)
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+            _WRITING.discard(temporary)
+
+
+def new_temporary(path: Path) -> Path:
+    """A new, empty file beside `path`, `.rubix-like-HOST-RANDOM-NAME`, that no other process or computer has made.
+
+    Raises OSError where none can be made.
+    """
+    while True:
+        temporary = path.with_name(f".{_OWN}-{_host()}-{secrets.token_hex(6)}-{path.name}")
+        with suppress(FileExistsError):
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            return temporary
+
+
+def own_name(path: Path, purpose: str) -> Path:
+    """A file that goes with `path` while it is made, under a name that is no user's: `.fit.h5.rubix-like-PURPOSE`."""
+    return path.with_name(f".{path.name}.{_OWN}-{purpose}")
+
+
+def remove_stale(paths: Iterable[Path]) -> int:
+    """Remove what dead processes left of these files (the temporary names of `replacing`); returns their number.
+
+    To be called by who has claimed them, so that nobody is writing them.
+    """
+    wanted = {(path.parent, path.name) for path in paths}
+    stale = [
+        own
+        for folder in {folder for folder, _ in wanted}
+        for own in folder.glob(f".{_OWN}-*")
+        if (found := _TEMPORARY.fullmatch(own.name)) and (folder, found["name"]) in wanted
+    ]
+    for own in stale:
+        own.unlink(missing_ok=True)
+    return len(stale)
+
+
+@contextmanager
+def announced(temporary: Path) -> Iterator[None]:
+    """Inside, a file is removed by `remove_temporaries`, in whichever way it is written."""
+    _WRITING.add(temporary)
+    try:
+        yield
+    finally:
+        _WRITING.discard(temporary)
+
+
+def remove_temporaries() -> list[Path]:
+    """Remove whatever this process is writing, for when it ends at once, without its usual way out.
+
+    Returns what could not be removed.
+    """
+    left = []
+    for temporary in tuple(_WRITING):
+        try:
+            temporary.unlink(missing_ok=True)
+        except OSError:
+            left.append(temporary)
+    return left
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """An OSError inside (disk full, no permission) is raised again as an OSError that holds the path and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {_reason(path.parent, error)}") from error
+
+
+def _host() -> str:
+    """The computer's name, as much of it as names of files need."""
+    return re.sub(r"[^A-Za-z0-9]", "", socket.gethostname())[:16] or "host"
+
+
+def _check_name(path: Path) -> None:
+    """Raise OSError where the name, or that of the temporary file beside it, is longer than names can be."""
+    longest = _LONGEST_NAME - len(f".{_OWN}-{_host()}-{secrets.token_hex(6)}-")
+    length = len(os.fsencode(path.name))
+    if length > longest:
+        raise OSError(
+            f"cannot write {path}: expected a name of at most {longest} bytes, got one of {length}; choose a shorter "
+            f"name"
+        )
+
+
+def _reason(folder: Path, error: OSError) -> str:
+    """What went wrong in words, and the remedy."""
+    code = _error_number(error)
+    short_write = " requested and " in str(error)  # numpy's own words, without an error number
+    if code in _NO_SPACE or short_write:
+        free = format_bytes(shutil.disk_usage(folder).free)
+        return f"the disk or the quota is full ({free} free in {folder}); free some space or choose another disk"
+    if code in _NOT_ALLOWED:
+        return f"no permission to write in {folder}; choose another folder"
+    if code in (errno.ENOENT, errno.ENOTDIR):
+        return f"the folder {folder} does not exist; create it (mkdir -p {folder}) or choose another"
+    return f"{error}; choose another path"
+
+
+def _error_number(error: BaseException | None) -> int | None:
+    """errno of an OSError or of the one it was raised from (astropy raises its own without a number)."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno is not None:
+            return error.errno
+        error = error.__cause__ or error.__context__
+    return None

@@ -1,0 +1,164 @@
+"""How much memory a run needs, and whether there is that much."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jax.errors import JaxRuntimeError
+from jax.sharding import Mesh
+
+from rubix_like.errors import ConfigError
+from rubix_like.runtime.words import format_bytes
+
+BYTES_PER_VOXEL: int = 12
+"""Least that a cube takes on the host: its flux, its mask and the light that it is made from, 4 bytes each."""
+
+_MEMINFO = Path("/proc/meminfo")
+_REMEDY = (
+    "make instrument.fov smaller, instrument.pixel_scale or instrument.wavelength.step larger (light is painted beyond "
+    "the field as far as the PSF reaches: instrument.psf.enclosed)"
+)
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """Bytes that a compiled run takes on each device, and at its peak on the host (which holds the CPU's devices)."""
+
+    device: int
+    host: int
+
+
+def memory_need(compiled: Any, mesh: Mesh, mask_and_writing_bytes: int) -> MemoryNeed:
+    """What a compiled run takes on the host and the devices: the run itself, then its result, the mask and the writing.
+
+    On the host, what this process takes of it. Files are written block by block.
+    """
+    return need_of(
+        device_bytes(compiled), compiled.memory_analysis().output_size_in_bytes, mesh, mask_and_writing_bytes
+    )
+
+
+def device_bytes(compiled: Any) -> int:
+    """Arguments, results and working space of a compiled function on each device, as XLA counts them."""
+    analysis = compiled.memory_analysis()
+    needed = analysis.argument_size_in_bytes + analysis.output_size_in_bytes + analysis.temp_size_in_bytes
+    return needed - analysis.alias_size_in_bytes
+
+
+def need_of(device: int, result: int, mesh: Mesh, mask_and_writing_bytes: int, reading: int = 0) -> MemoryNeed:
+    """The need of a run that takes `device` bytes on each device, ends with `result` bytes there, and takes `reading`
+    bytes on the host while it lasts."""
+    if not _is_host(mesh):
+        return MemoryNeed(device, max(reading, result + mask_and_writing_bytes))
+    n_own = len(mesh.local_devices)
+    return MemoryNeed(device, max(device * n_own + reading, result * n_own + mask_and_writing_bytes))
+
+
+def available_memory() -> int | None:
+    """Bytes that the host can give (Linux: MemAvailable, within the limits of control groups); None where that is not
+    known."""
+    if not _MEMINFO.exists():
+        return None
+    fields = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    allowed = free_memory()
+    return available if allowed is None else min(available, allowed)
+
+
+def check_cube_fits(n_x: int, n_y: int, n_wave: int, n_processes: int = 1) -> None:
+    """Raise ConfigError where not even the bare cube fits into memory: to be called before anything is planned.
+
+    `n_processes`: each of so many holds its own part of the bins.
+    """
+    needed = BYTES_PER_VOXEL * n_x * n_y * n_wave // n_processes
+    where = f" in each of {n_processes} processes" if n_processes > 1 else ""
+    cube = f"a cube of {n_x} x {n_y} spaxels x {n_wave} bins"
+    _require(needed, f"{cube} takes at least {format_bytes(needed)}{where}; {_REMEDY}")
+
+
+def check_memory(need: MemoryNeed, mesh: Mesh) -> None:
+    """Raise ConfigError where the host has less memory than a compiled run takes, before it starts."""
+    fewer = ", devices.data fewer" if _is_host(mesh) and mesh.size > 1 else ""
+    _require(need.host, f"the run takes {format_bytes(need.host)}; {_REMEDY}{fewer}")
+
+
+@contextmanager
+def explained_exhaustion() -> Iterator[None]:
+    """Turns numpy's and XLA's own ways to say that there was no memory left into a MemoryError with the remedy."""
+    try:
+        yield
+    except (MemoryError, JaxRuntimeError) as error:
+        if isinstance(error, JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise MemoryError(f"memory: there is not enough ({error}); {_REMEDY}, or use fewer particles") from error
+
+
+def _is_host(mesh: Mesh) -> bool:
+    return mesh.devices.flat[0].platform == "cpu"
+
+
+def _require(needed: int, came: str) -> None:
+    available = available_memory()
+    if available is not None and needed > available:
+        raise ConfigError(f"memory: expected at most {format_bytes(available)} (what is available), but {came}")
+
+
+_MEMBERSHIP = Path("/proc/self/cgroup")
+
+
+_ROOT = Path("/sys/fs/cgroup")
+
+
+_NO_LIMIT = 1 << 60
+
+
+def free_memory(membership: Path = _MEMBERSHIP, root: Path = _ROOT) -> int | None:
+    """Bytes that all groups of this process have left, files that can be dropped included; None without a limit.
+
+    Version 2 of the control groups (memory.max) and version 1 (memory.limit_in_bytes); `membership` is the file that
+    names the groups, `root` where they are mounted.
+    """
+    found = [room for group in _groups(membership, root) if (room := _room(group)) is not None]
+    return min(found, default=None)
+
+
+def _groups(membership: Path, root: Path) -> Iterator[Path]:
+    """Folders of the groups that limit memory, each with those above it; in a container only the mounted root."""
+    if not membership.exists():
+        return
+    for line in membership.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top = root / "memory" if controllers else root
+        own = top / path.lstrip("/")
+        yield from (group for group in (own, *own.parents) if group.is_relative_to(top) and group.is_dir())
+
+
+def _room(group: Path) -> int | None:
+    """Bytes that one group has left."""
+    for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+        bound = _number(group / limit)
+        current = _number(group / used)
+        if bound is not None and current is not None and bound < _NO_LIMIT:
+            return max(bound - current + _dropped(group), 0)
+    return None
+
+
+def _dropped(group: Path) -> int:
+    """Bytes of files in memory that are dropped when there is need."""
+    statistics = group / "memory.stat"
+    if not statistics.exists():
+        return 0
+    fields = dict(line.split() for line in statistics.read_text().splitlines())
+    return int(fields.get("total_inactive_file", fields.get("inactive_file", 0)))
+
+
+def _number(path: Path) -> int | None:
+    """What a file says; None without it, and for 'max'."""
+    if not path.exists():
+        return None
+    text = path.read_text().strip()
+    return int(text) if text.isdigit() else None

@@ -1,0 +1,60 @@
+"""Where a run lies on its mesh: the particles along one axis, the bins of the detector in parts."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Float
+
+from rubix_like.runtime.mesh.bin_split import WHOLE, WaveSplit
+from rubix_like.runtime.mesh.mesh import DATA_AXIS, WAVE_AXIS
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the devices of a mesh hold of the detector's bins.
+
+    `painted`: while particles are painted, parts along "wave"; `split`: once they are added up, the same parts or
+    finer ones, along "data", too; `gathered`: every device gets the whole cube in the end.
+    """
+
+    mesh: Mesh
+    painted: WaveSplit
+    split: WaveSplit
+    gathered: bool
+
+    @classmethod
+    def build(cls, mesh: Mesh, n_wave: int, *, sharded: bool, shared: bool = False) -> "Layout":
+        """`sharded`: every device ends with its own part of the cube; `shared`: it has only such a part to finish."""
+        n_data, n_part = mesh.shape[DATA_AXIS], mesh.shape.get(WAVE_AXIS, 1)
+        parts = (WAVE_AXIS,) if n_part > 1 else ()
+        axes = (*parts, DATA_AXIS) if sharded or shared else parts
+        n_shard = n_part * (n_data if sharded or shared else 1)
+        split = WaveSplit(n_wave, n_shard, axes) if axes else WHOLE
+        painted = WaveSplit(split.n_padded, n_part, parts) if parts else WHOLE
+        return cls(mesh, painted, split, gathered=not sharded)
+
+    @property
+    def n_data(self) -> int:
+        """Devices along "data"."""
+        return self.mesh.shape[DATA_AXIS]
+
+    @property
+    def scatters(self) -> bool:
+        """Whether what is added up along "data" is kept in parts there."""
+        return DATA_AXIS in self.split.axes
+
+    def own_bins(self, painted: Float[Array, "... part"]) -> Float[Array, "... own"]:
+        """Of an array over the bins that are painted here, those that are finished here."""
+        if not self.scatters:
+            return painted
+        start = lax.axis_index(DATA_AXIS) * self.split.n_own
+        return lax.dynamic_slice_in_dim(painted, start, self.split.n_own, axis=painted.ndim - 1)
+
+    def shardings(self, specs: Any) -> Any:
+        """The tree of shardings for a tree of PartitionSpecs."""
+        return jax.tree.map(
+            lambda spec: NamedSharding(self.mesh, spec), specs, is_leaf=lambda leaf: isinstance(leaf, PartitionSpec)
+        )

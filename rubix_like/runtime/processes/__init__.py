@@ -1,0 +1,1 @@
+"""Several processes that make one cube: who they are, what they exchange, how they end together."""

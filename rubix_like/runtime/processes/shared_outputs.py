@@ -1,0 +1,47 @@
+"""Files that the processes of a run write together: they appear whole or not at all."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rubix_like.runtime.files.outputs import announced, explained, new_temporary
+from rubix_like.runtime.processes.process_group import AbstractTeam, Value
+
+
+class _Explaining(AbstractTeam):
+    """A team whose errors of writing hold the path of the file and the remedy."""
+
+    def __init__(self, team: AbstractTeam, path: Path) -> None:
+        self.number = team.number
+        self.size = team.size
+        self._team = team
+        self._path = path
+
+    def exchange(self, work: Callable[[], Value]) -> list[Value]:
+        """What `work` gave in every process."""
+
+        def explained_work() -> Value:
+            with explained(self._path):
+                return work()
+
+        return self._team.exchange(explained_work)
+
+
+@contextmanager
+def replacing_together(path: Path, team: AbstractTeam) -> Iterator[tuple[Path, AbstractTeam]]:
+    """A temporary name beside `path`, the same for all processes of the team, and the team to write with.
+
+    Whatever is written is written in `exchange` of that team. Where all succeed, process 0 renames the file to `path`;
+    where one fails, all raise, the file is removed and an older one at `path` stays as it was.
+    """
+    writing = _Explaining(team, path)
+    made = writing.exchange(lambda: new_temporary(path).name if team.number == 0 else "")
+    temporary = path.with_name(made[0])
+    try:
+        with announced(temporary):
+            yield temporary, writing
+            writing.exchange(lambda: os.replace(temporary, path) if team.number == 0 else None)
+    finally:
+        if team.number == 0:
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""SSP libraries in the formats of other packages, one module per format."""

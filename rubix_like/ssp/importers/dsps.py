@@ -1,0 +1,110 @@
+"""SSP tables of DSPS (Hearin et al. 2023, MNRAS 521, 1741), e.g. ssp_data_fsps_v3.2_lgmet_age.h5.
+
+Datasets: ssp_lgmet (metal,) log10 of the metal mass fraction, ssp_lg_age_gyr (age,) log10(age / Gyr), ssp_wave (rest,)
+vacuum Angstrom, ssp_flux (metal, age, rest) Lsun/Hz of 1 Msun at birth; tables with emission lines add ssp_emline_*.
+DSPS documents its file as made by python-fsps with its default settings and nebular emission; the file states nothing.
+"""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.files.hdf5_files import opened_hdf5
+from rubix_like.ssp.formats import (
+    FSPS_CITATION,
+    MIST_SOLAR_METALLICITY,
+    SourceFormat,
+    basel_fwhm,
+    node_spacing,
+    open_hdf5,
+    per_angstrom,
+)
+from rubix_like.ssp.hdf5 import SSPTable
+from rubix_like.ssp.measured import check_light_unit
+
+DATASETS = {"ssp_lgmet": 1, "ssp_lg_age_gyr": 1, "ssp_wave": 1, "ssp_flux": 3}
+"""The datasets and their numbers of axes."""
+
+EMISSION_LINES = {"ssp_emline_name", "ssp_emline_wave", "ssp_emline_luminosity"}
+
+
+def fsps_miles_fwhm(wavelength: Float[ndarray, " rest"]) -> Float[ndarray, " rest"]:
+    """FWHM (Angstrom) of FSPS with its default spectra: MILES (2.54 A at 3525-7500 A, Beifiori et al. 2011), BaSeL.
+
+    Never finer than the sampling, so that a table of coarser spectra is not given MILES' resolution.
+    """
+    miles = (wavelength >= 3525.0) & (wavelength <= 7500.0)
+    return np.where(miles, np.maximum(2.54, node_spacing(wavelength)), basel_fwhm(wavelength))
+
+
+def is_dsps(path: Path) -> bool:
+    """Whether `path` is an HDF5 file with the four datasets and no others but those of the emission lines."""
+    if not h5py.is_hdf5(path):
+        return False
+    try:
+        with opened_hdf5(path, whole=False) as file:
+            return set(DATASETS) <= set(file) <= set(DATASETS) | EMISSION_LINES
+    except UNREADABLE:
+        return False
+
+
+def read_dsps(path: Path) -> SSPTable:
+    """The file's spectra per Angstrom; those of its emission lines that stand in a table of their own are left out.
+
+    Raises ValueError for datasets that are damaged, no numbers or of another shape, and for light in another unit.
+    """
+    with open_hdf5(path) as file:
+        arrays = {name: _numbers(path, file, name) for name in DATASETS}
+        lines = "ssp_emline_luminosity" in file
+    wavelength, log_age = arrays["ssp_wave"], arrays["ssp_lg_age_gyr"] + 9.0
+    metallicity = 10.0 ** arrays["ssp_lgmet"]
+    _check(path, arrays)
+    with np.errstate(over="ignore"):
+        spectra = per_angstrom(arrays["ssp_flux"], wavelength)
+    check_light_unit(str(path), wavelength, log_age, metallicity, spectra)
+    light = "its table of emission lines is left out" if lines else "the light of young populations includes nebulae"
+    return SSPTable(
+        name="dsps-fsps",
+        medium="vacuum",
+        imf="Kroupa 2001, 0.08-120 Msun",
+        solar_metallicity=MIST_SOLAR_METALLICITY,
+        citation=f"{FSPS_CITATION}; DSPS: Hearin et al. 2023, MNRAS 521, 1741",
+        licence="not stated with the file; FSPS and DSPS: MIT and BSD-3-Clause",
+        source=f"{path.name} of DSPS; the file states no settings; taken are python-fsps' defaults with nebular lines, "
+        f"as DSPS documents: Kroupa, vacuum, MIST isochrones, MILES spectra and their resolution; {light}; no mass "
+        "fractions",
+        spectra=spectra,
+        log_age=log_age,
+        metallicity=metallicity,
+        rest_wavelength=wavelength,
+        fwhm=fsps_miles_fwhm(wavelength),
+    )
+
+
+def _numbers(path: Path, file: h5py.File, name: str) -> Float[ndarray, "..."]:
+    dataset = file[name]
+    if not isinstance(dataset, h5py.Dataset) or dataset.dtype.kind not in "fiu" or dataset.ndim != DATASETS[name]:
+        raise ValueError(f"{path}: {name}: expected a dataset of numbers with {DATASETS[name]} axes, got {dataset}")
+    return np.asarray(dataset, dtype=np.float64)
+
+
+def _check(path: Path, arrays: dict[str, Float[ndarray, "..."]]) -> None:
+    shape = tuple(len(arrays[name]) for name in ("ssp_lgmet", "ssp_lg_age_gyr", "ssp_wave"))
+    if arrays["ssp_flux"].shape != shape:
+        raise ValueError(f"{path}: ssp_flux: expected shape {shape} (metal, age, wave), got {arrays['ssp_flux'].shape}")
+    low, high = arrays["ssp_wave"].min(), arrays["ssp_wave"].max()
+    if not 1.0 <= low <= high < 1e12:
+        raise ValueError(f"{path}: ssp_wave: expected Angstrom in 1-1e12, got {low:g} to {high:g}")
+    low, high = arrays["ssp_lgmet"].min(), arrays["ssp_lgmet"].max()
+    if not -6.0 < low <= high < -0.8:
+        raise ValueError(f"{path}: ssp_lgmet: expected log10 of metal mass fractions, got {low:g} to {high:g}")
+    low, high = arrays["ssp_lg_age_gyr"].min(), arrays["ssp_lg_age_gyr"].max()
+    if not -6.0 < low <= high < 1.5:
+        raise ValueError(f"{path}: ssp_lg_age_gyr: expected log10(age / Gyr), got {low:g} to {high:g}")
+
+
+DSPS_HDF5 = SourceFormat(is_dsps, read_dsps)
