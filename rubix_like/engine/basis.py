@@ -49,9 +49,6 @@ class Accuracy(eqx.Module):
     lowest: Number
 
 
-Number = Float[Array | ndarray, ""]
-
-
 class BasisPartial(eqx.Module):
     """Coefficients per spaxel, (velocity, rank) in one axis, or flux density where that takes less room; moments as for
     `project`; the outliers' light."""
