@@ -47,7 +47,7 @@ from rubix_like.forward.stages.base import (
 from rubix_like.forward.stages.noise_models import normal_row
 from rubix_like.galaxy.scene import to_scene
 from rubix_like.physics.template_axes import TemplateAxes
-from rubix_like.runtime.mesh.bin_split import WaveSplit, per_bin
+from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
 from rubix_like.ssp.formats import SourceFormat
 from rubix_like.ssp.hdf5 import SSPTable
 
@@ -77,7 +77,7 @@ __all__ = [
     "Spatial",
     "StageReport",
     "TemplateAxes",
-    "WaveSplit",
+    "BinSplit",
     "build_painter",
     "normal_row",
     "parse_integer",

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from rubix_like import ConfigError
-from rubix_like.inference.checkpoint import SECONDS, advance, claimed, load, save
+from rubix_like.inference.checkpoint import SECONDS, advance, claimed, load_checkpoint, save
 from rubix_like.inference.samplers.chains import Chains
 from rubix_like.inference.search.optimisers import Status
-from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.inference.search.search_state import SearchState
 
 FINGERPRINT = {"data": "a", "model": "b"}
 
@@ -19,7 +19,7 @@ def snapshot(step, n_ended=0, n_start=3):
     """A search of some starts in its `step`-th step, with numbers that no two steps share."""
     rng = np.random.default_rng(step)
     status = np.array([Status.CONVERGED] * n_ended + [Status.RUNNING] + [Status.WAITING] * n_start)[:n_start]
-    return Snapshot(
+    return SearchState(
         start=rng.normal(size=(n_start, 2)),
         latent=rng.normal(size=(n_start, 2)),
         loss=rng.normal(size=n_start),
@@ -45,9 +45,9 @@ def assert_same(one, other):
 
 def test_a_checkpoint_holds_every_bit(tmp_path):
     path = tmp_path / "fit.checkpoint.npz"
-    assert load(path, FINGERPRINT, Snapshot.from_arrays) is None
+    assert load_checkpoint(path, FINGERPRINT, SearchState.from_arrays) is None
     save(path, snapshot(7), FINGERPRINT)
-    assert_same(load(path, FINGERPRINT, Snapshot.from_arrays), snapshot(7))
+    assert_same(load_checkpoint(path, FINGERPRINT, SearchState.from_arrays), snapshot(7))
     assert [own.name for own in tmp_path.iterdir()] == [path.name]
 
 
@@ -55,11 +55,11 @@ def test_the_checkpoint_of_another_fit_is_refused(tmp_path):
     path = tmp_path / "fit.checkpoint.npz"
     save(path, snapshot(7), FINGERPRINT)
     with pytest.raises(ConfigError, match=r"differs in: model\. Write to another place .*--restart"):
-        load(path, {**FINGERPRINT, "model": "c"}, Snapshot.from_arrays)
+        load_checkpoint(path, {**FINGERPRINT, "model": "c"}, SearchState.from_arrays)
     with pytest.raises(ConfigError, match="differs in: data; model"):
-        load(path, {"data": "x", "model": "y"}, Snapshot.from_arrays)
+        load_checkpoint(path, {"data": "x", "model": "y"}, SearchState.from_arrays)
     with pytest.raises(ConfigError, match="differs in: device"):
-        load(path, {**FINGERPRINT, "device": "d"}, Snapshot.from_arrays)
+        load_checkpoint(path, {**FINGERPRINT, "device": "d"}, SearchState.from_arrays)
 
 
 def test_the_checkpoint_of_other_work_is_refused_for_what_it_is(tmp_path):
@@ -67,7 +67,7 @@ def test_the_checkpoint_of_other_work_is_refused_for_what_it_is(tmp_path):
     path = tmp_path / "fit.checkpoint.npz"
     save(path, snapshot(7), FINGERPRINT)
     with pytest.raises(ConfigError, match="differs in: sampling"):
-        load(path, {**FINGERPRINT, "sampling": "nuts"}, Chains.from_arrays)
+        load_checkpoint(path, {**FINGERPRINT, "sampling": "nuts"}, Chains.from_arrays)
 
 
 @pytest.mark.parametrize("content", [b"", b"text", "half", "no fingerprint"])
@@ -81,7 +81,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, content):
     else:
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=re.escape(str(path)) + ": expected the checkpoint .*--restart"):
-        load(path, FINGERPRINT, Snapshot.from_arrays)
+        load_checkpoint(path, FINGERPRINT, SearchState.from_arrays)
 
 
 def test_every_end_of_a_start_is_kept_and_little_else():

@@ -22,7 +22,7 @@ from thread_team import run_team, values_of
 from rubix_like.config.file_layouts import check_several
 from rubix_like.cube import cube_parts
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import CubeParts, Part, check_complete, fetch, in_parts, noiseless, parts_of
+from rubix_like.cube.cube_parts import Part, ShardedCube, check_complete, fetch, in_parts, noiseless, parts_of
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.cube.files.default import META_CARDS, default_members
 from rubix_like.cube.files.fits_hsim import hsim_members
@@ -32,7 +32,7 @@ from rubix_like.cube.files.formats import FORMATS, write_cube, writing_bytes
 from rubix_like.cube.meta import Meta
 from rubix_like.errors import ConfigError
 from rubix_like.runs.run_summary import summary_lines
-from rubix_like.runtime.processes.process_group import AbstractTeam
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
 N_Y, N_X, N_WAVE = 3, 5, 13
 FILES = [("default", "a.fits"), ("default", "a.fits.gz"), ("default", "a.h5"), ("manga", "a.fits"), ("hsim", "a.fits")]
@@ -69,7 +69,7 @@ def wave_bits():
     return np.where(np.arange(N_WAVE) < 2, 1, np.where(np.arange(N_WAVE) == 12, 4, 0)).astype(np.int32)[None, None]
 
 
-def cut(cube: Cube, ranges, n_padded=0) -> CubeParts:
+def cut(cube: Cube, ranges, n_padded=0) -> ShardedCube:
     """The cube in parts of bins (first, last), with `n_padded` bins of nonsense after the cube's last."""
 
     def piece(values, first, last):
@@ -273,7 +273,7 @@ def test_where_one_of_a_team_cannot_write_nothing_is_left(tmp_path):
     assert path.read_text() == "old"
 
 
-class Watching(AbstractTeam):
+class Watching(AbstractProcessGroup):
     """One process that notes how much room on the disk a file has after every exchange."""
 
     number, size = 0, 1

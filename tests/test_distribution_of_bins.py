@@ -33,8 +33,8 @@ from rubix_like.config.run_config import DevicesSettings
 from rubix_like.cube.files.formats import read_cube
 from rubix_like.forward.model import lay_out, table_specs
 from rubix_like.forward.plan_layout import plan_layout
-from rubix_like.runtime.mesh.bin_split import WaveSplit
-from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.bin_split import BinSplit
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.placement import put
 
 LAYOUTS = {
@@ -265,7 +265,7 @@ def test_devices_share_the_bins_where_projecting_takes_longer_than_putting_toget
     devices, large, small = DevicesSettings(), ((10_000, 3000),), ((10_000, 300),)
     shared = plan_layout(devices, make_mesh(4), 3001, large)
     assert shared.gathered
-    assert (shared.painted, shared.split) == (WaveSplit(), WaveSplit(3001, 4, ("data",)))
+    assert (shared.painted, shared.split) == (BinSplit(), BinSplit(3001, 4, ("data",)))
     for mesh, projected in ((make_mesh(4), small), (make_mesh(4), ()), (make_mesh(1), large)):
         assert plan_layout(devices, mesh, 3001, projected).split.is_whole
 
@@ -273,7 +273,7 @@ def test_devices_share_the_bins_where_projecting_takes_longer_than_putting_toget
 def test_own_bins_of_what_is_painted():
     """On two axes: of the bins along "wave", those of the place along "data"."""
     mesh = make_mesh(4, wave=2)
-    layout = Layout.build(mesh, 31, sharded=True)
+    layout = DeviceLayout.build(mesh, 31, sharded=True)
     bins = np.arange(2.0 * 32).reshape(2, 32)
     own = jax.shard_map(
         layout.own_bins,
@@ -288,7 +288,7 @@ def test_own_bins_of_what_is_painted():
 @pytest.mark.parametrize("method", ["direct", "basis"])
 def test_shared_bins_are_those_of_one_device(method):
     """Each of eight devices finishes its own of 31 bins, and every one gets the whole cube."""
-    one, layout = pipeline_for(method, None), Layout.build(make_mesh(8), 31, sharded=False, shared=True)
+    one, layout = pipeline_for(method, None), DeviceLayout.build(make_mesh(8), 31, sharded=False, shared=True)
     tables = jax.tree.map(jnp.asarray, lay_out(one.tables, layout))
     tables = put(tables, layout.shardings(table_specs(tables, layout)))
     found = dataclasses.replace(one, layout=layout, tables=tables)(disc(77))

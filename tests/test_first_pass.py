@@ -16,11 +16,11 @@ from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_frame import HeldStars, StoredStars, find_frame
 from rubix_like.readers.loading import load, open_galaxy
 from rubix_like.readers.selection import row_ranges as rows_module
-from rubix_like.readers.selection.row_ranges import Rows, filtered
+from rubix_like.readers.selection.row_ranges import RowRanges, filtered
 from rubix_like.readers.selection.selected import select
 from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs
-from rubix_like.runtime.processes.process_group import ALONE
+from rubix_like.runtime.processes.process_group import SINGLE
 from rubix_like.runtime.progress import silent
 
 BOX = 200.0
@@ -46,7 +46,7 @@ def stars_of(n, seed=1):
     }
 
 
-def stored(table, team=ALONE, asked=None):
+def stored(table, team=SINGLE, asked=None):
     """The table as a file of which only what is asked for is read."""
 
     def read(start, stop, names):
@@ -192,7 +192,7 @@ def test_parts_of_rows():
     rng = np.random.default_rng(3)
     for n_run in (0, 1, 2, 30):
         ends = np.sort(rng.choice(500, 2 * n_run, replace=False))
-        rows = Rows(ends[0::2], ends[1::2])
+        rows = RowRanges(ends[0::2], ends[1::2])
         every = np.concatenate(
             [np.zeros(0, int), *(np.arange(a, b) for a, b in zip(ends[::2], ends[1::2], strict=True))]
         )
@@ -207,7 +207,7 @@ def test_parts_of_rows():
 @pytest.mark.parametrize("size", [2, 3, 7])
 def test_rows_are_looked_through_once_by_all_processes_together(size):
     chosen = np.random.default_rng(4).random(300) < 0.5
-    rows = Rows(np.array([10, 250]), np.array([200, 253]))
+    rows = RowRanges(np.array([10, 250]), np.array([200, 253]))
     expected = filtered(rows, lambda start, stop: chosen[start:stop], "", silent)
     tested = []
 

@@ -22,7 +22,7 @@ from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.fit_pictures_of import view_of
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.search.optimisers import Status
-from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.inference.search.search_state import SearchState
 from rubix_like.plots.fits.fit_maps import fit_images
 from rubix_like.plots.fits.fit_parameters import (
     MOST_NAMED,
@@ -47,7 +47,7 @@ from rubix_like.plots.fits.fit_view import (
     velocity_residual,
 )
 from rubix_like.plots.scales import scale_of
-from rubix_like.plots.sky_offsets import Sky
+from rubix_like.plots.sky_offsets import SkyOffsets
 
 COVARIANCE = np.array([[0.04, 0.012], [0.012, 0.01]])
 
@@ -81,7 +81,7 @@ def make_view(n_y=4, n_x=5, shift=0.0, noise=1.0):
         Trace(np.array([90.0, 20.0, 10.0]), np.array([9.0, 2.0, 1e-3])),
         Trace(np.array([80.0]), np.ones(1), False),
     )
-    sky = Sky(n_x, n_y, 0.5, ((-0.5, 0.0), (0.0, 0.5)), ((n_x - 1) / 2, (n_y - 1) / 2), None)
+    sky = SkyOffsets(n_x, n_y, 0.5, ((-0.5, 0.0), (0.0, 0.5)), ((n_x - 1) / 2, (n_y - 1) / 2), None)
     return FitView("mock", sky, wavelength, edges, "vacuum", flux, model, inverse_sigma, traces, make_inferred())
 
 
@@ -247,7 +247,7 @@ def make_result():
     values = {name: np.asarray(value) for name, value in free.values(jnp.asarray(latent)).items()}
     trace = np.array([[90.0, 20.0, 10.0], [80.0, np.nan, np.nan]])
     ends = {"loss": np.array([10.0, 80.0]), "gradient_norm": np.ones(2), "n_step": np.array([3, 1])}
-    starts = Snapshot(
+    starts = SearchState(
         **ends,
         start=np.zeros((2, 3)),
         latent=np.stack([latent, latent]),

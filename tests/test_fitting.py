@@ -29,7 +29,7 @@ from rubix_like.inference.request import read_request
 from rubix_like.inference.results.fit_pictures_of import view_of
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
-from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.progress import Progress
 
 TRUTH = {"observation.velocity_offset": 60.0, "dust.a_v": 0.4}
@@ -205,7 +205,7 @@ def test_a_search_goes_on_from_every_step_as_if_it_had_not_stopped():
     steps = list(search(problem))
     assert len(steps) > 6
     for step in steps[:-1]:
-        (*_, last) = search(problem, Snapshot.from_arrays(step.arrays()))
+        (*_, last) = search(problem, SearchState.from_arrays(step.arrays()))
         for name, expected in steps[-1].arrays().items():
             np.testing.assert_array_equal(last.arrays()[name], expected, err_msg=name)
 
@@ -316,7 +316,7 @@ def ends(loss, status, latent=None):
     n_start = len(loss)
     numbers = {name: np.zeros(n_start) for name in ("gradient_norm", "n_step")}
     steps = np.zeros((n_start, 1))
-    return Snapshot(
+    return SearchState(
         start=np.zeros((n_start, 3)),
         latent=np.zeros((n_start, 3)) if latent is None else np.asarray(latent, float),
         loss=np.asarray(loss, float),

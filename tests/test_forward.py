@@ -15,7 +15,7 @@ from rubix_like.cube.observed import observed_from
 from rubix_like.inference.checkpoint import fingerprint_of
 from rubix_like.inference.posterior.fit_model import HeldSource
 from rubix_like.inference.posterior.priors import LogUniform
-from rubix_like.inference.posterior.problem import pose, select
+from rubix_like.inference.posterior.problem import pose, select_bins
 
 FREE = {
     "observation.inclination": {"uniform": ["20 deg", "80 deg"]},
@@ -108,7 +108,7 @@ def test_stars_of_a_given_galaxy_take_their_own_values():
 
 def test_windows_cut_the_data_and_choose_its_bins():
     settings = FitSettings(windows=((4760, 4770), (4780, "479 nm")), exclude=((4783, 4784),))
-    cut, chosen = select(mock(), settings)
+    cut, chosen = select_bins(mock(), settings)
     assert cut.wavelength[0] >= 4760
     assert cut.wavelength[-1] <= 4790
     kept = cut.wavelength[chosen]

@@ -17,7 +17,7 @@ from rubix_like.inference.search.choose_optimiser import make_optimiser
 from rubix_like.inference.search.giving_up import is_saturated, reviewed
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search_with
-from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.inference.search.search_state import SearchState
 
 FREE = Free((FreeParameter(Uniform(0.0, 1.0), "a"), FreeParameter(Normal(0.0, 1.0), "b")))
 STEPS = 12
@@ -29,7 +29,7 @@ def snapshot(traces, status, latent, reserve=2):
     traces = [np.asarray(own, float) for own in traces]
     filled = np.array([np.append(own, np.full(STEPS + 1 - len(own), np.nan)) for own in traces])
     running = [number for number, own in enumerate(status) if own == RUNNING]
-    return Snapshot(
+    return SearchState(
         start=np.zeros((len(traces), 2)),
         latent=np.asarray(latent, float),
         loss=np.array([own[-1] if len(own) else np.inf for own in traces]),
@@ -166,7 +166,7 @@ def test_a_search_leaves_the_trap_and_goes_on_bit_for_bit():
     np.testing.assert_allclose(FREE.values(jnp.asarray(last.latent[last.best]))["a"], 0.3, atol=1e-3)
     assert last.n_step[last.given_up].max() < 30
     for number in range(0, len(snapshots), 3):
-        kept = Snapshot.from_arrays({name: own.copy() for name, own in snapshots[number].arrays().items()})
+        kept = SearchState.from_arrays({name: own.copy() for name, own in snapshots[number].arrays().items()})
         resumed = searched(kept)
         assert len(resumed) == len(snapshots) - number
         for name, own in resumed[-1].arrays().items():

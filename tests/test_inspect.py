@@ -15,7 +15,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.readers.containers.container import as_text
 from rubix_like.readers.fields.field_map import parse_field_map
 from rubix_like.readers.inspection import ranges
-from rubix_like.readers.inspection.ranges import measure
+from rubix_like.readers.inspection.ranges import measure_range
 from rubix_like.readers.inspection.report import inspect_galaxy
 from rubix_like.readers.inspection.text import inspection_text, table_text
 
@@ -471,7 +471,7 @@ def test_ranges_do_not_depend_on_the_slabs(size, shape):
     rng = np.random.default_rng(3)
     values, kept = rng.normal(size=shape), rng.random(101) < 0.7
     values[5], values[9] = np.nan, np.inf
-    components = measure(in_slabs(values, kept, size), 101, low=-1.0, high=2.0)
+    components = measure_range(in_slabs(values, kept, size), 101, low=-1.0, high=2.0)
     assert len(components) == values[0].size
     for found, column in zip(components, values.reshape(101, -1).T, strict=True):
         good = column[kept & np.isfinite(column)]
@@ -486,14 +486,14 @@ def test_the_median_of_many_rows_is_that_of_every_few(monkeypatch):
     values = np.random.default_rng(4).normal(size=35)
     kept = np.arange(35) % 3 > 0
     for size in (1, 5, 35):
-        (found,) = measure(in_slabs(values, kept, size), 35)
+        (found,) = measure_range(in_slabs(values, kept, size), 35)
         assert found.median == np.median(values[::4][kept[::4]])
 
 
 def test_nothing_finite_has_no_range():
-    (found,) = measure([(np.full(3, np.nan), np.ones(3, dtype=bool))], 3)
+    (found,) = measure_range([(np.full(3, np.nan), np.ones(3, dtype=bool))], 3)
     assert (found.smallest, found.median, found.largest, found.n_nan) == (None, None, None, 3)
-    assert measure([], 0)[0].median is None
+    assert measure_range([], 0)[0].median is None
 
 
 def test_tables_fit_their_width_and_lose_nothing():

@@ -23,7 +23,7 @@ from rubix_like.plots.page_data import MASKED, Blocks, block_layers, choose_bloc
 from rubix_like.plots.scales import scale_of
 from rubix_like.plots.sky_offsets import scale_bar, sky_of
 from rubix_like.plots.spectra import brightest_spaxel, field_spectrum, spaxel_spectrum
-from rubix_like.plots.stored_maps import read_maps
+from rubix_like.plots.stored_maps import read_sky_images
 from rubix_like.plots.style import unit_label
 from rubix_like.runtime.files.file_names import beside
 
@@ -227,13 +227,13 @@ def test_maps_are_read_by_comment_name_and_unit(tmp_path):
         H3=(np.arange(30.0).reshape(5, 6), "", ""),
         V_LIGHT_TRUE=(4.0, "km s-1", "mean velocity, before the PSF"),
     )
-    velocity, h3, truth = read_maps(path, 5, 6)
+    velocity, h3, truth = read_sky_images(path, 5, 6)
     assert (velocity.title, velocity.unit, h3.title, h3.unit) == ("mean velocity, after the PSF", "km s⁻¹", "H3", "")
     np.testing.assert_array_equal(h3.values, np.arange(30.0).reshape(5, 6))
     assert truth.values[0, 0] == 4.0
-    assert [image.title for image in read_maps(path, 5, 6, truth=False)] == [velocity.title, "H3"]
+    assert [image.title for image in read_sky_images(path, 5, 6, truth=False)] == [velocity.title, "H3"]
     with pytest.raises(ConfigError, match=r"6 x 4 spaxels, as the cube has, got 'mean velocity.*' with 6 x 5"):
-        read_maps(path, 4, 6)
+        read_sky_images(path, 4, 6)
 
 
 def test_blocks_keep_as_much_as_fits():

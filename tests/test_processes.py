@@ -29,7 +29,7 @@ from rubix_like.runtime.processes.jax_processes import JaxProcesses
 from rubix_like.runtime.processes.joining import meet
 from rubix_like.runtime.processes.launch import Launch, find_launch, from_open_mpi_5, read_address, read_launch
 from rubix_like.runtime.processes.messages import Kind, Line, pack, unpack
-from rubix_like.runtime.processes.process_group import ALONE
+from rubix_like.runtime.processes.process_group import SINGLE
 
 COUNT = 230
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -458,7 +458,7 @@ def test_process_0_listens_at_the_coordinators_own_address_only(host, own):
 @pytest.mark.slow
 def test_the_service_of_jax_listens_at_the_coordinators_own_address_only():
     launch = Launch("localhost", free_port(), 1, 0, None, 60.0, 60.0)
-    with JaxProcesses(launch, ALONE)._service() as port:
+    with JaxProcesses(launch, SINGLE)._service() as port:
         assert [place for place in EVERYWHERE if answers(place, port)] == ["127.0.0.1"]
 
 

@@ -17,7 +17,7 @@ from rubix_like.inference.search.candidates import choose_starts
 from rubix_like.inference.search.choose_optimiser import make_optimiser
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import check_any_left, search_with
-from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.inference.search.search_state import SearchState
 
 SETTINGS = FitSettings(starts=5, candidates=1, optimiser=OptimiserSettings(tolerance=1e-9, steps=60))
 
@@ -81,7 +81,7 @@ def test_result_does_not_depend_on_the_devices(n_sample, n_data):
 def test_search_goes_on_from_anywhere_bit_for_bit():
     snapshots = whole()
     for number in (0, 1, len(snapshots) // 2, len(snapshots) - 1):
-        kept = Snapshot.from_arrays({name: array.copy() for name, array in snapshots[number].arrays().items()})
+        kept = SearchState.from_arrays({name: array.copy() for name, array in snapshots[number].arrays().items()})
         resumed = searched(resume=kept)
         assert len(resumed) == len(snapshots) - number
         for one, other in zip(resumed, snapshots[number:], strict=True):

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from snapshot_files import write_snapshot
 
 from rubix_like.readers.selection import row_ranges as rows_module
-from rubix_like.readers.selection.row_ranges import Rows, chained, run, where
+from rubix_like.readers.selection.row_ranges import RowRanges, chained, row_range, where
 from rubix_like.readers.selection.selection import to_kpc
 from rubix_like.readers.snapshot import SnapshotReader
 
@@ -341,8 +341,8 @@ def test_rows_in_runs(monkeypatch):
     joined = chained([inside for _, _, inside in pieces])
     np.testing.assert_array_equal(joined.starts, rows.starts)
     np.testing.assert_array_equal(joined.stops, rows.stops)
-    assert list(run(5, 5).pieces()) == []
-    assert chained([run(0, 0), run(2, 4), Rows(np.array([4]), np.array([6]))]).starts.tolist() == [2]
+    assert list(row_range(5, 5).pieces()) == []
+    assert chained([row_range(0, 0), row_range(2, 4), RowRanges(np.array([4]), np.array([6]))]).starts.tolist() == [2]
 
 
 def test_real_galaxies_of_camels_one_by_one(real_data: Path):

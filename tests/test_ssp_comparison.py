@@ -11,7 +11,7 @@ from ssp_files import light
 from rubix_like.cli.main import main
 from rubix_like.plots.ssp_figure import save_comparison
 from rubix_like.ssp import SSPLibrary, load_ssp
-from rubix_like.ssp.comparison import bin_means, common_bins, comparison_lines, solar_population
+from rubix_like.ssp.comparison import common_bins, comparison_lines, solar_population, spectrum_bin_means
 from rubix_like.ssp.hdf5 import read_table, write_table
 from rubix_like.ssp.photometry import B_BAND, V_BAND, magnitudes, mass_to_light
 
@@ -79,7 +79,7 @@ def test_bin_means_keep_the_energy(popstar):
     dense = np.linspace(4000.5, 9000.5, 36 * 5000 + 1)
     values = np.interp(dense, wavelength, spectrum)
     expected = [np.trapezoid(values[k * 5000 : (k + 1) * 5000 + 1], dx=1.0 / 5000) for k in range(36)]
-    np.testing.assert_allclose(bin_means(wavelength, spectrum, edges), expected, rtol=1e-6)
+    np.testing.assert_allclose(spectrum_bin_means(wavelength, spectrum, edges), expected, rtol=1e-6)
 
 
 def test_bins_are_as_wide_as_the_coarser_library(popstar):

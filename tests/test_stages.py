@@ -25,7 +25,7 @@ from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.physics.template_axes import weighted_rows
 from rubix_like.readers.loading import load
-from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.placement import as_dtype
 from rubix_like.ssp import import_library
 
@@ -180,7 +180,7 @@ def painted(component, before, deposit="nearest", n=9, scale=0.2, n_devices=1, c
     grid = SpaxelGrid(jnp.asarray(scale), n, n, deposit)
     tables = Tables(alignment=None, arcsec_per_kpc=jnp.asarray(1.0), grid=grid, scene=(), paint=(component,), cube=())
     galaxy = Galaxy(stars=Stars(**vars(before)))
-    layout = Layout.build(make_mesh(n_devices), plan.n_wave, sharded=False)
+    layout = DeviceLayout.build(make_mesh(n_devices), plan.n_wave, sharded=False)
     observed = observe(plan, layout, tables, Parameters.build(run(), "float64"), galaxy, None)
     return observed.voxels.flux.reshape(n * n, -1), observed.moments.reshape(n * n, 2)
 

@@ -32,7 +32,7 @@ from rubix_like.galaxy.galaxy_parts import GalaxyInMemory
 from rubix_like.runs.compiled_run import SlabObserver, check_columns
 from rubix_like.runs.particles_on_disk import GalaxyInSlabs, HeldGalaxy, open_source
 from rubix_like.runs.run import check_lines, compute, prepare
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_memory import least_share
 from rubix_like.runtime.progress import Progress
 
@@ -210,7 +210,7 @@ def memory_of(path, monkeypatch, n_bytes):
     monkeypatch.setattr(memory_module, "_MEMINFO", path)
 
 
-def source_of(path, slab="auto", team=ALONE, **selection):
+def source_of(path, slab="auto", team=SINGLE, **selection):
     config = load_config(
         {
             "galaxy": {"reader": "illustris", "path": str(path), **selection},
@@ -256,7 +256,7 @@ def test_slabs_that_are_asked_for(path):
 
 
 @dataclass(frozen=True)
-class Share(AbstractTeam):
+class Share(AbstractProcessGroup):
     """One of several processes that never speak."""
 
     number: int

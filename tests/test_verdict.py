@@ -14,7 +14,7 @@ import scipy.stats
 
 from rubix_like import Galaxy, ObservedCube, Stars, fit, load_config, run
 from rubix_like.inference.best_fit import describe_best
-from rubix_like.inference.checks.misfit import HALVES, halves_of, measure
+from rubix_like.inference.checks.misfit import HALVES, halves_of, measure_misfit
 from rubix_like.inference.checks.residual_tests import moves_of
 from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.fit_cubes import evaluate
@@ -176,7 +176,7 @@ def sums_of(residue):
 def measured(problem, latent, flux):
     light = flux / posed()[3]
     halves = jax.tree.map(jnp.asarray, halves_of(light))
-    return jax.device_get(measure(problem.posterior, latent, jnp.asarray(light), halves)), light
+    return jax.device_get(measure_misfit(problem.posterior, latent, jnp.asarray(light), halves)), light
 
 
 @pytest.mark.parametrize("kind", ["plain", "polynomial", "particles"])

@@ -20,7 +20,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.planning import make_setup
 from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.physics.numbered_random import numbered_normal
-from rubix_like.runtime.mesh.bin_split import WHOLE, WaveSplit, per_bin
+from rubix_like.runtime.mesh.bin_split import WHOLE, BinSplit, per_bin
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
 from rubix_like.runtime.mesh.placement import as_dtype
 
@@ -99,7 +99,7 @@ def through(split, stages, parameters, flux, moments, key):
 
 def split_over(n_wave, axes):
     sizes = MESHES[axes]
-    return WaveSplit(n_wave, int(np.prod(list(sizes.values()))), tuple(sizes))
+    return BinSplit(n_wave, int(np.prod(list(sizes.values()))), tuple(sizes))
 
 
 def mesh_for(axes):
@@ -270,7 +270,7 @@ def test_the_neighbours_of_a_part(n_wave, reach):
 
 def test_a_line_spread_beyond_the_next_part_is_refused():
     stages, parameters = stages_for("Gaussian, brightest spaxel", 33, "float64", "degrade_lsf")
-    flux, split = painted(33, 0, "float64")[0], WaveSplit(33, 11, ("data",))
+    flux, split = painted(33, 0, "float64")[0], BinSplit(33, 11, ("data",))
     with pytest.raises(ConfigError, match=r"parts of at least 4 bins.*got 3 \(33 bins on 11 devices\); use fewer"):
         spread_by(functools.partial(through, split), stages, parameters, flux)
 
@@ -302,14 +302,14 @@ def test_specs_and_padding_of_tables():
     assert specs.inner[0].nodes == specs.inner[1].nodes == PartitionSpec()
     assert specs.inner[0].curve is None
     assert set(jax.tree.leaves(wave_specs(outer(), ()))) == {PartitionSpec()}
-    long = padded(outer(), WaveSplit(5, 8, axes))
+    long = padded(outer(), BinSplit(5, 8, axes))
     assert [type(leaf) for leaf in jax.tree.leaves(long)] == [type(leaf) for leaf in jax.tree.leaves(outer())]
     np.testing.assert_array_equal(long.window, [True] * 5 + [False] * 3)
     np.testing.assert_array_equal(long.inner[0].response, np.repeat([[1.0, 1.0], [0.0, 0.0]], [5, 3], axis=0))
     np.testing.assert_array_equal(long.inner[1].curve, [0, 1, 2, 3, 4, 4, 4, 4])
-    assert eqx.tree_equal(padded(outer(), WaveSplit(5, 5, axes)), outer())
+    assert eqx.tree_equal(padded(outer(), BinSplit(5, 5, axes)), outer())
     with pytest.raises(ValueError, match=r"Outer.window: expected 6 bins along axis 0, got shape \(5,\)"):
-        padded(outer(), WaveSplit(6, 3, axes))
+        padded(outer(), BinSplit(6, 3, axes))
     scalar = eqx.tree_at(lambda own: own.inner[0].response, outer(), np.ones(()))
     with pytest.raises(ValueError, match=r"Inner.response: expected an axis 0 along the bins, got shape \(\)"):
         wave_specs(scalar, axes)

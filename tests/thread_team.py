@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from rubix_like.runtime.processes.process_group import AbstractTeam, Value
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup, Value
 
 Outcome = TypeVar("Outcome")
 
@@ -13,7 +13,7 @@ _PATIENCE_S = 120.0
 """A member that does not come to the exchange for so long breaks it for all."""
 
 
-class ThreadTeam(AbstractTeam):
+class ThreadTeam(AbstractProcessGroup):
     """One of several threads; `work` of one exchange runs in all of them at the same time."""
 
     def __init__(self, number: int, size: int, board: list[Any], barrier: threading.Barrier) -> None:
@@ -43,7 +43,7 @@ class ThreadTeam(AbstractTeam):
         return [value for value, _ in found]
 
 
-def run_team(size: int, work: Callable[[AbstractTeam], Outcome]) -> list[Outcome | Exception]:
+def run_team(size: int, work: Callable[[AbstractProcessGroup], Outcome]) -> list[Outcome | Exception]:
     """What `work(team)` gave, or the exception that it raised, in each of `size` threads, by their numbers."""
     board, barrier = [None] * size, threading.Barrier(size)
 

@@ -21,7 +21,7 @@ from rubix_like.cli.plot_command import PLOT_HELP, add_plot_options, plot
 from rubix_like.cli.ssp_command import COMPARE_HELP, add_compare_options, compare
 from rubix_like.config import RunConfig, json_schema, load_config
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import CubeParts
+from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.errors import ConfigError
 from rubix_like.plots.quicklook import save_quicklook
@@ -39,12 +39,12 @@ from rubix_like.runtime.files.separate_files import Named, check_separate, given
 from rubix_like.runtime.memory import check_memory, explained_exhaustion
 from rubix_like.runtime.processes.joining import joined
 from rubix_like.runtime.processes.launch import add_process_options, read_launch
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Progress, terminal_progress
 from rubix_like.runtime.resources import cache_directory
 from rubix_like.runtime.signals import orderly_termination
 from rubix_like.runtime.words import format_bytes
-from rubix_like.ssp import describe, get, import_library, list_libraries, load_ssp
+from rubix_like.ssp import describe_library, get, import_library, list_libraries, load_ssp
 from rubix_like.version import __version__
 
 
@@ -143,11 +143,11 @@ def _set_up_jax(precision: str) -> None:
 
 
 @contextmanager
-def _team(options: argparse.Namespace) -> Iterator[AbstractTeam]:
+def _team(options: argparse.Namespace) -> Iterator[AbstractProcessGroup]:
     """The processes of a run, as the options say; what libraries print then goes to standard error."""
     launch = read_launch(options)
     if launch is None:
-        yield ALONE
+        yield SINGLE
         return
     results = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -156,7 +156,7 @@ def _team(options: argparse.Namespace) -> Iterator[AbstractTeam]:
         yield team
 
 
-def _progress(team: AbstractTeam) -> Progress:
+def _progress(team: AbstractProcessGroup) -> Progress:
     """Shown by process 0 alone."""
     return terminal_progress() if team.number == 0 else Progress()
 
@@ -174,7 +174,7 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _run_together(options: argparse.Namespace, team: AbstractTeam) -> list[str]:
+def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> list[str]:
     """The run; the lines that it ends with."""
     config = agreed(lambda: _load(options), team)
     path = Path(config.output.path if options.output is None else options.output).expanduser()
@@ -187,7 +187,7 @@ def _run_together(options: argparse.Namespace, team: AbstractTeam) -> list[str]:
     if picture is not None:
         with progress.step("plot", f"drawing {picture}"):
             _draw(cube, picture, team)
-    sums = sums_of(cube, team) if isinstance(cube, CubeParts) else None
+    sums = sums_of(cube, team) if isinstance(cube, ShardedCube) else None
     if team.number > 0:
         return []
     written = [f"{what} written to {other}" for what, other in others]
@@ -196,9 +196,9 @@ def _run_together(options: argparse.Namespace, team: AbstractTeam) -> list[str]:
     return [*written, *summary_lines(cube, path, progress.timings, config.output.layout, sums), *notes, *pictures]
 
 
-def _draw(cube: Cube | CubeParts, path: Path, team: AbstractTeam) -> None:
+def _draw(cube: Cube | ShardedCube, path: Path, team: AbstractProcessGroup) -> None:
     """The quick look: of parts by all processes that have them, of a whole cube by process 0."""
-    if isinstance(cube, CubeParts):
+    if isinstance(cube, ShardedCube):
         save_quicklook(cube, path, team)
     else:
         team.in_first(lambda: save_quicklook(cube, path))
@@ -252,7 +252,7 @@ def _ssp_list(options: argparse.Namespace) -> None:  # noqa: ARG001
 
 
 def _ssp_info(options: argparse.Namespace) -> None:
-    print(describe(load_ssp(options.name)))
+    print(describe_library(load_ssp(options.name)))
 
 
 def _ssp_get(options: argparse.Namespace) -> None:

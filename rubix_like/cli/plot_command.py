@@ -17,7 +17,7 @@ from rubix_like.plots.derived import SkyImage
 from rubix_like.plots.figure import check_picture_suffix, save_figure
 from rubix_like.plots.page import check_page_suffix, write_page
 from rubix_like.plots.page_data import PAGE_BYTES
-from rubix_like.plots.stored_maps import read_maps
+from rubix_like.plots.stored_maps import read_sky_images
 from rubix_like.plots.style import require_matplotlib
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import check_writable
@@ -116,4 +116,4 @@ def _maps(cube: Cube, cube_path: Path, options: argparse.Namespace) -> tuple[Sky
     if options.maps is None and not path.is_file():
         return None
     n_y, n_x, _ = np.shape(cube.flux)
-    return read_maps(path, n_y, n_x, truth=options.html)
+    return read_sky_images(path, n_y, n_x, truth=options.html)

@@ -86,7 +86,7 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class CubeParts:
+class ShardedCube:
     """A cube without its voxels, as `Cube` has it, and those of its voxels that this process has.
 
     `mask_bits`: integers (y or 1, x, wave or 1) whose bits together are the mask, as the mask of a pipeline's cube is
@@ -113,7 +113,7 @@ class CubeParts:
         for part in self.parts:
             if np.shape(part.flux)[:2] != expected:
                 raise ValueError(
-                    f"CubeParts.parts: expected all spaxels {expected} in every part, got flux {np.shape(part.flux)}"
+                    f"ShardedCube.parts: expected all spaxels {expected} in every part, got flux {np.shape(part.flux)}"
                 )
 
     @property
@@ -164,11 +164,11 @@ class CubeParts:
                 yield from (Block(rows, bins, part, self.mask_bits) for rows in _steps(n_y, step_y))
 
 
-def in_parts(cube: Cube | CubeParts) -> CubeParts:
+def in_parts(cube: Cube | ShardedCube) -> ShardedCube:
     """A whole cube as one of parts: one, or those of the devices that it lies on."""
-    if isinstance(cube, CubeParts):
+    if isinstance(cube, ShardedCube):
         return cube
-    return CubeParts(
+    return ShardedCube(
         parts=parts_of(cube.flux, cube.variance, cube.truth),
         mask_bits=(cube.mask,),
         has_variance=cube.variance is not None,
@@ -177,7 +177,7 @@ def in_parts(cube: Cube | CubeParts) -> CubeParts:
     )
 
 
-def put_together(cube: Cube | CubeParts) -> Cube:
+def put_together(cube: Cube | ShardedCube) -> Cube:
     """The whole cube, on the host; raises ValueError where this process does not have all its parts."""
     if isinstance(cube, Cube):
         return cube
@@ -212,7 +212,7 @@ _DESCRIBED = (
 """Fields that a cube and a cube in parts share."""
 
 
-def _description(cube: Cube | CubeParts) -> dict[str, Any]:
+def _description(cube: Cube | ShardedCube) -> dict[str, Any]:
     return {name: getattr(cube, name) for name in _DESCRIBED}
 
 
@@ -279,7 +279,7 @@ def _clipped(n: int, most: int) -> int:
     return min(max(n, 1), most)
 
 
-def noiseless(cube: Cube | CubeParts) -> CubeParts:
+def noiseless(cube: Cube | ShardedCube) -> ShardedCube:
     """The cube of the true flux (`truth`), without variance; raises ValueError where the truth was not kept."""
     noisy = in_parts(cube)
     if not noisy.has_truth:

@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import Block, CubeParts, in_parts
+from rubix_like.cube.cube_parts import Block, ShardedCube, in_parts
 from rubix_like.cube.meta import OUTSIDE_APERTURE, OUTSIDE_SSP, SPREAD_FROM_BEYOND
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +45,10 @@ _MERGED: dict[str, Any] = {
 """How two processes' values become one; others: where one has it."""
 
 
-def sums_of(cube: Cube | CubeParts, team: AbstractTeam | None = None) -> CubeSums:
+def sums_of(cube: Cube | ShardedCube, team: AbstractProcessGroup | None = None) -> CubeSums:
     """The sums over all parts of a cube, those of the other processes of the team included."""
     parts = in_parts(cube)
-    everyone = (team or ALONE).exchange(lambda: vars(_own_sums(parts)))
+    everyone = (team or SINGLE).exchange(lambda: vars(_own_sums(parts)))
     return CubeSums(**{own.name: _merged(own.name, [sums[own.name] for sums in everyone]) for own in fields(CubeSums)})
 
 
@@ -56,7 +56,7 @@ def _merged(name: str, values: Sequence[ndarray]) -> ndarray:
     return np.asarray(_MERGED.get(name, np.logical_or).reduce(np.stack(values)))
 
 
-def _own_sums(cube: CubeParts) -> CubeSums:
+def _own_sums(cube: ShardedCube) -> CubeSums:
     """The sums over the parts in this process."""
     n_y, n_x, n_wave = cube.shape
     sums = CubeSums(
@@ -102,7 +102,7 @@ class Spaxel(NamedTuple):
     mask: Int[ndarray, " wave"]
 
 
-def spaxel_of(cube: Cube | CubeParts, x: int, y: int, team: AbstractTeam | None = None) -> Spaxel:
+def spaxel_of(cube: Cube | ShardedCube, x: int, y: int, team: AbstractProcessGroup | None = None) -> Spaxel:
     """The spectrum of spaxel (x, y), put together from all parts (float64)."""
     parts = in_parts(cube)
 
@@ -114,7 +114,7 @@ def spaxel_of(cube: Cube | CubeParts, x: int, y: int, team: AbstractTeam | None 
                     values[block.bins] = seen[y - block.rows.start, x]
         return found
 
-    return Spaxel(*(np.sum(np.stack(values), axis=0) for values in zip(*(team or ALONE).exchange(own), strict=True)))
+    return Spaxel(*(np.sum(np.stack(values), axis=0) for values in zip(*(team or SINGLE).exchange(own), strict=True)))
 
 
 def white_light(cube: Cube) -> Float[np.ndarray, "y x"]:

@@ -19,7 +19,7 @@ from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.physics.template_axes import TemplateAxes
 from rubix_like.runtime.mesh.bin_split import per_bin
-from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
 
 _LEAST_ROOM = 1 << 29
@@ -104,7 +104,7 @@ class BasisPainter(AbstractPainter):
         """Nodes times rank; none where each device has projected its own."""
         return 0 if self._projects_early else self.matrix.shape[0]
 
-    def laid_out(self, layout: Layout) -> "BasisPainter":
+    def laid_out(self, layout: DeviceLayout) -> "BasisPainter":
         """With the columns of the projection matrix padded; by rows where that moves less."""
         split = layout.split
         if split.is_whole:
@@ -126,7 +126,7 @@ class BasisPainter(AbstractPainter):
         return painted, Sum.PARTICLES, *(() if self.outliers is None else self.outliers.sums)
 
     def project(
-        self, partial: BasisPartial, spatial: Images, layout: Layout
+        self, partial: BasisPartial, spatial: Images, layout: DeviceLayout
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
         """The spaxels that are seen through the detector in one matrix product, and the outliers' light.
 

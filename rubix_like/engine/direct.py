@@ -23,7 +23,7 @@ from rubix_like.physics.rebin import Rebinner
 from rubix_like.physics.template_axes import TemplateAxes, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate
 from rubix_like.runtime.mesh.bin_split import per_bin
-from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import varying
 
 Responds = Literal["sum", "device", "chunk"]
@@ -92,7 +92,7 @@ class DirectPainter(AbstractPainter):
         """None."""
         return 0
 
-    def laid_out(self, layout: Layout) -> "DirectPainter":
+    def laid_out(self, layout: DeviceLayout) -> "DirectPainter":
         """With the fine bins of each part after those of the one before; padded bins see nothing."""
         if layout.split.is_whole:
             return self
@@ -156,7 +156,7 @@ class DirectPainter(AbstractPainter):
         self,
         partial: DirectPartial,
         spatial: Images,
-        layout: Layout,  # noqa: ARG002
+        layout: DeviceLayout,  # noqa: ARG002
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
         """Line spread and detector bins, once, on the summed light, where they have not acted yet."""
         flux = self.response.apply(partial.light) if self.responds == "sum" else partial.light

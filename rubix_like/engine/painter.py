@@ -14,7 +14,7 @@ from numpy import ndarray
 from rubix_like.cube.meta import Counters
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.physics.template_axes import TemplateAxes
-from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
 
 
 class View(eqx.Module):
@@ -77,7 +77,7 @@ class AbstractPainter(eqx.Module):
         """Numbers per spaxel that `project` multiplies with a matrix; 0 where it does not."""
 
     @abstractmethod
-    def laid_out(self, layout: Layout) -> "AbstractPainter":
+    def laid_out(self, layout: DeviceLayout) -> "AbstractPainter":
         """On the host: the painter whose tables along the detector's bins, cut evenly, are those of each part."""
 
     @property
@@ -87,7 +87,7 @@ class AbstractPainter(eqx.Module):
 
     @abstractmethod
     def project(
-        self, partial: Any, spatial: Images, layout: Layout
+        self, partial: Any, spatial: Images, layout: DeviceLayout
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
         """Flux density per detector bin (1e-20 erg/s/cm2/Angstrom), and the sums of light and of light times v_los.
 

@@ -15,7 +15,7 @@ from rubix_like.galaxy.plausible import VelocitySums
 from rubix_like.galaxy.star_sample import StarSample
 from rubix_like.galaxy.validation import require
 from rubix_like.physics.cosmology import arcsec_per_kpc, find_cosmology, observed_distance, universe_age
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.ssp import SSPLibrary
 
 
@@ -58,7 +58,9 @@ class Census:
         )
 
 
-def take_census(config: RunConfig, library: SSPLibrary, slabs: Iterable[Stars], team: AbstractTeam = ALONE) -> Census:
+def take_census(
+    config: RunConfig, library: SSPLibrary, slabs: Iterable[Stars], team: AbstractProcessGroup = SINGLE
+) -> Census:
     """The census of all stars of a run, in one pass over `slabs`, the parts of them that are this process's.
 
     Any cut into slabs and shares gives the same (sums to about 1e-14); every process of the `team` gets the same bits.

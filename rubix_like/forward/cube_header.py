@@ -19,7 +19,7 @@ from rubix_like.instrument.pointing import Pointing, pointings_of
 
 
 @dataclass(frozen=True, eq=False)
-class Frame:
+class Header:
     """What every cube of a pipeline shares and no device needs (host arrays, float64).
 
     The mask of a voxel is `spaxel_bits | wave_bits`: kept apart, so that planning needs no memory of a cube's size.
@@ -39,7 +39,7 @@ class Frame:
     products: ProductAxes | None
 
 
-def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
+def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
     """The cube's axes, mask and header for a planned run."""
     setup = planned.setup
     bins = setup.instrument.bins
@@ -53,7 +53,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Frame:
         )
     aligned = [] if planned.alignment is None else [planned.alignment.meta]
     notes = (*planned.notes, *(note for stage in stages for note in stage.notes))
-    return Frame(
+    return Header(
         wavelength=bins.wavelength,
         wave_edges=bins.edges,
         lsf_fwhm=widths[-1] if widths else setup.spread.widths(bins.wavelength)[1],

@@ -25,7 +25,7 @@ from rubix_like.galaxy.placing import particle_shardings
 from rubix_like.galaxy.scene import Scene
 from rubix_like.runtime.mesh.bin_split import WHOLE
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
-from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, replicated
 
 
@@ -94,7 +94,7 @@ def _paint_products(
     return products.paint(look, particles[products.component], tables.grid, plan.chunk, parameters)
 
 
-def add_up(layout: Layout, tables: Tables, partial: Partial) -> Partial:
+def add_up(layout: DeviceLayout, tables: Tables, partial: Partial) -> Partial:
     """The sums over all devices, of which each keeps what it finishes: one collective for each kind of `Sum`."""
     leaves, structure = jax.tree.flatten(partial)
     kinds = kinds_of_sums(tables, len(leaves))
@@ -112,7 +112,7 @@ def kinds_of_sums(tables: Tables, n_leaf: int) -> list[Sum]:
     return [*light, *(Sum.PARTICLES for _ in range(n_leaf - len(light)))]
 
 
-def _added(leaves: list[Array], kind: Sum, layout: Layout) -> list[Array]:
+def _added(leaves: list[Array], kind: Sum, layout: DeviceLayout) -> list[Array]:
     """Arrays of one kind, added up over the devices."""
     if not leaves:
         return []
@@ -153,7 +153,7 @@ class Observed(NamedTuple):
 
 
 def finish(
-    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, partial: Partial, key: PRNGKeyArray | None
+    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, partial: Partial, key: PRNGKeyArray | None
 ) -> Observed:
     """From sums over all particles to the observed cube, or a device's part: the detector, then the cube stages."""
     early, late = leading_spatial(tables.cube, parameters)
@@ -210,20 +210,20 @@ def _with_products(
 
 
 def observe_share(
-    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, particles: tuple[Any, ...], key: Any
+    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, particles: tuple[Any, ...], key: Any
 ) -> Observed:
     """What every device of the mesh does inside `jax.shard_map`: paint its share of the particles, add up, finish."""
     partial = paint(plan, tables, parameters, particles)
     return finish(plan, layout, tables, parameters, add_up(layout, tables, partial), key)
 
 
-def observe(plan: Plan, layout: Layout, *arguments: Any) -> Observed:
+def observe(plan: Plan, layout: DeviceLayout, *arguments: Any) -> Observed:
     """`observe_anywhere`, put where `observed_shardings` says: not by a jit's, which would bind cotangents, too."""
     return lax.with_sharding_constraint(observe_anywhere(plan, layout, *arguments), observed_shardings(layout))
 
 
 def observe_anywhere(
-    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
+    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
 ) -> Observed:
     """The whole way: every device paints its own particles, they are added up once, and each finishes its own bins."""
     whole, split = PartitionSpec(), PartitionSpec(DATA_AXIS)
@@ -237,34 +237,34 @@ def observe_anywhere(
     return gathered(plan, layout, observed)
 
 
-def observed_specs(layout: Layout) -> Observed:
+def observed_specs(layout: DeviceLayout) -> Observed:
     """The prefix of the tree of PartitionSpecs of what every device returns."""
     whole = PartitionSpec()
     voxels = PartitionSpec(None, None, layout.split.axes) if layout.split.axes else whole
     return Observed(voxels, whole, whole, whole)  # pyright: ignore[reportArgumentType]
 
 
-def gathered(plan: Plan, layout: Layout, observed: Observed) -> Observed:
+def gathered(plan: Plan, layout: DeviceLayout, observed: Observed) -> Observed:
     """Without the padding, where the parts will be put together on every device."""
     if layout.split.is_whole or not layout.gathered:
         return observed
     return observed._replace(voxels=jax.tree.map(lambda voxels: voxels[:, :, : plan.n_wave], observed.voxels))
 
 
-def observed_shardings(layout: Layout) -> Observed:
+def observed_shardings(layout: DeviceLayout) -> Observed:
     """The prefix of the tree of shardings of what the compiled function returns."""
     specs = observed_specs(dataclasses.replace(layout, split=WHOLE) if layout.gathered else layout)
     return layout.shardings(specs)
 
 
-def lay_out(tables: Tables, layout: Layout) -> Tables:
+def lay_out(tables: Tables, layout: DeviceLayout) -> Tables:
     """On the host: the tables whose arrays along the bins, cut evenly, are those of each device's part."""
     painters = [component.painter.laid_out(layout) for component in tables.paint]
     laid = eqx.tree_at(lambda t: [component.painter for component in t.paint], tables, painters)
     return laid if layout.split.is_whole else dataclasses.replace(laid, cube=padded(tables.cube, layout.split))
 
 
-def table_specs(tables: Tables, layout: Layout) -> Tables:
+def table_specs(tables: Tables, layout: DeviceLayout) -> Tables:
     """The tables with a PartitionSpec in place of every array."""
     along_bins = wave_specs(tables.paint, layout.painted.axes), wave_specs(tables.cube, layout.split.axes)
     whole = jax.tree.map(lambda _: PartitionSpec(), tables)
@@ -283,7 +283,7 @@ class Signature(NamedTuple):
         leaves, structure = jax.tree.flatten((tables, galaxy))
         return cls(structure, tuple(leaf.ndim for leaf in leaves))
 
-    def shardings(self, layout: Layout) -> tuple[Tables, Galaxy]:
+    def shardings(self, layout: DeviceLayout) -> tuple[Tables, Galaxy]:
         """The spec trees of the tables and the particles."""
         arrays = [jax.ShapeDtypeStruct((1,) * rank, jnp.float32) for rank in self.ranks]
         tables, galaxy = jax.tree.unflatten(self.structure, arrays)
@@ -291,7 +291,7 @@ class Signature(NamedTuple):
 
 
 @functools.lru_cache(maxsize=128)
-def compiled_observe(plan: Plan, layout: Layout, signature: Signature) -> Callable[..., Any]:
+def compiled_observe(plan: Plan, layout: DeviceLayout, signature: Signature) -> Callable[..., Any]:
     """`observe` under one jit: tables and particles lie as the spec trees say, all else is whole on every device.
 
     Cached, so that pipelines with the same plan on the same mesh share what was compiled.

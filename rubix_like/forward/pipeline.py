@@ -17,12 +17,12 @@ from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import CubeParts, parts_of
+from rubix_like.cube.cube_parts import ShardedCube, parts_of
 from rubix_like.cube.maps import Maps
 from rubix_like.engine.counters import check_counters
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census, census_of
-from rubix_like.forward.cube_header import Frame, make_frame
+from rubix_like.forward.cube_header import Header, make_frame
 from rubix_like.forward.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
@@ -36,7 +36,7 @@ from rubix_like.galaxy.plausible import integer_notes
 from rubix_like.galaxy.validation import validate
 from rubix_like.instrument.pointing import Pointing
 from rubix_like.runtime.memory import check_cube_fits
-from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import replicated
 from rubix_like.runtime.mesh.placement import as_dtype, own_copy, put
 from rubix_like.ssp import load_ssp
@@ -53,8 +53,8 @@ class Pipeline(eqx.Module):
     parameters: Parameters
     noise_key: PRNGKeyArray | None
     plan: Plan = eqx.field(static=True)
-    layout: Layout = eqx.field(static=True)
-    frame: Frame = eqx.field(static=True)
+    layout: DeviceLayout = eqx.field(static=True)
+    frame: Header = eqx.field(static=True)
 
     @classmethod
     def from_config(
@@ -198,11 +198,11 @@ class Pipeline(eqx.Module):
             **self._described(observed),
         )
 
-    def to_parts(self, observed: Observed) -> CubeParts:
+    def to_parts(self, observed: Observed) -> ShardedCube:
         """The same with the voxels as they lie on the devices of this process: nothing is put together."""
         observed = own_copy(observed)
         frame, voxels = self.frame, observed.voxels
-        return CubeParts(
+        return ShardedCube(
             parts=parts_of(*voxels),
             mask_bits=(frame.spaxel_bits[:, :, None], frame.wave_bits[None, None, :]),
             has_variance=voxels.variance is not None,
@@ -210,7 +210,7 @@ class Pipeline(eqx.Module):
             **self._described(observed),
         )
 
-    def result(self, observed: Observed) -> Cube | CubeParts:
+    def result(self, observed: Observed) -> Cube | ShardedCube:
         """The cube, or its parts where no device holds all of it."""
         return self.to_cube(observed) if self.layout.gathered else self.to_parts(observed)
 

@@ -4,7 +4,7 @@ from jax.sharding import Mesh
 
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.engine.cost import gather_seconds, projection_seconds
-from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, WAVE_AXIS, check_mesh, make_mesh
 
 
@@ -15,7 +15,7 @@ def mesh_of(devices: DevicesSettings) -> Mesh:
 
 def plan_layout(
     devices: DevicesSettings, mesh: Mesh | None, n_wave: int, projected: tuple[tuple[int, int], ...]
-) -> Layout:
+) -> DeviceLayout:
     """A run's devices (None: as the settings say) and what each of them holds; ConfigError where that cannot be.
 
     `projected`: of each component the spaxels that are projected on the detector, and from how many coefficients each.
@@ -27,4 +27,4 @@ def plan_layout(
     n_data = used.shape[DATA_AXIS]
     alone = sum(projection_seconds(n_spaxel, n_coefficient, n_wave) for n_spaxel, n_coefficient in projected)
     together = sum(gather_seconds(n_spaxel * n_wave) for n_spaxel, _ in projected)
-    return Layout.build(used, n_wave, sharded=sharded, shared=alone * (1 - 1 / n_data) > together)
+    return DeviceLayout.build(used, n_wave, sharded=sharded, shared=alone * (1 - 1 / n_data) > together)

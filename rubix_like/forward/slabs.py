@@ -17,7 +17,7 @@ from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.placing import place_rows
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, pad_on_host, process_count, size_class
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 
 Item = TypeVar("Item")
 
@@ -36,7 +36,7 @@ class SlabCuts:
     gas: tuple[int, int] | None
 
     @classmethod
-    def of(cls, parts: GalaxyParts, size: int, *, with_gas: bool, team: AbstractTeam = ALONE) -> "SlabCuts":
+    def of(cls, parts: GalaxyParts, size: int, *, with_gas: bool, team: AbstractProcessGroup = SINGLE) -> "SlabCuts":
         """Slabs of at most `size` stars and as much gas (none without `with_gas`)."""
         n_gas = parts.n_gas if with_gas else 0
         most = -(-max(parts.n_stars, n_gas) // team.size)

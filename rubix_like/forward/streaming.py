@@ -30,7 +30,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.slabs import paints_gas, place_slabs, read_ahead
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, replicated
 
 _WHOLE, _SPLIT = PartitionSpec(), PartitionSpec(DATA_AXIS)
@@ -52,7 +52,7 @@ class SumsForm:
     axes: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def of(cls, plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, slab: Galaxy) -> "SumsForm":
+    def of(cls, plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, slab: Galaxy) -> "SumsForm":
         """That of a run; nothing is computed."""
         shardings = Signature.of(tables, slab).shardings(layout)
         own_tables, own_slab = _on_one_device((tables, slab), shardings)
@@ -71,7 +71,7 @@ class SumsForm:
         """Of every array, along which it is spread over the devices."""
         return tuple(PartitionSpec(axes) for axes in self.axes)
 
-    def empty(self, layout: Layout) -> Sums:
+    def empty(self, layout: DeviceLayout) -> Sums:
         """The arrays of all devices, at zero, in 64 bits."""
         return tuple(
             jnp.zeros((int(np.prod([layout.mesh.shape[axis] for axis in axes])) * rows, *columns), jnp.float64)
@@ -93,7 +93,7 @@ def _on_one_device(tree: Any, shardings: Any) -> Any:
 
 
 def add_slab(
-    plan: Plan, layout: Layout, form: SumsForm, sums: Sums, tables: Tables, parameters: Parameters, slab: Galaxy
+    plan: Plan, layout: DeviceLayout, form: SumsForm, sums: Sums, tables: Tables, parameters: Parameters, slab: Galaxy
 ) -> Sums:
     """The sums with those over one more slab: every device paints its own particles, and hears of no other."""
 
@@ -111,7 +111,7 @@ def add_slab(
 
 def finish_sums(
     plan: Plan,
-    layout: Layout,
+    layout: DeviceLayout,
     form: SumsForm,
     sums: Sums,
     tables: Tables,
@@ -148,7 +148,7 @@ class SlabPrograms:
 
 
 @functools.lru_cache(maxsize=128)
-def slab_programs(plan: Plan, layout: Layout, form: SumsForm, signature: Signature) -> SlabPrograms:
+def slab_programs(plan: Plan, layout: DeviceLayout, form: SumsForm, signature: Signature) -> SlabPrograms:
     """The functions under jit: tables and slabs lie as the spec trees say, sums device by device, all else whole.
 
     The sums are kept in 64 bits, so that thousands of slabs lose nothing. Cached, so that pipelines with the same plan
@@ -182,14 +182,16 @@ def wide() -> AbstractContextManager[Any]:
     return jax.enable_x64(True)
 
 
-def programs_for(plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, slab: Galaxy) -> SlabPrograms:
+def programs_for(
+    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, slab: Galaxy
+) -> SlabPrograms:
     """The programs for placed slabs with the columns of this one."""
     form = SumsForm.of(plan, layout, tables, parameters, slab)
     return slab_programs(plan, layout, form, Signature.of(tables, slab))
 
 
 def compile_programs(
-    plan: Plan, layout: Layout, tables: Tables, parameters: Parameters, key: PRNGKeyArray | None, slab: Galaxy
+    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, key: PRNGKeyArray | None, slab: Galaxy
 ) -> SlabPrograms:
     """The programs for slabs like this one, compiled."""
     programs = programs_for(plan, layout, tables, parameters, slab)
@@ -204,7 +206,7 @@ def compile_programs(
 
 def paint_slabs(
     plan: Plan,
-    layout: Layout,
+    layout: DeviceLayout,
     tables: Tables,
     views: Sequence[Parameters],
     slabs: Iterable[Galaxy],
@@ -233,7 +235,7 @@ def paint_slabs(
 
 def observe_slabs(
     plan: Plan,
-    layout: Layout,
+    layout: DeviceLayout,
     tables: Tables,
     parameters: Parameters,
     slabs: Iterable[Galaxy],

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, pad_on_host, pad_particles, process_count, size_class
 from rubix_like.runtime.mesh.placement import check_process_mesh
-from rubix_like.runtime.processes.process_group import AbstractTeam
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
 
 def particle_shardings(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
@@ -64,7 +64,7 @@ def _padded_galaxy(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
     return Galaxy(stars=_place(galaxy.stars, n_devices), gas=_place(galaxy.gas, n_devices) if has_gas else None)
 
 
-def shard_local(galaxy: Galaxy, mesh: Mesh, team: AbstractTeam) -> Galaxy:
+def shard_local(galaxy: Galaxy, mesh: Mesh, team: AbstractProcessGroup) -> Galaxy:
     """The galaxy of which every process has its own share, placed on the mesh: a process's particles on its devices.
 
     `galaxy`: this process's stars and gas, host arrays; a share may be empty. Each is padded to the size class of the
@@ -78,7 +78,7 @@ def shard_local(galaxy: Galaxy, mesh: Mesh, team: AbstractTeam) -> Galaxy:
     return Galaxy(stars=stars, gas=_placed(galaxy.gas, Gas, rows, mesh, team))
 
 
-def _placed(own: Any, kind: Callable[..., Any], rows: int, mesh: Mesh, team: AbstractTeam) -> Any:
+def _placed(own: Any, kind: Callable[..., Any], rows: int, mesh: Mesh, team: AbstractProcessGroup) -> Any:
     """One kind of particles of all processes; None where there are none."""
     arrays = {} if own is None else {name: np.asarray(array) for name, array in vars(own).items() if array is not None}
     n_own = len(arrays["position"]) if arrays else 0

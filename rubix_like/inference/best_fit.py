@@ -10,7 +10,7 @@ from numpy import ndarray
 
 from rubix_like.inference.checks.edges import Edges, edges_of
 from rubix_like.inference.checks.laplace import Laplace, laplace, laplace_from
-from rubix_like.inference.checks.misfit import Half, Residue, halves_of, measure, measure_roughly
+from rubix_like.inference.checks.misfit import Half, Residue, halves_of, measure_misfit, measure_misfit_roughly
 from rubix_like.inference.checks.verdict import Verdict, verdict_on
 from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
 from rubix_like.inference.posterior.likelihood import NOISE_SCALE, with_scale_information
@@ -61,9 +61,9 @@ def _residue(posterior: Posterior, latent: Float[Array, " latent"], found: Evalu
     light = np.asarray(found.flux) * np.asarray(likelihood.inverse_sigma)
     dtype = light.dtype
     if not is_dense(posterior.free.n_latent, _COPIES * likelihood.flux.size):
-        return measure_roughly(posterior, latent, jnp.asarray(light), jnp.asarray(quality.n_free, dtype))
+        return measure_misfit_roughly(posterior, latent, jnp.asarray(light), jnp.asarray(quality.n_free, dtype))
     halves = jax.tree.map(lambda own: jnp.asarray(own, dtype), halves_of(light))
-    return measure(posterior, latent, jnp.asarray(light), halves)
+    return measure_misfit(posterior, latent, jnp.asarray(light), halves)
 
 
 def _laplace(posterior: Posterior, latent: Float[Array, " latent"], whole: Half) -> Laplace | str:

@@ -63,7 +63,7 @@ def save(path: Path, snapshot: Resumable, fingerprint: Fingerprint, notes: Seque
         np.savez(temporary, allow_pickle=False, **arrays, **{_DIGEST: np.array(_digest(arrays))})
 
 
-def load(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndarray]], Kept]) -> Kept | None:
+def load_checkpoint(path: Path, fingerprint: Fingerprint, read: Callable[[Mapping[str, ndarray]], Kept]) -> Kept | None:
     """What was kept, as `read` makes it of its arrays; None where there is nothing.
 
     Raises ConfigError for that of another fit, and for a file that cannot be read.

@@ -8,7 +8,7 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource, check_sections
 from rubix_like.cube.observed.observed_cube import ObservedCube
 from rubix_like.errors import ConfigError
-from rubix_like.forward.cube_header import Frame
+from rubix_like.forward.cube_header import Header
 from rubix_like.physics import air
 
 WAVELENGTH_TOLERANCE: float = 1e-3
@@ -86,7 +86,7 @@ def _check_overlap(config: RunConfig, observed: ObservedCube) -> None:
         )
 
 
-def check_same_grid(frame: Frame, observed: ObservedCube) -> None:
+def check_same_grid(frame: Header, observed: ObservedCube) -> None:
     """Raise ConfigError where a pipeline's cube (`pipeline.frame`) has another grid than an observed one."""
     source = observed.source
     shape = (*frame.spaxel_bits.shape, len(frame.wavelength))

@@ -16,7 +16,7 @@ from rubix_like.config.loading import ConfigSource
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.best_fit import BestFit, describe_best, edges_at
-from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, load, save, versions
+from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, load_checkpoint, save, versions
 from rubix_like.inference.checks import notes_after as diagnosis
 from rubix_like.inference.checks.discreteness import (
     Discreteness,
@@ -36,7 +36,7 @@ from rubix_like.inference.results.fit_result import FitResult, split_by_name
 from rubix_like.inference.results.result_places import check_places, write_in_order
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
-from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
 from rubix_like.runtime.files.separate_files import check_separate
@@ -112,7 +112,7 @@ def _fit(
         files.check(observed.shape)
     with progress.step("plan", "planning the model") as report:
         n_sample = models_at_once(device_count(request.model), request.settings.starts)
-        problem = checked(pose(request.model, observed, request.settings, galaxy, n_sample, report))
+        problem = with_effects_checked(pose(request.model, observed, request.settings, galaxy, n_sample, report))
     places = None if files is None else (files.checkpoint, files.second_checkpoint)
     problem, found = find_best(problem, places, progress, resume=resume)
     with progress.step("uncertainties", "uncertainties of the best values") as report:
@@ -126,7 +126,7 @@ def _fit(
 
 def find_best(
     problem: Problem, places: tuple[Path, Path] | None, progress: Progress, *, resume: bool
-) -> tuple[Problem, Snapshot]:
+) -> tuple[Problem, SearchState]:
     """The end of the search, and with a model error, of a second one that takes account of it; the problem with it.
 
     `places`: of the checkpoints of both; None: none are left.
@@ -151,7 +151,7 @@ def add_model_error(problem: Problem, best: ndarray, progress: Progress) -> Prob
         return with_model_error(problem, jnp.asarray(best))
 
 
-def checked(problem: Problem) -> Problem:
+def with_effects_checked(problem: Problem) -> Problem:
     """The problem with notes on values without effect; raises ConfigError or ValueError where a search is in vain."""
     notes = check_effects(problem.posterior)
     if problem.start is not None:
@@ -159,18 +159,18 @@ def checked(problem: Problem) -> Problem:
     return dataclasses.replace(problem, notes=(*problem.notes, *notes))
 
 
-def _search(problem: Problem, place: Path | None, progress: Progress, *, resume: bool) -> Snapshot:
+def _search(problem: Problem, place: Path | None, progress: Progress, *, resume: bool) -> SearchState:
     """The search's end; with a place for them it leaves checkpoints, and goes on from one that is there."""
 
-    def forget(snapshot: Snapshot) -> None:
+    def forget(snapshot: SearchState) -> None:
         """Nothing is kept."""
 
     begun, keep = None, forget
     if place is not None:
         fingerprint = fingerprint_of(problem)
-        begun = load(place, fingerprint, Snapshot.from_arrays) if resume else None
+        begun = load_checkpoint(place, fingerprint, SearchState.from_arrays) if resume else None
 
-        def keep(snapshot: Snapshot) -> None:
+        def keep(snapshot: SearchState) -> None:
             save(place, snapshot, fingerprint)
 
     again = "" if begun is None else f", going on after {int(begun.n_step.sum())} steps"
@@ -183,10 +183,10 @@ def _search(problem: Problem, place: Path | None, progress: Progress, *, resume:
             raise
 
 
-def _seen_by(report: Report, most: int) -> Callable[[Snapshot], None]:
+def _seen_by(report: Report, most: int) -> Callable[[SearchState], None]:
     """Tells of the best of the starts that are computed at present."""
 
-    def see(snapshot: Snapshot) -> None:
+    def see(snapshot: SearchState) -> None:
         running = np.flatnonzero(snapshot.status == Status.RUNNING)
         if not len(running):
             return
@@ -199,7 +199,7 @@ def _seen_by(report: Report, most: int) -> Callable[[Snapshot], None]:
     return see
 
 
-def make_result(problem: Problem, found: Snapshot, config: RunConfig, report: Report = silent) -> FitResult:
+def make_result(problem: Problem, found: SearchState, config: RunConfig, report: Report = silent) -> FitResult:
     """Everything that is said of the best of the ends of a search."""
     posterior, best = problem.posterior, found.latent[found.best]
     free = posterior.free
@@ -235,7 +235,7 @@ def make_result(problem: Problem, found: Snapshot, config: RunConfig, report: Re
 
 
 def _notes(
-    problem: Problem, found: Snapshot, own: BestFit, edges: Edges, grain: Discreteness | str | None
+    problem: Problem, found: SearchState, own: BestFit, edges: Edges, grain: Discreteness | str | None
 ) -> tuple[str, ...]:
     """What should be known before the numbers are used, each once."""
     free, best = problem.posterior.free, found.latent[found.best]

@@ -18,10 +18,18 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.best_fit import describe_best
-from rubix_like.inference.checkpoint import advance, claimed, fingerprint_of, kept_notes, load, save, versions
+from rubix_like.inference.checkpoint import (
+    advance,
+    claimed,
+    fingerprint_of,
+    kept_notes,
+    load_checkpoint,
+    save,
+    versions,
+)
 from rubix_like.inference.checks.discreteness import measure_discreteness, notes_on_discreteness
 from rubix_like.inference.checks.notes_after import ELSEWHERE, listed, notes_on_search, notes_on_silence
-from rubix_like.inference.fitting import add_model_error, checked, device_count, find_best
+from rubix_like.inference.fitting import add_model_error, device_count, find_best, with_effects_checked
 from rubix_like.inference.posterior.device_rows import models_at_once, with_rows
 from rubix_like.inference.posterior.fit_model import SyntheticSource
 from rubix_like.inference.posterior.problem import Problem, pose
@@ -133,12 +141,12 @@ def _sample(
         files.check(observed.shape)
     with progress.step("plan", "planning the model") as report:
         n_start = models_at_once(device_count(request.model), request.settings.starts)
-        problem = checked(pose(request.model, observed, request.settings, galaxy, n_start, report))
+        problem = with_effects_checked(pose(request.model, observed, request.settings, galaxy, n_start, report))
     _check_same_priors(problem, given)
     fingerprint = _fingerprint(problem, sampler, given)
     if files is not None and not resume:
         files.checkpoint.unlink(missing_ok=True)
-    begun = load(files.checkpoint, fingerprint, sampler.read) if files is not None and resume else None
+    begun = load_checkpoint(files.checkpoint, fingerprint, sampler.read) if files is not None and resume else None
     if begun is None:
         problem, best, notes = _best(problem, given, files, progress, resume=resume)
     else:

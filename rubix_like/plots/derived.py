@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import CubeParts
+from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import CubeSums, sums_of
 from rubix_like.errors import ConfigError
 from rubix_like.plots.scales import Kind, Scale, scale_of
@@ -32,7 +32,7 @@ class SkyImage:
         return scale_of(self.values, self.kind)
 
 
-def light_image(cube: Cube | CubeParts, sums: CubeSums | None = None) -> SkyImage:
+def light_image(cube: Cube | ShardedCube, sums: CubeSums | None = None) -> SkyImage:
     """White light as surface brightness: sum of F_lambda d(lambda) over the good bins / spaxel area.
 
     `sums`: of all parts of the cube, where they are known.

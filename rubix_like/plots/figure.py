@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import CubeParts
+from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.errors import ConfigError
 from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
 from rubix_like.plots.derived import Band, SkyImage, light_image
 from rubix_like.plots.images import draw_image
-from rubix_like.plots.sky_offsets import Sky, cube_title, sky_of
+from rubix_like.plots.sky_offsets import SkyOffsets, cube_title, sky_of
 from rubix_like.plots.spectra import (
     Spectrum,
     brightest_spaxel,
@@ -85,7 +85,7 @@ Mark = tuple[Spaxel, str]
 """A spaxel and its colour."""
 
 
-def draw_title(figure: "Figure", cube: Cube | CubeParts) -> None:
+def draw_title(figure: "Figure", cube: Cube | ShardedCube) -> None:
     """Object, instrument, redshift and inclination above everything else, as plain text."""
     style: Any = {"ha": "left", "fontsize": 11, "fontweight": "bold", "color": INK, "parse_math": False}
     figure.suptitle(cube_title(cube), x=0.01, **style)
@@ -101,7 +101,7 @@ def _marks(choice: Choice, spectra: Sequence[Spectrum]) -> list[Mark]:
 
 
 def _draw_images(
-    figure: "Figure", n_rows: int, n_columns: int, panels: Sequence[SkyImage], sky: Sky, marks: list[Mark]
+    figure: "Figure", n_rows: int, n_columns: int, panels: Sequence[SkyImage], sky: SkyOffsets, marks: list[Mark]
 ) -> None:
     axes = np.atleast_1d(figure.subplots(n_rows, n_columns, squeeze=False)).ravel()
     for place, image in zip(axes, panels, strict=False):
@@ -118,7 +118,7 @@ def _draw_images(
             axes[index].set_xlabel("")
 
 
-def _draw_marks(axes: "Axes", sky: Sky, marks: list[Mark]) -> None:
+def _draw_marks(axes: "Axes", sky: SkyOffsets, marks: list[Mark]) -> None:
     """A ring in its colour around every chosen spaxel."""
     left, _, bottom, _ = sky.extent
     for (x, y), color in marks:
@@ -128,7 +128,7 @@ def _draw_marks(axes: "Axes", sky: Sky, marks: list[Mark]) -> None:
 
 
 def draw_spectra(
-    figure: "Figure", cube: Cube | CubeParts, spectra: Sequence[Spectrum], band: Band | None = None
+    figure: "Figure", cube: Cube | ShardedCube, spectra: Sequence[Spectrum], band: Band | None = None
 ) -> None:
     """The spectra below each other on one wavelength axis, the band shaded."""
     panels = np.atleast_1d(figure.subplots(len(spectra), 1, sharex=True))

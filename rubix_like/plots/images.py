@@ -9,7 +9,7 @@ from numpy import ndarray
 
 from rubix_like.plots.derived import SkyImage
 from rubix_like.plots.scales import Scale
-from rubix_like.plots.sky_offsets import Sky, scale_bar
+from rubix_like.plots.sky_offsets import SkyOffsets, scale_bar
 from rubix_like.plots.style import INK
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NO_DATA = "#d9d9d9"
 
 
-def draw_image(axes: "Axes", image: SkyImage, sky: Sky, scale: Scale | None = None) -> None:
+def draw_image(axes: "Axes", image: SkyImage, sky: SkyOffsets, scale: Scale | None = None) -> None:
     """One image with its colour bar; light is black where there is none, other values are grey.
 
     The tips of the colour bar say that values go beyond it. `scale`: that of another image; None: its own.
@@ -56,7 +56,7 @@ def _extend(found: Float[ndarray, " spaxel"], scale: Scale) -> Literal["neither"
     return "min" if below else "max" if above else "neither"
 
 
-def _finish(axes: "Axes", sky: Sky, color: str, halo: str) -> None:
+def _finish(axes: "Axes", sky: SkyOffsets, color: str, halo: str) -> None:
     """Labels, the two arrows of the sky and the scale bar, in `color` with a thin edge of `halo`."""
     from matplotlib.patheffects import withStroke  # noqa: PLC0415 (an optional extra)
 
@@ -75,7 +75,7 @@ def _finish(axes: "Axes", sky: Sky, color: str, halo: str) -> None:
     _draw_scale_bar(axes, sky, color, edge)
 
 
-def _draw_scale_bar(axes: "Axes", sky: Sky, color: str, edge: list[Any]) -> None:
+def _draw_scale_bar(axes: "Axes", sky: SkyOffsets, color: str, edge: list[Any]) -> None:
     """A bar of a round length in the lower left corner."""
     left, right, bottom, top = sky.extent
     length, label = scale_bar(sky)

@@ -9,16 +9,16 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import CubeParts
+from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import CubeSums, sums_of
 from rubix_like.plots.derived import SkyImage, light_image
 from rubix_like.plots.figure import draw_spectra, draw_title
 from rubix_like.plots.images import draw_image
-from rubix_like.plots.sky_offsets import Sky, sky_of
+from rubix_like.plots.sky_offsets import SkyOffsets, sky_of
 from rubix_like.plots.spectra import Spectrum, brightest_spaxel, field_spectrum, spaxel_spectrum
 from rubix_like.plots.style import FIGURE_STYLE, INK, SPAXEL_COLORS, require_matplotlib, unit_label
 from rubix_like.runtime.files.outputs import replacing
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,14 +28,14 @@ FAINT: float = 0.002
 """Spaxels with less than this fraction of the brightest one's light have no colour in the velocity map."""
 
 
-def save_quicklook(cube: Cube | CubeParts, path: str | Path, team: AbstractTeam | None = None) -> Path:
+def save_quicklook(cube: Cube | ShardedCube, path: str | Path, team: AbstractProcessGroup | None = None) -> Path:
     """Draw white light, the light-weighted velocity (if the cube has it) and two spectra; write a PNG, return its path.
 
     Of a team, whose processes have a part of the cube each, process 0 draws. Raises ConfigError if matplotlib is not
     installed, OSError if the file cannot be written.
     """
     require_matplotlib()
-    path, team = Path(path).expanduser(), team or ALONE
+    path, team = Path(path).expanduser(), team or SINGLE
     sums = sums_of(cube, team)
     brightest = brightest_spaxel(light_image(cube, sums).values)
     spectra = (
@@ -46,7 +46,7 @@ def save_quicklook(cube: Cube | CubeParts, path: str | Path, team: AbstractTeam 
     return path
 
 
-def _save(cube: Cube | CubeParts, sums: CubeSums, spectra: Sequence[Spectrum], path: Path) -> None:
+def _save(cube: Cube | ShardedCube, sums: CubeSums, spectra: Sequence[Spectrum], path: Path) -> None:
     from matplotlib import rc_context  # noqa: PLC0415 (an optional extra)
     from matplotlib.figure import Figure  # noqa: PLC0415
 
@@ -57,7 +57,7 @@ def _save(cube: Cube | CubeParts, sums: CubeSums, spectra: Sequence[Spectrum], p
             figure.savefig(temporary, format="png", dpi=150)
 
 
-def _draw(figure: "Figure", cube: Cube | CubeParts, sums: CubeSums, spectra: Sequence[Spectrum]) -> None:
+def _draw(figure: "Figure", cube: Cube | ShardedCube, sums: CubeSums, spectra: Sequence[Spectrum]) -> None:
     parts: Any = figure.subfigures(2, 1, height_ratios=(1.15, 1))
     maps, lower = parts
     draw_title(figure, cube)
@@ -72,7 +72,9 @@ def _draw(figure: "Figure", cube: Cube | CubeParts, sums: CubeSums, spectra: Seq
     draw_spectra(lower, cube, spectra)
 
 
-def _draw_velocity(axes: "Axes", velocity: Float[ndarray, "y x"], light: Float[ndarray, "y x"], sky: Sky) -> None:
+def _draw_velocity(
+    axes: "Axes", velocity: Float[ndarray, "y x"], light: Float[ndarray, "y x"], sky: SkyOffsets
+) -> None:
     bright = np.isfinite(velocity) & (light > FAINT * light.max())
     title = "mean line-of-sight velocity (light-weighted)"
     draw_image(axes, SkyImage(title, np.where(bright, velocity, np.nan), unit_label("km s-1"), "velocity"), sky)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import CubeParts, in_parts
+from rubix_like.cube.cube_parts import ShardedCube, in_parts
 
 
 @dataclass(frozen=True)
-class Sky:
+class SkyOffsets:
     """The plane of the sky of a cube, in arcsec from the field's centre; spaxels (x, y) count from 0.
 
     `matrix` ((2, 2), arcsec) turns steps along x and y into offsets East and North: the cube's CD matrix. `center` is
@@ -47,12 +47,12 @@ class Sky:
         return {name: (float(s[0] / np.hypot(*s)), float(s[1] / np.hypot(*s))) for name, s in steps.items()}
 
 
-def sky_of(cube: Cube | CubeParts) -> Sky:
+def sky_of(cube: Cube | ShardedCube) -> SkyOffsets:
     """The sky of a cube, from its world coordinates and, for kpc, its distance."""
     cards = {keyword: value for keyword, value, _ in cube.wcs_cards}
     n_y, n_x, _ = in_parts(cube).shape
     rows = tuple((3600.0 * float(cards[f"CD{row}_1"]), 3600.0 * float(cards[f"CD{row}_2"])) for row in (1, 2))
-    return Sky(
+    return SkyOffsets(
         n_x=n_x,
         n_y=n_y,
         pixel_scale=cube.pixel_scale,
@@ -62,7 +62,7 @@ def sky_of(cube: Cube | CubeParts) -> Sky:
     )
 
 
-def _kpc_per_arcsec(cube: Cube | CubeParts) -> float | None:
+def _kpc_per_arcsec(cube: Cube | ShardedCube) -> float | None:
     """D_A = D_L / (1 + z)^2 as kpc per arcsec; None where the cube does not know its distance."""
     distance, redshift = cube.meta.get("luminosity_distance"), cube.meta.get("redshift")
     if not isinstance(distance, int | float) or not isinstance(redshift, int | float):
@@ -70,7 +70,7 @@ def _kpc_per_arcsec(cube: Cube | CubeParts) -> float | None:
     return float(np.radians(1 / 3600) * 1000 * distance / (1 + redshift) ** 2)
 
 
-def scale_bar(sky: Sky) -> tuple[float, str]:
+def scale_bar(sky: SkyOffsets) -> tuple[float, str]:
     """Length (arcsec) and label of a bar of a round number of kpc (or arcsec), at most a quarter of the field wide."""
     per_arcsec, unit = (sky.kpc_per_arcsec, " kpc") if sky.kpc_per_arcsec else (1.0, "″")
     target = 0.25 * sky.n_x * sky.pixel_scale * per_arcsec
@@ -79,7 +79,7 @@ def scale_bar(sky: Sky) -> tuple[float, str]:
     return length / per_arcsec, f"{length:g}{unit}"
 
 
-def cube_title(cube: Cube | CubeParts) -> str:
+def cube_title(cube: Cube | ShardedCube) -> str:
     """Object, instrument, redshift and inclination, as far as known."""
     meta = cube.meta
     words = [str(meta[key]) for key in ("object", "instrument") if meta.get(key)]

@@ -8,13 +8,13 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import CubeParts, in_parts
+from rubix_like.cube.cube_parts import ShardedCube, in_parts
 from rubix_like.cube.cube_sums import CubeSums, spaxel_of, sums_of
 from rubix_like.cube.meta import OUTSIDE_SSP
 from rubix_like.plots.choice import Spaxel
 from rubix_like.plots.sky_offsets import sky_of
 from rubix_like.plots.style import INK
-from rubix_like.runtime.processes.process_group import AbstractTeam
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ class Spectrum:
     missing: Bool[ndarray, " wave"]
 
 
-def field_spectrum(cube: Cube | CubeParts, color: str, sums: CubeSums | None = None) -> Spectrum:
+def field_spectrum(cube: Cube | ShardedCube, color: str, sums: CubeSums | None = None) -> Spectrum:
     """Sum over all spaxels of the good voxels; a bin that is outside the SSP library everywhere is NaN.
 
     `sums`: of all parts of the cube, where they are known.
@@ -47,7 +47,7 @@ def field_spectrum(cube: Cube | CubeParts, color: str, sums: CubeSums | None = N
 
 
 def spaxel_spectrum(
-    cube: Cube | CubeParts, spaxel: Spaxel, color: str, name: str = "spaxel", team: AbstractTeam | None = None
+    cube: Cube | ShardedCube, spaxel: Spaxel, color: str, name: str = "spaxel", team: AbstractProcessGroup | None = None
 ) -> Spectrum:
     """The spectrum of one spaxel of the cube, whose parts may be spread over a team."""
     x, y = spaxel
@@ -67,7 +67,7 @@ def brightest_spaxel(light: Float[ndarray, "y x"]) -> Spaxel:
     return int(x), int(y)
 
 
-def draw_spectrum(axes: "Axes", cube: Cube | CubeParts, spectrum: Spectrum) -> None:
+def draw_spectrum(axes: "Axes", cube: Cube | ShardedCube, spectrum: Spectrum) -> None:
     """One spectrum with its one-sigma band."""
     wavelength = np.asarray(cube.wavelength)
     axes.plot(wavelength, spectrum.flux, color=spectrum.color, linewidth=0.7 if spectrum.sigma is None else 0.5)

@@ -10,7 +10,7 @@ from numpy import ndarray
 from rubix_like.plots.figure import check_picture_suffix
 from rubix_like.plots.style import FIGURE_STYLE, INK, SPAXEL_COLORS, require_matplotlib
 from rubix_like.runtime.files.outputs import replacing
-from rubix_like.ssp.comparison import AGES, Population, bin_means, common_bins
+from rubix_like.ssp.comparison import AGES, SolarPopulation, common_bins, spectrum_bin_means
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,7 @@ WAVELENGTH_TICKS: tuple[int, ...] = (1000, 2000, 3000, 5000, 10000, 20000)
 LINE_STYLES: tuple[str, str] = ("-", "--")
 
 
-def save_comparison(one: Population, other: Population, path: str | Path) -> Path:
+def save_comparison(one: SolarPopulation, other: SolarPopulation, path: str | Path) -> Path:
     """Draw two libraries at solar metallicity and write the picture as .png, .pdf or .svg; return its path.
 
     Raises ConfigError (no matplotlib, another suffix), ValueError for libraries without wavelengths in common, OSError
@@ -48,7 +48,7 @@ def save_comparison(one: Population, other: Population, path: str | Path) -> Pat
     return path
 
 
-def _draw(figure: "Figure", one: Population, other: Population, edges: Float[ndarray, " edge"]) -> None:
+def _draw(figure: "Figure", one: SolarPopulation, other: SolarPopulation, edges: Float[ndarray, " edge"]) -> None:
     grid: Any = figure.subplots(2, 2, width_ratios=(1.7, 1), height_ratios=(1.5, 1))
     (spectra, masses), (ratios, widths) = grid
     title: Any = {"x": 0.01, "ha": "left", "fontsize": 11, "fontweight": "bold", "color": INK, "parse_math": False}
@@ -66,14 +66,14 @@ def _draw(figure: "Figure", one: Population, other: Population, edges: Float[nda
 
 
 def _draw_spectra(
-    spectra: "Axes", ratios: "Axes", one: Population, other: Population, edges: Float[ndarray, " edge"]
+    spectra: "Axes", ratios: "Axes", one: SolarPopulation, other: SolarPopulation, edges: Float[ndarray, " edge"]
 ) -> None:
     """Means over bins as wide as the coarser resolution, on one scale, and their ratios."""
     middles = 0.5 * (edges[1:] + edges[:-1])
     brightest = 0.0
     for (label, log_age), color in zip(AGES.items(), SPAXEL_COLORS, strict=False):
         light = [
-            bin_means(np.asarray(population.library.rest_wavelength), population.spectrum(log_age), edges)
+            spectrum_bin_means(np.asarray(population.library.rest_wavelength), population.spectrum(log_age), edges)
             for population in (one, other)
         ]
         for values, style, text in zip(light, LINE_STYLES, (label, None), strict=True):
@@ -98,7 +98,7 @@ def _highest(wavelength: Float[ndarray, " bin"], values: Float[ndarray, " bin"])
     return float(shown.max()) if shown.size else 0.0
 
 
-def _draw_masses(axes: "Axes", one: Population, other: Population) -> None:
+def _draw_masses(axes: "Axes", one: SolarPopulation, other: SolarPopulation) -> None:
     for population, style, color in zip((one, other), LINE_STYLES, SPAXEL_COLORS, strict=False):
         ages = 10.0 ** np.asarray(population.library.log_age)
         axes.plot(ages, population.mass_to_light, style, color=color, linewidth=1.2, label=population.library.name)
@@ -109,7 +109,7 @@ def _draw_masses(axes: "Axes", one: Population, other: Population) -> None:
     axes.legend(frameon=False, loc="upper left")
 
 
-def _draw_resolution(axes: "Axes", one: Population, other: Population) -> None:
+def _draw_resolution(axes: "Axes", one: SolarPopulation, other: SolarPopulation) -> None:
     for population, style, color in zip((one, other), LINE_STYLES, SPAXEL_COLORS, strict=False):
         library = population.library
         wavelength = np.asarray(library.rest_wavelength)

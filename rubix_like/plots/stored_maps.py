@@ -13,7 +13,7 @@ from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
 from rubix_like.runtime.files.fits_opening import opened_fits
 
 
-def read_maps(path: str | Path, n_y: int, n_x: int, *, truth: bool = True) -> tuple[SkyImage, ...]:
+def read_sky_images(path: str | Path, n_y: int, n_x: int, *, truth: bool = True) -> tuple[SkyImage, ...]:
     """Every 2-D image of the file but its mask (DQ), by its COMMENT, or else EXTNAME, and BUNIT, as float64.
 
     Without `truth` those before the PSF are left out. Raises FileNotFoundError, or ConfigError if the

@@ -8,12 +8,12 @@ from numpy import ndarray
 
 from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.readers.fields.columns import Table
-from rubix_like.readers.galaxy_frame import Frame
+from rubix_like.readers.galaxy_frame import GalaxyFrame
 
 Leaf = Float[Array, "..."]
 
 
-def make_stars(table: Table, frame: Frame) -> Stars:
+def make_stars(table: Table, frame: GalaxyFrame) -> Stars:
     """Stars from the columns position, velocity, mass, log_age, metallicity and, where there are, the others.
 
     Where there is no `initial_mass` it is NaN, to be filled in by the SSP library's surviving fraction.
@@ -30,7 +30,7 @@ def make_stars(table: Table, frame: Frame) -> Stars:
     )
 
 
-def make_gas(table: Table, frame: Frame) -> Gas:
+def make_gas(table: Table, frame: GalaxyFrame) -> Gas:
     """Gas from the columns position, velocity, mass, metallicity and, where there are, the others."""
     position, velocity = frame.apply(table)
     return Gas(

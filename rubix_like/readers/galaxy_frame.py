@@ -21,7 +21,7 @@ from rubix_like.physics.centering import (
 )
 from rubix_like.physics.clipping import SIGMAS, Clip, clip_velocities
 from rubix_like.readers.fields.columns import Table, Vector, Vectors, row_count, stacked
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 
 SAMPLE_STARS: int = 1 << 20
@@ -42,7 +42,7 @@ ReadStars = Callable[[int, int, Collection[str]], Table]
 class AbstractStars(ABC):
     """The stars of a galaxy; every process of the `team` goes through its share of them."""
 
-    team: AbstractTeam
+    team: AbstractProcessGroup
 
     @property
     @abstractmethod
@@ -63,7 +63,7 @@ class HeldStars(AbstractStars):
     """Stars that every process holds, as `table`."""
 
     table: Table
-    team: AbstractTeam = ALONE
+    team: AbstractProcessGroup = SINGLE
 
     @property
     def n_stars(self) -> int:
@@ -87,7 +87,7 @@ class StoredStars(AbstractStars):
 
     count: int
     read: ReadStars
-    team: AbstractTeam = ALONE
+    team: AbstractProcessGroup = SINGLE
     report: Report = silent
 
     @property
@@ -122,7 +122,7 @@ class StoredStars(AbstractStars):
 
 
 @dataclass(frozen=True)
-class Frame:
+class GalaxyFrame:
     """What is taken off the particles, in kpc and km/s of the simulation's box, and the side of the periodic box."""
 
     center: Vector
@@ -145,7 +145,7 @@ class Frame:
 
 def find_frame(
     stars: AbstractStars, given: Vector | None, box_size: float | None, origin: str = "galaxy.center"
-) -> tuple[Frame, tuple[str, ...]]:
+) -> tuple[GalaxyFrame, tuple[str, ...]]:
     """The frame of these stars, with notes: the given centre (kpc), whose `origin` is said, or the shrinking sphere's.
 
     The bulk velocity is the mass-weighted mean of the stars within the half-mass radius, without those that are farther
@@ -171,7 +171,7 @@ def find_frame(
     inner = squared <= half_mass_radius(offset, sample["mass"]) ** 2 * (1 + 1e-12)
     clip = clip_velocities(sample["velocity"][inner], sample["mass"][inner])
     motion = _InnerHalf(stars, center, box_size, shell_edges(squared), clip).motion()
-    return Frame(center, motion.mean, box_size), (*notes, *_clipping_notes(motion, clip))
+    return GalaxyFrame(center, motion.mean, box_size), (*notes, *_clipping_notes(motion, clip))
 
 
 def _densest_place(position: Vectors, mass: Float[ndarray, " particle"], box_size: float | None) -> Vector:

@@ -15,7 +15,7 @@ from rubix_like.galaxy.validation import validate
 from rubix_like.readers.birth_mass import MISSING, fill_initial_mass, without_birth_mass
 from rubix_like.readers.checked_parts import CheckedParts, check_smoothing_of_parts
 from rubix_like.readers.smoothing_lengths import choose_smoothing_lengths
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.ssp.library import load_ssp
 
@@ -42,7 +42,7 @@ def load(config: ConfigSource, report: Report = silent) -> tuple[Galaxy, GalaxyI
 
 @contextmanager
 def open_galaxy(
-    config: ConfigSource, report: Report | None = None, team: AbstractTeam = ALONE
+    config: ConfigSource, report: Report | None = None, team: AbstractProcessGroup = SINGLE
 ) -> Iterator[GalaxyParts]:
     """The galaxy of a run, to be read part by part: the parts, put together, are what `load` gives.
 

@@ -22,7 +22,7 @@ from rubix_like.readers.fields.recognise import check_named, recognise
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.fields.table_map import assumed_units, table_field_map
 from rubix_like.readers.fields.table_settings import TableSettings
-from rubix_like.readers.galaxy_frame import AbstractStars, Frame, HeldStars, StoredStars, find_frame
+from rubix_like.readers.galaxy_frame import AbstractStars, GalaxyFrame, HeldStars, StoredStars, find_frame
 from rubix_like.readers.selection.halo_ids import find_entry
 from rubix_like.readers.selection.selected import Selected, select
 from rubix_like.readers.selection.selection import AUTO, AbstractSelection
@@ -30,7 +30,7 @@ from rubix_like.readers.smoothing_lengths import NEIGHBOURS, SmoothingChoice
 from rubix_like.readers.star_formation_history import Ages
 from rubix_like.readers.stellar_ages import Origins
 from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs, no_stars
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 
 _LEAST_BYTES_PER_STAR = 16
@@ -92,7 +92,7 @@ class SnapshotReader(AbstractSelection):
         return recognise(container, kind)
 
     @contextmanager
-    def open_selected(self, report: Report = silent, team: AbstractTeam = ALONE) -> Iterator[Selected]:
+    def open_selected(self, report: Report = silent, team: AbstractProcessGroup = SINGLE) -> Iterator[Selected]:
         """The open file and which of its particles are selected; raises ValueError where no star is.
 
         Each process of the `team` looks through its share of the rows; all know which ones are selected.
@@ -109,7 +109,7 @@ class SnapshotReader(AbstractSelection):
             yield selected
 
     @contextmanager
-    def open_galaxy(self, report: Report = silent, team: AbstractTeam = ALONE) -> Iterator[GalaxySlabs]:
+    def open_galaxy(self, report: Report = silent, team: AbstractProcessGroup = SINGLE) -> Iterator[GalaxySlabs]:
         """The galaxy, to be read part by part; its centre and bulk velocity are found first, from all its stars.
 
         Each process of the `team` reads its share of the stars for it, and all find the same.
@@ -138,7 +138,7 @@ class SnapshotReader(AbstractSelection):
     def _info(
         self,
         columns: ColumnReader,
-        frame: Frame,
+        frame: GalaxyFrame,
         origins: Origins,
         notes: tuple[str, ...],
         gas_notes: tuple[str, ...] = (),
@@ -176,7 +176,7 @@ class SnapshotReader(AbstractSelection):
         )
 
 
-def _find_frame(stars: AbstractStars, selected: Selected) -> tuple[Frame, tuple[str, ...]]:
+def _find_frame(stars: AbstractStars, selected: Selected) -> tuple[GalaxyFrame, tuple[str, ...]]:
     return find_frame(stars, selected.center, selected.snapshot.box_size, selected.center_origin)
 
 

@@ -12,7 +12,7 @@ from rubix_like.galaxy.validation import require
 from rubix_like.physics.cosmology import age_table
 from rubix_like.readers.fields.columns import Table
 from rubix_like.readers.fields.snapshot_particles import Snapshot
-from rubix_like.readers.galaxy_frame import Frame
+from rubix_like.readers.galaxy_frame import GalaxyFrame
 from rubix_like.readers.star_formation_history import AgeRecipe
 
 SOURCES = ("birth_scale_factor", "birth_time", "lookback_time", "age", "log_age")
@@ -37,7 +37,7 @@ class Populated(NamedTuple):
     origins: Origins = Origins()
 
 
-def populate(snapshot: Snapshot, table: Table, frame: Frame, recipe: AgeRecipe | None) -> Populated:
+def populate(snapshot: Snapshot, table: Table, frame: GalaxyFrame, recipe: AgeRecipe | None) -> Populated:
     """Ages and metallicities of all stars: the file's and, for those without, the recipe's by their rows in the file.
 
     Raises ValueError where some have none and there is no recipe, and for what the file has wrong.

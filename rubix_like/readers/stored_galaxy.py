@@ -13,12 +13,12 @@ from rubix_like.galaxy.plausible import whole_number_notes
 from rubix_like.readers.assembly import make_gas, make_stars
 from rubix_like.readers.fields.columns import Table
 from rubix_like.readers.fields.snapshot_particles import Snapshot, find_whole_numbers
-from rubix_like.readers.galaxy_frame import Frame
+from rubix_like.readers.galaxy_frame import GalaxyFrame
 from rubix_like.readers.gas import complete_gas
 from rubix_like.readers.selection.selected import Selected
 from rubix_like.readers.star_formation_history import AgeRecipe
 from rubix_like.readers.stellar_ages import Origins, Populated, age_source, drawn_origins, populate
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 
 
@@ -44,7 +44,7 @@ class ColumnReader:
             raise ValueError(self.selected.snapshot.missing("stars", "velocity", remedy))
         return table
 
-    def populated(self, table: Table, frame: Frame) -> Populated:
+    def populated(self, table: Table, frame: GalaxyFrame) -> Populated:
         """The stars with ages and metallicities of the file or the recipe."""
         return populate(self.selected.snapshot, table, frame, self.ages)
 
@@ -64,7 +64,7 @@ class ColumnReader:
             table |= {"velocity": np.zeros_like(table["position"])}
         return complete_gas(table)
 
-    def gas_quantities(self, team: AbstractTeam = ALONE) -> frozenset[str]:
+    def gas_quantities(self, team: AbstractProcessGroup = SINGLE) -> frozenset[str]:
         """The columns that gas has in all groups, from the first selected particle of each, in whose share it is."""
         places = list(accumulate(self.selected.by_group("gas").values(), initial=0))[:-1] if self.n_gas() else []
         first, last = team.share(self.n_gas())
@@ -112,7 +112,7 @@ class GalaxySlabs:
     """
 
     columns: ColumnReader
-    frame: Frame
+    frame: GalaxyFrame
     info: GalaxyInfo
     gas_quantities: frozenset[str] = frozenset()
 

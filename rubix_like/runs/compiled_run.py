@@ -9,7 +9,7 @@ import jax
 from jax.sharding import Mesh
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import CubeParts
+from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.slabs import SlabCuts, columns_of, paints_gas, place_slabs, read_ahead
 from rubix_like.forward.streaming import SlabPrograms, compile_programs, paint_slabs
@@ -18,7 +18,7 @@ from rubix_like.galaxy.particles import Galaxy
 from rubix_like.runs.particles_on_disk import BYTES_PER_STAR, GalaxyInSlabs, Source
 from rubix_like.runtime.memory import MemoryNeed, device_bytes, memory_need, need_of
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, process_count
-from rubix_like.runtime.processes.process_group import AbstractTeam
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 from rubix_like.runtime.processes.shared_memory import least_memory
 from rubix_like.runtime.progress import Progress
 from rubix_like.runtime.words import counted
@@ -37,7 +37,7 @@ class AbstractObserver(ABC):
     """A compiled run of one pipeline."""
 
     @abstractmethod
-    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
+    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
         """Words for every pointing (none for the only one) and its cube, finished when it is asked for; of a cube that
         is spread over several processes what this one has."""
 
@@ -73,7 +73,7 @@ class WholeObserver(AbstractObserver):
     n_process: int
     first: Any = None
 
-    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
+    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
         """One computation per pointing, by all processes."""
         where, observed = f"{pipeline.mesh.size} device(s){of_processes(pipeline.mesh)}", self.first
         for which, view in views_of(pipeline):
@@ -126,7 +126,7 @@ class SlabObserver(AbstractObserver):
         room = (least_memory(team) or 0) // _SHARE_FOR_SUMS // sums
         return cls(parts, cuts, programs, min(max(1, room), max(1, len(pipeline.pointings))), team.size)
 
-    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | CubeParts]]:
+    def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
         """A pass over all slabs for as many pointings as there is room for, then the cube of each."""
         views = views_of(pipeline)
         for first in range(0, len(views), self.n_pass):
@@ -188,7 +188,7 @@ def of_processes(mesh: Mesh) -> str:
     return f" of {count} processes" if count > 1 else ""
 
 
-def check_columns(sample: Galaxy, team: AbstractTeam) -> None:
+def check_columns(sample: Galaxy, team: AbstractProcessGroup) -> None:
     """Raise ValueError where the particles of some process have other columns: all compile the same."""
     found = team.exchange(lambda: columns_of(sample))
     different = [number for number, own in enumerate(found) if own != found[0]]

@@ -16,7 +16,7 @@ from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Stars
 from rubix_like.galaxy.placing import shard_local
 from rubix_like.readers.checked_parts import needs_all_stars
 from rubix_like.readers.loading import has_more_stars, load, open_galaxy
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_memory import least_memory
 from rubix_like.runtime.progress import Report
 from rubix_like.ssp import load_ssp
@@ -39,7 +39,7 @@ class HeldGalaxy:
     galaxy: Galaxy
     info: GalaxyInfo
     census: Census
-    team: AbstractTeam
+    team: AbstractProcessGroup
 
     def placed(self, pipeline: Pipeline) -> "HeldGalaxy":
         """The particles on the pipeline's devices; of a team, each process's on its own."""
@@ -57,7 +57,7 @@ class GalaxyInSlabs:
     parts: GalaxyParts
     census: Census
     size: int
-    team: AbstractTeam
+    team: AbstractProcessGroup
 
     @property
     def info(self) -> GalaxyInfo:
@@ -72,7 +72,7 @@ class GalaxyInSlabs:
 Source = HeldGalaxy | GalaxyInSlabs
 
 
-def open_source(config: RunConfig, files: ExitStack, report: Report, team: AbstractTeam = ALONE) -> Source:
+def open_source(config: RunConfig, files: ExitStack, report: Report, team: AbstractProcessGroup = SINGLE) -> Source:
     """The particles of a run, as `engine.slab` asks for, in the same way in all processes; open files are left to
     `files`.
 
@@ -91,7 +91,7 @@ def open_source(config: RunConfig, files: ExitStack, report: Report, team: Abstr
     return GalaxyInSlabs(parts, census, size, team)
 
 
-def hold_galaxy(config: RunConfig, report: Report, team: AbstractTeam = ALONE) -> HeldGalaxy:
+def hold_galaxy(config: RunConfig, report: Report, team: AbstractProcessGroup = SINGLE) -> HeldGalaxy:
     """The particles of a run in memory, of a team each process's share, whatever `engine.slab` says; raises as
     `open_source`."""
     if team.size > 1:
@@ -101,7 +101,7 @@ def hold_galaxy(config: RunConfig, report: Report, team: AbstractTeam = ALONE) -
     return HeldGalaxy(galaxy, info, take_census(config, load_ssp(config), [galaxy.stars]), team)
 
 
-def _held(config: RunConfig, parts: GalaxyParts, team: AbstractTeam) -> HeldGalaxy:
+def _held(config: RunConfig, parts: GalaxyParts, team: AbstractProcessGroup) -> HeldGalaxy:
     """What is this process's of the parts, read."""
 
     def read() -> Galaxy:
@@ -117,7 +117,7 @@ def _surely_fits(config: RunConfig, most: int | None) -> bool:
     return most is None or needs_all_stars(config) or not has_more_stars(config, most)
 
 
-def _most_stars(memory: int | None, team: AbstractTeam) -> int | None:
+def _most_stars(memory: int | None, team: AbstractProcessGroup) -> int | None:
     """How many stars can be in the memory of all processes, each of which has its share; None where that is not
     known."""
     return None if memory is None else team.size * (memory // _MOST_AT_ONCE // BYTES_PER_STAR)

@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import CubeParts, noiseless, put_together
+from rubix_like.cube.cube_parts import ShardedCube, noiseless, put_together
 from rubix_like.cube.files.formats import write_cube, writing_bytes
 from rubix_like.cube.files.maps_file import maps_file_size
 from rubix_like.cube.mosaic import make_mosaic
@@ -29,7 +29,7 @@ from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import Named, given_files
 from rubix_like.runtime.memory import MemoryNeed, available_memory, check_cube_fits, check_memory
 from rubix_like.runtime.mesh.mesh import process_count
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Progress
 from rubix_like.runtime.words import format_bytes
 from rubix_like.ssp.known_libraries import locate
@@ -39,7 +39,7 @@ class Result(NamedTuple):
     """What a run ends with: the mosaic, the only cube or the last pointing's, its file, and (what, where) of the other
     files."""
 
-    cube: Cube | CubeParts
+    cube: Cube | ShardedCube
     path: Path
     others: tuple[tuple[str, Path], ...] = ()
 
@@ -66,8 +66,8 @@ class Prepared:
 def run(
     config: RunConfig | str | Path | dict[str, Any],
     output: str | Path | None = None,
-    team: AbstractTeam | None = None,
-) -> Cube | CubeParts:
+    team: AbstractProcessGroup | None = None,
+) -> Cube | ShardedCube:
     """Load, observe and write: the cube of a configuration, also written to `output` or the configuration's path.
 
     Of several pointings it is their mosaic (with `observation.mosaic: false` the last pointing's cube); each pointing's
@@ -79,11 +79,13 @@ def run(
     read = tuple(given_files({"configuration": config}))
     config = load_config(config)
     path = Path(config.output.path if output is None else output)
-    result = compute(config, path, Progress(), team or ALONE, read)
+    result = compute(config, path, Progress(), team or SINGLE, read)
     return put_together(result.cube) if team is None else result.cube
 
 
-def prepare(config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractTeam = ALONE) -> Prepared:
+def prepare(
+    config: RunConfig, progress: Progress, path: Path | None = None, team: AbstractProcessGroup = SINGLE
+) -> Prepared:
     """Load the galaxy, plan the run and compile it; what can be refused early is refused before the galaxy is read.
 
     `path`: where the cube will go (None: the configuration's).
@@ -131,7 +133,7 @@ def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: P
 
 
 def compute(
-    config: RunConfig, path: Path, progress: Progress, team: AbstractTeam = ALONE, read: Sequence[Named] = ()
+    config: RunConfig, path: Path, progress: Progress, team: AbstractProcessGroup = SINGLE, read: Sequence[Named] = ()
 ) -> Result:
     """Prepare, compute and write one run; its times are left in `progress.timings`.
 
@@ -142,7 +144,7 @@ def compute(
     team.in_first(lambda: check_output(config, path, team.size if config.devices.is_sharded else 1, read))
     with prepare(config, progress, path, team) as prepared:
         team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))
-        return finish(prepared, path, progress, team)
+        return write_results(prepared, path, progress, team)
 
 
 def begin(prepared: Prepared) -> Prepared:
@@ -154,13 +156,13 @@ def begin(prepared: Prepared) -> Prepared:
     return replace(prepared, observer=prepared.observer.begun(prepared.pipeline))
 
 
-def finish(prepared: Prepared, path: Path, progress: Progress, team: AbstractTeam = ALONE) -> Result:
+def write_results(prepared: Prepared, path: Path, progress: Progress, team: AbstractProcessGroup = SINGLE) -> Result:
     """Compute what is not computed yet, and write each cube."""
     config = prepared.config
     files = output_files(config, path)
     for maps in _maps_of(files):
         team.in_first(lambda maps=maps: check_writable(maps, expected_maps_size(config, prepared.pipeline)))
-    waiting: list[Cube | CubeParts] = []
+    waiting: list[Cube | ShardedCube] = []
     for cube, file in zip(_observed(prepared, progress), files, strict=False):
         _write_together(cube, file, progress, team)
         waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]
@@ -172,7 +174,7 @@ def finish(prepared: Prepared, path: Path, progress: Progress, team: AbstractTea
     return Result(waiting[0], files[-1].path, pointings + tuple(other for file in files for other in file.others))
 
 
-def _without_maps(cube: Cube | CubeParts) -> Cube:
+def _without_maps(cube: Cube | ShardedCube) -> Cube:
     """What a mosaic needs of a cube, on the host."""
     return jax.tree.map(np.asarray, replace(put_together(cube), maps=None))
 
@@ -181,7 +183,7 @@ def _maps_of(files: tuple[OutputFile, ...]) -> tuple[Path, ...]:
     return tuple(file.maps for file in files if file.maps is not None)
 
 
-def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | CubeParts]:
+def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | ShardedCube]:
     """The cube of every pointing, or the only one, each computed when it is asked for."""
     for which, cube in prepared.observer.cubes(prepared.pipeline, progress):
         if cube.maps is None:
@@ -192,15 +194,15 @@ def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | CubePar
         yield replace(cube, maps=fitted)
 
 
-def _write_together(cube: Cube | CubeParts, file: OutputFile, progress: Progress, team: AbstractTeam) -> None:
+def _write_together(cube: Cube | ShardedCube, file: OutputFile, progress: Progress, team: AbstractProcessGroup) -> None:
     """Parts are written by the processes that have them, a whole cube by process 0."""
-    if isinstance(cube, CubeParts):
+    if isinstance(cube, ShardedCube):
         _write(cube, file, progress, team)
     else:
-        team.in_first(lambda: _write(cube, file, progress, ALONE))
+        team.in_first(lambda: _write(cube, file, progress, SINGLE))
 
 
-def _write(cube: Cube | CubeParts, file: OutputFile, progress: Progress, team: AbstractTeam) -> None:
+def _write(cube: Cube | ShardedCube, file: OutputFile, progress: Progress, team: AbstractProcessGroup) -> None:
     """Write a cube and what goes beside it; of a team, every process its own parts and process 0 the maps."""
     with progress.step("write", f"writing {file.path}"):
         write_cube(cube, file.path, file.layout, team)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rubix_like.config.file_layouts import find_format
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import CubeParts, in_parts
+from rubix_like.cube.cube_parts import ShardedCube, in_parts
 from rubix_like.cube.cube_sums import CubeSums, sums_of
 from rubix_like.cube.meta import Counters
 
@@ -26,7 +26,7 @@ _SENTENCES: tuple[tuple[str, str, str], ...] = (
 
 
 def summary_lines(
-    cube: Cube | CubeParts,
+    cube: Cube | ShardedCube,
     path: str | Path,
     timings: Mapping[str, float],
     layout: str = "default",
@@ -52,7 +52,7 @@ def summary_lines(
     return [*lines, *_opening_lines(path, layout)]
 
 
-def _size_line(cube: CubeParts) -> str:
+def _size_line(cube: ShardedCube) -> str:
     n_y, n_x, n_wave = cube.shape
     edges = np.asarray(cube.wave_edges)
     return (
@@ -115,7 +115,7 @@ def _counter_lines(counters: Counters) -> list[str]:
     return lines
 
 
-def _noise_line(cube: CubeParts, sums: CubeSums) -> str:
+def _noise_line(cube: ShardedCube, sums: CubeSums) -> str:
     if not cube.has_variance:
         return "No noise: the file holds no variance (set noise.signal_to_noise or noise.exposure to add both)"
     if "exposure_time" in cube.meta:

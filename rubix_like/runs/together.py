@@ -18,11 +18,11 @@ from rubix_like.runs.particles_on_disk import hold_galaxy
 from rubix_like.runs.run_files import output_files
 from rubix_like.runtime.mesh.mesh import replicated
 from rubix_like.runtime.mesh.placement import check_process_mesh, put
-from rubix_like.runtime.processes.process_group import AbstractTeam
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 from rubix_like.runtime.progress import Progress
 
 
-def agreed(load: Callable[[], RunConfig], team: AbstractTeam) -> RunConfig:
+def agreed(load: Callable[[], RunConfig], team: AbstractProcessGroup) -> RunConfig:
     """The configuration that `load` gives in every process; raises ValueError where they differ."""
     config = team.each(load)
     texts = team.exchange(config.to_yaml)
@@ -35,7 +35,7 @@ def agreed(load: Callable[[], RunConfig], team: AbstractTeam) -> RunConfig:
     return config
 
 
-def check_together(config: RunConfig, team: AbstractTeam) -> None:
+def check_together(config: RunConfig, team: AbstractProcessGroup) -> None:
     """Raise ConfigError for what several processes cannot do together, before anything is read."""
     if team.size == 1:
         return
@@ -48,7 +48,9 @@ def check_together(config: RunConfig, team: AbstractTeam) -> None:
     team.exchange(lambda: check_process_mesh(mesh, team))
 
 
-def plan_share(config: RunConfig, progress: Progress, team: AbstractTeam) -> tuple[Galaxy, GalaxyInfo, Pipeline]:
+def plan_share(
+    config: RunConfig, progress: Progress, team: AbstractProcessGroup
+) -> tuple[Galaxy, GalaxyInfo, Pipeline]:
     """The galaxy of all processes on the mesh, of which this one read its share, and the pipeline planned for it.
 
     For work of one's own, such as gradients: all particles are in memory, whatever `engine.slab` says.
@@ -63,12 +65,12 @@ def plan_share(config: RunConfig, progress: Progress, team: AbstractTeam) -> tup
     return placed, source.info, pipeline
 
 
-def loading_words(team: AbstractTeam) -> str:
+def loading_words(team: AbstractProcessGroup) -> str:
     """What the step of reading is called."""
     return "loading the galaxy" + (f", each of {team.size} processes its share" if team.size > 1 else "")
 
 
-def connect_devices(mesh: Mesh, team: AbstractTeam) -> None:
+def connect_devices(mesh: Mesh, team: AbstractProcessGroup) -> None:
     """Make the connections between the devices now, while all processes are at the same place.
 
     On CPUs they must be made within 30 s (JAX 0.10); later the processes may be as far apart as they are.

@@ -3,14 +3,14 @@
 from rubix_like.ssp.fetch import get
 from rubix_like.ssp.formats import FORMATS, import_library
 from rubix_like.ssp.known_libraries import LIBRARIES, LibraryEntry, list_libraries
-from rubix_like.ssp.library import SSPLibrary, describe, load_ssp
+from rubix_like.ssp.library import SSPLibrary, describe_library, load_ssp
 
 __all__ = [
     "FORMATS",
     "LIBRARIES",
     "LibraryEntry",
     "SSPLibrary",
-    "describe",
+    "describe_library",
     "get",
     "import_library",
     "list_libraries",

@@ -17,7 +17,7 @@ REFERENCE_WAVELENGTH = 5500.0
 
 
 @dataclass(frozen=True)
-class Population:
+class SolarPopulation:
     """A library at the node of its metallicity axis that is nearest to its own solar metallicity."""
 
     library: SSPLibrary
@@ -46,12 +46,12 @@ class Population:
         return np.asarray(self.library.spectra[index])
 
 
-def solar_population(library: SSPLibrary) -> Population:
+def solar_population(library: SSPLibrary) -> SolarPopulation:
     """The library at (about) solar metallicity, with its light in B and V."""
     metallicity = np.maximum(np.asarray(library.metallicity), 1e-9)
     index = int(np.argmin(np.abs(np.log(metallicity / library.solar_metallicity))))
     v_magnitude = magnitudes(library, V_BAND)[index]
-    return Population(
+    return SolarPopulation(
         library=library,
         metallicity=float(np.asarray(library.metallicity)[index]),
         v_magnitude=v_magnitude,
@@ -79,7 +79,7 @@ def common_bins(one: SSPLibrary, other: SSPLibrary) -> Float[ndarray, " edge"]:
     return np.interp(np.arange(0.0, passed[-1], 1.0), passed, union)
 
 
-def bin_means(
+def spectrum_bin_means(
     wavelength: Float[ndarray, " rest"], spectrum: Float[ndarray, " rest"], edges: Float[ndarray, " edge"]
 ) -> Float[ndarray, " bin"]:
     """Mean of a spectrum, linear between its nodes, over bins (trapezoids between the nodes and the edges)."""
@@ -89,12 +89,12 @@ def bin_means(
     return np.diff(integral[np.searchsorted(grid, edges)]) / np.diff(edges)
 
 
-def comparison_lines(one: Population, other: Population) -> list[str]:
+def comparison_lines(one: SolarPopulation, other: SolarPopulation) -> list[str]:
     """The table of V light, colour and mass-to-light ratio, then what differs, one sentence a line."""
     return [*_table(one, other), "", *_sentences(one, other)]
 
 
-def _table(one: Population, other: Population) -> list[str]:
+def _table(one: SolarPopulation, other: SolarPopulation) -> list[str]:
     pair = (one, other)
     width = max(24, *(len(population.library.name) + 2 for population in pair))
     head = f"{'':<10}" + "".join(f"{population.library.name:<{width}}" for population in pair)
@@ -108,7 +108,7 @@ def _table(one: Population, other: Population) -> list[str]:
     return [line.rstrip() for line in (head, metal, columns, *rows)] + [note]
 
 
-def _cell(population: Population, log_age: float) -> str:
+def _cell(population: SolarPopulation, log_age: float) -> str:
     values = [
         population.at_age(column, log_age)
         for column in (population.v_magnitude, population.b_minus_v, population.mass_to_light)
@@ -119,7 +119,7 @@ def _cell(population: Population, log_age: float) -> str:
     return " ".join(f"{text:<{size}}" for text, size in zip(texts, (6, 6, 6), strict=True))
 
 
-def _sentences(one: Population, other: Population) -> list[str]:
+def _sentences(one: SolarPopulation, other: SolarPopulation) -> list[str]:
     first, second = one.library, other.library
     facts = (
         ("wavelengths were given in", first.source_medium, second.source_medium, " (here both are in vacuum)"),
@@ -139,7 +139,7 @@ def _sentences(one: Population, other: Population) -> list[str]:
     return [*lines, _light_sentence(one, other)]
 
 
-def _light_sentence(one: Population, other: Population) -> str:
+def _light_sentence(one: SolarPopulation, other: SolarPopulation) -> str:
     parts = []
     for label, log_age in AGES.items():
         difference = other.at_age(other.v_magnitude, log_age) - one.at_age(one.v_magnitude, log_age)

@@ -166,7 +166,7 @@ def _has_layout(path: Path, layout: SourceFormat) -> bool:
 
 
 @contextmanager
-def open_fits(path: Path) -> Iterator[Any]:
+def open_source_fits(path: Path) -> Iterator[Any]:
     """An open FITS file (`HDUList`); a truncated or damaged one is a ValueError."""
     try:
         with warnings.catch_warnings(), opened_fits(path) as file:
@@ -179,7 +179,7 @@ def open_fits(path: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def open_hdf5(path: Path) -> Iterator[h5py.File]:
+def open_source_hdf5(path: Path) -> Iterator[h5py.File]:
     """An open HDF5 file; a truncated or damaged one is a ValueError."""
     try:
         with opened_hdf5(path) as file:

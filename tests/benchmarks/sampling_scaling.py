@@ -30,7 +30,7 @@ from rubix_like.inference.samplers import chains as nuts_chains
 from rubix_like.inference.samplers import variational
 from rubix_like.inference.samplers.nuts import MOST_STEPS, stages_of
 from rubix_like.inference.samplers.whitening import Whitening
-from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
 
 N_SAMPLE = 8
 N_DEVICES = 8
@@ -63,7 +63,7 @@ def prepare(n_stars):
 def on_mesh(problem, rows, row):
     """The problem on `rows` x `row` devices."""
     pipeline = problem.pipeline
-    layout = Layout.build(make_mesh(rows * row), pipeline.plan.n_wave, sharded=False)
+    layout = DeviceLayout.build(make_mesh(rows * row), pipeline.plan.n_wave, sharded=False)
     pipeline = dataclasses.replace(pipeline, layout=layout, tables=jax.device_get(pipeline.tables))
     return with_rows(dataclasses.replace(problem, pipeline=pipeline), rows)
 

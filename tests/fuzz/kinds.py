@@ -14,7 +14,7 @@ from rubix_like.cube.observed import read_observed
 from rubix_like.inference import checkpoint
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.sample_result import SampleResult
-from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.inference.search.search_state import SearchState
 from rubix_like.instrument.apertures import read_mask
 from rubix_like.instrument.instrument import Instrument, load_instrument
 from rubix_like.instrument.psf_image import load_psf_image
@@ -127,7 +127,7 @@ def _mask(path: Path) -> list[str]:
 
 
 def _checkpoint(path: Path) -> list[str]:
-    kept = checkpoint.load(path, FINGERPRINT, Snapshot.from_arrays)
+    kept = checkpoint.load_checkpoint(path, FINGERPRINT, SearchState.from_arrays)
     if kept is None:
         return ["nothing was found"]
     lengths = {len(own) for own in (kept.start, kept.latent, kept.loss, kept.gradient_norm, kept.n_step, kept.status)}

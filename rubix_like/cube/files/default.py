@@ -12,7 +12,7 @@ import numpy as np
 from astropy.io import fits
 from numpy import ndarray
 
-from rubix_like.cube.cube_parts import Block, CubeParts
+from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
 from rubix_like.cube.meta import Described, MetaValue
 from rubix_like.cube.meta_table import COUNTER_PREFIX, split_rows
@@ -114,7 +114,7 @@ _MASK_CARDS: tuple[Card, ...] = (
 )
 
 
-def default_members(cube: CubeParts) -> list[Member]:
+def default_members(cube: ShardedCube) -> list[Member]:
     """All HDUs of a file in the default layout, in order."""
     noise = cube.has_variance
     pointer = (("ERRDATA", "STAT", "variance"),) if noise else ()
@@ -166,7 +166,7 @@ def _card_value(value: MetaValue) -> MetaValue:
 
 
 def _image(
-    cube: CubeParts, name: str, values: Callable[[Block], ndarray], *, kind: str, cards: tuple[Card, ...]
+    cube: ShardedCube, name: str, values: Callable[[Block], ndarray], *, kind: str, cards: tuple[Card, ...]
 ) -> VoxelImage:
     """An image extension with the ESO class keywords and the world coordinates: float32, the mask int32."""
     subclass = {"ERROR": (("HDUCLAS3", "MSE", "mean squared error"),), "QUALITY": (("HDUCLAS3", "FLAG32BIT", ""),)}

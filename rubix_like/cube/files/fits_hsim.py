@@ -10,7 +10,7 @@ import numpy as np
 from numpy import ndarray
 
 from rubix_like.config.file_layouts import FileFormat, FileLayout
-from rubix_like.cube.cube_parts import Block, CubeParts
+from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.default import primary_cards
 from rubix_like.cube.files.fits_images import Member, fits_writer, voxel_image
 from rubix_like.cube.wcs import Card, header_of
@@ -20,7 +20,7 @@ FLUX_SCALE: float = 1e-20
 """Our flux unit in erg/s/cm2/Angstrom."""
 
 
-def hsim_members(cube: CubeParts) -> list[Member]:
+def hsim_members(cube: ShardedCube) -> list[Member]:
     """The one HDU of the file; voxels that are not finite are 0."""
     scale = np.float32(FLUX_SCALE / cube.pixel_scale**2)
 
@@ -30,7 +30,7 @@ def hsim_members(cube: CubeParts) -> list[Member]:
     return [voxel_image(cube, np.float32, header_of(_cards(cube)), brightness)]
 
 
-def _cards(cube: CubeParts) -> tuple[Card, ...]:
+def _cards(cube: ShardedCube) -> tuple[Card, ...]:
     run = tuple(card for card in primary_cards(cube) if card[0] not in ("RADESYS", "EQUINOX"))
     return (
         *run,
@@ -41,7 +41,7 @@ def _cards(cube: CubeParts) -> tuple[Card, ...]:
     )
 
 
-def _sky_cards(cube: CubeParts) -> tuple[Card, ...]:
+def _sky_cards(cube: ShardedCube) -> tuple[Card, ...]:
     """Offsets from the field's centre in mas; of a turned field (card FIELDPA) along its own axes."""
     n_y, n_x, _ = cube.shape
     step = 1000.0 * cube.pixel_scale
@@ -59,7 +59,7 @@ def _sky_cards(cube: CubeParts) -> tuple[Card, ...]:
     )
 
 
-def _spectral_cards(cube: CubeParts) -> tuple[Card, ...]:
+def _spectral_cards(cube: ShardedCube) -> tuple[Card, ...]:
     ours = {keyword: value for keyword, value, _ in cube.wcs_cards}
     fwhm = 0.0 if cube.lsf_fwhm is None else float(np.median(np.asarray(cube.lsf_fwhm, dtype=np.float64)))
     return (

@@ -19,11 +19,11 @@ import numpy as np
 from astropy.io import fits
 from numpy import ndarray
 
-from rubix_like.cube.cube_parts import Block, CubeParts, check_complete
+from rubix_like.cube.cube_parts import Block, ShardedCube, check_complete
 from rubix_like.cube.files.fits_checksum import added, reserve_sums, sum_of_words, with_sums
 from rubix_like.runtime.files.fits_opening import FITS_BLOCK
 from rubix_like.runtime.files.writing_date import moment_of_writing
-from rubix_like.runtime.processes.process_group import AbstractTeam
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
 _CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
@@ -65,7 +65,7 @@ Member = fits.PrimaryHDU | fits.ImageHDU | fits.BinTableHDU | VoxelImage
 
 
 def voxel_image(
-    cube: CubeParts,
+    cube: ShardedCube,
     dtype: type,
     header: fits.Header,
     values: Callable[[Block], ndarray],
@@ -121,7 +121,7 @@ def plan_file(members: Sequence[Member]) -> FilePlan:
     return FilePlan(tuple(pieces), (0, *ends[:-1]), ends[-1])
 
 
-def write_fits(plan: FilePlan, cube: CubeParts, path: Path, team: AbstractTeam) -> None:
+def write_fits(plan: FilePlan, cube: ShardedCube, path: Path, team: AbstractProcessGroup) -> None:
     """Write a planned file to the new file `path`: each process of the team its own parts.
 
     Process 0 makes the file with its full size first, so that a full disk is found at once. A file that ends in .gz is
@@ -166,7 +166,7 @@ def _allocate(descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
 
 
-def _fill(images: Sequence[tuple[int, VoxelImage]], cube: CubeParts, path: Path, *, is_shared: bool) -> list[int]:
+def _fill(images: Sequence[tuple[int, VoxelImage]], cube: ShardedCube, path: Path, *, is_shared: bool) -> list[int]:
     """Write the voxels of this process, of a shared file until they are on the disk; their checksums by image."""
     sums = [0] * len(images)
     descriptor = os.open(path, os.O_WRONLY)
@@ -198,7 +198,7 @@ def _write_at(descriptor: int, values: ndarray, offset: int) -> None:
         rest, offset = rest[written:], offset + written
 
 
-def _write_compressed(plan: FilePlan, cube: CubeParts, path: Path) -> None:
+def _write_compressed(plan: FilePlan, cube: ShardedCube, path: Path) -> None:
     """Write the file from its beginning to its end, gzipped; the checksums, which stand first, are made before."""
     check_complete(cube.ranges, cube.shape[2])
     headers = dict(plan.headers([_data_sum(image, cube) for _, image in plan.images]))
@@ -212,7 +212,7 @@ def _write_compressed(plan: FilePlan, cube: CubeParts, path: Path) -> None:
             stream.write(bytes(_padded(piece.n_bytes) - piece.n_bytes))
 
 
-def _data_sum(image: VoxelImage, cube: CubeParts) -> int:
+def _data_sum(image: VoxelImage, cube: ShardedCube) -> int:
     return added(sum_of_words(image.stored(block).reshape(-1).view(np.uint8)) for block in cube.blocks())
 
 
@@ -242,10 +242,12 @@ def _padded(n_bytes: int) -> int:
 FITS_SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz")
 
 
-def fits_writer(members: Callable[[CubeParts], list[Member]]) -> Callable[[CubeParts, Path, AbstractTeam], None]:
+def fits_writer(
+    members: Callable[[ShardedCube], list[Member]],
+) -> Callable[[ShardedCube, Path, AbstractProcessGroup], None]:
     """What writes a cube as a FITS file of these members."""
 
-    def write(cube: CubeParts, path: Path, team: AbstractTeam) -> None:
+    def write(cube: ShardedCube, path: Path, team: AbstractProcessGroup) -> None:
         write_fits(plan_file(members(cube)), cube, path, team)
 
     return write

@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from rubix_like.config.file_layouts import FileFormat, FileLayout
 from rubix_like.constants import FWHM_PER_SIGMA
-from rubix_like.cube.cube_parts import Block, CubeParts
+from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import FITS_SUFFIXES, Member, VoxelImage, fits_writer, voxel_image
 from rubix_like.cube.meta import OUTSIDE_APERTURE
@@ -39,7 +39,7 @@ _ERROR: Card = ("ERRDATA", "IVAR", "error extension name")
 _QUALITY: Card = ("QUALDATA", "MASK", "mask extension name")
 
 
-def manga_members(cube: CubeParts) -> list[Member]:
+def manga_members(cube: ShardedCube) -> list[Member]:
     """All HDUs of the file, in order. The cube has a variance; inverse variances are 0 where it is masked."""
     return [
         fits.PrimaryHDU(header=header_of(_primary(cube))),
@@ -79,7 +79,7 @@ def line_spread_sigmas(fwhm: Bins, widths: Bins, includes_pixel: bool) -> tuple[
     return np.sqrt(variance + bins), np.sqrt(variance)
 
 
-def _primary(cube: CubeParts) -> tuple[Card, ...]:
+def _primary(cube: ShardedCube) -> tuple[Card, ...]:
     """Our cards, but the telescope and instrument by which programs know MaNGA's files; the real ones are SIM..."""
     run = primary_cards(cube)
     known = {keyword: value for keyword, value, _ in (*run, *cube.wcs_cards)}
@@ -116,7 +116,7 @@ def _mask_cards() -> tuple[Card, ...]:
     return (("MASKNAME", "MANGA_DRP3PIXMASK", "bits"), *_SDSS, *kind, _SCIENCE, _ERROR)
 
 
-def _line_spread(cube: CubeParts) -> list[Member]:
+def _line_spread(cube: ShardedCube) -> list[Member]:
     """LSFPOST, LSFPRE, WAVE and the four vectors of resolution; WAVE alone for a cube without an LSF."""
     wavelength, edges = np.asarray(cube.wavelength, np.float64), np.asarray(cube.wave_edges, np.float64)
     wave = fits.ImageHDU(wavelength, header_of((("BUNIT", "Angstrom", f"in {cube.medium}"),)), name="WAVE")
@@ -142,7 +142,7 @@ def _same_everywhere(spectrum: Bins) -> Callable[[Block], ndarray]:
 
 
 def _image(
-    cube: CubeParts,
+    cube: ShardedCube,
     name: str,
     values: Callable[[Block], ndarray],
     cards: tuple[Card, ...],

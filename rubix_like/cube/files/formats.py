@@ -6,12 +6,12 @@ import h5py
 
 from rubix_like.config.file_layouts import FileFormat, FileLayout, check_layout, check_several, find_format
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import BLOCK_BYTES, CubeParts, in_parts
+from rubix_like.cube.cube_parts import BLOCK_BYTES, ShardedCube, in_parts
 from rubix_like.cube.files.default import default_members
 from rubix_like.cube.files.fits_images import FITS_SUFFIXES, fits_writer
 from rubix_like.cube.files.fits_reading import read_fits
 from rubix_like.cube.files.hdf5_cube import read_hdf5, write_hdf5
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_outputs import replacing_together
 
 _BLOCKS_AT_ONCE = 8
@@ -28,7 +28,7 @@ DEFAULT = FileLayout(
 
 
 def write_cube(
-    cube: Cube | CubeParts, path: str | Path, layout: str = "default", team: AbstractTeam | None = None
+    cube: Cube | ShardedCube, path: str | Path, layout: str = "default", team: AbstractProcessGroup | None = None
 ) -> Path:
     """Write `cube` to `path` and return the path; an older file is replaced only on success.
 
@@ -37,7 +37,7 @@ def write_cube(
     Raises ConfigError for an unknown layout or ending and for a cube that the layout cannot hold, OSError (disk full,
     no permission, no such folder) with the remedy, ValueError where the parts are not the whole cube.
     """
-    path, team, parts = Path(path).expanduser(), team or ALONE, in_parts(cube)
+    path, team, parts = Path(path).expanduser(), team or SINGLE, in_parts(cube)
     chosen = find_format(path, layout)
     check_layout(chosen, layout, noise=parts.has_variance, medium=parts.medium, sampling=parts.sampling)
     check_several(path, team.size)

@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import CubeParts, check_complete
+from rubix_like.cube.cube_parts import ShardedCube, check_complete
 from rubix_like.cube.cube_values import checked_values
 from rubix_like.cube.files.default import ORIGIN
 from rubix_like.cube.meta import Counters, Meta, MetaValue
 from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.writing_date import date_words
-from rubix_like.runtime.processes.process_group import AbstractTeam
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 from rubix_like.version import __version__
 
 FORMAT: str = "rubix_like cube"
@@ -51,12 +51,12 @@ ON_THE_HOST: tuple[str, ...] = ("wavelength", "wave_edges", "lsf_fwhm")
 """Arrays that stay numpy's when read; the others become JAX's."""
 
 
-def write_hdf5(cube: CubeParts, path: Path, team: AbstractTeam) -> None:
+def write_hdf5(cube: ShardedCube, path: Path, team: AbstractProcessGroup) -> None:
     """Write `cube` to a new HDF5 file at `path`, for a single process; raises OSError where it cannot be written."""
     team.exchange(lambda: _write(cube, path))
 
 
-def _write(cube: CubeParts, path: Path) -> None:
+def _write(cube: ShardedCube, path: Path) -> None:
     check_complete(cube.ranges, cube.shape[2])
     try:
         with h5py.File(path, "w", rdcc_nbytes=0) as file:  # chunks wait in no cache, so that a full disk is an error
@@ -83,7 +83,7 @@ def read_hdf5(path: Path) -> Cube:
         ) from error
 
 
-def _attributes(cube: CubeParts) -> dict[str, Any]:
+def _attributes(cube: ShardedCube) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "creator": f"{ORIGIN} {__version__}",
@@ -97,7 +97,7 @@ def _attributes(cube: CubeParts) -> dict[str, Any]:
     }
 
 
-def write_group(cube: CubeParts, file: Any) -> None:
+def write_group(cube: ShardedCube, file: Any) -> None:
     """Write a cube into an empty group of an open file, or into the file itself."""
     file.attrs.update(_attributes(cube))
     voxels = _voxel_dtypes(cube)
@@ -130,7 +130,7 @@ def _stored(shape: tuple[int, ...]) -> dict[str, Any]:
     return {"chunks": tuple(sizes), "fletcher32": True}
 
 
-def _voxel_dtypes(cube: CubeParts) -> dict[str, np.dtype]:
+def _voxel_dtypes(cube: ShardedCube) -> dict[str, np.dtype]:
     """The arrays of voxels that the cube has, and what they are made of."""
     first = next(cube.blocks())
     return {name: own.dtype for name in OF_VOXELS if (own := getattr(first, name)) is not None}

@@ -97,7 +97,7 @@ def label(path: Path, hdu: Any) -> str:
     return f"{path}, HDU {hdu.name or 'without a name'}"
 
 
-def values_of(path: Path, hdu: Any) -> ndarray:
+def image_values(path: Path, hdu: Any) -> ndarray:
     """The numbers of an image; raises ValueError where they cannot be read."""
     try:
         data = np.asarray(hdu.data)

@@ -24,7 +24,7 @@ from rubix_like.cube.observed.observed_cube import (
     observed_from,
 )
 from rubix_like.cube.observed.observed_layouts import ErrorKind, Parts, Survey, find_parts
-from rubix_like.cube.observed.opening_observed import label, notes_on_sums, number_card, opened, text_card, values_of
+from rubix_like.cube.observed.opening_observed import image_values, label, notes_on_sums, number_card, opened, text_card
 from rubix_like.cube.observed.sky_axes import SkyGrid, read_sky
 from rubix_like.cube.observed.wavelengths import SpectralGrid, read_wavelengths
 
@@ -146,7 +146,7 @@ def _read_grid(path: Path, parts: Parts, medium: Medium | None, pixel_scale: flo
 
 def _voxels(path: Path, hdu: Any, flux: Any, grid: Grid) -> Float[ndarray, "y x wave"]:
     """The numbers of an image in float64 and our order; raises ValueError where it has not the shape of the fluxes."""
-    values = values_of(path, hdu)
+    values = image_values(path, hdu)
     _check_shape(path, hdu, values, flux)
     return np.ascontiguousarray(grid.ordered(values), dtype=np.float64)
 
@@ -235,7 +235,7 @@ def _masked(path: Path, parts: Parts, grid: Grid) -> tuple[dict[str, Bool[ndarra
     """Voxels that the file's mask leaves out, and sentences on which of its bits do not."""
     if parts.mask is None:
         return {}, ()
-    name, values = parts.mask.name, values_of(path, parts.mask)
+    name, values = parts.mask.name, image_values(path, parts.mask)
     if values.ndim == 2 and grid.axes.wave == 3:
         n_wave = grid.bins.n_wave
         values = np.broadcast_to(values, (n_wave, *values.shape))

@@ -14,7 +14,7 @@ from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.observed.axes import Axes
 from rubix_like.cube.observed.flux_units import in_unit, parse_unit
 from rubix_like.cube.observed.observed_layouts import Survey
-from rubix_like.cube.observed.opening_observed import is_image, label, number_card, text_card, values_of
+from rubix_like.cube.observed.opening_observed import image_values, is_image, label, number_card, text_card
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 
 EVEN_TOLERANCE: float = 5e-3
@@ -159,7 +159,7 @@ def _table_wavelengths(
     """Angstrom of the HDU of wavelengths: a vector, or a column of a table."""
     place = label(path, wave)
     if is_image(wave):
-        values, unit = values_of(path, wave), text_card(wave.header, "BUNIT")
+        values, unit = image_values(path, wave), text_card(wave.header, "BUNIT")
     else:
         values, unit = _column(wave, place)
     values = np.squeeze(np.asarray(values, dtype=np.float64))

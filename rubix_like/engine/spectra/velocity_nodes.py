@@ -46,7 +46,7 @@ class Between(NamedTuple):
     true: Float[ndarray, "interval row wave"]
 
 
-class Chosen(NamedTuple):
+class ChosenNodes(NamedTuple):
     """Nodes, and the largest rms errors of any template at any velocity, relative to its mean on the detector: of the
     spline (`velocity_error`), and of spline and basis together (`spectrum_error`); basis spectra seen `at_nodes`."""
 
@@ -113,7 +113,7 @@ def choose_nodes(
     limit: float,
     bins: Bool[ndarray, " wave"],
     budget: float,
-) -> Chosen:
+) -> ChosenNodes:
     """About the fewest nodes for +-`limit` km/s between which no template errs by more than the budget.
 
     The number is found for the `candidates`, then the error of all templates is measured, at the middle of every
@@ -132,7 +132,7 @@ def choose_nodes(
         errors = BETWEEN * template_errors(basis.coefficients, between)
         tries -= 1
     together = _together(window, basis, basis.residuals + errors, between.splined, nodes, bins)
-    return Chosen(nodes, float(errors.max()), together, at_nodes)
+    return ChosenNodes(nodes, float(errors.max()), together, at_nodes)
 
 
 def template_errors(coefficients: Float[ndarray, "template rank"], between: Between) -> Float[ndarray, " template"]:

@@ -17,7 +17,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.sums import ProductImages
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.scene import Scene
-from rubix_like.runtime.mesh.bin_split import WHOLE, WaveSplit
+from rubix_like.runtime.mesh.bin_split import WHOLE, BinSplit
 
 
 class PaintedCube(eqx.Module):
@@ -36,7 +36,7 @@ class PaintedCube(eqx.Module):
     variance: Float[Array, "y x wave"] | None = None
     truth: Float[Array, "y x wave"] | None = None
     products: ProductImages | None = None
-    split: WaveSplit = eqx.field(static=True, default=WHOLE)
+    split: BinSplit = eqx.field(static=True, default=WHOLE)
 
 
 Spatial = Callable[[Float[Array, "y x k"]], Float[Array, "inner_y inner_x k"]]

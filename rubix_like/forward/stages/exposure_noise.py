@@ -15,7 +15,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.noise_models import AbstractNoise, Row, Voxels, by_rows, normal_row
 from rubix_like.instrument.sky import Sky, bin_means, load_sky
 from rubix_like.physics.poisson import poisson_quantile
-from rubix_like.runtime.mesh.bin_split import WaveSplit, per_bin
+from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -67,7 +67,7 @@ class ExposureNoise(AbstractNoise):
         flux: Voxels,
         parameters: Parameters,  # noqa: ARG002
         key: PRNGKeyArray,
-        split: WaveSplit,
+        split: BinSplit,
     ) -> tuple[Voxels, Voxels]:
         """Noise of every voxel; light below 0, which only rounding makes, counts as none."""
 

@@ -20,7 +20,7 @@ from rubix_like.galaxy.scene import rotate
 from rubix_like.instrument.pointing import pointings_of
 from rubix_like.physics.numbered_random import numbered_normal
 from rubix_like.physics.rotations import field_rotation
-from rubix_like.runtime.mesh.bin_split import WaveSplit, per_bin
+from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
 
 Voxels = Float[Array, "y x wave"]
 Row = Float[Array, "x wave"]
@@ -31,7 +31,7 @@ class AbstractNoise(eqx.Module):
     """One model of the noise of a cube."""
 
     @abstractmethod
-    def draw(self, flux: Voxels, parameters: Parameters, key: PRNGKeyArray, split: WaveSplit) -> tuple[Voxels, Voxels]:
+    def draw(self, flux: Voxels, parameters: Parameters, key: PRNGKeyArray, split: BinSplit) -> tuple[Voxels, Voxels]:
         """Noise to be added to the noiseless `flux`, and its true variance (unit of the flux, squared).
 
         `flux` and the model's own tables hold the bins of this device (`split`). What is drawn for a voxel must not
@@ -70,7 +70,7 @@ class TargetNoise(AbstractNoise):
             average=settings.wavelength is not None,
         )
 
-    def draw(self, flux: Voxels, parameters: Parameters, key: PRNGKeyArray, split: WaveSplit) -> tuple[Voxels, Voxels]:
+    def draw(self, flux: Voxels, parameters: Parameters, key: PRNGKeyArray, split: BinSplit) -> tuple[Voxels, Voxels]:
         """Normal noise of one sigma."""
         sigma = self.reference(flux, parameters, split) / self.signal_to_noise
 
@@ -79,7 +79,7 @@ class TargetNoise(AbstractNoise):
 
         return by_rows(draw_row, flux, key)
 
-    def reference(self, flux: Voxels, parameters: Parameters, split: WaveSplit) -> Float[Array, ""]:
+    def reference(self, flux: Voxels, parameters: Parameters, split: BinSplit) -> Float[Array, ""]:
         """The flux per voxel that signal_to_noise refers to."""
         spectrum, window = self._spectrum(flux, parameters, split), jnp.asarray(self.window)
         if self.average:
@@ -88,7 +88,7 @@ class TargetNoise(AbstractNoise):
             return light / number
         return jnp.nanmedian(split.gather(jnp.where(window, spectrum, jnp.full_like(spectrum, jnp.nan))))
 
-    def _spectrum(self, flux: Voxels, parameters: Parameters, split: WaveSplit) -> Spectrum:
+    def _spectrum(self, flux: Voxels, parameters: Parameters, split: BinSplit) -> Spectrum:
         """The own bins of the spectrum that the reference is taken of."""
         spectra = flux.reshape(-1, flux.shape[2])
         if self.radius is None:
@@ -106,7 +106,7 @@ def by_rows(
     return lax.map(lambda one: draw(*one), (flux, keys))
 
 
-def normal_row(key: PRNGKeyArray, like: Row, split: WaveSplit) -> Row:
+def normal_row(key: PRNGKeyArray, like: Row, split: BinSplit) -> Row:
     """Standard normal numbers for a row of spaxels: those of a bin are the same whichever device holds it."""
     n_x, n_wave = like.shape
     bins = split.first() + jnp.arange(n_wave, dtype=jnp.int32)

@@ -104,7 +104,7 @@ def _first_half(order: Float[ndarray, "..."], weight: Float[ndarray, "..."]) -> 
 
 
 @jax.jit
-def measure(posterior: Posterior, latent: Latent, light: Float[Array, "y x wave"], halves: Halves) -> Residue:
+def measure_misfit(posterior: Posterior, latent: Latent, light: Float[Array, "y x wave"], halves: Halves) -> Residue:
     """All sums, with the derivatives of the residuals; `light`: the model in units of sigma."""
     likelihood, values = posterior.likelihood, posterior.free.values(latent)
     residuals, columns = jacobian(posterior, latent)
@@ -137,7 +137,7 @@ def measure(posterior: Posterior, latent: Latent, light: Float[Array, "y x wave"
 
 
 @jax.jit
-def measure_roughly(
+def measure_misfit_roughly(
     posterior: Posterior, latent: Latent, light: Float[Array, "y x wave"], n_free: Float[Array, ""]
 ) -> Residue:
     """The sums where the derivatives are too large to be kept: chi^2 less nothing, correlations that may be up to the

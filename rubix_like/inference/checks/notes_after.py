@@ -12,7 +12,7 @@ from rubix_like.inference.checks.edges import edges_from
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.posterior.free import Free, shown
 from rubix_like.inference.search.choose_optimiser import LEAST_SQUARES, is_dense
-from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.inference.search.search_state import SearchState
 
 UNDETERMINED: float = 0.9
 """Standard deviation in units of the prior's above which the data say next to nothing of a parameter."""
@@ -40,7 +40,7 @@ def notes_on_size(optimiser: str, n_latent: int, n_voxel: int) -> list[str]:
 
 
 def notes_on_search(
-    free: Free, starts: Snapshot, best: Float[ndarray, " latent"], laplace: Laplace | None
+    free: Free, starts: SearchState, best: Float[ndarray, " latent"], laplace: Laplace | None
 ) -> list[str]:
     """Of starts that failed, were given up, did not converge, or ended elsewhere than the best."""
     n_start, lowest = len(starts.loss), starts.best
@@ -64,7 +64,7 @@ def notes_on_search(
     return notes
 
 
-def trouble_of(starts: Snapshot) -> str:
+def trouble_of(starts: SearchState) -> str:
     """Why the best end of a search is no maximum; empty where it has converged."""
     best = starts.best
     return "" if starts.converged[best] else f"the search has not converged ({starts.reasons()[best]})"

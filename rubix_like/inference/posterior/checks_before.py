@@ -69,7 +69,7 @@ def check_light(posterior: Posterior, latent: Latent) -> None:
     """Raise ValueError unless the model is finite and has light in the voxels that are fitted."""
     model = np.asarray(_model(posterior, latent))
     fitted = np.asarray(posterior.likelihood.inverse_sigma) > 0
-    values = describe(posterior, latent)
+    values = describe_start(posterior, latent)
     broken = np.count_nonzero(~np.isfinite(model[fitted]))
     if broken:
         raise ValueError(
@@ -89,12 +89,12 @@ def check_start(posterior: Posterior, latent: Latent) -> None:
     if not np.isfinite(loss):
         check_light(posterior, latent)
         raise ValueError(
-            f"fit.start: expected a start with a finite loss, got {loss} at {describe(posterior, latent)}; start "
+            f"fit.start: expected a start with a finite loss, got {loss} at {describe_start(posterior, latent)}; start "
             f"nearer to the middle of the priors"
         )
 
 
-def describe(posterior: Posterior, latent: Latent) -> str:
+def describe_start(posterior: Posterior, latent: Latent) -> str:
     """Names with their values, of arrays the range."""
     values = posterior.free.values(latent)
     return ", ".join(f"{name} = {_shown(np.asarray(value))}" for name, value in values.items())

@@ -19,7 +19,7 @@ from rubix_like.galaxy.scene import to_scene
 from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy
 from rubix_like.inference.posterior.free import Values
 from rubix_like.inference.posterior.likelihood import NOISE_SCALE
-from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
 from rubix_like.runtime.mesh.placement import as_dtype
 
@@ -73,7 +73,7 @@ class Forward(eqx.Module):
     parameters: Parameters
     source: AbstractSource
     plan: Plan = eqx.field(static=True)
-    layout: Layout = eqx.field(static=True)
+    layout: DeviceLayout = eqx.field(static=True)
     on_device: bool = eqx.field(static=True, default=False)
 
     def __call__(self, values: Values) -> Float[Array, "y x wave"]:

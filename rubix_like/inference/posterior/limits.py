@@ -45,7 +45,7 @@ _TURN = 360.0
 """deg."""
 
 
-def check_range(name: str, prior: AbstractPrior, unit: str, shape: tuple[int, ...] = ()) -> None:
+def check_prior_range(name: str, prior: AbstractPrior, unit: str, shape: tuple[int, ...] = ()) -> None:
     """Raise ConfigError for a prior that leaves what its parameter can be."""
     if name == NOISE_SCALE and not float(prior.value(jnp.asarray(SMALLEST_LATENT))) > 0:
         raise ConfigError(f"fit.{name}: expected a prior above 0, e.g. {{log_uniform: [0.5, 2]}}, got {shown(prior)}")

@@ -14,7 +14,7 @@ from rubix_like.galaxy.synthetic import DEFAULTS
 from rubix_like.inference.posterior.fit_model import GALAXY, STARS, V_LOS, leaf_at
 from rubix_like.inference.posterior.free import OF_GALAXY, Free, FreeParameter, Latent, read_prior, read_values
 from rubix_like.inference.posterior.likelihood import NOISE_SCALE
-from rubix_like.inference.posterior.limits import check_range
+from rubix_like.inference.posterior.limits import check_prior_range
 from rubix_like.inference.posterior.priors import AbstractPrior
 from rubix_like.readers.synthetic_reader import SyntheticReader
 
@@ -121,11 +121,11 @@ def read_free(settings: FitSettings, trees: Mapping[str, Any], deposit: str) -> 
         own = leaf_of(name, trees)
         chosen = _read_prior(name, prior, own if name.startswith((GALAXY, STARS)) else None)
         _check_shape(name, chosen, jnp.shape(own))
-        check_range(name, chosen, UNITS[name], jnp.shape(own))
+        check_prior_range(name, chosen, UNITS[name], jnp.shape(own))
         parameters.append(FreeParameter(chosen, name, jnp.shape(own), UNITS[name]))
     if settings.noise_scale is not None:
         scale = read_prior(NOISE_SCALE, settings.noise_scale, "")
-        check_range(NOISE_SCALE, scale, "")
+        check_prior_range(NOISE_SCALE, scale, "")
         parameters.append(FreeParameter(scale, NOISE_SCALE))
     return Free(tuple(parameters))
 

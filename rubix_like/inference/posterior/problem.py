@@ -42,7 +42,7 @@ from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.instrument.painting import plan_painting
 from rubix_like.readers.loading import load
 from rubix_like.readers.synthetic_reader import SyntheticReader
-from rubix_like.runtime.mesh.device_layout import Layout
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS
 from rubix_like.runtime.mesh.placement import put
 from rubix_like.runtime.progress import Report, silent
@@ -89,7 +89,7 @@ def pose(
 
     Raises ConfigError for settings and ValueError for data that cannot be used.
     """
-    observed, selection = select(checked(observed, settings), settings)
+    observed, selection = select_bins(without_bad_voxels(observed, settings), settings)
     if isinstance(config_or_pipeline, Pipeline):
         pipeline, source = config_or_pipeline, _given_source(galaxy)
         check_same_grid(pipeline.frame, observed)
@@ -117,7 +117,7 @@ def _draw_notes(source: AbstractSource) -> tuple[str, ...]:
     return (_RANDOM_DRAWS,) if isinstance(source, SyntheticSource) and source.draws.kind == "random" else ()
 
 
-def checked(observed: ObservedCube, settings: FitSettings) -> ObservedCube:
+def without_bad_voxels(observed: ObservedCube, settings: FitSettings) -> ObservedCube:
     """The data without voxels that are no numbers, whatever their mask says, with a note on them.
 
     Raises ConfigError where no error, or two, are given, and ValueError where no voxel can be used.
@@ -135,7 +135,7 @@ def checked(observed: ObservedCube, settings: FitSettings) -> ObservedCube:
     return dataclasses.replace(observed, used=used, notes=(*observed.notes, *why))
 
 
-def select(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:
+def select_bins(observed: ObservedCube, settings: FitSettings) -> tuple[ObservedCube, Bool[ndarray, " wave"]]:
     """The data cut to the windows' ends, and which of its bins are fitted (True)."""
     if settings.windows is not None:
         low, high = min(window[0] for window in settings.windows), max(window[1] for window in settings.windows)
@@ -206,7 +206,7 @@ def for_samples(pipeline: Pipeline, n_sample: int) -> Pipeline:
         raise ValueError(f"expected a number of samples that divides {len(devices)} devices, got {n_sample}")
     shape = (n_sample, len(devices) // n_sample)
     mesh = Mesh(devices.reshape(shape), (SAMPLE_AXIS, DATA_AXIS), axis_types=(AxisType.Auto,) * 2)
-    layout = Layout.build(mesh, pipeline.plan.n_wave, sharded=False)
+    layout = DeviceLayout.build(mesh, pipeline.plan.n_wave, sharded=False)
     tables = put(pipeline.tables, layout.shardings(table_specs(pipeline.tables, layout)))
     return dataclasses.replace(pipeline, tables=tables, layout=layout)
 

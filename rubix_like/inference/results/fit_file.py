@@ -20,14 +20,14 @@ from rubix_like.inference.results.fit_result import FitResult, split_by_name
 from rubix_like.inference.results.result_parts import (
     TEXT,
     Column,
-    Kind,
+    ResultKind,
     check_alike,
-    describe,
+    describe_dataset,
     is_kind,
     numbers_of,
     read_best,
     read_column,
-    read_free,
+    read_free_from_file,
     read_origin,
     read_quality,
     read_verdict,
@@ -39,10 +39,10 @@ from rubix_like.inference.results.result_parts import (
     write_verdict,
     write_whole,
 )
-from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.inference.search.search_state import SearchState
 from rubix_like.instrument.psf import PSFParameters
 
-KIND = Kind(
+KIND = ResultKind(
     format="rubix_like fit",
     layout=2,
     description="maximum of the posterior of a datacube, and its Gaussian approximation there",
@@ -115,7 +115,7 @@ def _write(result: FitResult, file: Any) -> None:
         columns["data_sigma"] = Column(split_by_name(result.free, grain.value_sigma), "sigma without that shift")
     write_free(result.free, columns, file)
     if result.covariance is not None:
-        describe(
+        describe_dataset(
             file.create_dataset("covariance", data=result.covariance), "units of the labels", "covariance of the values"
         )
     write_best(result.latent, result.laplace, file.create_group("latent"))
@@ -134,7 +134,7 @@ def _write(result: FitResult, file: Any) -> None:
 def _write_discreteness(grain: Discreteness, group: Any) -> None:
     """Its arrays as latents, its numbers as attributes."""
     for name, meaning in _DISCRETENESS.items():
-        describe(group.create_dataset(name, data=getattr(grain, name)), "", meaning)
+        describe_dataset(group.create_dataset(name, data=getattr(grain, name)), "", meaning)
     group.attrs.update({"n_stars": grain.n_stars, "n_compared": grain.n_compared, "kind": grain.kind})
 
 
@@ -164,7 +164,7 @@ def _marks(result: FitResult) -> dict[str, Column]:
 
 def _write_edges(edges: Edges, group: Any) -> None:
     for name, meaning in _EDGES.items():
-        describe(group.create_dataset(name, data=getattr(edges, name)), "", meaning)
+        describe_dataset(group.create_dataset(name, data=getattr(edges, name)), "", meaning)
 
 
 def _read_edges(group: Any, n_number: int) -> Edges:
@@ -176,11 +176,11 @@ def _read_edges(group: Any, n_number: int) -> Edges:
     return Edges(index, **table, **{name: numbers_of(group[name], (count,)) for name in ("lower_loss", "lower_at")})
 
 
-def _write_starts(starts: Snapshot, group: Any) -> None:
+def _write_starts(starts: SearchState, group: Any) -> None:
     for name, meaning in _STARTS.items():
-        describe(group.create_dataset(name, data=getattr(starts, name)), "", meaning)
+        describe_dataset(group.create_dataset(name, data=getattr(starts, name)), "", meaning)
     reasons = group.create_dataset("reasons", data=list(starts.reasons()), dtype=TEXT)
-    describe(reasons, "", "why each start ended, in words")
+    describe_dataset(reasons, "", "why each start ended, in words")
 
 
 def _write_tree(tree: Any, group: Any) -> None:
@@ -199,13 +199,13 @@ def _named_leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _read(file: Any) -> FitResult:
-    free = read_free(file, of="value")
+    free = read_free_from_file(file, of="value")
     latent, laplace = read_best(free, file["latent"])
     arrays = {name: numbers_of(file["starts"][name]) for name in _STARTS}
     values, sigma = read_column(file, "value", finite=True), read_column(file, "sigma")
     check_alike(values, sigma, "sigma")
     n_number = len(free.labels)
-    starts = Snapshot(**arrays, slots=np.zeros(0, np.int64), state=())
+    starts = SearchState(**arrays, slots=np.zeros(0, np.int64), state=())
     _check_starts(starts, n_number)
     return FitResult(
         free=free,
@@ -227,7 +227,7 @@ def _read(file: Any) -> FitResult:
     )
 
 
-def _check_starts(starts: Snapshot, n_number: int) -> None:
+def _check_starts(starts: SearchState, n_number: int) -> None:
     """Raise ValueError where the arrays are not of the same starts, or an end is none that is known."""
     n_start, n_step = len(starts.start), starts.trace_loss.shape[-1]
     expected = {"start": (n_start, n_number), "latent": (n_start, n_number)}

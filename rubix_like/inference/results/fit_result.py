@@ -20,7 +20,7 @@ from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.registry import Registry
 
 Arrays = dict[str, Float[ndarray, "..."]]
@@ -30,7 +30,7 @@ FIT_OUTPUTS = Registry(
     "output of a fit",
     "rubix_like.fit_outputs",
     {
-        "summary": "rubix_like.inference.results.fit_summary:summary_lines",
+        "summary": "rubix_like.inference.results.fit_summary:fit_summary_lines",
         "write": "rubix_like.inference.results.fit_file:write_result",
         "plot": "rubix_like.inference.results.fit_pictures_of:save_fit_pictures",
         "read": "rubix_like.inference.results.fit_file:read_result",
@@ -76,7 +76,7 @@ class FitResult:
     quality: Quality
     verdict: Verdict
     edges: Edges
-    starts: Snapshot
+    starts: SearchState
     model: Cube
     residual: Cube
     parameters: Parameters

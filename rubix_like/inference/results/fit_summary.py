@@ -22,14 +22,14 @@ _LEAST_DIGITS = 1e-9
 _HEAD = ("parameter", "best", "sigma", "16 %", "84 %", "unit", "prior")
 
 
-def summary_lines(result: FitResult) -> list[str]:
+def fit_summary_lines(result: FitResult) -> list[str]:
     """The end-of-fit text, one sentence a line."""
     notes = (f"Note: {note}" for note in result.notes)
-    lines = [result.verdict.sentence, *table_lines(result), *discreteness_lines(result), *quality_lines(result)]
+    lines = [result.verdict.sentence, *fit_table_lines(result), *discreteness_lines(result), *fit_quality_lines(result)]
     return [*lines, *notes]
 
 
-def table_lines(result: FitResult) -> list[str]:
+def fit_table_lines(result: FitResult) -> list[str]:
     """Best values, standard deviations, limits (16 and 84 %), units and priors, aligned; "!" marks uncertainties that
     are too small."""
     low, high = result.interval()
@@ -68,7 +68,7 @@ def discreteness_lines(result: FitResult) -> list[str]:
     return [f"Shift of the best values with {grain.n_compared} stars in place of {grain.n_stars}:", *aligned(rows)]
 
 
-def quality_lines(result: FitResult) -> list[str]:
+def fit_quality_lines(result: FitResult) -> list[str]:
     """chi^2, and how the search ended."""
     starts = result.starts
     n_start, best = len(starts.loss), starts.best

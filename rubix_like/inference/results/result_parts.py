@@ -31,7 +31,7 @@ _OF_VERDICT = ("p", "p_low", "reduced", "scale_free", "trouble")
 """Attributes of the group `verdict` of which a Verdict is made."""
 
 
-class Kind(NamedTuple):
+class ResultKind(NamedTuple):
     """A kind of file.
 
     `format`, `layout`: attributes by which it is known (the second is to be raised when what is in it changes);
@@ -55,7 +55,7 @@ class Column(NamedTuple):
     pure: bool = False
 
 
-def write_whole(path: Path, kind: Kind, write: Callable[[Any], None]) -> Path:
+def write_whole(path: Path, kind: ResultKind, write: Callable[[Any], None]) -> Path:
     """Write a file of this kind, whole or not at all; raises OSError with the remedy where it cannot be written."""
     path = path.expanduser()
     with replacing(path) as temporary:
@@ -76,7 +76,7 @@ def write_whole(path: Path, kind: Kind, write: Callable[[Any], None]) -> Path:
     return path
 
 
-def is_kind(path: Path, kind: Kind) -> bool:
+def is_kind(path: Path, kind: ResultKind) -> bool:
     """Whether a file is of this kind, whole or not."""
     if not (path.is_file() and h5py.is_hdf5(path)):
         return False
@@ -87,7 +87,7 @@ def is_kind(path: Path, kind: Kind) -> bool:
         return False
 
 
-def read_whole(path: Path, kind: Kind, read: Callable[[Any], Result]) -> Result:
+def read_whole(path: Path, kind: ResultKind, read: Callable[[Any], Result]) -> Result:
     """What `read` makes of an open file of this kind; FileNotFoundError, or ValueError if it is not a complete one."""
     path = path.expanduser()
     if not path.is_file():
@@ -103,7 +103,7 @@ def read_whole(path: Path, kind: Kind, read: Callable[[Any], Result]) -> Result:
         ) from error
 
 
-def _check_kind(file: Any, kind: Kind) -> None:
+def _check_kind(file: Any, kind: ResultKind) -> None:
     """Raise ValueError for a file of another kind, or of another layout."""
     form, layout = file.attrs.get("format"), file.attrs.get("layout")
     if form != kind.format:
@@ -114,7 +114,7 @@ def _check_kind(file: Any, kind: Kind) -> None:
         )
 
 
-def describe(dataset: Any, unit: str, meaning: str) -> None:
+def describe_dataset(dataset: Any, unit: str, meaning: str) -> None:
     """Say what is in a dataset."""
     dataset.attrs.update({"unit": unit, "description": meaning})
 
@@ -127,14 +127,14 @@ def write_free(free: Free, columns: Mapping[str, Column], file: Any) -> None:
         group.attrs["unit"] = own.unit
         for name, column in columns.items():
             data = group.create_dataset(name, data=column.values[own.name])
-            describe(data, "" if column.pure else own.unit, column.meaning)
+            describe_dataset(data, "" if column.pure else own.unit, column.meaning)
         prior = group.create_dataset("prior", data=json.dumps(section_of(own.prior)), dtype=TEXT)
-        describe(prior, "", "the prior as in the section fit.free, {kind: numbers in the unit}")
+        describe_dataset(prior, "", "the prior as in the section fit.free, {kind: numbers in the unit}")
     labels = file.create_dataset("labels", data=list(free.labels), dtype=TEXT)
-    describe(labels, "", "names of the free numbers, in the order of matrices and of the latents")
+    describe_dataset(labels, "", "names of the free numbers, in the order of matrices and of the latents")
 
 
-def read_free(file: Any, of: str) -> Free:
+def read_free_from_file(file: Any, of: str) -> Free:
     """The free parameters of a file; `of`: a column that has their shape."""
     parameters = []
     for name, own in file["parameters"].items():
@@ -169,11 +169,11 @@ def check_alike(one: Mapping[str, ndarray], other: Mapping[str, ndarray], what: 
 def write_best(latent: ndarray, laplace: Laplace | None, group: Any) -> None:
     """The best latents and, where there is one, the Gaussian approximation about them."""
     best = group.create_dataset("best", data=latent)
-    describe(best, "", "the best values as latents, whose priors are N(0, 1)")
+    describe_dataset(best, "", "the best values as latents, whose priors are N(0, 1)")
     if laplace is None:
         return
     for name, meaning in (("covariance", "of the latents"), ("information", "Gauss-Newton matrix of the data alone")):
-        describe(group.create_dataset(name, data=getattr(laplace, name)), "", meaning)
+        describe_dataset(group.create_dataset(name, data=getattr(laplace, name)), "", meaning)
 
 
 def read_best(free: Free, group: Any) -> tuple[ndarray, Laplace | None]:
@@ -216,12 +216,16 @@ def write_verdict(verdict: Verdict, file: Any) -> None:
     own = {name: getattr(verdict, name) for name in _OF_VERDICT}
     group.attrs.update({"text": verdict.sentence, "misfit": verdict.misfit, "matters": verdict.matters, **own})
     names = group.create_dataset("tests", data=list(verdict.tests), dtype=TEXT, shape=(len(verdict.tests),))
-    describe(names, "", "names of the tests")
+    describe_dataset(names, "", "names of the tests")
     found = group.create_dataset("probabilities", data=np.array(list(verdict.tests.values()), float))
-    describe(found, "", "of such residuals, if the model is true, by each of the tests")
+    describe_dataset(found, "", "of such residuals, if the model is true, by each of the tests")
     moved = group.create_dataset("moved", data=verdict.moved)
-    describe(moved, "", "how far each number moves with half of the data, in its standard deviations; 0: as noise does")
-    describe(group.create_dataset("doubtful", data=verdict.doubtful), "", "which numbers have too small an uncertainty")
+    describe_dataset(
+        moved, "", "how far each number moves with half of the data, in its standard deviations; 0: as noise does"
+    )
+    describe_dataset(
+        group.create_dataset("doubtful", data=verdict.doubtful), "", "which numbers have too small an uncertainty"
+    )
 
 
 def read_verdict(file: Any, count: int) -> Verdict:

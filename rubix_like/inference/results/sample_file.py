@@ -13,13 +13,13 @@ from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Scatter
 from rubix_like.inference.results.result_parts import (
     Column,
-    Kind,
-    describe,
+    ResultKind,
+    describe_dataset,
     is_kind,
     numbers_of,
     read_best,
     read_column,
-    read_free,
+    read_free_from_file,
     read_origin,
     read_quality,
     read_verdict,
@@ -35,7 +35,7 @@ from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.inference.samplers.samplers import METHODS
 
-KIND = Kind(
+KIND = ResultKind(
     format="rubix_like samples",
     layout=2,
     description="draws from the posterior of a datacube, and what they predict",
@@ -88,14 +88,20 @@ def _write(result: SampleResult, file: Any) -> None:
     write_free(result.free, _columns(result), file)
     latent = file.create_group("latent")
     write_best(result.best, result.laplace, latent)
-    describe(latent.create_dataset("draws", data=result.latent), "", "the draws as latents: chain, draw, latent")
+    describe_dataset(
+        latent.create_dataset("draws", data=result.latent), "", "the draws as latents: chain, draw, latent"
+    )
     statistics = file.create_group("statistics", track_order=True)
     for name, values in result.statistics.items():
-        describe(statistics.create_dataset(name, data=values), "", _STATISTICS[name])
-    describe(file.create_dataset("keys", data=result.keys), "", "random keys of the chains, or of pairs of draws")
+        describe_dataset(statistics.create_dataset(name, data=values), "", _STATISTICS[name])
+    describe_dataset(
+        file.create_dataset("keys", data=result.keys), "", "random keys of the chains, or of pairs of draws"
+    )
     if result.step_size is not None:
-        describe(file.create_dataset("step_size", data=result.step_size), "", "of the leapfrog steps of each chain")
-    describe(file.create_dataset("e_bfmi", data=result.diagnostics.e_bfmi), "", "of each chain")
+        describe_dataset(
+            file.create_dataset("step_size", data=result.step_size), "", "of the leapfrog steps of each chain"
+        )
+    describe_dataset(file.create_dataset("e_bfmi", data=result.diagnostics.e_bfmi), "", "of each chain")
     scatter = file.create_group("scatter")
     scatter.attrs.update(dataclasses.asdict(result.scatter))
     for name in _CUBES:
@@ -122,7 +128,7 @@ def _columns(result: SampleResult) -> dict[str, Column]:
 
 
 def _read(file: Any) -> SampleResult:
-    free = read_free(file, of="best")
+    free = read_free_from_file(file, of="best")
     best, laplace = read_best(free, file["latent"])
     numbers = {name: _flat(free, read_column(file, name)) for name in _OF_NUMBERS}
     scatter = file["scatter"].attrs

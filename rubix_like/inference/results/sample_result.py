@@ -26,7 +26,7 @@ SAMPLE_OUTPUTS = Registry(
     "output of samples",
     "rubix_like.sample_outputs",
     {
-        "summary": "rubix_like.inference.results.sample_summary:summary_lines",
+        "summary": "rubix_like.inference.results.sample_summary:sample_summary_lines",
         "to_arviz": "rubix_like.inference.results.inference_data:inference_data",
         "write": "rubix_like.inference.results.sample_file:write_samples",
         "plot": "rubix_like.inference.results.sample_pictures_of:save_sample_pictures",

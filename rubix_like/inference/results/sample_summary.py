@@ -13,13 +13,13 @@ from rubix_like.inference.samplers.samplers import METHODS
 _HEAD = ("parameter", "mean", "sd", "16 %", "50 %", "84 %", "R-hat", "bulk ESS", "tail ESS", "unit", "prior")
 
 
-def summary_lines(result: SampleResult) -> list[str]:
+def sample_summary_lines(result: SampleResult) -> list[str]:
     """The end-of-sampling text, one sentence a line."""
     notes = (f"Note: {note}" for note in result.notes)
-    return [result.verdict.sentence, *table_lines(result), *quality_lines(result), *notes]
+    return [result.verdict.sentence, *sample_table_lines(result), *sample_quality_lines(result), *notes]
 
 
-def table_lines(result: SampleResult) -> list[str]:
+def sample_table_lines(result: SampleResult) -> list[str]:
     """Mean, standard deviation, limits, R-hat and effective sample sizes, units and priors, aligned."""
     found = result.diagnostics
     low, high = result.interval()
@@ -37,7 +37,7 @@ def table_lines(result: SampleResult) -> list[str]:
     return [*aligned(rows), *legend(result.verdict)]
 
 
-def quality_lines(result: SampleResult) -> list[str]:
+def sample_quality_lines(result: SampleResult) -> list[str]:
     """How the draws were made, how well the best model fits, how the data lie about what is predicted."""
     scatter = result.scatter
     return [

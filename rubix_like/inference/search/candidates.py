@@ -36,7 +36,7 @@ _STREAM = 1
 """Of the random numbers of guesses, beside that of draws from the prior."""
 
 
-class Chosen(NamedTuple):
+class ChosenStarts(NamedTuple):
     """The latents of the starts, and of those that take the place of starts that are given up, the best first."""
 
     starts: Float[ndarray, "start latent"]
@@ -58,7 +58,7 @@ def choose_starts(
     mesh: Mesh,
     start: Latent | None = None,
     problem: Problem | None = None,
-) -> Chosen:
+) -> ChosenStarts:
     """Of guesses by the cube, or of draws from the prior, and of stars' that evolved from them, those with the lowest
     loss, no two at the same place, and before them the one given.
 
@@ -75,7 +75,7 @@ def choose_starts(
     if settings.candidates > 1 and count:
         drawn, loss = _graded(posterior, mesh, drawn)
         drawn = _apart(drawn[np.argsort(np.where(np.isfinite(loss), loss, np.inf), kind="stable")], 2 * count)
-    return Chosen(np.concatenate([first, drawn[:count]]), drawn[count : 2 * count])
+    return ChosenStarts(np.concatenate([first, drawn[:count]]), drawn[count : 2 * count])
 
 
 def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -> Float[ndarray, "count latent"]:

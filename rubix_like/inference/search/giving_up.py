@@ -13,7 +13,7 @@ from rubix_like.inference.posterior.fit_model import STARS
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.priors import LIMITED
 from rubix_like.inference.search.optimisers import FAILED, GIVEN_UP, Status
-from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.inference.search.search_state import SearchState
 
 SATURATED: float = 3.5
 """|latent| from which on a uniform prior has less than 0.3 % of its slope in the middle."""
@@ -35,7 +35,7 @@ _FRUITLESS: frozenset[Status] = FAILED | GIVEN_UP | {Status.STALLED}
 """Ends for which the next candidate begins."""
 
 
-def reviewed(before: Snapshot, after: Snapshot, free: Free) -> Snapshot:
+def reviewed(before: SearchState, after: SearchState, free: Free) -> SearchState:
     """A search after a step, without the starts that are given up, and with candidates in their place.
 
     Where all have ended and the best was given up, that one is taken up again, and goes on to its end.
@@ -52,7 +52,7 @@ def reviewed(before: Snapshot, after: Snapshot, free: Free) -> Snapshot:
     return after
 
 
-def _verdict(found: Snapshot, start: int, free: Free) -> Status:
+def _verdict(found: SearchState, start: int, free: Free) -> Status:
     """Of a start that is running."""
     loss = found.loss[start]
     others = np.where(found.failed | (np.arange(len(found.loss)) == start), np.inf, found.loss)
@@ -67,7 +67,7 @@ def _verdict(found: Snapshot, start: int, free: Free) -> Status:
     return Status.SATURATED if behind > _BETTER or (alternatives and not again) else Status.RUNNING
 
 
-def _gain(found: Snapshot, start: int, steps: int) -> float:
+def _gain(found: SearchState, start: int, steps: int) -> float:
     """By how much a start's loss has fallen in its last steps; infinite where it has not made as many."""
     last = int(found.n_step[start]) - 1
     if last < steps:
@@ -75,7 +75,7 @@ def _gain(found: Snapshot, start: int, steps: int) -> float:
     return float(found.trace_loss[start, last - steps] - found.trace_loss[start, last])
 
 
-def _taken_up(found: Snapshot, latent: ndarray, itself: int | None = None) -> bool:
+def _taken_up(found: SearchState, latent: ndarray, itself: int | None = None) -> bool:
     """Whether a start that was given up goes on, or went on, from these latents."""
     if itself is not None:
         ends = [own for own in np.flatnonzero(found.given_up) if own != itself]

@@ -15,7 +15,7 @@ _CALM_STEPS = {"adam": 10, "lbfgs": 3}
 """After how many steps on end that change the loss by less than the tolerance a start has converged."""
 
 
-class Memory(eqx.Module):
+class GradientMemory(eqx.Module):
     """`trial`: where the loss is computed next; `inner`: optax's own state; `calm`: steps on end with little change."""
 
     trial: Float[Array, "*start latent"]
@@ -34,7 +34,7 @@ class GradientDescent(AbstractOptimiser):
     def init(self, latent: Latents) -> State:
         """Every start's own latents are its first trial."""
         inner = jax.vmap(self._transformation().init)(latent)
-        return State.begin(latent, Memory(latent, inner, jnp.zeros(latent.shape[0], jnp.int32)))
+        return State.begin(latent, GradientMemory(latent, inner, jnp.zeros(latent.shape[0], jnp.int32)))
 
     def step(self, posterior: SquaredLoss, state: State) -> State:
         """One gradient; L-BFGS as many as its search along a line needs."""
@@ -83,5 +83,5 @@ def _stepped(optimiser: GradientDescent, posterior: SquaredLoss, own: State) -> 
         gradient_norm=jnp.linalg.norm(jnp.asarray(gradient)),
         n_step=own.n_step + 1,
         status=status,
-        memory=Memory(trial, inner, calm),
+        memory=GradientMemory(trial, inner, calm),
     )

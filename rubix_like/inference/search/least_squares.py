@@ -40,7 +40,7 @@ _ITERATIONS = 200
 """Most products with the Jacobian and its transpose for one step."""
 
 
-class Memory(eqx.Module):
+class LeastSquaresMemory(eqx.Module):
     """`trial`: where the loss is computed next; `gain`: by how much it would fall there if the residuals were linear;
     `search`: the state of the search; `form`: the residuals at the state's latent, where they are kept.
     """
@@ -81,7 +81,7 @@ class LeastSquares(AbstractOptimiser):
         if self.dense:
             form = NormalForm(jnp.zeros((count, size, size), latent.dtype), jnp.zeros_like(latent))
         search = jax.vmap(lambda own: self._search().init(own, None))(latent)
-        return State.begin(latent, Memory(latent, jnp.zeros(count, latent.dtype), search, form))
+        return State.begin(latent, LeastSquaresMemory(latent, jnp.zeros(count, latent.dtype), search, form))
 
     def step(self, posterior: SquaredLoss, state: State) -> State:
         """The loss at the trials, and a linearisation where one is accepted."""
@@ -154,7 +154,7 @@ def _solve(
             step = step * jnp.minimum(1, 1 / jnp.max(jnp.abs(step / unit) / longest))
         left = form.projected + factor @ step
         gain = form.excess - 0.5 * left @ left
-        memory = Memory(latent + step / unit, gain, verdict.search, form)
+        memory = LeastSquaresMemory(latent + step / unit, gain, verdict.search, form)
         return _advanced(optimiser, own, loss, verdict, memory, form.gradient, form.excess)
 
     return chosen(state.status == int(Status.RUNNING), jax.vmap(solve)(state, loss, verdict, form), state)
@@ -187,7 +187,7 @@ def _iterate(
         gain = half_square(residuals) - half_square(left)
         gradient = operator.transpose().mv(residuals)
         damping = 1 / verdict.step_size if optimiser.damped else 0.0
-        memory = Memory(latent + step, jnp.maximum(gain, 0), verdict.search, None)
+        memory = LeastSquaresMemory(latent + step, jnp.maximum(gain, 0), verdict.search, None)
         return _advanced(optimiser, own, loss, verdict, memory, gradient, (1 + damping) * gain)
 
     stepped = over_starts(iterate, posterior, state, loss, verdict)
@@ -199,7 +199,7 @@ def _advanced(
     own: State,
     loss: Float[Array, ""],
     verdict: _Verdict,
-    memory: Memory,
+    memory: LeastSquaresMemory,
     gradient: Latent,
     excess: Float[Array, ""],
 ) -> State:

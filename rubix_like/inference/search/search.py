@@ -18,14 +18,14 @@ from rubix_like.inference.search.candidates import choose_starts
 from rubix_like.inference.search.choose_optimiser import make_optimiser
 from rubix_like.inference.search.giving_up import reviewed
 from rubix_like.inference.search.optimisers import FAILED, REASONS, AbstractOptimiser, State, Status
-from rubix_like.inference.search.search_state import Snapshot
+from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
 
 _VALUES_SHOWN = 12
 """Most values of a start that failed that are shown."""
 
 
-def search(problem: Problem, resume: Snapshot | None = None) -> Iterator[Snapshot]:
+def search(problem: Problem, resume: SearchState | None = None) -> Iterator[SearchState]:
     """Yields a snapshot before the first step and after every step; in the last one all starts have ended.
 
     As many starts are computed at once as the mesh of the problem's pipeline has devices along "sample"; where one
@@ -52,10 +52,10 @@ def search_with(
     free: Free,
     settings: FitSettings,
     mesh: Mesh,
-    resume: Snapshot | None = None,
+    resume: SearchState | None = None,
     start: Latent | None = None,
     problem: Problem | None = None,
-) -> Iterator[Snapshot]:
+) -> Iterator[SearchState]:
     """The same for anything that has residuals, on a mesh with the axis "sample"; `problem`: its cube is looked at."""
     placed = jax.device_put(posterior, jax.tree.map(lambda leaf: _kept_or_replicated(leaf, mesh), posterior))
     n_slot, sharding = mesh.shape[SAMPLE_AXIS], NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS))
@@ -63,7 +63,7 @@ def search_with(
     snapshot = resume
     if snapshot is None:
         starts = choose_starts(placed, free, settings, mesh, start, problem)
-        snapshot = Snapshot.begin(*starts, settings.optimiser.steps, idle)
+        snapshot = SearchState.begin(*starts, settings.optimiser.steps, idle)
     _check_fits(snapshot, idle, settings)
     yield snapshot
     while not snapshot.finished:
@@ -75,7 +75,7 @@ def search_with(
     check_any_left(snapshot, free)
 
 
-def check_any_left(snapshot: Snapshot, free: Free) -> None:
+def check_any_left(snapshot: SearchState, free: Free) -> None:
     """Raise ValueError where all starts have failed."""
     if not all(Status(status) in FAILED for status in snapshot.status):
         return
@@ -96,7 +96,7 @@ def _described(free: Free, latent: ndarray) -> str:
     return ", ".join(shown[:_VALUES_SHOWN] + (["..."] if len(shown) > _VALUES_SHOWN else []))
 
 
-def _check_fits(snapshot: Snapshot, idle: State, settings: FitSettings) -> None:
+def _check_fits(snapshot: SearchState, idle: State, settings: FitSettings) -> None:
     """Raise ValueError unless a snapshot is one of this search."""
     expected = (settings.optimiser.steps, *[leaf.shape for leaf in jax.tree.leaves(idle)])
     steps, found = snapshot.trace_loss.shape[1] - 1, [leaf.shape for leaf in snapshot.state]

@@ -22,7 +22,7 @@ _STATE = "state_"
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class SearchState:
     """A search after a step: enough to go on bit for bit.
 
     `start`: latents that each start begins with. `latent`, `loss`, `gradient_norm`, `n_step`, `status`: where each is
@@ -48,7 +48,7 @@ class Snapshot:
     @classmethod
     def begin(
         cls, start: Float[ndarray, "start latent"], reserve: Float[ndarray, "spare latent"], steps: int, idle: State
-    ) -> "Snapshot":
+    ) -> "SearchState":
         """Before the first step. `idle`: a state with no start that runs, one for each slot."""
         n_start, n_latent = start.shape
         trace = np.full((n_start, steps + 1), np.nan)
@@ -114,7 +114,7 @@ class Snapshot:
         """The starts that wait for which there are slots."""
         return np.flatnonzero(self.status == int(Status.WAITING))[: np.count_nonzero(~self.running)]
 
-    def with_next(self, begun: State) -> "Snapshot":
+    def with_next(self, begun: State) -> "SearchState":
         """With the next starts in the slots that are free; `begun`: their states, and after them such as do not run."""
         starts = self.next_starts
         free = np.flatnonzero(~self.running)
@@ -126,12 +126,14 @@ class Snapshot:
             state=tuple(_with_rows(old, free, new[: len(free)]) for old, new in pairs),
         )
 
-    def with_status(self, ends: Mapping[int, Status]) -> "Snapshot":
+    def with_status(self, ends: Mapping[int, Status]) -> "SearchState":
         """With starts that have ended for reasons that the optimiser does not know."""
         starts, status = list(ends), [int(own) for own in ends.values()]
         return dataclasses.replace(self, status=_with_rows(self.status, starts, status)) if ends else self
 
-    def with_starts(self, start: Float[ndarray, "new latent"], reserve: Float[ndarray, "spare latent"]) -> "Snapshot":
+    def with_starts(
+        self, start: Float[ndarray, "new latent"], reserve: Float[ndarray, "spare latent"]
+    ) -> "SearchState":
         """With more starts, which wait, after those that there are."""
         more, steps = len(start), self.trace_loss.shape[1]
         if not more:
@@ -151,11 +153,11 @@ class Snapshot:
         rows = {name: np.concatenate([getattr(self, name), own]) for name, own in added.items()}
         return dataclasses.replace(self, **rows, reserve=reserve)
 
-    def closed(self) -> "Snapshot":
+    def closed(self) -> "SearchState":
         """Without what only a search that goes on needs."""
         return dataclasses.replace(self, slots=np.zeros(0, np.int64), state=(), reserve=np.zeros((0, 0)))
 
-    def after(self, state: State) -> "Snapshot":
+    def after(self, state: State) -> "SearchState":
         """With what has become of the starts that were running."""
         moved = np.flatnonzero(self.running)
         starts = self.slots[moved]
@@ -180,7 +182,7 @@ class Snapshot:
         return own | {f"{_STATE}{number}": leaf for number, leaf in enumerate(self.state)}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, ndarray]) -> "Snapshot":
+    def from_arrays(cls, arrays: Mapping[str, ndarray]) -> "SearchState":
         """The snapshot of what `arrays` returned; KeyError where something is missing."""
         count = sum(name.startswith(_STATE) for name in arrays)
         own = {part.name: arrays[part.name] for part in dataclasses.fields(cls) if part.name != "state"}

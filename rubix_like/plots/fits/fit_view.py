@@ -8,7 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import SPEED_OF_LIGHT
-from rubix_like.plots.sky_offsets import Sky
+from rubix_like.plots.sky_offsets import SkyOffsets
 
 LatentNodes = Float[ndarray, "#parameter node"]
 
@@ -108,7 +108,7 @@ class FitView:
     """
 
     title: str
-    sky: Sky
+    sky: SkyOffsets
     wavelength: Float[ndarray, " wave"]
     wave_edges: Float[ndarray, " edge"]
     medium: str

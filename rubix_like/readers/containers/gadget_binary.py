@@ -57,7 +57,7 @@ _HEADER = (
 
 
 @dataclass(frozen=True)
-class Layout:
+class BlockLayout:
     """A block: the name of its dataset in Gadget's HDF5 files, its columns (0: any number), whether its numbers are
     integers, and the sets of particle types that it may hold, the usual one first."""
 
@@ -67,23 +67,23 @@ class Layout:
     types: tuple[tuple[int, ...], ...] = (GAS,)
 
 
-LAYOUTS: dict[str, Layout] = {
-    "POS": Layout("Coordinates", 3, types=(ALL,)),
-    "VEL": Layout("Velocities", 3, types=(ALL,)),
-    "ID": Layout("ParticleIDs", integer=True, types=(ALL,)),
-    "MASS": Layout("Masses", types=(ALL,)),
-    "U": Layout("InternalEnergy"),
-    "RHO": Layout("Density"),
-    "NE": Layout("ElectronAbundance"),
-    "NH": Layout("NeutralHydrogenAbundance"),
-    "HSML": Layout("SmoothingLength"),
-    "SFR": Layout("StarFormationRate"),
-    "AGE": Layout("StellarFormationTime", types=(STARS, (4, 5))),
-    "Z": Layout("Metallicity", 0, types=((0, 4), GAS, STARS)),
-    "HSMS": Layout("SmoothingLength", types=(STARS,)),
-    "iM": Layout("InitialMass", types=(STARS,)),
-    "TEMP": Layout("Temperature"),
-    "POT": Layout("Potential", types=(ALL,)),
+LAYOUTS: dict[str, BlockLayout] = {
+    "POS": BlockLayout("Coordinates", 3, types=(ALL,)),
+    "VEL": BlockLayout("Velocities", 3, types=(ALL,)),
+    "ID": BlockLayout("ParticleIDs", integer=True, types=(ALL,)),
+    "MASS": BlockLayout("Masses", types=(ALL,)),
+    "U": BlockLayout("InternalEnergy"),
+    "RHO": BlockLayout("Density"),
+    "NE": BlockLayout("ElectronAbundance"),
+    "NH": BlockLayout("NeutralHydrogenAbundance"),
+    "HSML": BlockLayout("SmoothingLength"),
+    "SFR": BlockLayout("StarFormationRate"),
+    "AGE": BlockLayout("StellarFormationTime", types=(STARS, (4, 5))),
+    "Z": BlockLayout("Metallicity", 0, types=((0, 4), GAS, STARS)),
+    "HSMS": BlockLayout("SmoothingLength", types=(STARS,)),
+    "iM": BlockLayout("InitialMass", types=(STARS,)),
+    "TEMP": BlockLayout("Temperature"),
+    "POT": BlockLayout("Potential", types=(ALL,)),
 }
 """By the label of format 2, without its padding."""
 
@@ -116,7 +116,7 @@ class Fit:
     dtype: np.dtype
 
 
-def fit(label: str, length: int, header: dict[str, Any], order: str, width: int) -> Fit | None:
+def fit_block(label: str, length: int, header: dict[str, Any], order: str, width: int) -> Fit | None:
     """How a record of `length` bytes can be the block `label`, None where it cannot.
 
     Bytes per number follow from the length; where several are possible, `width` (those of POS) goes first.
@@ -309,7 +309,7 @@ def _find_places(name: str, order: str, header: dict[str, Any], records: list[_R
     for label, record in zip(labels, records, strict=False):
         if label not in LAYOUTS:
             continue
-        found = fit(label, record.length, header, order, width)
+        found = fit_block(label, record.length, header, order, width)
         if found is None and not labelled and label not in needed:
             break
         if found is None:

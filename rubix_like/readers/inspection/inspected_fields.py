@@ -12,7 +12,7 @@ from rubix_like.galaxy.validation import FRACTIONS, NOT_NEGATIVE, SMALLEST_METAL
 from rubix_like.readers.fields.conversion import Conversion
 from rubix_like.readers.fields.field_map import Family, FieldMap, FieldSettings, dataset_words, unit_words
 from rubix_like.readers.fields.snapshot_particles import Snapshot
-from rubix_like.readers.inspection.ranges import Range, measure
+from rubix_like.readers.inspection.ranges import Range, measure_range
 from rubix_like.readers.selection.row_ranges import SLAB_ROWS
 from rubix_like.readers.stellar_ages import age_source, log_ages
 
@@ -90,7 +90,7 @@ def _report(rows: GroupRows, quantity: str, field: FieldSettings, datasets: tupl
         dtype = snapshot.container.read(group, datasets[0], 0, min(rows.n_rows, 1)).dtype
         start = replace(start, dtype=dtype.newbyteorder("=").name)
         conversion = snapshot.conversion(quantity, field, group, datasets[0])
-        found = measure(_slabs(rows, quantity, field, datasets), shape[0] if shape else 0, *_limits(quantity))
+        found = measure_range(_slabs(rows, quantity, field, datasets), shape[0] if shape else 0, *_limits(quantity))
     except ValueError as error:
         return replace(start, problems=(without_name(snapshot, error),))
     unit, scale = ("Gyr", 1e-9) if conversion.to_unit == "yr" else (conversion.to_unit, 1.0)

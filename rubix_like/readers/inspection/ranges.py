@@ -30,7 +30,7 @@ class Range:
     n_above: int = 0
 
 
-def measure(
+def measure_range(
     slabs: Iterable[tuple[Float[ndarray, "..."], Bool[ndarray, "..."]]],
     n_rows: int,
     low: float = -np.inf,

@@ -12,14 +12,14 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from rubix_like.readers.containers.container import AbstractContainer
-from rubix_like.readers.selection.row_ranges import SLAB_ROWS, Rows, run
+from rubix_like.readers.selection.row_ranges import SLAB_ROWS, RowRanges, row_range
 
 _NEARBY = 1000
 """Numbers up to so far away are searched for a subhalo with particles, for messages."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueEntry:
     """A halo or subhalo: first row and number of rows by particle type, and its position in the snapshot's unit.
 
     `whole`: the number of rows of each type that the snapshot has when the catalogue lists subhaloes only, in the order
@@ -38,7 +38,7 @@ class Entry:
         """`subhalo 3`."""
         return f"{self.kind} {self.number}"
 
-    def rows(self, group: str, n_rows: int, place: str) -> Rows:
+    def rows(self, group: str, n_rows: int, place: str) -> RowRanges:
         """The rows in a `group` (PartType4) of `n_rows`; raises ValueError where they do not match."""
         kind = int(group[-1]) if group[-1:].isdigit() else self.first.size
         if kind >= self.first.size:
@@ -54,24 +54,26 @@ class Entry:
                 f"{place}: {self.title} begins at row {first} and ends at row {first + length} of {group}, which has "
                 f"{n_rows}; is the catalogue of this snapshot, and are both whole?"
             )
-        return run(first, first + length)
+        return row_range(first, first + length)
 
 
-def find_halo(catalogue: AbstractContainer, number: int) -> Entry:
+def find_halo(catalogue: AbstractContainer, number: int) -> CatalogueEntry:
     """The halo `number` with all its subhaloes and unbound particles."""
     _check_number(catalogue, "halo", "Group", "GroupLenType", number)
     first = _total(catalogue, "Group", "GroupLenType", 0, number)
     length = _row(catalogue, "Group", "GroupLenType", number)
-    return Entry("halo", number, first, length, _position(catalogue, "Group", number))
+    return CatalogueEntry("halo", number, first, length, _position(catalogue, "Group", number))
 
 
-def find_subhalo(catalogue: AbstractContainer, number: int) -> Entry:
+def find_subhalo(catalogue: AbstractContainer, number: int) -> CatalogueEntry:
     """The subhalo `number`, of a whole catalogue or of one that lists subhaloes only, in the order of the rows."""
     _check_number(catalogue, "subhalo", "Subhalo", "SubhaloLenType", number)
     position = _position(catalogue, "Subhalo", number)
     length = _row(catalogue, "Subhalo", "SubhaloLenType", number)
     if "SubhaloOffsetType" in catalogue.datasets("Subhalo"):
-        return Entry("subhalo", number, _row(catalogue, "Subhalo", "SubhaloOffsetType", number), length, position)
+        return CatalogueEntry(
+            "subhalo", number, _row(catalogue, "Subhalo", "SubhaloOffsetType", number), length, position
+        )
     hosts = [name for name in ("SubhaloGrNr", "SubhaloGroupNr") if name in catalogue.datasets("Subhalo")]
     if hosts and {"GroupLenType", "GroupFirstSub"} <= set(catalogue.datasets("Group")):
         host = int(catalogue.read("Subhalo", hosts[0], number, number + 1)[0])
@@ -84,13 +86,13 @@ def find_subhalo(catalogue: AbstractContainer, number: int) -> Entry:
             )
         first = _total(catalogue, "Group", "GroupLenType", 0, host)
         first += _total(catalogue, "Subhalo", "SubhaloLenType", sister, number)
-        return Entry("subhalo", number, first, length, position)
+        return CatalogueEntry("subhalo", number, first, length, position)
     first = _total(catalogue, "Subhalo", "SubhaloLenType", 0, number)
     after = _total(catalogue, "Subhalo", "SubhaloLenType", number, _count(catalogue, "Subhalo", "SubhaloLenType"))
-    return Entry("subhalo", number, first, length, position, first + after)
+    return CatalogueEntry("subhalo", number, first, length, position, first + after)
 
 
-def nearest_with_particles(catalogue: AbstractContainer, entry: Entry, particle_type: int) -> int | None:
+def nearest_with_particles(catalogue: AbstractContainer, entry: CatalogueEntry, particle_type: int) -> int | None:
     """The number nearest to the entry's that has particles of a type, None where none within 1000 of it has any."""
     group, dataset = ("Group", "GroupLenType") if entry.kind == "halo" else ("Subhalo", "SubhaloLenType")
     start = max(entry.number - _NEARBY, 0)

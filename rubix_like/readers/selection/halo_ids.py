@@ -12,15 +12,15 @@ from rubix_like.readers.containers.snapshot_files import open_files
 from rubix_like.readers.fields.epoch import SAME_TIME
 from rubix_like.readers.fields.field_map import Family
 from rubix_like.readers.fields.snapshot_particles import Snapshot
-from rubix_like.readers.selection.group_catalogue import Entry, find_halo, find_subhalo, nearest_with_particles
-from rubix_like.readers.selection.row_ranges import Rows, filtered
+from rubix_like.readers.selection.group_catalogue import CatalogueEntry, find_halo, find_subhalo, nearest_with_particles
+from rubix_like.readers.selection.row_ranges import RowRanges, filtered
 from rubix_like.readers.selection.selection import AbstractSelection
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report
 from rubix_like.runtime.words import counted
 
 
-def find_entry(selection: AbstractSelection, snapshot: Snapshot) -> Entry | None:
+def find_entry(selection: AbstractSelection, snapshot: Snapshot) -> CatalogueEntry | None:
     """What the catalogue says of the selected halo or subhalo, None without a catalogue.
 
     Raises ValueError where it is of another time, has no such number, or the halo or subhalo has no stars.
@@ -51,7 +51,7 @@ def _check_time(catalogue: AbstractContainer, snapshot: Snapshot) -> None:
         )
 
 
-def _check_stars(catalogue: AbstractContainer, entry: Entry, snapshot: Snapshot) -> None:
+def _check_stars(catalogue: AbstractContainer, entry: CatalogueEntry, snapshot: Snapshot) -> None:
     """The halo or subhalo has particles of a type that counts as stars."""
     kinds = [int(group[-1]) for group in snapshot.groups("stars") if group[-1:].isdigit()]
     own = [kind for kind in kinds if kind < entry.length.size]
@@ -62,7 +62,7 @@ def _check_stars(catalogue: AbstractContainer, entry: Entry, snapshot: Snapshot)
     raise ValueError(f"galaxy.{entry.kind}: {entry.title} of '{catalogue.name}' has no stars; {found}")
 
 
-def _check_host(entry: Entry, halo: Entry) -> None:
+def _check_host(entry: CatalogueEntry, halo: CatalogueEntry) -> None:
     """The subhalo's rows are among the halo's."""
     filled = entry.length > 0
     before = entry.first[filled] < halo.first[filled]
@@ -78,10 +78,10 @@ def with_numbers(
     snapshot: Snapshot,
     family: Family,
     selection: AbstractSelection,
-    rows: Rows,
+    rows: RowRanges,
     report: Report,
-    team: AbstractTeam = ALONE,
-) -> Rows:
+    team: AbstractProcessGroup = SINGLE,
+) -> RowRanges:
     """The rows that carry the selected numbers of halo and subhalo; all of them with a catalogue.
 
     Together with a subhalo the halo's number counts without its sign: EAGLE marks particles outside the halo proper.
@@ -114,7 +114,7 @@ def _carry(
     return (stored if sign else np.abs(stored)) == number
 
 
-def _no_such_number(snapshot: Snapshot, kind: Kind, number: int, rows: Rows, team: AbstractTeam) -> str:
+def _no_such_number(snapshot: Snapshot, kind: Kind, number: int, rows: RowRanges, team: AbstractProcessGroup) -> str:
     def own() -> set[int]:
         found: set[int] = set()
         for start, stop, piece in rows.part(*team.share(rows.count)).pieces():

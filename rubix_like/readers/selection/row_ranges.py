@@ -8,14 +8,14 @@ import numpy as np
 from jaxtyping import Bool, Int
 from numpy import ndarray
 
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report
 
 SLAB_ROWS: int = 1 << 18
-"""Rows read at once: what is held at most is the selected particles and one slab."""
+"""RowRanges read at once: what is held at most is the selected particles and one slab."""
 
 GAP_ROWS: int = 1 << 12
-"""Rows between two runs that are read along rather than skipped: many short reads take longer."""
+"""RowRanges between two runs that are read along rather than skipped: many short reads take longer."""
 
 
 Test = Callable[[int, int], Bool[ndarray, " row"]]
@@ -23,8 +23,8 @@ Test = Callable[[int, int], Bool[ndarray, " row"]]
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows in ascending order as runs: the first row of each, and the one after its last.
+class RowRanges:
+    """RowRanges in ascending order as runs: the first row of each, and the one after its last.
 
     A run takes 16 bytes, and 8 more where parts of the rows are asked for.
     """
@@ -42,7 +42,7 @@ class Rows:
         """Number of rows before each run, and of all."""
         return np.concatenate([[0], np.cumsum(self.stops - self.starts)])
 
-    def part(self, start: int, stop: int) -> "Rows":
+    def part(self, start: int, stop: int) -> "RowRanges":
         """The `start`-th to the `stop`-th (exclusive) of the rows."""
         near = slice(
             max(int(np.searchsorted(self._before, start, side="right")) - 1, 0),
@@ -53,12 +53,12 @@ class Rows:
             np.maximum(starts, starts + (start - before)), np.minimum(stops, starts + (stop - before))
         )
 
-    def within(self, start: int, stop: int) -> "Rows":
+    def within(self, start: int, stop: int) -> "RowRanges":
         """Those of the rows that lie from `start` to `stop` (exclusive)."""
         near = slice(*np.searchsorted(self.stops, [start], "right"), *np.searchsorted(self.starts, [stop]))
         return _without_empty(np.maximum(self.starts[near], start), np.minimum(self.stops[near], stop))
 
-    def pieces(self) -> Iterator[tuple[int, int, "Rows"]]:
+    def pieces(self) -> Iterator[tuple[int, int, "RowRanges"]]:
         """(start, stop, rows within) of stretches of at most SLAB_ROWS that hold all rows; gaps above GAP_ROWS do not
         count to them."""
         breaks = np.flatnonzero(self.starts[1:] - self.stops[:-1] > GAP_ROWS) + 1
@@ -66,7 +66,7 @@ class Rows:
             if not runs.size:
                 continue
             first, last = int(self.starts[runs[0]]), int(self.stops[runs[-1]])
-            group = Rows(self.starts[runs], self.stops[runs])
+            group = RowRanges(self.starts[runs], self.stops[runs])
             for start in range(first, last, SLAB_ROWS):
                 inside = group.within(start, min(start + SLAB_ROWS, last))
                 if inside.count:
@@ -80,33 +80,33 @@ class Rows:
         return np.cumsum(change)[:-1] > 0
 
 
-def run(start: int, stop: int) -> Rows:
+def row_range(start: int, stop: int) -> RowRanges:
     """The rows from `start` to `stop` (exclusive)."""
     return _without_empty(np.array([start], dtype=np.int64), np.array([stop], dtype=np.int64))
 
 
-def where(mask: Bool[ndarray, " row"], start: int) -> Rows:
+def where(mask: Bool[ndarray, " row"], start: int) -> RowRanges:
     """The rows that are True in a mask whose first element is the row `start`."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
-    return Rows(edges[0::2] + start, edges[1::2] + start)
+    return RowRanges(edges[0::2] + start, edges[1::2] + start)
 
 
-def chained(parts: Sequence[Rows]) -> Rows:
+def chained(parts: Sequence[RowRanges]) -> RowRanges:
     """All the rows of parts that follow each other; runs that touch become one."""
     if not parts:
-        return run(0, 0)
+        return row_range(0, 0)
     starts = np.concatenate([part.starts for part in parts])
     stops = np.concatenate([part.stops for part in parts])
     apart = starts[1:] > stops[:-1]
     first, last = np.ones(starts.size, dtype=bool), np.ones(stops.size, dtype=bool)
     first[1:], last[:-1] = apart, apart
-    return Rows(starts[first], stops[last])
+    return RowRanges(starts[first], stops[last])
 
 
-def filtered(rows: Rows, test: Test, what: str, report: Report, team: AbstractTeam = ALONE) -> Rows:
+def filtered(rows: RowRanges, test: Test, what: str, report: Report, team: AbstractProcessGroup = SINGLE) -> RowRanges:
     """Those of the rows that pass a test, slab by slab; each process tests its share, and all know which ones pass."""
 
-    def own() -> Rows:
+    def own() -> RowRanges:
         share, found, done = rows.part(*team.share(rows.count)), [], 0
         for first, last, inside in share.pieces():
             found.append(where(inside.mask(first, last) & test(first, last), first))
@@ -117,6 +117,6 @@ def filtered(rows: Rows, test: Test, what: str, report: Report, team: AbstractTe
     return chained(team.exchange(own))
 
 
-def _without_empty(starts: Int[ndarray, " run"], stops: Int[ndarray, " run"]) -> Rows:
+def _without_empty(starts: Int[ndarray, " run"], stops: Int[ndarray, " run"]) -> RowRanges:
     kept = stops > starts
-    return Rows(starts[kept], stops[kept])
+    return RowRanges(starts[kept], stops[kept])

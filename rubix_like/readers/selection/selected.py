@@ -11,12 +11,12 @@ from numpy import ndarray
 from rubix_like.readers.fields.columns import Table, Vector
 from rubix_like.readers.fields.field_map import FAMILIES, VECTORS, Family
 from rubix_like.readers.fields.snapshot_particles import Snapshot
-from rubix_like.readers.selection.group_catalogue import Entry
+from rubix_like.readers.selection.group_catalogue import CatalogueEntry
 from rubix_like.readers.selection.halo_ids import with_numbers
 from rubix_like.readers.selection.region import AbstractRegion, find_regions
-from rubix_like.readers.selection.row_ranges import Rows, chained, filtered, run
+from rubix_like.readers.selection.row_ranges import RowRanges, chained, filtered, row_range
 from rubix_like.readers.selection.selection import AbstractSelection, place_in_kpc
-from rubix_like.runtime.processes.process_group import ALONE, AbstractTeam
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import counted
 
@@ -30,7 +30,7 @@ class Selected:
     """
 
     snapshot: Snapshot
-    rows: Mapping[Family, Rows]
+    rows: Mapping[Family, RowRanges]
     left_out: Mapping[Family, int]
     center: Vector | None = None
     center_origin: str = "galaxy.center"
@@ -82,9 +82,9 @@ class Selected:
 def select(
     snapshot: Snapshot,
     selection: AbstractSelection,
-    entry: Entry | None = None,
+    entry: CatalogueEntry | None = None,
     report: Report = silent,
-    team: AbstractTeam = ALONE,
+    team: AbstractProcessGroup = SINGLE,
 ) -> Selected:
     """Find the rows of stars and gas that fulfil the whole selection; `entry` is the catalogue's halo or subhalo.
 
@@ -112,19 +112,19 @@ def select(
     return Selected(snapshot, rows, left_out, center, origin, notes)
 
 
-def _candidates(snapshot: Snapshot, family: Family, entry: Entry | None) -> Rows:
+def _candidates(snapshot: Snapshot, family: Family, entry: CatalogueEntry | None) -> RowRanges:
     """All rows, or those that the catalogue gives."""
     if entry is None:
-        return run(0, snapshot.count(family))
+        return row_range(0, snapshot.count(family))
     parts, first = [], 0
     for group, n_rows in snapshot.groups(family).items():
         own = entry.rows(group, n_rows, snapshot.container.name)
-        parts.append(Rows(own.starts + first, own.stops + first))
+        parts.append(RowRanges(own.starts + first, own.stops + first))
         first += n_rows
     return chained(parts)
 
 
-def _kept(snapshot: Snapshot, family: Family, rows: Rows, report: Report, team: AbstractTeam) -> Rows:
+def _kept(snapshot: Snapshot, family: Family, rows: RowRanges, report: Report, team: AbstractProcessGroup) -> RowRanges:
     """The rows that the field map's `keep` leaves."""
     settings = snapshot.field_map.family(family)
     if settings is None or settings.keep is None:
@@ -150,10 +150,10 @@ def _placed(
     snapshot: Snapshot,
     family: Family,
     regions: Iterable[AbstractRegion],
-    rows: Rows,
+    rows: RowRanges,
     report: Report,
-    team: AbstractTeam,
-) -> Rows:
+    team: AbstractProcessGroup,
+) -> RowRanges:
     """The rows whose particles lie in all the regions."""
     for region in regions:
         passed = filtered(rows, partial(_lie, snapshot, family, region), f"positions of {family} read", report, team)
@@ -168,7 +168,7 @@ def _lie(snapshot: Snapshot, family: Family, region: AbstractRegion, start: int,
     return region.holds(snapshot.read(family, start, stop, ("position",))["position"])
 
 
-def _nothing_in(snapshot: Snapshot, region: AbstractRegion, rows: Rows, team: AbstractTeam) -> str:
+def _nothing_in(snapshot: Snapshot, region: AbstractRegion, rows: RowRanges, team: AbstractProcessGroup) -> str:
     def nearest_of_own() -> tuple[float, list[float]]:
         nearest, place = np.inf, np.zeros(3)
         for start, stop, piece in rows.part(*team.share(rows.count)).pieces():

@@ -19,7 +19,7 @@ from rubix_like.runs.batch.galaxies import LoadedGalaxy, device_groups, load_for
 from rubix_like.runs.batch.records import Record, Records, sizes_of, this_worker
 from rubix_like.runs.batch.sources import Sources, changes
 from rubix_like.runs.batch.table import Summary, SummaryRow, measured
-from rubix_like.runs.run import Prepared, begin, finish
+from rubix_like.runs.run import Prepared, begin, write_results
 from rubix_like.runs.run_files import check_output
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import remove_stale
@@ -252,7 +252,7 @@ def _observe_entry(
 
 def _finished(record: Record, entry: Entry, prepared: Prepared, picture: Path | None) -> Record:
     """Wait for the cube, write it and, where asked for, its picture."""
-    cube = put_together(finish(prepared, entry.path, Progress()).cube)
+    cube = put_together(write_results(prepared, entry.path, Progress()).cube)
     if picture is not None:
         save_quicklook(cube, picture)
     files = sizes_of([*entry.own_files, *([] if picture is None else [picture])], entry.path.parent)

@@ -15,7 +15,7 @@ PER_BIN: str = "per_bin"
 
 
 @dataclass(frozen=True)
-class WaveSplit:
+class BinSplit:
     """`n_wave` bins in `n_shard` neighbouring parts of the same size, the last ones padded; `axes`: of the mesh.
 
     Inside the model, each device holds one part of every spectrum; without axes all of it. Methods are for code that
@@ -100,7 +100,7 @@ class WaveSplit:
         return jnp.where(self._real(own), own, lax.dynamic_slice_in_dim(own, last, 1, axis=-1))
 
 
-WHOLE = WaveSplit()
+WHOLE = BinSplit()
 """Every device holds all bins."""
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey, tree_map_with_path
 
-from rubix_like.runtime.mesh.bin_split import PER_BIN, Pad, WaveSplit
+from rubix_like.runtime.mesh.bin_split import PER_BIN, BinSplit, Pad
 
 
 def wave_specs(tree: Any, axes: tuple[str, ...]) -> Any:
@@ -23,7 +23,7 @@ def wave_specs(tree: Any, axes: tuple[str, ...]) -> Any:
     return tree_map_with_path(spec, tree)
 
 
-def padded(tree: Any, split: WaveSplit) -> Any:
+def padded(tree: Any, split: BinSplit) -> Any:
     """The pytree with its `per_bin` arrays padded to `split.n_padded` bins, each as it was declared.
 
     Arrays of numpy stay on the host. Raises ValueError for one that does not hold `split.n_wave` bins.

@@ -8,12 +8,12 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
-from rubix_like.runtime.mesh.bin_split import WHOLE, WaveSplit
+from rubix_like.runtime.mesh.bin_split import WHOLE, BinSplit
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, WAVE_AXIS
 
 
 @dataclass(frozen=True)
-class Layout:
+class DeviceLayout:
     """What the devices of a mesh hold of the detector's bins.
 
     `painted`: while particles are painted, parts along "wave"; `split`: once they are added up, the same parts or
@@ -21,19 +21,19 @@ class Layout:
     """
 
     mesh: Mesh
-    painted: WaveSplit
-    split: WaveSplit
+    painted: BinSplit
+    split: BinSplit
     gathered: bool
 
     @classmethod
-    def build(cls, mesh: Mesh, n_wave: int, *, sharded: bool, shared: bool = False) -> "Layout":
+    def build(cls, mesh: Mesh, n_wave: int, *, sharded: bool, shared: bool = False) -> "DeviceLayout":
         """`sharded`: every device ends with its own part of the cube; `shared`: it has only such a part to finish."""
         n_data, n_part = mesh.shape[DATA_AXIS], mesh.shape.get(WAVE_AXIS, 1)
         parts = (WAVE_AXIS,) if n_part > 1 else ()
         axes = (*parts, DATA_AXIS) if sharded or shared else parts
         n_shard = n_part * (n_data if sharded or shared else 1)
-        split = WaveSplit(n_wave, n_shard, axes) if axes else WHOLE
-        painted = WaveSplit(split.n_padded, n_part, parts) if parts else WHOLE
+        split = BinSplit(n_wave, n_shard, axes) if axes else WHOLE
+        painted = BinSplit(split.n_padded, n_part, parts) if parts else WHOLE
         return cls(mesh, painted, split, gathered=not sharded)
 
     @property

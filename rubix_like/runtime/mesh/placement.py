@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
-from rubix_like.runtime.processes.process_group import AbstractTeam
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
 Tree = TypeVar("Tree")
 
@@ -50,7 +50,7 @@ def own_copy(tree: Tree) -> Tree:
     return jax.tree.map(copied, tree)
 
 
-def check_process_mesh(mesh: Mesh, team: AbstractTeam) -> int:
+def check_process_mesh(mesh: Mesh, team: AbstractProcessGroup) -> int:
     """Rows of the mesh along "data" that are this process's; as many as every other's.
 
     Raises ConfigError unless each row lies on devices of one process, and every process has as many.

@@ -14,7 +14,7 @@ from tempfile import TemporaryFile
 import jax
 
 from rubix_like.runtime.processes.launch import Launch, join_address, own_address
-from rubix_like.runtime.processes.process_group import AbstractTeam
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 from rubix_like.runtime.signals import termination_as_it_was
 
 _SERVICE = Path(__file__).with_name("coordination_service.py")
@@ -30,7 +30,7 @@ class JaxProcesses:
     """JAX's own connections between the processes of a team."""
 
     launch: Launch
-    team: AbstractTeam
+    team: AbstractProcessGroup
 
     @contextmanager
     def started(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ from rubix_like.runtime.processes.coordinator import GREETING, Hub, who_am_i
 from rubix_like.runtime.processes.jax_processes import JaxProcesses
 from rubix_like.runtime.processes.launch import Launch, find_launch
 from rubix_like.runtime.processes.messages import Kind, Line, pack, unpack
-from rubix_like.runtime.processes.process_group import AbstractTeam
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
 EXIT_PEER_LOST = 3
 """Exit code of a process that ends because of another one."""
@@ -33,7 +33,7 @@ _VERDICT_SECONDS = 5.0
 Value = TypeVar("Value")
 
 
-class Processes(AbstractTeam):
+class Processes(AbstractProcessGroup):
     """The processes of a run, over sockets to process 0.
 
     A thread listens all the time: when another process fails, ends or falls silent, this one says so in one sentence

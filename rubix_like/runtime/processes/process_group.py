@@ -11,7 +11,7 @@ from numpy import ndarray
 Value = TypeVar("Value")
 
 
-class AbstractTeam(ABC):
+class AbstractProcessGroup(ABC):
     """The processes of one run; all of them call `exchange` in the same order."""
 
     number: int
@@ -45,19 +45,19 @@ class AbstractTeam(ABC):
         return self.exchange(lambda: work() if self.number == 0 else None)[0]
 
 
-class Alone(AbstractTeam):
+class Alone(AbstractProcessGroup):
     """A single process."""
 
     number = 0
     size = 1
 
     def __repr__(self) -> str:
-        return "ALONE"
+        return "SINGLE"
 
     def exchange(self, work: Callable[[], Value]) -> list[Value]:
         """What `work` gives."""
         return [work()]
 
 
-ALONE = Alone()
+SINGLE = Alone()
 """For runs of one process."""

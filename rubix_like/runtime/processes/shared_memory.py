@@ -4,12 +4,12 @@ import platform
 from pathlib import Path
 
 from rubix_like.runtime.memory import available_memory
-from rubix_like.runtime.processes.process_group import AbstractTeam
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 
 _COMPUTER = Path("/proc/sys/kernel/random/boot_id")
 
 
-def least_memory(team: AbstractTeam) -> int | None:
+def least_memory(team: AbstractProcessGroup) -> int | None:
     """Bytes that each process of a team can take, as many as the one that can take least: those on one computer share
     what it can give. None where nobody knows."""
     return least_share(team.exchange(lambda: (_computer(), available_memory())))

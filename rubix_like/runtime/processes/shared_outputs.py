@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rubix_like.runtime.files.outputs import announced, explained, new_temporary
-from rubix_like.runtime.processes.process_group import AbstractTeam, Value
+from rubix_like.runtime.processes.process_group import AbstractProcessGroup, Value
 
 
-class _Explaining(AbstractTeam):
+class _Explaining(AbstractProcessGroup):
     """A team whose errors of writing hold the path of the file and the remedy."""
 
-    def __init__(self, team: AbstractTeam, path: Path) -> None:
+    def __init__(self, team: AbstractProcessGroup, path: Path) -> None:
         self.number = team.number
         self.size = team.size
         self._team = team
@@ -29,7 +29,7 @@ class _Explaining(AbstractTeam):
 
 
 @contextmanager
-def replacing_together(path: Path, team: AbstractTeam) -> Iterator[tuple[Path, AbstractTeam]]:
+def replacing_together(path: Path, team: AbstractProcessGroup) -> Iterator[tuple[Path, AbstractProcessGroup]]:
     """A temporary name beside `path`, the same for all processes of the team, and the team to write with.
 
     Whatever is written is written in `exchange` of that team. Where all succeed, process 0 renames the file to `path`;

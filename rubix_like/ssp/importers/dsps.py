@@ -20,7 +20,7 @@ from rubix_like.ssp.formats import (
     SourceFormat,
     basel_fwhm,
     node_spacing,
-    open_hdf5,
+    open_source_hdf5,
     per_angstrom,
 )
 from rubix_like.ssp.hdf5 import SSPTable
@@ -57,7 +57,7 @@ def read_dsps(path: Path) -> SSPTable:
 
     Raises ValueError for datasets that are damaged, no numbers or of another shape, and for light in another unit.
     """
-    with open_hdf5(path) as file:
+    with open_source_hdf5(path) as file:
         arrays = {name: _numbers(path, file, name) for name in DATASETS}
         lines = "ssp_emline_luminosity" in file
     wavelength, log_age = arrays["ssp_wave"], arrays["ssp_lg_age_gyr"] + 9.0

@@ -36,7 +36,7 @@ PLAIN = {"sfh": 0, "zred": 0.0, "dust1": 0.0, "dust2": 0.0, "dust3": 0.0, "fagn"
 
 
 @runtime_checkable
-class Population(Protocol):
+class StellarPopulation(Protocol):
     """What is used of `fsps.StellarPopulation` (python-fsps 0.4.7 and later)."""
 
     params: Any
@@ -68,7 +68,7 @@ def compute_fsps(report: Callable[[str], None]) -> SSPTable:
     return read_population(package.StellarPopulation(zcontinuous=0, **PLAIN), report)
 
 
-def read_population(population: Population, report: Callable[[str], None] = lambda _: None) -> SSPTable:
+def read_population(population: StellarPopulation, report: Callable[[str], None] = lambda _: None) -> SSPTable:
     """Spectra and masses of a `fsps.StellarPopulation(zcontinuous=0)` at all its ages and metallicities, in vacuum.
 
     Other IMFs or settings: make the population with them, then `write_table` the result. Raises ValueError for one

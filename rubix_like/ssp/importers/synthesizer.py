@@ -27,7 +27,7 @@ from rubix_like.ssp.formats import (
     MIST_SOLAR_METALLICITY,
     SourceFormat,
     node_spacing,
-    open_hdf5,
+    open_source_hdf5,
     per_angstrom,
 )
 from rubix_like.ssp.hdf5 import SSPTable
@@ -42,18 +42,20 @@ BRIGHTEST = 1e30
 
 
 @dataclass(frozen=True)
-class Population:
+class PopulationModel:
     """What is known of a population model: its citation, and the metal mass fraction that it calls solar."""
 
     citation: str
     solar_metallicity: float
 
 
-POPULATIONS: dict[str, Population] = {
-    "bpass": Population("BPASS: Eldridge et al. 2017, PASA 34, e058; Stanway & Eldridge 2018, MNRAS 479, 75", 0.02),
-    "bc03": Population("Bruzual & Charlot 2003, MNRAS 344, 1000", 0.02),
-    "fsps": Population(f"FSPS: {FSPS_CITATION}", MIST_SOLAR_METALLICITY),
-    "maraston": Population("Maraston 2005, MNRAS 362, 799; Maraston & Stromback 2011, MNRAS 418, 2785", 0.02),
+POPULATIONS: dict[str, PopulationModel] = {
+    "bpass": PopulationModel(
+        "BPASS: Eldridge et al. 2017, PASA 34, e058; Stanway & Eldridge 2018, MNRAS 479, 75", 0.02
+    ),
+    "bc03": PopulationModel("Bruzual & Charlot 2003, MNRAS 344, 1000", 0.02),
+    "fsps": PopulationModel(f"FSPS: {FSPS_CITATION}", MIST_SOLAR_METALLICITY),
+    "maraston": PopulationModel("Maraston 2005, MNRAS 362, 799; Maraston & Stromback 2011, MNRAS 418, 2785", 0.02),
 }
 """By the beginning of sps_name."""
 
@@ -64,7 +66,7 @@ def read_synthesizer(path: Path) -> SSPTable:
     L_lambda = L_nu c / lambda^2. Of two rows of one age (BC03's age 0 is set to its first age) the second is taken.
     Raises ValueError for a file that is damaged, lacks a unit or has another axis.
     """
-    with open_hdf5(path) as file:
+    with open_source_hdf5(path) as file:
         given = file["Model"].attrs if "Model" in file else {}
         model = {key: _plain(given[key]) for key in MODEL if key in given}
         log_age, metallicity = _axes(path, file)
