@@ -17,19 +17,24 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
-_hook = install_import_hook("rubix_like", "beartype.beartype")
-
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow and install")
+    parser.addoption(
+        "--only-slow",
+        action="store_true",
+        help="those that --slow adds, without checks of types and shapes at run time",
+    )
     parser.addoption("--long", action="store_true", help="also run the tests marked long, slow and install")
     parser.addoption("--optimised", action="store_true", help="compile as a run does, which takes twice as long")
     parser.addoption("--clients", action="store_true", help="let tests of other programs fail where one is missing")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("--only-slow"):
+        install_import_hook("rubix_like", "beartype.beartype")
     if not config.getoption("--optimised"):
         compile_quickly()
 
@@ -38,7 +43,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--long"):
         return
     left_out = {"long": "--long"}
-    if not config.getoption("--slow"):
+    if config.getoption("--only-slow"):
+        items[:] = [item for item in items if {"slow", "install"} & {mark.name for mark in item.iter_markers()}]
+    elif not config.getoption("--slow"):
         left_out |= dict.fromkeys(("slow", "install"), "--slow")
     for item in items:
         for name in left_out.keys() & {mark.name for mark in item.iter_markers()}:

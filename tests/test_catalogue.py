@@ -449,7 +449,7 @@ def interrupt(chance, number):
 
 @pytest.mark.parametrize(
     ("n_kill", "n_galaxy"),
-    [pytest.param(4, 8, marks=pytest.mark.slow), pytest.param(10, 20, marks=pytest.mark.long)],
+    [pytest.param(4, 6, marks=pytest.mark.slow), pytest.param(10, 20, marks=pytest.mark.long)],
 )
 def test_interruptions_change_nothing(folder, n_kill, n_galaxy):
     """Galaxies x 3 angles, ended several times at random: complete in the end, data and headers as without."""

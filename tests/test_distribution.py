@@ -143,13 +143,13 @@ def relative_difference(found, expected):
 def rows(*quick):
     """All sizes in both precisions by both methods; those that are not `quick` run with --slow.
 
-    Of single precision and of `basis`, sizes that need programs of their own run with --long: stars are shared among
-    devices before they are painted.
+    Single precision, and sizes that need programs of their own, run with --long: stars are shared among devices before
+    they are painted.
     """
     every = [(method, size, precision) for method in METHODS for size in SIZES for precision in CUBE_TOLERANCE]
     assert set(quick) <= set(every)
     shared = ("divisible by devices", "divisible by neither")
-    others = {row for row in every if row[1] not in shared and (row[0] == "basis" or row[2] == "float32")}
+    others = {row for row in every if row[1] not in shared or row[2] == "float32"}
     marks = {row: pytest.mark.long if row in others else pytest.mark.slow for row in every}
     return [pytest.param(*row, marks=() if row in quick else marks[row]) for row in every]
 

@@ -127,7 +127,7 @@ def test_gradient_is_that_of_one_device(method, layout):
     assert_same_gradient(gradient_of(method, layout), gradient_of(method, None), GRADIENT_TOLERANCE["float64"])
 
 
-@pytest.mark.parametrize("stop", [UNEVEN, pytest.param(EVEN, marks=pytest.mark.slow)], ids=["31 bins", "32 bins"])
+@pytest.mark.parametrize("stop", [UNEVEN, pytest.param(EVEN, marks=pytest.mark.long)], ids=["31 bins", "32 bins"])
 @pytest.mark.parametrize("method", ["direct", pytest.param("basis", marks=pytest.mark.long)])
 def test_gradient_outside_of_jit_is_that_of_one_device(method, stop):
     """Of all bins, and of a cut through them: cotangents then lie elsewhere than the parts of the cube."""

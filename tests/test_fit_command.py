@@ -116,8 +116,14 @@ def contents(path):
     return found, attributes
 
 
-@pytest.mark.slow
-def test_kills_change_nothing(folder):
+@pytest.mark.parametrize(
+    "signals",
+    [
+        pytest.param([signal.SIGKILL], marks=pytest.mark.slow),
+        pytest.param([signal.SIGTERM, signal.SIGKILL], marks=pytest.mark.long),
+    ],
+)
+def test_kills_change_nothing(folder, signals):
     """Killed, and ended in order, the fit ends as without, bit for bit."""
     run(CONFIG, output="cube.fits")
     whole = start("whole.h5")
@@ -125,8 +131,8 @@ def test_kills_change_nothing(folder):
     assert whole.returncode == 0, errors
     assert "reduced chi^2" in out
     assert "Result written to whole.h5, its model to whole_model.fits" in out
-    assert kill(signal.SIGKILL) == -signal.SIGKILL
-    assert kill(signal.SIGTERM) == 128 + signal.SIGTERM
+    for number in signals:
+        assert kill(number) == (-number if number == signal.SIGKILL else 128 + number)
     last = start("stopped.h5")
     out, errors = last.communicate()
     assert last.returncode == 0, errors

@@ -94,7 +94,7 @@ def test_a_few_damaged_files(written, binary, tmp_path):
     assert counts["refused"] > 20
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_damaged_files(written, binary, tmp_path):
     jobs = [job for seed, path in enumerate(written) for job in jobs_for(path, 10 + seed, 48, 14, 20)]
     jobs += gadget_recipes(binary, 30, 10, 13)

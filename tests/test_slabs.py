@@ -264,7 +264,7 @@ def test_memory_is_bounded(tmp_path, share):
     assert peak < bound
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_memory_of_opening_does_not_grow_with_the_galaxy(monkeypatch, tmp_path):
     """The bound of docs/big-files.md for opening: the sample, a slab and runs, here of one in nine rows."""
     monkeypatch.setattr(frame_module, "SAMPLE_STARS", 1 << 14)

@@ -40,7 +40,10 @@ def sample(folder, layout):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", [ppxf, miles, dsps, bc03, synthesizer, pipe3d])
-@pytest.mark.parametrize("damage", [flip_bits, scramble_the_beginning, cut_short, blank])
+@pytest.mark.parametrize(
+    "damage",
+    [flip_bits, cut_short, *(pytest.param(own, marks=pytest.mark.long) for own in (scramble_the_beginning, blank))],
+)
 def test_damage_ends_in_a_clear_error_or_a_table(monkeypatch, tmp_path, layout, damage):
     if (layout, damage) == (synthesizer, scramble_the_beginning):
         pytest.skip("the HDF5 library itself never returns from a damaged heap of texts, of which a grid has many")

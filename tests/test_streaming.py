@@ -44,13 +44,13 @@ CUTS = (0, 8, 8, 13, 21, 29, 37, 45, 53, 61, 69, 77)
 """Slabs of 8 stars, of none, and of fewer than there are devices."""
 
 ROWS = [("direct", "float32", False)] + [
-    pytest.param(method, precision, sharded, marks=pytest.mark.slow)
-    for method, precision, sharded in (
-        ("direct", "float64", False),
-        ("basis", "float32", False),
-        ("basis", "float64", False),
-        ("direct", "float32", True),
-        ("basis", "float64", True),
+    pytest.param(method, precision, sharded, marks=mark)
+    for method, precision, sharded, mark in (
+        ("direct", "float64", False, pytest.mark.long),
+        ("basis", "float32", False, pytest.mark.long),
+        ("basis", "float64", False, pytest.mark.slow),
+        ("direct", "float32", True, pytest.mark.slow),
+        ("basis", "float64", True, pytest.mark.long),
     )
 ]
 

@@ -204,7 +204,7 @@ def test_means_and_variances_are_those_of_dense_matrices(kind):
     assert design.shape[1] == (77 if kind == "polynomial" else 2)
 
 
-@pytest.mark.parametrize("kind", ["plain", "polynomial"])
+@pytest.mark.parametrize("kind", ["plain", pytest.param("polynomial", marks=pytest.mark.long)])
 def test_half_of_the_data_moves_values_to_where_a_fit_of_it_alone_is(kind):
     """Least squares of the residuals of each half, linear in latents and coefficients, by dense matrices."""
     problem = noisy(kind, 0)
@@ -238,7 +238,8 @@ def test_it_is_silent_where_the_model_is_true():
     assert all(own.sentence.startswith("Verdict: the model describes the data") for own in found if not own.misfit)
 
 
-@pytest.mark.parametrize("kind", ["polynomial", "scale"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["polynomial", pytest.param("scale", marks=pytest.mark.long)])
 def test_it_is_silent_where_continua_or_the_noise_are_free(kind):
     """With errors that are half of the noise where their scale is free."""
     found = [judged(noisy(kind, number, 2.0 if kind == "scale" else 1.0), kind) for number in range(20)]

@@ -168,8 +168,15 @@ ROWS = (
 )
 
 
+LONG = [row for row in ROWS if row[2] == "float32"]
+"""The same stages as in the rows in double precision, in parts along one axis."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("run", "size", "precision", "axes"), ROWS)
+@pytest.mark.parametrize(
+    ("run", "size", "precision", "axes"),
+    [pytest.param(*row, marks=[pytest.mark.long] if row in LONG else []) for row in ROWS],
+)
 def test_all_stages_on_eight_devices_are_those_on_one(run, size, precision, axes):
     """Flux, variance, truth, moments, and gradients in parameters, flux and moments."""
     ((_, found), gradient), ((_, expected), gradient_1) = compared(run, N_WAVE[size], precision, axes)

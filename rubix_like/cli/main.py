@@ -138,7 +138,7 @@ def _set_up_jax(precision: str) -> None:
     except OSError:
         return  # no cache: every command compiles anew
     jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
     jax.config.update("jax_compilation_cache_max_size", COMPILED_LIMIT_BYTES)
 
 

@@ -86,7 +86,7 @@ def test_the_page_shows_what_was_measured_and_modelled(part, capsys):
     assert [line for line in lines if line not in page] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_benchmark_runs(tmp_path):
     """With tiny sizes: two layouts over virtual devices, two processes."""
     results = tmp_path / "scaling.json"
