@@ -1,4 +1,4 @@
-"""One process of a run of several, for tests/test_processes.py: SCENARIO FOLDER PORT SIZE NUMBER."""
+"""One process of a run of several, for tests/runtime/test_joining.py: SCENARIO FOLDER PORT SIZE NUMBER."""
 
 import functools
 import resource

@@ -277,7 +277,3 @@ def _cache_clear(options: argparse.Namespace) -> None:  # noqa: ARG001
 
 def _say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

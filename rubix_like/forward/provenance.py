@@ -104,7 +104,7 @@ def _galaxy_entries(info: GalaxyInfo) -> dict[str, str | int | float | None]:
 
 def git_revision() -> str | None:
     """Revision of the checkout that the package runs from; None for an installed package."""
-    folder = Path(__file__).resolve().parent.parent
+    folder = Path(__file__).resolve().parent.parent.parent
     if not (folder / ".git").exists():
         return None
     command = ["git", "-C", str(folder), "rev-parse", "--short=12", "HEAD"]

@@ -73,7 +73,7 @@ class SyntheticReader(AbstractSettings):
         info = GalaxyInfo(
             name="synthetic",
             reader=self.reader,
-            source=f"rubix_like.galaxy.synthetic, {self.draws} draws, seed {self.seed}",
+            source=f"rubix_like.synthetic, {self.draws} draws, seed {self.seed}",
             simulation="synthetic",
             n_stars=self.n_stars,
             n_gas=self.n_gas,

@@ -7,7 +7,7 @@ import platformdirs
 
 from rubix_like.errors import ConfigError, suggest
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parent.parent
 
 _PLACES: dict[str, tuple[str, str]] = {
     "configs": ("configs", ".yaml"),

@@ -20,7 +20,7 @@ from scipy.stats import norm
 jax.config.update("jax_enable_x64", True)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from test_psf_on_spaxels import PLACES, SIGMA, gaussian_by_astropy, in_spaxels, seen, worst  # noqa: E402
+from test_psf_profile import PLACES, SIGMA, gaussian_by_astropy, in_spaxels, seen, worst  # noqa: E402
 
 from rubix_like.instrument.painting import FINEST, NARROWEST, Painting  # noqa: E402
 

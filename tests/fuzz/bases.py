@@ -14,9 +14,9 @@ from damage import write_eagle, write_gadget, write_illustris  # noqa: E402
 from ssp_files import dsps, pipe3d, ppxf, synthesizer  # noqa: E402
 from test_checkpoint import FINGERPRINT, snapshot  # noqa: E402
 from test_fit_pictures import make_result  # noqa: E402
-from test_fits import full_cube  # noqa: E402
-from test_observed import muse_hdus  # noqa: E402
-from test_observed import write as write_fits  # noqa: E402
+from test_default import full_cube  # noqa: E402
+from test_reading_observed import muse_hdus  # noqa: E402
+from test_reading_observed import write as write_fits  # noqa: E402
 from test_sample_result import result as sampled  # noqa: E402
 
 from fuzz.settings import CONFIG, INSTRUMENT  # noqa: E402

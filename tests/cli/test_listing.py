@@ -1,0 +1,57 @@
+"""The tables of `rubix-like list` against the packaged files and registries, read here on their own."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rubix_like.cli.listing import config_rows, pipeline_rows, reader_rows, stage_rows
+from rubix_like.config.plug_ins import CUBE_STAGES, PAINT_STAGES, READERS, SCENE_STAGES
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def packaged(kind):
+    """Name -> content of the YAML files in a folder of the repository."""
+    return {path.stem: yaml.safe_load(path.read_text()) for path in sorted((REPOSITORY / kind).glob("*.yaml"))}
+
+
+def test_every_stage_has_its_kind_and_a_description():
+    expected = []
+    for kind, registry in (("scene", SCENE_STAGES), ("paint", PAINT_STAGES), ("cube", CUBE_STAGES)):
+        expected += [(name, f"{kind}: ") for name in registry.names()]
+    rows = stage_rows()
+    assert [name for name, _ in rows] == [name for name, _ in expected]
+    for (_, text), (_, start) in zip(rows, expected, strict=True):
+        assert text.startswith(start)
+        assert len(text) > len(start) + 20
+
+
+def test_every_reader_has_a_description():
+    rows = dict(reader_rows())
+    assert tuple(rows) == (*READERS.names(), "table", *packaged("simulations"))
+    assert "Illustris" in rows["illustris"]
+    assert "disc" in rows["synthetic"]
+
+
+def test_every_pipeline_lists_its_stages_in_order():
+    rows, pipelines = dict(pipeline_rows()), packaged("pipelines")
+    assert list(rows) == list(pipelines)
+    for name, content in pipelines.items():
+        stages = [stage for kind in ("scene", "paint", "cube") for stage in content.get(kind, [])]
+        words = [stage if isinstance(stage, str) else next(iter(stage)) for stage in stages]
+        assert rows[name] == f"{content['description']} [{' -> '.join(words)}]"
+
+
+def test_configurations_are_listed_with_their_files():
+    rows = dict(config_rows())
+    assert list(rows) == list(packaged("configs"))
+    for name, text in rows.items():
+        assert Path(text) == REPOSITORY / "configs" / f"{name}.yaml"
+
+
+@pytest.mark.parametrize("rows", [stage_rows, reader_rows, pipeline_rows, config_rows])
+def test_one_line_each(rows):
+    for name, text in rows():
+        assert text
+        assert "\n" not in name + text

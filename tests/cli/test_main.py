@@ -1,0 +1,675 @@
+"""The command line with input that cannot be used, with odd input that must run, and as a new user types it."""
+
+import importlib
+import json
+import os
+import resource as limits
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from astropy.io import fits
+from quick_compiler import quick_environment
+
+from rubix_like import Cube, __version__
+from rubix_like.cli.main import main
+from rubix_like.cli.options import read_overrides
+from rubix_like.errors import ConfigError
+from rubix_like.runtime.resources import resource, resource_names
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+INSTRUMENT = "instrument={name: muse, fov: 2 arcsec, wavelength: {start: 4900, stop: 5000}, psf: null, lsf: null}"
+SMALL = ("--set", INSTRUMENT, "galaxy.n_stars=100", "devices.data=1")
+
+SCALE_FACTOR = 0.8
+HEADER = {
+    "BoxSize": 35000.0,
+    "HubbleParam": 0.7,
+    "Omega0": 0.3,
+    "OmegaLambda": 0.7,
+    "Redshift": 1 / SCALE_FACTOR - 1,
+    "Time": SCALE_FACTOR,
+}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path, cache, capsys, jax_settings):
+    """Calls the command in an empty folder: (exit code, standard output, standard error). JAX is left as it was."""
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(cache))
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def star_columns(n_stars=100):
+    """A compact rotating disc in code units."""
+    rng = np.random.default_rng(5)
+    offset = rng.normal(size=(n_stars, 3)) * [0.3, 0.3, 0.03]
+    return {
+        "Coordinates": 17000.0 + offset,
+        "Velocities": np.cross([0, 0, 1], offset) * 100,
+        "Masses": rng.uniform(1e-5, 2e-5, n_stars),
+        "GFM_InitialMass": rng.uniform(2e-5, 4e-5, n_stars),
+        "GFM_Metallicity": rng.uniform(0.001, 0.03, n_stars),
+        "GFM_StellarFormationTime": rng.uniform(0.2, 0.7, n_stars),
+    }
+
+
+def write_cutout(path, stars, header=HEADER):
+    with h5py.File(path, "w") as file:
+        file.create_group("Header").attrs.update(header)
+        if stars is not None:
+            group = file.create_group("PartType4")
+            for name, values in stars.items():
+                group[name] = values
+    return path
+
+
+def assert_refused(outcome, *fragments):
+    """Exit code 2, nothing on standard output, and one message that holds the fragments as its last words."""
+    code, output, errors = outcome
+    assert code == 2
+    assert not output
+    assert "Traceback" not in errors
+    steps, found, message = errors.partition("rubix-like: ")
+    assert found
+    assert all(line.endswith((" ...", " s")) for line in steps.splitlines())
+    for fragment in fragments:
+        assert fragment in message
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "fragments"),
+    [
+        (["instrument.name=mus"], ["instrument", "'mus'", "did you mean 'muse'"]),
+        (["instrument.fov=0 arcsec"], ["instrument.fov", "at least one spaxel of 0.2 arcsec", "0.0 x 0.0"]),
+        (["instrument.fov=-3 arcsec"], ["instrument.fov", "at least one spaxel"]),
+        (["instrument=manga"], ["instrument", "expected a section", "'manga'"]),
+        (["observation.inclinaton=3 deg"], ["unknown key 'observation.inclinaton'", "did you mean 'inclination'"]),
+        (["observaton.inclination=3 deg"], ["unknown key 'observaton'", "did you mean 'observation'"]),
+        (["galaxy.n_star=3"], ["unknown key 'n_star'", "'synthetic'", "did you mean 'n_stars'"]),
+        (["observation.inclination=3 kg"], ["observation.inclination", "in deg", "'3 kg'"]),
+        (["observation.inclination=3 foo"], ["observation.inclination", "in deg", "'3 foo'"]),
+        (["observation.cosmology=Plank18"], ["observation.cosmology", "'Plank18'", "did you mean 'Planck18'"]),
+        (["observation.redshift=-0.1"], ["observation.redshift", ">= 0", "-0.1"]),
+        (["observation.redshift=0"], ["redshift 0", "expected a distance (e.g. 10 Mpc)"]),
+        (["galaxy.reader=ilustris"], ["'ilustris'", "did you mean 'illustris'"]),
+        (["galaxy.n_stars=0"], ["galaxy.n_stars", ">= 1"]),
+        (["galaxy.n_stars=1"], ["observation.align", "1 star", "align: none"]),
+        (["galaxy=null"], ["galaxy", "a section with a reader", "e.g."]),
+        (["pipeline=stelar"], ["'stelar'", "did you mean 'stellar'"]),
+        (["pipeline.foo=3"], ["'pipeline.foo'", "a section", "'stellar'"]),
+        (["ssp.library=popstarr"], ["ssp.library", "'popstarr'", "did you mean 'popstar'"]),
+        (["ssp.library=./foo.h5"], ["ssp.library", "./foo.h5", "no such file"]),
+        (["ssp.library=bc03-miles"], ["bc03-miles", "rubix-like ssp get bc03-miles"]),
+        (["devices.data=999"], ["devices.data", "1 to 8", "999"]),
+        (["devices.data=0"], ["devices.data", "'all'", "0"]),
+        (["noise.signal_to_noise=0"], ["noise.signal_to_noise", ">= 0.0001"]),
+        (["output.path=cube.png"], ["output.path", ".fits", "'cube.png'"]),
+        (["instrument.wavelength={start: 2e9, stop: 2.1e9, step: 1e6, medium: vacuum}"], ["wavelength", "popstar"]),
+        (["instrument.wavelength={start: 95.6, stop: 95.8, step: 0.1, medium: vacuum}"], ["wavelength", "km/s"]),
+        (["observation.inclination"], ["--set", "KEY=VALUE", "'observation.inclination'"]),
+        (["observation.inclination="], ["--set", "KEY=VALUE", "null"]),
+        (["=3"], ["--set", "KEY=VALUE"]),
+        (["instrument.wavelength.step=1e-9"], ["free", "TB"]),
+        (["instrument.pixel_scale=1e-300"], ["free", "more than 1 EB"]),
+        (["observation.velocity_offset=1e5"], ["velocity", "below 26667 km/s", "observation.velocity_offset"]),
+    ],
+)
+def test_settings_that_cannot_be_used_end_in_one_message(command, tmp_path, settings, fragments):
+    assert_refused(command("run", "quickstart", *SMALL, *settings), *fragments)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fragments"),
+    [
+        ("absent.yaml", None, ["no file 'absent.yaml'", "packaged: fit_synthetic, manga_tng, muse_tng, quickstart"]),
+        ("quikstart", None, ["'quikstart'", "did you mean 'quickstart'"]),
+        ("bad.yaml", b"galaxy: {reader: synthetic\nobservation: 3", ["bad.yaml, line 2, column 12", "expected YAML"]),
+        ("tab.yaml", b"galaxy:\n\treader: synthetic\n", ["tab.yaml, line 2"]),
+        ("empty.yaml", b"", ["empty.yaml", "'key: value' pairs", "an empty file"]),
+        ("binary.yaml", b"\xff\xfe\x00", ["binary.yaml", "not UTF-8"]),
+        ("partial.yaml", b"galaxy: {reader: synthetic}\n", ["2 problems", "observation: expected", "instrument: exp"]),
+    ],
+)
+def test_configurations_that_cannot_be_read(command, tmp_path, name, content, fragments):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    before = files(tmp_path)
+    assert_refused(command("run", name), *fragments)
+    assert_refused(command("check", name), *fragments)
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("stages", "fragments"),
+    [
+        ("scene: [orient, piont]\npaint: [stars]\n", ["'piont'", "did you mean 'point'"]),
+        ("scene: [orient]\npaint: [stars]\ncube: [{psf: {fwmh: 3}}]\n", ["'psf'", "no option 'fwmh'"]),
+        ("scene: [orient]\npaint: []\n", ["paint", "at least 1"]),
+    ],
+)
+def test_pipelines_that_cannot_be_built(command, tmp_path, stages, fragments):
+    (tmp_path / "mine.yaml").write_text(stages)
+    assert_refused(command("run", "quickstart", *SMALL, "pipeline=mine.yaml"), *fragments)
+    assert files(tmp_path) == ["mine.yaml"]
+
+
+def changed(name, index, value):
+    stars = star_columns()
+    stars[name][index] = value
+    return stars
+
+
+def without(name):
+    stars = star_columns()
+    del stars[name]
+    return stars
+
+
+@pytest.mark.parametrize(
+    ("stars", "fragments"),
+    [
+        (without("GFM_Metallicity"), ["cutout.hdf5", "PartType4/GFM_Metallicity is missing", "has Coordinates"]),
+        (without("GFM_StellarFormationTime"), ["PartType4/GFM_StellarFormationTime is missing"]),
+        (None, ["cutout.hdf5", "PartType4", "the file has Header"]),
+        ({}, ["cutout.hdf5", "PartType4", "missing or empty"]),
+        (star_columns(0), ["PartType4", "at least one star", "no particles"]),
+        (changed("GFM_StellarFormationTime", slice(None), -0.5), ["only 100 wind cells", "choose a galaxy"]),
+        (changed("Coordinates", (7, 1), np.nan), ["PartType4/Coordinates", "finite", "nan", "(7, 1)"]),
+        (changed("Velocities", (3, 0), np.inf), ["PartType4/Velocities", "finite", "inf", "(3, 0)"]),
+        (changed("GFM_Metallicity", 3, 1.7), ["metallicity", "mass fractions", "1.7", "index 3"]),
+        (changed("GFM_InitialMass", 3, -1.0), ["initial_mass", ">= 0", "index 3"]),
+        (changed("Masses", 3, -1e-6), ["mass", ">= 0", "index 3"]),
+        (changed("GFM_StellarFormationTime", 4, 5.2), ["birth scale factors", "0.8 (the snapshot)", "5.2 at star 4"]),
+        (star_columns(1), ["observation.align", "1 star", "align: none"]),
+        ({**star_columns(), "Masses": np.ones(99)}, ["as many rows", "Masses 99"]),
+    ],
+)
+def test_cutouts_that_cannot_be_used(command, tmp_path, stars, fragments):
+    write_cutout(tmp_path / "cutout.hdf5", stars)
+    section = "galaxy={reader: illustris, path: cutout.hdf5}"
+    assert_refused(command("run", "quickstart", "--set", section, INSTRUMENT, "devices.data=1"), *fragments)
+    assert files(tmp_path) == ["cutout.hdf5"]
+
+
+def write_truncated(path):
+    write_cutout(path, star_columns(3000))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("make", "fragments"),
+    [
+        (lambda path: None, ["galaxy.path", "no file 'cutout.hdf5'", "set galaxy.path"]),
+        (lambda path: path.write_text("hello"), ["galaxy.path", "not an HDF5 file"]),
+        (lambda path: path.write_bytes(b""), ["galaxy.path", "not an HDF5 file"]),
+        (lambda path: path.mkdir(), ["galaxy.path", "directory"]),
+        (write_truncated, ["galaxy.path", "cannot be read", "is the download complete"]),
+        (lambda path: write_cutout(path, star_columns(), {}), ["cutout.hdf5", "datasets or attributes are others"]),
+    ],
+)
+def test_galaxy_files_that_cannot_be_read(command, tmp_path, make, fragments):
+    make(tmp_path / "cutout.hdf5")
+    before = files(tmp_path)
+    section = "galaxy={reader: illustris, path: cutout.hdf5}"
+    assert_refused(command("run", "quickstart", "--set", section, INSTRUMENT), *fragments)
+    assert files(tmp_path) == before
+
+
+def test_damaged_library_in_the_cache(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path))
+    content = bytearray(resource("data", "popstar").read_bytes())
+    content[len(content) // 2] ^= 255
+    (tmp_path / "ssp").mkdir()
+    (tmp_path / "ssp" / "bc03-miles.h5").write_bytes(content)
+    outcome = command("run", "quickstart", *SMALL, "ssp.library=bc03-miles")
+    assert_refused(outcome, "bc03-miles.h5", "damaged", "rubix-like ssp get bc03-miles")
+    (tmp_path / "ssp" / "bc03-miles.h5").write_bytes(content[: len(content) // 2])
+    assert_refused(command("ssp", "info", "bc03-miles"), "bc03-miles.h5", "damaged")
+
+
+@pytest.mark.parametrize(
+    ("output", "fragments"),
+    [
+        ("no/such/cube.fits", ["no/such/cube.fits", "does not exist", "mkdir -p"]),
+        ("folder.fits", ["folder.fits", "it is a folder", "folder.fits/cube.fits"]),
+        ("file.txt/cube.fits", ["file.txt is a file, not a folder"]),
+        ("cube.png", ["output.path", ".fits", "'cube.png'", "cube.fits"]),
+        ("cube", ["output.path", "'cube'", "write e.g. 'cube.fits'"]),
+        ("", ["output.path", "''"]),
+    ],
+)
+def test_outputs_that_cannot_be_written_are_refused_before_the_galaxy_is_read(command, tmp_path, output, fragments):
+    (tmp_path / "folder.fits").mkdir()
+    (tmp_path / "file.txt").write_text("")
+    before = files(tmp_path)
+    absent = "galaxy={reader: illustris, path: absent.hdf5}"
+    assert_refused(command("run", "quickstart", "--output", output, "--set", absent), *fragments)
+    assert files(tmp_path) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_folder_without_permission(command, tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        assert_refused(command("run", "quickstart", *SMALL), "no permission to write")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_disk_that_fills_up_during_the_write_leaves_the_older_cube(command, tmp_path):
+    """A limit on the size of files stands for the full disk: the write fails part of the way."""
+    (tmp_path / "cube.fits").write_text("older")
+    soft, hard = limits.getrlimit(limits.RLIMIT_FSIZE)
+    settings = (*SMALL, "noise.signal_to_noise=10")
+    assert command("run", "quickstart", "--output", "first.fits", *settings)[0] == 0
+    limit = (tmp_path / "first.fits").stat().st_size // 2
+    limits.setrlimit(limits.RLIMIT_FSIZE, (limit, hard))
+    try:
+        outcome = command("run", "quickstart", *settings)
+    finally:
+        limits.setrlimit(limits.RLIMIT_FSIZE, (soft, hard))
+    assert_refused(outcome, "cannot write cube.fits", "disk or the quota is full", "free some space")
+    assert files(tmp_path) == ["cube.fits", "first.fits"]
+    assert (tmp_path / "cube.fits").read_text() == "older"
+
+
+def test_field_far_too_large_is_refused_at_once(command, tmp_path):
+    """6000 x 6000 spaxels x 3281 bins: more than the disk or, where that is huge, the memory holds."""
+    huge = ("instrument.fov=60 arcsec", "instrument.pixel_scale=0.01 arcsec", "instrument.wavelength.stop=9000")
+    peak = limits.getrusage(limits.RUSAGE_SELF).ru_maxrss
+    start = time.perf_counter()
+    assert_refused(command("run", "quickstart", *SMALL, *huge), "GB")
+    assert_refused(command("check", "quickstart", *SMALL, *huge), "GB")
+    assert time.perf_counter() - start < 5
+    assert limits.getrusage(limits.RUSAGE_SELF).ru_maxrss - peak < 200_000  # kB
+    assert files(tmp_path) == []
+
+
+def test_too_many_particles_for_any_memory(command, tmp_path):
+    assert_refused(command("run", "quickstart", *SMALL, "galaxy.n_stars=1e14"), "memory", "fewer particles")
+    assert files(tmp_path) == []
+
+
+def test_traceback_on_request(command):
+    with pytest.raises(ConfigError, match="quikstart"):
+        command("--traceback", "run", "quikstart")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "required: COMMAND"),
+        (["rum"], "invalid choice: 'rum'"),
+        (["run"], "required: CONFIG"),
+        (["list", "instrument"], "invalid choice: 'instrument'"),
+        (["ssp"], "required: ACTION"),
+        (["check", "quickstart", "--output", "x.fits"], "unrecognized arguments: --output"),
+    ],
+)
+def test_wrong_usage(capsys, arguments, words):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def run_small(command, *settings, output="cube.fits"):
+    """The lines that a run prints, and its cube."""
+    code, text, errors = command("run", "quickstart", "--output", output, *SMALL, *settings)
+    assert code == 0, errors
+    return text, Cube.read(output)
+
+
+def test_run_says_what_it_wrote(command, tmp_path):
+    text, cube = run_small(command)
+    lines = text.splitlines()
+    assert lines[0] == "Cube written to cube.fits"
+    assert lines[1] == "10 x 10 spaxels of 0.2 arcsec, 81 bins from 4899.38 to 5000.62 Angstrom (air, linear)"
+    data = fits.getdata("cube.fits", "DATA")
+    assert f"Total flux {data.sum(dtype=float) * 1.25e-20:.4g} erg/s/cm2" in lines[2]
+    assert "Time: load" in text
+    assert cube.flux.shape == (10, 10, 81)
+    assert files(tmp_path) == ["cube.fits"]
+
+
+def test_run_says_where_all_pointings_are(command, tmp_path):
+    fields = "observation.pointings=[{}, {offset: [0.5, 0.3], field_angle: 30 deg, name: turned}]"
+    code, output, errors = command("run", "quickstart", *SMALL, fields, "--output", tmp_path / "m.fits", "--plot")
+    assert code == 0
+    lines = output.splitlines()
+    written = [f"Pointing written to {tmp_path / name}" for name in ("m_1.fits", "m_turned.fits")]
+    assert lines[:3] == [*written, f"Mosaic of 2 pointings written to {tmp_path / 'm.fits'}"]
+    assert lines[-1] == f"Picture: {tmp_path / 'm.png'}"
+    assert "combining 2 pointings" in errors
+    assert "(pointing turned)" in errors
+    assert files(tmp_path) == ["m.fits", "m.png", "m_1.fits", "m_turned.fits"]
+
+
+def test_standard_output_holds_the_results_alone(command):
+    _, text, errors = command("run", "quickstart", *SMALL)
+    assert "..." not in text
+    assert [line for line in errors.splitlines() if line.endswith("...")] == [
+        "loading the galaxy ...",
+        "planning the run ...",
+        "compiling ...",
+        "painting 100 stars on 1 device(s) ...",
+        "writing cube.fits ...",
+    ]
+
+
+def test_one_star_without_alignment(command, tmp_path):
+    write_cutout(tmp_path / "one.hdf5", star_columns(1))
+    _, cube = run_small(command, "galaxy={reader: illustris, path: one.hdf5}", "observation.align=none")
+    light = np.asarray(cube.flux).sum(axis=2)
+    assert np.count_nonzero(light) == 1
+    assert light[4:6, 4:6].sum() == light.sum()
+    text, _ = run_small(command, "galaxy.n_stars=1", "observation.align=none")
+    assert "too few stars to sample the bulge" in text
+
+
+def test_ages_and_metallicities_beyond_the_library_are_clamped_and_counted(command, tmp_path):
+    stars = star_columns()
+    stars["GFM_StellarFormationTime"][:4] = SCALE_FACTOR
+    stars["GFM_Metallicity"][:6] = [0.3, 0.9, 0.0, -1e-16, 1e-6, 0.051]
+    write_cutout(tmp_path / "odd.hdf5", stars)
+    text, cube = run_small(command, "galaxy={reader: illustris, path: odd.hdf5}")
+    share = 100 * stars["GFM_InitialMass"][:6].sum() / stars["GFM_InitialMass"].sum()
+    assert "4 of 100 stars" in text
+    assert f"6 of 100 stars ({share:.3g} % of the mass) are poorer or richer in metals" in text
+    assert np.isfinite(cube.flux).all()
+    header = fits.getheader("cube.fits")
+    assert (header["NCLAMPA"], header["NCLAMPZ"]) == (4, 6)
+
+
+def test_detector_partly_outside_the_library_is_flagged(command):
+    settings = "instrument.wavelength={start: 1600000, stop: 1700000, step: 10000, medium: vacuum}"
+    text, cube = run_small(command, settings)
+    last = 1.6e6 * 1.05  # the library ends at 160 um in the rest frame
+    edges = 1.595e6 + 1e4 * np.arange(12)
+    outside = edges[1:] * np.exp(1000 / 299792.458) > last  # with room for 1000 km/s
+    np.testing.assert_array_equal(np.asarray(cube.mask), np.broadcast_to(outside.astype(int), cube.mask.shape))
+    assert f"{outside.sum()} of 11 bins lie outside the SSP library: masked (DQ 1)" in text
+    assert 0 < outside.sum() < 11
+    assert "Note: " in text
+
+
+def test_field_much_larger_than_the_galaxy(command):
+    sizes = "disc_scale_length: 0.1 kpc, disc_scale_height: 0.01 kpc, bulge_effective_radius: 0.02 kpc"
+    galaxy = f"galaxy={{reader: synthetic, n_stars: 100, {sizes}}}"
+    text, cube = run_small(command, galaxy, "instrument.fov=100 arcsec", "instrument.pixel_scale=10 arcsec")
+    light = np.asarray(cube.flux).sum(axis=2)
+    assert light.shape == (10, 10)
+    assert light.sum() > 0
+    assert light[4:6, 4:6].sum() == pytest.approx(light.sum(), rel=1e-6)
+    assert "outside the field" not in text
+
+
+def test_all_stars_outside_the_field(command):
+    away = "observation.offset=[500 arcsec, 0 arcsec]"
+    text, cube = run_small(command, away)
+    assert "100 of 100 stars (100 % of the mass) are outside the field" in text
+    assert not np.any(cube.flux)
+    text, cube = run_small(command, away, "noise.signal_to_noise=10")
+    assert not np.any(cube.flux)
+    assert not np.any(cube.variance)
+    assert not np.any(cube.ivar)
+    assert "Noise: S/N 10 was asked for, but none was added" in text
+
+
+def test_one_star_in_the_middle_of_the_only_voxel(command):
+    """Nearest gives the voxel all its light, cic nearly so, tsc 3/4 of it along each axis."""
+    sizes = "disc_scale_length: 1 pc, disc_scale_height: 0.1 pc, bulge_effective_radius: 1 pc"
+    galaxy = f"galaxy={{reader: synthetic, n_stars: 1, {sizes}}}"
+    totals = {}
+    for deposit in ("nearest", "cic", "tsc"):
+        one = ("instrument.fov=0.2 arcsec", "instrument.wavelength.stop=4900", "observation.align=none")
+        text, cube = run_small(command, galaxy, *one, f"engine.deposit={deposit}")
+        assert cube.flux.shape == (1, 1, 1)
+        assert "1 x 1 spaxels of 0.2 arcsec, 1 bin" in text
+        totals[deposit] = float(np.asarray(cube.flux).sum())
+    assert totals["nearest"] > 0
+    assert 0.9 * totals["nearest"] < totals["cic"] < totals["nearest"]
+    assert totals["tsc"] == pytest.approx(0.75**2 * totals["nearest"], rel=1e-2)
+
+
+def test_two_bins(command):
+    _, cube = run_small(command, "instrument.wavelength.stop=4901.25")
+    assert cube.flux.shape == (10, 10, 2)
+    np.testing.assert_allclose(cube.wavelength, [4900, 4901.25])
+    np.testing.assert_allclose(cube.wave_edges, [4899.375, 4900.625, 4901.875])
+    assert float(np.asarray(cube.flux).sum()) > 0
+
+
+def test_redshift_0_at_a_distance(command):
+    """100 times farther away, and on spaxels that look at the same kpc: 1e4 times less light in each."""
+    cubes = []
+    for distance, side in (("10 Mpc", 600), ("1000 Mpc", 6)):
+        field = (f"instrument.fov={side} arcsec", f"instrument.pixel_scale={side / 10} arcsec")
+        cubes.append(run_small(command, "observation.redshift=0", f"observation.distance={distance}", *field)[1])
+    near, far = (np.asarray(cube.flux) for cube in cubes)
+    np.testing.assert_allclose(far, near / 1e4, rtol=1e-4, atol=1e-7 * near.max())
+
+
+def test_high_redshift(command):
+    _, cube = run_small(command, "observation.redshift=6")
+    assert np.asarray(cube.flux).min() >= 0
+    assert float(np.asarray(cube.flux).sum()) > 0
+    assert fits.getheader("cube.fits")["REDSHIFT"] == 6
+
+
+def test_double_precision(command):
+    _, single = run_small(command)
+    _, double = run_small(command, "engine.precision=float64")
+    assert fits.getheader("cube.fits")["PRECISIO"] == "float64"
+    peak = float(np.max(np.asarray(double.flux)))
+    difference = np.abs(np.asarray(single.flux) - np.asarray(double.flux)).max()
+    assert 0 < difference < 2e-3 * peak
+
+
+def test_compressed_output_and_its_picture(command, tmp_path):
+    pytest.importorskip("matplotlib")
+    code, text, _ = command("run", "quickstart", "--plot", "--output", "cube.fits.gz", *SMALL)
+    assert code == 0
+    assert files(tmp_path) == ["cube.fits.gz", "cube.png"]
+    assert (tmp_path / "cube.fits.gz").read_bytes()[:2] == b"\x1f\x8b"
+    assert (tmp_path / "cube.png").read_bytes()[:4] == b"\x89PNG"
+    assert text.splitlines()[-1] == "Picture: cube.png"
+    assert Cube.read("cube.fits.gz").flux.shape == (10, 10, 81)
+
+
+def test_picture_of_an_empty_field(command, tmp_path):
+    pytest.importorskip("matplotlib")
+    away = "observation.offset=[500 arcsec, 0 arcsec]"
+    assert command("run", "quickstart", "--plot", *SMALL, away)[0] == 0
+    assert files(tmp_path) == ["cube.fits", "cube.png"]
+
+
+def test_picture_that_cannot_be_written_is_refused_before_the_run(command, tmp_path):
+    pytest.importorskip("matplotlib")
+    (tmp_path / "cube.png").mkdir()
+    assert_refused(command("run", "quickstart", "--plot", *SMALL), "cube.png", "it is a folder")
+    assert files(tmp_path) == ["cube.png"]
+
+
+def test_paths_of_configuration_and_output(command, tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "there" / "mine.yaml").write_text(resource("configs", "quickstart").read_text())
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for config, output in [
+        ("there/mine.yaml", tmp_path / "there" / "a.fits"),
+        (tmp_path / "there" / "mine.yaml", "b.fits"),
+        ("there/mine.yaml", "~/c.fits"),
+    ]:
+        assert command("run", config, "--output", output, *SMALL)[0] == 0
+    assert command("run", "there/mine.yaml", *SMALL, "output.path=~/d.fits")[0] == 0
+    made = [name for name in files(tmp_path) if name.endswith("fits")]
+    assert made == ["b.fits", "home/c.fits", "home/d.fits", "there/a.fits"]
+
+
+def test_second_run_overwrites_and_compiles_nothing(command, cache):
+    settings = ("noise.signal_to_noise=10",)
+    run_small(command, *settings)
+    first, compiled = Path("cube.fits").stat().st_ino, files(cache)
+    _, cube = run_small(command, *settings)
+    assert Path("cube.fits").stat().st_ino != first
+    assert files(cache) == compiled
+    assert any(name.startswith("compiled/jit_observe") for name in compiled)
+    assert cube.variance.shape == (10, 10, 81)
+
+
+def test_check_prints_and_writes_nothing(command, tmp_path):
+    code, text, _ = command("check", "quickstart", *SMALL)
+    assert code == 0
+    lines = {line.split()[0]: line for line in text.splitlines()}
+    assert "100 stars" in lines["galaxy"]
+    assert "10 x 10 spaxels of 0.2 arcsec, 81 bins of 4900-5000 Angstrom" in lines["cube"]
+    assert "popstar" in lines["ssp"]
+    assert "1 x cpu" in lines["devices"]
+    assert {"distance", "velocities", "engine", "memory", "file"} <= set(lines)
+    assert files(tmp_path) == []
+
+
+def test_check_refuses_the_output_that_run_would_refuse(command):
+    assert_refused(command("check", "quickstart", *SMALL, "output.path=absent/cube.fits"), "absent does not exist")
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("instruments", ["name", *resource_names("instruments")]),
+        ("ssp", ["popstar", "bc03-miles", "bc03-lr", "fsps"]),
+        ("stages", ["orient", "point", "stars", "psf", "dust", "degrade_lsf", "aperture", "noise"]),
+        ("readers", ["synthetic", "auto", "table", *resource_names("simulations")]),
+        ("pipelines", ["stellar"]),
+        ("configs", ["fit_synthetic", "manga_tng", "muse_tng", "quickstart"]),
+    ],
+)
+def test_lists(command, kind, names):
+    code, text, errors = command("list", kind)
+    assert (code, errors) == (0, "")
+    rows = [line.split(maxsplit=1) for line in text.splitlines()]
+    assert [name for name, _ in rows] == names
+    assert all(description.isascii() for _, description in rows)
+
+
+def test_schema_describes_the_packaged_configurations(command):
+    jsonschema = pytest.importorskip("jsonschema")
+    yaml = importlib.import_module("yaml")
+    code, text, _ = command("schema")
+    assert code == 0
+    for name in ("quickstart", "muse_tng"):
+        jsonschema.validate(yaml.safe_load(resource("configs", name).read_text()), json.loads(text))
+
+
+def test_libraries(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path / "cache"))
+    packaged = resource("data", "popstar")
+    code, text, _ = command("ssp", "info", "popstar")
+    assert code == 0
+    assert "Chabrier" in text
+    code, text, _ = command("ssp", "import", packaged, "--name", "mine")
+    assert code == 0
+    assert str(tmp_path / "cache" / "ssp" / "mine.h5") in text
+    assert "mine           in the cache" in command("ssp", "list")[1]
+    assert f"Library popstar is in {packaged}" in command("ssp", "get", "popstar")[1]
+    assert_refused(command("ssp", "get", "bc03"), "'bc03'", "did you mean 'bc03-lr'")
+    assert_refused(command("ssp", "info", "popsta"), "did you mean 'popstar'")
+    assert_refused(command("ssp", "import", "absent.h5"), "no such file or folder: absent.h5")
+    (tmp_path / "text.h5").write_text("hello")
+    assert_refused(command("ssp", "import", "text.h5"), "text.h5", "known layouts")
+    assert files(tmp_path) == ["cache", "cache/ssp", "cache/ssp/mine.h5", "text.h5"]
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"rubix-like {__version__}\n"
+
+
+def test_overrides():
+    assert read_overrides(["a.b=1", " c = x=y", "d=null"]) == {"a.b": "1", "c": " x=y", "d": "null"}
+
+
+def start(cache, *arguments, **options):
+    """The command as a process of its own, for what only a process shows."""
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "RUBIX_LIKE_CACHE": str(cache)}
+    environment |= quick_environment()
+    environment.pop("PYTHONUNBUFFERED", None)
+    program = [sys.executable, "-m", "rubix_like.cli", *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    return subprocess.Popen(program, env=environment, **pipes)
+
+
+@pytest.fixture
+def interruptible():
+    """A shell's background jobs ignore Ctrl-C, and so would what they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize(
+    ("number", "code", "said"),
+    [
+        (signal.SIGINT, 130, "rubix-like: interrupted; nothing was left half-written\n"),
+        pytest.param(signal.SIGTERM, 143, "", marks=pytest.mark.slow),
+    ],
+)
+def test_interruption_while_the_cube_is_written(cache, tmp_path, number, code, said):
+    (tmp_path / "cube.fits.gz").write_text("older")
+    wide = ("--set", INSTRUMENT, "instrument.fov=20 arcsec", "instrument.wavelength.stop=5500", "galaxy.n_stars=100")
+    process = start(cache, "run", "quickstart", "--output", tmp_path / "cube.fits.gz", *wide)
+    deadline = time.monotonic() + 60
+    while len(files(tmp_path)) == 1 and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    assert len(files(tmp_path)) == 2  # the temporary file
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert output == ""
+    assert errors.endswith(said)
+    assert "Traceback" not in errors
+    assert files(tmp_path) == ["cube.fits.gz"]
+    assert (tmp_path / "cube.fits.gz").read_text() == "older"
+
+
+def test_output_into_a_pipe_whose_reader_has_gone(cache):
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = start(cache, "list", "instruments", stdout=writer)
+    os.close(writer)
+    _, errors = process.communicate(timeout=60)
+    assert errors == ""
+    assert process.returncode == 141
+
+
+@pytest.mark.usefixtures("without_matplotlib")
+def test_picture_without_matplotlib(command, tmp_path):
+    assert_refused(command("run", "quickstart", "--plot", *SMALL), "matplotlib", "rubix-like[plots]")
+    assert files(tmp_path) == []

@@ -1,0 +1,280 @@
+"""Layouts other than the default one, HDF5, and the limits and sizes of all."""
+
+import dataclasses
+import sys
+
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from astropy import units
+from astropy.io import fits
+from astropy.wcs import WCS
+from test_cube import make_cube
+from test_default import full_cube
+
+from rubix_like.config import load_config
+from rubix_like.config.file_layouts import file_size, find_format
+from rubix_like.config.plug_ins import FILE_LAYOUTS
+from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.files.fits_manga import line_spread_sigmas
+from rubix_like.cube.files.hdf5_cube import ARRAYS
+from rubix_like.cube.meta import Counters, Meta
+from rubix_like.errors import ConfigError
+from rubix_like.runs.run import run
+from rubix_like.runs.run_files import output_files
+
+FLUX_UNIT = 1e-20 * units.erg / units.s / units.cm**2 / units.AA
+
+
+def vacuum_cube(sampling="log", **changes):
+    return full_cube(sampling, **{"medium": "vacuum", **changes})
+
+
+def assert_equal_arrays(one, other):
+    assert one.dtype == other.dtype
+    np.testing.assert_array_equal(one, other)
+
+
+# ---------------------------------------------------------------- HDF5
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".hdf5"])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_hdf5_returns_everything_as_it_was(tmp_path, suffix, dtype):
+    cube = full_cube(mean_v_los=jnp.full((3, 5), jnp.nan, dtype))
+    cube = dataclasses.replace(cube, flux=cube.flux.astype(dtype) / 3, variance=cube.variance.astype(dtype))
+    again = Cube.read(cube.write(tmp_path / f"cube{suffix}"))
+    one, other = jax.tree.flatten(cube), jax.tree.flatten(again)
+    assert one[1] == other[1]
+    for first, second in zip(one[0], other[0], strict=True):
+        assert_equal_arrays(first, second)
+        assert isinstance(first, jax.Array) == isinstance(second, jax.Array)
+    assert {key: type(value) for key, value in again.meta.items()} == {k: type(v) for k, v in cube.meta.items()}
+    assert list(again.meta) == list(cube.meta)
+
+
+def test_hdf5_of_a_bare_cube(tmp_path):
+    again = Cube.read(make_cube().write(tmp_path / "cube.h5"))
+    assert (again.variance, again.lsf_fwhm, again.counters, again.mean_v_los) == (None, None, None, None)
+
+
+def test_hdf5_describes_itself(tmp_path):
+    cube = full_cube()
+    with h5py.File(cube.write(tmp_path / "cube.h5")) as file:
+        assert (file.attrs["medium"], file.attrs["sampling"], file.attrs["pixel_scale"]) == ("air", "linear", 0.2)
+        for dataset in (file[name] for name in ARRAYS if name in file):
+            axes = dataset.attrs["axes"].split()
+            assert dict(zip(axes, dataset.shape, strict=True)).items() <= {"y": 3, "x": 5, "wave": 4, "edge": 5}.items()
+            assert [dimension.label for dimension in dataset.dims] == axes
+            assert dataset.attrs["description"]
+        assert units.Unit(file["flux"].attrs["unit"]) == FLUX_UNIT
+        assert units.Unit(file["variance"].attrs["unit"]) == FLUX_UNIT**2
+        assert units.Unit(file["wavelength"].attrs["unit"]) == units.AA
+        assert file["meta/config"].asstr()[()] == cube.meta["config"]
+        assert file["meta/inclination"].shape is None
+
+
+def test_hdf5_has_every_array_of_a_cube():
+    single = {"counters", "pixel_scale", "medium", "sampling", "meta", "maps"}
+    assert set(ARRAYS) == {field.name for field in dataclasses.fields(Cube)} - single
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.9])
+def test_reading_a_truncated_hdf5_file(tmp_path, keep):
+    path = full_cube().write(tmp_path / "cube.h5")
+    content = path.read_bytes()
+    path.write_bytes(content[: int(keep * len(content))])
+    with pytest.raises(ValueError, match="not a complete cube of rubix_like"):
+        Cube.read(path)
+
+
+def test_reading_somebody_elses_hdf5_file(tmp_path):
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["flux"] = np.zeros((2, 2, 2))
+    with pytest.raises(ValueError, match=r"attribute 'format' is None.*open others with h5py"):
+        Cube.read(tmp_path / "other.h5")
+    path = full_cube().write(tmp_path / "cube.h5")
+    with h5py.File(path, "a") as file:
+        del file["mask"]
+    with pytest.raises(ValueError, match="not a complete cube"):
+        Cube.read(path)
+
+
+# ---------------------------------------------------------------- MaNGA
+
+
+@pytest.mark.parametrize("sampling", ["linear", "log"])
+def test_manga_layout(tmp_path, sampling):
+    cube = vacuum_cube(sampling)
+    with fits.open(cube.write(tmp_path / "cube.fits", "manga")) as hdus:
+        hdus.verify("exception")
+        names = ["PRIMARY", "FLUX", "IVAR", "MASK", "LSFPOST", "LSFPRE", "WAVE", "SPECRES", "SPECRESD"]
+        assert [hdu.name for hdu in hdus] == [*names, "PRESPECRES", "PRESPECRESD", "CONFIG"]
+        assert hdus[0].data is None
+        header = hdus["FLUX"].header
+        assert (hdus[0].header["TELESCOP"], header["INSTRUME"], header["NAXIS"]) == ("SDSS 2.5-M", "MaNGA", 3)
+        assert (header["BUNIT"], header["ERRDATA"], header["QUALDATA"]) == (
+            "1E-17 erg/s/cm^2/Ang/spaxel",
+            "IVAR",
+            "MASK",
+        )
+        assert (hdus[0].header["IFURA"], hdus[0].header["OBJDEC"]) == (150.0, 40.0)
+        assert header["CTYPE3"] == {"linear": "WAVE", "log": "WAVE-LOG"}[sampling]
+        flux, ivar, mask = (hdus[name].data.transpose(1, 2, 0) for name in ("FLUX", "IVAR", "MASK"))
+        good = np.asarray(cube.mask) == 0
+        np.testing.assert_allclose(1000 * flux, cube.flux, rtol=1e-6)
+        np.testing.assert_allclose(ivar[good] * np.asarray(cube.variance)[good], 1e6, rtol=1e-6)
+        assert np.all(ivar[~good] == 0)
+        np.testing.assert_array_equal(mask, np.array([0, 1024, 1025, 1025])[np.asarray(cube.mask)])
+        np.testing.assert_array_equal(hdus["WAVE"].data, cube.wavelength)
+        metres = WCS(header).wcs_pix2world(0, 0, np.arange(4), 0)[2]
+        np.testing.assert_allclose(1e10 * metres, cube.wavelength, rtol=1e-13)
+        sigma = hdus["LSFPRE"].data[:, 1, 2]
+        np.testing.assert_allclose(sigma * FWHM_PER_SIGMA, cube.lsf_fwhm, rtol=1e-6)
+        np.testing.assert_allclose(hdus["PRESPECRES"].data, cube.wavelength / cube.lsf_fwhm)
+        widths = np.diff(cube.wave_edges)
+        np.testing.assert_allclose(hdus["LSFPOST"].data[:, 0, 0] ** 2, sigma**2 + widths**2 / 12, rtol=1e-6)
+        np.testing.assert_allclose(
+            hdus["SPECRES"].data * hdus["LSFPOST"].data[:, 0, 0] * FWHM_PER_SIGMA, cube.wavelength, rtol=1e-6
+        )
+
+
+def test_line_spread_measured_on_pixels_is_the_one_after_them():
+    fwhm, widths = np.array([2.5, 0.1]), np.array([1.0, 1.0])
+    post, pre = line_spread_sigmas(fwhm, widths, includes_pixel=True)
+    np.testing.assert_allclose(post * FWHM_PER_SIGMA, fwhm)
+    np.testing.assert_allclose(pre[0] ** 2 + 1 / 12, post[0] ** 2)
+    assert pre[1] == 0  # narrower than its pixels
+
+
+def test_manga_layout_without_an_lsf(tmp_path):
+    with fits.open(vacuum_cube(lsf_fwhm=None).write(tmp_path / "cube.fits.gz", "manga")) as hdus:
+        assert [hdu.name for hdu in hdus] == ["PRIMARY", "FLUX", "IVAR", "MASK", "WAVE", "CONFIG"]
+
+
+# ---------------------------------------------------------------- HSIM
+
+
+@pytest.mark.filterwarnings("ignore:.*contains multiple slashes:astropy.units.UnitsWarning")
+def test_hsim_layout(tmp_path):
+    """What HSIM's reader asks for: the keywords, their units and signs, no NaN."""
+    cube = vacuum_cube("linear")
+    cube = dataclasses.replace(cube, flux=cube.flux.at[0, 0, 0].set(jnp.nan))
+    with fits.open(cube.write(tmp_path / "cube.fits", "hsim")) as hdus:
+        hdus.verify("exception")
+        assert len(hdus) == 1
+        header, data = hdus[0].header, hdus[0].data
+        assert [header[f"CTYPE{axis}"] for axis in (1, 2, 3)] == ["x", "y", "wavelength"]
+        assert header["CDELT1"] * units.Unit(header["CUNIT1"]) == 0.2 * units.arcsec
+        assert header["CDELT2"] * units.Unit(header["CUNIT2"]) == 0.2 * units.arcsec
+        wave = header["CRVAL3"] + header["CDELT3"] * (np.arange(1, 5) - header["CRPIX3"])
+        np.testing.assert_allclose((wave * units.Unit(header["CUNIT3"])).to_value("AA"), cube.wavelength, rtol=1e-14)
+        np.testing.assert_allclose(header["SPECRES"], 2.55)
+        assert data[0, 0, 0] == 0
+        brightness = data * units.Unit(header["BUNIT"])
+        expected = np.nan_to_num(np.asarray(cube.flux)).transpose(2, 0, 1) * FLUX_UNIT / (0.2 * units.arcsec) ** 2
+        np.testing.assert_allclose(brightness.to_value(expected.unit), expected.value, rtol=1e-6)
+        assert data.dtype == np.dtype(">f4")
+        assert set(header) >= {"NAXIS1", "NAXIS2", "NAXIS3", "CRVAL1", "CRPIX1", "CRVAL2", "CRPIX2"}
+
+
+def test_hsim_layout_without_an_lsf_says_that_it_is_unknown(tmp_path):
+    path = vacuum_cube("linear", lsf_fwhm=None, variance=None).write(tmp_path / "cube.fits", "hsim")
+    assert fits.getheader(path)["SPECRES"] == 0
+
+
+# ---------------------------------------------------------------- specutils (with it: tests/clients)
+
+
+def test_without_specutils_the_remedy_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "specutils", None)
+    with pytest.raises(ConfigError, match="needs specutils 2 or newer: pip install specutils"):
+        make_cube().to_specutils()
+
+
+# ---------------------------------------------------------------- limits, sizes, runs
+
+
+@pytest.mark.parametrize(
+    ("layout", "cube", "words"),
+    [
+        ("manga", {"variance": None}, "needs a variance.*noise section"),
+        ("manga", {"medium": "air"}, "medium vacuum, got air; set instrument.wavelength.medium: vacuum"),
+        ("hsim", {"medium": "air"}, "medium vacuum, got air"),
+        ("hsim", {}, "sampling linear, got log; set instrument.wavelength.sampling: linear"),
+    ],
+)
+def test_cubes_that_a_layout_cannot_hold(tmp_path, layout, cube, words):
+    with pytest.raises(ConfigError, match=words):
+        vacuum_cube(**cube).write(tmp_path / "cube.fits", layout)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("layout", ["manga", "hsim"])
+def test_files_for_other_programs_are_not_read_back(tmp_path, layout):
+    path = vacuum_cube("linear").write(tmp_path / "cube.fits", layout)
+    with pytest.raises(ValueError, match=f"its layout is '{layout}', which is for other programs"):
+        Cube.read(path)
+
+
+@pytest.mark.parametrize("noise", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("layout", "name"), [("default", "a.fits"), ("default", "a.h5"), ("manga", "a.fits"), ("hsim", "a.fits")]
+)
+def test_size_is_known_before(tmp_path, layout, name, dtype, noise):
+    shape = (60, 50, 400)
+    edges = np.arange(401) + 5000.0
+    values = jnp.ones(shape, dtype)
+    cube = Cube(
+        flux=values,
+        mask=jnp.zeros(shape, jnp.int32),
+        wavelength=(edges[1:] + edges[:-1]) / 2,
+        wave_edges=edges,
+        pixel_scale=0.2,
+        variance=values if noise or layout == "manga" else None,
+        lsf_fwhm=np.full(400, 2.5),
+        counters=Counters(),
+        meta=Meta({"config": 200 * "observation: {redshift: 0.1}\n"}),
+    )
+    size = cube.write(tmp_path / name, layout).stat().st_size
+    chosen = find_format(tmp_path / name, layout)
+    assert size <= file_size(chosen, shape, noise=cube.variance is not None, float64=dtype == np.float64) < 1.1 * size
+
+
+RUN = {
+    "galaxy": {"reader": "synthetic", "n_stars": 200},
+    "observation": {"redshift": 0.05},
+    "instrument": {
+        "name": "muse",
+        "fov": "2 arcsec",
+        "psf": None,
+        "wavelength": {"start": 5000, "stop": 5040, "step": 1.25, "medium": "vacuum"},
+    },
+    "engine": {"method": "direct"},
+    "noise": {"signal_to_noise": 20},
+}
+
+
+@pytest.mark.parametrize("layout", list(FILE_LAYOUTS.names()))
+def test_a_run_writes_the_layout_of_its_configuration(tmp_path, layout):
+    output = {"path": str(tmp_path / "cube.fits"), "layout": layout}
+    config = load_config({**RUN, "output": output})
+    cube = run(config)
+    header = fits.getheader(tmp_path / "cube.fits")
+    assert header.get("LAYOUT", "default") == layout
+    assert header.get("SIMINSTR", header["INSTRUME"]) == "muse"
+    assert cube.meta["lsf_includes_pixel"] == header["LSFPIXEL"] == config.instrument.lsf.includes_pixel
+
+
+def test_a_run_to_hdf5(tmp_path):
+    config = load_config({**RUN, "output": {"path": str(tmp_path / "cube.h5")}})
+    cube = run(config)
+    again = Cube.read(tmp_path / "cube.h5")
+    assert_equal_arrays(np.asarray(cube.flux), np.asarray(again.flux))
+    assert again.meta == cube.meta
+    sizes = [output_files(config, path)[0].n_bytes for path in (config.output.path, tmp_path / "cube.fits")]
+    assert sizes[0] < sizes[1]

@@ -1,0 +1,358 @@
+"""The pipeline's face: how it is built, what it refuses, what a call takes and returns."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import yaml
+
+from rubix_like import (
+    ConfigError,
+    Cube,
+    Galaxy,
+    GalaxyInfo,
+    Parameters,
+    Pipeline,
+    Plan,
+    Stars,
+    Tables,
+    load_config,
+    load_galaxy,
+    load_ssp,
+    make_mesh,
+)
+
+KPC_PER_ARCSEC = 100e3 * np.pi / 180 / 3600
+"""At an angular distance of 100 Mpc: 0.48 kpc."""
+
+
+def settings(**sections):
+    """A small, fast run at 100 Mpc and redshift 0, without PSF, LSF and noise."""
+    instrument = {
+        "name": "muse",
+        "fov": "1 arcsec",
+        "wavelength": {"start": 5000, "stop": 5030},
+        "psf": None,
+        "lsf": None,
+    }
+    defaults = {
+        "observation": {"redshift": 0, "distance": "100 Mpc", "align": "none", "inclination": 0, "position_angle": 0},
+        "instrument": instrument,
+        "engine": {"precision": "float64"},
+        "devices": {"data": 2},
+    }
+    return {**defaults, **sections}
+
+
+def stars(n=20, seed=0):
+    rng = np.random.default_rng(seed)
+    return Galaxy(
+        stars=Stars(
+            position=rng.normal(size=(n, 3)) * 0.3,
+            velocity=rng.normal(size=(n, 3)) * 100,
+            initial_mass=rng.uniform(0.5, 2.0, n) * 1e6,
+            log_age=rng.uniform(8.0, 10.0, n),
+            metallicity=rng.uniform(0.004, 0.04, n),
+        )
+    )
+
+
+def with_stars(galaxy, **fields):
+    """A copy in which some fields of some stars differ: {field: (index, value)}."""
+    changed = {name: np.array(getattr(galaxy.stars, name)) for name in fields}
+    for name, (index, value) in fields.items():
+        changed[name][index] = value
+    return Galaxy(stars=Stars(**{**vars(galaxy.stars), **changed}))
+
+
+@pytest.fixture(scope="module")
+def pipeline():
+    return Pipeline.from_config(settings(), stars())
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    return Pipeline.from_config(settings(noise={"signal_to_noise": 10, "seed": 5}), stars())
+
+
+def test_built_from_a_dict_a_path_and_a_config(pipeline, tmp_path):
+    config = load_config(settings())
+    path = tmp_path / "run.yaml"
+    path.write_text(config.to_yaml())
+    for source in (config, path, str(path)):
+        other = Pipeline.from_config(source, stars())
+        assert other.plan == pipeline.plan
+        assert eqx.tree_equal(other.tables, pipeline.tables)
+        assert eqx.tree_equal(other.parameters, pipeline.parameters)
+
+
+def test_built_from_a_packaged_name():
+    galaxy = load_galaxy(load_config("quickstart", {"galaxy.n_stars": 100}))
+    built = Pipeline.from_config("quickstart", galaxy)
+    assert (built.plan.n_y, built.plan.n_x) == (25, 25)
+    assert built.tables.alignment is not None
+    assert built.mesh.size == len(jax.devices())
+
+
+def test_its_parts(pipeline):
+    assert isinstance(pipeline.plan, Plan)
+    assert isinstance(pipeline.tables, Tables)
+    assert isinstance(pipeline.parameters, Parameters)
+    assert hash(pipeline.plan) == hash(Pipeline.from_config(settings(), stars(seed=3)).plan)
+    assert pipeline.mesh.size == 2
+    assert float(pipeline.parameters.observation.inclination) == 0.0
+    np.testing.assert_allclose(float(pipeline.tables.arcsec_per_kpc), 1 / KPC_PER_ARCSEC, rtol=1e-6)
+    assert pipeline.lower(stars()).compile().as_text()
+    assert pipeline.trace(stars()).jaxpr.jaxpr.eqns
+
+
+def test_a_mesh_given_beside_the_devices_of_the_configuration_is_taken():
+    assert Pipeline.from_config(settings(), stars(), mesh=make_mesh(4)).mesh.size == 4
+
+
+def test_alignment_needs_a_galaxy():
+    observation = {"redshift": 0.1, "align": "stars"}
+    with pytest.raises(ConfigError, match=r"observation.align: .*pass the galaxy to Pipeline.from_config, or set"):
+        Pipeline.from_config(settings(observation=observation))
+    with pytest.raises(ConfigError, match=r"observation.align"):
+        Pipeline.from_config("quickstart")
+
+
+@pytest.mark.parametrize("method", ["direct", "basis"])
+def test_without_a_galaxy(method):
+    """Built from settings alone, for galaxies to come: the same as with the galaxy."""
+    engine = {"method": method, "precision": "float64", "velocity_range": 1000}
+    without, built = (Pipeline.from_config(settings(engine=engine), galaxy) for galaxy in (None, stars()))
+    assert without.plan == built.plan
+    assert eqx.tree_equal(without.tables, built.tables)
+    np.testing.assert_array_equal(np.asarray(without(stars()).flux), np.asarray(built(stars()).flux))
+
+
+@pytest.mark.parametrize("field", ["position", "velocity", "initial_mass", "log_age", "metallicity"])
+def test_particles_that_are_not_finite(pipeline, field):
+    broken = with_stars(stars(), **{field: (3, np.nan)})
+    with pytest.raises(ValueError, match=rf"stars.{field}: expected finite values, got nan"):
+        Pipeline.from_config(settings(), broken)
+    with pytest.raises(ValueError, match=r"galaxy: expected finite .* got 1 of 20 stars with others"):
+        pipeline(broken)
+
+
+def test_particles_beyond_the_planned_velocities(pipeline):
+    fast = with_stars(stars(), velocity=([2, 7], [0.0, 0.0, -1200.0]))
+    with pytest.raises(ValueError, match=r"within 1000 km/s \(as planned\), got 2 of 20 stars beyond; raise"):
+        pipeline(fast)
+    assert float(Pipeline.from_config(settings(), fast)(fast).counters.n_beyond_velocity) == 0
+
+
+def test_inside_jit_they_are_only_counted(pipeline):
+    broken = with_stars(stars(), velocity=([2, 7], [0.0, 0.0, -1200.0]), log_age=(5, np.inf))
+    counters = jax.jit(lambda galaxy: pipeline(galaxy).counters)(broken)
+    assert (float(counters.n_beyond_velocity), float(counters.n_not_finite)) == (2, 1)
+
+
+def test_speeds_that_are_no_speeds():
+    with pytest.raises(ValueError, match=r"stars.velocity: expected speeds below .* check the unit"):
+        Pipeline.from_config(settings(), with_stars(stars(), velocity=(0, 3e5)))
+
+
+@pytest.fixture(scope="module")
+def counted():
+    """Stars inside and outside a field of 1 arcsec, some beyond the library's ages and metallicities."""
+    galaxy = with_stars(
+        stars(), log_age=([0, 1], [0.0, 10.29]), metallicity=([1, 2, 3], [0.0, 0.9, 1e-5]), position=(4, [9, 9, 9])
+    )
+    return galaxy, Pipeline.from_config(settings(), galaxy)(galaxy).counters
+
+
+def test_counters_against_numpy(counted):
+    galaxy, counters = counted
+    library, own = load_ssp("popstar"), galaxy.stars
+    outside = (np.abs(own.position[:, :2]) / KPC_PER_ARCSEC > 0.5).any(axis=1)
+    age = (own.log_age < library.log_age[0]) | (own.log_age > library.log_age[-1])
+    metallicity = (own.metallicity < library.metallicity[0]) | (own.metallicity > library.metallicity[-1])
+    assert 0 < outside.sum() < 20
+    assert age.sum() == 2
+    assert metallicity.sum() == 3
+    masses = own.initial_mass
+    expected = {
+        "n_particles": 20,
+        "n_outside": outside.sum(),
+        "n_clamped_age": age.sum(),
+        "n_clamped_metallicity": metallicity.sum(),
+        "n_beyond_velocity": 0,
+        "n_overflow": 0,
+        "n_not_finite": 0,
+        "mass_total": masses.sum(),
+        "mass_outside": masses[outside].sum(),
+        "mass_clamped_age": masses[age].sum(),
+        "mass_clamped_metallicity": masses[metallicity].sum(),
+    }
+    assert vars(counters).keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(float(getattr(counters, name)), value, rtol=1e-12, err_msg=name)
+
+
+def test_fields_of_the_cube(noisy):
+    cube = noisy(stars())
+    assert isinstance(cube, Cube)
+    assert cube.flux.shape == cube.variance.shape == cube.mask.shape == cube.ivar.shape == (5, 5, 25)
+    assert cube.wavelength.shape == cube.lsf_fwhm.shape == (25,)
+    assert cube.wave_edges.shape == (26,)
+    assert cube.wavelength.dtype == cube.wave_edges.dtype == np.float64
+    assert cube.mean_v_los.shape == (5, 5)
+    assert (cube.medium, cube.sampling, cube.pixel_scale) == ("air", "linear", 0.2)
+    assert (cube.mask == 0).all()
+    np.testing.assert_allclose(cube.wavelength, 5000 + 1.25 * np.arange(25))
+    assert cube.wcs.naxis == 3
+
+
+def test_without_noise_there_is_no_variance(pipeline):
+    cube = pipeline(stars())
+    assert cube.variance is None
+    assert cube.ivar is None
+    assert np.asarray(cube.flux).min() >= 0
+    assert pipeline.noise_key is None
+
+
+def test_mean_velocity(pipeline):
+    """Of the one star in a spaxel, its own; NaN where there is none. At position angle 0, X is North and Y is West."""
+    galaxy = with_stars(stars(1), position=(0, [0.2 * KPC_PER_ARCSEC, 0.4 * KPC_PER_ARCSEC, 0.0]))
+    v_los = np.asarray(pipeline(galaxy).mean_v_los)
+    np.testing.assert_allclose(v_los[3, 4], galaxy.stars.velocity[0, 2], rtol=1e-10)
+    assert np.isnan(v_los).sum() == 24
+
+
+def test_the_header_knows_the_galaxy():
+    info = GalaxyInfo(name="NGC 0", reader="arrays", source="a test", notes=("a note",))
+    meta = Pipeline.from_config(settings(), stars(), info=info)(stars()).meta
+    assert (meta["object"], meta["galaxy_source"], meta["note_1"]) == ("NGC 0", "a test", "a note")
+    assert load_config(yaml.safe_load(meta["config"])) == load_config(settings())
+
+
+def test_stars_older_than_the_universe_of_the_info():
+    info = GalaxyInfo(name="young", reader="arrays", source="a test", universe_age=1e9)
+    with pytest.raises(ValueError, match="the age of the Universe"):
+        Pipeline.from_config(settings(), stars(), info=info)
+
+
+def test_another_key_is_another_noise(noisy):
+    first, again, other = (noisy(stars(), key=key) for key in (None, jax.random.key(5), jax.random.key(6)))
+    np.testing.assert_array_equal(np.asarray(first.flux), np.asarray(again.flux))
+    np.testing.assert_array_equal(np.asarray(first.variance), np.asarray(other.variance))
+    difference = np.asarray(other.flux - first.flux) / np.sqrt(2 * np.asarray(first.variance))
+    np.testing.assert_allclose(difference.std(), 1.0, rtol=0.15)
+
+
+def test_other_parameters_are_those_of_another_configuration(pipeline):
+    """Inclination, position angle, offset and velocity offset, given at the call or in the YAML."""
+    observation = {
+        **settings()["observation"],
+        "inclination": "40 deg",
+        "position_angle": "70 deg",
+        "offset": ["0.1 arcsec", "-0.2 arcsec"],
+        "velocity_offset": "150 km/s",
+    }
+    other = Pipeline.from_config(settings(observation=observation), stars())
+    expected = other(stars())
+    found = pipeline(stars(), other.parameters)
+    np.testing.assert_allclose(np.asarray(found.flux), np.asarray(expected.flux), rtol=1e-12)
+    assert np.abs(np.asarray(found.flux - pipeline(stars()).flux)).max() > 0.1 * np.asarray(found.flux).max()
+
+
+@pytest.mark.parametrize("n_devices", [1, 2])
+def test_vmap_over_a_parameter(n_devices):
+    """A batch of inclinations in one call, also over several devices."""
+    built = Pipeline.from_config(settings(), stars(), mesh=make_mesh(n_devices))
+    inclinations = jnp.asarray([0.0, 35.0, 80.0])
+
+    def flux(inclination):
+        parameters = eqx.tree_at(lambda p: p.observation.inclination, built.parameters, inclination)
+        return built(stars(), parameters).flux
+
+    found = np.asarray(jax.vmap(flux)(inclinations))
+    expected = np.stack([np.asarray(flux(inclination)) for inclination in inclinations])
+    np.testing.assert_allclose(found, expected, atol=1e-12 * expected.max(), rtol=0)
+    assert np.abs(found[1] - found[0]).max() > 0.1 * found.max()
+
+
+def test_float32_is_close_to_float64():
+    """One star in bins of 1.25 Angstrom at a redshift: every bin within 2e-5 of the mean."""
+    observation = {"redshift": 0.05, "align": "none", "inclination": None, "position_angle": None}
+    instrument = {**settings()["instrument"], "wavelength": {"start": 4750, "stop": 5350}}
+    galaxy = with_stars(stars(1), position=(0, 0.0))
+    flux = {}
+    for precision in ("float32", "float64"):
+        run = settings(observation=observation, instrument=instrument, engine={"precision": precision})
+        flux[precision] = np.asarray(Pipeline.from_config(run, galaxy)(galaxy).flux, np.float64)[2, 2]
+    assert flux["float64"].min() > 0
+    assert np.abs(flux["float32"] - flux["float64"]).max() < 2e-5 * flux["float64"].mean()
+
+
+def write_pipeline(path, cube):
+    path.write_text(f"scene: [orient, point]\npaint: [stars]\ncube: {cube}\n")
+    return str(path)
+
+
+def test_stages_that_need_a_margin_come_first(tmp_path):
+    instrument = {**settings()["instrument"], "psf": {"fwhm": 0.5}}
+    wrong = write_pipeline(tmp_path / "wrong.yaml", "[aperture, psf]")
+    with pytest.raises(ConfigError, match=r"pipeline.cube: expected 'psf' before 'aperture'"):
+        Pipeline.from_config(settings(instrument=instrument, pipeline=wrong), stars())
+    built = Pipeline.from_config(settings(pipeline=write_pipeline(tmp_path / "bare.yaml", "[]")), stars())
+    assert built.tables.cube == ()
+    assert built.plan.margin == 0
+
+
+def test_options_that_a_stage_does_not_have(tmp_path):
+    wrong = write_pipeline(tmp_path / "wrong.yaml", "[{psf: {width: 3}}]")
+    with pytest.raises(ConfigError, match="stage 'psf' has no option 'width'"):
+        Pipeline.from_config(settings(pipeline=wrong), stars())
+
+
+def test_a_detector_beyond_the_library():
+    """PopStar reaches from 91 Angstrom to 160 micron."""
+    far = {**settings()["instrument"], "wavelength": {"start": 50, "stop": 80}}
+    with pytest.raises(ConfigError, match=r"instrument.wavelength: expected the detector to see the SSP library"):
+        Pipeline.from_config(settings(instrument=far), stars())
+    partly = {**settings()["instrument"], "wavelength": {"start": 80, "stop": 110, "medium": "vacuum"}}
+    built = Pipeline.from_config(settings(instrument=partly), stars())
+    assert any("lie outside the SSP library" in note for note in built.notes)
+    cube = built(stars())
+    covered = cube.wave_edges[:-1] * np.exp(-1000 / 299792.458) >= 91.0
+    assert 0 < covered.sum() < 25
+    np.testing.assert_array_equal(cube.mask[2, 2], np.where(covered, 0, 1))
+    assert (np.asarray(cube.flux)[:, :, cube.wave_edges[1:] < 90.5] == 0).all()
+
+
+def test_a_library_coarser_than_the_instrument_is_noted():
+    instrument = {**settings()["instrument"], "lsf": {"fwhm": "2.5 Angstrom"}}
+    built = Pipeline.from_config(settings(instrument=instrument), stars())
+    assert any("coarser than the instrument in 100% of the bins" in note for note in built.notes)
+    assert (built.frame.lsf_fwhm > 5).all()
+
+
+def test_float64_needs_64_bit_numbers_switched_on():
+    """In a process of its own, where nobody has switched them on; the package does not do so either."""
+    script = f"""
+import numpy as np, jax
+from rubix_like import ConfigError, Pipeline
+settings = {settings()!r}
+try:
+    Pipeline.from_config(settings)
+except ConfigError as error:
+    assert "engine.precision" in str(error) and "jax_enable_x64" in str(error), error
+else:
+    raise SystemExit("float64 was accepted")
+settings["engine"]["precision"] = "float32"
+settings["devices"]["data"] = 1
+assert Pipeline.from_config(settings).tables.arcsec_per_kpc.dtype == np.float32
+assert not jax.config.read("jax_enable_x64")
+"""
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

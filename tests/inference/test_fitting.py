@@ -1,0 +1,469 @@
+"""Fits from Python: what comes out, that it can be read back, that a fit which was ended goes on bit for bit."""
+
+import functools
+import io
+import re
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from astropy.io import fits
+from scipy.special import ndtr
+
+from rubix_like import ConfigError, Cube, FitResult, Galaxy, ObservedCube, Stars, fit, load_config
+from rubix_like.cube.meta import NOT_FITTED
+from rubix_like.cube.observed import read_observed
+from rubix_like.inference.checks import notes_after as diagnosis
+from rubix_like.inference.checks.edges import NODES, Edges
+from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.fit_cubes import evaluate
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.priors import Normal, Uniform
+from rubix_like.inference.posterior.problem import pose
+from rubix_like.inference.request import read_request
+from rubix_like.inference.results.fit_pictures_of import view_of
+from rubix_like.inference.search.optimisers import Status
+from rubix_like.inference.search.search import search
+from rubix_like.inference.search.search_state import SearchState
+from rubix_like.runtime.progress import Progress
+
+TRUTH = {"observation.velocity_offset": 60.0, "dust.a_v": 0.4}
+CONFIG = {
+    "observation": {"redshift": 0.05, "inclination": 0, "position_angle": 0},
+    "instrument": {
+        "name": "muse",
+        "fov": "1 arcsec",
+        "psf": None,
+        "lsf": None,
+        "wavelength": {"start": 5000, "stop": 5300, "step": 10},
+    },
+    "dust": {"a_v": 0.1, "curve": "calzetti"},
+    "engine": {"method": "direct", "precision": "float64"},
+    "devices": {"data": 1},
+    "fit": {
+        "free": {"observation.velocity_offset": {"normal": [0, 100]}, "dust.a_v": {"uniform": [0, 1]}},
+        "starts": 2,
+        "candidates": 1,
+    },
+}
+BAD = (2, 3, 4)
+"""A voxel without a number."""
+
+
+@functools.cache
+def galaxy():
+    rng = np.random.default_rng(1)
+    return Galaxy(
+        stars=Stars(
+            position=rng.normal(0, 0.2, (30, 3)),
+            velocity=rng.normal(0, 50, (30, 3)),
+            initial_mass=np.full(30, 1e8),
+            log_age=rng.uniform(9, 10, 30),
+            metallicity=rng.uniform(0.01, 0.03, 30),
+        )
+    )
+
+
+@functools.cache
+def data():
+    """The model at the truth with noise of a tenth of a per cent of its mean."""
+    n_wave = 31
+    centres = 5000.0 + 10.0 * np.arange(n_wave)
+    blank = ObservedCube(
+        flux=np.ones((5, 5, n_wave)),
+        variance=np.ones((5, 5, n_wave)),
+        used=np.ones((5, 5, n_wave), bool),
+        wavelength=centres,
+        wave_edges=np.append(centres - 5, centres[-1] + 5),
+        sampling="linear",
+        medium="air",
+        pixel_scale=0.2,
+        source="a mock",
+    )
+    config = load_config(CONFIG)
+    posterior = pose(config, blank, config.fit, galaxy()).posterior
+    flux = np.asarray(evaluate(posterior, posterior.free.latent(TRUTH)).flux)
+    sigma = 1e-3 * flux.mean()
+    noisy = flux + sigma * np.random.default_rng(2).standard_normal(flux.shape)
+    noisy[BAD] = np.nan
+    return replace(blank, flux=noisy, variance=np.full(flux.shape, sigma**2), used=np.isfinite(noisy))
+
+
+@functools.cache
+def fitted():
+    return fit(CONFIG, data(), galaxy=galaxy())
+
+
+def leaves_of(result):
+    """Everything in a result but its configuration, which names its file, as text and arrays."""
+    starts = result.starts.arrays()
+    laplace = [result.laplace.latent, result.laplace.information, result.laplace.covariance]
+    cubes = [replace(cube, meta=cube.meta.replace(config="")) for cube in (result.model, result.residual)]
+    trees = (result.free, *cubes, result.parameters, result.galaxy)
+    plain = [repr(jax.tree.structure(tree)) for tree in trees]
+    plain += [repr(result.quality), repr(result.versions), repr(result.notes), str(result)]
+    arrays = [*result.values.values(), *result.sigma.values(), result.covariance, result.latent, *laplace]
+    return plain, [*arrays, *starts.values(), *(np.asarray(leaf) for leaf in jax.tree.leaves(trees))]
+
+
+def assert_same(one, other):
+    (words, arrays), (same_words, same_arrays) = leaves_of(one), leaves_of(other)
+    assert words == same_words
+    assert len(arrays) == len(same_arrays)
+    for first, second in zip(arrays, same_arrays, strict=True):
+        assert first.dtype == second.dtype
+        np.testing.assert_array_equal(first, second)
+
+
+def test_the_truth_is_found_within_its_uncertainty():
+    result = fitted()
+    assert result.converged
+    assert result.labels == tuple(TRUTH)
+    low, high = result.interval(0.9999)
+    for name, truth in TRUTH.items():
+        assert low[name] < truth < high[name], name
+        assert 0 < result.sigma[name] < 30
+    assert 0.8 < result.quality.reduced < 1.2
+    assert result.quality.n_voxel == 5 * 5 * 31 - 1
+    assert result.quality.degrees_of_freedom == result.quality.n_voxel - 2
+    assert float(result.parameters.dust.a_v) == pytest.approx(float(result.values["dust.a_v"]), rel=1e-6)
+    assert result.galaxy is None
+    np.testing.assert_allclose(np.diag(result.covariance), [float(sigma) ** 2 for sigma in result.sigma.values()])
+    assert load_config(result_config(result)).fit.free == load_config(CONFIG).fit.free
+
+
+def result_config(result):
+    from rubix_like.config.yaml_files import parse_yaml  # noqa: PLC0415
+
+    return parse_yaml(result.config, "the result")
+
+
+def test_model_and_residuals_add_up_to_the_data():
+    result, observed = fitted(), data()
+    used = observed.used
+    np.testing.assert_allclose((result.model.flux + result.residual.flux)[used], observed.flux[used], rtol=1e-12)
+    np.testing.assert_array_equal(result.residual.mask != 0, ~used)
+    assert result.residual.mask[BAD] == NOT_FITTED
+    np.testing.assert_allclose(result.residual.variance, observed.variance)
+    pull = (result.residual.flux / np.sqrt(result.residual.variance))[used]
+    assert np.sum(pull**2) == pytest.approx(result.quality.chi_square)
+    assert result.residual.wcs_cards == result.model.wcs_cards
+
+
+def test_samples_have_the_covariance_of_the_values():
+    result = fitted()
+    drawn = result.samples(4000, seed=3)
+    together = np.cov(np.stack(list(drawn.values())))
+    scale = np.sqrt(np.diag(result.covariance))
+    np.testing.assert_allclose(together / np.outer(scale, scale), result.covariance / np.outer(scale, scale), atol=0.08)
+    np.testing.assert_array_equal(drawn["dust.a_v"], result.samples(4000, seed=3)["dust.a_v"])
+
+
+def test_a_result_is_read_back_equal(tmp_path):
+    result = fitted()
+    particles = replace(result, galaxy=jax.tree.map(jnp.asarray, galaxy()))
+    for number, own in enumerate((result, particles)):
+        path = own.write(tmp_path / f"fit_{number}.h5")
+        assert_same(FitResult.read(path), own)
+        assert FitResult.read(path).config == own.config
+    with h5py.File(path) as file:
+        parameter = file["parameters/observation.velocity_offset"]
+        assert parameter["value"][()] == result.values["observation.velocity_offset"]
+        assert parameter.attrs["unit"] == "km/s"
+        assert parameter["sigma"].attrs["unit"] == "km/s"
+        assert list(file["labels"].asstr()) == list(result.labels)
+
+
+def test_a_result_without_uncertainties_is_read_back(tmp_path):
+    nothing = {name: np.full_like(value, np.nan) for name, value in fitted().values.items()}
+    result = replace(fitted(), laplace=None, covariance=None, sigma=nothing, notes=("too many",))
+    read = FitResult.read(result.write(tmp_path / "fit.h5"))
+    assert read.laplace is None
+    assert read.covariance is None
+    assert np.isnan(read.interval()[0]["dust.a_v"])
+    assert "too many" in read.summary()
+    with pytest.raises(ValueError, match="expected a Gaussian approximation, got none: too many"):
+        read.samples(3)
+
+
+def test_what_is_no_result_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such result"):
+        FitResult.read(tmp_path / "absent.h5")
+    fitted().model.write(tmp_path / "cube.h5")
+    with pytest.raises(ValueError, match=r"not a complete result of a fit .*'rubix_like cube'"):
+        FitResult.read(tmp_path / "cube.h5")
+
+
+def test_a_search_goes_on_from_every_step_as_if_it_had_not_stopped():
+    config = load_config(CONFIG)
+    problem = pose(config, data(), config.fit, galaxy(), 1)
+    steps = list(search(problem))
+    assert len(steps) > 6
+    for step in steps[:-1]:
+        (*_, last) = search(problem, SearchState.from_arrays(step.arrays()))
+        for name, expected in steps[-1].arrays().items():
+            np.testing.assert_array_equal(last.arrays()[name], expected, err_msg=name)
+
+
+def interrupted_after(count):
+    """A progress during which Ctrl-C is pressed when a fit shows its `count`-th step."""
+    progress, seen = Progress(), []
+
+    @contextmanager
+    def step(name, label):
+        def report(what, done, total):
+            seen.append(name)
+            if seen.count("fit") == count:
+                raise KeyboardInterrupt
+
+        yield report
+
+    progress.step = step
+    return progress
+
+
+def test_a_fit_that_was_ended_goes_on_where_it_was(tmp_path):
+    output = tmp_path / "fit.h5"
+    with pytest.raises(KeyboardInterrupt):
+        fit(CONFIG, data(), galaxy=galaxy(), output=output, progress=interrupted_after(3))
+    assert [path.name for path in tmp_path.iterdir()] == [".fit.h5.rubix-like-checkpoint.npz"]
+    free = {**CONFIG["fit"]["free"], "dust.a_v": {"uniform": [0, 2]}}
+    with pytest.raises(ConfigError, match=r"differs in: free parameters or priors\. Write"):
+        fit(CONFIG, data(), free, galaxy=galaxy(), output=output)
+    shown = io.StringIO()
+    result = fit(CONFIG, data(), galaxy=galaxy(), output=output, progress=Progress(shown))
+    assert "fitting 2 numbers, going on after" in shown.getvalue()
+    assert_same(result, fitted())
+    assert_same(FitResult.read(output), result)
+    assert {path.name for path in tmp_path.iterdir()} == {"fit.h5", "fit_model.fits", "fit_residual.fits"}
+    residual = Cube.read(tmp_path / "fit_residual.fits")
+    np.testing.assert_allclose(residual.flux[data().used], result.residual.flux[data().used], rtol=1e-6)
+    assert read_observed(tmp_path / "fit_residual.fits").used.sum() == result.quality.n_voxel
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"polynomal": {"degree": 3}}, "unknown key 'fit.polynomal'; did you mean 'polynomial'"),
+        ({"optimiser": {"name": "adams"}}, r"fit\.optimiser\.name: .*did you mean 'adam'"),
+        ({"output": "fit.fits"}, r"fit\.output: expected a path that ends in \.h5"),
+        ({"free": {"dust.av": {"uniform": [0, 1]}}}, "unknown parameter 'dust.av'; did you mean 'dust.a_v'"),
+        ({"free": {}}, r"fit\.free: expected at least one parameter"),
+        ({"data": None}, r"fit\.data: expected an observed cube, got none"),
+        ({"output": "absent/fit.h5"}, "absent does not exist"),
+        (
+            {"data": "fit_model.fits", "output": "fit.h5"},
+            r"fit\.output: .*'fit_model\.fits' \(fit.data\).*choose another name",
+        ),
+        ({"data_medium": "air"}, r"fit\.data_medium: expected null for data given in Python.* got 'air'; leave it out"),
+        ({"data_pixel_scale": "0 arcsec"}, r"fit\.data_pixel_scale: expected a number > 0"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_before_anything_is_computed(settings, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {"data": data(), **settings}
+    with pytest.raises((ConfigError, OSError), match=message):
+        fit(CONFIG, given.pop("data"), galaxy=galaxy(), **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_draws_of_the_model_error_are_not_the_galaxys_own():
+    config = {**CONFIG, "galaxy": {"reader": "synthetic", "seed": 1003}}
+    with pytest.raises(ConfigError, match=r"other draws than the galaxy's, 1003, got 1000 to 1063; set it to 1004"):
+        read_request(config, data(), None, None, {"model_error": {}})
+
+
+def test_what_the_header_of_the_data_does_not_say_can_be_given(tmp_path):
+    wavelengths = {"CRVAL3": 5000.0, "CDELT3": 10.0, "CRPIX3": 1.0, "CUNIT3": "Angstrom", "CTYPE3": "LAMBDA"}
+    path = tmp_path / "bare.fits"
+    fits.writeto(path, np.ones((31, 5, 5)), fits.Header(wavelengths))
+    stated = {"data_pixel_scale": "0.3 arcsec", "data_medium": "air", "data_units": "1e-19 erg/s/cm2/Angstrom"}
+    for name in stated:
+        given = {other: value for other, value in stated.items() if other != name}
+        with pytest.raises(ValueError, match=rf"of a fit: fit\.{name}\)"):
+            fit(CONFIG, path, galaxy=galaxy(), sigma=1.0, **given)
+    observed = read_request({**CONFIG, "fit": CONFIG["fit"] | {"data": path} | stated}, None, None, None, {}).read()
+    assert (observed.pixel_scale, observed.medium) == (0.3, "air")
+    np.testing.assert_allclose(observed.flux, 10.0)
+
+
+def test_priors_can_be_given_as_objects():
+    request = read_request(CONFIG, data(), {"dust.a_v": Uniform(0.0, 2.0)}, None, {"noise_scale": Normal(1.0, 0.1)})
+    assert request.settings.free == {"dust.a_v": {"uniform": (0.0, 2.0)}}
+    assert request.settings.noise_scale == {"normal": (1.0, 0.1)}
+
+
+FREE = Free(
+    (
+        FreeParameter(Uniform(20.0, 80.0), "observation.inclination", (), "deg"),
+        FreeParameter(Normal(0.0, 1.0), "observation.offset", (2,), "arcsec"),
+    )
+)
+
+
+def approximation(covariance, latent=(0.0, 0.0, 0.0)):
+    covariance = np.asarray(covariance, np.float64)
+    return Laplace(FREE, np.asarray(latent), np.linalg.inv(covariance) - np.eye(3), covariance)
+
+
+def ends(loss, status, latent=None):
+    """A search with these ends."""
+    n_start = len(loss)
+    numbers = {name: np.zeros(n_start) for name in ("gradient_norm", "n_step")}
+    steps = np.zeros((n_start, 1))
+    return SearchState(
+        start=np.zeros((n_start, 3)),
+        latent=np.zeros((n_start, 3)) if latent is None else np.asarray(latent, float),
+        loss=np.asarray(loss, float),
+        gradient_norm=numbers["gradient_norm"],
+        n_step=numbers["n_step"].astype(np.int32),
+        status=np.asarray(status, np.int32),
+        trace_loss=steps,
+        trace_gradient_norm=steps,
+        trace_latent=np.zeros((n_start, 1, 0)),
+        slots=np.zeros(0, np.int32),
+        state=(),
+    )
+
+
+def test_values_at_the_edge_and_values_that_are_not_determined_are_named():
+    small = np.diag([1e-4, 1e-4, 1e-4])
+    assert diagnosis.notes_on_values(FREE, np.zeros(3), approximation(small)) == []
+    assert diagnosis.notes_on_values(FREE, np.array([1.99, 0, 0]), approximation(small)) == []
+    (note,) = diagnosis.notes_on_values(FREE, np.array([2.0, 0, 0]), approximation(small))
+    assert note.startswith("observation.inclination is at the edge of its prior ({uniform: [20, 80]})")
+    (note,) = diagnosis.notes_on_values(FREE, np.zeros(3), approximation(np.diag([1e-4, 1e-4, 0.95])))
+    assert "hardly determine observation.offset[1]" in note
+    joined = small.copy()
+    joined[0, 2] = joined[2, 0] = -0.99e-4
+    (note,) = diagnosis.notes_on_values(FREE, np.zeros(3), approximation(joined))
+    assert note.endswith("observation.inclination and observation.offset[1] (-0.990)")
+    (note,) = diagnosis.notes_on_values(FREE, np.zeros(3), "too many")
+    assert note == "no uncertainties: too many"
+
+
+def test_starts_that_ended_elsewhere_are_named():
+    done, stuck, failed = Status.CONVERGED, Status.STEPS_USED_UP, Status.LOSS_NOT_FINITE
+    normal, best = approximation(np.diag([1e-4, 1e-4, 1e-4])), np.zeros(3)
+
+    def notes(*arguments):
+        return diagnosis.notes_on_search(FREE, ends(*arguments), best, normal)
+
+    assert notes([5.0, 5.2], [done, done]) == []
+    (note,) = notes([5.0, 25.0], [done, done])
+    assert "1 of 2 starts ended elsewhere, at a loss higher by 20" in note
+    (note,) = notes([5.0, 5.1], [done, done], [[0, 0, 0], [0.2, 0, 0]])
+    assert note == "start 2 ended at another place that fits as well; it differs in observation.inclination"
+    (note,) = notes([5.0, np.inf], [done, failed])
+    assert note.startswith("start 2 failed: the loss is not a finite number")
+    assert "has not converged" in notes([5.0], [stuck])[0]
+
+
+def test_the_summary_has_a_row_for_each_number():
+    verdict, *lines = fitted().summary().splitlines()
+    assert verdict.startswith("Verdict: the model describes the data: no misfit found (chi^2/dof ")
+    assert lines[0].split()[:3] == ["parameter", "best", "sigma"]
+    assert lines[1].startswith("observation.velocity_offset")
+    assert lines[1].endswith("km/s  normal: [0, 100]")
+    assert any(line.startswith("chi^2 ") and "774 voxels, 772 degrees of freedom" in line for line in lines)
+    assert "of 2 is the best: it converged" in fitted().summary()
+    assert repr(fitted()).startswith("FitResult(2 numbers free, chi^2 = ")
+
+
+def at_the_edge():
+    """The fit with a dust that lies against the lower end of its prior: its density over the latent is given."""
+    result = fitted()
+    place = result.labels.index("dust.a_v")
+    latent = np.where(np.arange(2) == place, -2.5, result.latent)
+    at = np.linspace(-6.0, 0.0, NODES)
+    value, weight = ndtr(at), np.exp(-0.5 * at**2)
+    density = weight * np.exp(-0.5 * (value / 0.02) ** 2)
+    edges = Edges(np.array([place]), at[None], density[None], np.zeros(1), np.full(1, -2.5))
+    sigma = {**result.sigma, "dust.a_v": np.full((), np.nan)}
+    return replace(result, latent=latent, edges=edges, sigma=sigma)
+
+
+def test_a_value_at_the_edge_of_its_prior_is_a_limit(tmp_path):
+    """Half of a normal distribution of 0.02 about the end of the prior, 0: 95 % are below 1.96 times 0.02."""
+    result = at_the_edge()
+    (reach,) = result.limits().values()
+    assert reach.sign == "<"
+    assert reach.high == pytest.approx(1.96 * 0.02, rel=0.01)
+    low, high = result.interval()
+    assert low["dust.a_v"] == 0
+    assert high["dust.a_v"] == pytest.approx(0.02, rel=0.01)
+    (row,) = [line for line in result.summary().splitlines() if line.startswith("dust.a_v")]
+    assert row.split()[1:7] == ["<", f"{reach.high:.3g}", "(95", "%)", "-", "-"]
+    path = result.write(tmp_path / "fit.h5")
+    read = FitResult.read(path)
+    assert str(read) == str(result)
+    assert read.limits() == result.limits()
+    with h5py.File(path) as file:
+        own, other = (file[f"parameters/{name}"] for name in ("dust.a_v", "observation.velocity_offset"))
+        assert (own["kind"][()], other["kind"][()]) == (b"upper limit", b"value")
+        assert own["limit"][()] == reach.high
+        assert np.isnan(own["sigma"][()])
+        assert (own["low"][()], own["high"][()]) == (0, high["dust.a_v"])
+    view = view_of(result).inferred
+    assert view.limits[result.labels.index("dust.a_v")].words == f"< {reach.high:.3g} (95 %)"
+
+
+def test_uncertainties_that_are_too_small_are_marked(tmp_path):
+    moved = np.array([0.0, 3.2])
+    result = replace(fitted(), verdict=replace(fitted().verdict, p=1e-7, moved=moved))
+    verdict, _, first, second, legend, *_ = result.summary().splitlines()
+    assert verdict.startswith("Verdict: the model does not describe the data (chi^2/dof ")
+    assert verdict.endswith("; uncertainties of 1 of 2 values are too small")
+    assert ("!" in first, "!" in second) == (False, True)
+    assert legend == "! too small an uncertainty: the model does not describe the data"
+    path = result.write(tmp_path / "fit.h5")
+    assert str(FitResult.read(path)) == str(result)
+    with h5py.File(path) as file:
+        marks = [bool(file[f"parameters/{name}/doubtful"][()]) for name in result.labels]
+        assert marks == [False, True]
+        assert file["verdict"].attrs["text"] == verdict
+        assert list(file["verdict/tests"].asstr()) == list(result.verdict.tests)
+    assert view_of(result).title.endswith("the model does not describe the data")
+
+
+def test_a_search_that_has_not_converged_is_said_in_the_first_line():
+    found = ends([5.0, 7.0], [Status.STEPS_USED_UP, Status.CONVERGED])
+    assert diagnosis.trouble_of(ends([5.0], [Status.CONVERGED])) == ""
+    verdict = replace(fitted().verdict, trouble=diagnosis.trouble_of(found))
+    begin = "Verdict: the search has not converged (it made as many steps as fit.optimiser.steps allows); at the best "
+    assert replace(fitted(), verdict=verdict).summary().startswith(begin)
+
+
+def test_the_page_on_the_file_names_all_that_is_in_it(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "fit-file.md").read_text(encoding="utf-8")
+    with h5py.File(fitted().write(tmp_path / "fit.h5")) as file:
+        found = set(file) | set(file.attrs) | set(file["verdict"].attrs)
+        for group in ("latent", "edges", "verdict", "starts", "parameters/dust.a_v"):
+            found |= set(file[group])
+    assert [name for name in sorted(found) if not re.search(rf"[`/]{name}[`/]", page)] == []
+
+
+def test_a_file_of_another_layout_is_refused(tmp_path):
+    path = fitted().write(tmp_path / "old.h5")
+    with h5py.File(path, "a") as file:
+        file.attrs["layout"] = 1
+    with pytest.raises(ValueError, match=r"its layout is 1, that of another version; this one reads layout 2: run it"):
+        FitResult.read(path)
+
+
+def test_a_fit_without_64_bits_says_what_it_costs():
+    assert diagnosis.notes_on_precision() == []
+    with jax.enable_x64(False):
+        assert "32-bit numbers" in diagnosis.notes_on_precision()[0]
+
+
+def test_a_jacobian_without_room_is_said():
+    assert diagnosis.notes_on_size("levenberg_marquardt", 20, 30_000) == []
+    assert diagnosis.notes_on_size("lbfgs", 4000, 30_000) == []
+    (note,) = diagnosis.notes_on_size("gauss_newton", 4000, 30_000)
+    assert "conjugate gradients" in note

@@ -1,0 +1,390 @@
+"""The verdict on a fit: silent where the model is true, and not where it is wrong; its sums against dense matrices."""
+
+import dataclasses
+import functools
+import importlib.util
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from rubix_like import Galaxy, ObservedCube, Stars, fit, load_config, run
+from rubix_like.inference.best_fit import describe_best
+from rubix_like.inference.checks.misfit import HALVES, halves_of, measure_misfit
+from rubix_like.inference.checks.residual_tests import moves_of
+from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.fit_cubes import evaluate
+from rubix_like.inference.posterior.likelihood import ModelError
+from rubix_like.inference.posterior.linearise import normal_equations
+from rubix_like.inference.posterior.problem import pose
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "fit_real_galaxy.py"
+
+SHAPE = (5, 5, 31)
+N_VOXEL = 5 * 5 * 31
+TRUTH = {"observation.velocity_offset": 20.0, "dust.a_v": 0.4}
+CONFIG = {
+    "observation": {"redshift": 0.05, "inclination": 0, "position_angle": 0},
+    "instrument": {
+        "name": "muse",
+        "fov": "1 arcsec",
+        "psf": None,
+        "lsf": None,
+        "wavelength": {"start": 5000, "stop": 5300, "step": 10},
+    },
+    "dust": {"a_v": 0.1, "curve": "calzetti"},
+    "engine": {"method": "direct", "precision": "float64", "velocity_range": "1000 km/s"},
+    "devices": {"data": 1},
+    "fit": {"free": {"observation.velocity_offset": {"normal": [0, 50]}, "dust.a_v": {"uniform": [0, 1]}}, "starts": 1},
+}
+SETTINGS = {
+    "plain": {},
+    "polynomial": {"fit.polynomial": {"degree": 3, "sigma": 0.02}},
+    "scale": {"fit.noise_scale": {"log_uniform": [0.5, 3]}},
+}
+
+
+@functools.cache
+def galaxy():
+    rng = np.random.default_rng(1)
+    return Galaxy(
+        stars=Stars(
+            position=rng.normal(0, 0.25, (60, 3)),
+            velocity=rng.normal(0, 50, (60, 3)),
+            initial_mass=np.full(60, 1e8),
+            log_age=rng.uniform(9, 10, 60),
+            metallicity=rng.uniform(0.01, 0.03, 60),
+        )
+    )
+
+
+@functools.cache
+def posed(kind="plain"):
+    """A problem without data, with an error of 2 % of the mean flux, and the model at the truth."""
+    centres = 5000.0 + 10.0 * np.arange(SHAPE[2])
+    config = load_config(CONFIG, overrides=SETTINGS[kind])
+    blank = ObservedCube(
+        flux=np.ones(SHAPE),
+        variance=np.ones(SHAPE),
+        used=np.ones(SHAPE, bool),
+        wavelength=centres,
+        wave_edges=np.append(centres - 5, centres[-1] + 5),
+        sampling="linear",
+        medium="air",
+        pixel_scale=0.2,
+        source="a mock",
+    )
+    own = pose(config, blank, config.fit, galaxy())
+    latent = own.posterior.free.latent(TRUTH | ({"noise_scale": 1.0} if kind == "scale" else {}))
+    flux = np.asarray(jax.jit(lambda posterior, at: posterior.model(at))(own.posterior, latent))
+    return own, latent, flux, 0.02 * flux.mean()
+
+
+def with_data(kind, flux, model_error=None):
+    own, _, _, sigma = posed(kind)
+    likelihood = dataclasses.replace(
+        own.posterior.likelihood,
+        flux=jnp.asarray(flux),
+        inverse_sigma=jnp.full(SHAPE, 1 / sigma),
+        model_error=model_error,
+    )
+    return dataclasses.replace(own, posterior=dataclasses.replace(own.posterior, likelihood=likelihood))
+
+
+def noisy(kind, number, size=1.0):
+    """The problem with a mock of the model."""
+    _, _, flux, sigma = posed(kind)
+    return with_data(kind, flux + size * sigma * np.random.default_rng([3, number]).standard_normal(SHAPE))
+
+
+equations = jax.jit(normal_equations)
+loss_of = jax.jit(lambda posterior, at: posterior.loss(at))
+
+
+def best_of(problem, latent, steps=12):
+    """By Gauss-Newton steps, halved where they lead up."""
+    at, loss = latent, float(loss_of(problem.posterior, latent))
+    for _ in range(steps):
+        matrix, gradient = equations(problem.posterior, at)
+        step = -jnp.linalg.solve(matrix, gradient)
+        for half in range(6):
+            trial = at + step * 0.5**half
+            lower = float(loss_of(problem.posterior, trial))
+            if lower < loss:
+                at, loss = trial, lower
+                break
+        if float(-step @ gradient) < 1e-4:
+            break
+    return at
+
+
+def judged(problem, kind="plain"):
+    return describe_best(problem, np.asarray(best_of(problem, posed(kind)[1]))).verdict
+
+
+def dense(kind):
+    """Derivatives (voxels x latents and coefficients) of the residuals by differences and from the formula, in units
+    of sigma, and the covariance 1 - G (G^T G + 1)^-1 G^T of the residuals of a fit."""
+    own, latent, flux, sigma = posed(kind)
+    model = jax.jit(lambda posterior, at: posterior.model(at))
+    columns = []
+    for unit in np.eye(len(latent)) * 1e-4:
+        above, below = (np.asarray(model(own.posterior, latent + way * unit)) for way in (1, -1))
+        columns.append((above - below).ravel() / 2e-4 / sigma)
+    if kind == "polynomial":
+        basis = np.polynomial.legendre.legvander(np.linspace(-1, 1, SHAPE[2]), 3)[:, 1:]
+        for y, x in np.ndindex(SHAPE[:2]):
+            for term in basis.T:
+                column = np.zeros(SHAPE)
+                column[y, x] = 0.02 * term * flux[y, x] / sigma
+                columns.append(column.ravel())
+    design = np.stack(columns, axis=1)
+    inner = np.linalg.inv(design.T @ design + np.eye(design.shape[1]))
+    return design, np.eye(N_VOXEL) - design @ inner @ design.T
+
+
+def forms(light):
+    """The matrices K of the sums, as dense ones."""
+    index = np.arange(N_VOXEL).reshape(SHAPE)
+    found = {"chi_square": np.eye(N_VOXEL)}
+    for axis in range(3):
+        first, second = np.take(index, range(SHAPE[axis] - 1), axis), np.take(index, range(1, SHAPE[axis]), axis)
+        pairs = np.zeros((N_VOXEL, N_VOXEL))
+        pairs[first.ravel(), second.ravel()] = pairs[second.ravel(), first.ravel()] = 0.5
+        found[f"neighbours {axis}"] = pairs
+    for name, groups in (("spaxels", index.reshape(25, 31)), ("bins", index.reshape(25, 31).T)):
+        weights = np.zeros((len(groups), N_VOXEL))
+        for row, members in zip(weights, groups, strict=True):
+            own = light.ravel()[members]
+            row[members] = own / max(np.linalg.norm(own), 1e-300)
+        found[name] = weights.T @ weights
+    return found
+
+
+def sums_of(residue):
+    """By the names of the matrices."""
+    found = {name: getattr(residue, name) for name in ("chi_square", "spaxels", "bins")}
+    return found | {
+        f"neighbours {axis}": jax.tree.map(lambda own, axis=axis: own[axis], residue.neighbours) for axis in range(3)
+    }
+
+
+def measured(problem, latent, flux):
+    light = flux / posed()[3]
+    halves = jax.tree.map(jnp.asarray, halves_of(light))
+    return jax.device_get(measure_misfit(problem.posterior, latent, jnp.asarray(light), halves)), light
+
+
+@pytest.mark.parametrize("kind", ["plain", "polynomial", "particles"])
+def test_means_and_variances_are_those_of_dense_matrices(kind):
+    """tr(K C), and 2 tr(K^2) or less; with other draws U also tr(U^T K U) / n, U less what the fit follows."""
+    settings = "plain" if kind == "particles" else kind
+    _, latent, flux, _ = posed(settings)
+    design, covariance = dense(settings)
+    error, others = None, np.zeros((0, N_VOXEL))
+    if kind == "particles":
+        others = np.random.default_rng(8).standard_normal((6, N_VOXEL)) * 0.3
+        held_out = jnp.asarray(others.reshape(6, *SHAPE))
+        error = ModelError(jnp.zeros(SHAPE), jnp.zeros((1, *SHAPE)), jnp.zeros(1), held_out)
+        others = others @ covariance
+    residue, light = measured(with_data(settings, flux, error), latent, flux)
+    for name, form in forms(light).items():
+        found = sums_of(residue)[name]
+        spread = np.einsum("ki,ij,lj->kl", others, form, others, optimize=True)
+        expected = np.sum(form * covariance) + np.trace(spread) / 6
+        scale = np.sqrt(2 * np.sum(form * form))
+        np.testing.assert_allclose(found.mean, expected, atol=2e-3 * scale, err_msg=name)
+        whole = covariance + others.T @ others / 6
+        exact = 2 * np.sum((form @ whole) * (whole @ form))
+        assert 0.98 * exact < found.variance < 1.6 * exact, name
+    assert design.shape[1] == (77 if kind == "polynomial" else 2)
+
+
+@pytest.mark.parametrize("kind", ["plain", pytest.param("polynomial", marks=pytest.mark.long)])
+def test_half_of_the_data_moves_values_to_where_a_fit_of_it_alone_is(kind):
+    """Least squares of the residuals of each half, linear in latents and coefficients, by dense matrices."""
+    problem = noisy(kind, 0)
+    latent = best_of(problem, posed(kind)[1])
+    found = describe_best(problem, np.asarray(latent))
+    residue, light = measured(problem, latent, np.asarray(found.evaluated.flux))
+    moves = moves_of(residue, np.asarray(latent))
+    halves = halves_of(light)
+    assert len(halves.bins) == 2 * len(HALVES) == len(moves.step)
+    design, _ = dense(kind)
+    data = np.asarray(problem.posterior.likelihood.flux - posed(kind)[2]).ravel() / posed(kind)[3]
+    begin = np.concatenate([posed(kind)[1], np.zeros(design.shape[1] - 2)])
+
+    def best(weight):
+        own = design * weight[:, None]
+        return np.linalg.solve(own.T @ design + np.eye(design.shape[1]), own.T @ data - begin)[:2]
+
+    for number in range(len(moves.step)):
+        weight = (halves.spaxels[number][:, :, None] * halves.bins[number]).ravel()
+        expected = best(weight) - best(np.ones(N_VOXEL))
+        spread = moves.scatter[number]
+        np.testing.assert_allclose(moves.step[number] / spread, expected / spread, atol=0.08)
+
+
+def test_it_is_silent_where_the_model_is_true():
+    """Of 120 mocks none has a misfit of p < 1e-3 by more than chance; the probability of each test is uniform."""
+    found = [judged(noisy("plain", number)) for number in range(120)]
+    assert sum(own.misfit for own in found) <= 1
+    for name in found[0].tests:
+        assert scipy.stats.kstest([own.tests[name] for own in found], "uniform").pvalue > 1e-3, name
+    assert all(own.sentence.startswith("Verdict: the model describes the data") for own in found if not own.misfit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["polynomial", pytest.param("scale", marks=pytest.mark.long)])
+def test_it_is_silent_where_continua_or_the_noise_are_free(kind):
+    """With errors that are half of the noise where their scale is free."""
+    found = [judged(noisy(kind, number, 2.0 if kind == "scale" else 1.0), kind) for number in range(20)]
+    assert not any(own.misfit for own in found)
+    assert min(min(own.tests.values()) for own in found) > 1e-4
+
+
+def wrong_stars(**changed):
+    """The model at the truth of other stars than those that are fitted."""
+    own = posed()[0]
+    stars = dataclasses.replace(own.posterior.forward.source.held.stars, **changed)
+    other = eqx.tree_at(lambda p: p.forward.source.held.stars, own.posterior, stars)
+    return np.asarray(evaluate(other, posed()[1]).flux)
+
+
+def wrong(case):
+    """A mock of something else than the model, with noise."""
+    _, _, flux, sigma = posed()
+    stars = posed()[0].posterior.forward.source.held.stars
+    if case == "a second disc":
+        half = jnp.arange(60) % 2 == 0
+        flux = wrong_stars(position=jnp.where(half[:, None], 1.3 * stars.position, stars.position))
+    if case == "other ages":
+        flux = wrong_stars(log_age=stars.log_age - 0.25)
+    if case == "a line":
+        flux = flux + 1.5 * sigma * np.exp(-0.5 * ((np.arange(31) - 12) / 1.5) ** 2)
+    if case == "a clump":
+        flux = flux.copy()
+        flux[1:3, 3] *= 1.05
+    return with_data("plain", flux + sigma * np.random.default_rng(6).standard_normal(SHAPE))
+
+
+@pytest.mark.parametrize("case", ["a second disc", "other ages", "a line", "a clump"])
+def test_a_model_that_is_wrong_is_called_so(case):
+    verdict = judged(wrong(case))
+    assert verdict.misfit
+    assert verdict.sentence.startswith(
+        ("Verdict: the model does not describe the data (", "Verdict: the model describes the data but for a")
+    )
+    if case != "a clump":
+        assert verdict.matters
+        assert verdict.doubtful.any()
+
+
+def test_a_free_noise_scale_does_not_hide_a_misfit():
+    problem = wrong("other ages")
+    likelihood = posed("scale")[0].posterior.likelihood
+    likelihood = dataclasses.replace(
+        likelihood, flux=problem.posterior.likelihood.flux, inverse_sigma=problem.posterior.likelihood.inverse_sigma
+    )
+    own = posed("scale")[0]
+    own = dataclasses.replace(own, posterior=dataclasses.replace(own.posterior, likelihood=likelihood))
+    verdict = judged(own, "scale")
+    assert verdict.scale_free
+    assert "chi^2" not in verdict.tests
+    assert verdict.misfit
+
+
+def test_noise_free_data_are_no_misfit():
+    """Of errors that are only nominal: residuals far below them say nothing, however much alike neighbours are."""
+    _, latent, flux, sigma = posed()
+    smooth = flux + 0.02 * sigma * np.sin(np.arange(31) / 5)
+    verdict = describe_best(with_data("plain", smooth), np.asarray(latent)).verdict
+    assert not verdict.misfit
+    assert verdict.sentence.endswith("but chi^2 is too low: the errors of the data are too large")
+
+
+@pytest.mark.slow
+def test_a_galaxy_of_a_simulation_is_no_disc(real_data):
+    """Illustris-1 420815, as docs/examples/fit_real_galaxy.py fits it, with fewer spaxels, bins, stars and steps."""
+    spec = importlib.util.spec_from_file_location("fit_real_galaxy", EXAMPLE)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    small = {"instrument.pixel_scale": "2 arcsec", "instrument.wavelength.step": "10 Angstrom", "devices.data": 1}
+    common = {**example.COMMON, **small}
+    path = real_data / "galaxies" / "illustris1_z0_subhalo420815_stars.hdf5"
+    seen = {"galaxy": {"path": str(path)}, "noise": {"signal_to_noise": 30, "seed": 1}}
+    mock = run(load_config("quickstart", overrides=common | seen))
+    model = {"galaxy": {"reader": "synthetic", "n_stars": 2048, "draws": "sobol"}, "observation.align": "none"}
+    names = ("observation.inclination", "galaxy.stellar_mass", "galaxy.disc_scale_length", "galaxy.disc_log_age")
+    result = fit(
+        load_config("quickstart", overrides=common | model),
+        mock,
+        free={name: example.FREE[name] for name in names},
+        starts=1,
+        start={name: own for name, own in example.BY_EYE.items() if name in names},
+        optimiser={"steps": 12, "tolerance": 1.0},
+    )
+    first = result.summary().splitlines()[0]
+    assert "the model does not describe the data (chi^2/dof " in first
+    assert first.endswith("uncertainties of 4 of 4 values are too small")
+    assert result.verdict.reduced > 3
+    assert result.verdict.moved.max() > 5
+
+
+def test_without_room_for_derivatives_halves_are_not_compared(monkeypatch):
+    """Silent on the model, and not on another: the tests assume the least favourable following of the noise."""
+    own = noisy("plain", 1)
+    latent = np.asarray(best_of(own, posed()[1]))
+    with_derivatives = describe_best(own, latent)
+    monkeypatch.setattr("rubix_like.inference.best_fit._COPIES", 10**12)
+    found = describe_best(own, latent)
+    assert set(found.verdict.tests) == {name for name in with_derivatives.verdict.tests if "half" not in name}
+    assert not found.verdict.misfit
+    np.testing.assert_allclose(found.laplace.covariance, with_derivatives.laplace.covariance, rtol=1e-9)
+    assert judged(wrong("other ages")).misfit
+
+
+NOTHING = {"chi^2": 0.4, "runs along x": 0.3}
+BAD = {"chi^2": 0.0, "runs along x": 1e-5}
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ((0.42, NOTHING, 0.5, 1.003, False), "the model describes the data: no misfit found (chi^2/dof 1.003, p 0.42)"),
+        (
+            (1e-5, BAD, 0.5, 16.84, False),
+            "the model does not describe the data (chi^2/dof 16.84, p 1e-05 by chi^2); uncertainties of 3 of 3 values "
+            "are too small",
+        ),
+        (
+            (0.0, {"runs along x": 0.0}, 0.5, 1.01, True, [0.2, 0.0, 4.0]),
+            "the model does not describe the data (chi^2/dof 1.01, p < 1e-99 by runs along x); uncertainties of 1 of 3 "
+            "values are too small",
+        ),
+        (
+            (1e-4, NOTHING, 0.5, 1.02, False),
+            "the model describes the data but for a small misfit (chi^2/dof 1.02, p 0.0001 by runs along x); it does "
+            "not matter: no value moves by more than its sigma when half of the data are left out",
+        ),
+        (
+            (0.5, NOTHING, 1e-9, 0.4, False),
+            "no misfit is found (chi^2/dof 0.4, p 0.5), but chi^2 is too low: the errors of the data are too large",
+        ),
+        (
+            (float("nan"), {}, 1.0, float("nan"), False),
+            "the model cannot be judged: there are not more voxels than numbers that are fitted",
+        ),
+    ],
+)
+def test_the_sentence(own, expected):
+    moved = np.array(own[5]) if len(own) > 5 else np.zeros(3)
+    verdict = Verdict(*own[:5], moved)
+    assert verdict.sentence == f"Verdict: {expected}"
+    assert verdict.matters == ("too small" in expected)
+    unfinished = dataclasses.replace(verdict, trouble="the search has not converged (it ran out)")
+    assert unfinished.sentence == (f"Verdict: the search has not converged (it ran out); at the best values {expected}")

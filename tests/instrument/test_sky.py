@@ -1,0 +1,142 @@
+"""The night sky: embedded spectra, own tables, means over bins."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from astropy import units
+from astropy.io import fits
+from astropy.table import Table
+
+from rubix_like.config.skies import find_sky
+from rubix_like.errors import ConfigError
+from rubix_like.instrument.sky import bin_means, load_sky
+from rubix_like.runtime.resources import resource, resource_names
+
+README = Path(__file__).resolve().parents[2] / "data" / "README.md"
+
+
+def write(path, **columns):
+    Table(columns).write(path)
+    return str(path)
+
+
+def test_the_embedded_skies_are_those_of_the_readme():
+    assert resource_names("skies") == ("bright", "dark")
+    for name in resource_names("skies"):
+        checksum = hashlib.sha256(resource("skies", name).read_bytes()).hexdigest()
+        assert checksum in README.read_text(), name
+
+
+def test_a_dark_sky_has_the_known_brightness():
+    """V = 21.8 mag/arcsec2 (Patat 2003, A&A 400, 1183: 21.6 at Paranal) and the line of [OI] where it belongs."""
+    sky = load_sky("dark")
+    assert sky.wavelength[0] < 3150
+    assert sky.wavelength[-1] > 9990
+    in_v = (sky.wavelength > 5050) & (sky.wavelength < 5950)
+    photons = sky.emission * units.photon / (units.s * units.m**2 * units.um)
+    energy = photons.to_value(
+        "erg / (s cm2 Angstrom)", equivalencies=units.spectral_density(sky.wavelength * units.Angstrom)
+    )
+    assert -2.5 * np.log10(energy[in_v].mean() / 3.63e-9) == pytest.approx(21.7, abs=0.3)
+    green = np.abs(sky.wavelength - 5578.9) < 20
+    assert sky.wavelength[green][sky.emission[green].argmax()] == pytest.approx(5578.9, abs=1.25)
+    assert np.all((sky.transmission > 0) & (sky.transmission <= 1))
+
+
+def test_moonlight_is_bluer_than_the_dark_sky():
+    dark, bright = load_sky("dark"), load_sky("bright")
+    moon = bright.emission - np.interp(bright.wavelength, dark.wavelength, dark.emission)
+    assert np.all(moon > 0)
+    blue, red = (np.abs(bright.wavelength - middle) < 200 for middle in (4400, 9000))
+    energy = moon / bright.wavelength
+    assert energy[blue].mean() > 3 * energy[red].mean()
+    np.testing.assert_allclose(
+        bright.transmission, np.interp(bright.wavelength, dark.wavelength, dark.transmission), rtol=1e-6
+    )
+
+
+def test_means_over_bins_are_exact():
+    """Of a broken line, by hand: 0 at 0, 2 at 1, 2 at 3, and constant beyond."""
+    x, y = np.array([0.0, 1.0, 3.0]), np.array([0.0, 2.0, 2.0])
+    np.testing.assert_allclose(bin_means(x, y, np.array([0.0, 1.0, 2.0])), [1.0, 2.0])
+    np.testing.assert_allclose(bin_means(x, y, np.array([0.5, 1.5, 5.0])), [0.5 * 1.5 + 0.5 * 2.0, 2.0])
+    np.testing.assert_allclose(bin_means(x, y, np.array([-2.0, 2.0])), [(0 + 1 + 2) / 4])
+
+
+@pytest.mark.parametrize("suffix", [".fits", ".fits.gz", ".ecsv"])
+def test_a_table_of_ones_own(tmp_path, suffix):
+    path = write(tmp_path / f"sky{suffix}", wavelength=[4000.0, 5000.0], emission=[10.0, 20.0])
+    sky = load_sky(path)
+    np.testing.assert_array_equal(sky.wavelength, [4000, 5000])
+    np.testing.assert_array_equal(sky.emission, [10, 20])
+    np.testing.assert_array_equal(sky.transmission, [1, 1])
+
+
+def test_units_of_a_table_are_converted(tmp_path):
+    energy = [1e-17, 2e-17] * units.Unit("erg / (s cm2 Angstrom arcsec2)")
+    path = write(
+        tmp_path / "sky.ecsv",
+        wavelength=[0.4, 0.5] * units.um,
+        emission=energy,
+        transmission=[90, 80] * units.percent,
+    )
+    sky = load_sky(path)
+    np.testing.assert_allclose(sky.wavelength, [4000, 5000])
+    photon_energy = 6.62607015e-27 * 2.99792458e18 / sky.wavelength  # erg
+    np.testing.assert_allclose(sky.emission, energy.value / photon_energy * 1e4 * 1e4, rtol=1e-9)
+    np.testing.assert_allclose(sky.transmission, [0.9, 0.8])
+
+
+def test_a_table_as_skycalc_writes_it(tmp_path):
+    columns = [
+        fits.Column(name, "D", array=value)
+        for name, value in {"lam": [400.0, 500.0], "flux": [10.0, 20.0], "trans": [0.7, 0.8]}.items()
+    ]
+    fits.BinTableHDU.from_columns(columns).writeto(tmp_path / "skytable.fits")
+    sky = load_sky(str(tmp_path / "skytable.fits"))
+    np.testing.assert_allclose(sky.wavelength, [4000, 5000])
+    np.testing.assert_array_equal(sky.transmission, [0.7, 0.8])
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"wavelength": [1.0, 2.0]}, "has the columns wavelength and not wavelength and emission"),
+        ({"wavelength": [2.0, 1.0], "emission": [1.0, 1.0]}, "wavelengths do not increase"),
+        ({"wavelength": [1.0, 2.0], "emission": [1.0, -1.0]}, "its emission is not two or more finite values >= 0"),
+        ({"wavelength": [1.0, 2.0], "emission": [1.0, np.nan]}, "its emission is not two or more finite values >= 0"),
+        ({"wavelength": [1.0], "emission": [1.0]}, "its wavelength is not two or more finite values"),
+        ({"wavelength": [1.0, 2.0], "emission": [1.0, 1.0], "transmission": [0.5, 1.1]}, "transmission is above 1"),
+        ({"wavelength": [1.0, 2.0] * units.kg, "emission": [1.0, 1.0]}, "kg"),
+    ],
+)
+def test_a_table_that_is_none(tmp_path, columns, words):
+    path = write(tmp_path / "sky.ecsv", **columns)
+    with pytest.raises(
+        ConfigError, match=rf"noise\.exposure\.sky: expected a table of the sky in .*{re.escape(words)}"
+    ):
+        load_sky(path)
+
+
+def test_a_file_that_is_no_table(tmp_path):
+    path = tmp_path / "sky.fits"
+    path.write_text("no table")
+    with pytest.raises(ConfigError, match="expected a table of the sky in"):
+        load_sky(str(path))
+
+
+def test_names_and_paths():
+    assert find_sky("none") is None
+    assert load_sky("none") is None
+    with pytest.raises(ConfigError, match=r"got no file 'absent\.fits'"):
+        find_sky("absent.fits")
+    with pytest.raises(ConfigError, match=r"expected one of bright, dark, none, or a path .*did you mean 'bright'"):
+        find_sky("brigt")
+
+
+def test_a_detector_beyond_the_sky_is_refused():
+    with pytest.raises(ConfigError, match=r"covers the detector's 9000.0-12000.0 Angstrom .*got 'dark' with 3142.5"):
+        load_sky("dark").on_bins(np.array([9000.0, 12000.0]))

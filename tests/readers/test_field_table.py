@@ -1,0 +1,101 @@
+"""The page of simulations against the field maps, read here as plain YAML."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rubix_like.readers.fields.field_map import QUANTITIES, FieldSettings, dataset_words, parse_field_map, unit_words
+from rubix_like.readers.fields.field_table import COMMAND, field_rows, simulations_page
+from rubix_like.readers.fields.recognise import way_words
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MAPS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((REPOSITORY / "simulations").glob("*.yaml"))}
+
+
+def test_the_page_is_what_the_field_maps_give_now():
+    page = (REPOSITORY / "docs" / "simulations.md").read_text(encoding="utf-8")
+    assert page == simulations_page(), f"docs/simulations.md is old; write it anew: {COMMAND}"
+
+
+def sections():
+    """Name of a simulation -> the lines of its section."""
+    parts = re.split(r"^## (\w+)\n", simulations_page(), flags=re.M)
+    return {name: text.splitlines() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def test_every_simulation_has_a_section_and_a_row_with_its_source():
+    page = simulations_page()
+    assert list(sections()) == list(MAPS)
+    for name, content in MAPS.items():
+        (row,) = re.findall(rf"^\| \[{name}\]\(#{name}\) .*$", page, re.M)
+        assert content["title"] in row
+        assert row.endswith(f"| {content['source']} |")
+        for way in content.get("recognise", []):
+            for place in [*way.get("has", []), *way.get("lacks", []), *way.get("matches", {})]:
+                assert f"`{place}`" in row
+
+
+def as_list(value):
+    return value if isinstance(value, list) else [value]
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_every_field_has_a_row_with_its_datasets_unit_and_powers(name):
+    lines = sections()[name]
+    for family in ("stars", "gas"):
+        for quantity, field in MAPS[name].get(family, {}).get("fields", {}).items():
+            rows = [line for line in lines if line.startswith(f"| {quantity} |") and family in line.split("|")[2]]
+            names = as_list(field.get("dataset", field.get("stack")))
+            (row,) = [row for row in rows if all(text in row for text in names) and "| else " not in row]
+            unit = row.split("|")[4].split(" x ")
+            assert unit[0].strip().removeprefix(f"{field.get('times', 1):g} ") == str(field.get("unit", 1))
+            powers = {text.strip()[0]: float(text.strip()[2:]) for text in unit[1:]}
+            assert powers == {key: float(field[key]) for key in ("a", "h") if field.get(key)}
+            assert row.split("|")[5].strip() == (QUANTITIES[quantity] or "1")
+            assert field.get("note", "") in row
+
+
+def test_stars_and_gas_share_a_row_only_where_they_are_alike():
+    fields = {"position": {"dataset": "X", "unit": "kpc"}, "mass": {"dataset": "M", "unit": "Msun", "h": -1}}
+    other = fields | {"mass": {"dataset": "M", "unit": "Msun"}}
+    content = {"title": "Toy", "source": "here"}
+    families = {"stars": {"groups": "S", "fields": fields}, "gas": {"groups": "G", "fields": other}}
+    assert field_rows(parse_field_map(content | families, "toy")) == [
+        ("position", "stars, gas", "`X`", "kpc", "kpc", ""),
+        ("mass", "stars", "`M`", "Msun x h^-1", "Msun", ""),
+        ("mass", "gas", "`M`", "Msun", "Msun", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "datasets", "words"),
+    [
+        ({"dataset": "Masses"}, (), "Masses"),
+        ({"dataset": ["A", "B"]}, (), "A or B"),
+        ({"dataset": ["A", "B"]}, ("B",), "B"),
+        ({"stack": ["x", "y", "z"]}, ("x", "y", "z"), "x, y, z"),
+        ({"dataset": "Metals", "columns": 4}, (), "Metals[:, 4]"),
+        ({"dataset": ["A", "B"], "columns": 4}, (), "A[:, 4] or B[:, 4]"),
+        ({"dataset": "Metals", "columns": [1, 2, 3], "divide_by": "Mass"}, (), "sum(Metals[:, 1:4]) / Mass"),
+        ({"dataset": "Metals", "columns": [0, 2], "one_minus": True}, (), "1 - sum(Metals[:, [0, 2]])"),
+    ],
+)
+def test_datasets_in_words(field, datasets, words):
+    assert dataset_words(FieldSettings.model_validate(field), datasets) == words
+
+
+def test_units_in_words():
+    assert unit_words("Mpc", 1.0, -1.0) == "Mpc x a^1 x h^-1"
+    assert unit_words("km / s", 0.5, 0.0) == "km / s x a^0.5"
+    assert unit_words("", 0.0, 0.0) == "1"
+    assert unit_words("", -2.0, 0.0) == "1 x a^-2"
+
+
+def test_conditions_in_words():
+    section = {"has": ["P/X", "H@a"], "lacks": ["Q"], "matches": {"H@b": "tng|cv"}}
+    families = {"groups": "S", "fields": {}}
+    (way,) = parse_field_map({"title": "T", "source": "s", "stars": families, "recognise": [section]}, "toy").recognise
+    assert way_words(way) == ("has P/X", "has H@a", "has no Q", "has H@b that matches tng|cv")
+    assert way_words(way, "`")[-1] == "has `H@b` that matches `tng|cv`"

@@ -1,0 +1,478 @@
+"""Many galaxies: the lists, what is refused, what is skipped, recorded and shared, and what interruptions leave."""
+
+import csv
+import io
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import h5py
+import jax
+import numpy as np
+import pytest
+from astropy.io import fits
+from quick_compiler import quick_environment
+
+from rubix_like import ConfigError, run, run_catalogue
+from rubix_like.cli.catalogue_command import outcome_lines
+from rubix_like.cli.main import main
+from rubix_like.runs.batch.entries import read_entries
+from rubix_like.runs.batch.records import Records
+from rubix_like.runs.batch.running import observe_all
+from rubix_like.runtime.progress import Progress
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+WAVELENGTH = {"start": 4900, "stop": 5000, "step": 10}
+BASE = {
+    "galaxy": {"reader": "synthetic", "n_stars": 100},
+    "observation": {"redshift": 0.05},
+    "instrument": {"name": "muse", "fov": "1.2 arcsec", "wavelength": WAVELENGTH, "psf": None, "lsf": None},
+    "engine": {"method": "direct", "precision": "float64"},
+    "noise": {"signal_to_noise": 20},
+}
+GALAXIES = [{"name": f"g{seed}", "galaxy.seed": seed} for seed in (1, 2)]
+VIEWS = [
+    {"name": "face", "observation.inclination": "0 deg"},
+    {"name": "edge", "observation.inclination": "90 deg", "observation.position_angle": "30 deg"},
+]
+EVERY = ["g1_face", "g1_edge", "g2_face", "g2_edge"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(message, rows="name,galaxy.seed\na,1\n", config=BASE, **options):
+    Path("list.csv").write_text(rows)
+    with pytest.raises((ConfigError, OSError), match=message):
+        run_catalogue(config, "list.csv", **options)
+    assert not Path("cube").exists()
+
+
+def statuses(outcome):
+    return {row["name"]: row["status"] for row in outcome.rows}
+
+
+def summary(place="cube"):
+    return list(csv.DictReader(Path(place, "summary.csv").read_text().splitlines()))
+
+
+def modified(place="cube"):
+    return {path.name: path.stat().st_mtime_ns for path in Path(place).glob("*.fits")}
+
+
+def contents(path):
+    """Headers without the date, and the bytes of the data, of every extension."""
+    with fits.open(path) as hdus:
+        return [
+            (
+                [(card.keyword, card.value) for card in hdu.header.cards if card.keyword not in {"DATE", "CHECKSUM"}],
+                None if hdu.data is None else hdu.data.tobytes(),
+            )
+            for hdu in hdus
+        ]
+
+
+def test_rows_and_views_are_settings(folder):
+    rows = (
+        '\ufeff# a list\nname,galaxy.seed, observation.redshift,observation.offset\na,1,,"[1 arcsec, 0]"\n\nb,2,0.1,\n'
+    )
+    Path("list.csv").write_text(rows, encoding="utf-8")
+    Path("views.csv").write_text("observation.inclination\n0 deg\n60.5 deg\n")
+    entries = read_entries(BASE, "list.csv", "views.csv", {"engine.chunk": "64"}, Path("out"))
+    assert [(entry.name, str(entry.path)) for entry in entries] == [
+        (name, f"out/{name}.fits")
+        for name in ("a_inclination0deg", "a_inclination60.5deg", "b_inclination0deg", "b_inclination60.5deg")
+    ]
+    found = [(entry.config.galaxy.seed, entry.config.observation) for entry in entries]
+    assert [(seed, view.redshift, view.offset, view.inclination) for seed, view in found] == [
+        (1, 0.05, (1.0, 0.0), 0.0),
+        (1, 0.05, (1.0, 0.0), 60.5),
+        (2, 0.1, (0.0, 0.0), 0.0),
+        (2, 0.1, (0.0, 0.0), 60.5),
+    ]
+    assert {entry.config.engine.chunk for entry in entries} == {64}
+    assert entries[0].loading == entries[1].loading != entries[2].loading
+
+
+def test_the_configuration_may_lack_what_rows_give(folder):
+    lacking = {**BASE, "galaxy": None, "observation": {}}
+    rows = [{"galaxy.reader": "synthetic", "galaxy.seed": 7, "observation.redshift": 0.1}]
+    (entry,) = read_entries(lacking, rows)
+    assert (entry.name, str(entry.path)) == (
+        "readersynthetic_seed7_redshift0.1",
+        "cube/readersynthetic_seed7_redshift0.1.fits",
+    )
+
+
+def test_views_of_one_galaxy_follow_each_other():
+    rows = [{"name": name, "galaxy.seed": seed} for name, seed in (("a", 1), ("b", 2), ("c", 1))]
+    assert [entry.name for entry in read_entries(BASE, rows)] == ["a", "c", "b"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("", "list.csv: expected at least one row"),
+        ("name,galaxy.seed\n", "list.csv: expected at least one row"),
+        ("name,galxy.seed\na,1\n", "line 1: expected columns that are settings.*'galxy.seed'; did you mean 'galaxy'"),
+        ("name,galaxy.sed\na,1\n", r"line 2 \(a\): .*unknown key 'sed' of the reader 'synthetic'; did you mean 'seed'"),
+        ("name,observation.incl\na,1\n", r"line 2 \(a\): .*unknown key 'observation.incl'"),
+        ("name,galaxy.seed\na,x\n", r"line 2 \(a\): .*galaxy.seed: expected a whole number"),
+        ("name,galaxy.seed\na,1\nb,\n\nc,[\n", r"line 5 \(c\): override 'galaxy.seed=\['.* expected YAML"),
+        ("name,galaxy.seed\na,1\nA,2\n", r"line 3: expected a name of its own, got 'A' as in list.csv, line 2"),
+        ("galaxy.seed\n1\n1\n", r"line 3: expected a name of its own, got 'seed1'"),
+        ("name,galaxy.seed\na/b,1\n", r"line 2: expected a name of at most .* got 'a/b'"),
+        ("name,galaxy.seed\na,1,2\n", "line 2: expected 2 values, one per column, got 3"),
+        ("name,name\na,b\n", "line 1: the column 'name' is there twice"),
+        ("name;galaxy.seed\na;1\n", "line 1: expected columns separated by commas"),
+        ("name,galaxy.seed,dust.a_v\na,1,\n", "list.csv: expected a value in the column 'dust.a_v' in some row"),
+        ('name,galaxy.seed\n"a,1\n', "list.csv: expected CSV"),
+        ("name,output.path\na,b.fits\n", "line 1: 'output.path' cannot differ from row to row"),
+        ("name,engine.precision\na,float64\n", "line 1: 'engine.precision' cannot differ"),
+        ("name,ssp.library\na,popstarr\n", r"line 2 \(a\): .*did you mean 'popstar'"),
+        ("name,galaxy\na,null\n", r"line 2 \(a\): galaxy: expected a section with a reader"),
+    ],
+)
+def test_lists_that_are_refused(folder, rows, message):
+    refused(message, rows)
+
+
+def test_what_else_is_refused_before_anything_is_computed(folder):
+    with pytest.raises(FileNotFoundError, match=r"no file 'absent.csv'"):
+        run_catalogue(BASE, "absent.csv")
+    Path("list.csv").write_bytes(b"name\n\xff\n")
+    with pytest.raises(ConfigError, match="UTF-8"):
+        run_catalogue(BASE, "list.csv")
+    with_file = {**BASE, "galaxy": None}
+    refused(
+        r"2 entries cannot be used:\n.*line 2 \(a\): galaxy.path: no file 'x.hdf5'\n.*line 3",
+        "name,galaxy.path\na,x.hdf5\nb,y.hdf5\n",
+        with_file,
+    )
+    rows = "name,galaxy.seed\n" + "".join(f"n{k},x\n" for k in range(12))
+    refused(r"12 entries cannot be used(.|\n)*and 2 more", rows)
+    refused("'galaxy.seed' is in both lists", views=[{"galaxy.seed": 1}])
+    refused("views, row 1: expected columns", views=[{"inclination": 1}])
+    truth = {**BASE, "noise": {"signal_to_noise": 5, "keep_truth": True}}
+    refused(
+        r"line 3 .*'a_truth.fits' would also be one of list.csv, line 2", "name,galaxy.seed\na,1\na_truth,2\n", truth
+    )
+    for part in ("0/2", "3/2", "1", "a/b"):
+        refused("--part: expected K/N", part=part)
+    refused("the folder absent does not exist", output="absent/folder")
+    Path("file").touch()
+    refused("file: it is a file", output="file")
+    for output in ("small.fits", ""):
+        refused("--output: expected a folder", output=output)
+    Path("mine").mkdir()
+    Path("mine/a.fits").write_text("another's")
+    refused("a.fits: expected no file, or one that this catalogue has made", output="mine")
+    assert Path("mine/a.fits").read_text() == "another's"
+
+
+def test_a_catalogue_is_like_single_runs_and_done_once(folder):
+    """Each cube as `run` makes it; done entries are skipped, removed and damaged ones made again."""
+    outcome = run_catalogue(BASE, GALAXIES, VIEWS)
+    assert statuses(outcome) == dict.fromkeys(EVERY, "done")
+    assert (outcome.n_done, outcome.n_failed, outcome.n_skipped, outcome.n_elsewhere) == (4, 0, 0, 0)
+    single = {**BASE, "galaxy": {**BASE["galaxy"], "seed": 2}}
+    single["observation"] = {"redshift": 0.05, "inclination": "90 deg", "position_angle": "30 deg"}
+    cube = run(single, "single.fits")
+    assert contents("single.fits") == contents("cube/g2_edge.fits")
+
+    rows = summary()
+    assert [row["name"] for row in rows] == EVERY
+    last = rows[-1]
+    assert (last["galaxy"], last["view"], last["status"], last["file"]) == ("g2", "edge", "done", "g2_edge.fits")
+    assert (int(last["stars"]), int(last["stars_outside"])) == (100, int(cube.counters.n_outside))
+    good = np.asarray(cube.variance) > 0
+    snr = np.median(np.asarray(cube.flux)[good] / np.sqrt(np.asarray(cube.variance)[good]))
+    np.testing.assert_allclose(float(last["median_signal_to_noise"]), snr, rtol=1e-5)
+    np.testing.assert_allclose(float(last["flux_erg_s_cm2"]), np.asarray(cube.flux).sum() * 10e-20, rtol=1e-5)
+
+    before = modified()
+    again = run_catalogue(BASE, GALAXIES, VIEWS)
+    assert (again.n_done, again.n_skipped) == (0, 4)
+    assert modified() == before
+    Path("cube/g1_face.fits").unlink()
+    with Path("cube/g2_face.fits").open("ab") as file:
+        file.truncate(5000)
+    mended = run_catalogue(BASE, GALAXIES, VIEWS)
+    assert (mended.n_done, mended.n_skipped) == (2, 2)
+    after = modified()
+    assert [name for name in sorted(after) if after[name] != before[name]] == ["g1_face.fits", "g2_face.fits"]
+
+
+def test_other_settings_are_refused_or_made_again(folder):
+    run_catalogue(BASE, GALAXIES, part="1/2")
+    other = {**BASE, "noise": {"signal_to_noise": 30}}
+    before = modified()
+    with pytest.raises(
+        ConfigError, match=r"cube: 1 of 2 entries are done, but .*'g1': noise.signal_to_noise: 30.0 inst"
+    ):
+        run_catalogue(other, GALAXIES)
+    assert modified() == before
+    assert run_catalogue({**BASE, "devices": {"data": 8}}, GALAXIES, part="1/2").n_skipped == 1
+    redone = run_catalogue(other, GALAXIES, redo=True)
+    assert (redone.n_done, redone.n_skipped) == (2, 0)
+    assert run_catalogue(other, GALAXIES, redo=True).n_skipped == 2
+    record = json.loads(Path("cube/records/g1.json").read_text())
+    record["made_from"]["version"] = "0.0.1"
+    Path("cube/records/g1.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigError, match=r"'g1': rubix-like .* instead of 0\.0\.1; add --redo"):
+        run_catalogue(other, GALAXIES)
+    Path("cube/records/g1.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"g1.json: expected a record .* remove it"):
+        run_catalogue(other, GALAXIES)
+
+
+def write_cutout(path, n_stars, seed=0):
+    """A compact rotating disc in the layout of a TNG cut-out; of nan where `seed` is negative."""
+    rng = np.random.default_rng(abs(seed))
+    offset = rng.normal(size=(n_stars, 3)) * [0.3, 0.3, 0.03]
+    columns = {
+        "Coordinates": 17000.0 + offset,
+        "Velocities": np.cross([0, 0, 1], offset) * 100 * (np.nan if seed < 0 else 1),
+        "Masses": rng.uniform(1e-5, 2e-5, n_stars),
+        "GFM_InitialMass": rng.uniform(2e-5, 4e-5, n_stars),
+        "GFM_Metallicity": rng.uniform(0.001, 0.03, n_stars),
+        "GFM_StellarFormationTime": rng.uniform(0.2, 0.7, n_stars),
+    }
+    header = {"BoxSize": 35000.0, "HubbleParam": 0.7, "Omega0": 0.3, "OmegaLambda": 0.7, "Redshift": 0.25, "Time": 0.8}
+    with h5py.File(path, "w") as file:
+        file.create_group("Header").attrs.update(header)
+        for name, values in columns.items():
+            file[f"PartType4/{name}"] = values
+
+
+def test_failures_are_recorded_and_the_rest_goes_on(folder):
+    for name, seed in (("good", 1), ("bad", -1), ("fine", 2)):
+        write_cutout(f"{name}.hdf5", 100, seed)
+    rows = [{"galaxy.path": f"{name}.hdf5"} for name in ("bad", "good", "fine")]
+    config = {**BASE, "galaxy": None}
+    log = io.StringIO()
+    outcome = observe_all(read_entries(config, rows, VIEWS[:1]), Progress(log))
+    assert statuses(outcome) == {"bad_face": "failed", "good_face": "done", "fine_face": "done"}
+    assert outcome.rows[0]["error"].startswith("stars.velocity") or "Velocities" in outcome.rows[0]["error"]
+    assert sorted(path.name for path in Path("cube").glob("*.fits")) == ["fine_face.fits", "good_face.fits"]
+    lines = log.getvalue().splitlines()
+    assert lines[0] == "observing 3 entries of 3 galaxies ..."
+    assert [line.split(":")[0] for line in lines[1:4]] == ["[1/3] bad_face", "[2/3] good_face", "[3/3] fine_face"]
+    assert any(line.startswith("Failed: bad_face: ") for line in outcome_lines(outcome))
+    records = Records(Path("cube"))
+    with records.claimed("entry", "bad_face"):  # another process tries it
+        elsewhere = run_catalogue(config, rows, VIEWS[:1])
+    assert (elsewhere.n_done, elsewhere.n_skipped, elsewhere.n_failed, elsewhere.n_elsewhere) == (0, 2, 1, 0)
+    write_cutout("bad.hdf5", 100, 3)
+    again = run_catalogue(config, rows, VIEWS[:1])
+    assert (again.n_done, again.n_skipped, again.n_failed) == (1, 2, 0)
+    write_cutout("good.hdf5", 101, 1)
+    with pytest.raises(ConfigError, match=r"'good_face': the file good.hdf5 is another"):
+        run_catalogue(config, rows, VIEWS[:1])
+
+
+def test_a_view_that_fails_leaves_nothing_to_the_next(folder):
+    """The second view is counted (some stars are older than its Universe), but cannot be planned."""
+    far = {"observation.redshift": 1.0}
+    views = [{"name": "near"}, {"name": "bad", **far, "noise.wavelength": 2.0}, {"name": "far", **far}]
+    outcome = run_catalogue(BASE, GALAXIES[:1], views)
+    assert list(statuses(outcome).values()) == ["done", "failed", "done"]
+    assert "noise.wavelength: expected a window" in outcome.rows[1]["error"]
+    run({**BASE, "galaxy": {**BASE["galaxy"], "seed": 1}, "observation": {"redshift": 1.0}}, "single.fits")
+    assert "older" in outcome.rows[2]["notes"]
+    assert contents("cube/g1_far.fits") == contents("single.fits")
+
+
+def test_one_compilation_for_galaxies_of_about_the_same_size(folder, caplog):
+    """Galaxies of one size class, each in two views, in two catalogues."""
+    for number in range(4):
+        write_cutout(f"g{number}.hdf5", 97 + number, number)
+    config = {**BASE, "galaxy": None, "engine": {**BASE["engine"], "chunk": 16}}
+
+    def compilations(*numbers):
+        caplog.clear()
+        with jax.log_compiles(), caplog.at_level(logging.WARNING, logger="jax"):
+            run_catalogue(config, [{"galaxy.path": f"g{number}.hdf5"} for number in numbers], VIEWS)
+        return sum("Finished XLA compilation of jit(observe)" in record.getMessage() for record in caplog.records)
+
+    assert [compilations(0, 1), compilations(0, 1, 2, 3)] == [1, 0]
+    assert [row["stars"] for row in summary()] == ["97", "97", "98", "98", "99", "99", "100", "100"]
+
+
+@pytest.mark.slow
+def test_groups_of_devices_take_galaxies_of_their_own(folder):
+    run_catalogue(BASE, GALAXIES, VIEWS[:1], "whole")
+    split = {**BASE, "devices": {"data": 4}}
+    outcome = run_catalogue(split, GALAXIES, VIEWS[:1], "split")
+    assert outcome.n_done == 2
+    for name in ("g1_face", "g2_face"):
+        one, other = (fits.getdata(f"{place}/{name}.fits", "DATA") for place in ("whole", "split"))
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6 * np.abs(one).max())
+
+
+def test_two_processes_share_a_catalogue(folder):
+    """What another has claimed is left to it; two at once make every entry once."""
+    records = Records(Path("cube"))
+    records.create()
+    with records.claimed("entry", "g1_face") as own:
+        assert own
+        outcome = run_catalogue(BASE, GALAXIES, VIEWS)
+    assert statuses(outcome) == {**dict.fromkeys(EVERY, "done"), "g1_face": "waiting"}
+    assert (outcome.n_done, outcome.n_elsewhere) == (3, 1)
+    assert "1 with other processes" in outcome_lines(outcome)[0]
+    outcomes = []
+    threads = [
+        threading.Thread(target=lambda: outcomes.append(run_catalogue(BASE, GALAXIES, VIEWS, "both"))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(outcome.n_done for outcome in outcomes) == 4
+    assert {row["status"] for row in summary("both")} == {"done"}
+
+
+def test_what_dead_processes_left_is_removed(folder):
+    """Half-written files of an entry go when it is claimed; an interrupted galaxy comes last; others' files stay."""
+    run_catalogue(BASE, GALAXIES[:1])
+    record = json.loads(Path("cube/records/g1.json").read_text())
+    Path("cube/records/g1.json").write_text(json.dumps({**record, "status": "started", "files": {}}))
+    Path("cube/g1.fits").unlink()
+    stale = [
+        Path("cube/.rubix-like-node1-0123456789ab-g1.fits"),
+        Path("cube/.rubix-like-node2-0123456789ab-g1.fits"),
+        Path("cube/records/.rubix-like-node1-0123456789ab-g1.json"),
+        Path("cube/.rubix-like-node1-0123456789ab-summary.csv"),
+    ]
+    kept = [Path("cube/.rubix-like-node1-0123456789ab-other.fits"), Path("cube/.g1.fits"), Path("cube/.123-g1.fits")]
+    for path in (*stale, *kept):
+        path.touch()
+    log = io.StringIO()
+    observe_all(read_entries(BASE, GALAXIES), Progress(log))
+    assert [line.split()[1] for line in log.getvalue().splitlines() if line.startswith("[")] == ["g2:", "g1:"]
+    assert [path.exists() for path in stale] == [False] * 4
+    assert [path.exists() for path in kept] == [True] * 3
+
+
+def test_a_full_disk_ends_the_catalogue(folder, monkeypatch):
+    """It is no fault of a galaxy: nothing more is tried."""
+    monkeypatch.setattr("rubix_like.runtime.files.outputs.shutil.disk_usage", lambda place: DiskFull())
+    with pytest.raises(OSError, match=r"cannot write .*g1\.fits: about"):
+        run_catalogue(BASE, GALAXIES)
+    assert modified() == {}
+
+
+class DiskFull:
+    free = 10
+
+
+def test_the_command(folder, capsys, jax_settings, monkeypatch):
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(folder / "cache"))
+    Path("run.yaml").write_text(json.dumps({**BASE, "galaxy": None}))
+    write_cutout("good.hdf5", 100, 1)
+    write_cutout("bad.hdf5", 100, -1)
+    Path("list.csv").write_text("galaxy.path\ngood.hdf5\nbad.hdf5\n")
+    words = ["run", "run.yaml", "--catalogue", "list.csv", "--output", "out", "--set", "noise.seed=1"]
+    assert main(words) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("Catalogue in out: 1 done, 1 failed\nSummary: out/summary.csv\nFailed: bad: ")
+    assert "[1/2] good: done in" in err
+    assert main([*words, "--part", "1/2"]) == 0
+    assert capsys.readouterr().out.startswith("Catalogue in out: 0 done, 1 done before\n")
+    assert main(["run", "run.yaml", "--part", "1/2"]) == 2
+    assert "--part: expected --catalogue" in capsys.readouterr().err
+    assert main([*words, "--part", "x"]) == 2
+    assert "expected K/N" in capsys.readouterr().err
+
+
+KILLED = {
+    "galaxy": {"reader": "synthetic", "n_stars": 200},
+    "observation": {"redshift": 0.05},
+    "instrument": {"name": "muse", "fov": "1.2 arcsec", "wavelength": WAVELENGTH, "psf": None, "lsf": None},
+    "engine": {"method": "direct"},
+    "noise": {"signal_to_noise": 20},
+    "products": {"losvd": None},
+    "output": {"path": "stopped.fits"},
+}
+
+
+def start(*options):
+    """The command on the catalogue, its log as a pipe."""
+    words = ["run", "run.yaml", "--catalogue", "list.csv", "--views", "views.csv", *options]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "RUBIX_LIKE_CACHE": str(Path("cache").resolve())}
+    environment |= quick_environment()
+    command = [sys.executable, "-m", "rubix_like.cli", *words]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def n_done():
+    records = [json.loads(path.read_text()) for path in Path("stopped/records").glob("*.json")]
+    return sum(record["status"] == "done" for record in records)
+
+
+def stage():
+    """What a process was doing when it was killed, by what it left."""
+    if list(Path("stopped").glob(".*")) or list(Path("stopped/records").glob(".*")):
+        return "writing"
+    records = [json.loads(path.read_text()) for path in Path("stopped/records").glob("*.json")]
+    return "computing" if any(record["status"] == "started" for record in records) else "between"
+
+
+def interrupt(chance, number):
+    """Start, wait for some entries and a while, end it; alternately by SIGTERM and SIGKILL. How it ended, the stage,
+    and how many entries are done.
+
+    The first three SIGKILLs wait for a cube that is being written: that is only a tenth of the time.
+    """
+    process = start()
+    for _ in range(1 + chance.randrange(6)):
+        process.stderr.readline()
+    time.sleep(chance.uniform(0, 0.4))
+    patience = time.monotonic() + 30 * (number in {1, 3, 5})
+    while time.monotonic() < patience and not list(Path("stopped").glob(".*.fits")):
+        time.sleep(0.0005)
+    process.send_signal(signal.SIGKILL if number % 2 else signal.SIGTERM)
+    process.communicate(timeout=60)
+    return process.returncode, stage(), n_done()
+
+
+@pytest.mark.parametrize(
+    ("n_kill", "n_galaxy"),
+    [pytest.param(4, 6, marks=pytest.mark.slow), pytest.param(10, 20, marks=pytest.mark.long)],
+)
+def test_interruptions_change_nothing(folder, n_kill, n_galaxy):
+    """Galaxies x 3 angles, ended several times at random: complete in the end, data and headers as without."""
+    Path("run.yaml").write_text(json.dumps(KILLED))
+    Path("list.csv").write_text("name,galaxy.seed\n" + "".join(f"g{seed},{seed}\n" for seed in range(n_galaxy)))
+    Path("views.csv").write_text("name,observation.inclination\nface,0 deg\nmid,45 deg\nedge,90 deg\n")
+    chance = random.Random(6)
+    whole = start("--output", "whole")
+    kills = [interrupt(chance, number) for number in range(n_kill)]
+    assert [code for code, _, _ in kills] == [143, -signal.SIGKILL] * (n_kill // 2)
+    done = [n for _, _, n in kills]
+    print(kills)  # shown with -s: how each ended, at which stage, how many entries were done
+    assert done == sorted(done)
+    assert len(set(done)) >= n_kill // 2, "most restarts went on from where the one before was ended"
+    assert 0 < done[-1] < 3 * n_galaxy
+    assert {"computing", "writing"} <= {where for _, where, _ in kills}
+    last = start()
+    assert f"{3 * n_galaxy} entries of {n_galaxy} galaxies" in last.communicate()[1]
+    whole.communicate()
+    assert (last.returncode, whole.returncode) == (0, 0)
+    names = {path.name for path in Path("whole").glob("*.fits")}
+    assert len(names) == 6 * n_galaxy
+    assert names == {path.name for path in Path("stopped").iterdir() if path.suffix == ".fits"}
+    assert list(Path("stopped").rglob(".*")) == []
+    assert {row["status"] for row in summary("stopped")} == {"done"}
+    assert [name for name in names if contents(f"stopped/{name}") != contents(f"whole/{name}")] == []
