@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from test_formats import vacuum_cube
-from test_reading_observed import FLUX, muse_hdus
 from test_products import config
+from test_reading_observed import FLUX, muse_hdus
 
 from rubix_like import Maps, read_observed
 from rubix_like.cli.main import main

@@ -8,13 +8,13 @@ import yaml
 from astropy.io import fits
 
 TESTS = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(TESTS), str(TESTS.parent)]
+sys.path[:0] = [*(str(TESTS / name) for name in ("", "cube", "inference", "plots")), str(TESTS.parent)]
 
 from damage import write_eagle, write_gadget, write_illustris  # noqa: E402
 from ssp_files import dsps, pipe3d, ppxf, synthesizer  # noqa: E402
 from test_checkpoint import FINGERPRINT, snapshot  # noqa: E402
-from test_fit_pictures import make_result  # noqa: E402
 from test_default import full_cube  # noqa: E402
+from test_fit_pictures import make_result  # noqa: E402
 from test_reading_observed import muse_hdus  # noqa: E402
 from test_reading_observed import write as write_fits  # noqa: E402
 from test_sample_result import result as sampled  # noqa: E402

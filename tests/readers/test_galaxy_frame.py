@@ -10,7 +10,6 @@ from thread_team import run_team, values_of
 
 import rubix_like as rl
 from rubix_like.physics.centering import shrinking_sphere, unwrap
-from rubix_like.readers import first_pass as pass_module
 from rubix_like.readers import galaxy_frame as frame_module
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_frame import HeldStars, StoredStars, find_frame
@@ -28,7 +27,7 @@ BOX = 200.0
 
 @pytest.fixture(autouse=True)
 def small_slabs(monkeypatch):
-    monkeypatch.setattr(pass_module, "SLAB_STARS", 75)
+    monkeypatch.setattr(frame_module, "SLAB_STARS", 75)
     monkeypatch.setattr(rows_module, "SLAB_ROWS", 64)
     monkeypatch.setattr(rows_module, "GAP_ROWS", 5)
 
@@ -446,7 +445,7 @@ REAL = {
 @pytest.mark.parametrize("name", REAL)
 def test_real_galaxies(real_data, monkeypatch, name):
     """By slabs, samples and processes: the frame is that of all stars at once but for the scatter of a small sample."""
-    monkeypatch.setattr(pass_module, "SLAB_STARS", 1 << 13)
+    monkeypatch.setattr(frame_module, "SLAB_STARS", 1 << 13)
     monkeypatch.setattr(rows_module, "SLAB_ROWS", 1 << 13)
     reader = SnapshotReader.model_validate({"path": real_data / "galaxies" / name} | REAL[name])
     with reader.open_galaxy() as galaxy:

@@ -11,7 +11,6 @@ import pytest
 from counting_container import Counting
 
 import rubix_like as rl
-from rubix_like.readers import first_pass as pass_module
 from rubix_like.readers import galaxy_frame as frame_module
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.loading import load, open_galaxy
@@ -268,7 +267,7 @@ def test_memory_is_bounded(tmp_path, share):
 def test_memory_of_opening_does_not_grow_with_the_galaxy(monkeypatch, tmp_path):
     """The bound of docs/big-files.md for opening: the sample, a slab and runs, here of one in nine rows."""
     monkeypatch.setattr(frame_module, "SAMPLE_STARS", 1 << 14)
-    monkeypatch.setattr(pass_module, "SLAB_STARS", 1 << 14)
+    monkeypatch.setattr(frame_module, "SLAB_STARS", 1 << 14)
     monkeypatch.setattr(rows_module, "SLAB_ROWS", 1 << 14)
     numbers, peaks = 11, []
     for count in (100_000, 400_000):

@@ -17,8 +17,8 @@ import pytest
 from astropy.io import fits
 from damage import write_illustris
 from ssp_files import dsps
-from test_fit_pictures import make_result
 from test_default import full_cube
+from test_fit_pictures import make_result
 from test_reading_observed import muse_hdus
 from test_reading_observed import write as write_observed
 from test_sample_result import result as sampled

@@ -12,7 +12,7 @@ import pytest
 
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.resources import resource
-from rubix_like.ssp import SSPLibrary, describe, get, import_library, list_libraries, load_ssp
+from rubix_like.ssp import SSPLibrary, describe_library, get, import_library, list_libraries, load_ssp
 from rubix_like.ssp.hdf5 import SSPTable, read_table, write_table
 from rubix_like.ssp.known_libraries import cached_path
 
@@ -179,7 +179,7 @@ def test_an_air_library_is_converted_to_vacuum(table, tmp_path):
     np.testing.assert_allclose(
         (table.spectra / library.spectra)[..., 1:-1], np.broadcast_to(stretch, (2, 3, 198)), 2e-7
     )
-    assert "vacuum (converted from air)" in describe(library)
+    assert "vacuum (converted from air)" in describe_library(library)
 
 
 def test_the_embedded_file_is_the_documented_one():
@@ -197,7 +197,7 @@ def test_popstar_loads_at_once_and_describes_itself():
     assert library.spectra.dtype == np.float64
     assert library.rest_wavelength[0] == 91.0
     assert library.rest_wavelength[-1] == 1.6e6
-    text = describe(library)
+    text = describe_library(library)
     for word in ("106, 1e+05", "0.0001, 0.0004", "91 - 1.6e+06 A", "FWHM 20 A", "Chabrier", "Molla", "vacuum"):
         assert word in text
 
