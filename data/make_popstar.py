@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from rubix_like.ssp.fetch import extract_member, fetch_member
-from rubix_like.ssp.hdf5 import write_table
+from rubix_like.ssp.library_file import write_table
 from rubix_like.ssp.importers.packaged import read_popstar
 from rubix_like.ssp.known_libraries import LIBRARIES
 

@@ -1,33 +1,83 @@
-"""Mock IFU datacubes from simulated galaxies: fast, sharded over devices, differentiable."""
+"""Mock IFU datacubes from simulated galaxies: fast, sharded over devices, differentiable.
 
-from rubix_like.cli.catalogue_command import run_catalogue
-from rubix_like.config import RunConfig, load_config
-from rubix_like.cube.cube import Cube
-from rubix_like.cube.maps import Maps
-from rubix_like.cube.meta import Counters
-from rubix_like.cube.mosaic import make_mosaic
-from rubix_like.cube.observed import ObservedCube, read_observed
+A public name is imported when it is first used, so that `import rubix_like` takes no time.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from rubix_like.errors import ConfigError
-from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.pipeline import Pipeline
-from rubix_like.forward.tables import Plan, Tables
-from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Gas, Stars
-from rubix_like.galaxy.placing import particle_shardings, shard, shard_local
-from rubix_like.galaxy.scene import Scene
-from rubix_like.galaxy.synthetic import SyntheticGalaxy
-from rubix_like.galaxy.validation import validate
-from rubix_like.inference.fitting import fit
-from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.inference.results.sample_result import SampleResult
-from rubix_like.inference.sampling import sample
-from rubix_like.instrument.instrument import Instrument, load_instrument
-from rubix_like.instrument.pointing import Pointing
-from rubix_like.readers.loading import load_galaxy, load_galaxy_info, open_galaxy
-from rubix_like.runs.run import run
-from rubix_like.runtime.mesh.mesh import make_mesh
-from rubix_like.runtime.processes.joining import join_processes
-from rubix_like.ssp import SSPLibrary, load_ssp
 from rubix_like.version import __version__
+
+if TYPE_CHECKING:
+    from rubix_like.config import RunConfig, load_config
+    from rubix_like.cube.cube import Cube
+    from rubix_like.cube.maps import Maps
+    from rubix_like.cube.meta import Counters
+    from rubix_like.cube.mosaic import make_mosaic
+    from rubix_like.cube.observed import ObservedCube, read_observed
+    from rubix_like.forward.parameters import Parameters
+    from rubix_like.forward.pipeline import Pipeline
+    from rubix_like.forward.tables import Plan, Tables
+    from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Gas, Stars
+    from rubix_like.galaxy.placing import particle_shardings, shard, shard_local
+    from rubix_like.galaxy.scene import Scene
+    from rubix_like.galaxy.synthetic import SyntheticGalaxy
+    from rubix_like.galaxy.validation import validate
+    from rubix_like.inference.fitting import fit
+    from rubix_like.inference.results.fit_result import FitResult
+    from rubix_like.inference.results.sample_result import SampleResult
+    from rubix_like.inference.sampling import sample
+    from rubix_like.instrument.instrument import Instrument, load_instrument
+    from rubix_like.instrument.pointing import Pointing
+    from rubix_like.readers.galaxy_loading import load_galaxy, load_galaxy_info, open_galaxy
+    from rubix_like.runs.batch.catalogue import run_catalogue
+    from rubix_like.runs.run import run
+    from rubix_like.runtime.mesh.mesh import make_mesh
+    from rubix_like.runtime.processes.joining import join_processes
+    from rubix_like.ssp import SSPLibrary, load_ssp
+
+_PLACES: dict[str, str] = {
+    "Counters": "rubix_like.cube.meta:Counters",
+    "Cube": "rubix_like.cube.cube:Cube",
+    "FitResult": "rubix_like.inference.results.fit_result:FitResult",
+    "Galaxy": "rubix_like.galaxy.particles:Galaxy",
+    "GalaxyInfo": "rubix_like.galaxy.particles:GalaxyInfo",
+    "Gas": "rubix_like.galaxy.particles:Gas",
+    "Instrument": "rubix_like.instrument.instrument:Instrument",
+    "Maps": "rubix_like.cube.maps:Maps",
+    "ObservedCube": "rubix_like.cube.observed.observed_cube:ObservedCube",
+    "Parameters": "rubix_like.forward.parameters:Parameters",
+    "Pipeline": "rubix_like.forward.pipeline:Pipeline",
+    "Plan": "rubix_like.forward.tables:Plan",
+    "Pointing": "rubix_like.instrument.pointing:Pointing",
+    "RunConfig": "rubix_like.config.run_config:RunConfig",
+    "SSPLibrary": "rubix_like.ssp.library:SSPLibrary",
+    "SampleResult": "rubix_like.inference.results.sample_result:SampleResult",
+    "Scene": "rubix_like.galaxy.scene:Scene",
+    "Stars": "rubix_like.galaxy.particles:Stars",
+    "SyntheticGalaxy": "rubix_like.galaxy.synthetic:SyntheticGalaxy",
+    "Tables": "rubix_like.forward.tables:Tables",
+    "fit": "rubix_like.inference.fitting:fit",
+    "join_processes": "rubix_like.runtime.processes.joining:join_processes",
+    "load_config": "rubix_like.config.loading:load_config",
+    "load_galaxy": "rubix_like.readers.galaxy_loading:load_galaxy",
+    "load_galaxy_info": "rubix_like.readers.galaxy_loading:load_galaxy_info",
+    "load_instrument": "rubix_like.instrument.instrument:load_instrument",
+    "load_ssp": "rubix_like.ssp.library:load_ssp",
+    "make_mesh": "rubix_like.runtime.mesh.mesh:make_mesh",
+    "make_mosaic": "rubix_like.cube.mosaic:make_mosaic",
+    "open_galaxy": "rubix_like.readers.galaxy_loading:open_galaxy",
+    "particle_shardings": "rubix_like.galaxy.placing:particle_shardings",
+    "read_observed": "rubix_like.cube.observed.reading_observed:read_observed",
+    "run": "rubix_like.runs.run:run",
+    "run_catalogue": "rubix_like.runs.batch.catalogue:run_catalogue",
+    "sample": "rubix_like.inference.sampling:sample",
+    "shard": "rubix_like.galaxy.placing:shard",
+    "shard_local": "rubix_like.galaxy.placing:shard_local",
+    "validate": "rubix_like.galaxy.validation:validate",
+}
+"""Public name -> where it is, as `module:attribute`."""
 
 __all__ = [
     "ConfigError",
@@ -71,3 +121,17 @@ __all__ = [
     "shard_local",
     "validate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name (PEP 562)."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'rubix_like' has no attribute '{name}'")
+    module, attribute = _PLACES[name].split(":")
+    value = getattr(importlib.import_module(module), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -49,7 +49,7 @@ from rubix_like.galaxy.scene import to_scene
 from rubix_like.physics.template_axes import TemplateAxes
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
 from rubix_like.ssp.formats import SourceFormat
-from rubix_like.ssp.hdf5 import SSPTable
+from rubix_like.ssp.library_file import SSPTable
 
 __all__ = [
     "AbstractComponent",

@@ -2,9 +2,9 @@
 
 import argparse
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
+from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_config
 from rubix_like.config.sections.fit import FitSettings
@@ -15,38 +15,11 @@ from rubix_like.inference.sampling import SampleFiles, default_output, sample
 from rubix_like.plots.style import require_matplotlib
 from rubix_like.runtime.progress import Progress, terminal_progress
 
-FIT_HELP = "fit free parameters of a model to an observed cube: best values, uncertainties, residuals"
 
-SAMPLE_HELP = "draw from the posterior of free parameters given an observed cube: NUTS, geoVI or MGVI, on all devices"
-
-
-def add_inference_commands(
-    add: Callable[..., argparse.ArgumentParser],
-    add_config: Callable[[argparse.ArgumentParser], None],
-    set_up: Callable[[str], None],
-) -> None:
-    """Give the command line both: `add` makes a command of its name, its function and its help, `add_config` gives it
-    CONFIG and --set, and `set_up` is called with the precision before anything is computed."""
-    fitting = add("fit", lambda options: run_fit(options, set_up), FIT_HELP)
-    add_config(fitting)
-    add_fit_options(fitting)
-    sampling = add("sample", lambda options: run_sample(options, set_up), SAMPLE_HELP)
-    add_config(sampling)
-    add_sample_options(sampling)
-
-
-def add_fit_options(parser: argparse.ArgumentParser) -> None:
-    """Give a command the options of a fit, beside CONFIG and --set."""
-    parser.add_argument("--data", metavar="CUBE", help="the observed cube (default: fit.data)")
-    parser.add_argument("--output", metavar="PATH", help="the result's file, .h5 (default: fit.output)")
-    parser.add_argument("--restart", action="store_true", help="start anew, also where a checkpoint is left")
-    parser.add_argument("--plot", action="store_true", help="also draw steps, spectra, maps and parameters as PNG")
-
-
-def run_fit(options: argparse.Namespace, set_up: Callable[[str], None]) -> None:
+def run_fit(options: argparse.Namespace) -> None:
     """The command: fit, write, say what came out."""
     config = load_config(options.config, overrides=read_overrides(options.set))
-    set_up("float64")
+    set_up_jax("float64")
     if options.plot:
         require_matplotlib()
     progress = terminal_progress()
@@ -58,19 +31,10 @@ def run_fit(options: argparse.Namespace, set_up: Callable[[str], None]) -> None:
     _say(result, files.result, written, progress, "drawing the fit" if options.plot else None)
 
 
-def add_sample_options(parser: argparse.ArgumentParser) -> None:
-    """Give a command the options of a sampling, beside CONFIG and --set."""
-    parser.add_argument("--data", metavar="CUBE", help="the observed cube (default: fit.data)")
-    parser.add_argument("--fitted", metavar="FIT", help="the result of a fit to begin at (default: fit first)")
-    parser.add_argument("--output", metavar="PATH", help="the result's file, .h5 (default: fit.sampling.output)")
-    parser.add_argument("--restart", action="store_true", help="start anew, also where a checkpoint is left")
-    parser.add_argument("--plot", action="store_true", help="also draw corner, traces and predictions as PNG")
-
-
-def run_sample(options: argparse.Namespace, set_up: Callable[[str], None]) -> None:
+def run_sample(options: argparse.Namespace) -> None:
     """The command: sample, write, say what came out."""
     config = load_config(options.config, overrides=read_overrides(options.set))
-    set_up("float64")
+    set_up_jax("float64")
     if options.plot:
         require_matplotlib()
     progress = terminal_progress()

@@ -8,37 +8,18 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from rubix_like.cli.options import add_set_option
+from rubix_like.cli.options import read_overrides
 from rubix_like.config.loading import overridden
 from rubix_like.errors import ConfigError
 from rubix_like.readers.inspection.report import Inspection, inspect_galaxy
 from rubix_like.readers.inspection.text import inspection_text
 
-INSPECT_HELP: str = "say what a galaxy's file holds: simulation, quantities, units, ranges, and what is missing"
-
 WIDEST: int = 120
 
 
-def add_inspect_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `rubix-like inspect`."""
-    parser.add_argument(
-        "files",
-        metavar="FILE",
-        nargs="+",
-        help="a snapshot, cut-out or table of particles; several: the files of one snapshot",
-    )
-    parser.add_argument(
-        "--reader",
-        metavar="NAME",
-        help="the simulation (`rubix-like list readers`) or a field map's .yaml file (default: recognised)",
-    )
-    add_set_option(parser, "other keys of the section galaxy, as of `run`, e.g. --set galaxy.sphere.radius='30 kpc'")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
-
-
-def inspect_file(options: argparse.Namespace, overrides: Mapping[str, str]) -> None:
+def inspect_file(options: argparse.Namespace) -> None:
     """Print the report; raises ConfigError where nothing is recognised, ValueError where the file would be refused."""
-    inspection = inspect_galaxy(_section(options, overrides))
+    inspection = inspect_galaxy(_section(options, read_overrides(options.set)))
     if options.json:
         print(json.dumps(dataclasses.asdict(inspection), indent=2))
     else:

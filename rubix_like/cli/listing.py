@@ -1,22 +1,25 @@
 """Tables of what a configuration can name, with one line about each."""
 
+import argparse
 import inspect
+import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 import numpy as np
 
-from rubix_like.config import InstrumentSettings, load_pipeline
+from rubix_like.config import InstrumentSettings, json_schema, load_pipeline
 from rubix_like.config.plug_ins import CUBE_STAGES, PAINT_STAGES, READERS, SCENE_STAGES, TABLE, field_map_names
 from rubix_like.config.sections.instrument import STEP_UNITS
 from rubix_like.errors import ConfigError
-from rubix_like.instrument.detector import instrument_fwhm
+from rubix_like.instrument.lsf import instrument_fwhm
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.resources import resource, resource_names
+from rubix_like.ssp import list_libraries
 
 Rows = list[tuple[str, str]]
 
@@ -140,3 +143,26 @@ def _field(preset: InstrumentSettings) -> str:
         sides = aperture.size or (sides[:1] if aperture.shape in {"square", "circle", "hexagon"} else sides)
     size = " x ".join(f"{side:g}" for side in sides)
     return size if aperture is None else f"{size} {aperture.shape}"
+
+
+def print_list(options: argparse.Namespace) -> None:
+    """`rubix-like list`."""
+    if options.kind == "instruments":
+        print_table(instrument_table())
+        return
+    for name, text in _LISTS[options.kind]():
+        print(f"{name:<14} {text}".rstrip())
+
+
+_LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {
+    "ssp": list_libraries,
+    "stages": stage_rows,
+    "readers": reader_rows,
+    "pipelines": pipeline_rows,
+    "configs": config_rows,
+}
+
+
+def print_schema(options: argparse.Namespace) -> None:  # noqa: ARG001
+    """`rubix-like schema`."""
+    print(json.dumps(json_schema(), indent=2))

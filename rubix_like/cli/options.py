@@ -1,9 +1,10 @@
-"""The option `--set KEY=VALUE ...` of commands."""
+"""The options of every command; nothing here takes time to import."""
 
 import argparse
 from collections.abc import Sequence
 
 from rubix_like.errors import ConfigError
+from rubix_like.runtime.processes.timeouts import CONNECT_TIMEOUT, PEER_TIMEOUT
 
 
 def add_set_option(parser: argparse.ArgumentParser, text: str) -> None:
@@ -22,3 +23,161 @@ def read_overrides(pairs: Sequence[str]) -> dict[str, str]:
             )
         overrides[key.strip()] = value
     return overrides
+
+
+def add_config_options(parser: argparse.ArgumentParser) -> None:
+    """CONFIG and --set."""
+    parser.add_argument("config", metavar="CONFIG", help="a YAML file, or the name of a packaged configuration")
+    add_set_option(
+        parser,
+        'override settings (after CONFIG), e.g. --set observation.inclination="40 deg" noise.signal_to_noise=50',
+    )
+
+
+def add_process_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a run by several processes."""
+    group = parser.add_argument_group(
+        "several processes", "the same command is started in every process, by srun, mpirun, Kubernetes or by hand"
+    )
+    group.add_argument("--distributed", action="store_true", help="this is one of several processes (see docs)")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 is (without a launcher)")
+    group.add_argument("--num-processes", type=int, metavar="N", help="how many processes there are")
+    group.add_argument("--process-id", type=int, metavar="I", help="number of this process, from 0")
+    group.add_argument(
+        "--connect-timeout",
+        type=float,
+        metavar="SECONDS",
+        help=f"how long processes wait for each other at the start (default {CONNECT_TIMEOUT:g})",
+    )
+    group.add_argument(
+        "--peer-timeout",
+        type=float,
+        metavar="SECONDS",
+        help=f"after which silence of one process all end (default {PEER_TIMEOUT:g})",
+    )
+
+
+def add_catalogue_options(parser: argparse.ArgumentParser) -> None:
+    """Give a command the options of a catalogue."""
+    group = parser.add_argument_group("many galaxies")
+    group.add_argument("--catalogue", metavar="LIST.csv", help="one run per row; columns are settings, and 'name'")
+    group.add_argument("--views", metavar="VIEWS.csv", help="settings with which every galaxy of the list is observed")
+    group.add_argument("--part", metavar="K/N", help="only the K-th of N shares of the galaxies, for job arrays")
+    group.add_argument("--redo", action="store_true", help="make entries again whose settings or files have changed")
+
+
+def add_fit_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like fit`."""
+    add_config_options(parser)
+    parser.add_argument("--data", metavar="CUBE", help="the observed cube (default: fit.data)")
+    parser.add_argument("--output", metavar="PATH", help="the result's file, .h5 (default: fit.output)")
+    parser.add_argument("--restart", action="store_true", help="start anew, also where a checkpoint is left")
+    parser.add_argument("--plot", action="store_true", help="also draw steps, spectra, maps and parameters as PNG")
+
+
+def add_sample_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like sample`."""
+    add_config_options(parser)
+    parser.add_argument("--data", metavar="CUBE", help="the observed cube (default: fit.data)")
+    parser.add_argument("--fitted", metavar="FIT", help="the result of a fit to begin at (default: fit first)")
+    parser.add_argument("--output", metavar="PATH", help="the result's file, .h5 (default: fit.sampling.output)")
+    parser.add_argument("--restart", action="store_true", help="start anew, also where a checkpoint is left")
+    parser.add_argument("--plot", action="store_true", help="also draw corner, traces and predictions as PNG")
+
+
+def add_plot_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like plot`."""
+    parser.add_argument(
+        "cube",
+        metavar="CUBE",
+        help="a file written by `rubix-like run` (FITS in the layout 'default' or HDF5), `rubix-like fit` or `sample`",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="PATH",
+        help="file to write: .png, .pdf or .svg (default: CUBE_plot.png beside it), .html with --html (CUBE.html)",
+    )
+    parser.add_argument(
+        "--spaxel",
+        metavar="X,Y",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="spaxels whose spectra to draw: column and row, counted from 0 (default: the brightest one)",
+    )
+    parser.add_argument("--band", metavar="LOW-HIGH", help="also an image of this band (Angstrom): mean over its bins")
+    parser.add_argument(
+        "--maps", metavar="FILE", help="FITS file with 2-D maps to draw as well (default: CUBE_maps.fits if it exists)"
+    )
+    parser.add_argument(
+        "--html", action="store_true", help="write one self-contained interactive page instead of a picture"
+    )
+
+
+def add_inspect_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like inspect`."""
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="+",
+        help="a snapshot, cut-out or table of particles; several: the files of one snapshot",
+    )
+    parser.add_argument(
+        "--reader",
+        metavar="NAME",
+        help="the simulation (`rubix-like list readers`) or a field map's .yaml file (default: recognised)",
+    )
+    add_set_option(parser, "other keys of the section galaxy, as of `run`, e.g. --set galaxy.sphere.radius='30 kpc'")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+
+
+def add_compare_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like ssp compare`."""
+    parser.add_argument("one", metavar="A", help="a name from `rubix-like ssp list`, or a path")
+    parser.add_argument("other", metavar="B", help="another")
+    parser.add_argument(
+        "--output",
+        metavar="PATH",
+        help="file to write, replaced if it exists: .png, .pdf or .svg (default: ssp_A_B.png here, never replaced)",
+    )
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like run`."""
+    add_config_options(parser)
+    parser.add_argument("--output", metavar="PATH", help="file, or folder of a catalogue (default: output.path)")
+    parser.add_argument("--plot", action="store_true", help="also write a quick-look PNG beside the cube")
+    add_catalogue_options(parser)
+    add_process_options(parser)
+
+
+def add_check_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like check`."""
+    add_config_options(parser)
+    add_process_options(parser)
+
+
+def add_list_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like list`."""
+    parser.add_argument("kind", choices=("instruments", "ssp", "stages", "readers", "pipelines", "configs"))
+
+
+def add_library_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like ssp info`."""
+    parser.add_argument("name", help="a name from `rubix-like ssp list`, or a path")
+
+
+def add_get_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like ssp get`."""
+    parser.add_argument("name", help="bc03-miles, bc03-lr (both fetched) or fsps (computed with python-fsps)")
+    parser.add_argument("--force", action="store_true", help="do it again")
+
+
+def add_import_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like ssp import`."""
+    parser.add_argument("file", help="a file, or a folder (E-MILES, BC03); docs/ssp.md lists the layouts")
+    parser.add_argument("--name", help="the name to give it (default: that of its library, or the file's)")
+
+
+def add_no_options(parser: argparse.ArgumentParser) -> None:
+    """For commands without options."""

@@ -23,45 +23,11 @@ from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import check_separate, given_files
 
-PLOT_HELP: str = (
-    "draw a cube: white light, a narrow band, maps, spectra; --html: a page to look around in it; or a fit, or samples"
-)
-
-
 INFERRED: tuple[tuple[str, Callable[[Path], bool], Callable[..., tuple[Path, ...]]], ...] = (
     ("result of a fit", is_result, save_fit_pictures),
     ("result of a sampling", is_sample_result, save_sample_pictures),
 )
 """What has pictures of its own: its name, what knows its files, and what draws them."""
-
-
-def add_plot_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `rubix-like plot`."""
-    parser.add_argument(
-        "cube",
-        metavar="CUBE",
-        help="a file written by `rubix-like run` (FITS in the layout 'default' or HDF5), `rubix-like fit` or `sample`",
-    )
-    parser.add_argument(
-        "--output",
-        metavar="PATH",
-        help="file to write: .png, .pdf or .svg (default: CUBE_plot.png beside it), .html with --html (CUBE.html)",
-    )
-    parser.add_argument(
-        "--spaxel",
-        metavar="X,Y",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="spaxels whose spectra to draw: column and row, counted from 0 (default: the brightest one)",
-    )
-    parser.add_argument("--band", metavar="LOW-HIGH", help="also an image of this band (Angstrom): mean over its bins")
-    parser.add_argument(
-        "--maps", metavar="FILE", help="FITS file with 2-D maps to draw as well (default: CUBE_maps.fits if it exists)"
-    )
-    parser.add_argument(
-        "--html", action="store_true", help="write one self-contained interactive page instead of a picture"
-    )
 
 
 def plot(options: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
-"""The command `rubix-like ssp compare`: two SSP libraries as a picture, a table and sentences."""
+"""The commands `rubix-like ssp list | info | get | import | compare`."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from rubix_like.errors import ConfigError
@@ -9,22 +10,10 @@ from rubix_like.plots.ssp_figure import save_comparison
 from rubix_like.plots.style import require_matplotlib
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.ssp import describe_library, get, import_library, list_libraries
 from rubix_like.ssp.comparison import comparison_lines, solar_population
 from rubix_like.ssp.known_libraries import locate
 from rubix_like.ssp.library import load_ssp
-
-COMPARE_HELP: str = "draw two libraries over each other and tell what differs"
-
-
-def add_compare_options(parser: argparse.ArgumentParser) -> None:
-    """The options of `rubix-like ssp compare`."""
-    parser.add_argument("one", metavar="A", help="a name from `rubix-like ssp list`, or a path")
-    parser.add_argument("other", metavar="B", help="another")
-    parser.add_argument(
-        "--output",
-        metavar="PATH",
-        help="file to write, replaced if it exists: .png, .pdf or .svg (default: ssp_A_B.png here, never replaced)",
-    )
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -45,3 +34,30 @@ def _output_path(options: argparse.Namespace) -> Path:
     check_separate([path], (("A", locate(options.one)), ("B", locate(options.other))), "--output")
     check_writable(path, 0)
     return path
+
+
+def print_libraries(options: argparse.Namespace) -> None:  # noqa: ARG001
+    """`rubix-like ssp list`."""
+    for name, text in list_libraries():
+        print(f"{name:<14} {text}")
+
+
+def print_library(options: argparse.Namespace) -> None:
+    """`rubix-like ssp info`."""
+    print(describe_library(load_ssp(options.name)))
+
+
+def get_named_library(options: argparse.Namespace) -> None:
+    """`rubix-like ssp get`."""
+    path = get(options.name, progress=_say, force=options.force)
+    print(f"Library {options.name} is in {path}; use it with ssp: {{library: {options.name}}}")
+
+
+def import_file(options: argparse.Namespace) -> None:
+    """`rubix-like ssp import`."""
+    path = import_library(options.file, options.name)
+    print(f"Library {path.stem} is in {path}; use it with ssp: {{library: {path.stem}}}")
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)

@@ -11,7 +11,7 @@ from rubix_like.config.run_config import RunConfig
 from rubix_like.config.sections.instrument import is_complete
 from rubix_like.config.yaml_files import find_file, parse_yaml, read_section
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.files.damaged_files import shortened
+from rubix_like.runtime.words import shortened
 
 ConfigSource = str | Path | Mapping[str, Any] | RunConfig
 """A YAML file, the name of a packaged configuration, its sections, or a checked one."""

@@ -61,13 +61,16 @@ FILE_LAYOUTS = Registry(
     "file layout",
     "rubix_like.file_layouts",
     {
-        "default": "rubix_like.cube.files.formats:DEFAULT",
+        "default": "rubix_like.cube.files.cube_files:DEFAULT",
         "manga": "rubix_like.cube.files.fits_manga:LAYOUT",
         "hsim": "rubix_like.cube.files.fits_hsim:LAYOUT",
     },
     needs=("formats",),
 )
 """A layout of `output.layout` is a `FileLayout`: its formats, chosen by the end of the file's name."""
+
+COSMOLOGIES: tuple[str, ...] = ("Planck13", "Planck15", "Planck18", "WMAP1", "WMAP3", "WMAP5", "WMAP7", "WMAP9")
+"""Those of astropy, by name: importing them takes a second."""
 
 FIELD_MAPS = "simulations"
 """Folder of the packaged field maps."""

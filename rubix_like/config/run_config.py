@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import (
     BeforeValidator,
@@ -16,7 +16,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from rubix_like.config.file_layouts import LayoutName, check_layout, find_format
-from rubix_like.config.plug_ins import METHODS, READERS, find_reader, reader_names
+from rubix_like.config.plug_ins import COSMOLOGIES, METHODS, READERS, find_reader, reader_names
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
 from rubix_like.config.sections.align_radius import AlignRadius
 from rubix_like.config.sections.dust import DustSettings
@@ -29,9 +29,10 @@ from rubix_like.config.sections.products import ProductsSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.galaxy.alignment import Radius
-from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.physics.cosmology import find_cosmology
+from rubix_like.galaxy.radius import Radius
+
+if TYPE_CHECKING:
+    from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 
 Align = Literal["stars", "angular_momentum", "none"]
 
@@ -79,7 +80,8 @@ class ObservationSettings(AbstractSettings):
     @field_validator("cosmology")
     @classmethod
     def _check_cosmology(cls, value: str) -> str:
-        find_cosmology(value)
+        if value not in COSMOLOGIES:
+            raise ConfigError(f"unknown cosmology '{value}'{suggest(value, COSMOLOGIES)}")
         return value
 
     @model_validator(mode="after")
@@ -195,7 +197,7 @@ class OutputSettings(AbstractSettings):
 class Reader(Protocol):
     """What a `galaxy` section becomes: settings (a frozen pydantic model) that can read a galaxy."""
 
-    def load(self) -> tuple[Galaxy, GalaxyInfo]:
+    def load(self) -> "tuple[Galaxy, GalaxyInfo]":
         """The galaxy and what is known of it beside its particles."""
         ...
 

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
 from rubix_like.runtime.resources import resource, resource_names
+from rubix_like.runtime.words import reason_of
 
 SUFFIXES: tuple[str, ...] = (".yaml", ".yml")
 
@@ -60,6 +60,19 @@ class _Dumper(yaml.SafeDumper):
     yaml_implicit_resolvers = _RESOLVERS
 
 
+_FAULTS = (
+    yaml.YAMLError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What PyYAML raises for what is not YAML, and for YAML of which nothing can be made."""
+
+
 def parse_yaml(text: str, place: str) -> Any:
     """The plain data in YAML `text`.
 
@@ -73,7 +86,7 @@ def parse_yaml(text: str, place: str) -> Any:
         raise
     except yaml.MarkedYAMLError as error:
         raise ConfigError(f"{place}{_where(error.problem_mark)}: expected YAML, but {_words(error)}") from error
-    except (yaml.YAMLError, *UNREADABLE) as error:
+    except _FAULTS as error:
         raise ConfigError(f"{place}: expected YAML, but {reason_of(error)}") from error
 
 

@@ -23,8 +23,8 @@ CUBE_OUTPUTS = Registry(
     "output of a cube",
     "rubix_like.cube_outputs",
     {
-        "write": "rubix_like.cube.files.formats:write_cube",
-        "read": "rubix_like.cube.files.formats:read_cube",
+        "write": "rubix_like.cube.files.cube_files:write_cube",
+        "read": "rubix_like.cube.files.cube_files:read_cube",
         "to_specutils": "rubix_like.cube.files.specutils_spectrum:to_specutils",
     },
 )

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.galaxy.radius import Radius
 from rubix_like.galaxy.star_sample import StarSample
 from rubix_like.physics.centering import half_mass_radius, squared_distance
 from rubix_like.physics.clipping import clip_velocities
@@ -23,22 +24,6 @@ LARGEST_ERROR: float = 15.0
 
 _NOTHING = 1e-10
 _REMEDY = "use 'align: none' to keep the axes of the input"
-
-
-@dataclass(frozen=True)
-class Radius:
-    """`number` half-mass radii of the stars, or, with `in_kpc`, kpc."""
-
-    number: float
-    in_kpc: bool = False
-
-    def kpc(self, half_mass_radius: float) -> float:
-        """In kpc, for stars of this half-mass radius (kpc)."""
-        return self.number if self.in_kpc else self.number * half_mass_radius
-
-    def written(self) -> float | str:
-        """As in a YAML: a bare number is in half-mass radii."""
-        return f"{self.number!r} kpc" if self.in_kpc else self.number
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,9 @@ from numpy import ndarray
 
 from rubix_like.config import ApertureSettings
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
+from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import IMAGES, opened_fits
+from rubix_like.runtime.words import reason_of
 
 FLAT_PER_CORNER: float = float(np.sqrt(3) / 2)
 """Distance of opposite sides of a regular hexagon over that of opposite corners."""

@@ -14,8 +14,9 @@ from rubix_like.config import PSFSettings
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.painting import Painting
 from rubix_like.instrument.psf_profile import TAPS, cell_offsets, sharpened
-from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
+from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
+from rubix_like.runtime.words import reason_of
 
 _DEEPEST = 0.01
 """How far below 0, relative to its peak, the sharpened image of a PSF may fall."""

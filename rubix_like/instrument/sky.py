@@ -12,8 +12,9 @@ from numpy import ndarray
 from rubix_like.config.skies import find_sky
 from rubix_like.config.yaml_files import check_ecsv
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
+from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import check_fits
+from rubix_like.runtime.words import reason_of
 
 _EMISSION_UNIT = "photon / (s m2 um arcsec2)"
 _COLUMNS: dict[str, dict[str, str]] = {

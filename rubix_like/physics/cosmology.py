@@ -1,16 +1,20 @@
 """Distances and stellar ages: astropy's cosmologies, ages tabulated in the scale factor (astropy is slow per star)."""
 
+import functools
+import importlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from astropy import cosmology as astropy_cosmology
 from astropy import units
-from astropy.cosmology import FLRW, LambdaCDM
 from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import ARCSEC_PER_RADIAN
 from rubix_like.errors import ConfigError, suggest
+
+if TYPE_CHECKING:
+    from astropy.cosmology import FLRW, LambdaCDM
 
 Values = Float[ndarray, "*shape"]
 
@@ -23,14 +27,21 @@ SNAPSHOT_SLACK: float = 1e-4
 _TABLE_NODES = 2049
 
 
-def find_cosmology(name: str) -> FLRW:
+@functools.cache
+def _astropy_cosmology() -> Any:
+    """The module, which takes half a second to import, when a distance or an age is asked for."""
+    return importlib.import_module("astropy.cosmology")
+
+
+def find_cosmology(name: str) -> "FLRW":
     """The named cosmology of astropy (`Planck18`, `WMAP9` ...); raises ConfigError with the nearest known name."""
-    if name not in astropy_cosmology.available:
-        raise ConfigError(f"unknown cosmology '{name}'{suggest(name, astropy_cosmology.available)}")
-    return getattr(astropy_cosmology, name)
+    known = _astropy_cosmology().available
+    if name not in known:
+        raise ConfigError(f"unknown cosmology '{name}'{suggest(name, known)}")
+    return getattr(_astropy_cosmology(), name)
 
 
-def snapshot_cosmology(h: float, omega_m: float, omega_l: float) -> LambdaCDM:
+def snapshot_cosmology(h: float, omega_m: float, omega_l: float) -> "LambdaCDM":
     """The cosmology of a simulation: matter and Lambda (and the curvature they leave), no radiation.
 
     `h` = H0 / (100 km/s/Mpc); raises ValueError where `h` is not in [0.01, 100], `omega_m` not in (0, 10] or `omega_l`
@@ -43,10 +54,10 @@ def snapshot_cosmology(h: float, omega_m: float, omega_l: float) -> LambdaCDM:
             f"cosmology of the snapshot: expected HubbleParam in [0.01, 100], Omega0 in (0, 10] and OmegaLambda in "
             f"[-10, 10], with a big bang, got {h}, {omega_m}, {omega_l}; is the Header complete?"
         )
-    return LambdaCDM(H0=100 * h, Om0=omega_m, Ode0=omega_l, Tcmb0=0)  # pyright: ignore[reportCallIssue]
+    return _astropy_cosmology().LambdaCDM(H0=100 * h, Om0=omega_m, Ode0=omega_l, Tcmb0=0)  # pyright: ignore[reportCallIssue]
 
 
-def luminosity_distance(cosmology: FLRW, redshift: float) -> float:
+def luminosity_distance(cosmology: "FLRW", redshift: float) -> float:
     """D_L in Mpc; 0 at redshift 0, where a flux needs an explicit distance. Raises ConfigError below redshift 0."""
     if not redshift >= 0:
         raise ConfigError(f"redshift: expected >= 0 for a distance from the cosmology, got {redshift}")
@@ -100,12 +111,12 @@ class AgeTable:
         return values + step * s * r * (r * self.slope[left] - s * self.slope[left + 1])
 
 
-def universe_age(cosmology: FLRW, redshift: float) -> float:
+def universe_age(cosmology: "FLRW", redshift: float) -> float:
     """Age of the Universe in yr."""
     return float(cosmology.age(redshift).to_value(units.yr))  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def age_table(cosmology: FLRW, scale_factor: float) -> AgeTable:
+def age_table(cosmology: "FLRW", scale_factor: float) -> AgeTable:
     """Tabulate the ages (yr) of stars in a snapshot at `scale_factor`, by 5-point Gauss-Legendre between nodes."""
     log_ratio = np.linspace(np.log(FIRST_SCALE_FACTOR / scale_factor), 0.0, _TABLE_NODES)
     points, weights = np.polynomial.legendre.leggauss(5)
@@ -116,7 +127,7 @@ def age_table(cosmology: FLRW, scale_factor: float) -> AgeTable:
     return AgeTable(scale_factor, log_ratio, age, -_hubble_time(cosmology, scale_factor, log_ratio))
 
 
-def _hubble_time(cosmology: FLRW, scale_factor: float, log_ratio: Values) -> Values:
+def _hubble_time(cosmology: "FLRW", scale_factor: float, log_ratio: Values) -> Values:
     """1 / H in yr at ln(a / scale_factor) = `log_ratio`."""
     redshift = np.exp(-log_ratio) / scale_factor - 1.0
     rate = cosmology.H(redshift)  # pyright: ignore[reportAttributeAccessIssue]

@@ -9,8 +9,9 @@ from rubix_like.cube.files.maps_file import TRUE
 from rubix_like.errors import ConfigError
 from rubix_like.plots.derived import SkyImage
 from rubix_like.plots.style import unit_label
-from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
+from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
+from rubix_like.runtime.words import reason_of
 
 
 def read_sky_images(path: str | Path, n_y: int, n_x: int, *, truth: bool = True) -> tuple[SkyImage, ...]:

@@ -4,12 +4,11 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
-from astropy.cosmology import Planck15
 from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.galaxy.validation import require
-from rubix_like.physics.cosmology import age_table
+from rubix_like.physics.cosmology import age_table, find_cosmology
 from rubix_like.readers.fields.columns import Table
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_frame import GalaxyFrame
@@ -133,4 +132,4 @@ def _ages(snapshot: Snapshot, source: str, stored: ndarray, place: str) -> Float
 
 def _time_since(redshift: float | None) -> float:
     """Years from a redshift until today in Planck15."""
-    return float(Planck15.lookback_time(redshift).to_value("yr"))  # pyright: ignore[reportAttributeAccessIssue]
+    return float(find_cosmology("Planck15").lookback_time(redshift).to_value("yr"))  # pyright: ignore[reportAttributeAccessIssue]

@@ -15,7 +15,7 @@ from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Stars
 from rubix_like.galaxy.placing import shard_local
 from rubix_like.readers.checked_parts import needs_all_stars
-from rubix_like.readers.loading import has_more_stars, load, open_galaxy
+from rubix_like.readers.galaxy_loading import has_more_stars, load, open_galaxy
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_memory import least_memory
 from rubix_like.runtime.progress import Report

@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from rubix_like.config import RunConfig, load_config
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, noiseless, put_together
-from rubix_like.cube.files.formats import write_cube, writing_bytes
+from rubix_like.cube.files.cube_files import write_cube, writing_bytes
 from rubix_like.cube.files.maps_file import maps_file_size
 from rubix_like.cube.mosaic import make_mosaic
 from rubix_like.errors import ConfigError

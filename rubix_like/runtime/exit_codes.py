@@ -2,9 +2,11 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.files.damaged_files import reason_of
+from rubix_like.runtime.words import reason_of
 
 EXIT_REFUSED: int = 2
 """Exit code where settings or data cannot be used."""
@@ -39,3 +41,20 @@ def ended_by(error: Exception | KeyboardInterrupt, *, traceback: bool) -> int:
         file=sys.stderr,
     )
     return EXIT_BUG
+
+
+@contextmanager
+def explained_exhaustion() -> Iterator[None]:
+    """Turns numpy's and XLA's own ways to say that there was no memory left into a MemoryError with the remedy."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:  # jax.errors.JaxRuntimeError is one
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise MemoryError(f"memory: there is not enough ({error}); {MEMORY_REMEDY}, or use fewer particles") from error
+
+
+MEMORY_REMEDY = (
+    "make instrument.fov smaller, instrument.pixel_scale or instrument.wavelength.step larger (light is painted beyond "
+    "the field as far as the PSF reaches: instrument.psf.enclosed)"
+)

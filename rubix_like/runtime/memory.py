@@ -1,25 +1,20 @@
 """How much memory a run needs, and whether there is that much."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jax.errors import JaxRuntimeError
 from jax.sharding import Mesh
 
 from rubix_like.errors import ConfigError
+from rubix_like.runtime.exit_codes import MEMORY_REMEDY
 from rubix_like.runtime.words import format_bytes
 
 BYTES_PER_VOXEL: int = 12
 """Least that a cube takes on the host: its flux, its mask and the light that it is made from, 4 bytes each."""
 
 _MEMINFO = Path("/proc/meminfo")
-_REMEDY = (
-    "make instrument.fov smaller, instrument.pixel_scale or instrument.wavelength.step larger (light is painted beyond "
-    "the field as far as the PSF reaches: instrument.psf.enclosed)"
-)
 
 
 @dataclass(frozen=True)
@@ -75,24 +70,13 @@ def check_cube_fits(n_x: int, n_y: int, n_wave: int, n_processes: int = 1) -> No
     needed = BYTES_PER_VOXEL * n_x * n_y * n_wave // n_processes
     where = f" in each of {n_processes} processes" if n_processes > 1 else ""
     cube = f"a cube of {n_x} x {n_y} spaxels x {n_wave} bins"
-    _require(needed, f"{cube} takes at least {format_bytes(needed)}{where}; {_REMEDY}")
+    _require(needed, f"{cube} takes at least {format_bytes(needed)}{where}; {MEMORY_REMEDY}")
 
 
 def check_memory(need: MemoryNeed, mesh: Mesh) -> None:
     """Raise ConfigError where the host has less memory than a compiled run takes, before it starts."""
     fewer = ", devices.data fewer" if _is_host(mesh) and mesh.size > 1 else ""
-    _require(need.host, f"the run takes {format_bytes(need.host)}; {_REMEDY}{fewer}")
-
-
-@contextmanager
-def explained_exhaustion() -> Iterator[None]:
-    """Turns numpy's and XLA's own ways to say that there was no memory left into a MemoryError with the remedy."""
-    try:
-        yield
-    except (MemoryError, JaxRuntimeError) as error:
-        if isinstance(error, JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        raise MemoryError(f"memory: there is not enough ({error}); {_REMEDY}, or use fewer particles") from error
+    _require(need.host, f"the run takes {format_bytes(need.host)}; {MEMORY_REMEDY}{fewer}")
 
 
 def _is_host(mesh: Mesh) -> bool:

@@ -16,3 +16,13 @@ def format_bytes(number: int | None) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 star`, `2 stars`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def reason_of(error: BaseException) -> str:
+    """Why, in one line of at most 300 characters, also of an error without words or with several lines of them."""
+    return shortened(" ".join(str(error).split())) or type(error).__name__
+
+
+def shortened(text: str, most: int = 300) -> str:
+    """Text of which the middle is left out where it is longer: a damaged file may put anything into a message."""
+    return text if len(text) <= most else f"{text[: most - 50]} ... {text[-40:]}"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.ssp.formats import FORMATS
-from rubix_like.ssp.hdf5 import SSPTable, write_table
 from rubix_like.ssp.importers.fsps import compute_fsps
 from rubix_like.ssp.known_libraries import COMPUTED, LIBRARIES, Wheel, cached_path, locate
+from rubix_like.ssp.library_file import SSPTable, write_table
 
 Progress = Callable[[str], None]
 """Called with one sentence before each step."""

@@ -20,13 +20,14 @@ from numpy import ndarray
 
 from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE, reason_of
+from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.separate_files import check_separate
 from rubix_like.runtime.registry import Registry
-from rubix_like.ssp.hdf5 import SSPTable, is_ours, read_table, write_table
+from rubix_like.runtime.words import reason_of
 from rubix_like.ssp.known_libraries import LIBRARIES, cached_path
+from rubix_like.ssp.library_file import SSPTable, is_ours, read_table, write_table
 
 FORMATS = Registry(
     "SSP format",

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from rubix_like.physics import air
-from rubix_like.ssp.hdf5 import check_arrays, read_table
 from rubix_like.ssp.known_libraries import locate
+from rubix_like.ssp.library_file import check_arrays, read_table
 
 
 @runtime_checkable

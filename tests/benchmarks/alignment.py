@@ -17,7 +17,7 @@ import numpy as np
 
 import rubix_like as rl
 from rubix_like.cube.cube_sums import white_light
-from rubix_like.readers.loading import load
+from rubix_like.readers.galaxy_loading import load
 
 INCLINATION, POSITION_ANGLE = 60.0, 30.0
 ROTATING: float = 0.6

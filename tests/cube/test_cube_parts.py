@@ -25,11 +25,11 @@ from rubix_like.cube import cube_parts
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import Part, ShardedCube, check_complete, fetch, in_parts, noiseless, parts_of
 from rubix_like.cube.cube_sums import sums_of
+from rubix_like.cube.files.cube_files import write_cube, writing_bytes
 from rubix_like.cube.files.default import META_CARDS, default_members
 from rubix_like.cube.files.fits_hsim import hsim_members
 from rubix_like.cube.files.fits_images import VoxelImage, plan_file, write_fits
 from rubix_like.cube.files.fits_manga import manga_members
-from rubix_like.cube.files.formats import write_cube, writing_bytes
 from rubix_like.cube.meta import Meta
 from rubix_like.errors import ConfigError
 from rubix_like.runs.run_summary import summary_lines
@@ -343,7 +343,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 from rubix_like.cube.cube import Cube, Meta
-from rubix_like.cube.files.formats import writing_bytes
+from rubix_like.cube.files.cube_files import writing_bytes
 from rubix_like.cube.cube_sums import sums_of
 
 shape = (300, 300, 300)

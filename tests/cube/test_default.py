@@ -16,7 +16,7 @@ from test_cube import make_cube
 
 from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.files.formats import read_cube, write_cube
+from rubix_like.cube.files.cube_files import read_cube, write_cube
 from rubix_like.cube.meta import Counters, Meta
 from rubix_like.cube.meta_table import join_rows, split_rows
 from rubix_like.cube.wcs import header_of

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from astropy.io import fits
-from test_formats import vacuum_cube
+from test_cube_files import vacuum_cube
 from test_products import config
 from test_reading_observed import FLUX, muse_hdus
 

@@ -19,7 +19,7 @@ from rubix_like.forward.census import Census, census_of, take_census
 from rubix_like.forward.planning import make_setup, plan_run
 from rubix_like.galaxy import star_sample as sample_module
 from rubix_like.physics.cosmology import arcsec_per_kpc
-from rubix_like.readers.loading import open_galaxy
+from rubix_like.readers.galaxy_loading import open_galaxy
 
 SETTINGS = {
     "observation": {"redshift": 0.05, "align": "stars", "inclination": 40.0},

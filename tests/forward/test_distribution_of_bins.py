@@ -30,7 +30,7 @@ from test_distribution import (
 
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, make_mesh, run
 from rubix_like.config.run_config import DevicesSettings
-from rubix_like.cube.files.formats import read_cube
+from rubix_like.cube.files.cube_files import read_cube
 from rubix_like.forward.model import lay_out, table_specs
 from rubix_like.forward.plan_layout import plan_layout
 from rubix_like.runtime.mesh.bin_split import BinSplit

@@ -24,7 +24,7 @@ from rubix_like.forward.planning import make_setup
 from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.physics.template_axes import weighted_rows
-from rubix_like.readers.loading import load
+from rubix_like.readers.galaxy_loading import load
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.placement import as_dtype
 from rubix_like.ssp import import_library

@@ -18,7 +18,7 @@ from rubix_like.inference.search.search_state import SearchState
 from rubix_like.instrument.apertures import read_mask
 from rubix_like.instrument.instrument import Instrument, load_instrument
 from rubix_like.instrument.psf_image import load_psf_image
-from rubix_like.readers.loading import load_galaxy
+from rubix_like.readers.galaxy_loading import load_galaxy
 from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.runs.batch.entries import read_entries
 from rubix_like.ssp import import_library, load_ssp

@@ -8,7 +8,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config
-from rubix_like.galaxy.alignment import Radius, align
+from rubix_like.galaxy.alignment import align
+from rubix_like.galaxy.radius import Radius
 from rubix_like.galaxy.star_sample import StarSample
 from rubix_like.runs.run_summary import alignment_lines
 

@@ -11,7 +11,7 @@ from small_snapshots import write_small
 from rubix_like import Galaxy, Pipeline, Stars, load_config
 from rubix_like.galaxy.plausible import VelocitySums, integer_notes
 from rubix_like.galaxy.validation import validate
-from rubix_like.readers.loading import load
+from rubix_like.readers.galaxy_loading import load
 
 CONFIG = {
     "observation": {"redshift": 0.05, "align": "none"},

@@ -5,7 +5,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
-from rubix_like.ssp.hdf5 import SSPTable, write_table
+from rubix_like.ssp.library_file import SSPTable, write_table
 
 INSTRUMENT = {
     "name": "muse",

@@ -8,7 +8,7 @@ from snapshot_files import write_snapshot
 
 from rubix_like import ConfigError, Cube, load_config, run
 from rubix_like.physics.numbered_random import philox, uniform_by_row
-from rubix_like.readers.loading import load as load_run
+from rubix_like.readers.galaxy_loading import load as load_run
 from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.readers.star_formation_history import AgeRecipe
 

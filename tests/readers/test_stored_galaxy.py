@@ -13,7 +13,7 @@ from counting_container import Counting
 import rubix_like as rl
 from rubix_like.readers import galaxy_frame as frame_module
 from rubix_like.readers.fields.snapshot_particles import Snapshot
-from rubix_like.readers.loading import load, open_galaxy
+from rubix_like.readers.galaxy_loading import load, open_galaxy
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.selected import select
 from rubix_like.readers.snapshot import SnapshotReader

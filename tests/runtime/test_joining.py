@@ -28,8 +28,8 @@ from rubix_like.runtime.processes.coordinator import Hub
 from rubix_like.runtime.processes.jax_processes import JaxProcesses
 from rubix_like.runtime.processes.joining import meet
 from rubix_like.runtime.processes.launch import Launch, find_launch, from_open_mpi_5, read_address, read_launch
-from rubix_like.runtime.processes.messages import Kind, Line, pack, unpack
 from rubix_like.runtime.processes.process_group import SINGLE
+from rubix_like.runtime.processes.socket_messages import Kind, Line, pack, unpack
 
 COUNT = 230
 REPOSITORY = Path(__file__).resolve().parents[2]

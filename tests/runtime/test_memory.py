@@ -9,14 +9,8 @@ import pytest
 from jax.errors import JaxRuntimeError
 
 from rubix_like import ConfigError, Pipeline, make_mesh, run
-from rubix_like.runtime.memory import (
-    MemoryNeed,
-    available_memory,
-    check_cube_fits,
-    check_memory,
-    explained_exhaustion,
-    memory_need,
-)
+from rubix_like.runtime.exit_codes import explained_exhaustion
+from rubix_like.runtime.memory import MemoryNeed, available_memory, check_cube_fits, check_memory, memory_need
 from rubix_like.runtime.words import format_bytes
 
 

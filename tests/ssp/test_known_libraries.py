@@ -11,9 +11,9 @@ from ssp_files import classic
 
 from rubix_like.ssp import LIBRARIES, get, import_library, load_ssp
 from rubix_like.ssp.fetch import fetch_member
-from rubix_like.ssp.hdf5 import read_table
 from rubix_like.ssp.importers.packaged import read_rubix
 from rubix_like.ssp.known_libraries import Wheel, cached_path
+from rubix_like.ssp.library_file import read_table
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.resources import resource
 from rubix_like.ssp import SSPLibrary, describe_library, get, import_library, list_libraries, load_ssp
-from rubix_like.ssp.hdf5 import SSPTable, read_table, write_table
 from rubix_like.ssp.known_libraries import cached_path
+from rubix_like.ssp.library_file import SSPTable, read_table, write_table
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -6,7 +6,7 @@ from ssp_files import light
 
 from rubix_like.physics import air
 from rubix_like.runtime.resources import cache_directory
-from rubix_like.ssp.hdf5 import read_table
+from rubix_like.ssp.library_file import read_table
 from rubix_like.ssp.measured import check_light_unit, measured_medium
 
 LOG_AGE = np.log10(light.AGES)

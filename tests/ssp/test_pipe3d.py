@@ -8,9 +8,9 @@ from ssp_files.pipe3d import WAVELENGTH, write_sample
 
 from rubix_like.errors import ConfigError
 from rubix_like.ssp import import_library
-from rubix_like.ssp.hdf5 import read_table
 from rubix_like.ssp.importers.pipe3d import read_pipe3d
 from rubix_like.ssp.known_libraries import cached_path
+from rubix_like.ssp.library_file import read_table
 
 
 def test_templates_times_their_norms(monkeypatch, tmp_path):

@@ -7,9 +7,9 @@ from ssp_files import light
 from ssp_files.synthesizer import NAME, datasets, write_old_sample, write_sample
 
 from rubix_like.ssp import import_library
-from rubix_like.ssp.hdf5 import read_table
 from rubix_like.ssp.importers.synthesizer import read_synthesizer
 from rubix_like.ssp.known_libraries import cached_path
+from rubix_like.ssp.library_file import read_table
 
 
 def per_angstrom():

@@ -7,7 +7,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from rubix_like.config.quantities import parse_number, parse_quantity
-from rubix_like.galaxy.alignment import Radius
+from rubix_like.galaxy.radius import Radius
 
 
 def parse_radius(value: object) -> Radius:

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
-import jax
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
@@ -13,6 +12,15 @@ from rubix_like.config.settings import AbstractSettings
 
 Window = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)]]
 """First and last wavelength in Angstrom of the data's own medium."""
+
+
+@runtime_checkable
+class _Array(Protocol):
+    """Arrays of numpy and of JAX, which takes a second to import."""
+
+    def __array__(self, dtype: Any = None) -> np.ndarray:
+        """As numpy's."""
+        ...
 
 
 class NutsSettings(AbstractSettings):
@@ -212,4 +220,4 @@ def _one_prior(name: str, prior: object) -> dict[str, tuple[Any, ...]]:
 
 def as_lists(value: object) -> object:
     """Arrays as the lists that a file can hold; all else as it is."""
-    return np.asarray(value).tolist() if isinstance(value, np.ndarray | jax.Array) else value
+    return np.asarray(value).tolist() if isinstance(value, _Array) else value

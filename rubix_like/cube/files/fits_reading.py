@@ -16,8 +16,9 @@ from rubix_like.cube.files.default import FLUX_UNIT, ORIGIN, VARIANCE_UNIT
 from rubix_like.cube.files.fits_checksum import broken_sums
 from rubix_like.cube.meta import Counters, Meta
 from rubix_like.cube.meta_table import COUNTER_PREFIX, join_rows
-from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
+from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
+from rubix_like.runtime.words import reason_of
 
 _UNITS: dict[str, str] = {"DATA": FLUX_UNIT, "STAT": VARIANCE_UNIT}
 """BUNIT of the images that have one."""

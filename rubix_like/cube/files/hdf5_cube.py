@@ -16,10 +16,11 @@ from rubix_like.cube.cube_parts import ShardedCube, check_complete
 from rubix_like.cube.cube_values import checked_values
 from rubix_like.cube.files.default import ORIGIN
 from rubix_like.cube.meta import Counters, Meta, MetaValue
-from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
+from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
+from rubix_like.runtime.words import reason_of
 from rubix_like.version import __version__
 
 FORMAT: str = "rubix_like cube"

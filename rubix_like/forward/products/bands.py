@@ -14,7 +14,8 @@ from numpy import ndarray
 from rubix_like.config.yaml_files import check_ecsv
 from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
+from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.words import reason_of
 from rubix_like.ssp import SSPLibrary
 
 _NANOJANSKY_PER_CUBE_UNIT = 1e12

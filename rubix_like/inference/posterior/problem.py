@@ -40,7 +40,7 @@ from rubix_like.inference.posterior.limits import SMALLEST_LATENT, age_notes, li
 from rubix_like.inference.posterior.parameter_names import read_free, read_start
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.instrument.painting import plan_painting
-from rubix_like.readers.loading import load
+from rubix_like.readers.galaxy_loading import load
 from rubix_like.readers.synthetic_reader import SyntheticReader
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS

@@ -17,10 +17,11 @@ from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free, FreeParameter, read_prior
 from rubix_like.inference.posterior.priors import section_of
 from rubix_like.inference.posterior.quality import Quality
-from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
+from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.files.writing_date import date_words
+from rubix_like.runtime.words import reason_of
 from rubix_like.version import __version__
 
 Result = TypeVar("Result")

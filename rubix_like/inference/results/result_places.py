@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.files.formats import write_cube
+from rubix_like.cube.files.cube_files import write_cube
 from rubix_like.runtime.files.outputs import check_writable
 
 

@@ -12,7 +12,7 @@ from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
 from numpy import ndarray
 
 from rubix_like.readers.containers.container import AbstractContainer
-from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE, reason_of
+from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.hdf5_links import StorageError
 from rubix_like.runtime.files.hdf5_storage import (
@@ -23,6 +23,7 @@ from rubix_like.runtime.files.hdf5_storage import (
     share_bytes,
     text_of,
 )
+from rubix_like.runtime.words import reason_of
 
 _ABSENT_LINK = "which is not there; keep the files of a snapshot together, or download it again"
 

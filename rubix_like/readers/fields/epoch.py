@@ -1,13 +1,16 @@
 """When a snapshot was taken: scale factor, Hubble parameter, cosmology, and the periodic box."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from astropy.cosmology import LambdaCDM
 
 from rubix_like.physics.cosmology import snapshot_cosmology, universe_age
 from rubix_like.readers.containers.container import AbstractContainer, as_number, as_text
 from rubix_like.readers.fields.field_map import FieldMap
+
+if TYPE_CHECKING:
+    from astropy.cosmology import LambdaCDM
 
 SAME_TIME: float = 1e-3
 """How far two statements of one scale factor or time may differ, as a ratio."""
@@ -25,7 +28,7 @@ class Epoch:
     h: float
     time: float
     box_size: float | None
-    cosmology: LambdaCDM | None
+    cosmology: "LambdaCDM | None"
     cosmology_text: str
     simulation: str
 

@@ -21,10 +21,10 @@ from rubix_like.runs.batch.sources import Sources, changes
 from rubix_like.runs.batch.table import Summary, SummaryRow, measured
 from rubix_like.runs.run import Prepared, begin, write_results
 from rubix_like.runs.run_files import check_output
+from rubix_like.runtime.exit_codes import explained_exhaustion
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import remove_stale
 from rubix_like.runtime.files.separate_files import Named, check_separate
-from rubix_like.runtime.memory import explained_exhaustion
 from rubix_like.runtime.progress import Progress, Report, Stream
 
 _EXPECTED = (ValueError, OSError, MemoryError)

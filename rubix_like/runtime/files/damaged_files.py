@@ -41,13 +41,3 @@ UNREADABLE: tuple[type[Exception], ...] = (
 To be caught only around what reads a file. An error of our own, which says more, is a ValueError: where both may come,
 `except ValueError: raise` goes before.
 """
-
-
-def reason_of(error: BaseException) -> str:
-    """Why, in one line of at most 300 characters, also of an error without words or with several lines of them."""
-    return shortened(" ".join(str(error).split())) or type(error).__name__
-
-
-def shortened(text: str, most: int = 300) -> str:
-    """Text of which the middle is left out where it is longer: a damaged file may put anything into a message."""
-    return text if len(text) <= most else f"{text[: most - 50]} ... {text[-40:]}"

@@ -8,10 +8,11 @@ from typing import Any
 import h5py
 from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
 
-from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE, reason_of
+from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
 from rubix_like.runtime.files.hdf5_heaps import GuardedFile
 from rubix_like.runtime.files.hdf5_links import StorageError, folders_of, located, walk_sources
 from rubix_like.runtime.files.hdf5_storage import Extents, check_stored, share_bytes
+from rubix_like.runtime.words import reason_of
 
 MOST_OBJECTS: int = 200_000
 """Groups and datasets of a file: far more than any snapshot has."""

@@ -10,7 +10,8 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
-from rubix_like.runtime.files.damaged_files import UNREADABLE, reason_of
+from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.words import reason_of
 
 ALWAYS_UNPACKED: int = 1 << 26
 """Bytes that are unpacked whatever they were packed into."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.processes.launch import Launch, join_address, own_address
-from rubix_like.runtime.processes.messages import Kind, Line, pack
+from rubix_like.runtime.processes.socket_messages import Kind, Line, pack
 
 GREETING = "rubix-like 1"
 """First words of every process: the language they speak."""

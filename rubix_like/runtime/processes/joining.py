@@ -19,8 +19,8 @@ from rubix_like.runtime.files.outputs import remove_temporaries
 from rubix_like.runtime.processes.coordinator import GREETING, Hub, who_am_i
 from rubix_like.runtime.processes.jax_processes import JaxProcesses
 from rubix_like.runtime.processes.launch import Launch, find_launch
-from rubix_like.runtime.processes.messages import Kind, Line, pack, unpack
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
+from rubix_like.runtime.processes.socket_messages import Kind, Line, pack, unpack
 
 EXIT_PEER_LOST = 3
 """Exit code of a process that ends because of another one."""

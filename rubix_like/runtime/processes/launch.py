@@ -10,12 +10,7 @@ from dataclasses import dataclass
 from jax._src.clusters import ClusterEnv  # JAX has no public way to ask what it would detect
 
 from rubix_like.errors import ConfigError
-
-CONNECT_TIMEOUT: float = 300.0
-"""Seconds for which processes wait for each other at the start."""
-
-PEER_TIMEOUT: float = 100.0
-"""Seconds of silence after which a process is given up."""
+from rubix_like.runtime.processes.timeouts import CONNECT_TIMEOUT, PEER_TIMEOUT
 
 _EXPLICIT = "--coordinator HOST:PORT --num-processes N --process-id I"
 _N_PORTS = 1 << 12
@@ -39,29 +34,6 @@ class Launch:
     local: int | None = None
     connect_timeout: float = CONNECT_TIMEOUT
     peer_timeout: float = PEER_TIMEOUT
-
-
-def add_process_options(parser: argparse.ArgumentParser) -> None:
-    """The options of a run by several processes."""
-    group = parser.add_argument_group(
-        "several processes", "the same command is started in every process, by srun, mpirun, Kubernetes or by hand"
-    )
-    group.add_argument("--distributed", action="store_true", help="this is one of several processes (see docs)")
-    group.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 is (without a launcher)")
-    group.add_argument("--num-processes", type=int, metavar="N", help="how many processes there are")
-    group.add_argument("--process-id", type=int, metavar="I", help="number of this process, from 0")
-    group.add_argument(
-        "--connect-timeout",
-        type=float,
-        metavar="SECONDS",
-        help=f"how long processes wait for each other at the start (default {CONNECT_TIMEOUT:g})",
-    )
-    group.add_argument(
-        "--peer-timeout",
-        type=float,
-        metavar="SECONDS",
-        help=f"after which silence of one process all end (default {PEER_TIMEOUT:g})",
-    )
 
 
 def read_launch(options: argparse.Namespace) -> Launch | None:

@@ -16,8 +16,8 @@ from rubix_like.ssp.formats import (
     basel_fwhm,
     bc03_miles_fwhm,
 )
-from rubix_like.ssp.hdf5 import SSPTable
 from rubix_like.ssp.importers.ised import Model, read_model
+from rubix_like.ssp.library_file import SSPTable
 
 SUFFIX = re.compile(r"\.ised_ascii(\.gz)?$", re.IGNORECASE)
 

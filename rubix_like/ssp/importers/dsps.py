@@ -23,7 +23,7 @@ from rubix_like.ssp.formats import (
     open_source_hdf5,
     per_angstrom,
 )
-from rubix_like.ssp.hdf5 import SSPTable
+from rubix_like.ssp.library_file import SSPTable
 from rubix_like.ssp.measured import check_light_unit
 
 DATASETS = {"ssp_lgmet": 1, "ssp_lg_age_gyr": 1, "ssp_wave": 1, "ssp_flux": 3}

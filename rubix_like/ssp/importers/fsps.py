@@ -14,7 +14,7 @@ from numpy import ndarray
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
 from rubix_like.ssp.formats import FSPS_CITATION, node_spacing, per_angstrom
-from rubix_like.ssp.hdf5 import SSPTable
+from rubix_like.ssp.library_file import SSPTable
 
 HOW_TO_INSTALL = (
     "install it (pip install 'rubix-like[fsps]'), get FSPS with its data (git clone "

@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.ssp.formats import SourceFormat, open_source_fits
-from rubix_like.ssp.hdf5 import SSPTable
+from rubix_like.ssp.library_file import SSPTable
 
 _NAME = re.compile(
     r"(?P<range>[EMI])(?P<imf>ch|ku|kb|un|bi)(?P<slope>\d\.\d\d)"

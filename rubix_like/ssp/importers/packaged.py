@@ -17,8 +17,8 @@ from rubix_like.ssp.formats import (
     open_source_fits,
     open_source_hdf5,
 )
-from rubix_like.ssp.hdf5 import SSPTable
 from rubix_like.ssp.known_libraries import LIBRARIES
+from rubix_like.ssp.library_file import SSPTable
 
 
 def _fits_names(path: Path) -> list[str]:

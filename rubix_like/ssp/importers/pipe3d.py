@@ -19,7 +19,7 @@ from numpy import ndarray
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import check_fits
 from rubix_like.ssp.formats import SourceFormat, node_spacing, open_source_fits
-from rubix_like.ssp.hdf5 import SSPTable
+from rubix_like.ssp.library_file import SSPTable
 from rubix_like.ssp.measured import check_light_unit, measured_medium
 
 NAME = re.compile(r"spec_ssp_(?P<age>\d*\.?\d+)(?P<unit>Gyr|Myr)?_z(?P<decimals>\d+)(\.spec)?")

@@ -30,7 +30,7 @@ from rubix_like.ssp.formats import (
     open_source_hdf5,
     per_angstrom,
 )
-from rubix_like.ssp.hdf5 import SSPTable
+from rubix_like.ssp.library_file import SSPTable
 from rubix_like.ssp.measured import check_light_unit, measured_medium, shows_lines
 
 AGE_AXES = ("ages", "age", "log10ages", "log10age")

@@ -1,0 +1,120 @@
+"""The commands `rubix-like run CONFIG` and `rubix-like check CONFIG`."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rubix_like.cli.catalogue_command import check_catalogue_options, run_listed
+from rubix_like.cli.jax_settings import set_up_jax
+from rubix_like.cli.options import read_overrides
+from rubix_like.config import RunConfig, load_config
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import ShardedCube
+from rubix_like.cube.cube_sums import sums_of
+from rubix_like.errors import ConfigError
+from rubix_like.plots.quicklook import save_quicklook
+from rubix_like.plots.style import require_matplotlib
+from rubix_like.runs.named_files import named_files
+from rubix_like.runs.run import check_lines, compute, prepare
+from rubix_like.runs.run_files import check_output, output_files
+from rubix_like.runs.run_summary import summary_lines
+from rubix_like.runs.together import agreed
+from rubix_like.runtime.files.file_names import beside
+from rubix_like.runtime.files.outputs import check_writable
+from rubix_like.runtime.files.separate_files import Named, check_separate, given_files
+from rubix_like.runtime.memory import check_memory
+from rubix_like.runtime.processes.joining import joined
+from rubix_like.runtime.processes.launch import read_launch
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
+from rubix_like.runtime.progress import Progress, terminal_progress
+
+
+def _load(options: argparse.Namespace) -> RunConfig:
+    """The configuration, with JAX set up for it."""
+    config = load_config(options.config, overrides=read_overrides(options.set))
+    set_up_jax(config.engine.precision)
+    return config
+
+
+@contextmanager
+def _team(options: argparse.Namespace) -> Iterator[AbstractProcessGroup]:
+    """The processes of a run, as the options say; what libraries print then goes to standard error."""
+    launch = read_launch(options)
+    if launch is None:
+        yield SINGLE
+        return
+    results = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    sys.stdout = os.fdopen(results, "w", buffering=1)
+    with joined(launch) as team:
+        yield team
+
+
+def _progress(team: AbstractProcessGroup) -> Progress:
+    """Shown by process 0 alone."""
+    return terminal_progress() if team.number == 0 else Progress()
+
+
+def run_cube(options: argparse.Namespace) -> int:
+    """`rubix-like run`; returns the exit code."""
+    if options.catalogue is not None:
+        if read_launch(options) is not None:
+            raise ConfigError("--catalogue: expected no --distributed; start the command several times instead")
+        return run_listed(options)
+    check_catalogue_options(options)
+    with _team(options) as team:
+        lines = _run_together(options, team)
+        if team.number == 0:
+            print(*lines, sep="\n")
+    return 0
+
+
+def _run_together(options: argparse.Namespace, team: AbstractProcessGroup) -> list[str]:
+    """The run; the lines that it ends with."""
+    config = agreed(lambda: _load(options), team)
+    path = Path(config.output.path if options.output is None else options.output).expanduser()
+    picture = beside(output_files(config, path)[-1].path, ".png") if options.plot else None
+    read = tuple(given_files({"CONFIG": options.config}))
+    if picture is not None:
+        team.in_first(lambda: _check_picture(picture, (*named_files(config), *read)))
+    progress = _progress(team)
+    cube, path, others = compute(config, path, progress, team, read)
+    if picture is not None:
+        with progress.step("plot", f"drawing {picture}"):
+            _draw(cube, picture, team)
+    sums = sums_of(cube, team) if isinstance(cube, ShardedCube) else None
+    if team.number > 0:
+        return []
+    written = [f"{what} written to {other}" for what, other in others]
+    notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
+    pictures = [] if picture is None else [f"Picture: {picture}"]
+    return [*written, *summary_lines(cube, path, progress.timings, config.output.layout, sums), *notes, *pictures]
+
+
+def _draw(cube: Cube | ShardedCube, path: Path, team: AbstractProcessGroup) -> None:
+    """The quick look: of parts by all processes that have them, of a whole cube by process 0."""
+    if isinstance(cube, ShardedCube):
+        save_quicklook(cube, path, team)
+    else:
+        team.in_first(lambda: save_quicklook(cube, path))
+
+
+def _check_picture(path: Path, read: Iterable[Named]) -> None:
+    """Raise before the run where a picture could not be drawn or written after it, or would replace what is read."""
+    require_matplotlib()
+    check_separate([path], read, "--plot")
+    check_writable(path, 0)
+
+
+def check_cube(options: argparse.Namespace) -> None:
+    """`rubix-like check`."""
+    with _team(options) as team:
+        config = agreed(lambda: _load(options), team)
+        team.in_first(lambda: check_output(config, config.output.path))
+        with prepare(config, _progress(team), team=team) as prepared:
+            if team.number == 0:
+                print(*check_lines(prepared), sep="\n")
+            team.exchange(lambda: check_memory(prepared.need, prepared.pipeline.mesh))

@@ -1,0 +1,53 @@
+"""A catalogue from Python: every galaxy of a list in every view."""
+
+from pathlib import Path
+
+from rubix_like.config.loading import ConfigSource
+from rubix_like.errors import ConfigError
+from rubix_like.runs.batch.entries import read_entries
+from rubix_like.runs.batch.rows import RowSource
+from rubix_like.runs.batch.running import Outcome, observe_all
+from rubix_like.runtime.files.separate_files import given_files
+from rubix_like.runtime.progress import Progress
+
+
+def run_catalogue(
+    config: ConfigSource,
+    catalogue: RowSource,
+    views: RowSource | None = None,
+    output: str | Path | None = None,
+    *,
+    part: str | None = None,
+    redo: bool = False,
+) -> Outcome:
+    """Observe many galaxies: every row of `catalogue` in every one of `views`, each as `run` would.
+
+    Both are CSV files, or lists of dicts, whose columns are dotted settings of `config` and `name`. Cubes, records and
+    summary.csv go into the folder `output` (None: output.path without its ending). Entries that are done are skipped,
+    failures are recorded and the rest goes on; `part`, "2/8", takes the second of eight shares of the galaxies; `redo`
+    makes entries again that were made from other settings. Raises ConfigError or OSError, before anything is computed,
+    for lists, settings or a folder that cannot be used.
+    """
+    entries = read_entries(config, catalogue, views, folder=catalogue_folder(output))
+    read = tuple(given_files({"configuration": config, "catalogue": catalogue, "views": views}))
+    return observe_all(entries, Progress(), read_part(part), redo=redo, read=read)
+
+
+def read_part(text: str | None) -> tuple[int, int] | None:
+    """(2, 8) of "2/8"; raises ConfigError for what is no share."""
+    if text is None:
+        return None
+    number, slash, total = text.partition("/")
+    if slash and number.isdecimal() and total.isdecimal() and 1 <= int(number) <= int(total):
+        return int(number), int(total)
+    raise ConfigError(f"--part: expected K/N with K from 1 to N (2/8: the second of eight shares), got '{text}'")
+
+
+def catalogue_folder(output: str | Path | None) -> Path | None:
+    """The folder of a catalogue's cubes (None: as the settings say); ConfigError for the name of a file."""
+    if output is None:
+        return None
+    folder = Path(output).expanduser()
+    if not str(output) or folder.name.lower().endswith((".fits", ".fits.gz", ".h5", ".hdf5")):
+        raise ConfigError(f"--output: expected a folder for the cubes of the catalogue, got '{output}'")
+    return folder
