@@ -15,7 +15,16 @@ MODULES = {str(path.relative_to(PACKAGE)): path.read_text() for path in sorted(P
 TREES = {name: ast.parse(text) for name, text in MODULES.items()}
 
 
-ON_TWO_LEVELS = {}
+ON_TWO_LEVELS = {
+    "aperture": ["config", "forward"],
+    "detector": ["config", "instrument"],
+    "dust": ["config", "forward"],
+    "instrument": ["config", "instrument"],
+    "maps": ["cube", "forward"],
+    "noise": ["config", "forward"],
+    "pipeline": ["config", "forward"],
+    "psf": ["config", "forward", "instrument"],
+}
 """Basenames in several packages: the settings of an idea, and what is built of them."""
 
 
