@@ -11,7 +11,7 @@ import numpy as np
 
 from rubix_like.cube_parts import in_parts
 from rubix_like.galaxy import Galaxy, Gas, Stars
-from rubix_like.hdf5_cube import read_group, write_group
+from rubix_like.hdf5_cube import write_group
 from rubix_like.inference.discreteness import Discreteness
 from rubix_like.inference.edges import LIMIT, Edges
 from rubix_like.inference.free import Free
@@ -26,6 +26,7 @@ from rubix_like.inference.result_parts import (
     numbers_of,
     read_best,
     read_column,
+    read_cubes,
     read_free,
     read_origin,
     read_quality,
@@ -224,8 +225,7 @@ def _read(file: Any) -> FitResult:
         verdict=read_verdict(file, n_number),
         edges=_read_edges(file["edges"], n_number),
         starts=starts,
-        model=read_group(file["model"]),
-        residual=read_group(file["residual"]),
+        **read_cubes(file, ("model", "residual"), ("residual",)),
         parameters=_parameters_of({name: data[()] for name, data in file["model_parameters"].items()}),
         galaxy=_galaxy_of({name: data[()] for name, data in file["galaxy"].items()}) if "galaxy" in file else None,
         **read_origin(file),

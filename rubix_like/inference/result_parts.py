@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,8 +12,10 @@ from jaxtyping import Shaped
 from numpy import ndarray
 
 from rubix_like.atomic import replacing
+from rubix_like.cube import Cube
 from rubix_like.damaged_files import UNREADABLE, reason_of
 from rubix_like.fits import ORIGIN
+from rubix_like.hdf5_cube import read_group
 from rubix_like.hdf5_files import opened_hdf5
 from rubix_like.inference.free import Free, FreeParameter, read_prior
 from rubix_like.inference.laplace import Laplace
@@ -242,3 +244,18 @@ def read_verdict(file: Any, count: int) -> Verdict:
 def read_quality(file: Any) -> Quality:
     """What `write_quality` wrote."""
     return Quality(**{field.name: file.attrs[field.name].item() for field in dataclasses.fields(Quality)})
+
+
+def read_cubes(file: Any, names: Sequence[str], with_variance: Sequence[str]) -> dict[str, Cube]:
+    """The cubes of a result by the names of their groups; ValueError where they differ in shape, or one of
+    `with_variance` has none."""
+    cubes = {name: read_group(file[name]) for name in names}
+    for name, cube in cubes.items():
+        expected = np.shape(cubes[names[0]].flux)
+        if np.shape(cube.flux) != expected:
+            raise ValueError(
+                f"{name}/flux: expected the shape of {names[0]}/flux, {expected}, got {np.shape(cube.flux)}"
+            )
+        if name in with_variance and cube.variance is None:
+            raise ValueError(f"{name}/variance: expected a variance in every voxel, got none")
+    return cubes

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rubix_like.cube_parts import in_parts
-from rubix_like.hdf5_cube import read_group, write_group
+from rubix_like.hdf5_cube import write_group
 from rubix_like.inference.convergence import Convergence
 from rubix_like.inference.free import Free
 from rubix_like.inference.quality import Scatter
@@ -20,6 +20,7 @@ from rubix_like.inference.result_parts import (
     numbers_of,
     read_best,
     read_column,
+    read_cubes,
     read_free,
     read_origin,
     read_quality,
@@ -143,7 +144,7 @@ def _read(file: Any) -> SampleResult:
         quality=read_quality(file),
         verdict=read_verdict(file, len(free.labels)),
         scatter=Scatter(**{field.name: scatter[field.name].item() for field in dataclasses.fields(Scatter)}),
-        **{name: read_group(file[name]) for name in _CUBES},
+        **read_cubes(file, _CUBES, _CUBES),
         **read_origin(file),
     )
 
