@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rubix_like.cube.cube_parts import in_parts
-from rubix_like.cube.files.hdf5_cube import read_group, write_group
+from rubix_like.cube.files.hdf5_cube import write_group
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Scatter
 from rubix_like.inference.results.result_parts import (
@@ -149,7 +149,7 @@ def _read(file: Any) -> SampleResult:
         quality=read_quality(file),
         verdict=read_verdict(file, len(free.labels)),
         scatter=Scatter(**{field.name: scatter[field.name].item() for field in dataclasses.fields(Scatter)}),
-        **{name: read_group(file[name]) for name in _CUBES},
+        **read_cubes(file, _CUBES, _CUBES),
         **read_origin(file),
     )
 
