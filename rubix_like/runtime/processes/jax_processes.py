@@ -26,7 +26,7 @@ _ERROR, _VALUE = b"e", b"v"
 
 
 class JaxProcesses(AbstractProcessGroup):
-    """The processes that JAX has connected. Raises nothing where another one is lost: JAX then ends this one."""
+    """The processes that JAX has connected; where one is lost, JAX ends the others."""
 
     def __init__(self) -> None:
         self.number = jax.process_index()
