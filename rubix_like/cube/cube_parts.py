@@ -1,4 +1,4 @@
-"""Cubes whose voxels come in parts along wavelength, which may lie on several devices or in several processes.
+"""Cubes in parts along wavelength, on one or several devices or processes.
 
 Nothing here ever holds more of a cube on the host than a block of it.
 """
@@ -64,7 +64,7 @@ class Block:
 
     @cached_property
     def mask(self) -> Int[ndarray, "row x bin"]:
-        """Its mask."""
+        """The mask bits of the block."""
         own = [
             _on_host(
                 bits,
@@ -77,7 +77,7 @@ class Block:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of its values."""
+        """The shape (y, x, bin) of the block's values."""
         return self.rows.stop - self.rows.start, self.part.flux.shape[1], self.bins.stop - self.bins.start
 
     def _fetch(self, values: Voxels) -> Float[ndarray, "row x bin"]:

@@ -1,4 +1,4 @@
-"""What a cube says of its run: the values of its header, and the counts of its particles."""
+"""The record of a run in its cube: the values of the header, and the counts of particles."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -90,7 +90,7 @@ class Described(Protocol):
 
     @property
     def counters(self) -> Counters | None:
-        """Of its particles."""
+        """The counts of the run's particles."""
         ...
 
     @property
