@@ -337,7 +337,7 @@ def test_gas_is_read_only_where_it_is_painted():
     assert paints_gas((*stars, Glow()))
     assert prepared_run().observer.cuts.gas is None
     with pytest.raises(ValueError, match=r"galaxy\.gas: expected particles for a source .* got none"):
-        particles_of((Glow(),), part(0, 8))
+        particles_of((Glow(),), Galaxy(stars=part(0, 8).stars))
 
 
 def test_slabs_of_different_galaxies_are_refused():

@@ -19,6 +19,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.model import table_specs
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.noise import Noise
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.synthetic import draw_base
@@ -107,9 +108,15 @@ def pose(
     pipeline = for_samples(without_noise(pipeline), n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
-    notes = (*observed.notes, *notes, *_draw_notes(source), *library_notes(free, pipeline.tables.paint[0].painter.axes))
+    notes = (*observed.notes, *notes, *_draw_notes(source), *_library_notes(free, pipeline))
     start = read_start(settings.start, free, trees)
     return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, notes, start)
+
+
+def _library_notes(free: Free, pipeline: Pipeline) -> tuple[str, ...]:
+    """On priors of the stars' ages and metallicities, where the pipeline paints stars."""
+    painted = dict(zip(pipeline.plan.sources, pipeline.tables.paint, strict=True))
+    return library_notes(free, painted[STAR_SOURCE].painter.axes) if STAR_SOURCE in painted else ()
 
 
 def _draw_notes(source: AbstractParticleSource) -> tuple[str, ...]:
