@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.cube import Bins, Cube, Edges, Map, Voxels
-from rubix_like.cube.meta import NOISE_KEYS, Counters, Meta
+from rubix_like.cube.meta import NOISE_KEYS, Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards
 
 if TYPE_CHECKING:
@@ -107,6 +107,7 @@ class ShardedCube:
     medium: Literal["air", "vacuum"] = "vacuum"
     sampling: Literal["linear", "log"] = "linear"
     meta: Meta = field(default_factory=Meta)
+    source_counters: dict[str, SourceCounters] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         expected = np.broadcast_shapes(*(np.shape(bits) for bits in self.mask_bits))[:2]
@@ -204,6 +205,7 @@ _DESCRIBED = (
     "lsf_fwhm",
     "mean_v_los",
     "counters",
+    "source_counters",
     "maps",
     "medium",
     "sampling",
