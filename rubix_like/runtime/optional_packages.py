@@ -24,11 +24,11 @@ EXTRAS: Mapping[str, str] = {
 """Optional package -> the extra of rubix-like that installs it."""
 
 
-def import_optional(module: str, purpose: str) -> Any:
+def import_optional(module: str, purpose: str, then: str = "") -> Any:
     """A module of an optional package; raises ConfigError, which says how to install the package, where it is missing.
 
-    `purpose` begins the sentence of the error: what needs the package. Warnings of a package about its own future, at
-    its import, are not shown.
+    `purpose` begins the sentence of the error: what needs the package; `then` ends it: what else is needed. Warnings of
+    a package about its own future, at its import, are not shown.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -37,6 +37,4 @@ def import_optional(module: str, purpose: str) -> Any:
         except ImportError as error:
             package = module.partition(".")[0]
             wanted = f"'rubix-like[{EXTRAS[package]}]'" if package in EXTRAS else package
-            raise ConfigError(
-                f"{purpose} needs the package {package}, which cannot be imported: pip install {wanted}"
-            ) from error
+            raise ConfigError(f"{purpose} needs the package {package}: pip install {wanted}{then}") from error

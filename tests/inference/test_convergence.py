@@ -197,5 +197,5 @@ def test_variational_draws_are_approximate_and_have_no_r_hat(method, name):
 
 def test_without_arviz_its_remedy_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz", None)
-    with pytest.raises(ConfigError, match=r"needs the package arviz, .* pip install 'rubix-like\[sample\]'"):
+    with pytest.raises(ConfigError, match=r"needs the package arviz: pip install 'rubix-like\[sample\]'"):
         convergence_of(good(), good().latent)

@@ -346,7 +346,7 @@ def test_settings_ask_for_whole_pairs():
 
 def test_missing_nifty_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "nifty", None)
-    with pytest.raises(ConfigError, match=r"'geovi' needs the package nifty, .* pip install 'rubix-like\[sample\]'"):
+    with pytest.raises(ConfigError, match=r"'geovi' needs the package nifty: pip install 'rubix-like\[sample\]'"):
         make_sampler(settings_of())
 
 
