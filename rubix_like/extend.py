@@ -8,6 +8,9 @@
 | a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `StageReport`, `Spatial`, `per_bin`, `normal_row` |
 | a method of painting | `AbstractPainter` |
 | an SSP format | `SourceFormat`, `SSPTable` |
+| a sampler of chains | `AbstractChainSampler`, `AbstractChainSettings`, `AbstractKernel`, `ChainState`, `Statistic` |
+| a sampler of another kind | `AbstractSampler`, `Sampled`, `Statistic` |
+| an optional package | `import_optional` |
 
 `Galaxy`, `Stars`, `Scene`, `Parameters`, `ConfigError` and the like come from `rubix_like` itself. Names stay here when
 modules inside the package move.
@@ -31,6 +34,7 @@ from rubix_like.config.quantities import (
     parse_number,
     parse_quantity,
 )
+from rubix_like.config.sections.fit import AbstractChainSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.engine.methods import build_painter
 from rubix_like.engine.painter import AbstractPainter
@@ -47,20 +51,33 @@ from rubix_like.forward.stages.base import (
 )
 from rubix_like.forward.stages.noise_models import normal_row
 from rubix_like.galaxy.scene import to_scene
+from rubix_like.inference.samplers.chains import (
+    AbstractChainSampler,
+    AbstractKernel,
+    ChainState,
+    LogDensity,
+)
+from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, Statistic
 from rubix_like.physics.templates import TemplateAxes, Templates
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
+from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.ssp.formats import SourceFormat
 from rubix_like.ssp.library_file import SSPTable
 
 __all__ = [
+    "AbstractChainSampler",
+    "AbstractChainSettings",
     "AbstractCubeStage",
+    "AbstractKernel",
     "AbstractPainter",
+    "AbstractSampler",
     "AbstractSceneStage",
     "AbstractSettings",
     "AbstractSource",
     "Angstrom",
     "Arcsec",
     "BinSplit",
+    "ChainState",
     "Degree",
     "Dex",
     "Gyr",
@@ -68,20 +85,24 @@ __all__ = [
     "Integer",
     "Kms",
     "Kpc",
+    "LogDensity",
     "Mpc",
     "Msun",
     "Number",
     "PaintedCube",
     "SSPTable",
+    "Sampled",
     "Second",
     "Setup",
     "SourceFormat",
     "SourcePlan",
     "Spatial",
     "StageReport",
+    "Statistic",
     "TemplateAxes",
     "Templates",
     "build_painter",
+    "import_optional",
     "normal_row",
     "parse_integer",
     "parse_number",

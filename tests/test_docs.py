@@ -19,7 +19,8 @@ import rubix_like
 from rubix_like.cli.main import main, make_parser
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import RunConfig, load_config, load_pipeline
-from rubix_like.config.sections.fit import NutsSettings, SamplingSettings, VariationalSettings
+from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.inference.posterior.likelihood import NOISE_SCALE
 from rubix_like.inference.posterior.parameter_names import GAS, UNITS
@@ -225,7 +226,7 @@ def test_the_table_of_sampling_keys_is_that_of_the_code() -> None:
     settings = SamplingSettings()
     expected = {}
     for name, value in settings:
-        parts = dict(value) if isinstance(value, NutsSettings | VariationalSettings) else None
+        parts = dict(value) if isinstance(value, AbstractSettings) else None
         expected |= {name: value} if parts is None else {f"{name}.{part}": own for part, own in parts.items()}
     shown = {name: parse_yaml(value, name) for name, value in rows if name != "method"}
     assert shown == {name: value for name, value in expected.items() if name != "method"}

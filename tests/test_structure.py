@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rubix_like.runtime.optional_packages import EXTRAS
+
 PACKAGE = Path(__file__).resolve().parent.parent / "rubix_like"
 MODULES = {str(path.relative_to(PACKAGE)): path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
 TREES = {name: ast.parse(text) for name, text in MODULES.items()}
@@ -126,6 +128,24 @@ def test_nothing_is_left_for_later(word):
 
 def test_notes_are_logged_never_warned():
     assert [(name, node.lineno) for name, node in nodes(ast.Call) if ast.unparse(node.func) == "warnings.warn"] == []
+
+
+def test_optional_packages_are_imported_by_one_function():
+    """None is named in an import statement, but where only type checkers read; no import hides in a function."""
+    for name, tree in TREES.items():
+        types = {id(inner) for node in ast.walk(tree) if is_for_types(node) for inner in ast.walk(node)}
+        found = [
+            node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in types
+        ]
+        for node in found:
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [own.name for own in node.names]
+            assert not {module.split(".")[0] for module in modules} & set(EXTRAS), f"{name}:{node.lineno}"
+            assert node.col_offset == 0, f"{name}:{node.lineno}"
+    assert [name for name, text in MODULES.items() if "noqa: PLC0415" in text] == []
+
+
+def is_for_types(node):
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 def test_importing_everything_starts_nothing():

@@ -5,7 +5,7 @@ import argparse
 from rubix_like.cli.jax_settings import set_up_jax
 from rubix_like.cli.options import read_overrides
 from rubix_like.errors import ConfigError
-from rubix_like.plots.style import require_matplotlib
+from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.batch.catalogue import catalogue_folder, read_part
 from rubix_like.runs.batch.entries import read_entries
 from rubix_like.runs.batch.running import Outcome, observe_all
@@ -29,7 +29,7 @@ def run_listed(options: argparse.Namespace) -> int:
     """The command: observe what the options list, say what became of it; returns the exit code."""
     part = read_part(options.part)
     if options.plot:
-        require_matplotlib()
+        import_matplotlib()
     overrides = read_overrides(options.set)
     entries = read_entries(
         options.config, options.catalogue, options.views, overrides, catalogue_folder(options.output)

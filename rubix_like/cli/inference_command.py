@@ -12,7 +12,7 @@ from rubix_like.inference.fitting import FitFiles, fit
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.sampling import SampleFiles, default_output, sample
-from rubix_like.plots.style import require_matplotlib
+from rubix_like.plots.style import import_matplotlib
 from rubix_like.runtime.progress import Progress, terminal_progress
 
 
@@ -21,7 +21,7 @@ def run_fit(options: argparse.Namespace) -> None:
     config = load_config(options.config, overrides=read_overrides(options.set))
     set_up_jax("float64")
     if options.plot:
-        require_matplotlib()
+        import_matplotlib()
     progress = terminal_progress()
     settings = config.fit or FitSettings()
     output = Path(options.output or settings.output)
@@ -36,7 +36,7 @@ def run_sample(options: argparse.Namespace) -> None:
     config = load_config(options.config, overrides=read_overrides(options.set))
     set_up_jax("float64")
     if options.plot:
-        require_matplotlib()
+        import_matplotlib()
     progress = terminal_progress()
     output = Path(options.output or default_output(config.fit or FitSettings()))
     result = sample(

@@ -18,7 +18,7 @@ from rubix_like.plots.figure import check_picture_suffix, save_figure
 from rubix_like.plots.page import check_page_suffix, write_page
 from rubix_like.plots.page_data import PAGE_BYTES
 from rubix_like.plots.stored_maps import read_sky_images
-from rubix_like.plots.style import require_matplotlib
+from rubix_like.plots.style import import_matplotlib
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import check_separate, given_files
@@ -58,7 +58,7 @@ def _plot_inferred(kind: str, path: Path, save: Callable[..., tuple[Path, ...]],
             raise ConfigError(f"{option}: expected a cube, got the {kind}, {path}; plot its cubes")
     output = check_picture_suffix(options.output or path.with_suffix(".png"))
     check_separate([output], given_files({"CUBE": path}), "--output")
-    require_matplotlib()
+    import_matplotlib()
     check_writable(output, 0)
     for picture in save(path, output.with_suffix(""), suffix=output.suffix):
         print(f"Picture: {picture}")
@@ -71,7 +71,7 @@ def _output_path(cube_path: Path, options: argparse.Namespace) -> Path:
         check_writable(path, PAGE_BYTES)
         return path
     path = check_picture_suffix(options.output or beside(cube_path, "_plot.png"))
-    require_matplotlib()
+    import_matplotlib()
     check_writable(path, 0)
     return path
 

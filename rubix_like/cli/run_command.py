@@ -16,7 +16,7 @@ from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.errors import ConfigError
 from rubix_like.plots.quicklook import save_quicklook
-from rubix_like.plots.style import require_matplotlib
+from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.named_files import named_files
 from rubix_like.runs.run import check_lines, compute, prepare
 from rubix_like.runs.run_files import check_output, output_files
@@ -104,7 +104,7 @@ def _draw(cube: Cube | ShardedCube, path: Path, team: AbstractProcessGroup) -> N
 
 def _check_picture(path: Path, read: Iterable[Named]) -> None:
     """Raise before the run where a picture could not be drawn or written after it, or would replace what is read."""
-    require_matplotlib()
+    import_matplotlib()
     check_separate([path], read, "--plot")
     check_writable(path, 0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from rubix_like.errors import ConfigError
 from rubix_like.plots.figure import check_picture_suffix
 from rubix_like.plots.ssp_figure import save_comparison
-from rubix_like.plots.style import require_matplotlib
+from rubix_like.plots.style import import_matplotlib
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import check_separate
 from rubix_like.ssp import describe_library, get, import_library, list_libraries
@@ -26,7 +26,7 @@ def compare(options: argparse.Namespace) -> None:
 
 def _output_path(options: argparse.Namespace) -> Path:
     """Where to write, checked before the libraries are read."""
-    require_matplotlib()
+    import_matplotlib()
     default = Path(f"ssp_{Path(options.one).stem}_{Path(options.other).stem}.png")
     path = check_picture_suffix(default if options.output is None else options.output)
     if options.output is None and path.exists():

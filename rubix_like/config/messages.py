@@ -2,12 +2,23 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args, get_origin
+from typing import Any, Protocol, get_args, get_origin, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rubix_like.errors import suggest
+
+
+@runtime_checkable
+class Extended(Protocol):
+    """Settings with sections that plug-ins bring."""
+
+    @classmethod
+    def sections(cls, *names: str) -> dict[str, type[BaseModel]]:
+        """Key -> settings: of the built-in sections, and of these of plug-ins."""
+        ...
+
 
 _LIMITS = {
     "greater_than": ("gt", "a number > {:g}"),
@@ -95,13 +106,19 @@ def _known_keys(model: type[BaseModel], location: Sequence[str | int]) -> tuple[
         if isinstance(part, int) or named_freely:
             named_freely = False
             continue
-        field = model.model_fields.get(part)
-        inner = next(_models(field.annotation), None) if field else None
-        if field is None or inner is None:
+        annotation = _annotations(model).get(str(part))
+        inner = next(_models(annotation), None)
+        if inner is None:
             return ()
-        named_freely = get_origin(field.annotation) is dict
+        named_freely = get_origin(annotation) is dict
         model = inner
-    return tuple(model.model_fields)
+    return tuple(_annotations(model))
+
+
+def _annotations(model: type[BaseModel]) -> dict[str, Any]:
+    """The types of a section's keys, those of sections that plug-ins bring among them."""
+    own = {name: field.annotation for name, field in model.model_fields.items()}
+    return own | (model.sections() if isinstance(model, Extended) else {})
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

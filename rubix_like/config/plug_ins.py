@@ -3,6 +3,7 @@
 Names alone are known here; a member is imported when it is asked for. Configurations check names against these lists.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,21 @@ FILE_LAYOUTS = Registry(
     needs=("formats",),
 )
 """A layout of `output.layout` is a `FileLayout`: its formats, chosen by the end of the file's name."""
+
+SAMPLERS = Registry(
+    "sampler",
+    "rubix_like.samplers",
+    {
+        "nuts": "rubix_like.inference.samplers.nuts:NutsSampler",
+        "geovi": "rubix_like.inference.samplers.variational:GeoVISampler",
+        "mgvi": "rubix_like.inference.samplers.variational:MGVISampler",
+    },
+    needs=("section_type", "title", "run"),
+)
+"""Samplers by the name that `fit.sampling.method` gives them; each brings the settings of its section."""
+
+SHARED_SECTIONS: Mapping[str, str] = {"geovi": "variational", "mgvi": "variational"}
+"""Method -> its section under `fit.sampling`, where it shares one; that of all others has the method's name."""
 
 COSMOLOGIES: tuple[str, ...] = ("Planck13", "Planck15", "Planck18", "WMAP1", "WMAP3", "WMAP5", "WMAP7", "WMAP9")
 """Those of astropy, by name: importing them takes a second."""

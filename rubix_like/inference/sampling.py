@@ -48,6 +48,9 @@ from rubix_like.runtime.progress import Progress
 _SAME = 1e-4
 """Part of a loss by which it may differ between a fit's numbers of 32 bits and others of 64."""
 
+_LAYOUT = 2
+"""Of what is kept of a sampler between two steps; 2: with the state of any kernel."""
+
 Fitted = FitResult | str | Path
 """The result of a fit, or its file."""
 
@@ -177,29 +180,28 @@ def _drawn(
         found = describe_best(problem, best)
         normal = found.laplace
         grain = measure_discreteness(problem, normal, report)
-    again = "" if begun is None else ", going on after {1} of {2}".format(*sampler.told(begun))
+    again = "" if begun is None else ", going on after {1} of {2}".format(*sampler.progress(begun))
     with progress.step("sample", f"sampling by {sampler.settings.method}{again}") as report:
         states = sampler.run(problem.posterior, problem.pipeline.mesh, best, normal, begun)
-        end = advance(states, keep, lambda state: report(*sampler.told(state)))
+        end = advance(states, keep, lambda state: report(*sampler.progress(state)))
     with progress.step("predict", "models of the draws"):
         said = [*notes, *(() if normal is None else notes_on_silence(normal))]
         said += notes_on_discreteness(grain, held=False)
-        return make_sample_result(problem, sampler.sampled(end), best, found, config, notes=said)
+        return make_sample_result(problem, sampler, sampler.sampled(end), best, found, config, notes=said)
 
 
 def _fingerprint(problem: Problem, sampler: AbstractSampler, fitted: FitResult | None) -> dict[str, str]:
     """Of everything that the draws depend on; devices are not among it: the draws are the same on all."""
     own = {what: kept for what, kept in fingerprint_of(problem).items() if what != "devices"}
     settings = sampler.settings
-    section = "nuts" if settings.method == "nuts" else "variational"
-    of_method = settings.nuts if settings.method == "nuts" else settings.variational
     chosen = settings.model_dump(include={"method", "seed"}) | {
-        f"{section}.{name}": value for name, value in of_method.model_dump().items()
+        f"{settings.section_name}.{name}": value for name, value in settings.section.model_dump().items()
     }
     return own | {
         "best fit to begin at (fitted)": key_of(None if fitted is None else np.asarray(fitted.latent)),
         "model error": repr(problem.settings.model_error),
-        "version of the packages": repr(versions(samplers=True)),
+        "layout of the draws": str(_LAYOUT),
+        "version of the packages": repr(versions("arviz", *sampler.packages)),
         **{f"fit.sampling.{name}": repr(value) for name, value in chosen.items()},
     }
 

@@ -20,7 +20,7 @@ from rubix_like.plots.spectra import (
     field_spectrum,
     spaxel_spectrum,
 )
-from rubix_like.plots.style import BAND_COLOR, FIGURE_STYLE, FLUX_LABEL, INK, SPAXEL_COLORS, require_matplotlib
+from rubix_like.plots.style import BAND_COLOR, FIGURE_STYLE, FLUX_LABEL, INK, SPAXEL_COLORS, import_matplotlib
 from rubix_like.runtime.files.outputs import replacing
 
 if TYPE_CHECKING:
@@ -39,10 +39,7 @@ def save_figure(cube: Cube, path: str | Path, choice: Choice | None = None) -> P
     Raises ConfigError (no matplotlib, another suffix, a spaxel or band outside the cube, more spaxels than colours),
     OSError if the file cannot be written.
     """
-    require_matplotlib()
-    from matplotlib import rc_context  # noqa: PLC0415 (an optional extra)
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
+    make_figure, rc_context = import_matplotlib("matplotlib.figure").Figure, import_matplotlib().rc_context
     path = check_picture_suffix(path)
     choice = choice or Choice()
     check_choice(cube, choice)
@@ -54,7 +51,9 @@ def save_figure(cube: Cube, path: str | Path, choice: Choice | None = None) -> P
     image_height = n_rows * (0.68 * _IMAGE_WIDTH * min(max(sky.n_y / sky.n_x, 0.3), 3.0) + 0.75)
     spectra_height = _SPECTRUM_HEIGHT * len(spectra) + 0.4
     with rc_context(FIGURE_STYLE):
-        figure = Figure(figsize=(n_columns * _IMAGE_WIDTH, image_height + spectra_height + 0.4), layout="constrained")
+        figure = make_figure(
+            figsize=(n_columns * _IMAGE_WIDTH, image_height + spectra_height + 0.4), layout="constrained"
+        )
         parts: Any = figure.subfigures(2, 1, height_ratios=(image_height, spectra_height))
         upper, lower = parts
         draw_title(figure, cube)

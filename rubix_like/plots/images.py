@@ -10,7 +10,7 @@ from numpy import ndarray
 from rubix_like.plots.derived import SkyImage
 from rubix_like.plots.scales import Scale
 from rubix_like.plots.sky_offsets import SkyOffsets, scale_bar
-from rubix_like.plots.style import INK
+from rubix_like.plots.style import INK, import_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,9 +44,8 @@ def draw_image(axes: "Axes", image: SkyImage, sky: SkyOffsets, scale: Scale | No
 
 
 def _norm(scale: Scale) -> Any:
-    from matplotlib.colors import LogNorm, Normalize  # noqa: PLC0415 (an optional extra)
-
-    return (LogNorm if scale.logarithmic else Normalize)(scale.low, scale.high)
+    colors = import_matplotlib("matplotlib.colors")
+    return (colors.LogNorm if scale.logarithmic else colors.Normalize)(scale.low, scale.high)
 
 
 def _extend(found: Float[ndarray, " spaxel"], scale: Scale) -> Literal["neither", "both", "min", "max"]:
@@ -58,9 +57,7 @@ def _extend(found: Float[ndarray, " spaxel"], scale: Scale) -> Literal["neither"
 
 def _finish(axes: "Axes", sky: SkyOffsets, color: str, halo: str) -> None:
     """Labels, the two arrows of the sky and the scale bar, in `color` with a thin edge of `halo`."""
-    from matplotlib.patheffects import withStroke  # noqa: PLC0415 (an optional extra)
-
-    edge = [withStroke(linewidth=2.2, foreground=halo, alpha=0.8)]
+    edge = [import_matplotlib("matplotlib.patheffects").withStroke(linewidth=2.2, foreground=halo, alpha=0.8)]
     style: Any = {"color": color, "fontsize": 8, "ha": "center", "va": "center", "path_effects": edge}
     arrow = {"arrowstyle": "-", "color": color, "linewidth": 0.9, "shrinkA": 0, "shrinkB": 0, "path_effects": edge}
     steps = sky.directions()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rubix_like.plots.figure import check_picture_suffix
-from rubix_like.plots.style import FIGURE_STYLE, INK, require_matplotlib
+from rubix_like.plots.style import FIGURE_STYLE, INK, import_matplotlib
 from rubix_like.runtime.files.outputs import replacing
 
 if TYPE_CHECKING:
@@ -24,16 +24,13 @@ def save_drawings(title: str, drawings: Iterable[Drawing], stem: str | Path, suf
 
     Raises ConfigError (no matplotlib, another suffix than .png, .pdf or .svg) and OSError if one cannot be written.
     """
-    require_matplotlib()
-    from matplotlib import rc_context  # noqa: PLC0415 (an optional extra)
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
+    make_figure, rc_context = import_matplotlib("matplotlib.figure").Figure, import_matplotlib().rc_context
     style: Any = {"x": 0.01, "ha": "left", "fontsize": 11, "fontweight": "bold", "color": INK, "parse_math": False}
     paths = []
     for ending, size, draw in drawings:
         path = check_picture_suffix(f"{stem}_{ending}{suffix}")
         with rc_context(FIGURE_STYLE):
-            figure = Figure(figsize=size, layout="constrained")
+            figure = make_figure(figsize=size, layout="constrained")
             figure.suptitle(textwrap.fill(title, int(_CHARACTERS_PER_INCH * size[0])), **style)
             draw(figure)
             with replacing(path) as temporary:

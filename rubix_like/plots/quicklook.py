@@ -16,7 +16,7 @@ from rubix_like.plots.figure import draw_spectra, draw_title
 from rubix_like.plots.images import draw_image
 from rubix_like.plots.sky_offsets import SkyOffsets, sky_of
 from rubix_like.plots.spectra import Spectrum, brightest_spaxel, field_spectrum, spaxel_spectrum
-from rubix_like.plots.style import FIGURE_STYLE, INK, SPAXEL_COLORS, require_matplotlib, unit_label
+from rubix_like.plots.style import FIGURE_STYLE, INK, SPAXEL_COLORS, import_matplotlib, unit_label
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 
@@ -34,7 +34,7 @@ def save_quicklook(cube: Cube | ShardedCube, path: str | Path, team: AbstractPro
     Of a team, whose processes have a part of the cube each, process 0 draws. Raises ConfigError if matplotlib is not
     installed, OSError if the file cannot be written.
     """
-    require_matplotlib()
+    import_matplotlib()
     path, team = Path(path).expanduser(), team or SINGLE
     sums = sums_of(cube, team)
     brightest = brightest_spaxel(light_image(cube, sums).values)
@@ -47,11 +47,9 @@ def save_quicklook(cube: Cube | ShardedCube, path: str | Path, team: AbstractPro
 
 
 def _save(cube: Cube | ShardedCube, sums: CubeSums, spectra: Sequence[Spectrum], path: Path) -> None:
-    from matplotlib import rc_context  # noqa: PLC0415 (an optional extra)
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
+    make_figure, rc_context = import_matplotlib("matplotlib.figure").Figure, import_matplotlib().rc_context
     with rc_context(FIGURE_STYLE):
-        figure = Figure(figsize=(9.6, 7.4), layout="constrained")
+        figure = make_figure(figsize=(9.6, 7.4), layout="constrained")
         _draw(figure, cube, sums, spectra)
         with replacing(path) as temporary:
             figure.savefig(temporary, format="png", dpi=150)

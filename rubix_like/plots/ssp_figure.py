@@ -8,7 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.plots.figure import check_picture_suffix
-from rubix_like.plots.style import FIGURE_STYLE, INK, SPAXEL_COLORS, require_matplotlib
+from rubix_like.plots.style import FIGURE_STYLE, INK, SPAXEL_COLORS, import_matplotlib
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.ssp.comparison import AGES, SolarPopulation, common_bins, spectrum_bin_means
 
@@ -34,14 +34,11 @@ def save_comparison(one: SolarPopulation, other: SolarPopulation, path: str | Pa
     Raises ConfigError (no matplotlib, another suffix), ValueError for libraries without wavelengths in common, OSError
     if the file cannot be written.
     """
-    require_matplotlib()
-    from matplotlib import rc_context  # noqa: PLC0415 (an optional extra)
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
+    make_figure, rc_context = import_matplotlib("matplotlib.figure").Figure, import_matplotlib().rc_context
     path = check_picture_suffix(path)
     edges = common_bins(one.library, other.library)
     with rc_context(FIGURE_STYLE):
-        figure = Figure(figsize=(11.5, 6.6), layout="constrained")
+        figure = make_figure(figsize=(11.5, 6.6), layout="constrained")
         _draw(figure, one, other, edges)
         with replacing(path) as temporary:
             figure.savefig(temporary, format=path.suffix[1:], dpi=150)

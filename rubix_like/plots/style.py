@@ -1,11 +1,10 @@
 """The style of pictures: colours safe for colour-blind readers, fonts, and units in words."""
 
-import importlib.util
 from typing import Any
 
 from astropy import units
 
-from rubix_like.errors import ConfigError
+from rubix_like.runtime.optional_packages import import_optional
 
 INK: str = "#333333"
 
@@ -42,10 +41,9 @@ FIGURE_STYLE: Any = {
 """matplotlib's rcParams of every picture."""
 
 
-def require_matplotlib() -> None:
-    """Raise ConfigError, with the remedy, if matplotlib is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("a picture needs matplotlib: pip install 'rubix-like[plots]'")
+def import_matplotlib(module: str = "matplotlib") -> Any:
+    """Matplotlib or a module of it, imported when a picture is drawn; ConfigError, with the remedy, without it."""
+    return import_optional(module, "a picture")
 
 
 def unit_label(unit: str) -> str:

@@ -1,11 +1,12 @@
 """Progress of long work: a live line on a terminal, plain lines in a log."""
 
+import importlib
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 _HEARTBEAT_SECONDS = 30.0
 
@@ -99,18 +100,15 @@ def _share(what: str, finished: int, total: int) -> str:
 
 @contextmanager
 def _bar(stream: Stream, label: str) -> Iterator[Report]:
-    """A spinner with the elapsed time; the first report adds a bar."""
-    from rich.console import Console  # noqa: PLC0415 (slow to import, only for terminals)
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-    from rich.progress import Progress as Bar  # noqa: PLC0415
-
-    plain = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Bar(*plain, console=Console(file=cast(IO[str], stream)), transient=True) as bar:
+    """A spinner with the elapsed time; the first report adds a bar. Only terminals wait for the import of rich."""
+    console, bars = (importlib.import_module(f"rich.{name}") for name in ("console", "progress"))
+    plain = (bars.SpinnerColumn(), bars.TextColumn("{task.description}"), bars.TimeElapsedColumn())
+    with bars.Progress(*plain, console=console.Console(file=stream), transient=True) as bar:
         task = bar.add_task(label, total=None)
 
         def report(what: str, finished: int, total: int) -> None:
             if len(bar.columns) == len(plain):
-                bar.columns = (*plain[:2], BarColumn(), plain[2])
+                bar.columns = (*plain[:2], bars.BarColumn(), plain[2])
             bar.update(task, description=f"{label} ({_share(what, finished, total)})", completed=finished, total=total)
 
         yield report

@@ -27,7 +27,8 @@ from fit_calibration import LEVELS, best_of, draw_mock, loss_of, make_problem
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.device_rows import with_rows
-from rubix_like.inference.samplers.samplers import import_arviz, make_sampler
+from rubix_like.inference.samplers.samplers import make_sampler
+from rubix_like.runtime.optional_packages import import_optional
 
 FREE = {
     name: ALL[name]
@@ -77,7 +78,7 @@ def run(problem, method, best, approximation, seed=1, **chosen):
 
 def of_chains(sampled, n_gradient):
     """R-hat (largest of all latents), independent draws (fewest), divergences, gradients."""
-    arviz = import_arviz("posterior_calibration")
+    arviz = import_optional("arviz", "posterior_calibration")
     columns = np.moveaxis(sampled.latent, 2, 0)
     return {
         "r_hat": max(float(arviz.rhat(own)) for own in columns),

@@ -28,7 +28,7 @@ from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.device_rows import everywhere, placed, with_rows
 from rubix_like.inference.samplers import chains as nuts_chains
 from rubix_like.inference.samplers import variational
-from rubix_like.inference.samplers.nuts import MOST_STEPS, stages_of
+from rubix_like.inference.samplers.nuts import NutsSampler
 from rubix_like.inference.samplers.whitening import Whitening
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 
@@ -50,7 +50,7 @@ def prepare(n_stars):
     truth, own = draw_mock(problem, 0, other=False)
     whitening = Whitening.about(truth, laplace(own.posterior, jnp.asarray(truth)))
     settings = settings_of("nuts", 1, chains=N_SAMPLE, warmup=100, draws=100)
-    chains = next(nuts_chains.run_chains(own.posterior, problem.pipeline.mesh, settings, whitening))
+    chains = next(nuts_chains.run_chains(own.posterior, problem.pipeline.mesh, NutsSampler(settings), whitening))
     expansion = variational._expanded(own.posterior, problem.pipeline.mesh, truth)
     leaves, expansion = jax.tree.map(
         np.asarray, ((own.posterior.likelihood.flux, own.posterior.likelihood.inverse_sigma), expansion)
@@ -79,12 +79,15 @@ def compiled(method, problem, begun, at_once):
         given = posterior, items, everywhere(expansion, mesh), everywhere(np.asarray(5e-7), mesh)
         lowered = variational._draw.lower(given[0], mesh, *given[1:], curved=True, at_once=at_once)
         return lowered.compile(), given
-    nuts = jax.device_get(nuts_chains._sampler(settings, whitening))
-    state = jax.tree.unflatten(jax.tree.structure(nuts_chains._idle(nuts)), chains.state)
-    stages = np.resize(stages_of(settings.nuts.warmup, settings.nuts.draws), MOST_STEPS)
-    numbers = everywhere((stages, np.int32(0), np.int32(STEPS)), mesh)
-    given = everywhere(nuts, mesh), posterior, placed((state, chains.keys), mesh), numbers
-    return nuts_chains._run.lower(*given, mesh=mesh, at_once=at_once).compile(), given
+    sampler = NutsSampler(settings)
+    kernel = everywhere(sampler.kernel(len(whitening.centre)), mesh)
+    density = everywhere(nuts_chains.LogDensity(posterior, jax.device_get(whitening)), mesh)
+    structure = jax.tree.structure(jax.eval_shape(kernel.begin, density, whitening.centre))
+    state = jax.tree.unflatten(structure, chains.state)
+    numbers = everywhere((np.int32(0), np.int32(STEPS)), mesh)
+    given = kernel, density, placed((state, chains.keys), mesh), numbers
+    columns = tuple((name, own.kind) for name, own in sampler.statistics.items())
+    return nuts_chains._run.lower(*given, mesh=mesh, at_once=at_once, columns=columns).compile(), given
 
 
 def megabytes(program):

@@ -191,7 +191,7 @@ def test_hsim_layout_without_an_lsf_says_that_it_is_unknown(tmp_path):
 
 def test_without_specutils_the_remedy_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "specutils", None)
-    with pytest.raises(ConfigError, match="needs specutils 2 or newer: pip install specutils"):
+    with pytest.raises(ConfigError, match="needs the package specutils: pip install 'rubix-like"):
         make_cube().to_specutils()
 
 

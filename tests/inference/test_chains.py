@@ -11,9 +11,8 @@ from blackjax.mcmc.integrators import IntegratorState
 from jax.sharding import AxisType, Mesh
 
 from rubix_like.config.sections.fit import SamplingSettings
-from rubix_like.inference.samplers.chains import Chains, run_chains
-from rubix_like.inference.samplers.nuts import Nuts, stages_of
-from rubix_like.inference.samplers.samplers import NutsSampler
+from rubix_like.inference.samplers.chains import Chains, LogDensity, run_chains
+from rubix_like.inference.samplers.nuts import Nuts, NutsSampler, stages_of
 from rubix_like.inference.samplers.whitening import Whitening
 
 N_LATENT = 3
@@ -47,17 +46,21 @@ def settings(chains, **others):
     return SamplingSettings(nuts={"chains": chains, "warmup": 40, "draws": 30}, seed=5, **others)
 
 
+def sampler(chains, **others):
+    return NutsSampler(settings(chains, **others))
+
+
 def whitening(spacing=2.0**-16):
     best, half = jnp.full(N_LATENT, 0.2), 0.2 * jnp.eye(N_LATENT)
     return Whitening(best, half, jnp.asarray(spacing))
 
 
 def snapshots(chains=3, shape=(1, 1), edge=np.inf, **others):
-    return list(run_chains(posterior(edge), mesh(*shape), settings(chains, **others), whitening()))
+    return list(run_chains(posterior(edge), mesh(*shape), sampler(chains, **others), whitening()))
 
 
 def first(chains, edge=np.inf):
-    return next(run_chains(posterior(edge), mesh(1, 1), settings(chains), whitening()))
+    return next(run_chains(posterior(edge), mesh(1, 1), sampler(chains), whitening()))
 
 
 @functools.cache
@@ -104,7 +107,7 @@ def test_chains_resumed_from_every_snapshot_end_the_same():
     assert all_of[-1].finished
     for kept in (all_of[0], all_of[1], all_of[len(all_of) // 2], all_of[-2], all_of[-1]):
         begun = Chains.from_arrays({name: np.array(own) for name, own in kept.arrays().items()})
-        *_, end = run_chains(posterior(), mesh(1, 1), settings(3), begun.whitening, begun)
+        *_, end = run_chains(posterior(), mesh(1, 1), sampler(3), begun.whitening, begun)
         for name, own in all_of[-1].arrays().items():
             np.testing.assert_array_equal(own, end.arrays()[name], err_msg=name)
 
@@ -113,7 +116,7 @@ def test_what_is_known_between_steps():
     """The step sizes that are used next; which stages are over."""
     all_of = snapshots()
     for own in all_of:
-        np.testing.assert_array_equal(own.step_size, own.state[3])
+        np.testing.assert_array_equal(own.step_size, own.state[2])
         assert own.n_ended == (own.n_done >= 40) + (own.n_done == 70)
     assert (all_of[0].step_size == 0.5).all()
     assert (all_of[-1].step_size != 0.5).all()
@@ -121,7 +124,7 @@ def test_what_is_known_between_steps():
 
 def test_what_is_told_of_draws_is_not_of_the_warm_up():
     *_, end = snapshots()
-    words, done, total = NutsSampler(settings(3)).told(end)
+    words, done, total = sampler(3).progress(end)
     own, whole = (f"acceptance {of['acceptance_rate'].mean():.2f}," for of in (end.draws, end.steps))
     assert own in words
     assert own != whole
@@ -137,38 +140,31 @@ def test_losses_are_those_of_the_draws():
 @pytest.mark.slow
 def test_trajectories_are_no_deeper_than_asked_for():
     own = SamplingSettings(nuts={"chains": 2, "warmup": 20, "draws": 10, "tree_depth": 2})
-    *_, end = run_chains(posterior(), mesh(1, 1), own, whitening())
+    *_, end = run_chains(posterior(), mesh(1, 1), NutsSampler(own), whitening())
     assert end.steps["tree_depth"].max() == 2
     assert end.steps["n_leapfrog"].max() == 3
 
 
 def test_the_seed_chooses_the_keys():
     other = settings(3).model_copy(update={"seed": 6})
-    begun = next(run_chains(posterior(), mesh(1, 1), other, whitening()))
+    begun = next(run_chains(posterior(), mesh(1, 1), NutsSampler(other), whitening()))
     assert not np.isin(begun.keys, first(3).keys).any()
 
 
 def test_chains_of_other_settings_are_refused():
     begun = first(3)
     with pytest.raises(ValueError, match=r"expected to go on with .*\(4, 40, 70, \(3,\)\), got \(3, 40, 70, \(3,\)\)"):
-        next(run_chains(posterior(), mesh(1, 1), settings(4), whitening(), begun))
+        next(run_chains(posterior(), mesh(1, 1), sampler(4), whitening(), begun))
 
 
 @pytest.mark.parametrize("spacing", [2.0**-16, 0.125])
 def test_steps_on_the_lattice_are_reversible_to_the_last_bit(spacing):
     """Forwards and, with the momentum turned round, back; and the lattice is kept."""
-    white = whitening(spacing)
-    nuts = Nuts(white, jnp.asarray(0.8), 5, dense=True)
-    model = posterior()
-
-    def log_density(at):
-        return white.log_density(model, at)
-
-    step = jax.jit(
-        nuts._leapfrog(log_density, lambda momentum: 0.5 * momentum @ jnp.diag(jnp.arange(1.0, 4)) @ momentum)
-    )
-    state = nuts.begin(model, jnp.asarray([0.3, -1.2, 0.7]))
-    begun = IntegratorState(state.white, jnp.asarray([1.5, 0.25, -0.75]), state.log_density, state.gradient)
+    density, nuts = LogDensity(posterior(), whitening(spacing)), Nuts(stages_of(40, 1), jnp.asarray(0.8), 5, dense=True)
+    make_step = nuts._integrator(density.rounded)
+    step = jax.jit(make_step(density, lambda momentum: 0.5 * momentum @ jnp.diag(jnp.arange(1.0, 4)) @ momentum))
+    state = nuts.begin(density, jnp.asarray([0.3, -1.2, 0.7]))
+    begun = IntegratorState(state.white, jnp.asarray([1.5, 0.25, -0.75]), state.log_density, state.own.gradient)
     moved = begun
     for _ in range(20):
         moved = step(moved, jnp.asarray(0.3))
@@ -200,7 +196,7 @@ def test_chains_begin_where_the_posterior_is_not_negligible():
     """Without an approximation, of a posterior that is thousands of times narrower than the prior."""
     own = Curved(1e4 * jnp.eye(N_LATENT), jnp.asarray(np.inf))
     best = Whitening.of(np.full(N_LATENT, 1e-4 - 1e-9), None)
-    begun = next(run_chains(own, mesh(1, 1), settings(5), best))
+    begun = next(run_chains(own, mesh(1, 1), sampler(5), best))
     log_density = begun.state[1]
     assert (log_density > -8 * N_LATENT - 10.1).all()
     assert (log_density < -1e-3).all()
@@ -217,13 +213,13 @@ def test_the_end_of_a_short_warm_up_is_for_the_step_size():
 
 def test_the_warm_up_follows_its_published_equations():
     """Dual averaging (Hoffman & Gelman 2014, section 3.2) and Stan's covariances, shrunk to the one before."""
-    nuts = Nuts(whitening(), jnp.asarray(0.8), 5, dense=True)
+    nuts = Nuts(stages_of(30, 1), jnp.asarray(0.8), 5, dense=True)
 
     @jax.jit
     def adapt(state, stage, white, acceptance):
         return nuts._adapted(state, stage, white, acceptance)
 
-    state = nuts.begin(posterior(), jnp.zeros(N_LATENT))
+    state = nuts.begin(LogDensity(posterior(), whitening()), jnp.zeros(N_LATENT))
     rng = np.random.default_rng(2)
     size, metric, gathered = 0.5, np.eye(N_LATENT), []
     count, error, average, target = 0, 0.0, 0.0, np.log(10 * size)
@@ -245,7 +241,7 @@ def test_the_warm_up_follows_its_published_equations():
             size = np.exp(average)
             count, error, average, target = 0, 0.0, 0.0, np.log(10 * size)
         np.testing.assert_allclose(state.step_size, size, rtol=2e-6)
-        np.testing.assert_allclose(state.metric.inverse_mass_matrix, metric, rtol=1e-12)
+        np.testing.assert_allclose(state.own.metric.inverse_mass_matrix, metric, rtol=1e-12)
     assert np.frexp(float(state.step_size))[0] * 2**20 % 1 == 0
     assert abs(size - 0.5) > 0.01
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from rubix_like import ConfigError
+from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.priors import Normal, Uniform
 from rubix_like.inference.samplers.convergence import convergence_of, notes_on_sampling
-from rubix_like.inference.samplers.samplers import Sampled
+from rubix_like.inference.samplers.samplers import Sampled, make_sampler
 
 FREE = Free(
     (
@@ -57,7 +58,8 @@ def sampled(latent, method="nuts", **statistics):
 
 
 def notes_on(own):
-    return notes_on_sampling(FREE, own, convergence_of(own, own.latent), DEEPEST)
+    sampler = make_sampler(SamplingSettings(method=own.method, nuts={"tree_depth": DEEPEST}))
+    return notes_on_sampling(sampler, FREE, own, convergence_of(own, own.latent))
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9])

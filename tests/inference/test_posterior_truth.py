@@ -19,14 +19,15 @@ from rubix_like.inference.posterior.device_rows import with_rows
 from rubix_like.inference.posterior.posterior import half_square
 from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.samplers.chains import run_chains
-from rubix_like.inference.samplers.samplers import import_arviz
+from rubix_like.inference.samplers.nuts import NutsSampler
 from rubix_like.inference.samplers.variational import run_variational
 from rubix_like.inference.samplers.whitening import Whitening
+from rubix_like.runtime.optional_packages import import_optional
 
 
 def scores(values, expected):
     """By how many Monte Carlo errors the means of (chain, draw) values of functions miss what is expected."""
-    arviz = import_arviz("tests")
+    arviz = import_optional("arviz", "tests")
     error = [np.std(own) / np.sqrt(arviz.ess(own, method="mean")) for own in values]
     return (np.mean(values, axis=(1, 2)) - expected) / np.array(error)
 
@@ -130,7 +131,7 @@ def test_chains_have_mean_and_covariance_of_a_linear_cube(whitened):
     settings = SamplingSettings(nuts={"chains": 4, "warmup": 80, "draws": 150})
     start = mean + 0.5 * np.sqrt(np.diag(covariance))
     whitening = Whitening.about(start, scale)
-    *_, last = run_chains(problem.posterior, problem.pipeline.mesh, settings, whitening)
+    *_, last = run_chains(problem.posterior, problem.pipeline.mesh, NutsSampler(settings), whitening)
     check_normal(last.draws["latent"], mean, covariance)
     assert not last.draws["diverging"].any()
 
@@ -170,7 +171,7 @@ def bent_chains(bend, spacing=None):
         whitening = eqx.tree_at(lambda own: own.spacing, whitening, jnp.asarray(spacing))
     mesh = jax.make_mesh((2, 1), ("sample", "data"), axis_types=(AxisType.Auto,) * 2, devices=jax.devices()[:2])
     settings = SamplingSettings(nuts={"chains": 4, "warmup": 200, "draws": 1000})
-    *_, last = run_chains(Bent(jnp.asarray(bend)), mesh, settings, whitening)
+    *_, last = run_chains(Bent(jnp.asarray(bend)), mesh, NutsSampler(settings), whitening)
     return last.draws["latent"]
 
 

@@ -10,6 +10,7 @@ import pytest
 from curved import curved
 
 from rubix_like import Galaxy, ObservedCube, Stars, load_config
+from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.inference import sample_assembly as assembly
 from rubix_like.inference.best_fit import describe_best
@@ -20,7 +21,7 @@ from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.sample_assembly import make_sample_result
 from rubix_like.inference.samplers.moments import moments_over_samples
 from rubix_like.inference.samplers.predictive import evenly, moments_of, predictive_of
-from rubix_like.inference.samplers.samplers import Sampled
+from rubix_like.inference.samplers.samplers import Sampled, make_sampler
 
 DEGREE, WIDTH = 2, 0.05
 """Of the continuum's polynomial: its highest degree, the standard deviation of its coefficients."""
@@ -200,8 +201,9 @@ def test_a_result_is_put_together():
     latent[0, 1, 0] = 100.0
     keys = np.zeros((1, 2), np.uint32)
     drawn = Sampled("mgvi", latent, {"loss": np.arange(-7.0, -2.0)[None]}, keys, notes=("of the sampler",))
-    config = load_config(CONFIG)
-    result = make_sample_result(own, drawn, np.zeros(3), describe_best(own, np.zeros(3)), config, notes=("of the fit",))
+    config, found = load_config(CONFIG), describe_best(own, np.zeros(3))
+    sampler = make_sampler(SamplingSettings(method="mgvi"))
+    result = make_sample_result(own, sampler, drawn, np.zeros(3), found, config, notes=("of the fit",))
     np.testing.assert_allclose(result.best_values["dust.a_v"], 0.5)
     np.testing.assert_allclose(result.values["observation.velocity_offset"], 30 * latent[:, :, 0])
     assert result.config == config.to_yaml()

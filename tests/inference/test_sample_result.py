@@ -22,7 +22,8 @@ from rubix_like.inference.results.fit_file import is_result
 from rubix_like.inference.results.sample_file import is_sample_result
 from rubix_like.inference.results.sample_result import SampleResult, flat_values, values_of
 from rubix_like.inference.samplers.convergence import convergence_of
-from rubix_like.inference.samplers.samplers import Sampled, import_arviz
+from rubix_like.inference.samplers.samplers import Sampled
+from rubix_like.runtime.optional_packages import import_optional
 
 FREE = Free(
     (
@@ -252,7 +253,7 @@ def test_what_is_no_file_of_samples_is_refused(tmp_path):
 
 def test_arviz_gets_named_axes_and_its_own_names():
     own = result()
-    data, arviz = own.to_arviz(), import_arviz("this test")
+    data, arviz = own.to_arviz(), import_optional("arviz", "this test")
     assert data.posterior["stars.metallicity"].dims == ("chain", "draw", "star")
     assert data.posterior["observation.offset"].dims == ("chain", "draw", "observation.offset_axis_0")
     assert data.posterior["observation.inclination"].attrs["units"] == "deg"

@@ -22,6 +22,7 @@ from rubix_like.inference.posterior.device_rows import with_rows
 from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.request import read_request
 from rubix_like.inference.samplers.chains import run_chains
+from rubix_like.inference.samplers.nuts import NutsSampler
 from rubix_like.inference.samplers.whitening import Whitening
 from rubix_like.runtime.progress import Progress
 
@@ -106,7 +107,7 @@ def draws(n_device, groups, chains):
     settings = settings.model_copy(update={"nuts": settings.nuts.model_copy(update={"chains": chains})})
     best = fitted().latent
     whitening = Whitening.about(best, laplace(problem(1).posterior, jnp.asarray(best)))
-    *_, end = run_chains(spread.posterior, spread.pipeline.mesh, settings, whitening)
+    *_, end = run_chains(spread.posterior, spread.pipeline.mesh, NutsSampler(settings), whitening)
     return end.keys, end.draws
 
 

@@ -23,8 +23,9 @@ from rubix_like.inference.posterior.likelihood import NOISE_SCALE
 from rubix_like.inference.posterior.posterior import half_square
 from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.samplers import variational
-from rubix_like.inference.samplers.nifty_geometry import check_nifty, data_residuals
+from rubix_like.inference.samplers.nifty_geometry import data_residuals
 from rubix_like.inference.samplers.roots import find_root
+from rubix_like.inference.samplers.samplers import make_sampler
 from rubix_like.inference.samplers.variational import VariationalState, run_variational
 from rubix_like.inference.search.choose_optimiser import MOST_DENSE
 
@@ -344,9 +345,9 @@ def test_settings_ask_for_whole_pairs():
 
 
 def test_missing_nifty_is_told(monkeypatch):
-    monkeypatch.setitem(sys.modules, "nifty.re", None)
+    monkeypatch.setitem(sys.modules, "nifty", None)
     with pytest.raises(ConfigError, match=r"'geovi' needs the package nifty: pip install 'rubix-like\[sample\]'"):
-        check_nifty("geovi")
+        make_sampler(settings_of())
 
 
 def test_nifty_is_silent_and_its_logger_left_as_it_was():

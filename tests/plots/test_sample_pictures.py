@@ -1,6 +1,7 @@
 """Pictures of samples: the numbers that are drawn, and the files that appear."""
 
 import functools
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -317,7 +318,7 @@ def test_another_suffix_is_refused(tmp_path):
 
 
 def test_without_matplotlib_nothing_is_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"pip install 'rubix-like\[plots\]'"):
         make_result().plot(tmp_path / "fit")
     assert not list(tmp_path.iterdir())

@@ -1,9 +1,9 @@
 """Plain tables of every format, written here with known numbers and units, against astropy's conversions of them."""
 
-import builtins
 import dataclasses
 import gzip
 import importlib.util
+import sys
 
 import h5py
 import numpy as np
@@ -321,15 +321,9 @@ def test_files_that_are_no_tables(tmp_path):
 
 def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     (tmp_path / "a.dat").write_bytes(b"PAR1" + bytes(100))
-    real_import = builtins.__import__
-
-    def without_pyarrow(name, *args, **kwargs):
-        if name.partition(".")[0] == "pyarrow":
-            raise ImportError(name)
-        return real_import(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_pyarrow)
-    with pytest.raises(ConfigError, match=r"needs pyarrow: pip install 'rubix-like\[tables\]'"):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ConfigError, match=r"needs the package pyarrow: pip install 'rubix-like\[tables\]'"):
         stars(tmp_path / "a.dat")
 
 

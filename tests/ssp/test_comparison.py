@@ -1,6 +1,7 @@
 """Two SSP libraries compared: photometry, bins, table, sentences, picture."""
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -161,7 +162,7 @@ def test_libraries_of_few_ages_and_wavelengths_are_drawn(tmp_path, popstar):
 
 def test_nothing_is_drawn_without_matplotlib(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["ssp", "compare", "popstar", "popstar"]) == 2
-    assert "a picture needs matplotlib: pip install 'rubix-like[plots]'" in capsys.readouterr().err
+    assert "a picture needs the package matplotlib: pip install 'rubix-like[plots]'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -74,7 +74,7 @@ def test_get_computes_it_once(python_fsps, capsys):
 
 def test_without_the_package_the_error_tells_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsps", None)
-    with pytest.raises(ConfigError, match=r"python-fsps is missing .*pip install 'rubix-like\[fsps\]'.*SPS_HOME"):
+    with pytest.raises(ConfigError, match=r"needs the package fsps: pip install 'rubix-like\[fsps\]'.*SPS_HOME"):
         get("fsps")
     assert not cached_path("fsps").exists()
 

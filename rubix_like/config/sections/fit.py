@@ -5,8 +5,18 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails
 
+from rubix_like.config.plug_ins import SAMPLERS, SHARED_SECTIONS
 from rubix_like.config.quantities import Angstrom, Arcsec, Integer, Number
 from rubix_like.config.settings import AbstractSettings
 
@@ -23,8 +33,8 @@ class _Array(Protocol):
         ...
 
 
-class NutsSettings(AbstractSettings):
-    """The No-U-Turn sampler: chains that each adapt for themselves and then draw."""
+class AbstractChainSettings(AbstractSettings):
+    """What every sampler of chains is told: how many chains, how long they adapt, how long they draw."""
 
     chains: Annotated[Integer, Field(ge=1)] = 4
     """Independent chains; four at least, to see whether they agree."""
@@ -32,6 +42,11 @@ class NutsSettings(AbstractSettings):
     """Steps of each chain by which it adapts, and which are thrown away."""
     draws: Annotated[Integer, Field(ge=1)] = 500
     """Steps of each chain that are kept."""
+
+
+class NutsSettings(AbstractChainSettings):
+    """The No-U-Turn sampler: chains that each adapt for themselves and then draw."""
+
     target_acceptance: Annotated[Number, Field(gt=0.5, lt=1)] = 0.9
     """Mean acceptance that the size of steps is adapted to: higher makes smaller steps, where others diverge."""
     tree_depth: Annotated[Integer, Field(ge=1, le=15)] = 8
@@ -51,16 +66,21 @@ class VariationalSettings(AbstractSettings):
     """How many samples are drawn about the mean that is found; every second one is a mirror image."""
 
 
-class SamplingSettings(AbstractSettings):
-    """The section `fit.sampling`: how the posterior is sampled, and where the result goes."""
+_SECTIONS: Mapping[str, type[BaseModel]] = {"nuts": NutsSettings, "variational": VariationalSettings}
+"""Settings of samplers that are known without importing the samplers, which takes a second."""
 
-    method: Literal["nuts", "geovi", "mgvi"] = "nuts"
+
+class SamplingSettings(AbstractSettings):
+    """The section `fit.sampling`: how the posterior is sampled, and where the result goes.
+
+    Beside these keys there is a section for each sampler (`nuts`, `variational`), with the settings that it brings.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    method: str = "nuts"
     """nuts: chains, exact in the limit of many draws; geovi, mgvi: variational, faster, approximate (geovi's samples
-    follow the curvature of the model, mgvi's are normal)."""
-    nuts: NutsSettings = NutsSettings()
-    """Of method nuts."""
-    variational: VariationalSettings = VariationalSettings()
-    """Of methods geovi and mgvi."""
+    follow the curvature of the model, mgvi's are normal); or the name of another sampler that is installed."""
     groups: Annotated[Integer, Field(ge=1)] | None = None
     """Groups that the devices are shared out to, each with samples of its own, of which it computes one model at a time
     together; null: one for every sample, as far as there are devices."""
@@ -73,12 +93,80 @@ class SamplingSettings(AbstractSettings):
     output: Path | None = None
     """The result's file; null: beside that of the fit, fit_samples.h5."""
 
+    @property
+    def section(self) -> Any:
+        """The settings of the method, from its own section."""
+        return (self.model_extra or {})[self.section_name]
+
+    @property
+    def section_name(self) -> str:
+        """The key of the method's section under `fit.sampling`."""
+        return SHARED_SECTIONS.get(self.method, self.method)
+
+    @classmethod
+    def sections(cls, *methods: str) -> dict[str, type[BaseModel]]:
+        """The settings of each section, by its key: of the built-in samplers, and of these `methods`."""
+        found = dict(_SECTIONS)
+        for name in SAMPLERS.names():
+            if name in {*SAMPLERS.builtin, *methods} and SHARED_SECTIONS.get(name, name) not in found:
+                found[name] = SAMPLERS.find(name).section_type
+        return found
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_sections(cls, given: object) -> object:
+        """Each sampler's section as its settings, with the defaults of those that are left out."""
+        if not isinstance(given, Mapping):
+            return given
+        method = str(given.get("method", "nuts"))
+        known = cls.sections(method, *map(str, given))
+        own = {name: value for name, value in given.items() if name in cls.model_fields}
+        lines: list[InitErrorDetails] = []
+        for name in dict.fromkeys([*known, *(str(name) for name in given if name not in own)]):
+            try:
+                own[name] = _read_section(known, name, given.get(name, {}))
+            except ValidationError as error:
+                lines += [_below(name, item) for item in error.errors(include_url=False)]
+        if lines:
+            raise ValidationError.from_exception_data(cls.__name__, lines)
+        return own
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """With the sections of all samplers, and no other keys."""
+        made = handler.resolve_ref_schema(handler(schema))
+        sections = cls.sections(*SAMPLERS.names())
+        made["properties"] |= {name: handler(own.__pydantic_core_schema__) for name, own in sections.items()}
+        made["additionalProperties"] = False
+        return made
+
+    @field_validator("method")
+    @classmethod
+    def _check_method(cls, value: str) -> str:
+        if value not in SAMPLERS.names():
+            raise ValueError(f"expected one of {', '.join(SAMPLERS.names())}, got '{value}'")
+        return value
+
     @field_validator("output")
     @classmethod
     def _check_suffix(cls, value: Path | None) -> Path | None:
         if value is not None and value.suffix.lower() not in {".h5", ".hdf5"}:
             raise ValueError(f"expected a path that ends in .h5 or .hdf5, got '{value}'")
         return value
+
+
+def _read_section(known: Mapping[str, type[BaseModel]], name: str, value: object) -> BaseModel:
+    """The settings of a section; ValidationError for a key that is no section, as for one that a section has not."""
+    if name not in known:
+        line = InitErrorDetails(type="extra_forbidden", loc=(), input=value)
+        raise ValidationError.from_exception_data(name, [line])
+    return known[name].model_validate(value)
+
+
+def _below(name: str, item: ErrorDetails) -> InitErrorDetails:
+    """An error in a section, with the section's name before its place."""
+    place = (name, *item["loc"])
+    return InitErrorDetails(type=item["type"], loc=place, input=item["input"], ctx=item.get("ctx", {}))
 
 
 class PolynomialSettings(AbstractSettings):
@@ -164,7 +252,7 @@ class FitSettings(AbstractSettings):
     themselves, before the best is started from; each time as many models as there are candidates. 0: not at all."""
     seed: Annotated[Integer, Field(ge=0)] = 1
     """Of the draws from the prior."""
-    sampling: SamplingSettings = SamplingSettings()
+    sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     """How `rubix-like sample` draws from the posterior about the best fit."""
     output: Path = Path("fit.h5")
     """The result's file; the model's and the residuals' cubes, pictures and checkpoints go beside it."""

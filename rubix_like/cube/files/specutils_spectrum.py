@@ -10,9 +10,14 @@ from numpy import ndarray
 from rubix_like.constants import CUBE_FLUX_UNIT
 from rubix_like.cube.cube import Cube
 from rubix_like.errors import ConfigError
+from rubix_like.runtime.optional_packages import import_optional
 
 if TYPE_CHECKING:
     from specutils import Spectrum  # pyright: ignore[reportMissingImports]
+
+
+_OLDEST = 2
+"""Major version of specutils that has the class `Spectrum`."""
 
 
 def to_specutils(cube: Cube) -> "Spectrum":
@@ -40,10 +45,10 @@ def in_fits_order(voxels: object) -> ndarray:
 
 
 def _find_class() -> Any:
-    try:
-        from specutils import Spectrum  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
+    found = import_optional("specutils", "to_specutils")
+    if int(found.__version__.split(".")[0]) < _OLDEST:
         raise ConfigError(
-            "to_specutils needs specutils 2 or newer: pip install specutils (or 'rubix-like[specutils]')"
-        ) from error
-    return Spectrum
+            f"to_specutils: expected specutils {_OLDEST} or newer, got {found.__version__}; pip install -U "
+            "'rubix-like[specutils]'"
+        )
+    return found.Spectrum

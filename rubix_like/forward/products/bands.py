@@ -15,6 +15,7 @@ from rubix_like.config.yaml_files import check_ecsv
 from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.runtime.words import reason_of
 from rubix_like.ssp import SSPLibrary
 
@@ -39,13 +40,7 @@ def load_band(name: str) -> Band:
 
     Raises ConfigError for an unknown curve, and where speclite is not installed.
     """
-    try:
-        from speclite import filters  # noqa: PLC0415 (optional)
-    except ImportError as error:
-        raise ConfigError(
-            f"products: expected the package speclite, which holds the curve of '{name}', got none; "
-            "install it with pip install 'rubix-like[filters]'"
-        ) from error
+    filters = import_optional("speclite.filters", f"products: the curve of '{name}'")
     try:
         if name.endswith(".ecsv"):
             check_ecsv(Path(name))

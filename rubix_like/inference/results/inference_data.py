@@ -9,7 +9,7 @@ from numpy import ndarray
 from rubix_like.inference.posterior.fit_model import STARS
 from rubix_like.inference.posterior.free import FreeParameter
 from rubix_like.inference.results.sample_result import SampleResult
-from rubix_like.inference.samplers.samplers import import_arviz
+from rubix_like.runtime.optional_packages import import_optional
 
 _NAMES: Mapping[str, str] = {"n_leapfrog": "n_steps"}
 """Our name of a statistic -> ArviZ's, where it is another."""
@@ -21,7 +21,7 @@ def inference_data(result: SampleResult) -> Any:
 
     Raises ConfigError where ArviZ is missing.
     """
-    arviz = import_arviz("to_arviz")
+    arviz = import_optional("arviz", "to_arviz")
     residual, predictive = result.residual, result.predictive
     used = np.asarray(residual.mask) == 0
     flux = np.where(used, np.asarray(residual.flux) + np.asarray(predictive.flux), np.nan)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rubix_like.config.plug_ins import SAMPLERS
 from rubix_like.cube.cube_parts import in_parts
 from rubix_like.cube.files.hdf5_cube import write_group
 from rubix_like.inference.posterior.free import Free
@@ -34,7 +35,7 @@ from rubix_like.inference.results.result_parts import (
 )
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.samplers.convergence import Convergence
-from rubix_like.inference.samplers.samplers import METHODS
+from rubix_like.inference.samplers.samplers import LOSS, find_sampler
 
 KIND = ResultKind(
     format="rubix_like samples",
@@ -45,15 +46,6 @@ KIND = ResultKind(
     place="sampling writes to its fit.sampling.output",
 )
 """By its format our files are known."""
-
-_STATISTICS: Mapping[str, str] = {
-    "loss": "-ln(posterior) of the latents, up to a constant",
-    "energy": "that plus the kinetic energy",
-    "acceptance_rate": "mean acceptance probability along the trajectory",
-    "n_leapfrog": "steps of the trajectory",
-    "tree_depth": "how often the trajectory was doubled",
-    "diverging": "whether the trajectory left the energy of the posterior",
-}
 
 _CUBES = ("model", "predictive", "residual")
 
@@ -93,8 +85,9 @@ def _write(result: SampleResult, file: Any) -> None:
         latent.create_dataset("draws", data=result.latent), "", "the draws as latents: chain, draw, latent"
     )
     statistics = file.create_group("statistics", track_order=True)
+    known = {"loss": LOSS, **find_sampler(result.method).statistics}
     for name, values in result.statistics.items():
-        describe_dataset(statistics.create_dataset(name, data=values), "", _STATISTICS[name])
+        describe_dataset(statistics.create_dataset(name, data=values), "", known[name].meaning)
     describe_dataset(
         file.create_dataset("keys", data=result.keys), "", "random keys of the chains, or of pairs of draws"
     )
@@ -138,7 +131,7 @@ def _read(file: Any) -> SampleResult:
     _check_draws(free, latent, values, statistics)
     return SampleResult(
         free=free,
-        method=_method(file),  # pyright: ignore[reportArgumentType]
+        method=_method(file),
         latent=latent,
         values=values,
         statistics=statistics,
@@ -157,8 +150,8 @@ def _read(file: Any) -> SampleResult:
 
 def _method(file: Any) -> str:
     method = str(file.attrs["method"])
-    if method not in METHODS:
-        raise ValueError(f"its attribute 'method' is {method!r}, expected one of {', '.join(METHODS)}")
+    if method not in SAMPLERS.names():
+        raise ValueError(f"its attribute 'method' is {method!r}, expected one of {', '.join(SAMPLERS.names())}")
     return method
 
 

@@ -11,7 +11,6 @@ from numpy import ndarray
 
 from rubix_like.inference.results.fit_pictures_of import cubes_view, inferred_of
 from rubix_like.inference.results.sample_result import SampleResult, flat_values
-from rubix_like.inference.samplers.samplers import METHODS
 from rubix_like.plots.fits.fit_parameters import MOST_PAIRED, triangle_size
 from rubix_like.plots.fits.fit_view import AtEdge, Inferred
 from rubix_like.plots.fits.sample_corner import MOST_LARGE, draw_corner
@@ -62,7 +61,7 @@ def sample_view(result: SampleResult, truth: Mapping[str, Any]) -> SampleView:
     return SampleView(
         title=title,
         corner=_corner(result, values, diverging, truth),
-        followed=_followed(result, values) if result.method == "nuts" else (),
+        followed=_followed(result, values) if result.is_chain else (),
         diverging=diverging,
         cubes=cubes_view(title, result.predictive, result.residual),
         model_sigma=np.sqrt(np.asarray(result.model.variance, dtype=np.float64)),
@@ -72,8 +71,8 @@ def sample_view(result: SampleResult, truth: Mapping[str, Any]) -> SampleView:
 
 def _title(result: SampleResult, n_diverging: int) -> str:
     """How the draws were made, and how many."""
-    chains = f"{result.n_chain} chains of " if result.method == "nuts" else ""
-    words = [f"{METHODS[result.method]}: {chains}{result.n_draw} draws"]
+    chains = f"{result.n_chain} chains of " if result.is_chain else ""
+    words = [f"{result.title}: {chains}{result.n_draw} draws"]
     words += [f"{n_diverging} diverged"] if n_diverging else []
     words += ["the model does not describe the data"] if result.verdict.matters else []
     instrument = result.predictive.meta.get("instrument")

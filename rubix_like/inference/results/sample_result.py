@@ -19,7 +19,7 @@ from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality, Scatter
 from rubix_like.inference.results.fit_result import Arrays, split_by_name
 from rubix_like.inference.samplers.convergence import Convergence
-from rubix_like.inference.samplers.samplers import Method, Statistics
+from rubix_like.inference.samplers.samplers import Statistics, find_sampler
 from rubix_like.runtime.registry import Registry
 
 SAMPLE_OUTPUTS = Registry(
@@ -43,12 +43,12 @@ class SampleResult:
     | field | shape | |
     |---|---|---|
     | free | | the free parameters with their priors |
-    | method | | "nuts", "geovi" or "mgvi" (variational draws are one chain) |
+    | method | | the sampler's name: "nuts", "geovi", "mgvi" ... (variational draws are one chain) |
     | latent | (chain, draw, latent) | the draws as latents, of which the priors are N(0, 1) |
     | values | (chain, draw, ...) by name | the draws, in the parameters' units |
     | statistics | (chain, draw) by name | `loss`, -ln(posterior) + constant; of NUTS also `acceptance_rate`, |
-    | | | `n_leapfrog`, `diverging`, `tree_depth`, `energy` |
-    | step_size | (chain,) or None | of NUTS |
+    | | | `n_leapfrog`, `diverging`, `tree_depth`, `energy`; other samplers have their own |
+    | step_size | (chain,) or None | of chains |
     | keys | (key, 2) | the random keys of the chains, or of pairs of draws |
     | diagnostics | | R-hat, effective sample sizes, E-BFMI |
     | best, laplace | (latent,) | the best fit's latents, and the Gaussian approximation there (None without one) |
@@ -65,7 +65,7 @@ class SampleResult:
     """
 
     free: Free
-    method: Method
+    method: str
     latent: Float[ndarray, "chain draw latent"]
     values: Arrays
     statistics: Statistics
@@ -88,6 +88,16 @@ class SampleResult:
     def labels(self) -> tuple[str, ...]:
         """A name for each number that was free: that of its parameter, with an index where it has several."""
         return self.free.labels
+
+    @property
+    def title(self) -> str:
+        """The sampler's name in sentences and pictures."""
+        return find_sampler(self.method).title
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether each draw depends on the one before."""
+        return find_sampler(self.method).is_chain
 
     @property
     def n_chain(self) -> int:
@@ -182,7 +192,7 @@ class SampleResult:
         return SAMPLE_OUTPUTS.find("read")(Path(path))
 
     def __repr__(self) -> str:
-        chains = f"{self.n_chain} chains of {self.n_draw} draws" if self.method == "nuts" else f"{self.n_draw} draws"
+        chains = f"{self.n_chain} chains of {self.n_draw} draws" if self.is_chain else f"{self.n_draw} draws"
         return f"SampleResult({self.method}, {len(self.labels)} numbers free, {chains})"
 
     def __str__(self) -> str:

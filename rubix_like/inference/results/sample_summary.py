@@ -8,7 +8,7 @@ from rubix_like.inference.checks.edges import Reach
 from rubix_like.inference.posterior.free import shown
 from rubix_like.inference.results.fit_summary import aligned, chi_square_line, legend, marks_of, with_digits
 from rubix_like.inference.results.sample_result import SampleResult
-from rubix_like.inference.samplers.samplers import METHODS
+from rubix_like.inference.samplers.samplers import describe_statistics
 
 _HEAD = ("parameter", "mean", "sd", "16 %", "50 %", "84 %", "R-hat", "bulk ESS", "tail ESS", "unit", "prior")
 
@@ -49,18 +49,13 @@ def sample_quality_lines(result: SampleResult) -> list[str]:
 
 
 def _draws_line(result: SampleResult) -> str:
-    name, statistics = METHODS[result.method], result.statistics
-    if result.method != "nuts":
-        return f"{name}: {result.n_draw} draws from an approximation of the posterior"
-    words = [
-        f"{result.n_chain} chains of {result.n_draw} draws",
-        f"{int(np.sum(statistics['diverging']))} of {result.n_chain * result.n_draw} diverged",
-        f"mean acceptance {np.mean(statistics['acceptance_rate']):.2f}",
-        f"{np.mean(statistics['n_leapfrog']):.3g} steps a draw",
-    ]
+    said = describe_statistics(result.method, result.statistics)
+    if not result.is_chain:
+        return "; ".join([f"{result.title}: {result.n_draw} draws from an approximation of the posterior", *said])
+    words = [f"{result.n_chain} chains of {result.n_draw} draws", *said]
     if np.isfinite(result.diagnostics.e_bfmi).any():
         words.append(f"E-BFMI {', '.join(f'{own:.2f}' for own in result.diagnostics.e_bfmi)}")
-    return f"{name}: {'; '.join(words)}"
+    return f"{result.title}: {'; '.join(words)}"
 
 
 def _values(numbers: Sequence[float], reach: Reach | None, mark: str) -> list[str]:

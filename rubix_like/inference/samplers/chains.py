@@ -1,27 +1,35 @@
-"""Chains of a sampler over devices, step by step, and resumable after every group of steps."""
+"""Chains over devices, step by step, resumable after every group of steps: all but the step itself.
+
+A sampler of chains is an `AbstractChainSampler` with its `AbstractKernel`; the first one's docstring holds a complete
+sampler.
+"""
 
 import dataclasses
 import functools
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import Mesh
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt32
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.posterior.device_rows import Placed, everywhere, fetched, over_samples, placed
 from rubix_like.inference.posterior.posterior import SquaredLoss
-from rubix_like.inference.samplers.nuts import MOST_STEPS, ChainState, Nuts, Step, stages_of
-from rubix_like.inference.samplers.whitening import Whitening, normal_starts
+from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, describe_statistics
+from rubix_like.inference.samplers.whitening import White, Whitening, normal_starts
 
-_STEPS_PER_LATENT = 10
-"""Steps of the warm-up for each latent from which on the inverse mass matrix has elements off its diagonal."""
+MOST_STEPS: int = 64
+"""Most steps of a chain in one call of the compiled program."""
 
 _SECONDS = 1.0
 """That a group of steps should take."""
@@ -36,6 +44,55 @@ _HIGHER = 4
 """Times what is expected of a normal posterior (and 10 more) a start may be above the best fit's loss."""
 
 _STATE, _STEP = "state_", "kept_"
+
+
+class LogDensity(eqx.Module):
+    """ln(posterior density) up to a constant, as a function of coordinates in which it is nearly standard normal.
+
+    Called inside JAX's traces. `rounded` takes coordinates to the nearest point of a fine lattice: a kernel that keeps
+    to it gives the same draws on any number of devices, whose sums are rounded differently.
+    """
+
+    posterior: SquaredLoss
+    whitening: Whitening
+
+    def __call__(self, white: White) -> Float[Array, ""]:
+        """The density at these coordinates."""
+        return self.whitening.log_density(self.posterior, white)
+
+    def rounded(self, white: White) -> White:
+        """The nearest point of the lattice."""
+        return self.whitening.rounded(white)
+
+
+class ChainState(eqx.Module):
+    """A chain between two of its steps: all there is to know.
+
+    `white`: where it is; `log_density` there; `step_size`: of its next step, in standard deviations of the posterior;
+    `own`: arrays that the kernel needs beside them.
+    """
+
+    white: White
+    log_density: Float[Array, ""]
+    step_size: Float[Array, ""]
+    own: Any = None
+
+
+class AbstractKernel(eqx.Module):
+    """How a chain makes one step. Its numbers are arrays; both methods are traced by JAX, and keep shapes and types."""
+
+    @abstractmethod
+    def begin(self, density: LogDensity, white: White) -> ChainState:
+        """A chain that stands at these coordinates."""
+
+    @abstractmethod
+    def step(
+        self, density: LogDensity, state: ChainState, key: Array, number: Int[Array, ""]
+    ) -> tuple[ChainState, dict[str, Array]]:
+        """The chain after one more step, and a number for each of the sampler's `statistics`.
+
+        `key`: of this step alone; `number` of the steps before it, those of the warm-up among them.
+        """
 
 
 @dataclass(frozen=True)
@@ -86,10 +143,9 @@ class Chains:
         """What is kept of the steps after the warm-up, by name: (chain, draw, ...)."""
         return {name: own[:, self.warmup : self.n_done] for name, own in self.steps.items()}
 
-    def after(self, state: ChainState, steps: Step, count: int) -> "Chains":
+    def after(self, state: ChainState, steps: Mapping[str, ndarray], count: int) -> "Chains":
         """With `count` steps more."""
-        made = steps._asdict()
-        added = {name: _with_steps(own, self.n_done, made[name][:, :count]) for name, own in self.steps.items()}
+        added = {name: _with_steps(own, self.n_done, steps[name][:, :count]) for name, own in self.steps.items()}
         return dataclasses.replace(
             self,
             n_done=self.n_done + count,
@@ -122,10 +178,104 @@ class Chains:
         )
 
 
+class AbstractChainSampler(AbstractSampler):
+    """A sampler of chains: its settings, its kernel, and what it says of its draws.
+
+    A complete one, random-walk Metropolis (Metropolis et al. 1953, J. Chem. Phys. 21, 1087):
+
+    ```python
+    from typing import Annotated, ClassVar
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jaxtyping import Array, Float
+    from pydantic import Field
+
+    from rubix_like.extend import AbstractChainSampler, AbstractChainSettings, AbstractKernel
+    from rubix_like.extend import ChainState, Number, Statistic
+
+
+    class Metropolis(AbstractKernel):
+        jump: Float[Array | np.ndarray, ""]
+
+        def begin(self, density, white):
+            return ChainState(white, density(white), jnp.asarray(self.jump))
+
+        def step(self, density, state, key, number):
+            jump_key, accept_key = jax.random.split(key)
+            there = self.begin(density, state.white + self.jump * jax.random.normal(jump_key, state.white.shape))
+            moves = jnp.log(jax.random.uniform(accept_key)) < there.log_density - state.log_density
+            return jax.tree.map(lambda new, old: jnp.where(moves, new, old), there, state), {"moved": moves}
+
+
+    class MetropolisSettings(AbstractChainSettings):
+        jump: Annotated[Number, Field(gt=0)] = 0.8
+
+
+    class MetropolisSampler(AbstractChainSampler):
+        title: ClassVar = "Metropolis"
+        section_type: ClassVar = MetropolisSettings
+        statistics: ClassVar = {
+            "moved": Statistic("whether the jump was made", bool, lambda own: f"{own.mean():.0%} of jumps made")
+        }
+
+        def kernel(self, n_latent):
+            return Metropolis(np.asarray(self.settings.section.jump))
+
+        def notes(self, sampled):
+            return []
+    ```
+    """
+
+    is_chain: ClassVar[bool] = True
+
+    @abstractmethod
+    def kernel(self, n_latent: int) -> AbstractKernel:
+        """How its chains step in a space of so many latents."""
+
+    @property
+    def n_sample(self) -> int:
+        """The chains."""
+        return self.settings.section.chains
+
+    def read(self, arrays: Mapping[str, ndarray]) -> Chains:
+        """Chains from the arrays of a checkpoint."""
+        return Chains.from_arrays(arrays)
+
+    def run(
+        self,
+        posterior: SquaredLoss,
+        mesh: Mesh,
+        best: Float[ndarray, " latent"],
+        laplace: Laplace | None,
+        begun: Chains | None,
+    ) -> Iterator[Chains]:
+        """In coordinates that are white in Laplace's approximation."""
+        whitening = Whitening.about(best, laplace) if begun is None else begun.whitening
+        return run_chains(posterior, mesh, self, whitening, begun)
+
+    def progress(self, state: Chains) -> tuple[str, int, int]:
+        """Warm-up or draws, with the statistics of the steps of that stage."""
+        stage = "warming up" if state.n_done < state.warmup else "drawing"
+        first = state.warmup if state.n_done > state.warmup else 0
+        made = {name: own[:, first : state.n_done] for name, own in state.steps.items() if name != "latent"}
+        words = [f"{len(state.keys)} chains {stage}"]
+        if state.n_done:
+            words += describe_statistics(self.settings.method, made)
+        return f"{', '.join(words)}, step", state.n_done, state.n_step
+
+    def sampled(self, state: Chains) -> Sampled:
+        """The draws after the warm-up."""
+        draws = state.draws
+        statistics = {name: own for name, own in draws.items() if name != "latent"}
+        return Sampled(self.settings.method, draws["latent"], statistics, state.keys, state.step_size)
+
+
 def run_chains(
     posterior: SquaredLoss,
     mesh: Mesh,
-    settings: SamplingSettings,
+    sampler: AbstractChainSampler,
     whitening: Whitening,
     resume: Chains | None = None,
 ) -> Iterator[Chains]:
@@ -134,22 +284,25 @@ def run_chains(
     On a mesh with the axis "sample", along which the chains are spread; the same keys give the same draws on any mesh.
     Raises ValueError where a chain cannot begin.
     """
-    chosen = settings.nuts
-    nuts = everywhere(_sampler(settings, whitening), mesh)
-    posterior = everywhere(posterior, mesh)
-    stages = stages_of(chosen.warmup, chosen.draws)
-    chains = _begun(nuts, posterior, mesh, settings) if resume is None else resume
-    structure = jax.tree.structure(_idle(nuts))
-    _check_fits(chains, settings, nuts)
+    kernel = everywhere(sampler.kernel(len(whitening.centre)), mesh)
+    density = everywhere(LogDensity(posterior, whitening), mesh)
+    columns = tuple((name, own.kind) for name, own in sampler.statistics.items())
+    if resume is None:
+        state = _started(kernel, density, mesh, _starts(sampler.settings, len(whitening.centre)))
+        chains = _begun(sampler, whitening, state)
+    else:
+        state, chains = jax.eval_shape(kernel.begin, density, whitening.centre), resume
+    structure = jax.tree.structure(state)
+    _check_fits(chains, sampler.settings, whitening)
     yield chains
     count = 1
     while not chains.finished:
         began = time.monotonic()
         count = min(count, MOST_STEPS, chains.n_step - chains.n_done)
         own = placed((jax.tree.unflatten(structure, chains.state), chains.keys), mesh)
-        window = np.resize(stages[chains.n_done : chains.n_done + count], MOST_STEPS)
-        numbers = (window, np.int32(chains.n_done), np.int32(count))
-        made = _run(nuts, posterior, own, numbers, mesh=mesh, at_once=settings.at_once)
+        numbers = (np.int32(chains.n_done), np.int32(count))
+        at_once = sampler.settings.at_once
+        made = _run(kernel, density, own, numbers, mesh=mesh, at_once=at_once, columns=columns)
         state, steps = fetched(made, len(chains.keys))
         chains = chains.after(state, steps, count)
         yield chains
@@ -157,51 +310,51 @@ def run_chains(
         count = max(1, min(2 * count, round(count * _SECONDS / seconds)))
 
 
-def _sampler(settings: SamplingSettings, whitening: Whitening) -> Nuts:
-    chosen = settings.nuts
-    target = jnp.asarray(chosen.target_acceptance, whitening.centre.dtype)
-    dense = len(whitening.centre) * _STEPS_PER_LATENT <= chosen.warmup
-    return Nuts(whitening, target, chosen.tree_depth, dense)
+def _keys(settings: SamplingSettings) -> UInt32[ndarray, "chain 2"]:
+    """One of each chain."""
+    return np.asarray(jax.random.split(jax.random.PRNGKey(settings.seed), settings.section.chains))
 
 
-def _idle(nuts: Nuts) -> ChainState:
-    """The shapes of a chain's state."""
-    centre = nuts.whitening.centre
-    return jax.eval_shape(nuts.state, centre, jnp.zeros((), centre.dtype), centre)
+def _starts(settings: SamplingSettings, n_latent: int) -> Float[ndarray, "chain latent"]:
+    """Where the chains would begin, in the coordinates that they move in."""
+    return normal_starts(_keys(settings), n_latent, _SPREAD)
 
 
-def _begun(nuts: Nuts, posterior: SquaredLoss, mesh: Mesh, settings: SamplingSettings) -> Chains:
+def _begun(sampler: AbstractChainSampler, whitening: Whitening, state: ChainState) -> Chains:
     """Chains at their starts."""
-    chosen, whitening = settings.nuts, nuts.whitening
-    keys = np.asarray(jax.random.split(jax.random.PRNGKey(settings.seed), chosen.chains))
-    n_latent = len(whitening.centre)
-    state = _started(nuts, posterior, mesh, normal_starts(keys, n_latent, _SPREAD))
-    shapes = jax.eval_shape(lambda: Step(whitening.centre, *_zeros(whitening)))
-    n_step = chosen.warmup + chosen.draws
+    chosen, real = sampler.settings.section, whitening.centre.dtype
+    empty = (chosen.chains, chosen.warmup + chosen.draws)
+    steps = {"latent": np.zeros((*empty, len(whitening.centre)), real), "loss": np.zeros(empty, real)}
+    steps |= {name: np.zeros(empty, _dtype(own.kind, real)) for name, own in sampler.statistics.items()}
     return Chains(
-        keys=keys,
+        keys=_keys(sampler.settings),
         centre=np.asarray(whitening.centre),
         half=None if whitening.half is None else np.asarray(whitening.half),
         warmup=chosen.warmup,
         n_done=0,
-        steps={
-            name: np.zeros((chosen.chains, n_step, *own.shape), own.dtype) for name, own in shapes._asdict().items()
-        },
+        steps=steps,
         step_size=np.asarray(state.step_size),
         state=tuple(jax.tree.leaves(state)),
     )
 
 
-def _started(nuts: Nuts, posterior: SquaredLoss, mesh: Mesh, start: Float[ndarray, "chain latent"]) -> ChainState:
+def _dtype(kind: type, real: Any) -> Any:
+    """Of a statistic of this kind."""
+    return {float: real, int: np.dtype(np.int32), bool: np.dtype(bool)}[kind]
+
+
+def _started(
+    kernel: AbstractKernel, density: LogDensity, mesh: Mesh, start: Float[ndarray, "chain latent"]
+) -> ChainState:
     """Chains at their starts, or nearer to the best fit where the model is not defined, or the posterior far lower,
     there: without an approximation nothing else is known of its width."""
     n_chain, n_latent = start.shape
-    best = fetched(_begin(nuts, posterior, placed(0 * start[:1], mesh, n_chain), mesh=mesh), 1)
+    best = fetched(_begin(kernel, density, placed(0 * start[:1], mesh, n_chain), mesh=mesh), 1)
     least = best.log_density - (_HIGHER * _SPREAD**2 * n_latent / 2 + 10)
     lost = np.ones(n_chain, bool)
     for _ in range(_TRIES):
-        state = fetched(_begin(nuts, posterior, placed(start, mesh), mesh=mesh), n_chain)
-        lost = ~((state.log_density >= least) & np.isfinite(state.gradient).all(axis=1))
+        state = fetched(_begin(kernel, density, placed(start, mesh), mesh=mesh), n_chain)
+        lost = ~((state.log_density >= least) & _is_finite(state))
         if not lost.any():
             return state
         start = np.where(lost[:, None], start / 2, start)
@@ -211,16 +364,16 @@ def _started(nuts: Nuts, posterior: SquaredLoss, mesh: Mesh, start: Float[ndarra
     )
 
 
-def _zeros(whitening: Whitening) -> list[Array]:
-    """Of the types of a `Step`, but for its latent."""
-    real = whitening.centre.dtype
-    return [jnp.zeros((), kind) for kind in (real, real, jnp.int32, jnp.int32, jnp.bool_, real)]
+def _is_finite(state: ChainState) -> Bool[ndarray, " chain"]:
+    """Of which chains all numbers are finite."""
+    leaves = (np.asarray(leaf) for leaf in jax.tree.leaves(state))
+    return np.all([np.isfinite(leaf.reshape(len(leaf), -1)).all(axis=1) for leaf in leaves], axis=0)
 
 
-def _check_fits(chains: Chains, settings: SamplingSettings, nuts: Nuts) -> None:
+def _check_fits(chains: Chains, settings: SamplingSettings, whitening: Whitening) -> None:
     """Raise ValueError unless chains are those of these settings."""
-    chosen = settings.nuts
-    expected = (chosen.chains, chosen.warmup, chosen.warmup + chosen.draws, nuts.whitening.centre.shape)
+    chosen = settings.section
+    expected = (chosen.chains, chosen.warmup, chosen.warmup + chosen.draws, whitening.centre.shape)
     found = (len(chains.keys), chains.warmup, chains.n_step, chains.centre.shape)
     if expected != found:
         raise ValueError(
@@ -230,21 +383,55 @@ def _check_fits(chains: Chains, settings: SamplingSettings, nuts: Nuts) -> None:
 
 
 @functools.partial(jax.jit, static_argnames="mesh")
-def _begin(nuts: Nuts, posterior: SquaredLoss, start: Placed, *, mesh: Mesh) -> ChainState:
-    return over_samples(lambda own, white, nuts: nuts.begin(own, white), mesh, posterior, start, nuts)
+def _begin(kernel: AbstractKernel, density: LogDensity, start: Placed, *, mesh: Mesh) -> ChainState:
+    def begun(posterior: SquaredLoss, white: White, kernel: AbstractKernel, whitening: Whitening) -> ChainState:
+        return kernel.begin(LogDensity(posterior, whitening), white)
+
+    return over_samples(begun, mesh, density.posterior, start, kernel, density.whitening)
 
 
-@functools.partial(jax.jit, static_argnames=("mesh", "at_once"))
+@functools.partial(jax.jit, static_argnames=("mesh", "at_once", "columns"))
 def _run(
-    nuts: Nuts, posterior: SquaredLoss, chains: Placed, numbers: tuple[Array, ...], *, mesh: Mesh, at_once: int
-) -> tuple[ChainState, Step]:
+    kernel: AbstractKernel,
+    density: LogDensity,
+    chains: Placed,
+    numbers: tuple[Array | np.integer, Array | np.integer],
+    *,
+    mesh: Mesh,
+    at_once: int,
+    columns: tuple[tuple[str, type], ...],
+) -> tuple[ChainState, dict[str, Array]]:
     """Every chain some steps further."""
 
-    def kernel(posterior: SquaredLoss, own: tuple[ChainState, Array], nuts: Nuts, numbers: Any) -> Any:
-        state, key = own
-        return nuts.run(posterior, state, key, *numbers)
+    def further(posterior: SquaredLoss, own: tuple[ChainState, Array], *shared: Any) -> Any:
+        kernel, whitening, (first, count) = shared
+        return _advanced(kernel, LogDensity(posterior, whitening), *own, first, count, columns)
 
-    return over_samples(kernel, mesh, posterior, chains, nuts, numbers, at_once=at_once)
+    return over_samples(further, mesh, density.posterior, chains, kernel, density.whitening, numbers, at_once=at_once)
+
+
+def _advanced(
+    kernel: AbstractKernel,
+    density: LogDensity,
+    state: ChainState,
+    key: Array,
+    first: Int[Array, ""],
+    count: Int[Array, ""],
+    columns: tuple[tuple[str, type], ...],
+) -> tuple[ChainState, dict[str, Array]]:
+    """The steps `first` to `first + count`, at most MOST_STEPS, each with a key of its own."""
+    centre = density.whitening.centre
+    empty = {"latent": jnp.zeros((MOST_STEPS, *centre.shape), centre.dtype)}
+    empty |= {name: jnp.zeros(MOST_STEPS, _dtype(kind, centre.dtype)) for name, kind in (("loss", float), *columns)}
+
+    def body(number: Array, carry: tuple[ChainState, dict[str, Array]]) -> tuple[ChainState, dict[str, Array]]:
+        old, steps = carry
+        new, made = kernel.step(density, old, jax.random.fold_in(key, first + number), first + number)
+        made = {"latent": density.whitening.latent(new.white), "loss": -new.log_density, **made}
+        steps = {name: own.at[number].set(jnp.asarray(made[name], own.dtype)) for name, own in steps.items()}
+        return jax.tree.map(lambda after, before: jnp.asarray(after, before.dtype), new, old), steps
+
+    return lax.fori_loop(0, count, body, (state, empty))
 
 
 def _with_steps(old: ndarray, first: int, new: ndarray) -> ndarray:

@@ -15,8 +15,9 @@ from numpy import ndarray
 from rubix_like.inference.checks.edges import edges_from
 from rubix_like.inference.checks.notes_after import by_parameter, listed, notes_on_spread
 from rubix_like.inference.posterior.free import Free, shown
-from rubix_like.inference.samplers.samplers import METHODS, Sampled, import_arviz
+from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
 from rubix_like.inference.search.choose_optimiser import MOST_DENSE
+from rubix_like.runtime.optional_packages import import_optional
 
 MOST_R_HAT: float = 1.01
 """R-hat above which chains do not agree (Vehtari et al. 2021)."""
@@ -67,7 +68,7 @@ def convergence_of(sampled: Sampled, values: Float[ndarray, "chain draw latent"]
     if not sampled.is_chain:
         many = np.full(n_latent, n_chain * n_draw / 2)
         return Convergence(nothing, many, many, np.full(n_chain, np.nan))
-    arviz = import_arviz("the convergence of chains")
+    arviz = import_optional("arviz", "the convergence of chains")
     r_hat, bulk, tail = nothing.copy(), nothing.copy(), nothing.copy()
     moving = _moving(values).all(axis=0) & np.isfinite(values).all(axis=(0, 1))
     for index in np.flatnonzero(moving) if n_draw >= _FEWEST else ():
@@ -78,8 +79,8 @@ def convergence_of(sampled: Sampled, values: Float[ndarray, "chain draw latent"]
 
 
 def _bfmi(arviz: Any, sampled: Sampled) -> Float[ndarray, " chain"]:
-    """NaN where there are too few energies, or where they do not change."""
-    if sampled.n_draw < _FEWEST:
+    """NaN where there are no energies, or too few, or where they do not change."""
+    if sampled.n_draw < _FEWEST or "energy" not in sampled.statistics:
         return np.full(sampled.n_chain, np.nan)
     energy = np.asarray(sampled.statistics["energy"], np.float64)
     moving = _moving(energy[:, :, None])[:, 0]
@@ -98,35 +99,28 @@ def trouble_of_chains(found: Convergence) -> str:
     return f"the chains do not agree (R-hat up to {highest:.4g})" if highest > MOST_R_HAT else ""
 
 
-def notes_on_sampling(free: Free, sampled: Sampled, found: Convergence, most_tree_depth: int) -> list[str]:
-    """What should be known of draws before they are used; `most_tree_depth`: at which NUTS ends a trajectory."""
+def notes_on_sampling(sampler: AbstractSampler, free: Free, sampled: Sampled, found: Convergence) -> list[str]:
+    """What should be known of draws before they are used, the sampler's own notes among it."""
     if not sampled.is_chain:
-        return [*_on_variational(sampled), *_on_values(free, sampled.latent)]
+        return [*sampler.notes(sampled), *_on_values(free, sampled.latent)]
+    section = f"fit.sampling.{sampler.settings.section_name}"
     return [
-        *_on_chains(free, sampled, found),
-        *_on_trajectories(sampled, most_tree_depth),
-        *_on_energies(found),
+        *_on_chains(free, sampled, found, section),
+        *sampler.notes(sampled),
+        *_on_energies(found, section),
         *_on_values(free, sampled.latent),
     ]
 
 
-def _on_variational(sampled: Sampled) -> Iterator[str]:
-    yield (
-        f"the {sampled.n_draw} draws are {METHODS[sampled.method]}'s: they come from an approximation of the posterior "
-        f"about one of its maxima, which tends to be too narrow; compare with method nuts where it matters"
-    )
-    yield "there is no R-hat, which compares chains: the draws are independent, but for pairs of mirror images"
-
-
-def _on_chains(free: Free, sampled: Sampled, found: Convergence) -> Iterator[str]:
+def _on_chains(free: Free, sampled: Sampled, found: Convergence, section: str) -> Iterator[str]:
     """Of chains that do not agree, or say little."""
     if sampled.n_draw < _FEWEST:
-        yield f"{sampled.n_draw} draws of a chain say nothing of its convergence; raise fit.sampling.nuts.draws"
+        yield f"{sampled.n_draw} draws of a chain say nothing of its convergence; raise {section}.draws"
         return
     labels, n_chain = np.array(free.labels, dtype=object), sampled.n_chain
     stuck = np.flatnonzero(~_moving(sampled.latent).any(axis=1)) + 1
     if len(stuck):
-        yield f"chain {listed(map(str, stuck))} never moved: its draws are one point; raise fit.sampling.nuts.warmup"
+        yield f"chain {listed(map(str, stuck))} never moved: its draws are one point; raise {section}.warmup"
     yield from _on_places(free, sampled)
     if n_chain == 1:
         yield "there is one chain: R-hat, which compares chains, cannot be had; sample at least 4 to see if they agree"
@@ -134,14 +128,14 @@ def _on_chains(free: Free, sampled: Sampled, found: Convergence) -> Iterator[str
     if apart.any():
         yield (
             f"R-hat is above {MOST_R_HAT} for {_worst(labels, found.r_hat, apart, '.4f')}: the chains do not agree "
-            f"yet; raise fit.sampling.nuts.draws and fit.sampling.nuts.warmup"
+            f"yet; raise {section}.draws and {section}.warmup"
         )
     least = np.fmin(found.ess_bulk, found.ess_tail)
     few = least < LEAST_ESS * n_chain
     if few.any():
         yield (
             f"the effective sample size is below {LEAST_ESS * n_chain:.0f} ({LEAST_ESS:.0f} for each chain) for "
-            f"{_worst(labels, -least, few, '.0f')}: means and limits are rough; raise fit.sampling.nuts.draws"
+            f"{_worst(labels, -least, few, '.0f')}: means and limits are rough; raise {section}.draws"
         )
 
 
@@ -164,31 +158,14 @@ def _on_places(free: Free, sampled: Sampled) -> Iterator[str]:
     )
 
 
-def _on_trajectories(sampled: Sampled, most_tree_depth: int) -> Iterator[str]:
-    """Of divergences, and of trajectories that were cut short."""
-    statistics, total = sampled.statistics, sampled.n_chain * sampled.n_draw
-    diverged, full = int(np.sum(statistics["diverging"])), int(np.sum(statistics["tree_depth"] >= most_tree_depth))
-    if diverged:
-        yield (
-            f"{diverged} of {total} draws diverged ({100 * diverged / total:.2g}%): the steps are too long for a part "
-            f"of the posterior, and draws are missing there; raise fit.sampling.nuts.target_acceptance (0.95), or "
-            f"warmup, or narrow the priors"
-        )
-    if full:
-        yield (
-            f"{full} of {total} trajectories ended at the greatest tree depth, {most_tree_depth}: draws follow one "
-            f"another closely; raise fit.sampling.nuts.tree_depth or warmup"
-        )
-
-
-def _on_energies(found: Convergence) -> Iterator[str]:
+def _on_energies(found: Convergence, section: str) -> Iterator[str]:
     """Of chains whose energy changes slowly."""
     slow = np.flatnonzero(found.e_bfmi < LEAST_BFMI)
     if len(slow):
         chains = listed(f"{chain + 1} ({found.e_bfmi[chain]:.2f})" for chain in slow)
         yield (
             f"E-BFMI is below {LEAST_BFMI} for chain {chains}: the tails of the posterior are reached slowly, and may "
-            f"be missing; narrow the priors or raise fit.sampling.nuts.warmup"
+            f"be missing; narrow the priors or raise {section}.warmup"
         )
 
 

@@ -16,11 +16,11 @@ from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float, UInt32
 
-from rubix_like.errors import ConfigError
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.likelihood import NOISE_SCALE
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
 from rubix_like.inference.samplers.roots import find_root
+from rubix_like.runtime.optional_packages import import_optional
 
 MOST_EVALUATIONS = 100
 """Of the model, for one sample."""
@@ -69,16 +69,6 @@ class Drawn(NamedTuple):
     loss: Float[Array, ""]
 
 
-def check_nifty(method: str) -> None:
-    """Raise ConfigError where NIFTy is not installed."""
-    try:
-        _nifty()
-    except ImportError as error:
-        raise ConfigError(
-            f"fit.sampling.method: '{method}' needs the package nifty: pip install 'rubix-like[sample]'"
-        ) from error
-
-
 @contextmanager
 def quiet() -> Iterator[None]:
     """Inside, NIFTy writes nothing to the terminal."""
@@ -119,14 +109,13 @@ def likelihood_about(posterior: SquaredLoss, expansion: Expansion) -> Any:
 
     The centre is known by being the same array: NIFTy hands on the position it is given.
     """
-    from nifty.re import Likelihood as NiftyLikelihood  # noqa: PLC0415
-
+    nifty_likelihood = _nifty().Likelihood
     centre, slopes = expansion.centre, expansion.slopes
 
     def coordinates(latent: Latent) -> Flat:
         return data_residuals(posterior, latent)
 
-    class DataLikelihood(NiftyLikelihood):
+    class DataLikelihood(nifty_likelihood):
         def transformation(self, primals: Latent, **_: Any) -> Flat:
             return expansion.residuals if primals is centre else coordinates(primals)
 
@@ -237,6 +226,4 @@ def minimum(
 
 
 def _nifty() -> Any:
-    import nifty.re  # noqa: PLC0415 (an optional package)
-
-    return nifty.re
+    return import_optional("nifty.re", "variational inference")

@@ -7,24 +7,34 @@ lattice are reversible to the last bit and keep volumes (Levesque & Verlet 1993,
 valid one.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.errors import ConfigError
-from rubix_like.inference.posterior.posterior import SquaredLoss
-from rubix_like.inference.samplers.whitening import White, Whitening
+from rubix_like.config.sections.fit import NutsSettings
+from rubix_like.inference.samplers.chains import (
+    AbstractChainSampler,
+    AbstractKernel,
+    ChainState,
+    LogDensity,
+)
+from rubix_like.inference.samplers.samplers import Sampled, Statistic
+from rubix_like.inference.samplers.whitening import White
+from rubix_like.runtime.optional_packages import import_optional
 
-MOST_STEPS: int = 64
-"""Most steps of a chain in one call of the compiled program."""
+_PURPOSE = "fit.sampling.method: 'nuts'"
+"""What an error says if the library is missing."""
+
+_STEPS_PER_LATENT = 10
+"""Steps of the warm-up for each latent from which on the inverse mass matrix has elements off its diagonal."""
 
 _FIRST_STEP_SIZE = 0.5
 _FAST, _SLOW, _WINDOW_END, _LAST, _NONE = range(5)
@@ -39,144 +49,163 @@ _STEP_SIZE_BITS = 20
 """Binary digits of a step size: all that is kept, so that rounding is not handed on by it."""
 
 
-class Step(NamedTuple):
-    """What is kept of every step of a chain."""
+class NutsSampler(AbstractChainSampler):
+    """Chains of the No-U-Turn sampler."""
 
-    latent: Float[Array, "*step latent"]
-    loss: Float[Array, "*step"]
-    acceptance_rate: Float[Array, "*step"]
-    n_leapfrog: Int[Array, "*step"]
-    tree_depth: Int[Array, "*step"]
-    diverging: Bool[Array, "*step"]
-    energy: Float[Array, "*step"]
+    title: ClassVar[str] = "NUTS"
+    section_type: ClassVar[type[NutsSettings]] = NutsSettings
+    packages: ClassVar[tuple[str, ...]] = ("blackjax",)
+    statistics: ClassVar[Mapping[str, Statistic]] = {
+        "diverging": Statistic(
+            "whether the trajectory left the energy of the posterior",
+            bool,
+            lambda own: f"{np.sum(own)} of {np.size(own)} diverged",
+        ),
+        "acceptance_rate": Statistic(
+            "mean acceptance probability along the trajectory", float, lambda own: f"mean acceptance {np.mean(own):.2f}"
+        ),
+        "n_leapfrog": Statistic("steps of the trajectory", int, lambda own: f"{np.mean(own):.3g} steps a draw"),
+        "tree_depth": Statistic("how often the trajectory was doubled", int),
+        "energy": Statistic("-ln(posterior) plus the kinetic energy"),
+    }
+
+    def kernel(self, n_latent: int) -> "Nuts":
+        """Trajectories, with a dense inverse mass matrix where the warm-up is long enough for one."""
+        chosen = self.settings.section
+        target = np.asarray(chosen.target_acceptance, jax.dtypes.canonicalize_dtype(float))
+        dense = n_latent * _STEPS_PER_LATENT <= chosen.warmup
+        return Nuts(stages_of(chosen.warmup, 1), target, chosen.tree_depth, dense)
+
+    def notes(self, sampled: Sampled) -> list[str]:
+        """Notes on divergences, and on trajectories that were cut short."""
+        total, most = sampled.n_chain * sampled.n_draw, self.settings.section.tree_depth
+        diverged = int(np.sum(sampled.statistics["diverging"]))
+        full = int(np.sum(sampled.statistics["tree_depth"] >= most))
+        notes = []
+        if diverged:
+            notes.append(
+                f"{diverged} of {total} draws diverged ({100 * diverged / total:.2g}%): the steps are too long for a "
+                f"part of the posterior, and draws are missing there; raise fit.sampling.nuts.target_acceptance "
+                f"(0.95), or warmup, or narrow the priors"
+            )
+        if full:
+            notes.append(
+                f"{full} of {total} trajectories ended at the greatest tree depth, {most}: draws follow one another "
+                f"closely; raise fit.sampling.nuts.tree_depth or warmup"
+            )
+        return notes
 
 
-class ChainState(eqx.Module):
-    """A chain between two of its steps: all there is to know; `adaptation`, `metric`: of the library's warm-up."""
+class Adapted(eqx.Module):
+    """What a chain knows beside its place: the gradient there, and the library's warm-up."""
 
-    white: White
-    log_density: Float[Array, ""]
     gradient: White
-    step_size: Float[Array, ""]
     adaptation: Any
     metric: Any
 
 
-class Nuts(eqx.Module):
-    """A kernel with its warm-up; `dense`: of the inverse mass matrix, which starts as the identity in z."""
+class Nuts(AbstractKernel):
+    """One trajectory a step, with the warm-up.
 
-    whitening: Whitening
-    target: Float[Array, ""]
+    `stages`: what is adapted after each step, the last one holding for all that follow; `dense`: of the inverse mass
+    matrix, which starts as the identity.
+    """
+
+    stages: Int[Array | ndarray, " step"]
+    target: Float[Array | ndarray, ""]
     tree_depth: int = eqx.field(static=True)
     dense: bool = eqx.field(static=True)
 
-    def begin(self, posterior: SquaredLoss, white: White) -> ChainState:
-        """A chain that stands at these coordinates."""
-        at = self.whitening.rounded(white)
-        log_density, gradient = jax.value_and_grad(lambda own: self.whitening.log_density(posterior, own))(at)
-        return self.state(at, log_density, gradient)
-
-    def state(self, white: White, log_density: Float[Array, ""], gradient: White) -> ChainState:
-        """Before the first step. No type of an array is weak, so that what follows is compiled once."""
+    def begin(self, density: LogDensity, white: White) -> ChainState:
+        """A chain that stands at the lattice's nearest point. No type of an array is weak: what follows is compiled
+        once."""
+        at = density.rounded(white)
+        log_density, gradient = jax.value_and_grad(density)(at)
         size = jnp.asarray(_FIRST_STEP_SIZE, white.dtype)
         step_sizes, metrics = self._adaptations()
         with _loose():
-            state = ChainState(white, log_density, gradient, size, step_sizes[0](size), metrics[0](len(white)))
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), state)
+            own = Adapted(gradient, step_sizes[0](size), metrics[0](len(white)))
+        return jax.tree.map(
+            lambda leaf: jnp.asarray(leaf).astype(jnp.asarray(leaf).dtype), ChainState(at, log_density, size, own)
+        )
 
-    def run(
-        self,
-        posterior: SquaredLoss,
-        state: ChainState,
-        key: Array,
-        stages: Int[Array, " step"],
-        first: Int[Array, ""],
-        count: Int[Array, ""],
-    ) -> tuple[ChainState, Step]:
-        """The steps `first` to `first + count`, at most MOST_STEPS, each with a key of its own."""
-        shapes = jax.eval_shape(lambda: self._step(posterior, state, key, stages[0])[1])
-        empty = jax.tree.map(lambda leaf: jnp.zeros((MOST_STEPS, *leaf.shape), leaf.dtype), shapes)
-
-        def body(number: Array, carry: tuple[ChainState, Step]) -> tuple[ChainState, Step]:
-            state, steps = carry
-            state, step = self._step(posterior, state, jax.random.fold_in(key, first + number), stages[number])
-            return state, jax.tree.map(lambda all_of, own: all_of.at[number].set(own), steps, step)
-
-        return lax.fori_loop(0, count, body, (state, empty))
-
-    def _step(self, posterior: SquaredLoss, state: ChainState, key: Array, stage: Array) -> tuple[ChainState, Step]:
-        blackjax = require_blackjax()
-        kernel = blackjax.nuts.build_kernel(integrator=self._leapfrog)
+    def step(
+        self, density: LogDensity, state: ChainState, key: Array, number: Int[Array, ""]
+    ) -> tuple[ChainState, dict[str, Array]]:
+        """A trajectory, and what is adapted after it."""
+        stage = jnp.asarray(self.stages)[jnp.minimum(number, len(self.stages) - 1)]
+        nuts, hmc = (import_optional(f"blackjax.mcmc.{name}", _PURPOSE) for name in ("nuts", "hmc"))
+        kernel = nuts.build_kernel(integrator=self._integrator(density.rounded))
         with _loose():
             moved, info = kernel(
                 key,
-                blackjax.mcmc.hmc.HMCState(state.white, state.log_density, state.gradient),
-                lambda white: self.whitening.log_density(posterior, white),
+                hmc.HMCState(state.white, state.log_density, state.own.gradient),
+                density,
                 state.step_size,
-                state.metric.inverse_mass_matrix,
+                state.own.metric.inverse_mass_matrix,
                 self.tree_depth,
             )
             adapted = self._adapted(state, stage, moved.position, info.acceptance_rate)
         state = eqx.tree_at(
-            lambda own: (own.white, own.log_density, own.gradient),
+            lambda own: (own.white, own.log_density, own.own.gradient),
             adapted,
             (moved.position, moved.logdensity, moved.logdensity_grad),
         )
-        step = Step(
-            self.whitening.latent(moved.position),
-            -moved.logdensity,
-            info.acceptance_rate,
-            jnp.asarray(info.num_integration_steps, jnp.int32),
-            jnp.asarray(info.num_trajectory_expansions, jnp.int32),
-            info.is_divergent,
-            info.energy,
-        )
-        return state, step
+        return state, {
+            "diverging": info.is_divergent,
+            "acceptance_rate": info.acceptance_rate,
+            "n_leapfrog": info.num_integration_steps,
+            "tree_depth": info.num_trajectory_expansions,
+            "energy": info.energy,
+        }
 
-    def _leapfrog(self, log_density: Callable[..., Array], kinetic_energy: Callable[..., Array]) -> Callable[..., Any]:
-        """The integrator as blackjax wants it."""
-        integrators = require_blackjax().mcmc.integrators
-        slope, rounded = jax.value_and_grad(log_density), self.whitening.rounded
+    @staticmethod
+    def _integrator(rounded: Callable[[Array], Array]) -> Callable[..., Any]:
+        """Leapfrog steps from point to point of the lattice, made as blackjax wants them."""
+        state_type = import_optional("blackjax.mcmc.integrators", _PURPOSE).IntegratorState
 
-        def step(state: Any, size: Array) -> Any:
-            momentum = state.momentum + rounded(0.5 * size * state.logdensity_grad)
-            velocity = jax.grad(kinetic_energy)(momentum)
-            position = state.position + rounded(size * velocity)
-            density, gradient = slope(position)
-            momentum = momentum + rounded(0.5 * size * gradient)
-            return integrators.IntegratorState(position, momentum, density, gradient)
+        def made(log_density: Callable[..., Array], kinetic_energy: Callable[..., Array]) -> Callable[..., Any]:
+            slope = jax.value_and_grad(log_density)
 
-        return step
+            def step(state: Any, size: Array) -> Any:
+                momentum = state.momentum + rounded(0.5 * size * state.logdensity_grad)
+                velocity = jax.grad(kinetic_energy)(momentum)
+                position = state.position + rounded(size * velocity)
+                density, gradient = slope(position)
+                momentum = momentum + rounded(0.5 * size * gradient)
+                return state_type(position, momentum, density, gradient)
+
+            return step
+
+        return made
 
     def _adaptations(self) -> tuple[tuple[Callable[..., Any], ...], tuple[Callable[..., Any], ...]]:
         """Of step sizes and of inverse mass matrices: each how it begins, goes on, and ends a window."""
-        require_blackjax()
-        from blackjax.adaptation.mass_matrix import mass_matrix_adaptation  # noqa: PLC0415 (an optional package)
-        from blackjax.adaptation.step_size import dual_averaging_adaptation  # noqa: PLC0415
-
-        step_sizes = dual_averaging_adaptation(self.target)  # pyright: ignore[reportArgumentType] (it takes arrays)
-        return step_sizes, mass_matrix_adaptation(not self.dense, _PREVIOUS)
+        sizes, matrices = (
+            import_optional(f"blackjax.adaptation.{name}", _PURPOSE) for name in ("step_size", "mass_matrix")
+        )
+        return sizes.dual_averaging_adaptation(self.target), matrices.mass_matrix_adaptation(not self.dense, _PREVIOUS)
 
     def _adapted(self, state: ChainState, stage: Array, white: White, acceptance: Array) -> ChainState:
         """Stan's warm-up: in all windows step sizes are adapted, in slow ones covariances gathered."""
         (start_size, next_size, last_size), (_, next_metric, last_metric) = self._adaptations()
 
         def fast(state: ChainState) -> ChainState:
-            averages = next_size(state.adaptation, acceptance)
+            averages = next_size(state.own.adaptation, acceptance)
             return _with_size(state, averages, jnp.exp(averages.log_step_size))
 
         def slow(state: ChainState) -> ChainState:
-            return eqx.tree_at(lambda own: own.metric, fast(state), next_metric(state.metric, white))
+            return eqx.tree_at(lambda own: own.own.metric, fast(state), next_metric(state.own.metric, white))
 
         def window_end(state: ChainState) -> ChainState:
             gathered = slow(state)
-            averages = start_size(last_size(gathered.adaptation))
-            renewed = eqx.tree_at(lambda own: own.metric, gathered, last_metric(gathered.metric))
+            averages = start_size(last_size(gathered.own.adaptation))
+            renewed = eqx.tree_at(lambda own: own.own.metric, gathered, last_metric(gathered.own.metric))
             return _with_size(renewed, averages, jnp.exp(averages.log_step_size))
 
         def last(state: ChainState) -> ChainState:
             ended = fast(state)
-            return _with_size(ended, ended.adaptation, last_size(ended.adaptation))
+            return _with_size(ended, ended.own.adaptation, last_size(ended.own.adaptation))
 
         def like(function: Callable[[ChainState], ChainState]) -> Callable[[ChainState], ChainState]:
             return lambda own: jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), function(own), own)
@@ -188,7 +217,7 @@ def _with_size(state: ChainState, averages: Any, size: Array) -> ChainState:
     """The step size with few binary digits."""
     mantissa, exponent = jnp.frexp(size)
     kept = jnp.ldexp(jnp.round(mantissa * 2.0**_STEP_SIZE_BITS) / 2.0**_STEP_SIZE_BITS, exponent)
-    return eqx.tree_at(lambda own: (own.adaptation, own.step_size), state, (averages, kept))
+    return eqx.tree_at(lambda own: (own.own.adaptation, own.step_size), state, (averages, kept))
 
 
 @contextmanager
@@ -203,9 +232,7 @@ def stages_of(warmup: int, draws: int) -> Int[ndarray, " step"]:
 
     Of less than 100 steps Stan leaves the last 10 % to the step size, too few for it: here they are 10.
     """
-    require_blackjax()
-    from blackjax.adaptation.window_adaptation import build_schedule  # noqa: PLC0415 (an optional package)
-
+    build_schedule = import_optional("blackjax.adaptation.window_adaptation", _PURPOSE).build_schedule
     with _loose():
         schedule = np.asarray(build_schedule(warmup), np.int32)
     stages = np.where(schedule[:, 1] > 0, _WINDOW_END, np.where(schedule[:, 0] > 0, _SLOW, _FAST))
@@ -213,15 +240,3 @@ def stages_of(warmup: int, draws: int) -> Int[ndarray, " step"]:
         stages[-_FEWEST_LAST - 1], stages[-_FEWEST_LAST:] = _WINDOW_END, _FAST
     stages[-1] = _LAST
     return np.concatenate([stages, np.full(draws, _NONE)]).astype(np.int32)
-
-
-def require_blackjax() -> Any:
-    """The package blackjax; ConfigError where it is not installed."""
-    try:
-        import blackjax  # noqa: PLC0415 (an optional package)
-    except ImportError as error:
-        raise ConfigError(
-            "fit.sampling.method: 'nuts' needs the package blackjax, which is not installed; "
-            "pip install 'rubix-like[sample]'"
-        ) from error
-    return blackjax

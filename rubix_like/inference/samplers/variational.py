@@ -10,7 +10,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, UInt32
 from numpy import ndarray
 
-from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like.config.sections.fit import SamplingSettings, VariationalSettings
+from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.posterior.device_rows import Placed, everywhere, fetched, over_samples, placed
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
@@ -28,13 +29,13 @@ from rubix_like.inference.samplers.nifty_geometry import (
     Drawn,
     Expansion,
     Slopes,
-    check_nifty,
     data_residuals,
     draw,
     metric_product,
     minimum,
     quiet,
 )
+from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
 from rubix_like.inference.search.choose_optimiser import is_dense
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
 
@@ -47,6 +48,66 @@ _PART = 0.3
 
 _INACCURATE = 0.01
 """Standard deviations by which a sample may miss its equation."""
+
+
+class AbstractVariationalSampler(AbstractSampler):
+    """Samples about a mean that is moved: geoVI and MGVI."""
+
+    section_type: ClassVar[type[VariationalSettings]] = VariationalSettings
+    is_chain: ClassVar[bool] = False
+    packages: ClassVar[tuple[str, ...]] = ("nifty",)
+
+    @property
+    def n_sample(self) -> int:
+        """The samples by which the mean is found."""
+        return self.settings.section.samples
+
+    def read(self, arrays: Mapping[str, ndarray]) -> "VariationalState":
+        """A state from the arrays of a checkpoint."""
+        return VariationalState.from_arrays(arrays)
+
+    def run(
+        self,
+        posterior: SquaredLoss,
+        mesh: Mesh,
+        best: Float[ndarray, " latent"],
+        laplace: Laplace | None,  # noqa: ARG002 (its metric is that of every mean)
+        begun: "VariationalState | None",
+    ) -> Iterator["VariationalState"]:
+        """From the best fit to the mean, then the draws."""
+        return run_variational(posterior, mesh, self.settings, best if begun is None else begun.best, begun)
+
+    def progress(self, state: "VariationalState") -> tuple[str, int, int]:
+        """The mean's last movement, then the draws."""
+        if not state.n_done and not state.converged:
+            moved = f", moved by {state.shift[-1]:.2g} sigma" if len(state.shift) else ""
+            return f"looking for the mean{moved}, iteration", state.n_iteration, self.settings.section.iterations
+        return "draws", state.n_done, int(state.n_draw)
+
+    def sampled(self, state: "VariationalState") -> Sampled:
+        """The draws as one chain."""
+        statistics = {"loss": state.loss[None]}
+        return Sampled(self.settings.method, state.latent[None], statistics, state.draw_keys, notes=state.notes)
+
+    def notes(self, sampled: Sampled) -> list[str]:
+        """What every user of such draws should know."""
+        return [
+            f"the {sampled.n_draw} draws are {self.title}'s: they come from an approximation of the posterior about "
+            f"one of its maxima, which tends to be too narrow; compare with method nuts where it matters",
+            "there is no R-hat, which compares chains: the draws are independent, but for pairs of mirror images",
+        ]
+
+
+class GeoVISampler(AbstractVariationalSampler):
+    """Geometric variational inference."""
+
+    title: ClassVar[str] = "geoVI"
+
+
+class MGVISampler(AbstractVariationalSampler):
+    """Metric Gaussian variational inference."""
+
+    title: ClassVar[str] = "MGVI"
 
 
 class Group(NamedTuple):
@@ -80,7 +141,7 @@ class VariationalState:
     @classmethod
     def begin(cls, settings: SamplingSettings, best_latent: Float[ndarray, " latent"]) -> "VariationalState":
         """Before the first iteration: the keys are split here, and nowhere else."""
-        chosen = settings.variational
+        chosen = settings.section
         n_pair = (chosen.samples + chosen.draws) // 2
         start, none = np.asarray(best_latent)[None], np.zeros(0, np.asarray(best_latent).dtype)
         return cls(
@@ -197,34 +258,33 @@ def run_variational(
     it had not stopped; on another mesh, too, but for rounding.
     Raises ConfigError where NIFTy is missing, ValueError where the posterior is not finite about the best fit.
     """
-    check_nifty(settings.method)
     state = VariationalState.begin(settings, best_latent)
     if resume is not None:
         _check_fits(resume, state, settings)
         state = resume
     yield state
     own, size = everywhere(posterior, mesh), _group_size(settings, mesh)
-    while state.n_iteration < settings.variational.iterations and not state.converged:
+    while state.n_iteration < settings.section.iterations and not state.converged:
         state = _iterated(own, mesh, settings, state)
         yield state
     if state.finished:
         return
     expansion = _expanded(own, mesh, state.mean)
     while not state.finished:
-        begin = (settings.variational.samples + state.n_done) // 2
+        begin = (settings.section.samples + state.n_done) // 2
         state = state.drawn(_sampled(own, mesh, settings, expansion, state.keys[begin : begin + size // 2]))
         yield state
 
 
 def _group_size(settings: SamplingSettings, mesh: Mesh) -> int:
     """How many samples are drawn at a time: no row is idle, and both halves of every pair are there."""
-    size = max(settings.variational.samples, mesh.shape[SAMPLE_AXIS])
+    size = max(settings.section.samples, mesh.shape[SAMPLE_AXIS])
     return size + size % 2
 
 
 def _check_fits(resume: VariationalState, begun: VariationalState, settings: SamplingSettings) -> None:
     """Raise ValueError unless a state is one of this run."""
-    chosen = settings.variational
+    chosen = settings.section
     same = np.array_equal(resume.keys, begun.keys) and np.array_equal(resume.means[0], begun.mean)
     if not (same and int(resume.n_draw) == chosen.draws and float(resume.tolerance) == chosen.tolerance):
         raise ValueError(
@@ -237,7 +297,7 @@ def _check_fits(resume: VariationalState, begun: VariationalState, settings: Sam
 def _iterated(own: SquaredLoss, mesh: Mesh, settings: SamplingSettings, state: VariationalState) -> VariationalState:
     """Samples about the mean, and the mean moved to where they resemble the posterior most."""
     expansion = _expanded(own, mesh, state.mean)
-    samples = _sampled(own, mesh, settings, expansion, state.keys[: settings.variational.samples // 2])
+    samples = _sampled(own, mesh, settings, expansion, state.keys[: settings.section.samples // 2])
     _check_finite(samples)
     ways = placed(samples.latent - state.mean, mesh, _group_size(settings, mesh))
     with quiet():
@@ -245,7 +305,7 @@ def _iterated(own: SquaredLoss, mesh: Mesh, settings: SamplingSettings, state: V
             lambda mean: _mean_loss(own, mesh, ways, mean, at_once=settings.at_once),
             lambda mean, tangents: _mean_metric(own, mesh, ways, mean, tangents, at_once=settings.at_once),
             expansion,
-            0.5 * (_PART * settings.variational.tolerance) ** 2,
+            0.5 * (_PART * settings.section.tolerance) ** 2,
         )
     mean, kl = (np.asarray(number, np.float64) for number in found)
     sigma = np.sqrt(np.mean((samples.latent - state.mean) ** 2, axis=0))

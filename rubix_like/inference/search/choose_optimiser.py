@@ -1,15 +1,13 @@
 """Which optimiser a fit uses, by its settings and its size."""
 
-import importlib
-
 import jax
 import jax.numpy as jnp
 
 from rubix_like.config.sections.fit import OptimiserSettings
-from rubix_like.errors import ConfigError
 from rubix_like.inference.search.gradient_descent import GradientDescent
 from rubix_like.inference.search.least_squares import LeastSquares
 from rubix_like.inference.search.optimisers import AbstractOptimiser
+from rubix_like.runtime.optional_packages import import_optional
 
 MOST_DENSE = 2000
 """Most latents whose J^T J is made."""
@@ -29,7 +27,7 @@ def make_optimiser(
     `rounding`: of a residual, where the model is computed with fewer digits than the latents.
     """
     for package in ("optimistix", "lineax") if settings.name in LEAST_SQUARES else ("optax",):
-        _check_installed(settings.name, package)
+        import_optional(package, f"fit.optimiser.name: '{settings.name}'")
     dtype = jax.dtypes.canonicalize_dtype(float)
     tolerance, steps = jnp.asarray(settings.tolerance, dtype), jnp.asarray(settings.steps, jnp.int32)
     if settings.name in LEAST_SQUARES:
@@ -42,12 +40,3 @@ def make_optimiser(
 def is_dense(n_latent: int, n_residual: int) -> bool:
     """Whether there is room for a Jacobian."""
     return n_latent <= MOST_DENSE and 8.0 * n_latent * n_residual <= DENSE_BYTES
-
-
-def _check_installed(name: str, package: str) -> None:
-    try:
-        importlib.import_module(package)
-    except ImportError as error:
-        raise ConfigError(
-            f"fit.optimiser.name: '{name}' needs the package {package}: pip install 'rubix-like[fit]'"
-        ) from error

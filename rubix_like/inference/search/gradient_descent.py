@@ -10,9 +10,13 @@ from jaxtyping import Array, Float, Int
 from rubix_like.inference.posterior.linearise import over_starts
 from rubix_like.inference.posterior.posterior import Latents, SquaredLoss
 from rubix_like.inference.search.optimisers import AbstractOptimiser, State, Status, chosen, status_after
+from rubix_like.runtime.optional_packages import import_optional
 
 _CALM_STEPS = {"adam": 10, "lbfgs": 3}
 """After how many steps on end that change the loss by less than the tolerance a start has converged."""
+
+
+_PURPOSE = "fit.optimiser.name: adam or lbfgs"
 
 
 class GradientMemory(eqx.Module):
@@ -41,8 +45,7 @@ class GradientDescent(AbstractOptimiser):
         return _step(self, posterior, state)
 
     def _transformation(self) -> Any:
-        import optax  # noqa: PLC0415 (an optional package)
-
+        optax = import_optional("optax", _PURPOSE)
         if self.name == "adam":
             return optax.with_extra_args_support(optax.adam(self.learning_rate))
         return optax.lbfgs()
@@ -56,8 +59,7 @@ def _step(optimiser: GradientDescent, posterior: SquaredLoss, state: State) -> S
 
 
 def _stepped(optimiser: GradientDescent, posterior: SquaredLoss, own: State) -> State:
-    import optax  # noqa: PLC0415 (an optional package)
-
+    optax = import_optional("optax", _PURPOSE)
     latent, inner = own.memory.trial, own.memory.inner
     if optimiser.name == "lbfgs":
         loss, gradient = optax.value_and_grad_from_state(posterior.loss)(latent, state=inner)

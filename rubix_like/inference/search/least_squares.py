@@ -16,6 +16,7 @@ from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.linearise import NormalForm, losses, normal_forms, over_starts
 from rubix_like.inference.posterior.posterior import Latents, SquaredLoss, half_square
 from rubix_like.inference.search.optimisers import AbstractOptimiser, State, Status, chosen, status_after
+from rubix_like.runtime.optional_packages import import_optional
 
 _SHORTEST = 1e-9
 """A step that changes no latent by more is none."""
@@ -38,6 +39,9 @@ _SOLVED = 1e-3
 
 _ITERATIONS = 200
 """Most products with the Jacobian and its transpose for one step."""
+
+
+_PURPOSE = "fit.optimiser.name: levenberg_marquardt or gauss_newton"
 
 
 class LeastSquaresMemory(eqx.Module):
@@ -96,15 +100,13 @@ class LeastSquares(AbstractOptimiser):
 
     def _search(self) -> Any:
         """How optimistix judges a trial."""
-        import optimistix as optx  # noqa: PLC0415 (an optional package)
-
+        optx = import_optional("optimistix", _PURPOSE)
         return optx.ClassicalTrustRegion(high_cutoff=_GOOD) if self.damped else optx.LearningRate(1.0)
 
     def _descent(self) -> Any:
         """How optimistix makes a step."""
-        import lineax as lx  # noqa: PLC0415 (an optional package)
-        import optimistix as optx  # noqa: PLC0415 (an optional package)
-
+        lx = import_optional("lineax", _PURPOSE)
+        optx = import_optional("optimistix", _PURPOSE)
         iterative = lx.Normal(lx.CG(rtol=_SOLVED, atol=0.0, max_steps=_ITERATIONS))
         if self.damped:
             return optx.DampedNewtonDescent(linear_solver=lx.QR() if self.dense else iterative)
@@ -119,8 +121,7 @@ def _judge(optimiser: LeastSquares, state: State, loss: Float[Array, " start"]) 
 
 def _judged(optimiser: LeastSquares, own: State, loss: Float[Array, ""]) -> _Verdict:
     """By the residuals along the step alone: from 0 to 1 they would fall from sqrt(2 gain) to 0."""
-    import optimistix as optx  # noqa: PLC0415 (an optional package)
-
+    optx = import_optional("optimistix", _PURPOSE)
     gain = own.memory.gain
     change = jnp.where(jnp.isfinite(loss), loss - own.loss, jnp.inf)
     along = jnp.sqrt(2 * gain)[None]
@@ -177,8 +178,7 @@ def _iterate(
     """The next trials by conjugate gradients, on the residuals linearised at the state's latents or accepted trials."""
 
     def iterate(posterior: SquaredLoss, own: State, loss: Array, verdict: _Verdict) -> State:
-        import lineax as lx  # noqa: PLC0415 (an optional package)
-
+        lx = import_optional("lineax", _PURPOSE)
         latent = jnp.where(verdict.accept, own.memory.trial, own.latent)
         residuals, along = jax.linearize(posterior.residuals, latent)
         operator = lx.FunctionLinearOperator(along, jax.eval_shape(lambda: latent))
@@ -251,9 +251,8 @@ def _step(optimiser: LeastSquares, step_size: Any, info: Any) -> Latent:
 
 def _info(residuals: Any, jacobian: Any, *, triangular: bool = False) -> Any:
     """Residuals with their Jacobian, an array or an operator, as optimistix takes them."""
-    import lineax as lx  # noqa: PLC0415 (an optional package)
-    import optimistix as optx  # noqa: PLC0415 (an optional package)
-
+    lx = import_optional("lineax", _PURPOSE)
+    optx = import_optional("optimistix", _PURPOSE)
     if isinstance(jacobian, jax.Array):
         jacobian = lx.MatrixLinearOperator(jacobian, lx.upper_triangular_tag if triangular else ())
     return optx.FunctionInfo.ResidualJac(residuals, jacobian)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from rubix_like.plots.fits.fit_view import AtEdge, Inferred
-from rubix_like.plots.style import INK, SPAXEL_COLORS
+from rubix_like.plots.style import INK, SPAXEL_COLORS, import_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -190,10 +190,8 @@ def _name(axes: "Axes", inferred: Inferred, first: int, second: int, lowest: boo
 
 def set_power(axis: "Axis", limits: tuple[float, float]) -> int:
     """Ticks in units of 10^power, which is returned, 0 but for large and small numbers; nothing is written beside."""
-    from matplotlib.ticker import ScalarFormatter  # noqa: PLC0415 (an optional extra)
-
     power = power_of(max(abs(limits[0]), abs(limits[1])))
-    plain = ScalarFormatter(useOffset=False)
+    plain = import_matplotlib("matplotlib.ticker").ScalarFormatter(useOffset=False)
     plain.set_powerlimits((power, power))
     plain.set_scientific(power != 0)
     axis.set_major_formatter(plain)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rubix_like.plots.fits.fit_view import Trace
-from rubix_like.plots.style import SPAXEL_COLORS
+from rubix_like.plots.style import SPAXEL_COLORS, import_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,10 +41,8 @@ def draw_traces(figure: "Figure", traces: Sequence[Trace]) -> None:
 
 
 def _finish(axes: "Axes") -> None:
-    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 (an optional extra)
-
     style: Any = {"color": "#dddddd", "linewidth": 0.5}
     axes.set_yscale("log")
     axes.grid(**style)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(import_matplotlib("matplotlib.ticker").MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)

@@ -6,7 +6,7 @@ import numpy as np
 
 from rubix_like.plots.fits.fit_parameters import MARGINS, PRIOR_COLOR, contour, density, draw_triangle, power_of
 from rubix_like.plots.fits.sample_view import CONTOURS, Corner, density_of, evenly_chosen
-from rubix_like.plots.style import INK, SPAXEL_COLORS
+from rubix_like.plots.style import INK, SPAXEL_COLORS, import_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,10 +114,10 @@ def _draw_contours(axes: "Axes", corner: Corner, pair: np.ndarray) -> None:
 
 def _draw_legend(figure: "Figure", corner: Corner) -> None:
     """Draw the legend in the empty corner of the plot."""
-    from matplotlib.lines import Line2D  # noqa: PLC0415 (an optional extra)
+    lines = import_matplotlib("matplotlib.lines")
 
-    def line(label: str, color: str, **style: Any) -> Line2D:
-        return Line2D([], [], label=label, color=color, **style)
+    def line(label: str, color: str, **style: Any) -> Any:
+        return lines.Line2D([], [], label=label, color=color, **style)
 
     handles = [line("draws: 39 %, 86 % of them", DRAW_COLOR, linewidth=1.4), line("prior", PRIOR_COLOR)]
     if corner.laplace is not None:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from rubix_like.errors import ConfigError
 from rubix_like.readers.containers.container import AbstractContainer
+from rubix_like.runtime.optional_packages import import_optional
 
 UNITS: dict[str, str] = {
     "pos": "kpc",
@@ -117,12 +117,7 @@ class PynbodyContainer(AbstractContainer):
 @contextmanager
 def open_pynbody(path: Path) -> Iterator[PynbodyContainer]:
     """Open a snapshot with pynbody; raises ConfigError where it is not installed, OSError where it cannot read it."""
-    try:
-        import pynbody  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  (an extra)
-    except ImportError as error:
-        raise ConfigError(
-            f"galaxy.path: '{path}' is read through pynbody, which is not installed: pip install 'rubix-like[pynbody]'"
-        ) from error
+    pynbody = import_optional("pynbody", f"galaxy.path: '{path}'")
     with _warnings_that_matter():
         try:
             snapshot = pynbody.load(str(path))

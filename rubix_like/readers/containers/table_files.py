@@ -14,13 +14,13 @@ from astropy.table import MaskedColumn, Table
 from numpy import ndarray
 
 from rubix_like.config.yaml_files import check_ecsv
-from rubix_like.errors import ConfigError
 from rubix_like.readers.containers.container import AbstractContainer
 from rubix_like.readers.containers.table_columns import AbstractColumns, ArrayColumns, yaml_units
 from rubix_like.readers.containers.table_npz import open_npz
 from rubix_like.runtime.files.damaged_files import DAMAGED
 from rubix_like.runtime.files.fits_opening import check_fits
 from rubix_like.runtime.files.packed_files import check_packed
+from rubix_like.runtime.optional_packages import import_optional
 
 GZIP = b"\x1f\x8b"
 """First bytes of a file compressed by gzip."""
@@ -176,12 +176,7 @@ def open_text_table(path: Path, kind: str) -> Iterator[TableContainer]:
 @contextmanager
 def open_parquet(path: Path) -> Iterator[TableContainer]:
     """Open a Parquet file; raises ConfigError without pyarrow, OSError where the file is damaged."""
-    try:
-        from pyarrow import parquet  # noqa: PLC0415  (an extra)
-    except ImportError as error:
-        raise ConfigError(
-            f"galaxy.path: '{path}' is a Parquet file, which needs pyarrow: pip install 'rubix-like[tables]'"
-        ) from error
+    parquet = import_optional("pyarrow.parquet", f"galaxy.path: '{path}', a Parquet file,")
     with _opening(path, "a Parquet file"):
         file = parquet.ParquetFile(path)
     with file:

@@ -4,6 +4,10 @@ import io
 import textwrap
 from collections.abc import Sequence
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 from rubix_like.readers.inspection.groups import GroupReport
 from rubix_like.readers.inspection.inspected_fields import FieldReport
 from rubix_like.readers.inspection.report import Inspection
@@ -82,10 +86,6 @@ def _values(row: FieldReport) -> list[tuple[str, ...]]:
 
 def table_text(title: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
     """Aligned columns that fit `width`; what is too long goes on below itself. Columns without text are left out."""
-    from rich.console import Console  # noqa: PLC0415 (slow to import)
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
     there = [index for index in range(len(title)) if any(row[index] for row in rows)]
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for index in there:

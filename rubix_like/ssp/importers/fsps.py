@@ -3,7 +3,6 @@
 Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, ApJ 712, 833; python-fsps: Johnson et al. 2023.
 """
 
-import importlib
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,12 +12,13 @@ from numpy import ndarray
 
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.errors import ConfigError
+from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.ssp.formats import FSPS_CITATION, node_spacing, per_angstrom
 from rubix_like.ssp.library_file import SSPTable
 
-HOW_TO_INSTALL = (
-    "install it (pip install 'rubix-like[fsps]'), get FSPS with its data (git clone "
-    "https://github.com/cconroy20/fsps.git) and set the environment variable SPS_HOME to that folder"
+_DATA = (
+    "get FSPS with its data (git clone https://github.com/cconroy20/fsps.git) and set the environment variable "
+    "SPS_HOME to that folder"
 )
 
 IMFS = (
@@ -59,11 +59,9 @@ def compute_fsps(report: Callable[[str], None]) -> SSPTable:
     Raises ConfigError where python-fsps or its data are missing.
     """
     try:
-        package = importlib.import_module("fsps")
-    except ImportError as error:
-        raise ConfigError(f"ssp get fsps: python-fsps is missing ({error}): {HOW_TO_INSTALL}") from error
+        package = import_optional("fsps", "ssp get fsps", then=f"; {_DATA}")
     except (RuntimeError, OSError) as error:  # what python-fsps raises where SPS_HOME is unset or holds no data
-        raise ConfigError(f"ssp get fsps: FSPS' data are missing ({error}): {HOW_TO_INSTALL}") from error
+        raise ConfigError(f"ssp get fsps: FSPS' data are missing ({error}): {_DATA}") from error
     report("computing spectra with python-fsps (minutes)")
     return read_population(package.StellarPopulation(zcontinuous=0, **PLAIN), report)
 

@@ -1,0 +1,40 @@
+"""Packages that only some of the work needs: imported when they are used, each with the extra that brings it."""
+
+import importlib
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from rubix_like.errors import ConfigError
+
+EXTRAS: Mapping[str, str] = {
+    "matplotlib": "plots",
+    "speclite": "filters",
+    "specutils": "specutils",
+    "pyarrow": "tables",
+    "pynbody": "pynbody",
+    "fsps": "fsps",
+    "optax": "fit",
+    "optimistix": "fit",
+    "lineax": "fit",
+    "blackjax": "sample",
+    "arviz": "sample",
+    "nifty": "sample",
+}
+"""Optional package -> the extra of rubix-like that installs it."""
+
+
+def import_optional(module: str, purpose: str, then: str = "") -> Any:
+    """A module of an optional package; raises ConfigError, which says how to install the package, where it is missing.
+
+    `purpose` begins the sentence of the error: what needs the package; `then` ends it: what else is needed. Warnings of
+    a package about its own future, at its import, are not shown.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        try:
+            return importlib.import_module(module)
+        except ImportError as error:
+            package = module.partition(".")[0]
+            wanted = f"'rubix-like[{EXTRAS[package]}]'" if package in EXTRAS else package
+            raise ConfigError(f"{purpose} needs the package {package}: pip install {wanted}{then}") from error
