@@ -16,6 +16,7 @@
 modules inside the package move.
 """
 
+from rubix_like.config.file_layouts import FileFormat, FileLayout
 from rubix_like.config.quantities import (
     Angstrom,
     Arcsec,
@@ -80,6 +81,8 @@ __all__ = [
     "ChainState",
     "Degree",
     "Dex",
+    "FileFormat",
+    "FileLayout",
     "Gyr",
     "InUnit",
     "Integer",

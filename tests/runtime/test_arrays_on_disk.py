@@ -256,7 +256,7 @@ def test_a_name_too_long_for_the_system(monkeypatch, tmp_path):
 
 FULL_DISK = """
 import os, resource, sys, numpy
-from rubix_like import disk_cache
+from rubix_like.runtime import arrays_on_disk as disk_cache
 
 def make():
     return {"a": numpy.arange(50_000.0)}

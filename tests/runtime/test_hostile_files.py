@@ -25,6 +25,7 @@ from test_sample_result import result as sampled
 
 from rubix_like import ConfigError, Cube, load_config, load_ssp
 from rubix_like.cli import main as cli
+from rubix_like.cli import ssp_command
 from rubix_like.config import PSFSettings
 from rubix_like.config.yaml_files import DEEPEST, MOST_BYTES, MOST_NODES, format_yaml, parse_yaml
 from rubix_like.cube.observed import read_observed
@@ -304,7 +305,7 @@ def test_a_bug_ends_in_one_line_and_with_traceback_is_shown(monkeypatch, capsys)
     def broken():
         raise ZeroDivisionError("of ours\nin two lines")
 
-    monkeypatch.setattr(cli, "list_libraries", broken)
+    monkeypatch.setattr(ssp_command, "list_libraries", broken)
     assert cli.main(["ssp", "list"]) == 70
     line = capsys.readouterr().err
     assert line.startswith("rubix-like: a bug: ZeroDivisionError: of ours in two lines; run again with --traceback")

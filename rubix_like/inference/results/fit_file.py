@@ -27,6 +27,7 @@ from rubix_like.inference.results.result_parts import (
     numbers_of,
     read_best,
     read_column,
+    read_cubes,
     read_free_from_file,
     read_origin,
     read_quality,
