@@ -4,7 +4,7 @@
 |---|---|
 | a reader | `AbstractSettings`, types of settings (`Kpc`, `Number` ...), `parse_quantity` |
 | a stage on the scene | `AbstractSceneStage`, `Setup`, `refuse_options` |
-| a component that shines | `AbstractComponent`, `TemplateAxes`, `build_painter`, `to_scene` |
+| a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
 | a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `StageReport`, `Spatial`, `per_bin`, `normal_row` |
 | a method of painting | `AbstractPainter` |
 | an SSP format | `SourceFormat`, `SSPTable` |
@@ -38,9 +38,10 @@ from rubix_like.config.sections.fit import AbstractChainSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.engine.methods import build_painter
 from rubix_like.engine.painter import AbstractPainter
-from rubix_like.engine.setup import Setup
+from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.source_planning import plan_source
+from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.stages.base import (
-    AbstractComponent,
     AbstractCubeStage,
     AbstractSceneStage,
     PaintedCube,
@@ -57,7 +58,7 @@ from rubix_like.inference.samplers.chains import (
     LogDensity,
 )
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, Statistic
-from rubix_like.physics.template_axes import TemplateAxes
+from rubix_like.physics.templates import TemplateAxes, Templates
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
 from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.ssp.formats import SourceFormat
@@ -66,13 +67,13 @@ from rubix_like.ssp.library_file import SSPTable
 __all__ = [
     "AbstractChainSampler",
     "AbstractChainSettings",
-    "AbstractComponent",
     "AbstractCubeStage",
     "AbstractKernel",
     "AbstractPainter",
     "AbstractSampler",
     "AbstractSceneStage",
     "AbstractSettings",
+    "AbstractSource",
     "Angstrom",
     "Arcsec",
     "BinSplit",
@@ -94,10 +95,12 @@ __all__ = [
     "Second",
     "Setup",
     "SourceFormat",
+    "SourcePlan",
     "Spatial",
     "StageReport",
     "Statistic",
     "TemplateAxes",
+    "Templates",
     "build_painter",
     "import_optional",
     "normal_row",
@@ -105,6 +108,7 @@ __all__ = [
     "parse_number",
     "parse_quantity",
     "per_bin",
+    "plan_source",
     "refuse_options",
     "to_scene",
 ]

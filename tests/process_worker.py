@@ -1,4 +1,4 @@
-"""One process of a run of several, for tests/runtime/test_joining.py: SCENARIO FOLDER PORT SIZE NUMBER."""
+"""One process of a run of several, for tests/runtime/test_joining.py: SCENARIO FOLDER [PORT SIZE NUMBER]."""
 
 import functools
 import resource
@@ -162,7 +162,13 @@ def endless(team, folder, *, writing=False):
         time.sleep(0.02)
 
 
+def launched(team, folder):
+    """Say who this is."""
+    print(f"{team.number} of {team.size}: {team.exchange(lambda: team.number)}")
+
+
 SCENARIOS = {
+    "launched": launched,
     "together": together,
     "few": few,
     "endless": endless,
@@ -170,9 +176,9 @@ SCENARIOS = {
 }
 
 if __name__ == "__main__":
-    scenario, folder, port, size, number = sys.argv[1:]
+    scenario, folder, *place = sys.argv[1:]
     jax.config.update("jax_enable_x64", True)
-    address = f"127.0.0.1:{port}"
+    given = (f"127.0.0.1:{place[0]}", int(place[1]), int(place[2])) if place else ()
     limits = {"connect_timeout": 150, "peer_timeout": PEER_TIMEOUT}
-    with orderly_termination(), rl.join_processes(address, int(size), int(number), **limits) as team:
+    with orderly_termination(), rl.join_processes(*given, **limits) as team:
         SCENARIOS[scenario](team, Path(folder))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from rubix_like.runtime.processes.exchanged_values import decode, encode
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup, Value
 
 Outcome = TypeVar("Outcome")
@@ -26,9 +27,9 @@ class ThreadTeam(AbstractProcessGroup):
     def exchange(self, work: Callable[[], Value]) -> list[Value]:
         """What `work` gave in every thread; an error of one is raised in all, as its own or as a RuntimeError."""
         self.n_exchanges += 1
-        value, own = None, None
+        value, own = encode(None), None
         try:
-            value = work()
+            value = encode(work())
         except Exception as error:
             own = error
         self._board[self.number] = (value, own)
@@ -40,7 +41,7 @@ class ThreadTeam(AbstractProcessGroup):
         for number, (_, error) in enumerate(found):
             if error is not None:
                 raise RuntimeError(f"process {number} failed: {error}")
-        return [value for value, _ in found]
+        return [decode(sent.data, value.classes) for sent, _ in found]
 
 
 def run_team(size: int, work: Callable[[AbstractProcessGroup], Outcome]) -> list[Outcome | Exception]:

@@ -1,4 +1,4 @@
-"""The layouts of a cube's file: which cubes each can hold, by which endings, and how large it gets."""
+"""The layouts of a cube's file: the cubes that each can hold, its file names, and its size."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class FileFormat:
 
 @dataclass(frozen=True)
 class FileLayout:
-    """A layout of `output.layout`: its formats, of which the end of the file's name chooses."""
+    """A layout of `output.layout`: its formats, chosen by the end of the file's name."""
 
     formats: tuple[FileFormat, ...]
 

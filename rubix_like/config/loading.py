@@ -1,4 +1,4 @@
-"""From a file, a packaged name or a dict, with overrides, to a checked `RunConfig`."""
+"""Load a checked `RunConfig` from a file, a packaged name or a dict, with overrides."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From pydantic's list of errors to one text: the dotted key, what was expected, what came, the nearest known word."""
+"""Turn pydantic's errors into one text: the dotted key, what was expected, what came, the nearest known word."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ def explain_value(error: ValidationError) -> str:
 
 
 def dotted(location: Sequence[str | int]) -> str:
-    """`instrument.psf.fwhm`, `observation.offset[1]`."""
+    """The dotted name, such as `instrument.psf.fwhm` or `observation.offset[1]`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return text.removeprefix(".")
 

@@ -32,8 +32,8 @@ SCENE_STAGES = Registry(
 PAINT_STAGES = Registry(
     "paint stage",
     "rubix_like.paint_stages",
-    {"stars": "rubix_like.forward.stages.stars:StarsComponent"},
-    needs=("build",),
+    {"stars": "rubix_like.forward.sources.stars:StarsSource"},
+    needs=("kind", "plan", "build"),
 )
 CUBE_STAGES = Registry(
     "cube stage",

@@ -1,4 +1,4 @@
-"""An instrument's section on top of the preset that it names, and that on top of what the preset is based on."""
+"""Merge an instrument's section with the preset that it names, and the preset with its own base."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

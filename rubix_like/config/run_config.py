@@ -127,7 +127,7 @@ class SmoothingSettings(AbstractSettings):
 
 
 class EngineSettings(AbstractSettings):
-    """How the cube is computed."""
+    """How the cube is computed: method, precision, deposit and sizes."""
 
     method: str = "auto"
     """'basis': fast, within `tolerance`; 'direct': every particle's spectrum is summed; 'auto': the faster one."""
@@ -160,7 +160,7 @@ class EngineSettings(AbstractSettings):
 
 
 class DevicesSettings(AbstractSettings):
-    """The mesh of devices."""
+    """The mesh of devices that a run is spread over."""
 
     data: Annotated[Literal["all"] | int, BeforeValidator(_parse_devices)] = "all"
     """Devices over which the particles are spread; all: those that there are, over `wave`."""
@@ -176,7 +176,7 @@ class DevicesSettings(AbstractSettings):
 
 
 class OutputSettings(AbstractSettings):
-    """What is written."""
+    """The files that a run writes, and their layout."""
 
     path: Path = Path("cube.fits")
     """A .fits or .fits.gz file; in the default layout also HDF5, .h5 or .hdf5."""

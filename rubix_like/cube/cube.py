@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from rubix_like.cube.meta import Counters, Meta
+from rubix_like.cube.meta import Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
 from rubix_like.runtime.registry import Registry
 
@@ -50,7 +50,8 @@ class Cube(eqx.Module):
     | truth | (y, x, wave) or None | flux without its noise, where `noise.keep_truth` is true; not kept in FITS files |
     | lsf_fwhm | (wave,) or None | Angstrom: effective LSF, library's and instrument's together |
     | mean_v_los | (y, x) or None | km/s, light-weighted, + receding; NaN where no light; not kept in FITS files |
-    | counters | Counters or None | |
+    | counters | Counters or None | of the stars |
+    | source_counters | SourceCounters by name | of the sources beside the stars |
     | maps | Maps or None | what `products` asks for; kept in a file of its own |
     | medium, sampling | static | "air" or "vacuum"; "linear" or "log" |
     | meta | static | `ra`, `dec` (deg, of the field's centre), `field_angle` (deg, of +y, North through East), and |
@@ -74,6 +75,7 @@ class Cube(eqx.Module):
     medium: Literal["air", "vacuum"] = eqx.field(static=True, default="vacuum")
     sampling: Literal["linear", "log"] = eqx.field(static=True, default="linear")
     meta: Meta = eqx.field(static=True, default=Meta())
+    source_counters: dict[str, SourceCounters] = eqx.field(default_factory=dict)
 
     def __check_init__(self) -> None:
         shape = np.shape(self.flux)

@@ -1,4 +1,4 @@
-"""Cubes whose voxels come in parts along wavelength, which may lie on several devices or in several processes.
+"""Cubes in parts along wavelength, on one or several devices or processes.
 
 Nothing here ever holds more of a cube on the host than a block of it.
 """
@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.cube import Bins, Cube, Edges, Map, Voxels
-from rubix_like.cube.meta import NOISE_KEYS, Counters, Meta
+from rubix_like.cube.meta import NOISE_KEYS, Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Block:
 
     @cached_property
     def mask(self) -> Int[ndarray, "row x bin"]:
-        """Its mask."""
+        """The mask bits of the block."""
         own = [
             _on_host(
                 bits,
@@ -77,7 +77,7 @@ class Block:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of its values."""
+        """The shape (y, x, bin) of the block's values."""
         return self.rows.stop - self.rows.start, self.part.flux.shape[1], self.bins.stop - self.bins.start
 
     def _fetch(self, values: Voxels) -> Float[ndarray, "row x bin"]:
@@ -107,6 +107,7 @@ class ShardedCube:
     medium: Literal["air", "vacuum"] = "vacuum"
     sampling: Literal["linear", "log"] = "linear"
     meta: Meta = field(default_factory=Meta)
+    source_counters: dict[str, SourceCounters] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         expected = np.broadcast_shapes(*(np.shape(bits) for bits in self.mask_bits))[:2]
@@ -204,6 +205,7 @@ _DESCRIBED = (
     "lsf_fwhm",
     "mean_v_los",
     "counters",
+    "source_counters",
     "maps",
     "medium",
     "sampling",

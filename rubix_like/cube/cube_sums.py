@@ -1,4 +1,4 @@
-"""What a run says of its cube, from one look at each block of its parts, wherever they are."""
+"""Sums of a cube for the summary of a run, in one pass over the blocks of its parts, wherever they are."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

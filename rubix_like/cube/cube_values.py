@@ -1,4 +1,4 @@
-"""What the numbers of every cube of ours are, checked when one is read: bytes may have changed in the file."""
+"""Check the values of a cube that is read from a file: bytes may have changed."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Maps of a field: images of what its particles are and do, before and after the PSF."""
+"""Maps of a field: mass, light, motions and ages of its particles, before and after the PSF."""
 
 import dataclasses
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a cube says of its run: the values of its header, and the counts of its particles."""
+"""The record of a run in its cube: the values of the header, and the counts of particles."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -79,6 +79,45 @@ class Counters(eqx.Module):
     n_not_finite: Scalar = eqx.field(default=0, converter=jnp.asarray)
 
 
+class SourceCounters(eqx.Module):
+    """How many particles of one source, and how much of their amount, a run could not treat in full (scalar arrays).
+
+    `n_outside`: outside the field. `n_clamped`, by axis: beyond the source's templates, taken at their limit.
+    `n_beyond_velocity`: beyond the planned velocity range. `n_overflow`: fast particles that method `basis` had no room
+    for. `n_not_finite`: with a value that is not finite. Amounts are in the unit that the templates are per.
+    """
+
+    n_particles: Scalar
+    n_outside: Scalar
+    n_clamped: Mapping[str, Scalar]
+    n_beyond_velocity: Scalar
+    n_overflow: Scalar
+    n_not_finite: Scalar
+    amount_total: Scalar
+    amount_outside: Scalar
+    amount_clamped: Mapping[str, Scalar]
+
+
+def flat_counters(counters: Mapping[str, SourceCounters]) -> dict[str, Scalar]:
+    """The counters of sources as plain numbers for a file, by names like "lines/n_outside", "lines/n_clamped/age"."""
+    flat = {}
+    for source, own in counters.items():
+        for name, value in vars(own).items():
+            by_axis = {f"/{axis}": number for axis, number in value.items()} if isinstance(value, dict) else {"": value}
+            flat |= {f"{source}/{name}{axis}": number for axis, number in by_axis.items()}
+    return flat
+
+
+def source_counters(flat: Mapping[str, Any]) -> dict[str, SourceCounters]:
+    """The counters of sources from the numbers that `flat_counters` made of them."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, value in flat.items():
+        source, name, *axis = key.split("/")
+        own = found.setdefault(source, {"n_clamped": {}, "amount_clamped": {}})
+        own.update({name: jnp.asarray(value)} if not axis else {name: {**own[name], axis[0]: jnp.asarray(value)}})
+    return {source: SourceCounters(**own) for source, own in found.items()}
+
+
 @runtime_checkable
 class Described(Protocol):
     """A cube, or what else holds the description of a run."""
@@ -90,7 +129,7 @@ class Described(Protocol):
 
     @property
     def counters(self) -> Counters | None:
-        """Of its particles."""
+        """The counts of the run's particles."""
         ...
 
     @property

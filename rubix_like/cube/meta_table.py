@@ -9,7 +9,10 @@ import json
 from collections.abc import Iterable, Mapping
 
 COUNTER_PREFIX: str = "counters."
-"""Keys of the counters in the CONFIG table."""
+"""Keys of the stars' counters in the CONFIG table."""
+
+SOURCE_PREFIX: str = "source_counters/"
+"""Keys of the counters of other sources there."""
 
 Row = tuple[str, str]
 

@@ -39,7 +39,7 @@ class MosaicGrid(NamedTuple):
 
     @property
     def center(self) -> tuple[float, float]:
-        """RA, Dec in deg."""
+        """RA and Dec of the grid's centre in deg."""
         west, north = self.left + self.n_x / 2, self.bottom + self.n_y / 2
         return from_tangent_plane(self.reference, (-west * self.pixel_scale, north * self.pixel_scale))
 

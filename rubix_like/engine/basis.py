@@ -11,13 +11,13 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.cube.meta import Counters
+from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.cost import coefficient_seconds, template_seconds
 from rubix_like.engine.direct import DirectPainter, DirectPartial
 from rubix_like.engine.histogram import Spaxels, VelocityNodes, coefficient_histogram, template_histogram
 from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.physics.template_axes import TemplateAxes
+from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
@@ -69,8 +69,8 @@ class BasisPainter(AbstractPainter):
     Where devices finish parts of the bins and H has more columns than such a part (`by_rows`), each device keeps the
     rows of its own spaxels of the sum, projects them onto all bins, and trades them for its own bins of all spaxels.
 
-    `moment_matrix` takes H to the sums of light on the detector and of light times v_los. Stars faster than the nodes,
-    at most `capacity` of them on each device, are painted by `outliers`.
+    `moment_matrix` takes H to the sums of light on the detector and of light times v_los. Particles faster than the
+    nodes, at most `capacity` of them on each device, are painted by `outliers`.
     """
 
     axes: TemplateAxes
@@ -89,7 +89,7 @@ class BasisPainter(AbstractPainter):
         """Number of basis spectra."""
         return self.coefficients.shape[1]
 
-    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[BasisPartial, Counters]:
+    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[BasisPartial, SourceCounters]:
         """The histogram of all particles, reduced to coefficients block by block of spaxels, and the outliers."""
         outliers, overflow = None, jnp.zeros((), self.matrix.dtype)
         if self.outliers is not None:
@@ -170,7 +170,7 @@ class BasisPainter(AbstractPainter):
         """All spaxels in the own bins, from the own spaxels in all bins of the part."""
         return lax.all_to_all(flux, DATA_AXIS, split_axis=1, concat_axis=0, tiled=True)[:n_spaxel]
 
-    def _blocks(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Array, Array, Counters]:
+    def _blocks(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Array, Array, SourceCounters]:
         """(painted, moments, counters) of the whole grid, as many spaxels at a time as a histogram has room for."""
         by_template = self._by_template(len(particles.weight), grid)
         n_blocks = self._n_blocks(self.axes.n_template if by_template else self.rank, grid)
@@ -180,7 +180,7 @@ class BasisPainter(AbstractPainter):
         chunk = max(1, min(chunk, _CHUNK_VALUES // values))
         reduced = self._of_templates if by_template else self._of_coefficients
 
-        def block(first: Int[Array, ""] | int) -> tuple[Array, Array, Counters]:
+        def block(first: Int[Array, ""] | int) -> tuple[Array, Array, SourceCounters]:
             coefficients, counters = reduced(look, particles, (first, size), chunk)
             flat = coefficients.reshape(size, -1)
             moments = jnp.matmul(flat, self.moment_matrix, precision=lax.Precision.HIGHEST)
@@ -208,7 +208,7 @@ class BasisPainter(AbstractPainter):
 
     def _of_templates(
         self, look: Look, particles: Any, spaxels: Spaxels, chunk: int
-    ) -> tuple[Float[Array, "spaxel velocity rank"], Counters]:
+    ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
         amounts, counters = template_histogram(look, particles, self.axes, self.nodes, spaxels, chunk)
         n_template, n_spaxel, n_node = amounts.shape
         coefficients, exact = jnp.asarray(self.coefficients), lax.Precision.HIGHEST
@@ -217,7 +217,7 @@ class BasisPainter(AbstractPainter):
 
     def _of_coefficients(
         self, look: Look, particles: Any, spaxels: Spaxels, chunk: int
-    ) -> tuple[Float[Array, "spaxel velocity rank"], Counters]:
+    ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
         coefficients = jnp.asarray(self.coefficients)
         return coefficient_histogram(look, particles, self.axes, self.nodes, spaxels, chunk, coefficients)
 

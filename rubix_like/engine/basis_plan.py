@@ -12,48 +12,44 @@ from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.engine.basis import Accuracy, BasisPainter
 from rubix_like.engine.direct import DirectPainter
 from rubix_like.engine.histogram import VelocityNodes
-from rubix_like.engine.setup import Setup
+from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spectra.detector_view import Window, seen, window_of
 from rubix_like.engine.spectra.projection import project_compiled
 from rubix_like.engine.spectra.spectral_basis import find_basis
 from rubix_like.engine.spectra.velocity_nodes import Basis, candidates_at_rest, choose_nodes, node_velocity
 from rubix_like.physics import bspline
-from rubix_like.physics.template_axes import TemplateAxes
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 from rubix_like.runtime.mesh.placement import as_dtype
 
 _VELOCITY_SHARE = 0.55
 """Of the tolerance, what interpolation between velocity nodes may err by; sqrt(1 + 0.55^2) = 1.14 in all."""
 
-_PLAN = ("spectra", "coefficients", "residuals", "candidates", "local_error", "flux_error", "lowest")
+_FOUND = ("spectra", "coefficients", "residuals", "candidates", "local_error", "flux_error", "lowest")
 _NODES = ("matrix", "step", "n_node", "velocity_error", "spectrum_error")
 
 
-def build_basis_painter(templates: Float[ndarray, "template rest"], axes: TemplateAxes, setup: Setup) -> BasisPainter:
-    """All tables of the painter for one run, from the disk cache where they were worked out before."""
-    window = window_of(templates, setup)
+def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
+    """All tables of the painter for one source, from the disk cache where they were worked out before."""
+    window = window_of(plan)
     tolerance, dtype = setup.config.engine.tolerance, setup.config.engine.precision
     content = key_of(window.templates, window.rest_wavelength, *map(np.asarray, jax.tree.leaves(window.detection)))
-    ends = np.asarray(setup.library.rest_wavelength)[[0, -1]]
-    key = key_of(content, ends, window.limit, tolerance, setup.covered)
-    plan = remembered("basis", key, _PLAN, lambda: _plan(window, setup, tolerance))
-    key = key_of(key, plan["spectra"], setup.motion.limit, setup.luminosity_distance, dtype)
-    kept = remembered("matrix", key, _NODES, lambda: _nodes_and_matrix(window, plan, setup, dtype))
+    key = key_of(content, np.asarray(plan.templates.covered), window.limit, tolerance, plan.covered)
+    found = remembered("basis", key, _FOUND, lambda: _find(window, plan, tolerance))
+    key = key_of(key, found["spectra"], plan.motion.limit, setup.luminosity_distance, dtype)
+    kept = remembered("matrix", key, _NODES, lambda: _nodes_and_matrix(window, found, plan, setup))
     nodes = VelocityNodes(step=np.asarray(kept["step"]), n_node=int(kept["n_node"]))
-    errors = {"residual": plan["residuals"].max(initial=0.0)} | {**plan, **kept}
-    outliers = None
-    if setup.motion.capacity:
-        outliers = DirectPainter.build(templates, axes, setup, responds="chunk")
+    errors = {"residual": found["residuals"].max(initial=0.0)} | {**found, **kept}
+    motion = plan.motion
     return BasisPainter(
-        axes=axes,
-        coefficients=plan["coefficients"],
+        axes=plan.templates.axes,
+        coefficients=found["coefficients"],
         matrix=kept["matrix"],
         nodes=nodes,
         moment_matrix=_moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges)),
-        velocity_limit=np.asarray(setup.velocity_limit if setup.motion.capacity else setup.motion.limit),
+        velocity_limit=np.asarray(plan.velocity_limit if motion.capacity else motion.limit),
         accuracy=Accuracy(**{field.name: np.asarray(errors[field.name]) for field in dataclasses.fields(Accuracy)}),
-        outliers=outliers,
-        capacity=setup.motion.capacity,
+        outliers=DirectPainter.build(plan, setup, responds="chunk") if motion.capacity else None,
+        capacity=motion.capacity,
     )
 
 
@@ -70,12 +66,12 @@ def _moment_matrix(
     return np.stack([light.reshape(-1), moment.reshape(-1)], axis=1)
 
 
-def _plan(window: Window, setup: Setup, tolerance: float) -> dict[str, ndarray]:
+def _find(window: Window, plan: SourcePlan, tolerance: float) -> dict[str, ndarray]:
     """The basis of a window, and its errors."""
-    velocity = _views(window.limit, setup.instrument.bins.edges)
-    covered = [setup.spread.covered(v, v) for v in velocity]
+    velocity = _views(window.limit, plan.spread.bins.edges)
+    covered = [plan.spread.covered(v, v) for v in velocity]
     if not any(bins.any() for bins in covered):
-        velocity, covered = np.zeros(1), [setup.covered]
+        velocity, covered = np.zeros(1), [plan.covered]
     views = [spectra[:, bins] for spectra, bins in zip(seen(window, window.templates, velocity), covered, strict=True)]
     views = [spectra for spectra in views if spectra.shape[1]]
     n_bin = tuple(spectra.shape[1] for spectra in views)
@@ -84,19 +80,22 @@ def _plan(window: Window, setup: Setup, tolerance: float) -> dict[str, ndarray]:
         "spectra": basis.spectra,
         "coefficients": basis.coefficients,
         "residuals": basis.residuals,
-        "candidates": candidates_at_rest(window, basis.spectra, basis.coefficients, setup.covered),
+        "candidates": candidates_at_rest(window, basis.spectra, basis.coefficients, plan.covered),
         **{name: np.asarray(getattr(basis.errors, name)) for name in ("local_error", "flux_error", "lowest")},
     }
 
 
-def _nodes_and_matrix(window: Window, plan: Mapping[str, ndarray], setup: Setup, dtype: str) -> dict[str, ndarray]:
-    """The velocity nodes for a run's velocities, with their errors, and the projection matrix."""
+def _nodes_and_matrix(
+    window: Window, found: Mapping[str, ndarray], plan: SourcePlan, setup: Setup
+) -> dict[str, ndarray]:
+    """The velocity nodes for a source's velocities, with their errors, and the projection matrix."""
     budget = _VELOCITY_SHARE * setup.config.engine.tolerance
-    basis = Basis(plan["spectra"], plan["coefficients"], plan["residuals"])
-    chosen = choose_nodes(window, basis, plan["candidates"], setup.motion.limit, setup.covered, budget)
+    basis = Basis(found["spectra"], found["coefficients"], found["residuals"])
+    chosen = choose_nodes(window, basis, found["candidates"], plan.motion.limit, plan.covered, budget)
     nodes = chosen.nodes
     reach = float(nodes.step) * (nodes.n_node // 2)
-    smooth = setup.spread.covered(-reach, reach)
+    smooth = plan.spread.covered(-reach, reach)
+    dtype = setup.config.engine.precision
     return {
         "matrix": _matrix(chosen.at_nodes, nodes, smooth, setup.luminosity_distance, dtype),
         "step": np.asarray(nodes.step),

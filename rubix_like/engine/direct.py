@@ -13,14 +13,15 @@ from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
-from rubix_like.cube.meta import Counters
-from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View, no_counts
-from rubix_like.engine.setup import Setup
+from rubix_like.cube.meta import SourceCounters
+from rubix_like.engine.counters import no_counts
+from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
+from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.instrument.detector import rest_window
 from rubix_like.instrument.response import Response, plan_response
 from rubix_like.physics.rebin import Rebinner
-from rubix_like.physics.template_axes import TemplateAxes, weighted_rows
+from rubix_like.physics.templates import TemplateAxes, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
@@ -69,21 +70,19 @@ class DirectPainter(AbstractPainter):
     on_detector: Float[Array | ndarray, " wave"] | None = eqx.field(metadata=per_bin(), default=None)
 
     @classmethod
-    def build(
-        cls, templates: Float[ndarray, "template rest"], axes: TemplateAxes, setup: Setup, responds: Responds = "sum"
-    ) -> "DirectPainter":
-        """Tables on the rest-frame window that the detector can see at up to the setup's velocity limit."""
-        plan = plan_response(setup.instrument.bins, setup.spread)
+    def build(cls, plan: SourcePlan, setup: Setup, responds: Responds = "sum") -> "DirectPainter":
+        """Tables on the rest-frame window that the detector can see at up to the plan's velocity limit."""
+        seen = plan_response(setup.instrument.bins, plan.spread)
         stretch = 1.0 + setup.config.observation.redshift
-        nodes = np.asarray(setup.library.rest_wavelength)
-        window = rest_window(nodes, plan.fine_edges / stretch, setup.velocity_limit)
+        templates = plan.templates
+        window = rest_window(templates.rest_wavelength, seen.fine_edges / stretch, plan.velocity_limit)
         return cls(
-            axes=axes,
-            spectra=templates[:, window],
-            rebinner=Rebinner.build(nodes[window], plan.fine_edges / stretch),
-            response=plan.response,
+            axes=templates.axes,
+            spectra=templates.table[:, window],
+            rebinner=Rebinner.build(templates.rest_wavelength[window], seen.fine_edges / stretch),
+            response=seen.response,
             flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
-            velocity_limit=np.asarray(setup.velocity_limit),
+            velocity_limit=np.asarray(plan.velocity_limit),
             responds=responds,
         )
 
@@ -109,22 +108,22 @@ class DirectPainter(AbstractPainter):
             responds="device" if layout.scatters and self.responds == "sum" else self.responds,
         )
 
-    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[DirectPartial, Counters]:
+    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[DirectPartial, SourceCounters]:
         """Spectra of all particles, added to their spaxels."""
         dtype = self.spectra.dtype
         n_bin = self.response.matrix.shape[2] if self.responds == "chunk" else self.response.n_fine
         empty = DirectPartial(jnp.zeros((grid.n_spaxel, n_bin), dtype), jnp.zeros((grid.n_spaxel, 2), dtype))
 
-        def contribute(own: Any) -> tuple[DirectContribution, Counters]:
+        def contribute(own: Any) -> tuple[DirectContribution, SourceCounters]:
             view, counters = look(own)
             return self.contribution(view), counters
 
-        def add(total: tuple[DirectPartial, Counters], one: tuple[DirectContribution, Counters]) -> tuple:
+        def add(total: tuple[DirectPartial, SourceCounters], one: tuple[DirectContribution, SourceCounters]) -> tuple:
             light = total[0].light.at[one[0].index].add(one[0].light, mode="drop")
             moments = total[0].moments.at[one[0].index].add(one[0].moments, mode="drop")
             return DirectPartial(light, moments), jax.tree.map(jnp.add, total[1], one[1])
 
-        start = varying(empty, particles, self), varying(no_counts(dtype), particles)
+        start = varying(empty, particles, self), varying(no_counts(self.axes, dtype), particles)
         sums, counters = accumulate(contribute, add, start, particles, self._chunk(chunk, grid.n_corner))
         if self.responds == "device":
             sums = DirectPartial(self.response.apply(sums.light), sums.moments)

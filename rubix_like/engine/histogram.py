@@ -11,10 +11,11 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.cube.meta import Counters
-from rubix_like.engine.painter import Look, View, no_counts
+from rubix_like.cube.meta import SourceCounters
+from rubix_like.engine.counters import no_counts
+from rubix_like.engine.painter import Look, View
 from rubix_like.physics import bspline
-from rubix_like.physics.template_axes import TemplateAxes, weighted_rows
+from rubix_like.physics.templates import TemplateAxes, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate
 from rubix_like.runtime.mesh.mesh import varying
 
@@ -68,7 +69,7 @@ def template_histogram(
     nodes: VelocityNodes,
     spaxels: Spaxels,
     chunk: int,
-) -> tuple[Float[Array, "template spaxel velocity"], Counters]:
+) -> tuple[Float[Array, "template spaxel velocity"], SourceCounters]:
     """Amounts per template, spaxel and velocity node, of the `spaxels` = (first, number) on the grid.
 
     Every particle is shared among the spaxels of its deposit, four velocity nodes (cubic B-spline) and the templates
@@ -91,7 +92,7 @@ def template_histogram(
     def add(total: Array, one: Deposit) -> Array:
         return total.at[one.cell].add(one.amount.astype(total.dtype), mode="promise_in_bounds")
 
-    cells, counters = _summed(look, particles, deposit, add, (axes.n_template * n_row,), nodes, chunk)
+    cells, counters = _summed(look, particles, deposit, add, (axes.n_template * n_row,), (axes, nodes), chunk)
     return cells.reshape(axes.n_template, spaxels[1], nodes.n_node), counters
 
 
@@ -103,7 +104,7 @@ def coefficient_histogram(
     spaxels: Spaxels,
     chunk: int,
     coefficients: Float[Array, "template rank"],
-) -> tuple[Float[Array, "spaxel velocity rank"], Counters]:
+) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
     """`coefficients` summed over the particles, per spaxel and velocity node.
 
     The same as the product of `template_histogram` with them, without an array that holds every template for every
@@ -121,7 +122,7 @@ def coefficient_histogram(
         size = _particles_at_once(one.row.shape[1] * bspline.SUPPORT * rank)
         return lax.scan(lambda sums, piece: (_add_rows(sums, piece), None), total, _pieces(one, size))[0]
 
-    rows, counters = _summed(look, particles, factors, add, (n_row, rank), nodes, chunk)
+    rows, counters = _summed(look, particles, factors, add, (n_row, rank), (axes, nodes), chunk)
     return rows.reshape(spaxels[1], nodes.n_node, rank), counters
 
 
@@ -161,21 +162,22 @@ def _summed(
     deposit: Callable[[View], Any],
     add: Callable[[Array, Any], Array],
     shape: tuple[int, ...],
-    nodes: VelocityNodes,
+    grid: tuple[TemplateAxes, VelocityNodes],
     chunk: int,
-) -> tuple[Array, Counters]:
+) -> tuple[Array, SourceCounters]:
     """The deposits of all particles and their counters, summed in 64 bits and returned in the nodes' precision."""
 
-    def contribute(own: Any) -> tuple[Any, Counters]:
+    def contribute(own: Any) -> tuple[Any, SourceCounters]:
         view, counters = look(own)
         return deposit(view), counters
 
-    def add_both(total: tuple[Array, Counters], one: tuple[Any, Counters]) -> tuple[Array, Counters]:
+    def add_both(total: tuple[Array, SourceCounters], one: tuple[Any, SourceCounters]) -> tuple[Array, SourceCounters]:
         return add(total[0], one[0]), jax.tree.map(lambda a, b: a + b.astype(a.dtype), total[1], one[1])
 
+    axes, nodes = grid
     dtype = jnp.result_type(nodes.step)
     with jax.enable_x64(True):
-        start = varying((jnp.zeros(shape, jnp.float64), no_counts(jnp.float64)), particles)
+        start = varying((jnp.zeros(shape, jnp.float64), no_counts(axes, jnp.float64)), particles)
         sums = accumulate(contribute, add_both, start, particles, chunk, two_levels=False)
         return jax.tree.map(lambda leaf: leaf.astype(dtype), sums)
 

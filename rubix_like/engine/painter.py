@@ -1,19 +1,17 @@
 """What a painter does: particles in, a partial cube out that devices can add up, a cube in the end."""
 
-import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.cube.meta import Counters
+from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.physics.template_axes import TemplateAxes
+from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 
 
@@ -22,7 +20,7 @@ class View(eqx.Module):
 
     | field | shape | |
     |---|---|---|
-    | amount | (particle,) | how much of a template each one shines (stars: Msun at birth); 0 for padding |
+    | amount | (particle,) | how much of a template each one shines, in the templates' unit; 0 for padding |
     | coordinates | one (particle,) per axis of the templates | where between the templates it lies |
     | v_los | (particle,) | km/s, + = receding |
     | spaxel, share | (particle, corner) | flat spaxel indices (n_spaxel = outside) and weights that sum to 1 |
@@ -35,8 +33,8 @@ class View(eqx.Module):
     share: Float[Array, "particle corner"]
 
 
-Look = Callable[[Any], tuple[View, Counters]]
-"""From a chunk of a component's particles to what a painter sees of them, and their counters."""
+Look = Callable[[Any], tuple[View, SourceCounters]]
+"""From a chunk of a source's particles to what a painter sees of them, and their counters."""
 
 
 Images = Callable[[Float[Array, "spaxel k"]], Float[Array, "seen k"]]
@@ -68,7 +66,7 @@ class AbstractPainter(eqx.Module):
     velocity_limit: eqx.AbstractVar[Float[Array | ndarray, ""]]
 
     @abstractmethod
-    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Any, Counters]:
+    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Any, SourceCounters]:
         """The partial, and the counters, of all particles at hand, at most `chunk` of them at a time."""
 
     @property
@@ -98,9 +96,3 @@ class AbstractPainter(eqx.Module):
     @abstractmethod
     def report(self) -> Mapping[str, int | float]:
         """What is known of its sizes and accuracy on the host, for headers and summaries; empty where it is exact."""
-
-
-def no_counts(dtype: Any) -> Counters:
-    """Counters at zero, all of one dtype, to be added to."""
-    zero = jnp.zeros((), dtype)
-    return Counters(**{field.name: zero for field in dataclasses.fields(Counters)})

@@ -1,37 +1,67 @@
-"""What the host knows of a run when its stages and painters are built."""
+"""What the host knows of a run, and of each of its sources, when stages and painters are built."""
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
 
 from rubix_like.config import RunConfig
-from rubix_like.engine.motion import Motion
+from rubix_like.engine.motion import FastParticles, Motion
 from rubix_like.engine.smoothing import WidthClasses
 from rubix_like.instrument.detector import LineSpread
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.painting import Painting
+from rubix_like.physics.templates import Templates
 from rubix_like.ssp import SSPLibrary
 
 
-@dataclass(frozen=True)
-class Setup:
-    """What a stage may look at when it is built (host only).
+@dataclass(frozen=True, eq=False)
+class SourcePlan:
+    """How one source is painted (`source_planning.plan_source` makes it).
 
     `method`: the painter's, never "auto"; `motion`: what the velocity nodes of `basis` span; `velocity_limit`: largest
-    |v_los| in km/s that a single particle's spectrum must be right for; `luminosity_distance` in Mpc; `widths`: the
-    width classes of the deposit `smoothed`; `painting`: the deposit and its cells; `covered` (wave,): which
-    detector bins the SSP library reaches; `notes`: sentences for the user.
+    |v_los| in km/s that a single particle's spectrum must be right for; `spread`: from the templates' resolution to the
+    instrument's; `covered` (wave,): which detector bins the templates reach at all these velocities.
+    """
+
+    templates: Templates
+    spread: LineSpread
+    method: str
+    motion: Motion
+    velocity_limit: float
+    covered: Bool[ndarray, " wave"]
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """What all sources and stages of a run share, to look at when they are built (host only).
+
+    `library`: the run's SSP library, for sources and products that are made of it; `luminosity_distance` in Mpc;
+    `widths`: the width classes of the deposit `smoothed`; `painting`: the deposit and its cells; `particles`: how fast
+    those of each kind are ("stars"), where that is known; `notes`: sentences for the user; `sources`: the plans of the
+    pipeline's sources by name, in its order (none while they are made).
     """
 
     config: RunConfig
     library: SSPLibrary
     instrument: Instrument
-    spread: LineSpread
-    method: str
-    motion: Motion
-    velocity_limit: float
     luminosity_distance: float
     widths: WidthClasses | None
     painting: Painting
-    covered: np.ndarray
+    particles: Mapping[str, FastParticles]
     notes: tuple[str, ...]
+    sources: Mapping[str, SourcePlan] = field(default_factory=dict)
+
+    @property
+    def covered(self) -> Bool[ndarray, " wave"]:
+        """Which detector bins the templates of every source reach."""
+        return functools.reduce(np.logical_and, [plan.covered for plan in self.sources.values()])
+
+    @property
+    def lsf_fwhm(self) -> Float[ndarray, " wave"]:
+        """FWHM (Angstrom) of the painted cube's line spread, that of the source with the widest one."""
+        wavelength = self.instrument.bins.wavelength
+        return functools.reduce(np.maximum, [plan.spread.widths(wavelength)[1] for plan in self.sources.values()])

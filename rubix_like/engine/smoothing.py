@@ -88,7 +88,7 @@ class Lengths(NamedTuple):
     def of(stars: Stars, allowed: float) -> "Lengths":
         """Those of these stars; `allowed`: the largest of which a star is painted as wide as it is (kpc)."""
         if stars.smoothing_length is None:
-            return Lengths(0.0, 0, len(stars.initial_mass))
+            return Lengths(0.0, 0, len(stars.position))
         length = np.asarray(stars.smoothing_length, dtype=np.float64)
         return Lengths(float(length.max(initial=0.0)), int(np.sum(length > allowed * (1 + 1e-9))), 0)
 

@@ -6,14 +6,18 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
 
 from rubix_like.config import RunConfig
-from rubix_like.engine.motion import Brightness, FastStars, speeds
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.plausible import VelocitySums
 from rubix_like.galaxy.star_sample import StarSample
 from rubix_like.galaxy.validation import require
+from rubix_like.instrument.detector import rest_window
 from rubix_like.physics.cosmology import arcsec_per_kpc, find_cosmology, observed_distance, universe_age
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.ssp import SSPLibrary
@@ -33,7 +37,7 @@ class Census:
     birth_mass: float
     velocities: VelocitySums
     sample: StarSample
-    fast: FastStars
+    fast: FastParticles
     lengths: Lengths
     n_without_mass: int
     n_older: int
@@ -90,6 +94,43 @@ def census_of(config: RunConfig, library: SSPLibrary, galaxy: Galaxy) -> Census:
     return take_census(config, library, [galaxy.stars])
 
 
+def speeds(config: RunConfig, stars: Stars) -> Float[ndarray, " particle"]:
+    """Largest |v_los| (km/s) that each star can have: its speed, or where no stage turns the stars, |v_z|.
+
+    The velocity offset is added.
+    """
+    velocity, offset = np.asarray(stars.velocity, dtype=np.float64), config.observation.velocity_offset
+    observation = config.observation
+    turned = config.resolved_align != "none" or (observation.inclination, observation.position_angle) != (None, None)
+    return np.linalg.norm(velocity, axis=1) + abs(offset) if turned else np.abs(velocity[:, 2] + offset)
+
+
+class Brightness(NamedTuple):
+    """Roughly how bright stars are on the detector: their mass times the mean of the template below them in age and
+    metallicity."""
+
+    log_age: Float[ndarray, " age"]
+    metallicity: Float[ndarray, " metal"]
+    template: Float[ndarray, "metal age"]
+
+    @staticmethod
+    def build(config: RunConfig, library: SSPLibrary) -> "Brightness":
+        """The means of the library's templates over the range of the detector."""
+        bins = WavelengthBins.build(config.instrument.wavelength)
+        edges = bins.to_vacuum(bins.edges[[0, -1]]) / (1 + config.observation.redshift)
+        window = rest_window(np.asarray(library.rest_wavelength), edges, 0.0)
+        template = np.asarray(library.spectra)[:, :, window].mean(axis=2)
+        return Brightness(np.asarray(library.log_age), np.asarray(library.metallicity), template)
+
+    def of(self, stars: Stars) -> Float[ndarray, " particle"]:
+        """The brightness of each star."""
+        age, metal = (
+            np.clip(np.searchsorted(nodes, np.asarray(values), side="right") - 1, 0, len(nodes) - 1)
+            for nodes, values in ((self.log_age, stars.log_age), (self.metallicity, stars.metallicity))
+        )
+        return self.template[metal, age] * np.asarray(stars.initial_mass, dtype=np.float64)
+
+
 class _Rules(NamedTuple):
     """What single stars are judged by: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s."""
 
@@ -115,13 +156,13 @@ class _Rules(NamedTuple):
         """The census of one slab."""
         stars = _real(stars)
         mass = stars.initial_mass if stars.mass is None else stars.mass
-        birth_mass = np.asarray(stars.initial_mass, dtype=np.float64)
+        birth_mass, velocity = (np.asarray(x, dtype=np.float64) for x in (stars.initial_mass, stars.velocity))
         return Census(
             n_stars=len(birth_mass),
             birth_mass=float(birth_mass.sum()),
             velocities=VelocitySums.of(stars),
             sample=self._sample(stars, mass),
-            fast=FastStars.of(self.config, self.brightness, stars),
+            fast=FastParticles.of(velocity, speeds(self.config, stars), self.brightness.of(stars)),
             lengths=Lengths.of(stars, self.widest),
             n_without_mass=len(birth_mass) if stars.mass is None else 0,
             n_older=int(np.sum(np.asarray(stars.log_age) > self.oldest)),

@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -44,7 +45,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
     setup = planned.setup
     bins = setup.instrument.bins
     stages = [stage.report() for stage in planned.tables.cube]
-    painters = [component.painter.report() for component in planned.tables.paint]
+    painters = _painter_reports(planned)
     widths = [stage.lsf_fwhm for stage in stages if stage.lsf_fwhm is not None]
     if len(widths) > 1:
         raise ConfigError(
@@ -56,7 +57,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
     return Header(
         wavelength=bins.wavelength,
         wave_edges=bins.edges,
-        lsf_fwhm=widths[-1] if widths else setup.spread.widths(bins.wavelength)[1],
+        lsf_fwhm=widths[-1] if widths else setup.lsf_fwhm,
         spaxel_bits=_combined([stage.spaxel_bits for stage in stages], setup.instrument.inside.shape),
         wave_bits=_combined(
             [np.where(setup.covered, 0, OUTSIDE_SSP), *(stage.wave_bits for stage in stages)], (bins.n_wave,)
@@ -69,6 +70,13 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
         pointings=pointings_of(setup.config.observation),
         products=product_axes(setup, planned.tables.products),
     )
+
+
+def _painter_reports(planned: Planned) -> list[dict[str, Any]]:
+    """Sizes and accuracy of every painter: the first source's under their names, others' after the source's."""
+    reports = [source.painter.report() for source in planned.tables.paint]
+    later = zip(planned.plan.sources[1:], reports[1:], strict=True)
+    return [dict(reports[0]), *({f"{name}_{key}": value for key, value in own.items()} for name, own in later)]
 
 
 def _combined(bits: list[ndarray | None], shape: tuple[int, ...]) -> Int[ndarray, "..."]:

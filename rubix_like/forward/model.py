@@ -12,17 +12,19 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from rubix_like.cube.meta import Counters
+from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import count
 from rubix_like.engine.painter import Sum, View
 from rubix_like.engine.spaxels import field_of
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.sums import ProductImages, Sighting
-from rubix_like.forward.stages.base import AbstractComponent, AbstractCubeStage, PaintedCube, Spatial, split_keys
+from rubix_like.forward.sources.source import AbstractSource, particles_of
+from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, split_keys
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.placing import particle_shardings
 from rubix_like.galaxy.scene import Scene
+from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.bin_split import WHOLE
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
@@ -30,18 +32,18 @@ from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, replicated
 
 
 class Partial(eqx.Module):
-    """Sums over particles: one painter's partial and one set of counters per component, and the products' sums."""
+    """Sums over particles: one painter's partial and the counters of each source, and the products' sums."""
 
     light: tuple[Any, ...]
-    counters: tuple[Counters, ...]
+    counters: tuple[SourceCounters, ...]
     products: Float[Array, "spaxel column"] | None
 
 
 def paint(plan: Plan, tables: Tables, parameters: Parameters, particles: tuple[Any, ...]) -> Partial:
     """Sums over the particles at hand, in chunks: into the observer's frame, through the scene stages, onto spaxels."""
     sums = [
-        _paint_component(plan, tables, parameters, component, own)
-        for component, own in zip(tables.paint, particles, strict=True)
+        _paint_source(plan, tables, parameters, source, own)
+        for source, own in zip(tables.paint, particles, strict=True)
     ]
     return Partial(
         light=tuple(light for light, _ in sums),
@@ -50,30 +52,33 @@ def paint(plan: Plan, tables: Tables, parameters: Parameters, particles: tuple[A
     )
 
 
-def _paint_component(
-    plan: Plan, tables: Tables, parameters: Parameters, component: AbstractComponent, particles: Any
-) -> tuple[Any, Counters]:
-    painter = component.painter
+def _paint_source(
+    plan: Plan, tables: Tables, parameters: Parameters, source: AbstractSource, particles: Any
+) -> tuple[Any, SourceCounters]:
+    painter = source.painter
     scale = tables.grid.pixel_scale * plan.cells
     half_field = (0.5 * plan.n_x * scale, 0.5 * plan.n_y * scale)
 
-    def look(chunk: Any) -> tuple[View, Counters]:
-        scene = _observed_scene(tables, parameters, component, chunk)
-        coordinates = component.coordinates(scene)
-        outside = {name: painter.axes.outside(name, coordinates) for name in painter.axes.names}
+    def look(chunk: Any) -> tuple[View, SourceCounters]:
+        scene = _observed_scene(tables, parameters, source, chunk)
         spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
-        view = View(scene.initial_mass, coordinates, scene.v_los, spaxel, share)
-        return view, count(scene, outside, half_field, painter.velocity_limit)
+        view = View(scene.amount, _coordinates(painter.axes, scene), scene.v_los, spaxel, share)
+        return view, count(scene, painter.axes, half_field, painter.velocity_limit)
 
     return painter.paint(look, particles, tables.grid, plan.chunk)
 
 
-def _observed_scene(tables: Tables, parameters: Parameters, component: AbstractComponent, chunk: Any) -> Scene:
-    """Particles in the observer's frame, after the scene stages."""
-    scene = component.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+def _observed_scene(tables: Tables, parameters: Parameters, source: AbstractSource, chunk: Any) -> Scene:
+    """A source's particles in the observer's frame, after the scene stages."""
+    scene = source.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
     for stage in tables.scene:
         scene = stage(scene, parameters)
     return scene
+
+
+def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " particle"], ...]:
+    """The place of each particle on the axes, in their order."""
+    return tuple(scene.coordinates[name] for name in axes.names)
 
 
 def _paint_products(
@@ -83,15 +88,14 @@ def _paint_products(
     products = tables.products
     if products is None:
         return None
-    component = tables.paint[products.component]
+    source = tables.paint[products.source]
 
     def look(chunk: Any) -> Sighting:
-        scene = _observed_scene(tables, parameters, component, chunk)
-        return Sighting(
-            scene, component.coordinates(scene), *tables.grid.weights(scene.position, scene.smoothing_length)
-        )
+        scene = _observed_scene(tables, parameters, source, chunk)
+        coordinates = _coordinates(products.axes, scene)
+        return Sighting(chunk, scene, coordinates, *tables.grid.weights(scene.position, scene.smoothing_length))
 
-    return products.paint(look, particles[products.component], tables.grid, plan.chunk, parameters)
+    return products.paint(look, particles[products.source], tables.grid, plan.chunk, parameters)
 
 
 def add_up(layout: DeviceLayout, tables: Tables, partial: Partial) -> Partial:
@@ -108,7 +112,7 @@ def add_up(layout: DeviceLayout, tables: Tables, partial: Partial) -> Partial:
 
 def kinds_of_sums(tables: Tables, n_leaf: int) -> list[Sum]:
     """How each of the `n_leaf` arrays of a partial is added up over the devices."""
-    light = [kind for component in tables.paint for kind in component.painter.sums]
+    light = [kind for source in tables.paint for kind in source.painter.sums]
     return [*light, *(Sum.PARTICLES for _ in range(n_leaf - len(light)))]
 
 
@@ -144,12 +148,12 @@ class Voxels(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """What the compiled function returns: voxels, what is the same on all devices, counters."""
+    """What the compiled function returns: voxels, what is the same on all devices, counters by source."""
 
     voxels: Voxels
     moments: Float[Array, "y x 2"]
     products: ProductImages | None
-    counters: Counters
+    counters: dict[str, SourceCounters]
 
 
 def finish(
@@ -167,8 +171,8 @@ def finish(
         return seen(tables.grid.images(columns))
 
     projected = [
-        component.painter.project(light, spatial, layout)
-        for component, light in zip(tables.paint, partial.light, strict=True)
+        source.painter.project(light, spatial, layout)
+        for source, light in zip(tables.paint, partial.light, strict=True)
     ]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
@@ -183,7 +187,7 @@ def finish(
         cube = stage(cube, parameters, keys[number])
     if products is not None:
         cube = _with_products(plan, parameters, cube, products)
-    counters = functools.reduce(functools.partial(jax.tree.map, jnp.add), partial.counters)
+    counters = dict(zip(plan.sources, partial.counters, strict=True))
     return Observed(Voxels(cube.flux, cube.variance, cube.truth), cube.moments, cube.products, counters)
 
 
@@ -233,7 +237,7 @@ def observe_anywhere(
         in_specs=(table_specs(tables, layout), whole, split, whole),
         out_specs=observed_specs(layout),
         check_vma=SAMPLE_AXIS not in layout.mesh.axis_names,
-    )(tables, parameters, tuple(component.particles(galaxy) for component in tables.paint), key)
+    )(tables, parameters, particles_of(tables.paint, galaxy), key)
     return gathered(plan, layout, observed)
 
 
@@ -259,8 +263,8 @@ def observed_shardings(layout: DeviceLayout) -> Observed:
 
 def lay_out(tables: Tables, layout: DeviceLayout) -> Tables:
     """On the host: the tables whose arrays along the bins, cut evenly, are those of each device's part."""
-    painters = [component.painter.laid_out(layout) for component in tables.paint]
-    laid = eqx.tree_at(lambda t: [component.painter for component in t.paint], tables, painters)
+    painters = [source.painter.laid_out(layout) for source in tables.paint]
+    laid = eqx.tree_at(lambda t: [source.painter for source in t.paint], tables, painters)
     return laid if layout.split.is_whole else dataclasses.replace(laid, cube=padded(tables.cube, layout.split))
 
 

@@ -28,6 +28,7 @@ from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
 from rubix_like.forward.planning import plan_run
 from rubix_like.forward.products.maps import make_maps
+from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.forward.streaming import observe_slabs
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
@@ -113,8 +114,8 @@ class Pipeline(eqx.Module):
 
     @property
     def velocity_limit(self) -> Float[Array | ndarray, ""]:
-        """Largest |v_los| in km/s that every component can paint."""
-        return functools.reduce(jnp.minimum, [component.painter.velocity_limit for component in self.tables.paint])
+        """Largest |v_los| in km/s that every source can paint."""
+        return functools.reduce(jnp.minimum, [source.painter.velocity_limit for source in self.tables.paint])
 
     def __call__(
         self, galaxy: Galaxy, parameters: Parameters | None = None, *, key: PRNGKeyArray | None = None
@@ -216,7 +217,9 @@ class Pipeline(eqx.Module):
 
     def _described(self, observed: Observed) -> dict[str, Any]:
         """All of a cube but its voxels and mask; raises ValueError for counters that cannot be."""
-        check_counters(observed.counters, own_copy(self.velocity_limit))
+        for name, source in zip(self.plan.sources, self.tables.paint, strict=True):
+            what = name if name == source.kind else f"particles of source '{name}'"
+            check_counters(observed.counters[name], what, own_copy(source.painter.velocity_limit))
         frame = self.frame
         light, light_velocity = observed.moments[:, :, 0], observed.moments[:, :, 1]
         empty = light <= 0
@@ -226,7 +229,8 @@ class Pipeline(eqx.Module):
             "wave_edges": frame.wave_edges,
             "lsf_fwhm": frame.lsf_fwhm,
             "mean_v_los": jnp.where(empty, nothing, light_velocity / jnp.where(empty, jnp.ones_like(light), light)),
-            "counters": observed.counters,
+            "counters": star_counters(observed.counters),
+            "source_counters": {name: own for name, own in observed.counters.items() if name != STAR_SOURCE},
             "medium": frame.medium,
             "sampling": frame.sampling,
             "pixel_scale": frame.pixel_scale,
@@ -253,7 +257,7 @@ class Pipeline(eqx.Module):
             observed.products,
             frame.products,
             frame.spaxel_bits,
-            observed.counters,
+            star_counters(observed.counters),
             pixel_scale=frame.pixel_scale,
             meta=frame.meta,
         )

@@ -18,7 +18,7 @@ def plan_layout(
 ) -> DeviceLayout:
     """A run's devices (None: as the settings say) and what each of them holds; ConfigError where that cannot be.
 
-    `projected`: of each component the spaxels that are projected on the detector, and from how many coefficients each.
+    `projected`: of each source the spaxels that are projected on the detector, and from how many coefficients each.
     Where that takes long, devices share the bins even if all of them get the whole cube in the end.
     """
     used = mesh_of(devices) if mesh is None else mesh

@@ -12,25 +12,26 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census
 from rubix_like.forward.products.bands import load_band
 from rubix_like.forward.products.sums import ProductTables
+from rubix_like.forward.sources.stars import StarsSource
 from rubix_like.forward.stages.dust import Dust, relative_attenuation
-from rubix_like.forward.stages.stars import StarsComponent
 
 
 def plan_products(
-    setup: Setup, components: tuple[Any, ...], stages: tuple[Any, ...], census: Census | None
+    setup: Setup, sources: tuple[Any, ...], stages: tuple[Any, ...], census: Census | None
 ) -> ProductTables:
     """Tables for the sums over the stars that the pipeline paints, behind the screen of its stage `dust`.
 
     Velocities reach to the fastest star, or without a census to the planned limit. Raises ConfigError for a pipeline
     without stars, and for bands that are not known or not covered by the library.
     """
-    numbers = [number for number, component in enumerate(components) if isinstance(component, StarsComponent)]
+    numbers = [number for number, source in enumerate(sources) if isinstance(source, StarsSource)]
     if not numbers:
         raise ConfigError(
             f"products: expected a pipeline that paints 'stars', got '{setup.config.pipeline}'; set products: null"
         )
-    fastest = setup.velocity_limit if census is None else float(census.fast.speed[0])
-    tables = ProductTables.build(setup, components[numbers[0]].painter.axes, numbers[0], fastest)
+    number, plans = numbers[0], tuple(setup.sources.values())
+    fastest = plans[number].velocity_limit if census is None else float(census.fast.speed[0])
+    tables = ProductTables.build(setup, plans[number].templates.axes, number, fastest)
     screens = [stage for stage in stages if isinstance(stage, Dust)]
     screen = relative_attenuation(setup, np.asarray(tables.bands.wavelength)) if screens else None
     return dataclasses.replace(tables, screen=screen)

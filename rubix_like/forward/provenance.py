@@ -30,7 +30,7 @@ def describe_run(
     """
     config = setup.config
     known = {name: value for report in reports for name, value in report.items()}
-    accuracy = {"tolerance": config.engine.tolerance} if plan.method == "basis" else {}
+    accuracy = {"tolerance": config.engine.tolerance} if "basis" in plan.method.split(", ") else {}
     entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
     entries |= accuracy | known | _dust_entries(config) | describe_noise(config.noise)
     if info is not None:

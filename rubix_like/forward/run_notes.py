@@ -3,43 +3,44 @@
 import numpy as np
 
 from rubix_like.config import PipelineSettings, RunConfig
-from rubix_like.engine.setup import Setup
+from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
-from rubix_like.forward.stages.base import AbstractComponent
+from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.galaxy.plausible import mass_notes
 
 
 def run_notes(
-    setup: Setup, pipeline: PipelineSettings, components: tuple[AbstractComponent, ...], census: Census | None
+    setup: Setup, pipeline: PipelineSettings, sources: tuple[AbstractSource, ...], census: Census | None
 ) -> tuple[str, ...]:
-    """Sentences on the spectra, on settings without effect, on the accuracy of `components` and on the stars."""
+    """Sentences on the spectra, on settings without effect, on the accuracy of `sources` and on the stars."""
     return (
-        *_detector_notes(setup),
+        *setup.notes,
+        *(note for plan in setup.sources.values() for note in _source_notes(plan)),
         *_unused_notes(setup, pipeline),
-        *_accuracy_notes(components, setup.config),
+        *_accuracy_notes(sources, setup.config),
         *_star_notes(setup, census),
     )
 
 
-def _detector_notes(setup: Setup) -> tuple[str, ...]:
-    """Says so where the velocity range, the widths or the library limit the spectra."""
-    notes = [*setup.notes, *([setup.motion.note] if setup.method == "basis" and setup.motion.note else [])]
-    library, wavelength = setup.library, setup.instrument.bins.wavelength
-    _, effective, instrument = setup.spread.widths(wavelength)
-    ssp_wider = setup.instrument.lsf is not None and effective > instrument * (1 + 1e-6)
-    if np.any(ssp_wider):
-        share, worst = np.mean(ssp_wider), np.max(effective / np.maximum(instrument, 1e-12))
-        finer = "" if library.name == "bc03-miles" else "; for a finer library: rubix-like ssp get bc03-miles"
+def _source_notes(plan: SourcePlan) -> list[str]:
+    """Says so where the velocity range, the widths or the templates limit a source's spectra."""
+    notes = [plan.motion.note] if plan.method == "basis" and plan.motion.note else []
+    templates, spread = plan.templates, plan.spread
+    _, effective, instrument = spread.widths(spread.bins.wavelength)
+    coarser = spread.settings is not None and effective > instrument * (1 + 1e-6)
+    if np.any(coarser):
+        share, worst = np.mean(coarser), np.max(effective / np.maximum(instrument, 1e-12))
+        remedy = f"; {templates.remedy}" if templates.remedy else ""
         notes.append(
-            f"the SSP library '{library.name}' is coarser than the instrument in {share:.0%} of the bins (up to "
-            f"{worst:.1f} times its LSF); the file's LSF table holds the effective width{finer}"
+            f"{templates.name} is coarser than the instrument in {share:.0%} of the bins (up to {worst:.1f} times its "
+            f"LSF); the file's LSF table holds the effective width{remedy}"
         )
-    if not setup.covered.all():
+    if not plan.covered.all():
         notes.append(
-            f"{np.mean(~setup.covered):.1%} of the detector's bins lie outside the SSP library '{library.name}' "
-            f"and are flagged in the mask (bit 1)"
+            f"{np.mean(~plan.covered):.1%} of the detector's bins lie outside {templates.name} and are flagged in the "
+            f"mask (bit 1)"
         )
-    return tuple(notes)
+    return notes
 
 
 def _unused_notes(setup: Setup, pipeline: PipelineSettings) -> list[str]:
@@ -55,9 +56,9 @@ def _unused_notes(setup: Setup, pipeline: PipelineSettings) -> list[str]:
     return notes
 
 
-def _accuracy_notes(components: tuple[AbstractComponent, ...], config: RunConfig) -> list[str]:
+def _accuracy_notes(sources: tuple[AbstractSource, ...], config: RunConfig) -> list[str]:
     """Says so where the error of a spectrum is more than the tolerance allows for."""
-    errors = [component.painter.report().get("basis_spectrum_error", 0.0) for component in components]
+    errors = [source.painter.report().get("basis_spectrum_error", 0.0) for source in sources]
     return [
         f"method basis reaches an rms error of {error:.1e} instead of engine.tolerance, {config.engine.tolerance:g}; "
         f"use method direct where that is too much"

@@ -1,20 +1,18 @@
 """Slabs: parts of a galaxy that are read, one after the other, while the one before is painted."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import jax
-import numpy as np
 from jax.sharding import Mesh
 from jax.tree_util import keystr, tree_leaves_with_path
 
-from rubix_like.forward.stages.base import AbstractComponent
+from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
-from rubix_like.galaxy.particles import Galaxy, Gas, Stars
+from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.placing import place_rows
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, pad_on_host, process_count, size_class
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
@@ -64,17 +62,9 @@ class SlabCuts:
         return first + n * number // self.n_slab, first + n * (number + 1) // self.n_slab
 
 
-def paints_gas(components: Sequence[AbstractComponent]) -> bool:
-    """Whether any component looks at the gas."""
-    one, place = np.ones(1), np.ones((1, 3))
-    stars = Stars(place, place, one, one, one, one, one)
-
-    def particles(gas: Gas) -> list[Any]:
-        return [component.particles(Galaxy(stars=stars, gas=gas)) for component in components]
-
-    jaxpr = jax.make_jaxpr(particles)(Gas(place, place, *[one] * 10)).jaxpr
-    looked_at = {id(x) for equation in jaxpr.eqns for x in equation.invars} | {id(x) for x in jaxpr.outvars}
-    return any(id(x) in looked_at for x in jaxpr.invars)
+def paints_gas(sources: tuple[AbstractSource, ...]) -> bool:
+    """Whether any source reads the gas, so that slabs must hold it."""
+    return any(source.kind == "gas" for source in sources)
 
 
 def place_slabs(slabs: Iterable[Galaxy], dtype: str, mesh: Mesh, *, with_gas: bool, size: int = 0) -> Iterator[Galaxy]:

@@ -28,6 +28,7 @@ from rubix_like.forward.model import (
 )
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.slabs import paints_gas, place_slabs, read_ahead
+from rubix_like.forward.sources.source import particles_of
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
@@ -56,7 +57,7 @@ class SumsForm:
         """That of a run; nothing is computed."""
         shardings = Signature.of(tables, slab).shardings(layout)
         own_tables, own_slab = _on_one_device((tables, slab), shardings)
-        particles = tuple(component.particles(own_slab) for component in tables.paint)
+        particles = particles_of(tables.paint, own_slab)
         partial = jax.eval_shape(functools.partial(paint, plan), own_tables, parameters, particles)
         leaves, structure = jax.tree.flatten(partial)
         of_bins = (Sum.BINS, Sum.EVERYTHING)
@@ -106,7 +107,7 @@ def add_slab(
         mesh=layout.mesh,
         in_specs=(form.specs, table_specs(tables, layout), _WHOLE, _SPLIT),
         out_specs=form.specs,
-    )(sums, tables, parameters, tuple(component.particles(slab) for component in tables.paint))
+    )(sums, tables, parameters, particles_of(tables.paint, slab))
 
 
 def finish_sums(

@@ -8,17 +8,20 @@ from numpy import ndarray
 
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.products.sums import ProductTables
-from rubix_like.forward.stages.base import AbstractComponent, AbstractCubeStage, AbstractSceneStage
+from rubix_like.forward.sources.source import AbstractSource
+from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage
 
 
 @dataclass(frozen=True)
 class Plan:
     """Sizes and switches, fixed on the host before anything is compiled; hashable, so equal plans share compilations.
 
-    `n_y`, `n_x`: the field in spaxels; `margin`: spaxels painted beyond it on each side; `chunk`: particles per step;
-    `cells`: along the side of a spaxel, of the grid that is painted.
+    `sources`: names of what is painted; `method`: theirs, with ", " between those that differ; `n_y`, `n_x`: the field
+    in spaxels; `margin`: spaxels painted beyond it on each side; `chunk`: particles per step; `cells`: along the side
+    of a spaxel, of the grid that is painted.
     """
 
+    sources: tuple[str, ...]
     method: str
     deposit: str
     dtype: str
@@ -41,6 +44,6 @@ class Tables(eqx.Module):
     arcsec_per_kpc: Float[Array | ndarray, ""]
     grid: SpaxelGrid
     scene: tuple[AbstractSceneStage, ...]
-    paint: tuple[AbstractComponent, ...]
+    paint: tuple[AbstractSource, ...]
     cube: tuple[AbstractCubeStage, ...]
     products: ProductTables | None = None

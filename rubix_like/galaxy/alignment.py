@@ -43,7 +43,7 @@ class Alignment:
 
     @property
     def meta(self) -> dict[str, float | None]:
-        """For the header."""
+        """The values of the alignment for the cube's header."""
         b_a, c_a = (None, None) if self.ratios is None else self.ratios
         return {"align_radius": self.radius, "axis_ratio_b_a": b_a, "axis_ratio_c_a": c_a, "align_angle": self.angle}
 
@@ -102,7 +102,7 @@ class _Stars(NamedTuple):
 
     @property
     def words(self) -> str:
-        """`3 stars within 2.1 kpc`."""
+        """The stars in words, such as `3 stars within 2.1 kpc`."""
         n_inside = int(self.inside_sphere.sum())
         return f"{n_inside} star{'' if n_inside == 1 else 's'} within {self.radius:.3g} kpc of the centre"
 

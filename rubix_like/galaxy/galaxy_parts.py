@@ -1,4 +1,4 @@
-"""Galaxies that are read part by part: what a reader offers, and the same of a galaxy in memory."""
+"""Galaxies that are read in parts: the interface that readers offer, and the same for a galaxy in memory."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -12,7 +12,7 @@ from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Gas, Stars
 
 @runtime_checkable
 class GalaxyParts(Protocol):
-    """A galaxy of which any range of stars or gas particles can be read; parts put together are the whole."""
+    """A galaxy that can be read in any ranges of stars or gas particles; the parts together are the whole."""
 
     @property
     def info(self) -> GalaxyInfo:

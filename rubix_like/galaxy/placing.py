@@ -65,7 +65,7 @@ def _padded_galaxy(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
 
 
 def shard_local(galaxy: Galaxy, mesh: Mesh, team: AbstractProcessGroup) -> Galaxy:
-    """The galaxy of which every process has its own share, placed on the mesh: a process's particles on its devices.
+    """Place a galaxy on a mesh over several processes, given each one's own share: its particles go to its devices.
 
     `galaxy`: this process's stars and gas, host arrays; a share may be empty. Each is padded to the size class of the
     largest, with weight 0, so that all are of one size. Raises ValueError where no process has stars, or where they

@@ -1,4 +1,4 @@
-"""What a galaxy's stars amount to, and sentences where that is no galaxy's: most likely another unit, or damage."""
+"""Check that a galaxy's masses and motions are plausible; otherwise note a likely wrong unit or damage."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ _LEAST_STARS = 10
 
 
 class VelocitySums(NamedTuple):
-    """Sums over stars, of which those of parts add up: mass m (at birth), m v and m |v|^2 in Msun and km/s."""
+    """Additive sums over stars: mass m (at birth), m v and m |v|^2 in Msun and km/s."""
 
     n_stars: int = 0
     mass: float = 0.0

@@ -1,4 +1,6 @@
-"""The scene: star particles in the observer's frame."""
+"""The scene: particles that shine, in the observer's frame."""
+
+from collections.abc import Mapping
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -6,31 +8,28 @@ from jax import lax
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.galaxy.particles import Stars
+from rubix_like.galaxy.particles import Gas, Stars
 
 
 class Scene(eqx.Module):
-    """Star particles as the observer sees them, on the axes (East, North, away from us); after the stage `point` on
-    those of the field (against the columns, along the rows, away), which are the same where the field is not turned.
+    """The particles of one source as the observer sees them, on the axes (East, North, away from us); after the stage
+    `point` on those of the field (against the columns, along the rows, away), the same where the field is not turned.
 
     | field | shape | unit |
     |---|---|---|
     | position | (particle, 3) | arcsec from the field's centre; the depth is scaled like the other two |
     | velocity | (particle, 3) | km/s; the third component is the line-of-sight velocity, + = receding |
-    | initial_mass | (particle,) | Msun at birth; padding has none |
-    | log_age, metallicity | (particle,) | log10(age / yr), metal mass fraction |
-    | mass | (particle,) or None | Msun now; None where the galaxy does not say |
+    | amount | (particle,) | how much of its template each one shines (stars: Msun at birth); padding has none |
+    | coordinates | (particle,) by axis | place between the templates (stars: `age`, log10 yr; `metallicity`, log10) |
     | weight | (particle,) | 1 for a particle, 0 for padding; constant under differentiation |
     | smoothing_length | (particle,) or None | arcsec |
     """
 
     position: Float[Array, "particle 3"]
     velocity: Float[Array, "particle 3"]
-    initial_mass: Float[Array, " particle"]
-    log_age: Float[Array, " particle"]
-    metallicity: Float[Array, " particle"]
+    amount: Float[Array, " particle"]
+    coordinates: dict[str, Float[Array, " particle"]]
     weight: Float[Array, " particle"]
-    mass: Float[Array, " particle"] | None = None
     smoothing_length: Float[Array, " particle"] | None = None
 
     @property
@@ -45,22 +44,27 @@ def rotate(vectors: Float[Array, "particle 3"], rotation: Float[Array, "3 3"]) -
 
 
 def to_scene(
-    stars: Stars, alignment: Float[Array | ndarray, "3 3"] | None, arcsec_per_kpc: Float[Array | ndarray, ""]
+    particles: Stars | Gas,
+    amount: Float[Array | ndarray, " particle"],
+    coordinates: Mapping[str, Float[Array, " particle"]],
+    alignment: Float[Array | ndarray, "3 3"] | None,
+    arcsec_per_kpc: Float[Array | ndarray, ""],
 ) -> Scene:
-    """Stars on the galaxy's body axes (or, without `alignment`, on the axes of the arrays), scaled to arcsec."""
-    mass = jnp.asarray(stars.initial_mass)
-    weight = jnp.ones_like(mass) if stars.weight is None else lax.stop_gradient(jnp.asarray(stars.weight))
-    position, velocity = jnp.asarray(stars.position), jnp.asarray(stars.velocity)
+    """Particles on the galaxy's body axes (or, without `alignment`, on the axes of the arrays), scaled to arcsec.
+
+    `amount` is how much of its template each one shines, `coordinates` its place on the templates' axes, by name.
+    """
+    amount = jnp.asarray(amount)
+    weight = jnp.ones_like(amount) if particles.weight is None else lax.stop_gradient(jnp.asarray(particles.weight))
+    position, velocity = jnp.asarray(particles.position), jnp.asarray(particles.velocity)
     if alignment is not None:
         position, velocity = rotate(position, jnp.asarray(alignment)), rotate(velocity, jnp.asarray(alignment))
-    length = stars.smoothing_length
+    length = particles.smoothing_length
     return Scene(
         position=position * arcsec_per_kpc,
         velocity=velocity,
-        initial_mass=mass * weight,
-        log_age=jnp.asarray(stars.log_age),
-        metallicity=jnp.asarray(stars.metallicity),
+        amount=amount * weight,
+        coordinates=dict(coordinates),
         weight=weight,
-        mass=None if stars.mass is None else jnp.asarray(stars.mass) * weight,
         smoothing_length=None if length is None else jnp.asarray(length) * arcsec_per_kpc,
     )

@@ -1,4 +1,4 @@
-"""A sample of a galaxy's stars that is the same whatever the parts in which they are counted."""
+"""A sample of a galaxy's stars that does not depend on the parts in which they are read."""
 
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ class StarSample(NamedTuple):
         return StarSample(n_stars, *both).among(n_stars)
 
     def among(self, n_stars: int) -> "StarSample":
-        """What of it is left in the sample of `n_stars` stars, of which these are a part."""
+        """The stars of this part that belong to the sample of all `n_stars` stars."""
         if n_stars <= SAMPLE_STARS:
             return self
         return self._taken(self.number < np.uint64((SAMPLE_STARS << 64) // n_stars))

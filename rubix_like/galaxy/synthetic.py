@@ -89,7 +89,7 @@ def draw_base(n_stars: int, n_gas: int, seed: int, draws: Draws = "random") -> B
 
 
 def _draw(counts: Sequence[int], seed: int, draws: Draws) -> list[ComponentDraws]:
-    """One component for each count."""
+    """The random numbers of each component, one per count."""
     if draws == "sobol":
         return [_draw_evenly([seed, number], count) for number, count in enumerate(counts)]
     generator = np.random.default_rng(seed)

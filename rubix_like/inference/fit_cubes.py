@@ -1,5 +1,6 @@
 """The cubes of a fit: the best model, and what it leaves of the data."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import equinox as eqx
@@ -10,8 +11,9 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.meta import NOT_FITTED, Counters
+from rubix_like.cube.meta import NOT_FITTED, SourceCounters
 from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.posterior.fit_model import GALAXY, STARS
 from rubix_like.inference.posterior.free import Latent
@@ -28,7 +30,7 @@ class Evaluated(NamedTuple):
     parameters: Parameters
     galaxy: Galaxy | None
     flux: Float[Array, "y x wave"]
-    counters: Counters
+    counters: dict[str, SourceCounters]
     chi_square: Float[Array, ""]
     loss: Float[Array, ""]
 
@@ -64,10 +66,10 @@ def quality_of(problem: Problem, found: Evaluated) -> Quality:
 def cubes_of(problem: Problem, found: Evaluated, noise_scale: float) -> tuple[Cube, Cube]:
     """The model and the residuals (data less model), on the data's grid."""
     flux = np.asarray(found.flux)
-    counters = jax.tree.map(np.asarray, found.counters)
+    own: dict[str, SourceCounters] = jax.tree.map(np.asarray, found.counters)
     variance = noise_variance(problem) * noise_scale**2
     residual = on_grid(problem, "residual", problem.observed.flux - flux, variance, of_data=True)
-    return on_grid(problem, "model", flux, None, counters=counters), residual
+    return on_grid(problem, "model", flux, None, counters=own), residual
 
 
 def on_grid(
@@ -77,7 +79,7 @@ def on_grid(
     variance: Float[ndarray, "y x wave"] | None,
     *,
     of_data: bool = False,
-    counters: Counters | None = None,
+    counters: Mapping[str, SourceCounters] | None = None,
 ) -> Cube:
     """A cube on the data's grid, in its meta named by its content; `of_data`: masked where they were not fitted."""
     observed, frame = problem.observed, problem.pipeline.frame
@@ -99,7 +101,8 @@ def on_grid(
         pixel_scale=frame.pixel_scale,
         medium=frame.medium,
         sampling=frame.sampling,
-        counters=counters,
+        counters=star_counters(counters or {}),
+        source_counters={name: own for name, own in (counters or {}).items() if name != STAR_SOURCE},
         meta=meta.replace(fit_image=content),
     )
 

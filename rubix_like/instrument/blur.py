@@ -1,4 +1,4 @@
-"""Images through a PSF: a stack of images (y, x, k) that is larger than the field becomes the field, flux conserved.
+"""Convolve a stack of images (y, x, k), larger than the field, with a PSF; the field comes out, flux conserved.
 
 Where images have several `cells` along the side of a spaxel, the PSF takes light from cells to spaxels.
 """

@@ -11,20 +11,20 @@ from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.instrument.lsf import instrument_fwhm
 from rubix_like.physics.gaussian import ENCLOSED_SIGMAS
-from rubix_like.ssp import SSPLibrary
+from rubix_like.physics.templates import Templates
 
 
 @dataclass(frozen=True)
 class LineSpread:
-    """The Gaussian kernel that takes an SSP spectrum at redshift z to the instrument's resolution.
+    """The Gaussian kernel that takes spectra made of templates, at redshift z, to the instrument's resolution.
 
-    FWHM_kernel^2 = FWHM_inst(lambda_o)^2 - [(1 + z) FWHM_ssp(lambda_r)]^2 - pixel term, never negative, and
-    FWHM_effective^2 = FWHM_kernel^2 + [(1 + z) FWHM_ssp]^2 + pixel term (Angstrom). The pixel term,
+    FWHM_kernel^2 = FWHM_inst(lambda_o)^2 - [(1 + z) FWHM_template(lambda_r)]^2 - pixel term, never negative, and
+    FWHM_effective^2 = FWHM_kernel^2 + [(1 + z) FWHM_template]^2 + pixel term (Angstrom). The pixel term,
     step^2/12 x 2.3548^2, is there when the instrument's width was measured on its pixels.
     """
 
     bins: WavelengthBins
-    library: SSPLibrary
+    templates: Templates
     redshift: float
     settings: LSFSettings | None
 
@@ -32,29 +32,33 @@ class LineSpread:
         """FWHM (Angstrom) of the kernel, of the effective LSF, and of the instrument at wavelengths in the medium."""
         stretch = 1.0 + self.redshift
         rest = self.bins.to_vacuum(wavelength) / stretch
-        ssp = stretch * np.interp(rest, self.library.rest_wavelength, self.library.fwhm)
+        own = stretch * np.interp(rest, self.templates.rest_wavelength, self.templates.fwhm)
         if self.settings is None:
-            return np.zeros_like(ssp), ssp, np.zeros_like(ssp)
+            return np.zeros_like(own), own, np.zeros_like(own)
         step = self.bins.step if self.bins.sampling == "linear" else wavelength * np.log(10.0) * self.bins.step
-        pixel2 = FWHM_PER_SIGMA**2 * np.broadcast_to(step, ssp.shape) ** 2 / 12 * self.settings.includes_pixel
+        pixel2 = FWHM_PER_SIGMA**2 * np.broadcast_to(step, own.shape) ** 2 / 12 * self.settings.includes_pixel
         instrument = instrument_fwhm(self.settings, wavelength)
-        kernel2 = np.maximum(instrument**2 - ssp**2 - pixel2, 0.0)
-        return np.sqrt(kernel2), np.sqrt(kernel2 + ssp**2 + pixel2), instrument
+        kernel2 = np.maximum(instrument**2 - own**2 - pixel2, 0.0)
+        return np.sqrt(kernel2), np.sqrt(kernel2 + own**2 + pixel2), instrument
 
     def covered(self, slowest: float, fastest: float) -> Bool[ndarray, " wave"]:
-        """Which detector bins see only the library, line spread included, at all velocities between two (km/s)."""
+        """Which detector bins the templates cover, line spread included, at all velocities between two (km/s)."""
         bins, stretch = self.bins, 1.0 + self.redshift
         reach = ENCLOSED_SIGMAS * self.widths(bins.wavelength)[0] / FWHM_PER_SIGMA
         low, high = (bins.to_vacuum(edge) / stretch for edge in (bins.edges[:-1] - reach, bins.edges[1:] + reach))
-        first, last = self.library.rest_wavelength[[0, -1]]
+        first, last = self.templates.covered
         return (low / np.exp(fastest / SPEED_OF_LIGHT) >= first) & (high / np.exp(slowest / SPEED_OF_LIGHT) <= last)
 
 
 def rest_window(
     rest_wavelength: Float[ndarray, " rest"], edges: Float[ndarray, " fine_edge"], velocity_limit: float
 ) -> slice:
-    """The nodes of the library between the detector's ends in the rest frame, widened by the velocity limit (km/s)."""
+    """The nodes of templates between the detector's ends in the rest frame, widened by the velocity limit (km/s).
+
+    At least two, also where the detector sees none of them.
+    """
     stretch = np.exp(velocity_limit / SPEED_OF_LIGHT)
     first = np.searchsorted(rest_wavelength, edges[0] / stretch, side="right") - 1
     last = np.searchsorted(rest_wavelength, edges[-1] * stretch, side="left")
-    return slice(max(int(first), 0), min(int(last), len(rest_wavelength) - 1) + 1)
+    start = min(max(int(first), 0), len(rest_wavelength) - 2)
+    return slice(start, max(min(int(last), len(rest_wavelength) - 1), start + 1) + 1)

@@ -1,4 +1,4 @@
-"""How stars are painted: shared among the cells of a grid, and how much of that spread the PSF takes off again."""
+"""How stars are shared among the cells of a grid, and how much of that spread the PSF compensates."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Where the fields of an observation lie on the sky, and what that changes in the model and in the header."""
+"""The places of an observation's fields on the sky, and their effect on the model and the header."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class Pointing:
 
     @property
     def center(self) -> tuple[float, float]:
-        """RA, Dec."""
+        """RA and Dec of the field's centre in deg."""
         return from_tangent_plane(self.reference, self.offset)
 
     @property

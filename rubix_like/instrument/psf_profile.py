@@ -1,4 +1,4 @@
-"""Profiles of PSFs integrated over spaxels, and sharpened by what the deposit of stars spreads them.
+"""Profiles of PSFs, integrated over spaxels and sharpened to compensate for the spread of the deposit.
 
 A star in cell c is seen in spaxel j with the light of the profile in the box of a spaxel, at the distance from the
 cell's middle to the spaxel's. Spaxels have `cells` cells along a side; an image holds the cells of 2 reach + 1 spaxels

@@ -1,4 +1,4 @@
-"""The width of the PSF that a cube's header and notes give, and the one that stars are seen with."""
+"""The nominal width of the PSF for a cube's header and notes, and the effective width of stars."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The mean motion of stars, whatever single wild velocities are among them (numpy, float64)."""
+"""The mean velocity of stars, robust against single outliers (numpy, float64)."""
 
 from typing import NamedTuple
 
@@ -29,11 +29,11 @@ class Clip(NamedTuple):
     limit: float
 
     def distance(self, velocity: Vectors) -> Scalars:
-        """|v - mean| in km/s."""
+        """The distance |v - mean| of each velocity in km/s."""
         return np.linalg.norm(velocity - self.mean, axis=1)
 
     def keeps(self, velocity: Vectors) -> Bool[ndarray, " particle"]:
-        """Which velocities count."""
+        """Whether each velocity counts, i.e. lies within the limit."""
         return self.distance(velocity) <= self.limit
 
 

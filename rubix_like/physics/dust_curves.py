@@ -117,7 +117,7 @@ SMC = DustCurve(
 
 CURVES = Registry(
     "dust curve",
-    "rubix_like.physics.dust_curves",
+    "rubix_like.dust_curves",
     {
         "calzetti": "rubix_like.physics.dust_curves:CALZETTI",
         "cardelli": "rubix_like.physics.dust_curves:CARDELLI",

@@ -44,7 +44,7 @@ def philox(counter: UInt64[ndarray, "particle 4"], key: int) -> UInt64[ndarray, 
 
 
 def numbered_normal(key: PRNGKeyArray, number: Integer[Array, "*any"], dtype: jnp.dtype) -> Float[Array, "*any"]:
-    """Independent standard normal numbers, each of which depends on the key and its own number (below 2^32) alone.
+    """Independent standard normal numbers; each depends only on the key and its own number (below 2^32).
 
     x = sqrt(2) erfinv(u), u uniform in (-1, 1) on the 2^23 (float32) or 2^52 (float64) points (2 k + 1) / 2^n - 1, with
     k from the bits that `jax.random.fold_in` makes of the number. So |x| is below 5.3 or 8.2.

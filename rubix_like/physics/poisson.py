@@ -1,4 +1,4 @@
-"""Poisson numbers from normal ones, at a cost that does not depend on how many are expected."""
+"""Poisson numbers from normal ones, at a cost independent of the expected number."""
 
 import jax.numpy as jnp
 from jax import lax

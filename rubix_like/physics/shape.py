@@ -52,7 +52,7 @@ class _Ellipsoid(NamedTuple):
     ratios: Float[ndarray, "3"]
 
     def coordinates(self, position: Float[ndarray, "3 particle"]) -> Float[ndarray, "3 particle"]:
-        """Along its axes."""
+        """The positions in coordinates along the axes of the shape."""
         return self.axes.T @ position
 
     def squared(self, along: Float[ndarray, "3 particle"]) -> Float[ndarray, " particle"]:

@@ -1,4 +1,4 @@
-"""What to draw of a cube: which spaxels, which band, which maps."""
+"""The choice of what to draw of a cube: spaxels, band and maps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Images worked out from a cube alone: white light, narrow band, median S/N, good bins."""
+"""Images computed from a cube alone: white light, narrow band, median S/N, good bins."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class SkyImage:
 
     @property
     def scale(self) -> Scale:
-        """The colours that it has."""
+        """The colour scale of the image, from its values and kind."""
         return scale_of(self.values, self.kind)
 
 

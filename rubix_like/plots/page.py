@@ -102,7 +102,7 @@ def _subtitle(cube: Cube) -> str:
 
 
 def _notes(blocks: Blocks) -> str:
-    """What the page leaves out."""
+    """Notes on what the page leaves out."""
     if blocks == Blocks(1, 1):
         return ""
     averaged = []

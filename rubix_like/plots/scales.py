@@ -1,4 +1,4 @@
-"""Which colours an image has: map, limits, logarithmic or not; the same in pictures and on the page."""
+"""The colour scale of an image: colour map, limits, logarithmic or not; the same in pictures and on the page."""
 
 from dataclasses import dataclass
 from typing import Literal

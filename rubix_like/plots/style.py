@@ -1,4 +1,4 @@
-"""How pictures look: colours that colour-blind eyes tell apart, fonts, and units in words."""
+"""The style of pictures: colours safe for colour-blind readers, fonts, and units in words."""
 
 from typing import Any
 

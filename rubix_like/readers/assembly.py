@@ -1,4 +1,4 @@
-"""From tables of converted columns to the stars and gas of a galaxy, in its own frame."""
+"""Assemble tables of converted columns into the stars and gas of a galaxy, in its own frame."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Masses at birth of stars of which a file keeps the current mass only, by the SSP library's surviving fraction."""
+"""Derive masses at birth from current masses with the SSP library's surviving fraction."""
 
 import dataclasses
 
@@ -63,7 +63,7 @@ def share_of(n_lacking: int, n_stars: int) -> str:
 
 
 def with_birth_mass_origin(info: GalaxyInfo, library: SSPLibrary, share: str) -> GalaxyInfo:
-    """The info of stars of which a `share` lacks birth masses, with their origin, also as a note for the summary."""
+    """Return the info with the origin of birth masses, also as a note; `share` says how many stars lack them."""
     text = birth_mass_origin(library)
     note = f"the file has no birth masses{' of some stars' if share else ''}: {text}{share}"
     return dataclasses.replace(info, initial_mass=text + share, notes=(*info.notes, note))

@@ -1,4 +1,4 @@
-"""The galaxy's own frame: centre and bulk velocity, taken off in float64 before anything is rounded."""
+"""The galaxy's own frame: centre and bulk velocity, subtracted in float64 before anything is rounded."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
@@ -77,7 +77,7 @@ class HeldStars(AbstractStars):
             yield {name: self.table[name][start : start + SLAB_STARS] for name in names}
 
     def every(self, step: int, names: Collection[str]) -> Table:
-        """Views of the table."""
+        """Every `step`-th row of the named columns, as views."""
         return {name: self.table[name][::step] for name in names}
 
 
@@ -146,7 +146,7 @@ class GalaxyFrame:
 def find_frame(
     stars: AbstractStars, given: Vector | None, box_size: float | None, origin: str = "galaxy.center"
 ) -> tuple[GalaxyFrame, tuple[str, ...]]:
-    """The frame of these stars, with notes: the given centre (kpc), whose `origin` is said, or the shrinking sphere's.
+    """The frame of these stars, with notes: the given centre (kpc; notes name its `origin`) or the shrinking sphere's.
 
     The bulk velocity is the mass-weighted mean of the stars within the half-mass radius, without those that are farther
     than five standard deviations from it (`clip_velocities`), which are noted. Up to 2^20 stars are gathered in every
@@ -191,7 +191,7 @@ class _Motion(NamedTuple):
 
     @staticmethod
     def of(mass: Float[ndarray, " particle"], velocity: Vectors, clip: Clip) -> "_Motion":
-        """Those over these stars."""
+        """The sums over these stars, without the clipped ones."""
         distance = clip.distance(velocity)
         kept = distance <= clip.limit
         fastest = float(distance[~kept].max(initial=0.0))

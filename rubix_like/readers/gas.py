@@ -1,4 +1,4 @@
-"""What files do not keep of gas but its other quantities tell."""
+"""Derive missing gas temperatures and smoothing lengths from the other columns."""
 
 import numpy as np
 from astropy import constants, units

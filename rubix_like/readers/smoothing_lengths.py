@@ -1,4 +1,4 @@
-"""Smoothing lengths of stars: the file's where they can be used, else the distances to their neighbours."""
+"""Smoothing lengths of stars: the file's if they can be used, else the distances to their neighbours."""
 
 import dataclasses
 from typing import Any, Literal, Protocol, runtime_checkable

@@ -1,4 +1,4 @@
-"""Ages and metallicities of stars of which a file keeps none: drawn from a stated history and gradient."""
+"""Draw ages and metallicities from a stated history and gradient for stars without them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -29,7 +29,7 @@ _DEFAULTS: dict[str, dict[str, float]] = {
 
 
 class AgeRecipe(AbstractSettings):
-    """How ages and metallicities are drawn for stars of which the file has none; the same file gets the same ones.
+    """The recipe for ages and metallicities of stars without them; the same file always gets the same ones.
 
     The history is the mass that is in stars now by the time of its birth: star formation that is constant from
     `oldest` to `youngest`, falls as exp(-s / timescale) or runs as s exp(-s / timescale), s being the time since

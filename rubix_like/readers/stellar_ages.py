@@ -1,4 +1,4 @@
-"""Ages and metallicities of stars: what a file keeps of them (birth or age), and for the others a stated recipe."""
+"""Ages and metallicities of stars: from the file (birth or age), and for the others from a stated recipe."""
 
 from collections.abc import Collection
 from typing import NamedTuple

@@ -8,8 +8,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from rubix_like.physics import air
+from rubix_like.physics.templates import TemplateAxes, Templates
 from rubix_like.ssp.known_libraries import locate
 from rubix_like.ssp.library_file import check_arrays, read_table
+
+_FINE = "bc03-miles"
+"""The library to take where others are coarser than the instrument."""
 
 
 @runtime_checkable
@@ -56,6 +60,20 @@ class SSPLibrary(eqx.Module):
         arrays = {name: getattr(self, name) for name in names}
         if all(value is None or isinstance(value, np.ndarray) for value in arrays.values()):
             check_arrays(self.name, arrays)
+
+    def templates(self) -> Templates:
+        """The spectra as a source's templates, per Msun at birth, on the axes log10 metallicity and log10 age / yr."""
+        axes = TemplateAxes((np.log10(self.metallicity), self.log_age), ("metallicity", "age"))
+        rest_wavelength = np.asarray(self.rest_wavelength)
+        return Templates(
+            name=f"the SSP library '{self.name}'",
+            axes=axes,
+            rest_wavelength=rest_wavelength,
+            table=np.asarray(self.spectra).reshape(axes.n_template, -1),
+            fwhm=np.asarray(self.fwhm),
+            covered=(float(rest_wavelength[0]), float(rest_wavelength[-1])),
+            remedy="" if self.name == _FINE else f"for a finer library: rubix-like ssp get {_FINE}",
+        )
 
 
 def load_ssp(config_or_name: str | Path | HasSSPSettings) -> SSPLibrary:

@@ -21,9 +21,10 @@ from rubix_like.config.plug_ins import (
 )
 from rubix_like.engine.methods import build_painter
 from rubix_like.engine.painter import AbstractPainter
+from rubix_like.engine.source_planning import plan_source
 from rubix_like.errors import ConfigError
 from rubix_like.forward.planning import make_setup
-from rubix_like.physics.template_axes import TemplateAxes
+from rubix_like.physics.templates import TemplateAxes
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runtime.registry import Registry
 from rubix_like.ssp import FORMATS
@@ -240,9 +241,11 @@ def test_every_method_builds_a_painter_of_the_templates_it_is_given(name):
     """Two templates on the library's wavelengths, on axes of any names; as fast as the setup says."""
     setup = setup_for(name)
     axes = TemplateAxes((np.array([0.0]), np.array([1.0, 2.0])), ("one", "other"))
-    templates = np.asarray(setup.library.spectra)[2, [30, 60]]
-    painter = build_painter(templates, axes, setup)
-    assert setup.method == name
+    library = setup.library.templates()
+    templates = replace(library, axes=axes, table=np.asarray(setup.library.spectra)[2, [30, 60]])
+    plan = plan_source(setup, templates, "stars")
+    painter = build_painter(plan, setup)
+    assert plan.method == name
     assert isinstance(painter, AbstractPainter)
     assert painter.axes.names == ("one", "other")
     assert painter.axes.n_template == 2
@@ -251,6 +254,5 @@ def test_every_method_builds_a_painter_of_the_templates_it_is_given(name):
 
 def test_an_unknown_method_is_refused():
     setup = setup_for("direct")
-    templates, axes = np.ones((1, len(setup.library.rest_wavelength))), TemplateAxes((np.zeros(1),), ("one",))
     with pytest.raises(ConfigError, match="unknown method 'dirct'; did you mean 'direct'"):
-        build_painter(templates, axes, replace(setup, method="dirct"))
+        build_painter(replace(setup.sources["stars"], method="dirct"), setup)

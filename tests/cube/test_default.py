@@ -21,7 +21,7 @@ from rubix_like.cube.meta import Counters, Meta
 from rubix_like.cube.meta_table import join_rows, split_rows
 from rubix_like.cube.wcs import header_of
 from rubix_like.errors import ConfigError
-from rubix_like.runtime.files.outputs import check_writable, remove_temporaries, replacing
+from rubix_like.runtime.files.outputs import check_writable, replacing
 
 YAML = "galaxy:\n  reader: synthetic\n  n_stars: 50000\n\nnote: 'café'  \n12\n"
 
@@ -241,21 +241,6 @@ def test_an_interrupt_leaves_the_old_file_and_no_other(tmp_path):
         interrupted()
     assert os.listdir(tmp_path) == ["cube.fits"]
     assert path.read_text() == "old"
-
-
-def test_what_ends_at_once_leaves_no_half_of_a_file(tmp_path):
-    """And says what it could not remove."""
-    path = tmp_path / "cube.fits"
-    with replacing(path) as temporary:
-        temporary.write_text("half")
-        assert remove_temporaries() == []
-        assert os.listdir(tmp_path) == []
-        temporary.mkdir()  # what nobody can unlink
-        assert remove_temporaries() == [temporary]
-        temporary.rmdir()
-        temporary.write_text("whole")
-    assert path.read_text() == "whole"
-    assert remove_temporaries() == []
 
 
 def test_check_writable(tmp_path):

@@ -14,10 +14,11 @@ from numpy import ndarray
 from scipy.interpolate import BSpline
 
 from rubix_like import make_mesh
+from rubix_like.engine.counters import no_counts
 from rubix_like.engine.histogram import VelocityNodes, coefficient_histogram, template_histogram
-from rubix_like.engine.painter import View, no_counts
+from rubix_like.engine.painter import View
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.physics.template_axes import TemplateAxes
+from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
 
 AXES = TemplateAxes((np.log10([1e-3, 0.01, 0.04]), np.array([6.0, 7.5, 9.0, 10.2])), ("metallicity", "age"))
@@ -63,8 +64,8 @@ def look_through(grid):
         position = jnp.stack([own.x, own.y, jnp.zeros_like(own.x)], axis=1)
         spaxel, share = grid.weights(position)
         view = View(own.mass * own.weight, (own.log_z, own.log_age), own.velocity, spaxel, share)
-        counters = eqx.tree_at(lambda c: c.n_particles, no_counts(dtype), own.weight.sum())
-        return view, eqx.tree_at(lambda c: c.mass_total, counters, view.amount.sum())
+        counters = eqx.tree_at(lambda c: c.n_particles, no_counts(AXES, dtype), own.weight.sum())
+        return view, eqx.tree_at(lambda c: c.amount_total, counters, view.amount.sum())
 
     return look
 
@@ -125,7 +126,7 @@ def test_templates_against_a_loop(deposit):
     found, counters = summed(as_device_arrays(particles), deposit)
     np.testing.assert_allclose(np.asarray(found), by_loop(particles, deposit), atol=1e-12)
     assert float(counters.n_particles) == N_POINT
-    np.testing.assert_allclose(float(counters.mass_total), particles.mass.sum())
+    np.testing.assert_allclose(float(counters.amount_total), particles.mass.sum())
     assert 0 < (np.abs(particles.velocity) > LIMIT).sum() < N_POINT / 3
 
 
@@ -228,7 +229,7 @@ def test_equal_masses_in_one_cell_lose_nothing_in_float32(ranked, x64):
     summed_up = found.sum(axis=(0, 1) if ranked else None, dtype=np.float64)
     np.testing.assert_allclose(summed_up, total, rtol=0, atol=1e-6 * np.abs(total).max())
     assert float(counters.n_particles) == N_EQUAL
-    assert float(counters.mass_total) == pytest.approx(expected, rel=1e-6)
+    assert float(counters.amount_total) == pytest.approx(expected, rel=1e-6)
     running = np.cumsum(np.full(N_EQUAL, 0.1, np.float32), dtype=np.float32)[-1]
     assert abs(running / expected - 1) > 1e-5
 

@@ -6,9 +6,9 @@ import pytest
 
 from rubix_like import Galaxy, Pipeline, SSPLibrary, Stars, load_config, make_mesh
 from rubix_like.engine.cost import Work, basis_seconds, coefficient_seconds, direct_seconds, template_seconds
-from rubix_like.engine.motion import OUTLIER_LIGHT, plan_motion, speeds
+from rubix_like.engine.motion import OUTLIER_LIGHT, plan_motion
 from rubix_like.errors import ConfigError
-from rubix_like.forward.census import take_census
+from rubix_like.forward.census import speeds, take_census
 from rubix_like.forward.planning import make_setup
 
 LIBRARY = SSPLibrary(
@@ -58,11 +58,13 @@ def crowd(n=10_000, sigma=150.0, seed=2):
 
 def motion_of(velocity, config=None, work=WORK, **stars):
     census = take_census(config or configuration(), LIBRARY, [galaxy_of(velocity, **stars).stars])
-    return plan_motion(census.fast, census.n_stars, work)
+    return plan_motion(census.fast, work)
 
 
-def setup_of(config, galaxy, library=LIBRARY):
-    return make_setup(config, library, None if galaxy is None else take_census(config, library, [galaxy.stars]))
+def plan_of(config, galaxy, library=LIBRARY):
+    """Of the stars."""
+    census = None if galaxy is None else take_census(config, library, [galaxy.stars])
+    return make_setup(config, library, census).sources["stars"]
 
 
 # ---------------------------------------------------------------- outliers
@@ -149,7 +151,7 @@ def test_a_fast_star_with_more_than_a_percent_of_the_light_widens_the_nodes(brig
     cost = basis_seconds(WORK, motion.limit, 0) / basis_seconds(WORK, narrow.limit, narrow.capacity)
     assert narrow.capacity > 0
     share = 250.0 + narrow.capacity - 1
-    assert f"{narrow.capacity} fast star" in motion.note
+    assert f"{narrow.capacity} fast particle" in motion.note
     assert f" {share / (10_000 + 250):.1%} of the light" in motion.note
     assert f"up to {motion.limit:.0f} km/s instead of {narrow.limit:.0f} km/s" in motion.note
     assert f"cost {cost:.2g} times as much" in motion.note
@@ -190,11 +192,11 @@ def test_speeds_that_no_star_has_are_refused_with_the_remedy(observation):
     """m/s given as km/s; what is just allowed has a limit."""
     config, offset = configuration({"method": "basis"}, **observation), observation.get("velocity_offset", 0.0)
     fastest = 26_600.0 - abs(offset)
-    assert setup_of(config, galaxy_of([-fastest])).motion.limit > 26_600.0
+    assert plan_of(config, galaxy_of([-fastest])).motion.limit > 26_600.0
     with pytest.raises(
         ValueError, match=r"stars\.velocity: .* below 26667 km/s, got 1\.5e\+05 km/s.*check the unit.*range"
     ):
-        setup_of(config, galaxy_of([150_000.0 - abs(offset)]))
+        plan_of(config, galaxy_of([150_000.0 - abs(offset)]))
 
 
 def test_light_is_that_on_the_detector():
@@ -204,7 +206,7 @@ def test_light_is_that_on_the_detector():
     spectra = np.broadcast_to(np.stack([ultraviolet, np.ones_like(rest)]), (2, 2, len(rest))).copy()
     library = eqx.tree_at(lambda own: own.spectra, LIBRARY, spectra)
     galaxy = galaxy_of(np.append(FLAT, 2000.0), log_age=np.append(np.full(10_000, 9.7), 6.5))
-    motion = setup_of(configuration({"method": "basis"}), galaxy, library).motion
+    motion = plan_of(configuration({"method": "basis"}), galaxy, library).motion
     assert motion.capacity > 0
     assert motion.note == ""
 
@@ -246,7 +248,7 @@ def test_the_plan_of_a_run_counts_speeds_as_its_stages_turn_the_stars(align):
     """No star is beyond what was planned, but for those that there is a place for."""
     velocity = np.random.default_rng(5).normal(size=(200, 3)) * [200.0, 100.0, 30.0]
     config = configuration({"method": "basis"}, align=align, velocity_offset=-90.0)
-    motion = setup_of(config, galaxy_of(velocity)).motion
+    motion = plan_of(config, galaxy_of(velocity)).motion
     speed = np.linalg.norm(velocity, axis=1) + 90.0 if align == "stars" else np.abs(velocity[:, 2] - 90.0)
     assert (1.05 * speed + 10.0 > motion.limit).sum() <= motion.capacity
     assert motion.limit < 1.2 * (1.05 * speed.max() + 10.0)
@@ -256,7 +258,7 @@ def test_the_plan_of_a_run_counts_speeds_as_its_stages_turn_the_stars(align):
 
 
 def method_of(galaxy, **engine):
-    return setup_of(configuration(engine), galaxy).method
+    return plan_of(configuration(engine), galaxy).method
 
 
 def test_auto_is_direct_for_a_handful_and_basis_for_many():
@@ -293,9 +295,9 @@ def test_without_a_galaxy():
 @pytest.mark.parametrize("galaxy", [None, galaxy_of(np.append(crowd(), 2000.0))], ids=["without", "with"])
 def test_a_velocity_range_is_what_the_nodes_span(galaxy):
     """Also where the galaxy is at hand and faster: its fastest stars are then beyond, not outliers."""
-    setup = setup_of(configuration({"method": "basis", "velocity_range": 800.0}), galaxy)
-    assert (setup.motion.limit, setup.motion.capacity) == (800.0, 0)
-    assert setup.velocity_limit == 800.0
+    plan = plan_of(configuration({"method": "basis", "velocity_range": 800.0}), galaxy)
+    assert (plan.motion.limit, plan.motion.capacity) == (800.0, 0)
+    assert plan.velocity_limit == 800.0
 
 
 @pytest.mark.slow
@@ -304,12 +306,11 @@ def test_the_note_on_bright_outliers_reaches_the_user(monkeypatch, tmp_path):
     mass = np.append(np.ones(20_000), 400.0)
     galaxy = galaxy_of(np.append(crowd(20_000), 3000.0), initial_mass=mass)
     engine = {"method": "basis"}
-    setup = setup_of(configuration(engine), galaxy)
-    assert "fast star" in setup.motion.note
+    assert "fast particle" in plan_of(configuration(engine), galaxy).motion.note
     notes = Pipeline.from_config(configuration(engine), galaxy, mesh=make_mesh(1)).notes
-    assert any("fast star" in note and "times as much" in note for note in notes)
+    assert any("fast particle" in note and "times as much" in note for note in notes)
     engine = {"method": "direct"}
-    assert not any("fast star" in note for note in Pipeline.from_config(configuration(engine), galaxy).notes)
+    assert not any("fast particle" in note for note in Pipeline.from_config(configuration(engine), galaxy).notes)
 
 
 # ---------------------------------------------------------------- cost

@@ -48,7 +48,7 @@ def detection_of(bins, fwhm=None, redshift=REDSHIFT):
         rest_wavelength=REST,
         fwhm=np.full(len(REST), 1.0),
     )
-    spread = LineSpread(bins, library, redshift, None if fwhm is None else LSFSettings(fwhm=fwhm))
+    spread = LineSpread(bins, library.templates(), redshift, None if fwhm is None else LSFSettings(fwhm=fwhm))
     return Detection.build(REST, plan_response(bins, spread), redshift)
 
 

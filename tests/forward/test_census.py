@@ -208,7 +208,7 @@ def test_the_fastest_of_equals_are_the_brightest():
     assert (np.diff(light[0]) <= 0).all()
     census = take_census(config_of(), library(), [own])
     work = Work(n_particle=n, n_corner=1, n_spaxel=900, n_template=600, n_wave=3000, n_fine=6000)
-    assert plan_motion(census.fast, n, work).capacity == 0
+    assert plan_motion(census.fast, work).capacity == 0
 
 
 def test_what_cannot_be_planned_for_is_refused():

@@ -46,7 +46,7 @@ def test_a_line_gets_the_width_that_takes_the_cube_to_the_wanted_one(wanted, sam
     log = {"instrument.wavelength.sampling": "log", "instrument.wavelength.step": 4e-4} if sampling == "log" else {}
     stage, setup, parameters = stage_for({"fwhm": wanted}, **log)
     bins = setup.instrument.bins
-    effective = setup.spread.widths(bins.wavelength)[1]
+    effective = setup.sources["stars"].spread.widths(bins.wavelength)[1]
     line = np.zeros(bins.n_wave)
     middle = bins.n_wave // 2
     line[middle] = 1.0
@@ -75,7 +75,8 @@ def test_a_sharper_cube_is_not_to_be_had():
     spectrum = np.random.default_rng(1).uniform(size=401)
     np.testing.assert_allclose(applied(stage, parameters, spectrum), spectrum, rtol=1e-14)
     report = stage.report()
-    np.testing.assert_allclose(report.lsf_fwhm, setup.spread.widths(setup.instrument.bins.wavelength)[1])
+    effective = setup.sources["stars"].spread.widths(setup.instrument.bins.wavelength)[1]
+    np.testing.assert_allclose(report.lsf_fwhm, effective)
     assert "already coarser than wanted in 100%" in report.notes[0]
     assert not report.wave_bits.any()
 

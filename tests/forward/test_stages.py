@@ -1,7 +1,7 @@
-"""What every registered stage, component, reader and SSP layout must do; a newcomer is tested on arrival.
+"""What every registered stage, source, reader and SSP layout must do; a newcomer is tested on arrival.
 
 No light is made or lost, gradients are finite, other numbers need no other compilation, shards are the whole.
-Components are painted by every method.
+Sources are painted by every method.
 """
 
 import functools
@@ -15,7 +15,7 @@ import pytest
 from astropy.io import fits
 from jax.sharding import PartitionSpec
 
-from rubix_like import ConfigError, Galaxy, Pipeline, Scene, Stars, load_config, load_ssp, make_mesh, shard, validate
+from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, load_ssp, make_mesh, shard, validate
 from rubix_like.config.plug_ins import CUBE_STAGES, METHODS, PAINT_STAGES, READERS, SCENE_STAGES
 from rubix_like.engine.spaxels import CORNERS, SpaxelGrid
 from rubix_like.forward.model import observe
@@ -23,7 +23,8 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.planning import make_setup
 from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.forward.tables import Plan, Tables
-from rubix_like.physics.template_axes import weighted_rows
+from rubix_like.galaxy.scene import to_scene
+from rubix_like.physics.templates import weighted_rows
 from rubix_like.readers.galaxy_loading import load
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.placement import as_dtype
@@ -94,11 +95,12 @@ OPTIONS = {"degrade_lsf": {"fwhm": "40 Angstrom"}}
 
 
 def build(registry, name, setup):
-    return as_dtype(registry.find(name).build(setup, OPTIONS.get(name, {})), "float64")
+    planned = (setup, setup.sources[name]) if registry is PAINT_STAGES else (setup,)
+    return as_dtype(registry.find(name).build(*planned, OPTIONS.get(name, {})), "float64")
 
 
-def scene(n=N_STARS):
-    """Stars inside the field and outside, at the limits of ages and metallicities and beyond them."""
+def some_stars(n=N_STARS):
+    """Stars inside the field and outside, at the limits of ages and metallicities and beyond them (kpc = arcsec)."""
     rng = np.random.default_rng(1)
     columns = {
         "position": rng.uniform(-1.5, 1.5, (n, 3)),
@@ -108,7 +110,12 @@ def scene(n=N_STARS):
         "metallicity": np.concatenate([[0.02, 0.02, 0.0, 0.9], rng.uniform(1e-4, 0.04, n - 4)]),
         "weight": np.ones(n),
     }
-    return Scene(**{name: jnp.asarray(values) for name, values in columns.items()})
+    return Stars(**{name: jnp.asarray(values) for name, values in columns.items()})
+
+
+def some_scene():
+    stars = some_stars()
+    return to_scene(stars, stars.initial_mass, {"age": stars.log_age}, None, jnp.asarray(1.0))
 
 
 def assert_finite(tree):
@@ -144,14 +151,15 @@ def test_every_stage_is_a_documented_module_that_refuses_unknown_options(kind, n
     stage = REGISTRIES[kind].find(name)
     assert issubclass(stage, eqx.Module)
     assert stage.__doc__
+    refuses = stage.plan if kind == "paint" else stage.build
     with pytest.raises(ConfigError, match=f"stage '{name}' has no option 'no_such_option'"):
-        stage.build(setups[0][0], {"no_such_option": 1})
+        refuses(setups[0][0], {"no_such_option": 1})
 
 
 @pytest.mark.parametrize("name", SCENE_STAGES.names())
 def test_every_scene_stage(name, setups):
     (setup, parameters), (other_setup, other_parameters) = setups
-    stage, before, traces = build(SCENE_STAGES, name, setup), scene(), []
+    stage, before, traces = build(SCENE_STAGES, name, setup), some_scene(), []
 
     @jax.jit
     def apply(stage, parameters, scene):
@@ -161,8 +169,8 @@ def test_every_scene_stage(name, setups):
     after = apply(stage, parameters, before)
     assert jax.tree.structure(after) == jax.tree.structure(before)
     assert_finite(after)
-    assert (after.initial_mass >= 0).all()
-    assert (after.initial_mass <= before.initial_mass * (1 + 1e-12)).all()
+    assert (after.amount >= 0).all()
+    assert (after.amount <= before.amount * (1 + 1e-12)).all()
     np.testing.assert_array_equal(np.asarray(after.weight), np.asarray(before.weight))
     assert_finite(
         jax.grad(lambda everything: weighted(apply(*everything)), allow_int=True)((stage, parameters, before))
@@ -174,12 +182,14 @@ def test_every_scene_stage(name, setups):
     assert_close(over_devices(lambda scene: stage(scene, parameters), before), after)
 
 
-def painted(component, before, deposit="nearest", n=9, scale=0.2, n_devices=1, chunk=N_STARS):
-    """Flux (spaxel, wave) and moments (spaxel, 2) of a scene, in a model of this component and no other stage."""
-    plan = Plan(method="", deposit=deposit, dtype="float64", n_y=n, n_x=n, margin=0, n_wave=21, chunk=chunk)
+def painted(source, before, deposit="nearest", n=9, scale=0.2, n_devices=1, chunk=N_STARS):
+    """Flux (spaxel, wave) and moments (spaxel, 2) of stars, in a model of this source and no other stage."""
+    plan = Plan(
+        sources=("own",), method="", deposit=deposit, dtype="float64", n_y=n, n_x=n, margin=0, n_wave=21, chunk=chunk
+    )
     grid = SpaxelGrid(jnp.asarray(scale), n, n, deposit)
-    tables = Tables(alignment=None, arcsec_per_kpc=jnp.asarray(1.0), grid=grid, scene=(), paint=(component,), cube=())
-    galaxy = Galaxy(stars=Stars(**vars(before)))
+    tables = Tables(alignment=None, arcsec_per_kpc=jnp.asarray(1.0), grid=grid, scene=(), paint=(source,), cube=())
+    galaxy = Galaxy(stars=before)
     layout = DeviceLayout.build(make_mesh(n_devices), plan.n_wave, sharded=False)
     observed = observe(plan, layout, tables, Parameters.build(run(), "float64"), galaxy, None)
     return observed.voxels.flux.reshape(n * n, -1), observed.moments.reshape(n * n, 2)
@@ -187,47 +197,47 @@ def painted(component, before, deposit="nearest", n=9, scale=0.2, n_devices=1, c
 
 paint = eqx.filter_jit(painted, compiler_options={"xla_backend_optimization_level": 0})
 
-COMPONENTS = [(name, method) for name in PAINT_STAGES.names() for method in METHODS.names()]
+SOURCES = [(name, method) for name in PAINT_STAGES.names() for method in METHODS.names()]
 
 
-def component_for(name, method, which=0):
+def source_for(name, method, which=0):
     return build(PAINT_STAGES, name, setups_for(method)[which][0])
 
 
-@pytest.mark.parametrize(("name", "method"), COMPONENTS)
-def test_every_component_keeps_the_light(name, method):
+@pytest.mark.parametrize(("name", "method"), SOURCES)
+def test_every_source_keeps_the_light(name, method):
     """However it is shared among spaxels, whatever their size; light outside is dropped; light follows mass."""
-    component, before = component_for(name, method), scene()
+    source, before = source_for(name, method), some_stars()
     small = eqx.tree_at(lambda s: s.position, before, before.position * 0.3)
-    totals = [np.asarray(paint(component, small, deposit)[0]).sum(axis=0) for deposit in CORNERS]
+    totals = [np.asarray(paint(source, small, deposit)[0]).sum(axis=0) for deposit in CORNERS]
     assert totals[0].min() > 0
     assert_close(totals[1:], [totals[0]] * (len(totals) - 1))
-    assert_close(np.asarray(paint(component, before, "nearest", 1, 100.0)[0])[0], totals[0])
+    assert_close(np.asarray(paint(source, before, "nearest", 1, 100.0)[0])[0], totals[0])
     heavier = eqx.tree_at(lambda s: s.initial_mass, small, small.initial_mass * 3)
-    assert_close(np.asarray(paint(component, heavier, "nearest")[0]).sum(axis=0), 3 * totals[0])
+    assert_close(np.asarray(paint(source, heavier, "nearest")[0]).sum(axis=0), 3 * totals[0])
     inside = (np.abs(np.asarray(before.position[:, :2])) < 0.9).all(axis=1)
     assert 0 < inside.sum() < N_STARS
     shining = eqx.tree_at(lambda s: s.initial_mass, before, jnp.where(inside, before.initial_mass, 0.0))
-    assert_close(paint(component, before), paint(component, shining))
+    assert_close(paint(source, before), paint(source, shining))
 
 
-@pytest.mark.parametrize(("name", "method"), COMPONENTS)
-def test_every_component_sums_over_particles(name, method):
+@pytest.mark.parametrize(("name", "method"), SOURCES)
+def test_every_source_sums_over_particles(name, method):
     """Chunks and devices add up; the sums of light and of light times velocity belong together."""
-    component, before = component_for(name, method), scene()
-    whole = paint(component, before)
-    assert_close(paint(component, before, n_devices=8, chunk=2), whole)
+    source, before = source_for(name, method), some_stars()
+    whole = paint(source, before)
+    assert_close(paint(source, before, n_devices=8, chunk=2), whole)
     moving = eqx.tree_at(lambda s: s.velocity, before, jnp.full_like(before.velocity, 70.0))
-    _, moments = paint(component, moving)
+    _, moments = paint(source, moving)
     assert_close(moments[:, 1], 70.0 * moments[:, 0], 1e-12 if method == "direct" else 1e-5)
 
 
 @pytest.mark.parametrize("name", PAINT_STAGES.names())
 @pytest.mark.parametrize("method", [method for method in METHODS.names() if method != "direct"])
-def test_every_component_looks_the_same_by_every_method(name, method):
+def test_every_source_looks_the_same_by_every_method(name, method):
     """Every spaxel's spectrum within the tolerance of its mean (rms), without a line spread; its light and velocity."""
     fine = {"instrument.lsf": None, "instrument.wavelength.step": "2.5 Angstrom"}
-    cubes, before = {}, scene()
+    cubes, before = {}, some_stars()
     before = eqx.tree_at(lambda s: s.position, before, before.position * 0.5)
     for own in (method, "direct"):
         setup = make_setup(run(**{"engine.method": own, **fine}), load_ssp("popstar"), None)
@@ -243,19 +253,19 @@ def test_every_component_looks_the_same_by_every_method(name, method):
     np.testing.assert_allclose(velocity, expected_velocity, atol=1.0)
 
 
-@pytest.mark.parametrize(("name", "method"), COMPONENTS)
-def test_every_component_has_finite_gradients_and_one_compilation(name, method):
+@pytest.mark.parametrize(("name", "method"), SOURCES)
+def test_every_source_has_finite_gradients_and_one_compilation(name, method):
     traces = []
 
     @eqx.filter_jit
-    def gradient(component, before):
+    def gradient(source, before):
         traces.append(1)
-        return jax.grad(lambda scene: weighted(painted(component, scene, "cic")))(before)
+        return jax.grad(lambda stars: weighted(painted(source, stars, "cic")))(before)
 
-    found = gradient(component_for(name, method), scene())
+    found = gradient(source_for(name, method), some_stars())
     assert_finite(found)
     assert np.abs(np.asarray(found.velocity[:, 2])).max() > 0
-    gradient(component_for(name, method, 1), scene())
+    gradient(source_for(name, method, 1), some_stars())
     assert traces == [1]
 
 
@@ -432,12 +442,15 @@ def test_imported_libraries_keep_energy_and_have_gradients(name, tmp_path, monke
     np.testing.assert_allclose(energy, np.trapezoid(SPECTRA, WAVELENGTH, axis=-1), rtol=2e-6)
     stars = build(PAINT_STAGES, "stars", make_setup(run(), library, None))
     painter = stars.painter
+    names = painter.axes.names
 
     @jax.jit
-    def light(scene):
-        return weighted_rows(jnp.asarray(painter.spectra), painter.axes.corners(stars.coordinates(scene))).sum()
+    def light(particles):
+        coordinates = stars.scene(particles, None, jnp.asarray(1.0)).coordinates
+        corners = painter.axes.corners(tuple(coordinates[name] for name in names))
+        return weighted_rows(jnp.asarray(painter.spectra), corners).sum()
 
-    before, log_age, metallicity = scene(5), [0.0, 6.0, 8.0, 9.18, 10.3], [0.0, 1e-4, 0.01, 0.05, 1.0]
+    before, log_age, metallicity = some_stars(5), [0.0, 6.0, 8.0, 9.18, 10.3], [0.0, 1e-4, 0.01, 0.05, 1.0]
     edge_cases = eqx.tree_at(
         lambda s: (s.log_age, s.metallicity), before, (jnp.asarray(log_age), jnp.asarray(metallicity))
     )

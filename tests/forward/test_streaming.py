@@ -11,10 +11,10 @@ import threading
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy.io import fits
@@ -26,7 +26,7 @@ from thread_team import run_team, values_of
 import rubix_like.runtime.memory as memory_module
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, load_galaxy_info, make_mesh
 from rubix_like.forward.slabs import SlabCuts, paints_gas, place_slabs, read_ahead
-from rubix_like.forward.stages.base import AbstractComponent
+from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
 from rubix_like.forward.streaming import paint_slabs
 from rubix_like.galaxy.galaxy_parts import GalaxyInMemory
 from rubix_like.runs.compiled_run import SlabObserver, check_columns
@@ -313,30 +313,31 @@ def test_processes_with_other_columns_are_refused():
             raise error
 
 
-class GasComponent(AbstractComponent):
-    """Looks at the gas, through a change."""
+class Glow(AbstractSource):
+    """Gas that is read, and never painted."""
 
     painter: None = None
+    kind: ClassVar[Kind] = "gas"
 
     @classmethod
-    def build(cls, setup, options):
+    def plan(cls, setup, options):
         raise NotImplementedError
 
-    def particles(self, galaxy):
-        return jnp.log10(galaxy.gas.mass)
+    @classmethod
+    def build(cls, setup, plan, options):
+        raise NotImplementedError
 
     def scene(self, particles, alignment, arcsec_per_kpc):
-        raise NotImplementedError
-
-    def coordinates(self, scene):
         raise NotImplementedError
 
 
 def test_gas_is_read_only_where_it_is_painted():
     stars = pipeline_for().tables.paint
     assert not paints_gas(stars)
-    assert paints_gas((*stars, GasComponent()))
+    assert paints_gas((*stars, Glow()))
     assert prepared_run().observer.cuts.gas is None
+    with pytest.raises(ValueError, match=r"galaxy\.gas: expected particles for a source .* got none"):
+        particles_of((Glow(),), Galaxy(stars=part(0, 8).stars))
 
 
 def test_slabs_of_different_galaxies_are_refused():

@@ -273,3 +273,23 @@ def test_arviz_gets_named_axes_and_its_own_names():
     np.testing.assert_allclose(flux[used], np.asarray(own.residual.flux + own.predictive.flux)[used])
     np.testing.assert_allclose(data.constant_data["sigma"].values[used] ** 2, np.asarray(own.residual.variance)[used])
     assert set(variational().to_arviz().sample_stats) == {"lp"}
+
+
+@pytest.mark.parametrize("name", ["model", "predictive", "residual"])
+def test_a_cube_without_its_variance_is_refused(tmp_path, name):
+    path = result().write(tmp_path / "cut.h5")
+    with h5py.File(path, "a") as file:
+        file.move(f"{name}/variance", f"{name}/varia~ce")
+    with pytest.raises(ValueError, match=f"{name}/variance: expected a variance in every voxel, got none"):
+        SampleResult.read(path)
+
+
+def test_cubes_of_different_shapes_are_refused(tmp_path):
+    path = result().write(tmp_path / "mixed.h5")
+    with h5py.File(path, "a") as file:
+        for own in ("flux", "variance", "mask"):
+            values = file[f"predictive/{own}"][...][:-1]
+            del file[f"predictive/{own}"]
+            file[f"predictive/{own}"] = values
+    with pytest.raises(ValueError, match="predictive/flux: expected the shape of model/flux"):
+        SampleResult.read(path)

@@ -31,7 +31,7 @@ def library(fwhm):
 
 def spread(bins, fwhm, library_fwhm=2.0, redshift=0.0, **settings):
     lsf = None if fwhm is None else LSFSettings(fwhm=fwhm, **settings)
-    return LineSpread(bins, library(library_fwhm), redshift, lsf)
+    return LineSpread(bins, library(library_fwhm).templates(), redshift, lsf)
 
 
 def seen(plan, light):

@@ -1,4 +1,4 @@
-"""Several processes make one cube: the same as one makes; where one of them goes, all end with a sentence.
+"""Several processes make one cube: the same as one makes; where one of them goes, all end.
 
 Those that start processes run with --slow.
 """
@@ -6,11 +6,11 @@ Those that start processes run with --slow.
 import ast
 import itertools
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -24,16 +24,18 @@ from quick_compiler import quick_environment
 
 import rubix_like as rl
 from rubix_like.cli.main import make_parser
-from rubix_like.runtime.processes.coordinator import Hub
-from rubix_like.runtime.processes.jax_processes import JaxProcesses
-from rubix_like.runtime.processes.joining import meet
-from rubix_like.runtime.processes.launch import Launch, find_launch, from_open_mpi_5, read_address, read_launch
-from rubix_like.runtime.processes.process_group import SINGLE
-from rubix_like.runtime.processes.socket_messages import Kind, Line, pack, unpack
+from rubix_like.runtime.processes.launch import (
+    ProcessPlace,
+    find_launch,
+    from_open_mpi_5,
+    own_address,
+    own_devices,
+    read_address,
+    read_launch,
+)
 
 COUNT = 230
 REPOSITORY = Path(__file__).resolve().parents[2]
-EXIT_PEER_LOST = 3
 LAUNCHERS = ("SLURM_", "OMPI_", "PMIX_", "KUBERNETES_", "JAX_COORDINATOR", "CLOUD_TPU", "TPU_")
 
 
@@ -65,19 +67,25 @@ def write_snapshot(path, count):
     return path
 
 
-def start(scenario, folder, size, devices=1):
-    """The processes of a scenario; each one's messages go to a file."""
-    port = free_port()
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
-    environment |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices), "PYTHONPATH": str(REPOSITORY)}
-    environment |= quick_environment()
+def environment_of(**others):
+    """That of a process on CPUs which no launcher has started."""
+    own = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
+    return own | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(REPOSITORY)} | quick_environment() | others
+
+
+def worker(scenario, folder, number, words=(), **others):
+    """One process of a scenario, whose messages go to a file."""
     script = str(REPOSITORY / "tests" / "process_worker.py")
-    processes = []
-    for number in range(size):
-        words = [sys.executable, script, scenario, str(folder), str(port), str(size), str(number)]
-        with (folder / f"said_{number}").open("w") as said:
-            processes.append(subprocess.Popen(words, env=environment, stdout=said, stderr=said))
-    return processes
+    with (folder / f"said_{number}").open("w") as said:
+        command_line = [sys.executable, script, scenario, str(folder), *map(str, words)]
+        return subprocess.Popen(command_line, env=environment_of(**others), stdout=said, stderr=said)
+
+
+def start(scenario, folder, size, devices=1):
+    """The processes of a scenario."""
+    port = free_port()
+    numbers = range(size)
+    return [worker(scenario, folder, n, (port, size, n), JAX_NUM_CPU_DEVICES=str(devices)) for n in numbers]
 
 
 def messages(folder, number):
@@ -189,11 +197,11 @@ def test_a_full_disk_in_process_0_ends_the_run_everywhere(together):
 
 
 @pytest.mark.slow
-def test_more_processes_than_stars(tmp_path):
+def test_four_processes_and_more_than_stars(tmp_path):
     write_snapshot(tmp_path / "snapshot.hdf5", 2)
-    finish(start("few", tmp_path, 3), tmp_path)
-    saved = [dict(np.load(tmp_path / f"few_{number}.npz")) for number in range(3)]
-    assert [int(own["share"][1] - own["share"][0]) for own in saved] == [0, 1, 1]
+    finish(start("few", tmp_path, 4), tmp_path)
+    saved = [dict(np.load(tmp_path / f"few_{number}.npz")) for number in range(4)]
+    assert [int(own["share"][1] - own["share"][0]) for own in saved] == [0, 1, 0, 1]
     alone = np.asarray(rl.run(process_worker.config_of_few(tmp_path), tmp_path / "alone.fits").flux)
     for own, name in itertools.product(saved, ("flux", "of slabs")):
         assert np.abs(own[name] - alone).max() < 1e-12 * np.abs(alone).max(), name
@@ -208,30 +216,24 @@ def until(condition, seconds=150):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("scenario", "victim", "blow", "words"),
-    [
-        ("writing", 1, signal.SIGKILL, "has ended without a word: killed, out of memory or crashed"),
-        ("endless", 0, signal.SIGKILL, "has ended without a word: killed, out of memory or crashed"),
-        ("endless", 1, signal.SIGSTOP, "has not been heard of for 6 s (--peer-timeout): stopped or cut off"),
-    ],
+    ("scenario", "victim", "blow"),
+    [("writing", 1, signal.SIGKILL), ("endless", 0, signal.SIGKILL), ("endless", 1, signal.SIGSTOP)],
 )
-def test_where_one_goes_all_end_with_one_sentence(tmp_path, scenario, victim, blow, words):
+def test_where_one_goes_all_end(tmp_path, scenario, victim, blow):
     processes = start(scenario, tmp_path, 2)
     try:
         until((tmp_path / f"ready_{1 - victim}").exists)
         struck = time.monotonic()
         processes[victim].send_signal(blow)
-        assert processes[1 - victim].wait(timeout=60) == EXIT_PEER_LOST
-        assert time.monotonic() - struck < process_worker.PEER_TIMEOUT + 10
+        assert processes[1 - victim].wait(timeout=60) != 0
+        assert time.monotonic() - struck < process_worker.PEER_TIMEOUT + 20
     finally:
         for process in processes:
             process.kill()
             process.wait()
-    said = messages(tmp_path, 1 - victim)
-    assert len(said) == 1, said
-    assert said[0].startswith(f"rubix-like: process {victim} (")
-    assert words in said[0]
-    assert [path.name for path in tmp_path.iterdir() if "half" in path.name] == []
+    said = "\n".join(messages(tmp_path, 1 - victim))
+    assert "Terminating process because the JAX distributed service detected fatal errors" in said
+    assert not (tmp_path / "half.fits").exists()
 
 
 @pytest.mark.slow
@@ -248,36 +250,72 @@ def test_a_batch_system_can_end_a_process(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if "half" in path.name] == []
 
 
-def command(*words):
-    """A `rubix-like run quickstart` on its own."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
-    return subprocess.run(
-        [sys.executable, "-m", "rubix_like.cli", "run", "quickstart", *words],
-        env=environment | {"PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=150,
-    )
+def command(*words, **others):
+    """A `rubix-like run quickstart` that has begun."""
+    command_line = [sys.executable, "-m", "rubix_like.cli", "run", "quickstart", *words]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command_line, env=environment_of(**others), stdout=pipe, stderr=pipe, text=True)
+
+
+def ended(process):
+    """Exit code of a command and the lines that it said, but for Gloo's and its steps; nothing was printed."""
+    printed, said = process.communicate(timeout=150)
+    assert printed == ""
+    return process.returncode, [x for x in said.splitlines() if not (x.startswith("[Gloo]") or x.endswith(" ..."))]
+
+
+def placed(port, number, size=2):
+    return ("--coordinator", f"127.0.0.1:{port}", "--num-processes", str(size), "--process-id", str(number))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_coordinator_that_is_not_there_and_a_process_that_never_comes(number):
+    code, said = ended(command(*placed(free_port(), number), "--connect-timeout", "1"))
+    assert code != 0
+    assert "DEADLINE_EXCEEDED" in "\n".join(said)
+
+
+NOWHERE = ("--set", "galaxy={reader: illustris, path: /nowhere.hdf5}")
+SIZES = "--num-processes: expected the same in every process, got 3 here and 2 in process 0"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "words"),
+    ("words", "words_of_second", "size_of_second", "said_by_first", "said_by_second"),
     [
-        (1, "process 1 did not reach process 0 within 1 s (--connect-timeout)"),
-        (0, "1 of 2 processes (number 1) did not come to process 0 within 1 s (--connect-timeout)"),
+        ((), ("--set", "galaxy.seed=x"), 2, "process 1: ", "galaxy.seed: expected a whole number"),
+        ((), ("--set", "galaxy.seed=9"), 2, "got another one in process 1", "got another one in process 1"),
+        ((), (), 3, f"process 1: {SIZES}", SIZES),
+        (NOWHERE, NOWHERE, 2, "/nowhere.hdf5", "/nowhere.hdf5"),
     ],
 )
-def test_a_coordinator_that_is_not_there_and_a_process_that_never_comes(number, words):
-    done = command(
-        *("--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", "2", "--process-id", str(number)),
-        *("--connect-timeout", "1"),
-    )
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
+def test_a_refusal_ends_all_with_one_sentence(words, words_of_second, size_of_second, said_by_first, said_by_second):
+    port = free_port()
+    pair = [command(*placed(port, 0), *words), command(*placed(port, 1, size_of_second), *words_of_second)]
+    (first, lines), (second, lines_of_second) = map(ended, pair)
+    assert (first, second) == (2, 2)
+    assert len(lines) == len(lines_of_second) == 1, (lines, lines_of_second)
+    assert said_by_first in lines[0]
+    assert said_by_second in lines_of_second[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("environment", "words"), [({}, "Slurm's srun"), ({"SLURM_JOB_ID": "1"}, "start the command")])
+def test_without_a_launcher_it_is_said_how(environment, words):
+    code, said = ended(command("--distributed", **environment))
+    assert code == 2
+    assert len(said) == 1
+    assert words in said[0]
+
+
+@pytest.mark.slow
+def test_a_port_in_use_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, said = ended(command(*placed(port, 0)))
+    assert code == 2
+    assert f"process 0 cannot listen on port {port} of 127.0.0.1" in said[-1]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +328,6 @@ def test_a_coordinator_that_is_not_there_and_a_process_that_never_comes(number, 
         (["--coordinator", "::1:8", "--num-processes", "2", "--process-id", "0"], "--coordinator: expected HOST:PORT"),
         (["--distributed", "--peer-timeout", "0"], "--peer-timeout: expected 1 to 9999999 s, got 0"),
         (["--peer-timeout", "9"], "expected beside --distributed or --coordinator"),
-        (["--distributed"], "expected to be started by Slurm's srun"),
     ],
 )
 def test_wrong_options_are_refused(words, expected, monkeypatch):
@@ -308,129 +345,65 @@ def test_an_address_with_colons_stands_in_brackets():
     assert read_address("[fe80::1]:51000") == ("fe80::1", 51000)
 
 
-SLURM = {
-    "SLURM_JOB_ID": "4100",
-    "SLURM_STEP_NODELIST": "node[007-009],other",
-    "SLURM_NTASKS": "12",
-    "SLURM_PROCID": "5",
-    "SLURM_LOCALID": "1",
-    "SLURM_STEP_NUM_NODES": "4",
-}
-OPEN_MPI_4 = {
-    "OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.96.0.1,10.148.0.1:34911",
-    "OMPI_COMM_WORLD_SIZE": "4",
-    "OMPI_COMM_WORLD_RANK": "3",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
-}
-OPEN_MPI_5 = {
-    "PMIX_NAMESPACE": "prterun-node-12-27750@1",
-    "OMPI_COMM_WORLD_SIZE": "4",
-    "OMPI_COMM_WORLD_RANK": "2",
-    "OMPI_COMM_WORLD_LOCAL_RANK": "0",
-}
+def slurm(job, size, number):
+    return {
+        "SLURM_JOB_ID": str(job),
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_NTASKS": str(size),
+        "SLURM_PROCID": str(number),
+        "SLURM_LOCALID": str(number),
+        "SLURM_STEP_NUM_NODES": "1",
+    }
+
+
+def open_mpi(size, number):
+    return {
+        "OMPI_COMM_WORLD_SIZE": str(size),
+        "OMPI_COMM_WORLD_RANK": str(number),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(number),
+    }
+
+
+def open_mpi_4(job, size, number):
+    return open_mpi(size, number) | {"OMPI_MCA_orte_hnp_uri": f"{job << 12}.0;tcp://127.0.0.1,10.1.2.3:34911"}
+
+
+def open_mpi_5(job, size, number):
+    return open_mpi(size, number) | {"PMIX_NAMESPACE": f"prterun-localhost-{job}@1"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", [slurm, open_mpi_4, open_mpi_5])
+def test_launchers_say_who_is_who(launcher, tmp_path):
+    job = 1 + secrets.randbelow(4000)
+    finish([worker("launched", tmp_path, number, **launcher(job, 2, number)) for number in range(2)], tmp_path)
+    assert [messages(tmp_path, number) for number in range(2)] == [["0 of 2: [0, 1]"], ["1 of 2: [0, 1]"]]
+
+
+def test_open_mpi_5_names_the_computer_of_process_0():
+    environment = open_mpi(4, 2) | {"PMIX_NAMESPACE": "prterun-node-12-27750@1"}
+    assert from_open_mpi_5(environment) == ProcessPlace("node-12", 61440 + 27750 % 4096, 4, 2)
+    assert from_open_mpi_5(environment | {"PMIX_NAMESPACE": "slurm.pmix.488141.1"}) is None
 
 
 @pytest.mark.parametrize(
-    ("environment", "host", "place"),
+    ("environment", "devices"),
     [
-        (SLURM, "node007", (12, 5, 1)),
-        (OPEN_MPI_4, "10.96.0.1", (4, 3, 1)),
-        (OPEN_MPI_5, "node-12", (4, 2, 0)),
-        (SLURM | OPEN_MPI_5, "node-12", (4, 2, 0)),
+        ({}, None),
+        ({"SLURM_LOCALID": "3"}, (3,)),
+        ({"SLURM_LOCALID": "3", "CUDA_VISIBLE_DEVICES": "0,1,2,3"}, (3,)),
+        ({"SLURM_LOCALID": "3", "CUDA_VISIBLE_DEVICES": "3"}, (0,)),
+        ({"SLURM_LOCALID": "0", "CUDA_VISIBLE_DEVICES": "0"}, (0,)),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "2", "ROCR_VISIBLE_DEVICES": "4,5"}, (0, 1)),
     ],
 )
-def test_launchers_are_recognised(environment, host, place, monkeypatch):
-    for name in [name for name in os.environ if name.startswith(LAUNCHERS)]:
-        monkeypatch.delenv(name)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    launch = find_launch(peer_timeout=7.0)
-    assert (launch.host, (launch.size, launch.number, launch.local), launch.peer_timeout) == (host, place, 7)
-    assert 61440 <= launch.port < 65536
+def test_a_process_takes_a_gpu_of_its_own(environment, devices):
+    assert own_devices(environment) == devices
 
 
-def test_a_slurm_job_without_srun_is_told_so(monkeypatch):
-    for name in [name for name in os.environ if name.startswith(LAUNCHERS)]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("SLURM_JOB_ID", "1")
-    with pytest.raises(rl.ConfigError, match="start the command with srun"):
-        find_launch()
-
-
-def test_other_jobs_of_pmix_are_not_open_mpi():
-    assert from_open_mpi_5(OPEN_MPI_5 | {"PMIX_NAMESPACE": "slurm.pmix.488141.1"}, {}) is None
-
-
-def test_values_keep_their_bits_and_nothing_else_is_unpacked():
-    value = ({"a": np.float64(1) / 3, "b": (None, "text", 3, {4})}, np.arange(4.0) / 7, Launch("h", 1, 2, 0))
-    back = unpack(pack(value))
-    assert back[0] == value[0]
-    assert back[2] == value[2]
-    np.testing.assert_array_equal(back[1], value[1])
-    for stranger in (os.system, print, rl.load_config, subprocess.Popen):
-        with pytest.raises(Exception, match="between processes"):
-            unpack(pack(stranger))
-    for module, name in (("jax_processes", "subprocess.Popen"), ("hub", "socket.socket"), ("jax_processes", "Path")):
-        with pytest.raises(Exception, match=f"{module}.{name}: expected .* between processes"):
-            unpack(f"crubix_like.{module}\n{name}\n.".encode())
-
-
-def test_a_silent_line_and_a_closed_one():
-    near, far = (Line(end, 0.1) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM))
-    with pytest.raises(TimeoutError):
-        near.receive()
-    near.close()
-    far.close()
-    near, far = (Line(end, 60.0) for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM))
-    sending = threading.Thread(target=far.send, args=(Kind.VALUE, b"x" * 3_000_000))
-    sending.start()
-    assert near.receive() == (Kind.VALUE, b"x" * 3_000_000)
-    sending.join()
-    far.close()
-    with pytest.raises(ConnectionError):
-        near.receive()
-    near.close()
-
-
-def in_threads(size, work, sizes=None):
-    """What `work(team)` gives or raises for every member of a team whose processes are threads here."""
-    port, results = free_port(), [None] * size
-    launches = [Launch("127.0.0.1", port, (sizes or [size] * size)[n], n, None, 60.0, 60.0) for n in range(size)]
-
-    def member(launch):
-        try:
-            team = meet(launch)
-            results[launch.number] = work(team)
-            team.leave()
-        except (ValueError, OSError) as error:
-            results[launch.number] = error
-
-    threads = [threading.Thread(target=member, args=(launch,)) for launch in launches]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
-
-
-def test_a_team_exchanges_adds_up_and_shares_errors():
-    def work(team):
-        assert team.exchange(lambda: team.number) == [0, 1, 2]
-        assert team.in_first(lambda: "first") == "first"
-        assert team.each(lambda: team.number * 2) == team.number * 2
-        with pytest.raises(ValueError if team.number != 1 else ZeroDivisionError, match="division by zero"):
-            team.exchange(lambda: 1 / (1 - team.number))
-        return team.total(lambda: np.full(2, 0.1 * team.number))
-
-    results = in_threads(3, work)
-    expected = np.sum([np.full(2, 0.1 * n) for n in range(3)], axis=0)
-    for own in results:
-        np.testing.assert_array_equal(own, expected)
-
-
-def test_processes_of_different_runs_do_not_join():
-    results = in_threads(2, lambda team: team.number, sizes=[2, 3])
-    assert all("process 1" in str(error) and "--num-processes 3, process 0 with 2" in str(error) for error in results)
+def test_limits_are_those_of_the_options():
+    launch = find_launch("a:1", 2, 0, peer_timeout=7.0)
+    assert (launch.place, launch.connect_timeout, launch.peer_timeout) == (ProcessPlace("a", 1, 2, 0), 300.0, 7.0)
 
 
 def answers(host, port):
@@ -445,21 +418,19 @@ EVERYWHERE = ("127.0.0.1", "127.0.0.2", "::1")
 """Who listens on all networks answers at all of them."""
 
 
-@pytest.mark.parametrize(("host", "own"), [("localhost", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("::1", "::1")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("host", "own"), [("localhost", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("[::1]", "::1")])
 def test_process_0_listens_at_the_coordinators_own_address_only(host, own):
     if own == "::1" and not socket.has_dualstack_ipv6():
         pytest.skip("this computer has no IPv6")
     port = free_port()
-    hub = Hub(Launch(host, port, 2, 0, None, 60.0, 1.0))
-    assert [place for place in EVERYWHERE if answers(place, port)] == [own]
-    hub.close()
-
-
-@pytest.mark.slow
-def test_the_service_of_jax_listens_at_the_coordinators_own_address_only():
-    launch = Launch("localhost", free_port(), 1, 0, None, 60.0, 60.0)
-    with JaxProcesses(launch, SINGLE)._service() as port:
-        assert [place for place in EVERYWHERE if answers(place, port)] == ["127.0.0.1"]
+    first = command("--coordinator", f"{host}:{port}", "--num-processes", "2", "--process-id", "0")
+    try:
+        until(lambda: any(answers(place, port) for place in EVERYWHERE))
+        assert [place for place in EVERYWHERE if answers(place, port)] == [own]
+    finally:
+        first.kill()
+        first.communicate()
 
 
 @pytest.mark.parametrize(
@@ -471,7 +442,7 @@ def test_the_service_of_jax_listens_at_the_coordinators_own_address_only():
 )
 def test_an_address_of_another_computer_is_refused(host, words):
     with pytest.raises(rl.ConfigError, match=f"--coordinator {host}:51000: expected a name or an address.*{words}"):
-        Hub(Launch(host, 51000, 2, 0))
+        own_address(ProcessPlace(host, 51000, 2, 0))
 
 
 def test_arrays_go_to_the_devices_of_this_process_as_ever():

@@ -1,4 +1,4 @@
-"""Settings of a detector: how many electrons the light of a source and of the sky becomes, and what it adds itself."""
+"""Settings of a detector: its throughput for source and sky, and its own dark current and read noise."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -293,7 +293,7 @@ class FitSettings(AbstractSettings):
 
 
 def _one_prior(name: str, prior: object) -> dict[str, tuple[Any, ...]]:
-    """`{kind: numbers}` of one parameter."""
+    """The checked prior `{kind: numbers}` of one parameter."""
     if not isinstance(prior, dict) or len(prior) != 1:
         raise ValueError(f"{name}: expected one prior with its numbers, e.g. {{uniform: [0, 1]}}, got {prior!r}")
     (kind, numbers), *_ = prior.items()

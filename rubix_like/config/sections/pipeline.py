@@ -37,14 +37,14 @@ Stages = tuple[Annotated[StageSettings, BeforeValidator(_parse_stage)], ...]
 
 
 class PipelineSettings(AbstractSettings):
-    """A pipeline: stages on the scene, components that are painted, stages on the cube, each in order."""
+    """A pipeline: stages on the scene, sources that are painted, stages on the cube, each in order."""
 
     name: str
     description: str = ""
     scene: Stages = ()
     """Scene to scene: geometry."""
     paint: Annotated[Stages, Field(min_length=1)]
-    """Components that shine into the cube: stars."""
+    """Sources that shine into the cube: stars."""
     cube: Stages = ()
     """Cube to cube: PSF, dust, aperture, noise."""
 

@@ -66,7 +66,7 @@ Beta = Annotated[float | tuple[float, ...] | None, OneOrTable(None)]
 
 
 class PSFComponent(AbstractSettings):
-    """One of several Gaussians."""
+    """One Gaussian of a PSF that is a sum of several."""
 
     fwhm: Fwhm
     """Full width at half maximum in arcsec, before the spaxel's box; one value, or one per wavelength."""

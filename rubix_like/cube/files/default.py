@@ -6,7 +6,7 @@ STAT and VAR are left out without a noise model. No maps: a second image confuse
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from astropy.io import fits
@@ -14,8 +14,8 @@ from numpy import ndarray
 
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
-from rubix_like.cube.meta import Described, MetaValue
-from rubix_like.cube.meta_table import COUNTER_PREFIX, split_rows
+from rubix_like.cube.meta import Described, MetaValue, SourceCounters, flat_counters
+from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, split_rows
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.version import __version__
@@ -129,7 +129,7 @@ def default_members(cube: ShardedCube) -> list[Member]:
         members.append(_image(cube, "VAR", _variance, kind="ERROR", cards=_VARIANCE_CARDS))
     if cube.lsf_fwhm is not None:
         members.append(_table("LSF", {"WAVE": cube.wavelength, "FWHM": cube.lsf_fwhm}))
-    members.append(config_table(cube))
+    members.append(config_table(cube, cube.source_counters))
     if cube.sampling == "log":
         edges = np.asarray(cube.wave_edges)
         members.append(_table("WAVE", {"WAVE": cube.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}))
@@ -204,10 +204,11 @@ def _table(name: str, columns: dict[str, object]) -> fits.BinTableHDU:
     )
 
 
-def config_table(cube: Described) -> fits.BinTableHDU:
-    """`cube.meta` and the counters as rows KEY, VALUE (see `rubix_like.cube.meta_table`)."""
+def config_table(cube: Described, others: Mapping[str, SourceCounters] | None = None) -> fits.BinTableHDU:
+    """`cube.meta`, the stars' counters and those of other sources as rows KEY, VALUE (`rubix_like.cube.meta_table`)."""
     counters = {} if cube.counters is None else vars(cube.counters)
     counts = {COUNTER_PREFIX + name: np.asarray(value).item() for name, value in counters.items()}
+    counts |= {SOURCE_PREFIX + name: np.asarray(value).item() for name, value in flat_counters(others or {}).items()}
     rows = split_rows({**cube.meta, **counts})
     columns = []
     for index, name in enumerate(("KEY", "VALUE")):

@@ -1,4 +1,4 @@
-"""A cube as HSIM, the simulator of ELT HARMONI, reads its input scenes.
+"""Write a cube as an input scene of HSIM, the simulator of ELT HARMONI.
 
 The cube alone in PRIMARY: surface brightness in erg/s/cm2/AA/arcsec2 as a linear function of vacuum wavelength,
 CTYPE3 = 'wavelength', positive CDELT1 and CDELT2 (HSIM refuses negative ones: x grows to the West here), SPECRES the

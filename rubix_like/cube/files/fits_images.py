@@ -30,7 +30,7 @@ _CANNOT_RESERVE = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
 @dataclass(frozen=True, eq=False)
 class VoxelImage:
-    """An image of `shape` (wave, y, x) and `dtype` in a file, of which `hdu` has the header (and no voxels).
+    """An image of `shape` (wave, y, x) and `dtype` in a file; `hdu` has the header (and no voxels).
 
     `values`: of a block of the cube, its (y, x, bin) values.
     """

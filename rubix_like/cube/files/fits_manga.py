@@ -47,7 +47,7 @@ def manga_members(cube: ShardedCube) -> list[Member]:
         _image(cube, "IVAR", _inverse_variance, _ivar_cards()),
         _image(cube, "MASK", lambda block: pixel_mask(block.mask), _mask_cards(), np.int32),
         *_line_spread(cube),
-        config_table(cube),
+        config_table(cube, cube.source_counters),
     ]
 
 

@@ -14,8 +14,8 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_values import checked_values
 from rubix_like.cube.files.default import FLUX_UNIT, ORIGIN, VARIANCE_UNIT
 from rubix_like.cube.files.fits_checksum import broken_sums
-from rubix_like.cube.meta import Counters, Meta
-from rubix_like.cube.meta_table import COUNTER_PREFIX, join_rows
+from rubix_like.cube.meta import Counters, Meta, SourceCounters, source_counters
+from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, join_rows
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
 from rubix_like.runtime.words import reason_of
@@ -80,7 +80,7 @@ def _cube_from(hdus: Any) -> Cube:
         bins = np.arange(header["NAXIS3"] + 1, dtype=np.float64)
         wavelength = header["CRVAL3"] + header["CD3_3"] * bins[:-1]
         edges = header["CRVAL3"] + header["CD3_3"] * (bins - 0.5)
-    meta, counters = read_config_table(hdus["CONFIG"])
+    meta, counters, others = read_config_table(hdus["CONFIG"])
     return Cube(
         flux=_voxels(hdus, "DATA", np.float32),
         mask=_voxels(hdus, "DQ", np.int32),
@@ -93,16 +93,20 @@ def _cube_from(hdus: Any) -> Cube:
         medium="air" if header["CTYPE3"].startswith("AWAV") else "vacuum",
         sampling=sampling,
         meta=meta,
+        source_counters=others,
     )
 
 
-def read_config_table(table: Any) -> tuple[Meta, Counters | None]:
-    """The run and its counters (None where there are none) from the table that `fits.config_table` made."""
+def read_config_table(table: Any) -> tuple[Meta, Counters | None, dict[str, SourceCounters]]:
+    """The run, the stars' counters (None without any) and those of other sources, as `config_table` made them."""
     rows = table.data
     values = join_rows(list(zip(rows["KEY"].tolist(), rows["VALUE"].tolist(), strict=True)))
-    counts = {key.removeprefix(COUNTER_PREFIX): values[key] for key in values if key.startswith(COUNTER_PREFIX)}
-    meta = Meta({key: value for key, value in values.items() if not key.startswith(COUNTER_PREFIX)})
-    return meta, Counters(**counts) if counts else None
+    counts, others = (
+        {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
+        for prefix in (COUNTER_PREFIX, SOURCE_PREFIX)
+    )
+    meta = Meta({key: own for key, own in values.items() if not key.startswith((COUNTER_PREFIX, SOURCE_PREFIX))})
+    return meta, Counters(**counts) if counts else None, source_counters(others)
 
 
 def _voxels(hdus: Any, name: str, dtype: type) -> jnp.ndarray:

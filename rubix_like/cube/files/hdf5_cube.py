@@ -1,7 +1,8 @@
 """Cubes as HDF5 files that describe themselves: every array with its unit, axes and meaning as attributes.
 
 Arrays at the top (names and shapes as in `Cube`, dtypes kept), the run in the group `meta` (one scalar per key, the
-YAML under `meta/config`), counters in the group `counters`; medium, sampling and the spaxels' side are attributes.
+YAML under `meta/config`), counters in the groups `counters` (stars) and `source_counters`; medium, sampling and the
+spaxels' side are attributes.
 """
 
 from pathlib import Path
@@ -15,7 +16,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
 from rubix_like.cube.cube_values import checked_values
 from rubix_like.cube.files.default import ORIGIN
-from rubix_like.cube.meta import Counters, Meta, MetaValue
+from rubix_like.cube.meta import Counters, Meta, MetaValue, flat_counters, source_counters
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.writing_date import date_words
@@ -119,6 +120,8 @@ def write_group(cube: ShardedCube, file: Any) -> None:
         counters = file.create_group("counters")
         for name, value in vars(cube.counters).items():
             counters[name] = np.asarray(value)
+    for name, value in flat_counters(cube.source_counters).items():
+        file[f"source_counters/{name}"] = np.asarray(value)
 
 
 def _stored(shape: tuple[int, ...]) -> dict[str, Any]:
@@ -155,9 +158,18 @@ def read_group(file: Any) -> Cube:
             medium=str(file.attrs["medium"]),  # pyright: ignore[reportArgumentType]
             sampling=str(file.attrs["sampling"]),  # pyright: ignore[reportArgumentType]
             counters=None if counters is None else Counters(**counters),
+            source_counters=source_counters(_numbers(file.get("source_counters", {}))),
             meta=Meta({key: _plain(value[()]) for key, value in file["meta"].items()}),
         )
     )
+
+
+def _numbers(group: Any, path: str = "") -> dict[str, Any]:
+    """The numbers in a group and the groups within it, by their paths."""
+    found: dict[str, Any] = {}
+    for name, own in group.items():
+        found |= _numbers(own, f"{path}{name}/") if isinstance(own, h5py.Group) else {path + name: own[()]}
+    return found
 
 
 def _plain(value: Any) -> MetaValue:

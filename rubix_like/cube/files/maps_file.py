@@ -182,7 +182,7 @@ def _maps_from(hdus: Any) -> Maps:
     if header.get("ORIGIN") != ORIGIN or "LIGHT" not in hdus:
         raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r} with the extension LIGHT")
     filters = tuple(header[f"FILTER{number}"] for number in range(1, header["NFILTER"] + 1))
-    meta, counters = read_config_table(hdus["CONFIG"])
+    meta, counters, _ = read_config_table(hdus["CONFIG"])
     return Maps(
         before=_set_from(hdus, filters, TRUE),
         after=_set_from(hdus, filters, ""),

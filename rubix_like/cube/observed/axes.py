@@ -1,4 +1,4 @@
-"""The axes of a cube in a FITS file: which is the wavelength, and how pixels turn into world coordinates."""
+"""The axes of a cube in a FITS file: which one is the wavelength, and the map from pixels to world coordinates."""
 
 import math
 from dataclasses import dataclass

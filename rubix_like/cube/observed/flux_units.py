@@ -1,4 +1,4 @@
-"""Units of observed fluxes, as files write them, and what turns them into ours."""
+"""Units of observed fluxes, as files write them, and the factors to ours."""
 
 import re
 import warnings
@@ -64,7 +64,7 @@ def in_unit(unit: units.UnitBase, other: units.UnitBase) -> float:
 
 
 def _number(factor: re.Match[str]) -> float:
-    """The value of `10**(-20)`, `1E-17`."""
+    """The value of a factor such as `10**(-20)` or `1E-17`."""
     power = factor["bracket"] or factor["bare"]
     return float(factor["base"]) if power is None else float(factor["base"]) ** int(power)
 

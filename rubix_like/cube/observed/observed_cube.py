@@ -1,4 +1,4 @@
-"""An observed cube: fluxes with their variances, which of them can be used, and their grid."""
+"""An observed cube: fluxes, variances, the voxels that can be used, and their grid."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class ObservedCube:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(y, x, wave)."""
+        """The shape (y, x, wave) of the cube."""
         n_y, n_x, n_wave = self.flux.shape
         return n_y, n_x, n_wave
 

@@ -1,4 +1,4 @@
-"""Which HDUs of a file hold flux, error, mask and wavelengths, and what is known of the files of some instruments."""
+"""Find the HDUs with flux, error, mask and wavelengths, with known facts about the files of some instruments."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""FITS files of others, opened whole: what is broken is refused with a sentence."""
+"""Open FITS files of other programs as a whole; a broken file is refused with a message."""
 
 import math
 import warnings
@@ -69,7 +69,7 @@ def is_image(hdu: Any) -> bool:
 
 
 def count_axes(hdu: Any) -> int:
-    """NAXIS of an HDU."""
+    """The number of axes (NAXIS) of an HDU."""
     return int(hdu.header["NAXIS"])
 
 

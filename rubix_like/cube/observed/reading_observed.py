@@ -48,7 +48,7 @@ class Grid:
 
     @property
     def bins(self) -> WavelengthBins:
-        """Even bins, ascending."""
+        """The cube's wavelength bins: evenly spaced, ascending."""
         return self.spectral.bins
 
     def ordered(self, values: ndarray) -> ndarray:

@@ -1,4 +1,4 @@
-"""Where a cube's spaxels lie on the sky: their size, how the field is turned, which way its axes run."""
+"""The place of a cube's spaxels on the sky: their size, the field's rotation, the direction of its axes."""
 
 import math
 from dataclasses import dataclass

@@ -209,7 +209,7 @@ def _check_plausible(wavelength: Float[ndarray, " wave"], place: str) -> None:
 def _disagreement(
     wavelength: Float[ndarray, " wave"], by_header: Float[ndarray, " wave"] | None, place: str
 ) -> tuple[str, ...]:
-    """A sentence where the header's wavelengths are others than the table's, which are the ones that count."""
+    """A note if the header's wavelengths differ from the table's, which are used."""
     if by_header is None or len(wavelength) < 2:
         return ()
     worst = float(np.max(np.abs(by_header - wavelength) / np.abs(np.gradient(wavelength))))

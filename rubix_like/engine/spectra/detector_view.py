@@ -1,4 +1,4 @@
-"""The templates of a library as the detector sees them at a velocity (on the host, in 64 bits)."""
+"""The templates of a source as the detector sees them at a velocity (on the host, in 64 bits)."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from scipy.special import ndtr
 
-from rubix_like.engine.setup import Setup
+from rubix_like.engine.setup import SourcePlan
 from rubix_like.engine.spectra.projection import Detection, detect_by_compiled
 from rubix_like.instrument.detector import rest_window
 from rubix_like.instrument.response import Response, plan_response, spread_matrix
@@ -20,9 +20,9 @@ _BLOCK = (32, 2)
 
 
 class Window(NamedTuple):
-    """The templates on the part of the library that the detector can see, and the detector itself (64-bit).
+    """The templates on the part of their wavelengths that the detector can see, and the detector itself (64-bit).
 
-    `limit`: largest velocity (km/s) at which the detector still sees only the window, where the library has it all.
+    `limit`: largest velocity (km/s) at which the detector still sees only the window, where they have it all.
     """
 
     templates: Float[ndarray, "template rest"]
@@ -31,14 +31,14 @@ class Window(NamedTuple):
     limit: float
 
 
-def window_of(templates: Float[ndarray, "template rest"], setup: Setup) -> Window:
-    """The window of a run, wide enough for most galaxies' velocities, so that they share what follows from it."""
-    plan = plan_response(setup.instrument.bins, setup.spread)
-    redshift = setup.config.observation.redshift
-    limit = max(1.25 * setup.motion.limit + 50.0, _LEAST_WINDOW)
-    nodes = np.asarray(setup.library.rest_wavelength)
-    part = rest_window(nodes, plan.fine_edges / (1.0 + redshift), limit)
-    return Window(templates[:, part], nodes[part], Detection.build(nodes[part], plan, redshift), limit)
+def window_of(plan: SourcePlan) -> Window:
+    """The window of a source, wide enough for most galaxies' velocities, so that they share what follows from it."""
+    spread, templates = plan.spread, plan.templates
+    response = plan_response(spread.bins, spread)
+    limit = max(1.25 * plan.motion.limit + 50.0, _LEAST_WINDOW)
+    part = rest_window(templates.rest_wavelength, response.fine_edges / (1.0 + spread.redshift), limit)
+    nodes = templates.rest_wavelength[part]
+    return Window(templates.table[:, part], nodes, Detection.build(nodes, response, spread.redshift), limit)
 
 
 def seen(

@@ -30,7 +30,7 @@ class Detection(eqx.Module):
 
     @classmethod
     def build(cls, rest_wavelength: Float[ndarray, " rest"], plan: ResponsePlan, redshift: float) -> "Detection":
-        """For nodes of the library (vacuum Angstrom) and the fine bins of a planned response."""
+        """For nodes of templates (vacuum Angstrom) and the fine bins of a planned response."""
         return cls(
             rebinner=Rebinner.build(rest_wavelength, plan.fine_edges / (1.0 + redshift)),
             geometry=plan.geometry,
@@ -84,7 +84,7 @@ def projection_matrix(
     """Flux density (1e-20 erg/s/cm2/Angstrom) in detector bins per unit of each basis spectrum at each velocity node.
 
     Node j holds the B-spline's coefficient, not its value: sum_j w_j(v) M_j is the spectrum at v. In bins that are not
-    `smooth` in velocity (at the library's ends) it holds the value, which a spline would overshoot. Differentiable in
+    `smooth` in velocity (at the templates' ends) it holds the value, which a spline would overshoot. Differentiable in
     the redshift and the line spread (`detection`) and in the luminosity distance (Mpc).
     """
     return project(detect(detection, spectra, velocity), prefilter, smooth, luminosity_distance)

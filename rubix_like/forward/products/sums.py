@@ -19,8 +19,9 @@ from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.bands import Band, BandTables, BandWeight, check_covered, load_band
+from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene
-from rubix_like.physics.template_axes import TemplateAxes, weighted_rows
+from rubix_like.physics.templates import TemplateAxes, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate
 from rubix_like.runtime.mesh.mesh import varying
 
@@ -50,8 +51,9 @@ _MOST_BINS = 20_000
 
 
 class Sighting(eqx.Module):
-    """A chunk of stars as the observer sees them: the scene, where between the templates, and on which spaxels."""
+    """A chunk of stars, and how the observer sees it: the scene, where between the templates, and on which spaxels."""
 
+    stars: Stars
     scene: Scene
     coordinates: tuple[Float[Array, " particle"], ...]
     spaxel: Int[Array, "particle corner"]
@@ -108,7 +110,7 @@ class ProductTables(eqx.Module):
 
     Columns are `SUMS`, then one per filter (nJy), then one per velocity bin (1e-20 erg/s/cm2). The light of a star is
     that of its template at the galaxy's redshift: the shift of single stars, v/c, moves bands by less than 0.2 % of
-    their wavelength, and is left out. `axes` are those of the component that the products are of; `surviving` is the
+    their wavelength, and is left out. `axes` are those of the source that the products are of; `surviving` is the
     mass now per mass at birth, for stars that do not say; `screen` is A(lambda) / A(V) of the run's dust at the bands'
     parts.
     """
@@ -119,11 +121,11 @@ class ProductTables(eqx.Module):
     flux_factor: Float[Array | ndarray, ""]
     losvd: VelocityBins | None
     filters: tuple[str, ...] = eqx.field(static=True)
-    component: int = eqx.field(static=True)
+    source: int = eqx.field(static=True)
     screen: Float[Array | ndarray, " part"] | None = None
 
     @classmethod
-    def build(cls, setup: Setup, axes: TemplateAxes, component: int, fastest: float) -> "ProductTables":
+    def build(cls, setup: Setup, axes: TemplateAxes, source: int, fastest: float) -> "ProductTables":
         """Tables for the bands and the velocities (up to `fastest`, km/s) of a run; raises ConfigError."""
         products, library = setup.config.products, setup.library
         assert products is not None
@@ -140,7 +142,7 @@ class ProductTables(eqx.Module):
             flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
             losvd=None if products.losvd is None else VelocityBins.build(products.losvd, fastest),
             filters=tuple(band.name for band in images),
-            component=component,
+            source=source,
         )
 
     @property
@@ -222,19 +224,21 @@ class ProductTables(eqx.Module):
         self, seen: Sighting, table: Float[Array, "template band"], reference: Float[Array, ""]
     ) -> Float[Array, "particle column"]:
         """What each star adds to `SUMS` and the filters."""
-        scene, corners = seen.scene, self.axes.corners(seen.coordinates)
-        flux = weighted_rows(table, corners) * scene.initial_mass[:, None]
-        mass = scene.mass
-        if mass is None:
-            born = scene.initial_mass
+        stars, scene, corners = seen.stars, seen.scene, self.axes.corners(seen.coordinates)
+        flux = weighted_rows(table, corners) * scene.amount[:, None]
+        log_age, metallicity = jnp.asarray(stars.log_age), jnp.asarray(stars.metallicity)
+        if stars.mass is not None:
+            mass = jnp.asarray(stars.mass) * scene.weight
+        else:
+            born = scene.amount
             mass = born if self.surviving is None else born * weighted_rows(jnp.asarray(self.surviving), corners)[:, 0]
         velocity = scene.v_los - reference
-        age = jnp.power(10.0, scene.log_age - 9.0).astype(scene.log_age.dtype)
-        factors = (velocity, velocity**2, scene.log_age, age, scene.metallicity)
+        age = jnp.power(10.0, log_age - 9.0).astype(log_age.dtype)
+        factors = (velocity, velocity**2, log_age, age, metallicity)
         light = flux[:, 0]
         own = (
             scene.weight,
-            scene.initial_mass,
+            scene.amount,
             mass,
             *(mass * x for x in factors),
             light,

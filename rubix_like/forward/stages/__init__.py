@@ -1,1 +1,1 @@
-"""Stages of a pipeline, in three kinds; each is found by name and built from its options in the pipeline's YAML."""
+"""Stages of a pipeline, on the scene and on the cube; each is found by name and built from its options in the YAML."""

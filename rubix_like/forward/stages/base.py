@@ -10,12 +10,10 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.sums import ProductImages
-from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.scene import Scene
 from rubix_like.runtime.mesh.bin_split import WHOLE, BinSplit
 
@@ -59,7 +57,7 @@ class StageReport:
 
 
 class AbstractSceneStage(eqx.Module):
-    """Scene to scene: moves, turns or dims the particles."""
+    """Scene to scene: moves, turns or dims the particles of every source."""
 
     @classmethod
     @abstractmethod
@@ -69,38 +67,6 @@ class AbstractSceneStage(eqx.Module):
     @abstractmethod
     def __call__(self, scene: Scene, parameters: Parameters) -> Scene:
         """The scene after this stage."""
-
-
-class AbstractComponent(eqx.Module):
-    """A kind of particles, the templates that they shine as, and the painter of their light (stars; gas lines later).
-
-    Its particles become a scene; `coordinates` says where between the templates they lie; its painter sums their light
-    into a partial, which one psum adds up over devices.
-    """
-
-    painter: eqx.AbstractVar[AbstractPainter]
-
-    @classmethod
-    @abstractmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "AbstractComponent":
-        """The component for one run; raises ConfigError for options that it does not know."""
-
-    @abstractmethod
-    def particles(self, galaxy: Galaxy) -> Any:
-        """The particles that this component paints: a pytree of arrays over them, with a `weight`."""
-
-    @abstractmethod
-    def scene(
-        self,
-        particles: Any,
-        alignment: Float[Array | np.ndarray, "3 3"] | None,
-        arcsec_per_kpc: Float[Array | np.ndarray, ""],
-    ) -> Scene:
-        """These particles in the observer's frame, before the scene stages."""
-
-    @abstractmethod
-    def coordinates(self, scene: Scene) -> tuple[Float[Array, " particle"], ...]:
-        """Their coordinates on the axes of the painter's templates, in that order."""
 
 
 class AbstractCubeStage(eqx.Module):

@@ -50,7 +50,7 @@ class DegradeLSF(AbstractCubeStage):
         refuse_options("degrade_lsf", options, tuple(LSFSettings.model_fields))
         wanted = _wanted(options)
         bins = setup.instrument.bins
-        effective = setup.spread.widths(bins.wavelength)[1]
+        effective = setup.lsf_fwhm
         width = np.diff(bins.edges)
         kernel = np.sqrt(np.maximum(instrument_fwhm(wanted, bins.wavelength) ** 2 - effective**2, 0.0))
         reach = reach_of(float((kernel / width).max()) / FWHM_PER_SIGMA)

@@ -164,7 +164,7 @@ def _window(setup: Setup, settings: NoiseSettings) -> Bool[ndarray, " wave"]:
     if not window.any():
         first, last = wavelength[setup.covered][[0, -1]]
         raise ConfigError(
-            f"noise.wavelength: expected a window that holds the centre of a bin with light of the SSP library "
+            f"noise.wavelength: expected a window that holds the centre of a bin that the templates cover "
             f"({first:.6g}-{last:.6g} Angstrom), got {settings.wavelength:g} +- {settings.width / 2:g} Angstrom"
         )
     return window

@@ -1,13 +1,14 @@
 """What should be known of a fit before its numbers are used, in sentences."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
 from jaxtyping import Float, Shaped
 from numpy import ndarray
 
-from rubix_like.cube.meta import Counters
+from rubix_like.cube.meta import SourceCounters
+from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.inference.checks.edges import edges_from
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.posterior.free import Free, shown
@@ -123,17 +124,20 @@ def notes_on_spread(
     return notes
 
 
-def notes_on_particles(counters: Counters, velocity_limit: float) -> list[str]:
-    """Of stars that the best model cannot treat."""
-    fast, total = int(counters.n_beyond_velocity) + int(counters.n_overflow), int(counters.n_particles)
+def notes_on_particles(counters: Mapping[str, SourceCounters], velocity_limit: float) -> list[str]:
+    """Of particles that the best model cannot treat, source by source."""
     notes = []
-    if fast:
-        notes.append(
-            f"at the best values {fast} of {total} stars are faster than the model is made for ({velocity_limit:.0f} "
-            f"km/s), and it is wrong for them; raise engine.velocity_range and fit again"
-        )
-    if int(counters.n_not_finite):
-        notes.append(f"at the best values {int(counters.n_not_finite)} of {total} stars are not finite")
+    for name, own in counters.items():
+        fast = int(own.n_beyond_velocity) + int(own.n_overflow)
+        what = name if name == STAR_SOURCE else f"particles of source '{name}'"
+        words = f"of {int(own.n_particles)} {what}"
+        if fast:
+            notes.append(
+                f"at the best values {fast} {words} are faster than the model is made for ({velocity_limit:.0f} km/s), "
+                f"and it is wrong for them; raise engine.velocity_range and fit again"
+            )
+        if int(own.n_not_finite):
+            notes.append(f"at the best values {int(own.n_not_finite)} {words} are not finite")
     return notes
 
 

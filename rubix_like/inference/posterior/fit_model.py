@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 
 from rubix_like.forward.model import Observed, observe_anywhere, observe_share
 from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.sources.source import particles_of
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import own_share, shard
@@ -33,7 +34,7 @@ V_LOS: str = STARS + "v_los"
 """The only component of the stars' velocities that a cube depends on, in km/s from the galaxy's own, + receding."""
 
 
-class AbstractSource(eqx.Module):
+class AbstractParticleSource(eqx.Module):
     """Where the particles of a model come from."""
 
     @abstractmethod
@@ -41,7 +42,7 @@ class AbstractSource(eqx.Module):
         """The particles for these values (of which it takes its own); pure and differentiable."""
 
 
-class SyntheticSource(AbstractSource):
+class SyntheticSource(AbstractParticleSource):
     """A synthetic galaxy, sampled with the same base draws whatever its parameters."""
 
     base: SyntheticGalaxy
@@ -52,7 +53,7 @@ class SyntheticSource(AbstractSource):
         return with_leaves(self.base, _below(values, GALAXY)).sample(self.draws)
 
 
-class HeldSource(AbstractSource):
+class HeldSource(AbstractParticleSource):
     """The particles of a given galaxy."""
 
     held: Galaxy
@@ -71,7 +72,7 @@ class Forward(eqx.Module):
 
     tables: Tables
     parameters: Parameters
-    source: AbstractSource
+    source: AbstractParticleSource
     plan: Plan = eqx.field(static=True)
     layout: DeviceLayout = eqx.field(static=True)
     on_device: bool = eqx.field(static=True, default=False)
@@ -94,7 +95,7 @@ class Forward(eqx.Module):
         the devices is the derivative by all particles, as it is for what every device computes whole."""
         galaxy, parameters = self.at(lax.pmean(dict(values), DATA_AXIS))
         share = own_share(galaxy, self.layout.mesh)
-        particles = tuple(component.particles(share) for component in self.tables.paint)
+        particles = particles_of(self.tables.paint, share)
         return observe_share(self.plan, self.layout, self.tables, parameters, particles, None)
 
     def at(self, values: Values) -> tuple[Galaxy, Parameters]:
@@ -139,7 +140,7 @@ def line_of_sight(tables: Tables, parameters: Parameters) -> Float[Array, "3"]:
     velocity = jnp.concatenate([jnp.zeros((1, 3), dtype), jnp.eye(3, dtype=dtype)])
     numbers = jnp.ones((4,), dtype)
     probes = Stars(jnp.zeros_like(velocity), velocity, initial_mass=numbers, log_age=numbers, metallicity=numbers)
-    scene = to_scene(probes, tables.alignment, tables.arcsec_per_kpc)
+    scene = to_scene(probes, numbers, {}, tables.alignment, tables.arcsec_per_kpc)
     for stage in tables.scene:
         scene = stage(scene, parameters)
     return scene.v_los[1:] - scene.v_los[0]

@@ -19,7 +19,7 @@ from rubix_like.inference.posterior.fit_model import GALAXY, STARS, V_LOS
 from rubix_like.inference.posterior.free import Free, FreeParameter, shown
 from rubix_like.inference.posterior.likelihood import NOISE_SCALE
 from rubix_like.inference.posterior.priors import AbstractPrior
-from rubix_like.physics.template_axes import TemplateAxes
+from rubix_like.physics.templates import TemplateAxes
 from rubix_like.readers.synthetic_reader import SyntheticReader
 
 REACH: float = 4.0

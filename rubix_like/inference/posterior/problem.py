@@ -19,6 +19,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.model import table_specs
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.noise import Noise
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.synthetic import draw_base
@@ -28,7 +29,7 @@ from rubix_like.inference.posterior.fit_model import (
     GALAXY,
     STARS,
     V_LOS,
-    AbstractSource,
+    AbstractParticleSource,
     Forward,
     HeldSource,
     SyntheticSource,
@@ -107,12 +108,18 @@ def pose(
     pipeline = for_samples(without_noise(pipeline), n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
-    notes = (*observed.notes, *notes, *_draw_notes(source), *library_notes(free, pipeline.tables.paint[0].painter.axes))
+    notes = (*observed.notes, *notes, *_draw_notes(source), *_library_notes(free, pipeline))
     start = read_start(settings.start, free, trees)
     return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, notes, start)
 
 
-def _draw_notes(source: AbstractSource) -> tuple[str, ...]:
+def _library_notes(free: Free, pipeline: Pipeline) -> tuple[str, ...]:
+    """On priors of the stars' ages and metallicities, where the pipeline paints stars."""
+    painted = dict(zip(pipeline.plan.sources, pipeline.tables.paint, strict=True))
+    return library_notes(free, painted[STAR_SOURCE].painter.axes) if STAR_SOURCE in painted else ()
+
+
+def _draw_notes(source: AbstractParticleSource) -> tuple[str, ...]:
     """On the particles of the model."""
     return (_RANDOM_DRAWS,) if isinstance(source, SyntheticSource) and source.draws.kind == "random" else ()
 
@@ -211,7 +218,7 @@ def for_samples(pipeline: Pipeline, n_sample: int) -> Pipeline:
     return dataclasses.replace(pipeline, tables=tables, layout=layout)
 
 
-def _trees(source: AbstractSource, parameters: Parameters, sight: ArrayLike | None) -> dict[str, Any]:
+def _trees(source: AbstractParticleSource, parameters: Parameters, sight: ArrayLike | None) -> dict[str, Any]:
     """What the names of parameters are leaves of; before the line of `sight` is known, velocities along it are 0."""
     if isinstance(source, SyntheticSource):
         return {GALAXY: source.base, "": parameters}
@@ -222,7 +229,7 @@ def _trees(source: AbstractSource, parameters: Parameters, sight: ArrayLike | No
     raise TypeError(f"expected a synthetic or a held source, got {type(source).__name__}")
 
 
-def _given_source(galaxy: Galaxy | SyntheticSource | None) -> AbstractSource:
+def _given_source(galaxy: Galaxy | SyntheticSource | None) -> AbstractParticleSource:
     """The particles that go with a pipeline, or a configuration without a reader."""
     if galaxy is None:
         raise ConfigError("galaxy: expected a Galaxy or a SyntheticSource beside a pipeline, got none")
@@ -264,7 +271,7 @@ def _for_model(config: RunConfig, settings: FitSettings) -> RunConfig:
 
 def _source(
     config: RunConfig, galaxy: Galaxy | SyntheticSource | None, report: Report
-) -> tuple[AbstractSource, GalaxyInfo | None]:
+) -> tuple[AbstractParticleSource, GalaxyInfo | None]:
     """The particles of a configuration, or those given instead."""
     if galaxy is not None:
         return _given_source(galaxy), None
@@ -277,13 +284,13 @@ def _source(
     return SyntheticSource(reader.build(), draw_base(reader.n_stars, 0, reader.seed, reader.draws)), info
 
 
-def _with_velocity_range(config: RunConfig, source: AbstractSource, free: Free) -> RunConfig:
+def _with_velocity_range(config: RunConfig, source: AbstractParticleSource, free: Free) -> RunConfig:
     """The configuration prepared for the fastest star of draws from the prior, where it does not say itself."""
     if config.engine.velocity_range is not None:
         return config
 
     @jax.jit
-    def fastest(source: AbstractSource, free: Free, latent: Latent) -> Array:
+    def fastest(source: AbstractParticleSource, free: Free, latent: Latent) -> Array:
         values = free.values(latent)
         own = {name: value for name, value in values.items() if name.startswith((GALAXY, STARS))}
         speed = jnp.linalg.norm(source.galaxy(own).stars.velocity, axis=1) + jnp.abs(own.get(V_LOS, 0.0))

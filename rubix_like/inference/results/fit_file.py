@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rubix_like.cube.cube_parts import in_parts
-from rubix_like.cube.files.hdf5_cube import read_group, write_group
+from rubix_like.cube.files.hdf5_cube import write_group
 from rubix_like.forward.parameters import DustParameters, InstrumentParameters, ObservationParameters, Parameters
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.inference.checks.discreteness import Discreteness
@@ -26,6 +26,7 @@ from rubix_like.inference.results.result_parts import (
     is_kind,
     read_best,
     read_column,
+    read_cubes,
     read_free_from_file,
     read_origin,
     read_quality,
@@ -177,8 +178,7 @@ def _read(file: Any) -> FitResult:
         verdict=read_verdict(file, n_number),
         edges=_read_edges(file["edges"], n_number),
         starts=starts,
-        model=read_group(file["model"]),
-        residual=read_group(file["residual"]),
+        **read_cubes(file, ("model", "residual"), ("residual",)),
         parameters=_parameters_of({name: data[()] for name, data in file["model_parameters"].items()}),
         galaxy=_galaxy_of({name: data[()] for name, data in file["galaxy"].items()}) if "galaxy" in file else None,
         **read_origin(file),

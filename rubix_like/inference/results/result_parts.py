@@ -1,7 +1,7 @@
 """What the files of results have in common: parameters by name, latents, where they come from, errors."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -10,7 +10,9 @@ import numpy as np
 from jaxtyping import Shaped
 from numpy import ndarray
 
+from rubix_like.cube.cube import Cube
 from rubix_like.cube.files.default import ORIGIN
+from rubix_like.cube.files.hdf5_cube import read_group
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.described_trees import describe_dataset, numbers_of, read_tree, write_tree
@@ -215,3 +217,18 @@ def read_verdict(file: Any, count: int) -> Verdict:
 def read_quality(file: Any) -> Quality:
     """What `write_quality` wrote."""
     return Quality(**read_tree(Quality, file))
+
+
+def read_cubes(file: Any, names: Sequence[str], with_variance: Sequence[str]) -> dict[str, Cube]:
+    """The cubes of a result by the names of their groups; ValueError where they differ in shape, or one of
+    `with_variance` has none."""
+    cubes = {name: read_group(file[name]) for name in names}
+    for name, cube in cubes.items():
+        expected = np.shape(cubes[names[0]].flux)
+        if np.shape(cube.flux) != expected:
+            raise ValueError(
+                f"{name}/flux: expected the shape of {names[0]}/flux, {expected}, got {np.shape(cube.flux)}"
+            )
+        if name in with_variance and cube.variance is None:
+            raise ValueError(f"{name}/variance: expected a variance in every voxel, got none")
+    return cubes

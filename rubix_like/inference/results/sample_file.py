@@ -8,7 +8,7 @@ import numpy as np
 
 from rubix_like.config.plug_ins import SAMPLERS
 from rubix_like.cube.cube_parts import in_parts
-from rubix_like.cube.files.hdf5_cube import read_group, write_group
+from rubix_like.cube.files.hdf5_cube import write_group
 from rubix_like.inference.described_trees import describe_dataset, numbers_of, read_tree, write_tree
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Scatter
@@ -18,6 +18,7 @@ from rubix_like.inference.results.result_parts import (
     is_kind,
     read_best,
     read_column,
+    read_cubes,
     read_free_from_file,
     read_origin,
     read_quality,
@@ -138,7 +139,7 @@ def _read(file: Any) -> SampleResult:
         quality=read_quality(file),
         verdict=read_verdict(file, len(free.labels)),
         scatter=Scatter(**read_tree(Scatter, file["scatter"])),
-        **{name: read_group(file[name]) for name in _CUBES},
+        **read_cubes(file, _CUBES, _CUBES),
         **read_origin(file),
     )
 

@@ -95,12 +95,12 @@ def _predicted(posterior: Posterior, latent: Latent) -> Predicted:
     values, likelihood = posterior.free.values(latent), posterior.likelihood
     observed = posterior.forward.observed(values)
     flux = observed.voxels.flux.astype(likelihood.flux.dtype)
-    counters = observed.counters
+    counters = list(observed.counters.values())
     return Predicted(
         flux * likelihood.continuum(flux, values),
         values.get(NOISE_SCALE, jnp.ones((), flux.dtype)),
-        jnp.asarray(counters.n_beyond_velocity + counters.n_overflow, flux.dtype),
-        jnp.asarray(counters.n_not_finite, flux.dtype),
+        jnp.asarray(sum(own.n_beyond_velocity + own.n_overflow for own in counters), flux.dtype),
+        jnp.asarray(sum(own.n_not_finite for own in counters), flux.dtype),
     )
 
 

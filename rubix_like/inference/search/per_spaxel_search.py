@@ -137,7 +137,8 @@ def _spaxels(posterior: Posterior, latent: Latent) -> Int[Array, " star"]:
     """Flat index of the spaxel whose middle is nearest to each star."""
     forward = posterior.forward
     galaxy, parameters = forward.at(posterior.free.values(latent))
-    scene = to_scene(galaxy.stars, forward.tables.alignment, forward.tables.arcsec_per_kpc)
+    stars = galaxy.stars
+    scene = to_scene(stars, stars.initial_mass, {}, forward.tables.alignment, forward.tables.arcsec_per_kpc)
     for stage in forward.tables.scene:
         scene = stage(scene, parameters)
     n_y, n_x, scale = forward.plan.n_y, forward.plan.n_x, forward.tables.grid.pixel_scale * forward.plan.cells

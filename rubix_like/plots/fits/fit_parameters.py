@@ -56,7 +56,7 @@ def contour(inferred: Inferred, first: int, second: int, share: float) -> Float[
 
 
 def prior_contour(inferred: Inferred, first: int, second: int, share: float) -> Float[ndarray, "2 point"]:
-    """The same of the prior."""
+    """Values of two parameters on the ellipse of their prior that holds `share` of the probability."""
     circle = _circle(share)
     return np.stack([inferred.value(first, circle[0]), inferred.value(second, circle[1])])
 
@@ -200,7 +200,7 @@ def set_power(axis: "Axis", limits: tuple[float, float]) -> int:
 
 
 def power_of(largest: float) -> int:
-    """Of ten, in units of which numbers up to this one are written; 0 of those that need none."""
+    """The power of ten to factor out of numbers up to `largest`; 0 if they need none."""
     power = int(np.floor(np.log10(largest))) if largest > 0 else 0
     return 0 if power in PLAIN_POWERS else power
 

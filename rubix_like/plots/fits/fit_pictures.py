@@ -14,7 +14,7 @@ from rubix_like.plots.picture_files import Drawing, save_drawings
 
 
 def draw_fit(view: FitView, stem: str | Path, suffix: str = ".png") -> tuple[Path, ...]:
-    """Write `STEM_steps.png`, `_spectra`, `_maps`, `_pairs` and `_pulls` (those of which there are data); their paths.
+    """Write `STEM_steps.png`, `_spectra`, `_maps`, `_pairs` and `_pulls` (those with data) and return their paths.
 
     Raises ConfigError (no matplotlib, another suffix than .png, .pdf or .svg) and OSError if one cannot be written.
     """

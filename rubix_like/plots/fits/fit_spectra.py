@@ -65,7 +65,7 @@ def panels_for(figure: "Figure", view: FitView, count: int) -> "list[tuple[Axes,
 
 
 def spaxel_compared(view: FitView, name: str, spaxel: Spaxel) -> Compared:
-    """Of one spaxel (column, row)."""
+    """Data, model and residual of one spaxel (column, row)."""
     x, y = spaxel
     return Compared(
         f"{name} spaxel ({x}, {y})", view.used[y, x], view.flux[y, x], view.model[y, x], view.residual[y, x]

@@ -1,4 +1,4 @@
-"""What is drawn of a fit, as plain arrays: data, model, steps of the starts, and the Laplace approximation."""
+"""Plain arrays for the pictures of a fit: data, model, steps of the starts, and the Laplace approximation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -165,5 +165,5 @@ def velocity_residual(view: FitView) -> tuple[Float[ndarray, "y x"], Float[ndarr
 
 
 def _ratio(above: Float[ndarray, "y x"], below: Float[ndarray, "y x"]) -> Float[ndarray, "y x"]:
-    """NaN where nothing is below."""
+    """The ratio of two images; NaN where the denominator is not positive."""
     return np.where(below > 0, above / np.where(below > 0, below, 1), np.nan)

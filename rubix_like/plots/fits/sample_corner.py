@@ -1,4 +1,4 @@
-"""The draws of the numbers that the data say most of: one by one, and pair by pair."""
+"""The corner plot: draws of the best constrained numbers, one by one and pair by pair."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +113,7 @@ def _draw_contours(axes: "Axes", corner: Corner, pair: np.ndarray) -> None:
 
 
 def _draw_legend(figure: "Figure", corner: Corner) -> None:
-    """In the empty corner."""
+    """Draw the legend in the empty corner of the plot."""
     lines = import_matplotlib("matplotlib.lines")
 
     def line(label: str, color: str, **style: Any) -> Any:

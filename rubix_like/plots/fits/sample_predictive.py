@@ -1,4 +1,4 @@
-"""What the draws predict, and the data: spectra with their bands, and where data and prediction differ."""
+"""Predictions of the draws against the data: spectra with their bands, and maps of the differences."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ class Banded:
 
 
 def predictive_size(view: SampleView) -> tuple[float, float]:
-    """Of the figure, in inches."""
+    """Width and height of the figure in inches."""
     return _WIDTH, _SPECTRUM_HEIGHT * len(banded_spectra(view)) + _map_height(view) + 0.4
 
 

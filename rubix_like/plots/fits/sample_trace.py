@@ -1,4 +1,4 @@
-"""Chains draw by draw, and where each of them has been."""
+"""The trace plot: chains draw by draw, and a histogram of each."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""What is drawn of a posterior's samples, as plain arrays: draws, what they are worth, what they predict."""
+"""Plain arrays for the pictures of posterior samples: draws, diagnostics and predictions."""
 
 from dataclasses import dataclass
 
@@ -138,7 +138,7 @@ class Summed:
 
 
 def summed(view: SampleView) -> Summed:
-    """Over the spaxels."""
+    """Spectra of data and predictions summed over the spaxels."""
     cubes = view.cubes
     used = cubes.used
 

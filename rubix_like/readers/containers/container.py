@@ -1,4 +1,4 @@
-"""What a reader needs of a file, whatever its format: groups of datasets whose rows are particles, and attributes."""
+"""The interface of a file of particles in any format: groups of datasets whose rows are particles, and attributes."""
 
 from abc import ABC, abstractmethod
 from typing import Any

@@ -177,7 +177,7 @@ class GadgetContainer(AbstractContainer):
         return tuple(self.header) if place == "Header" else ()
 
     def attribute(self, place: str, name: str) -> Any:
-        """An entry of the header."""
+        """The value of one entry of the header."""
         return self.header.get(name) if place == "Header" else None
 
     def shape(self, group: str, dataset: str) -> tuple[int, ...]:

@@ -68,7 +68,7 @@ class JoinedContainer(AbstractContainer):
         return (sum(self.rows.get(group, ())), *next(iter(shapes), ()))
 
     def read(self, group: str, dataset: str, start: int, stop: int) -> ndarray:
-        """The rows, of which each part is asked only for its own."""
+        """The rows from `start` to `stop`; each part reads only its own."""
         pieces = []
         for part, count, first in self._having(group):
             begin, end = max(start - first, 0), min(stop - first, count)

@@ -1,4 +1,4 @@
-"""Opening what `galaxy.path` names: which kind of file it is, by its content."""
+"""Open the file that `galaxy.path` names; its kind is found from its content."""
 
 import zlib
 from collections.abc import Callable, Iterator

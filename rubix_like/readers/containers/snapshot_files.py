@@ -1,4 +1,4 @@
-"""Which files make up one snapshot (or group catalogue): a list, a pattern, a folder, or the sisters of the first."""
+"""Find the files of one snapshot (or group catalogue) from a list, a pattern, a folder or one of them."""
 
 import glob
 import re
@@ -88,7 +88,7 @@ def _in_folder(folder: Path, key: str) -> tuple[Path, ...]:
 
 
 def _whole(paths: tuple[Path, ...], n_files: int, key: str) -> tuple[Path, ...]:
-    """All files of the snapshot of which these are some; raises ValueError, FileNotFoundError for a missing one."""
+    """All files of the snapshot that these belong to; raises ValueError, FileNotFoundError for a missing one."""
     split = _split(paths[0])
     if len(paths) == 1 and (n_files == 1 or split is None):
         return paths

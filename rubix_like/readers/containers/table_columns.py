@@ -1,4 +1,4 @@
-"""Columns of one table, read by rows, those that are held as arrays, and units as astropy writes them."""
+"""Columns of one table, read by rows from a file or from arrays, with units as astropy writes them."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ ASTROPY_META = ".__table_column_meta__"
 
 
 class AbstractColumns(ABC):
-    """One table of a file."""
+    """The interface of one table of a file: named columns, read by rows."""
 
     @abstractmethod
     def names(self) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ class AbstractColumns(ABC):
 
 @dataclass(frozen=True)
 class ArrayColumns(AbstractColumns):
-    """A table in memory."""
+    """A table in memory: one array per column."""
 
     arrays: dict[str, ndarray]
     units: dict[str, str] = field(default_factory=dict)

@@ -105,7 +105,7 @@ class FitsColumns(AbstractColumns):
 
 @dataclass(frozen=True)
 class ParquetColumns(AbstractColumns):
-    """A Parquet file, of which only the row groups that are asked for are read."""
+    """A Parquet file; only the requested row groups are read."""
 
     file: Any
     units: dict[str, str]

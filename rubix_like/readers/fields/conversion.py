@@ -1,4 +1,4 @@
-"""From stored numbers to our units: unit x a^a x h^h, from the field map or the dataset's own attributes."""
+"""Convert stored numbers to our units: unit x a^a x h^h, from the field map or the dataset's own attributes."""
 
 import functools
 from dataclasses import dataclass, replace

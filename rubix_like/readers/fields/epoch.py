@@ -1,4 +1,4 @@
-"""When a snapshot was taken: scale factor, Hubble parameter, cosmology, and the periodic box."""
+"""The epoch of a snapshot: scale factor, Hubble parameter, cosmology, and the periodic box."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

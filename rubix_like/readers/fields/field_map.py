@@ -1,4 +1,4 @@
-"""Field maps: where a simulation's files keep each quantity, in which unit, with which powers of a and h."""
+"""Field maps: where a simulation's files store each quantity, its unit, and its powers of a and h."""
 
 import functools
 import os

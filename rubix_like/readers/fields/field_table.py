@@ -1,4 +1,4 @@
-"""The documentation's page of simulations, made from the field maps: which quantity is where, in which unit.
+"""Generate the documentation's page on simulations from the field maps: where each quantity is, and in which unit.
 
 `python -m rubix_like.readers.fields.field_table > docs/simulations.md` writes it anew.
 """

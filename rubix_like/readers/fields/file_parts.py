@@ -1,4 +1,4 @@
-"""Whether several files are parts of one snapshot."""
+"""Check that several files are parts of one snapshot."""
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def _check_units(part: Snapshot, stated: dict[str, Conversion]) -> None:
 
 
 def count_notes(container: AbstractContainer) -> tuple[str, ...]:
-    """A note for every particle type of which the Header tells another number than all the files have together."""
+    """A note for every particle type whose total in the Header differs from the number in all files together."""
     low, high = (
         np.asarray(container.attribute("Header", name)).reshape(-1)
         for name in ("NumPart_Total", "NumPart_Total_HighWord")

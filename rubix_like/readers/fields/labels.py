@@ -1,4 +1,4 @@
-"""Where the particles of a simulation carry the numbers of their haloes and subhaloes."""
+"""The datasets in which particles carry the numbers of their haloes and subhaloes."""
 
 from rubix_like.config.quantities import Texts
 from rubix_like.config.settings import AbstractSettings

@@ -1,4 +1,4 @@
-"""Which field map fits a file."""
+"""Find the field map that fits a file."""
 
 import re
 

@@ -131,7 +131,7 @@ class Snapshot:
         raise ValueError(self.missing("stars", quantity))
 
     def conversion(self, quantity: str, field: FieldSettings, group: str, dataset: str) -> Conversion:
-        """How the dataset is converted."""
+        """The conversion of a dataset to our units."""
         return find_conversion(quantity, field, f"{group}/{dataset}", self.container, self.field_map)
 
     def read(self, family: Family, start: int, stop: int, quantities: Collection[str] | None = None) -> Table:

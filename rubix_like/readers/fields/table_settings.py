@@ -75,5 +75,5 @@ class TableSettings(AbstractSettings):
     oxygen_fraction: Column = None
 
     def named(self) -> dict[str, ColumnSettings]:
-        """The quantities that are given."""
+        """The quantities whose columns are named in the settings."""
         return {name: value for name, value in self if isinstance(value, ColumnSettings)}

@@ -1,4 +1,4 @@
-"""What a galaxy's file lacks, what follows from it, and which settings make up for it."""
+"""List what a galaxy's file lacks, the consequences, and the settings that supply it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Smallest, middle and largest of values that come in slabs, and how many of them are no numbers."""
+"""Minimum, median and maximum of values that come in slabs, and the count of those that are not numbers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""From the settings under `galaxy:` to all that can be said of the file without making a galaxy of it."""
+"""Report on the file behind the settings under `galaxy:` without loading the galaxy."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -43,7 +43,7 @@ def stored_shape(container: AbstractContainer, group: str, dataset: str) -> str:
 
 
 def shape_words(shape: tuple[int, ...]) -> str:
-    """`(7524, 3)`, `(7524)`."""
+    """The shape in words, such as `(7524, 3)` or `(7524)`."""
     return str(shape).replace(",)", ")")
 
 

@@ -1,4 +1,4 @@
-"""An inspection as plain text of at most so many columns."""
+"""Format an inspection as plain text of limited width."""
 
 import io
 import textwrap

@@ -35,7 +35,7 @@ class CatalogueEntry:
 
     @property
     def title(self) -> str:
-        """`subhalo 3`."""
+        """The halo or subhalo in words, such as `subhalo 3`."""
         return f"{self.kind} {self.number}"
 
     def rows(self, group: str, n_rows: int, place: str) -> RowRanges:

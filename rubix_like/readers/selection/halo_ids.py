@@ -1,4 +1,4 @@
-"""Which halo or subhalo the settings name: by the group catalogue, or by the numbers that particles carry."""
+"""Find the halo or subhalo that the settings name, by the group catalogue or by the particles' own numbers."""
 
 from functools import partial
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Spheres and boxes in a simulation, periodic where it is."""
+"""Spheres and boxes in a simulation, across the faces of a periodic box."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which rows of a dataset are selected: runs of neighbouring rows, read in pieces of bounded size."""
+"""The selected rows of a dataset: runs of neighbouring rows, read in pieces of bounded size."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The particles of a snapshot that are selected: which rows they are, found slab by slab, and their columns."""
+"""The selected particles of a snapshot: their rows, found slab by slab, and their columns."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass

@@ -23,9 +23,6 @@ _TEMPORARY = re.compile(rf"\.{_OWN}-[A-Za-z0-9]+-[0-9a-f]{{12}}-(?P<name>.+)")
 _LONGEST_NAME = 255
 """Bytes of the name of a file on the usual file systems."""
 
-_WRITING: set[Path] = set()
-"""Temporary files that this process is writing now, for a thread that must end it at once."""
-
 
 def check_writable(path: str | Path, n_bytes: int) -> None:
     """Raise unless a file of `n_bytes` can be written at `path`: to be called before a long run.
@@ -68,13 +65,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
     path = Path(path).expanduser()
     with explained(path):
         temporary = new_temporary(path)
-        _WRITING.add(temporary)
         try:
             yield temporary
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-            _WRITING.discard(temporary)
 
 
 def new_temporary(path: Path) -> Path:
@@ -109,30 +104,6 @@ def remove_stale(paths: Iterable[Path]) -> int:
     for own in stale:
         own.unlink(missing_ok=True)
     return len(stale)
-
-
-@contextmanager
-def announced(temporary: Path) -> Iterator[None]:
-    """Inside, a file is removed by `remove_temporaries`, in whichever way it is written."""
-    _WRITING.add(temporary)
-    try:
-        yield
-    finally:
-        _WRITING.discard(temporary)
-
-
-def remove_temporaries() -> list[Path]:
-    """Remove whatever this process is writing, for when it ends at once, without its usual way out.
-
-    Returns what could not be removed.
-    """
-    left = []
-    for temporary in tuple(_WRITING):
-        try:
-            temporary.unlink(missing_ok=True)
-        except OSError:
-            left.append(temporary)
-    return left
 
 
 @contextmanager

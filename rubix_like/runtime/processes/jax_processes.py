@@ -1,108 +1,137 @@
-"""JAX over several processes: started when they have joined, shut down before they leave."""
+"""The processes that JAX connects: who is who, and their values, exchanged over JAX's own connections."""
 
-import contextlib
 import os
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryFile
+import struct
+from collections.abc import Callable
+from typing import TypeVar
 
 import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jaxtyping import UInt8
+from numpy import ndarray
 
-from rubix_like.runtime.processes.launch import Launch, join_address, own_address
+from rubix_like.errors import ConfigError
+from rubix_like.runtime.processes.exchanged_values import decode, encode
+from rubix_like.runtime.processes.launch import EXPLICIT, Launch, join_address, nothing_found, own_address
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 from rubix_like.runtime.signals import termination_as_it_was
 
-_SERVICE = Path(__file__).with_name("coordination_service.py")
-_LINGER_SECONDS = 10.0
-_PATIENCE = 4
-"""JAX's own time limit over ours, which comes first and says more."""
+Value = TypeVar("Value")
 
-_VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+_LENGTH = struct.Struct(">Q")
+_FIRST_BYTES = 1 << 10
+_MOST_BYTES = 1 << 22
+_ERROR, _VALUE = b"e", b"v"
 
 
-@dataclass(frozen=True)
-class JaxProcesses:
-    """JAX's own connections between the processes of a team."""
+class JaxProcesses(AbstractProcessGroup):
+    """The processes that JAX has connected; where one is lost, JAX ends the others."""
 
-    launch: Launch
-    team: AbstractProcessGroup
+    def __init__(self) -> None:
+        self.number = jax.process_index()
+        self.size = jax.process_count()
 
-    @contextmanager
-    def started(self) -> Iterator[None]:
-        """Inside, the devices of all processes are JAX's. Raises RuntimeError where JAX was used before."""
-        launch = self.launch
-        with contextlib.ExitStack() as stack:
-            ports = self.team.exchange(lambda: stack.enter_context(self._service()) if launch.number == 0 else 0)
-            with termination_as_it_was():
-                self._connect(ports[0])
-            yield
-            jax.distributed.shutdown()
-            self.team.exchange(lambda: None)
+    def exchange(self, work: Callable[[], Value]) -> list[Value]:
+        """What `work` gave in every process, by their numbers: numbers, text, numpy arrays, records of them.
 
-    def _connect(self, port: int) -> None:
-        launch, silence = self.launch, _silence_seconds(self.launch)
+        Where it fails in one, all raise: that process its own error, the others a ValueError "process 3: ...".
+        """
+        own: Exception | None = None
+        message, classes = b"", {}
+        try:
+            message, classes = encode(work())
+        except Exception as error:  # whatever it is, the others must not wait
+            own = error
+        sent = _VALUE + message if own is None else _ERROR + _words(own).encode()
+        answers = messages_of_all(sent)
+        if own is not None:
+            raise own
+        for number, answer in enumerate(answers):
+            if answer[:1] == _ERROR:
+                raise ValueError(f"process {number}: {answer[1:].decode()}")
+        return [decode(answer[1:], classes) for answer in answers]
+
+
+def connect(launch: Launch) -> JaxProcesses:
+    """The processes of a launch, connected by JAX, which ends this one where that fails within the time limit.
+
+    Raises ConfigError, and RuntimeError where JAX was used before.
+    """
+    place = launch.place
+    known = {}
+    if place is not None:
+        known = {
+            "coordinator_address": join_address(place.host, place.port),
+            "num_processes": place.size,
+            "process_id": place.number,
+            "cluster_detection_method": "deactivate",
+        }
+        if place.number == 0:
+            known["coordinator_bind_address"] = join_address(own_address(place), place.port)
+    with termination_as_it_was():
+        _initialize(launch, known)
+    team = JaxProcesses()
+    team.each(lambda: _check_size(launch, team))
+    return team
+
+
+def _initialize(launch: Launch, known: dict[str, str | int]) -> None:
+    try:
         jax.distributed.initialize(
-            join_address(launch.host, port),
-            launch.size,
-            launch.number,
-            local_device_ids=own_devices(launch),
-            cluster_detection_method="deactivate",
+            **known,  # pyright: ignore[reportArgumentType]
+            local_device_ids=launch.devices,
             initialization_timeout=int(launch.connect_timeout),
-            heartbeat_timeout_seconds=silence,
-            shutdown_timeout_seconds=silence,
-            coordinator_bind_address=f"127.0.0.1:{_free_port('127.0.0.1')}",  # of a service that nobody asks
+            heartbeat_timeout_seconds=int(launch.peer_timeout),
+            shutdown_timeout_seconds=int(launch.peer_timeout),
+        )
+    except ValueError as error:  # JAX knows neither launcher nor place
+        raise ConfigError(nothing_found(os.environ)) from error
+    except jax.errors.JaxRuntimeError as error:
+        where = "" if launch.place is None else f" on port {launch.place.port} of {launch.place.host}"
+        raise ConfigError(
+            f"process 0 cannot listen{where} ({error}); choose another port by --coordinator HOST:PORT or the "
+            f"environment variable JAX_COORDINATOR_PORT"
+        ) from error
+    except (RuntimeError, KeyError, OSError) as error:
+        if launch.place is not None:
+            raise
+        raise ConfigError(f"--distributed: the launcher was recognised, but {error}; say it by {EXPLICIT}") from error
+
+
+def _check_size(launch: Launch, team: JaxProcesses) -> None:
+    """JAX believes process 0."""
+    if launch.place is not None and launch.place.size != team.size:
+        raise ConfigError(
+            f"--num-processes: expected the same in every process, got {launch.place.size} here and {team.size} in "
+            f"process 0"
         )
 
-    @contextmanager
-    def _service(self) -> Iterator[int]:
-        """The port of the coordination service, which runs in a process of its own and listens where process 0 does."""
-        _, address = own_address(self.launch)
-        port = _free_port(address)
-        words = [
-            join_address(address, port),
-            str(self.launch.size),
-            str(_silence_seconds(self.launch)),
-            str(_LINGER_SECONDS),
-        ]
-        with TemporaryFile() as said:
-            service = subprocess.Popen(
-                [sys.executable, "-P", str(_SERVICE), *words],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=said,
-                start_new_session=True,
-            )
-            if service.stdin is None or service.stdout is None or service.stdout.readline() != b"ready\n":
-                said.seek(0)
-                reason = (said.read().decode(errors="replace").splitlines() or ["it said nothing"])[-1]
-                raise OSError(f"JAX's coordination service could not be started on port {port} ({reason}); try again")
-        yield port
-        with contextlib.suppress(BrokenPipeError):
-            service.communicate(b"q")
 
+def messages_of_all(message: bytes) -> list[bytes]:
+    """The messages of all processes, by their numbers.
 
-def _silence_seconds(launch: Launch) -> int:
-    return int(max(_PATIENCE * launch.peer_timeout, 600))
-
-
-def own_devices(launch: Launch) -> list[int] | None:
-    """One GPU of the computer for each of its processes where a launcher numbers them; None: all that are visible.
-
-    Where the launcher itself shows this process fewer GPUs than there are processes, all it shows are taken.
+    They are sent in blocks of few sizes, each of which JAX compiles for once: a short message in one.
     """
-    if launch.local is None:
-        return None
-    shown = [os.environ[name].split(",") for name in _VISIBLE if os.environ.get(name)]
-    return None if any(len(ids) <= launch.local or len(ids) == 1 for ids in shown) else [launch.local]
+    room = _FIRST_BYTES - _LENGTH.size
+    first = _all_blocks(_LENGTH.pack(len(message)) + message[:room], _FIRST_BYTES)
+    lengths = [_LENGTH.unpack_from(block)[0] for block in first]
+    parts = [[block[_LENGTH.size :]] for block in first]
+    done, longest = room, max(lengths)
+    while done < longest:
+        size = min(1 << (longest - done - 1).bit_length(), _MOST_BYTES)
+        for own, block in zip(parts, _all_blocks(message[done : done + size], size), strict=True):
+            own.append(block)
+        done += size
+    return [b"".join(own)[:length] for own, length in zip(parts, lengths, strict=True)]
 
 
-def _free_port(address: str) -> int:
-    """A port of an address of this computer that nobody uses now."""
-    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as free:
-        free.bind((address, 0))
-        return free.getsockname()[1]
+def _all_blocks(message: bytes, size: int) -> list[bytes]:
+    """One block of every process, filled up with zeros."""
+    block: UInt8[ndarray, " byte"] = np.zeros(size, np.uint8)
+    block[: len(message)] = np.frombuffer(message, np.uint8)
+    return [own.tobytes() for own in multihost_utils.process_allgather(block)]
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

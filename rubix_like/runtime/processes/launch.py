@@ -7,31 +7,42 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jax._src.clusters import ClusterEnv  # JAX has no public way to ask what it would detect
-
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.processes.timeouts import CONNECT_TIMEOUT, PEER_TIMEOUT
 
-_EXPLICIT = "--coordinator HOST:PORT --num-processes N --process-id I"
+EXPLICIT: str = "--coordinator HOST:PORT --num-processes N --process-id I"
 _N_PORTS = 1 << 12
 _MOST_PROCESSES = 1 << 16
 _FIRST_PORT = 65536 - _N_PORTS
 _NAMESPACE = re.compile(r"prterun-(?P<host>.+)-(?P<pid>\d+)@\d+")
 
 
-@dataclass(frozen=True)
-class Launch:
-    """This process is number `number` of `size`; process 0 listens on `port` of `host`.
+_LOCAL = ("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
+"""Where launchers say which number a process has on its computer."""
 
-    `local`: its number among those on the same computer where a launcher says so, by which it takes one of several
-    GPUs; None: all that are visible. `connect_timeout` and `peer_timeout` in seconds.
-    """
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+
+@dataclass(frozen=True)
+class ProcessPlace:
+    """This process is number `number` of `size`; process 0 listens on `port` of `host`."""
 
     host: str
     port: int
     size: int
     number: int
-    local: int | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the processes of a run find each other.
+
+    `place`: None where JAX finds it by the launcher. `devices`: numbers of the visible GPUs that this process takes;
+    None: all. `connect_timeout` and `peer_timeout` in seconds.
+    """
+
+    place: ProcessPlace | None
+    devices: tuple[int, ...] | None = None
     connect_timeout: float = CONNECT_TIMEOUT
     peer_timeout: float = PEER_TIMEOUT
 
@@ -42,7 +53,7 @@ def read_launch(options: argparse.Namespace) -> Launch | None:
     asked = options.distributed or any(option is not None for option in explicit)
     if not asked:
         if options.connect_timeout is not None or options.peer_timeout is not None:
-            raise ConfigError(f"--connect-timeout, --peer-timeout: expected beside --distributed or {_EXPLICIT}")
+            raise ConfigError(f"--connect-timeout, --peer-timeout: expected beside --distributed or {EXPLICIT}")
         return None
     return find_launch(*explicit, connect_timeout=options.connect_timeout, peer_timeout=options.peer_timeout)
 
@@ -55,18 +66,18 @@ def find_launch(
     connect_timeout: float | None = None,
     peer_timeout: float | None = None,
 ) -> Launch:
-    """The launch as given, or else as a launcher's environment tells it. Raises ConfigError."""
-    limits = {
-        "connect_timeout": _seconds("--connect-timeout", connect_timeout, CONNECT_TIMEOUT),
-        "peer_timeout": _seconds("--peer-timeout", peer_timeout, PEER_TIMEOUT),
-    }
+    """The launch as given, or else by a launcher's environment. Raises ConfigError."""
+    limits = (
+        _seconds("--connect-timeout", connect_timeout, CONNECT_TIMEOUT),
+        _seconds("--peer-timeout", peer_timeout, PEER_TIMEOUT),
+    )
     given = {"--coordinator": coordinator, "--num-processes": num_processes, "--process-id": process_id}
     missing = [name for name, value in given.items() if value is None]
     if len(missing) == len(given):
-        return _detected(limits)
+        return Launch(from_open_mpi_5(os.environ), own_devices(os.environ), *limits)
     if coordinator is None or num_processes is None or process_id is None:
         raise ConfigError(
-            f"{', '.join(missing)}: expected all three of {_EXPLICIT} (or none under srun or mpirun), got only "
+            f"{', '.join(missing)}: expected all three of {EXPLICIT} (or none under srun or mpirun), got only "
             f"{', '.join(name for name in given if name not in missing)}"
         )
     host, port = read_address(coordinator)
@@ -76,7 +87,7 @@ def find_launch(
         raise ConfigError(
             f"--process-id: expected 0 to {num_processes - 1} (--num-processes {num_processes}), got {process_id}"
         )
-    return Launch(host, port, num_processes, process_id, None, **limits)
+    return Launch(ProcessPlace(host, port, num_processes, process_id), None, *limits)
 
 
 def read_address(text: str) -> tuple[str, int]:
@@ -90,24 +101,24 @@ def read_address(text: str) -> tuple[str, int]:
     return bare, int(port)
 
 
-def own_address(launch: Launch) -> tuple[socket.AddressFamily, str]:
-    """Family and address of process 0 on its own computer, where alone it listens: what `launch.host` stands for there.
+def own_address(place: ProcessPlace) -> str:
+    """The address of process 0 on its own computer, where alone it listens: what `place.host` stands for there.
 
     IPv4 goes before IPv6. Raises ConfigError where the host has no address, or none of this computer.
     """
-    expected = f"--coordinator {launch.host}:{launch.port}: expected a name or an address of the computer of process 0"
+    expected = f"--coordinator {place.host}:{place.port}: expected a name or an address of the computer of process 0"
     try:
-        found = socket.getaddrinfo(launch.host, launch.port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ConfigError(f"{expected}, got one that cannot be looked up ({error.strerror})") from error
-    for family, *_, place in sorted(found, key=lambda entry: entry[0] == socket.AF_INET6):
+    for family, *_, where in sorted(found, key=lambda entry: entry[0] == socket.AF_INET6):
         with socket.socket(family) as probe:
             try:
-                probe.bind((place[0], 0))
+                probe.bind((where[0], 0))
             except OSError:
                 continue  # an address of another computer
-            return socket.AddressFamily(family), str(place[0])
-    addresses = ", ".join(sorted({str(place[0]) for *_, place in found}))
+            return str(where[0])
+    addresses = ", ".join(sorted({str(where[0]) for *_, where in found}))
     raise ConfigError(f"{expected}, got {addresses}, where this computer cannot listen; name process 0's computer")
 
 
@@ -124,28 +135,20 @@ def _seconds(name: str, value: float | None, default: float) -> float:
     return float(value)
 
 
-def _detected(limits: dict[str, float]) -> Launch:
-    """By Open MPI 5, which JAX does not know, or by JAX."""
-    launch = from_open_mpi_5(os.environ, limits)
-    if launch is not None:
-        return launch
-    known = [kind for kind in ClusterEnv._cluster_types if not kind.opt_in_only_method]
-    try:
-        found = next((kind for kind in known if kind.is_env_present()), None)
-        if found is None:
-            raise ConfigError(_nothing_found(os.environ))
-        port = os.environ.get("JAX_COORDINATOR_PORT")
-        address = found.get_coordinator_address(
-            timeout_secs=int(limits["connect_timeout"]), override_coordinator_port=port
-        )
-        numbers = (found.get_process_count(), found.get_process_id(), found.get_local_process_id())
-    except (RuntimeError, KeyError, OSError) as error:
-        raise ConfigError(f"--distributed: the launcher was recognised, but {error}; say it by {_EXPLICIT}") from error
-    return Launch(*read_address(address), *numbers, **limits)
+def own_devices(environment: Mapping[str, str]) -> tuple[int, ...] | None:
+    """The GPUs of a process, by their numbers among those that it sees: the one with its number on the computer, or
+    all where its launcher shows it fewer than there are processes. None where no launcher numbers them.
+    """
+    local = next((int(environment[name]) for name in _LOCAL if environment.get(name)), None)
+    if local is None:
+        return None
+    shown = min((len(environment[name].split(",")) for name in _VISIBLE if environment.get(name)), default=None)
+    return (local,) if shown is None or shown > max(local, 1) else tuple(range(shown))
 
 
-def from_open_mpi_5(environment: Mapping[str, str], limits: Mapping[str, float]) -> Launch | None:
-    """What mpirun of Open MPI 5 or newer (prterun) tells; None where it did not start this process.
+def from_open_mpi_5(environment: Mapping[str, str]) -> ProcessPlace | None:
+    """What mpirun of Open MPI 5 or newer (prterun) tells, which JAX does not know; None where it did not start this
+    process.
 
     Its name of the job, the same everywhere, holds the computer on which mpirun runs, where process 0 is expected.
     """
@@ -153,17 +156,18 @@ def from_open_mpi_5(environment: Mapping[str, str], limits: Mapping[str, float])
     names = ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
     if job is None or any(name not in environment for name in names):
         return None
-    size, number, local = (int(environment[name]) for name in names)
+    size, number = (int(environment[name]) for name in names[:2])
     port = environment.get("JAX_COORDINATOR_PORT") or str(_FIRST_PORT + int(job["pid"]) % _N_PORTS)
     host, port_number = read_address(f"{job['host']}:{port}")
-    return Launch(host, port_number, size, number, local, **limits)
+    return ProcessPlace(host, port_number, size, number)
 
 
-def _nothing_found(environment: Mapping[str, str]) -> str:
+def nothing_found(environment: Mapping[str, str]) -> str:
+    """What to say where no launcher has started this process."""
     inside = "SLURM_JOB_ID" in environment
     hint = "; this is a Slurm job, but not a step of it: start the command with srun" if inside else ""
     return (
         "--distributed: expected to be started by Slurm's srun (SLURM_PROCID, SLURM_STEP_NODELIST), Open MPI's mpirun "
         "(OMPI_COMM_WORLD_RANK) or in an indexed job of Kubernetes (KUBERNETES_SERVICE_HOST, with the package "
-        f"kubernetes), found none of them{hint}; without a launcher start every process with {_EXPLICIT}"
+        f"kubernetes), found none of them{hint}; without a launcher start every process with {EXPLICIT}"
     )

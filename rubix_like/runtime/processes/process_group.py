@@ -37,12 +37,12 @@ class AbstractProcessGroup(ABC):
     def each(self, work: Callable[[], Value]) -> Value:
         """What `work` gives here; nothing is sent, but where it fails in one process, all raise."""
         kept: list[Value] = []
-        self.exchange(lambda: kept.append(work()))
+        self.exchange(lambda: kept.append(work()))  # None, whatever `work` gives
         return kept[0]
 
-    def in_first(self, work: Callable[[], Value]) -> Value | None:
-        """What `work` gives in process 0, the only one that does it; where it fails there, all raise."""
-        return self.exchange(lambda: work() if self.number == 0 else None)[0]
+    def in_first(self, work: Callable[[], object]) -> None:
+        """Do `work` in process 0 alone; where it fails there, all raise."""
+        self.each(lambda: work() if self.number == 0 else None)
 
 
 class Alone(AbstractProcessGroup):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rubix_like.runtime.files.outputs import announced, explained, new_temporary
+from rubix_like.runtime.files.outputs import explained, new_temporary
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup, Value
 
 
@@ -39,9 +39,8 @@ def replacing_together(path: Path, team: AbstractProcessGroup) -> Iterator[tuple
     made = writing.exchange(lambda: new_temporary(path).name if team.number == 0 else "")
     temporary = path.with_name(made[0])
     try:
-        with announced(temporary):
-            yield temporary, writing
-            writing.exchange(lambda: os.replace(temporary, path) if team.number == 0 else None)
+        yield temporary, writing
+        writing.exchange(lambda: os.replace(temporary, path) if team.number == 0 else None)
     finally:
         if team.number == 0:
             temporary.unlink(missing_ok=True)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.interpolate import RegularGridInterpolator
 
-from rubix_like import Scene, load_config, load_ssp
+from rubix_like import Stars, load_config, load_ssp
 from rubix_like.config.plug_ins import PAINT_STAGES
 from rubix_like.forward.planning import make_setup
-from rubix_like.physics.template_axes import TemplateAxes, bracket, weighted_rows
+from rubix_like.physics.templates import TemplateAxes, bracket, weighted_rows
 
 GENERATOR = np.random.default_rng(8)
 LOG_AGE = np.array([6.0, 6.5, 8.0, 9.3, 10.1])
@@ -131,24 +131,27 @@ def stars():
             "engine": {"method": "direct", "precision": "float64"},
         }
     )
-    return PAINT_STAGES.find("stars").build(make_setup(config, load_ssp("popstar"), None), {})
+    setup = make_setup(config, load_ssp("popstar"), None)
+    return PAINT_STAGES.find("stars").build(setup, setup.sources["stars"], {})
 
 
-def scene(metallicity, log_age, dtype="float64"):
+def coordinates_of(stars, metallicity, log_age, dtype="float64"):
+    """In the order of the axes."""
     n = len(metallicity)
-    return Scene(
+    particles = Stars(
         position=jnp.zeros((n, 3), dtype),
         velocity=jnp.zeros((n, 3), dtype),
         initial_mass=jnp.ones(n, dtype),
         log_age=jnp.asarray(log_age, dtype),
         metallicity=jnp.asarray(metallicity, dtype),
-        weight=jnp.ones(n, dtype),
     )
+    seen = stars.scene(particles, None, jnp.ones((), dtype))
+    return tuple(seen.coordinates[name] for name in stars.painter.axes.names)
 
 
 def test_stars_lie_at_their_log_metallicity_and_log_age(stars):
     assert stars.painter.axes.names == ("metallicity", "age")
-    found = stars.coordinates(scene([1e-4, 0.02, 0.05], [6.0, 8.0, 10.0]))
+    found = coordinates_of(stars, [1e-4, 0.02, 0.05], [6.0, 8.0, 10.0])
     np.testing.assert_allclose(np.asarray(found), [np.log10([1e-4, 0.02, 0.05]), [6.0, 8.0, 10.0]], rtol=1e-14)
 
 
@@ -157,9 +160,9 @@ def test_the_edges_of_the_library_are_inside_in_float32(stars):
     library = load_ssp("popstar")
     metal, age = (x.ravel() for x in np.meshgrid(library.metallicity, library.log_age))
     axes = jax.tree.map(lambda leaf: jnp.asarray(leaf, "float32"), stars.painter.axes)
-    coordinates = stars.coordinates(scene(metal, age, "float32"))
+    coordinates = coordinates_of(stars, metal, age, "float32")
     assert not any(np.asarray(axes.outside(name, coordinates)).any() for name in axes.names)
-    beyond = stars.coordinates(scene(metal * 1.001, age + 1e-3, "float32"))
+    beyond = coordinates_of(stars, metal * 1.001, age + 1e-3, "float32")
     counted = [np.asarray(axes.outside(name, beyond)).sum() for name in axes.names]
     assert counted == [len(library.log_age), len(library.metallicity)]
 
@@ -172,10 +175,10 @@ def test_stars_without_metals_are_outside_with_finite_spectra_and_gradients(star
 
     @jax.jit
     def light(metallicity, log_age):
-        return spectra_at(*stars.coordinates(scene(metallicity, log_age, dtype)), table=table).sum()
+        return spectra_at(*coordinates_of(stars, metallicity, log_age, dtype), table=table).sum()
 
     lowest = load_ssp("popstar").metallicity[0]
-    coordinates = stars.coordinates(scene([0.0, lowest], [8.0, 8.0], dtype))
+    coordinates = coordinates_of(stars, [0.0, lowest], [8.0, 8.0], dtype)
     assert np.isfinite(np.asarray(coordinates)).all()
     np.testing.assert_array_equal(np.asarray(table[1].outside("metallicity", coordinates)), [True, False])
     where = jnp.asarray([0.0], dtype), jnp.asarray([8.03], dtype)

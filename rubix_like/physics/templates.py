@@ -1,8 +1,9 @@
-"""Look-up of a particle's place in a table of templates (simple stellar populations) with named axes."""
+"""Tables of templates, what particles shine as: spectra on a rest-frame grid, and a particle's place among them."""
 
 import functools
 import itertools
 import operator
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -64,6 +65,38 @@ class TemplateAxes(eqx.Module):
         lower, fraction = bracket(coordinate, nodes)
         upper = jnp.minimum(lower + 1, len(nodes) - 1)
         return (lower * stride, upper * stride), (1 - fraction, fraction)
+
+
+@dataclass(frozen=True, eq=False)
+class Templates:
+    """The spectra that a source's particles shine as, on the source's own wavelengths (host arrays, 64 bits).
+
+    | field | shape | unit |
+    |---|---|---|
+    | name | | as in a sentence, e.g. "the SSP library 'popstar'" |
+    | axes | | where between the templates a particle lies |
+    | rest_wavelength | (rest,) | vacuum Angstrom, increasing |
+    | table | (template, rest) | Lsun per vacuum Angstrom per unit of amount; linear between nodes, 0 beyond the ends |
+    | fwhm | (rest,) | vacuum Angstrom, the resolution of the table; 0 where it is to get the instrument's in full |
+    | covered | (first, last) | vacuum Angstrom between which the table holds all of the source's light |
+    | remedy | | for the user where `fwhm` exceeds the instrument's, e.g. "take a finer library" |
+    """
+
+    name: str
+    axes: TemplateAxes
+    rest_wavelength: Float[ndarray, " rest"]
+    table: Float[ndarray, "template rest"]
+    fwhm: Float[ndarray, " rest"]
+    covered: tuple[float, float]
+    remedy: str = ""
+
+    def __post_init__(self) -> None:
+        expected = (self.axes.n_template, len(self.rest_wavelength))
+        if self.table.shape != expected or self.fwhm.shape != expected[1:]:
+            raise ValueError(
+                f"templates of {self.name}: expected a table of shape {expected} (templates of the axes, rest "
+                f"wavelengths) and a fwhm per wavelength, got shapes {self.table.shape} and {self.fwhm.shape}"
+            )
 
 
 def weighted_rows(rows: Float[Array, "template column"], corners: Corners) -> Float[Array, "particle column"]:

@@ -1,0 +1,73 @@
+"""Source `stars`: the light of simple stellar populations."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.cube.meta import Counters, SourceCounters
+from rubix_like.engine.methods import build_painter
+from rubix_like.engine.painter import AbstractPainter
+from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.source_planning import plan_source
+from rubix_like.forward.sources.source import AbstractSource, Kind
+from rubix_like.forward.stages.base import refuse_options
+from rubix_like.galaxy.particles import Stars
+from rubix_like.galaxy.scene import Scene, to_scene
+
+STAR_SOURCE: str = "stars"
+"""The source's name in a pipeline."""
+
+_LOWEST_METALLICITY = 1e-12
+"""Keeps the logarithm and its gradient finite at Z = 0; far below any library."""
+
+
+class StarsSource(AbstractSource):
+    """Every star particle shines as the SSP of its age and metallicity, per unit of its mass at birth."""
+
+    painter: AbstractPainter
+    kind: ClassVar[Kind] = "stars"
+
+    @classmethod
+    def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
+        """The run's SSP library, painted as `engine` says; no options."""
+        refuse_options(STAR_SOURCE, options)
+        return plan_source(setup, setup.library.templates(), cls.kind)
+
+    @classmethod
+    def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "StarsSource":  # noqa: ARG003
+        """With the painter of the plan's method."""
+        return cls(build_painter(plan, setup))
+
+    def scene(
+        self,
+        particles: Stars,
+        alignment: Float[Array | ndarray, "3 3"] | None,
+        arcsec_per_kpc: Float[Array | ndarray, ""],
+    ) -> Scene:
+        """Stars on the body axes, in arcsec, at their log10 metallicity and log10 age."""
+        metallicity = jnp.log10(jnp.maximum(jnp.asarray(particles.metallicity), _LOWEST_METALLICITY))
+        coordinates = {"metallicity": metallicity, "age": jnp.asarray(particles.log_age)}
+        return to_scene(particles, particles.initial_mass, coordinates, alignment, arcsec_per_kpc)
+
+
+def star_counters(sources: Mapping[str, SourceCounters]) -> Counters | None:
+    """The counters of the stars among those of all sources of a run; None where no stars were painted."""
+    own = sources.get(STAR_SOURCE)
+    if own is None:
+        return None
+    return Counters(
+        n_particles=own.n_particles,
+        n_outside=own.n_outside,
+        n_clamped_age=own.n_clamped["age"],
+        n_clamped_metallicity=own.n_clamped["metallicity"],
+        n_beyond_velocity=own.n_beyond_velocity,
+        n_overflow=own.n_overflow,
+        n_not_finite=own.n_not_finite,
+        mass_total=own.amount_total,
+        mass_outside=own.amount_outside,
+        mass_clamped_age=own.amount_clamped["age"],
+        mass_clamped_metallicity=own.amount_clamped["metallicity"],
+    )
