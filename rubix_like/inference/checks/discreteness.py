@@ -13,7 +13,7 @@ is compiled for their number, and no more memory is taken than for the fit. What
 """
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import equinox as eqx
 import jax
@@ -26,6 +26,7 @@ from rubix_like.galaxy.synthetic import BaseDraws
 from rubix_like.inference.checks.edges import at_edge
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.notes_after import listed
+from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.fit_model import SyntheticSource
 from rubix_like.inference.posterior.free import Free, Latent
 from rubix_like.inference.posterior.posterior import Posterior
@@ -60,11 +61,15 @@ class Discreteness:
 
     free: Free
     latent: Float[ndarray, " latent"]
-    shift: Float[ndarray, " latent"]
-    sigma: Float[ndarray, " latent"]
-    n_stars: int
-    n_compared: int
-    kind: str
+    shift: Float[ndarray, " latent"] = field(
+        metadata=described_as("of the best latents, with n_compared stars in place of n_stars")
+    )
+    sigma: Float[ndarray, " latent"] = field(
+        metadata=described_as("standard deviations of the latents by the data alone")
+    )
+    n_stars: int = field(metadata=described_as("draws of the fit"))
+    n_compared: int = field(metadata=described_as("draws that it was compared with"))
+    kind: str = field(metadata=described_as("of draws: sobol or random"))
 
     @property
     def values(self) -> Float[ndarray, " latent"]:

@@ -6,7 +6,7 @@ a standard deviation from derivatives, is near 0 whatever the data say. So the p
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from numpy import ndarray
 
 from rubix_like.inference.checks.along import NODES, Row, follow, normalised
 from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.posterior import SquaredLoss
 from rubix_like.inference.posterior.priors import LIMITED
@@ -63,11 +64,17 @@ class Edges:
     `lower_loss`: by how much the loss is lower elsewhere along the latent than at the best fit, and `lower_at` where.
     """
 
-    index: Int[ndarray, " edge"]
-    latent: Float[ndarray, "edge node"]
-    density: Float[ndarray, "edge node"]
-    lower_loss: Float[ndarray, " edge"]
-    lower_at: Float[ndarray, " edge"]
+    index: Int[ndarray, " edge"] = field(
+        metadata=described_as("places among the labels of the values at the edge of their priors")
+    )
+    latent: Float[ndarray, "edge node"] = field(
+        metadata=described_as("latents at which the posterior of each is tabulated")
+    )
+    density: Float[ndarray, "edge node"] = field(metadata=described_as("its density there"))
+    lower_loss: Float[ndarray, " edge"] = field(
+        metadata=described_as("by how much the loss is lower elsewhere along the latent")
+    )
+    lower_at: Float[ndarray, " edge"] = field(metadata=described_as("at which latent that is"))
 
     @classmethod
     def none(cls) -> "Edges":

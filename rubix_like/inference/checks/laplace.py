@@ -1,7 +1,7 @@
 """The Laplace approximation: a normal posterior about its maximum, by the Gauss-Newton matrix."""
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
+from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.free import Free, Latent
 from rubix_like.inference.posterior.likelihood import with_scale_information
 from rubix_like.inference.posterior.linearise import normal_equations
@@ -29,8 +30,8 @@ class Laplace:
 
     free: Free
     latent: Float[ndarray, " latent"]
-    information: Float[ndarray, "latent latent"]
-    covariance: Float[ndarray, "latent latent"]
+    information: Float[ndarray, "latent latent"] = field(metadata=described_as("Gauss-Newton matrix of the data alone"))
+    covariance: Float[ndarray, "latent latent"] = field(metadata=described_as("of the latents"))
 
     @property
     def sigma(self) -> Float[ndarray, " latent"]:

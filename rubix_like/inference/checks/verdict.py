@@ -1,7 +1,7 @@
 """The verdict on a fit: whether its model describes the data, and which uncertainties are too small."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -9,6 +9,7 @@ from numpy import ndarray
 
 from rubix_like.inference.checks.misfit import Residue
 from rubix_like.inference.checks.residual_tests import furthest, moves_of, probabilities, together, too_small
+from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.quality import Quality
 
 SIGNIFICANT: float = 1e-3
@@ -36,13 +37,19 @@ class Verdict:
     | trouble | | why the values are not those of a maximum of the posterior; empty if nothing is known against it |
     """
 
-    p: float
+    p: float = field(metadata=described_as("probability of the residuals if the model is true"))
     tests: Mapping[str, float]
-    p_low: float
-    reduced: float
-    scale_free: bool
-    moved: Float[ndarray, " latent"]
-    trouble: str = ""
+    p_low: float = field(metadata=described_as("probability of so low a chi^2"))
+    reduced: float = field(metadata=described_as("chi^2 per degree of freedom"))
+    scale_free: bool = field(metadata=described_as("whether the noise scale was free"))
+    moved: Float[ndarray, " latent"] = field(
+        metadata=described_as(
+            "how far each number moves with half of the data, in its standard deviations; 0: as noise does"
+        )
+    )
+    trouble: str = field(
+        default="", metadata=described_as("why the values are no maximum; empty where nothing is known")
+    )
 
     @property
     def judged(self) -> bool:

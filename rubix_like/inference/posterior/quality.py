@@ -1,6 +1,8 @@
 """How well a model fits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from rubix_like.inference.described_trees import described_as
 
 
 @dataclass(frozen=True)
@@ -10,10 +12,12 @@ class Quality:
     `chi_square` is in units of the data's errors times the fitted noise scale; `loss` is -ln(posterior) + constant.
     """
 
-    chi_square: float
-    n_voxel: int
-    n_free: int
-    loss: float
+    chi_square: float = field(
+        metadata=described_as("chi^2 of the voxels, in units of the errors times the fitted noise scale")
+    )
+    n_voxel: int = field(metadata=described_as("voxels that were fitted"))
+    n_free: int = field(metadata=described_as("numbers that were adjusted to them"))
+    loss: float = field(metadata=described_as("-ln(posterior) + constant"))
 
     @property
     def degrees_of_freedom(self) -> int:
@@ -34,7 +38,7 @@ class Scatter:
     closer than 1 and 2 (of normal errors: 0.683 and 0.954).
     """
 
-    n_voxel: int
-    chi_square: float
-    within_one: float
-    within_two: float
+    n_voxel: int = field(metadata=described_as("voxels that were compared"))
+    chi_square: float = field(metadata=described_as("their sum of squares"))
+    within_one: float = field(metadata=described_as("share of them within 1 sigma"))
+    within_two: float = field(metadata=described_as("share of them within 2 sigma"))

@@ -15,6 +15,7 @@ from rubix_like.forward.parameters import DustParameters, InstrumentParameters, 
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.inference.checks.discreteness import Discreteness
 from rubix_like.inference.checks.edges import LIMIT, Edges
+from rubix_like.inference.described_trees import describe_dataset, numbers_of, read_tree, write_tree
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.results.fit_result import FitResult, split_by_name
 from rubix_like.inference.results.result_parts import (
@@ -22,9 +23,7 @@ from rubix_like.inference.results.result_parts import (
     Column,
     ResultKind,
     check_alike,
-    describe_dataset,
     is_kind,
-    numbers_of,
     read_best,
     read_column,
     read_cubes,
@@ -52,32 +51,6 @@ KIND = ResultKind(
     place="a fit writes to its fit.output",
 )
 """By its format our files are known."""
-
-_EDGES: Mapping[str, str] = {
-    "index": "places among the labels of the values at the edge of their priors",
-    "latent": "latents at which the posterior of each is tabulated",
-    "density": "its density there",
-    "lower_loss": "by how much the loss is lower elsewhere along the latent",
-    "lower_at": "at which latent that is",
-}
-
-_STARTS: Mapping[str, str] = {
-    "start": "latents at which each start began",
-    "latent": "latents at which each start ended",
-    "loss": "half of chi^2 and of the squared latents, where each start ended",
-    "gradient_norm": "norm of the gradient of the loss there",
-    "n_step": "steps of each start",
-    "status": "why each start ended: 1 converged, others see reasons",
-    "trace_loss": "loss after each step; NaN after the last",
-    "trace_gradient_norm": "norm of its gradient after each step",
-    "trace_latent": "latents after each step; empty where they would take too much room",
-}
-
-
-_DISCRETENESS: Mapping[str, str] = {
-    "shift": "of the best latents, with n_compared stars in place of n_stars",
-    "sigma": "standard deviations of the latents by the data alone",
-}
 
 
 def write_result(result: FitResult, path: Path) -> Path:
@@ -120,29 +93,16 @@ def _write(result: FitResult, file: Any) -> None:
             file.create_dataset("covariance", data=result.covariance), "units of the labels", "covariance of the values"
         )
     write_best(result.latent, result.laplace, file.create_group("latent"))
-    _write_edges(result.edges, file.create_group("edges"))
+    write_tree(result.edges, file.create_group("edges"))
     if grain is not None:
-        _write_discreteness(grain, file.create_group("discreteness"))
+        write_tree(grain, file.create_group("discreteness"))
     _write_starts(result.starts, file.create_group("starts"))
     for name in ("model", "residual"):
         write_group(in_parts(getattr(result, name)), file.create_group(name))
-    _write_tree(result.parameters, file.create_group("model_parameters"))
+    _write_leaves(result.parameters, file.create_group("model_parameters"))
     if result.galaxy is not None:
-        _write_tree(result.galaxy, file.create_group("galaxy"))
+        _write_leaves(result.galaxy, file.create_group("galaxy"))
     write_origin(result.config, result.versions, result.notes, file)
-
-
-def _write_discreteness(grain: Discreteness, group: Any) -> None:
-    """Its arrays as latents, its numbers as attributes."""
-    for name, meaning in _DISCRETENESS.items():
-        describe_dataset(group.create_dataset(name, data=getattr(grain, name)), "", meaning)
-    group.attrs.update({"n_stars": grain.n_stars, "n_compared": grain.n_compared, "kind": grain.kind})
-
-
-def _read_discreteness(free: Free, latent: np.ndarray, group: Any) -> Discreteness:
-    shift, sigma = (numbers_of(group[name], latent.shape) for name in _DISCRETENESS)
-    n_stars, n_compared = (int(group.attrs[name]) for name in ("n_stars", "n_compared"))
-    return Discreteness(free, latent, shift, sigma, n_stars, n_compared, str(group.attrs["kind"]))
 
 
 def _marks(result: FitResult) -> dict[str, Column]:
@@ -163,28 +123,26 @@ def _marks(result: FitResult) -> dict[str, Column]:
     }
 
 
-def _write_edges(edges: Edges, group: Any) -> None:
-    for name, meaning in _EDGES.items():
-        describe_dataset(group.create_dataset(name, data=getattr(edges, name)), "", meaning)
+def _read_discreteness(free: Free, latent: np.ndarray, group: Any) -> Discreteness:
+    return Discreteness(free, latent, **read_tree(Discreteness, group, {"latent": len(latent)}))
 
 
 def _read_edges(group: Any, n_number: int) -> Edges:
-    index = numbers_of(group["index"])
-    count, n_node = np.shape(group["latent"])
-    if index.shape != (count,) or index.dtype.kind != "i" or not ((index >= 0) & (index < n_number)).all():
-        raise ValueError(f"edges/index: expected {count} places among {n_number} labels, got {index.tolist()}")
-    table = {name: numbers_of(group[name], (count, n_node), finite=True) for name in ("latent", "density")}
-    return Edges(index, **table, **{name: numbers_of(group[name], (count,)) for name in ("lower_loss", "lower_at")})
+    edges = Edges(**read_tree(Edges, group))
+    if not ((edges.index >= 0) & (edges.index < n_number)).all():
+        raise ValueError(f"edges/index: expected places among {n_number} labels, got {edges.index.tolist()}")
+    if not (np.isfinite(edges.latent).all() and np.isfinite(edges.density).all()):
+        raise ValueError("edges: expected finite latents and densities, got others")
+    return edges
 
 
 def _write_starts(starts: SearchState, group: Any) -> None:
-    for name, meaning in _STARTS.items():
-        describe_dataset(group.create_dataset(name, data=getattr(starts, name)), "", meaning)
+    write_tree(starts, group)
     reasons = group.create_dataset("reasons", data=list(starts.reasons()), dtype=TEXT)
     describe_dataset(reasons, "", "why each start ended, in words")
 
 
-def _write_tree(tree: Any, group: Any) -> None:
+def _write_leaves(tree: Any, group: Any) -> None:
     """Every array of a pytree under its dotted name."""
     for name, leaf in _named_leaves(tree, ""):
         group[name] = np.asarray(leaf)
@@ -202,12 +160,12 @@ def _named_leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
 def _read(file: Any) -> FitResult:
     free = read_free_from_file(file, of="value")
     latent, laplace = read_best(free, file["latent"])
-    arrays = {name: numbers_of(file["starts"][name]) for name in _STARTS}
     values, sigma = read_column(file, "value", finite=True), read_column(file, "sigma")
     check_alike(values, sigma, "sigma")
     n_number = len(free.labels)
+    arrays = read_tree(SearchState, file["starts"], {"latent": n_number})
     starts = SearchState(**arrays, slots=np.zeros(0, np.int64), state=())
-    _check_starts(starts, n_number)
+    starts.reasons()  # raises ValueError for an end that is not known
     return FitResult(
         free=free,
         values=values,
@@ -225,18 +183,6 @@ def _read(file: Any) -> FitResult:
         galaxy=_galaxy_of({name: data[()] for name, data in file["galaxy"].items()}) if "galaxy" in file else None,
         **read_origin(file),
     )
-
-
-def _check_starts(starts: SearchState, n_number: int) -> None:
-    """Raise ValueError where the arrays are not of the same starts, or an end is none that is known."""
-    n_start, n_step = len(starts.start), starts.trace_loss.shape[-1]
-    expected = {"start": (n_start, n_number), "latent": (n_start, n_number)}
-    expected |= dict.fromkeys(("loss", "gradient_norm", "n_step", "status"), (n_start,))
-    expected |= dict.fromkeys(("trace_loss", "trace_gradient_norm"), (n_start, n_step))
-    for name, shape in expected.items():
-        if getattr(starts, name).shape != shape:
-            raise ValueError(f"starts/{name}: expected shape {shape}, got {getattr(starts, name).shape}")
-    starts.reasons()
 
 
 def _parameters_of(leaves: Mapping[str, Any]) -> Parameters:

@@ -1,6 +1,5 @@
 """What the files of results have in common: parameters by name, latents, where they come from, errors."""
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from rubix_like.cube.files.default import ORIGIN
 from rubix_like.cube.files.hdf5_cube import read_group
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.described_trees import describe_dataset, numbers_of, read_tree, write_tree
 from rubix_like.inference.posterior.free import Free, FreeParameter, read_prior
 from rubix_like.inference.posterior.priors import section_of
 from rubix_like.inference.posterior.quality import Quality
@@ -29,9 +29,6 @@ from rubix_like.version import __version__
 Result = TypeVar("Result")
 
 TEXT = h5py.string_dtype()
-
-_OF_VERDICT = ("p", "p_low", "reduced", "scale_free", "trouble")
-"""Attributes of the group `verdict` of which a Verdict is made."""
 
 
 class ResultKind(NamedTuple):
@@ -117,11 +114,6 @@ def _check_kind(file: Any, kind: ResultKind) -> None:
         )
 
 
-def describe_dataset(dataset: Any, unit: str, meaning: str) -> None:
-    """Say what is in a dataset."""
-    dataset.attrs.update({"unit": unit, "description": meaning})
-
-
 def write_free(free: Free, columns: Mapping[str, Column], file: Any) -> None:
     """The group `parameters`, with the columns of each, its unit and its prior; and the labels."""
     parameters = file.create_group("parameters", track_order=True)
@@ -151,17 +143,6 @@ def read_column(file: Any, column: str, *, finite: bool = False) -> dict[str, nd
     return {name: numbers_of(group[column], finite=finite) for name, group in file["parameters"].items()}
 
 
-def numbers_of(dataset: Any, shape: tuple[int, ...] | None = None, *, finite: bool = False) -> ndarray:
-    """The numbers in a dataset; raises ValueError for anything else in it, and for another `shape` (None: any)."""
-    values = np.asarray(dataset[()])
-    if values.dtype.kind not in "fiub" or shape not in (None, values.shape):
-        wanted = "numbers" if shape is None else f"numbers of shape {shape}"
-        raise ValueError(f"{dataset.name}: expected {wanted}, got {values.dtype} of shape {values.shape}")
-    if finite and not np.isfinite(values).all():
-        raise ValueError(f"{dataset.name}: expected finite numbers, got others")
-    return values
-
-
 def check_alike(one: Mapping[str, ndarray], other: Mapping[str, ndarray], what: str) -> None:
     """Raise ValueError where two arrays of a parameter differ in shape."""
     for name in one:
@@ -175,8 +156,7 @@ def write_best(latent: ndarray, laplace: Laplace | None, group: Any) -> None:
     describe_dataset(best, "", "the best values as latents, whose priors are N(0, 1)")
     if laplace is None:
         return
-    for name, meaning in (("covariance", "of the latents"), ("information", "Gauss-Newton matrix of the data alone")):
-        describe_dataset(group.create_dataset(name, data=getattr(laplace, name)), "", meaning)
+    write_tree(laplace, group)
 
 
 def read_best(free: Free, group: Any) -> tuple[ndarray, Laplace | None]:
@@ -185,8 +165,7 @@ def read_best(free: Free, group: Any) -> tuple[ndarray, Laplace | None]:
     latent = numbers_of(group["best"], (size,), finite=True)
     if "covariance" not in group:
         return latent, None
-    own = {name: numbers_of(group[name], (size, size)) for name in ("information", "covariance")}
-    return latent, Laplace(free=free, latent=latent, **own)
+    return latent, Laplace(free=free, latent=latent, **read_tree(Laplace, group, {"latent": size}))
 
 
 def write_origin(config: str, versions: Mapping[str, str], notes: tuple[str, ...], file: Any) -> None:
@@ -210,22 +189,19 @@ def read_origin(file: Any) -> dict[str, Any]:
 def write_quality(quality: Quality, file: Any) -> None:
     """How well the model fits, as attributes."""
     own = {"degrees_of_freedom": quality.degrees_of_freedom, "reduced_chi_square": quality.reduced}
-    file.attrs.update({**dataclasses.asdict(quality), **own})
+    write_tree(quality, file)
+    file.attrs.update(own)
 
 
 def write_verdict(verdict: Verdict, file: Any) -> None:
     """Whether the model describes the data, in the group `verdict`."""
     group = file.create_group("verdict")
-    own = {name: getattr(verdict, name) for name in _OF_VERDICT}
-    group.attrs.update({"text": verdict.sentence, "misfit": verdict.misfit, "matters": verdict.matters, **own})
+    write_tree(verdict, group)
+    group.attrs.update({"text": verdict.sentence, "misfit": verdict.misfit, "matters": verdict.matters})
     names = group.create_dataset("tests", data=list(verdict.tests), dtype=TEXT, shape=(len(verdict.tests),))
     describe_dataset(names, "", "names of the tests")
     found = group.create_dataset("probabilities", data=np.array(list(verdict.tests.values()), float))
     describe_dataset(found, "", "of such residuals, if the model is true, by each of the tests")
-    moved = group.create_dataset("moved", data=verdict.moved)
-    describe_dataset(
-        moved, "", "how far each number moves with half of the data, in its standard deviations; 0: as noise does"
-    )
     describe_dataset(
         group.create_dataset("doubtful", data=verdict.doubtful), "", "which numbers have too small an uncertainty"
     )
@@ -234,21 +210,13 @@ def write_verdict(verdict: Verdict, file: Any) -> None:
 def read_verdict(file: Any, count: int) -> Verdict:
     """What `write_verdict` wrote, for this number of latents; raises ValueError for arrays of other shapes."""
     group = file["verdict"]
-    own = {name: group.attrs[name] for name in _OF_VERDICT}
-    return Verdict(
-        p=float(own["p"]),
-        tests=dict(zip(group["tests"].asstr()[()], numbers_of(group["probabilities"]).tolist(), strict=True)),
-        p_low=float(own["p_low"]),
-        reduced=float(own["reduced"]),
-        scale_free=bool(own["scale_free"]),
-        moved=numbers_of(group["moved"], (count,)),
-        trouble=str(own["trouble"]),
-    )
+    names, found = group["tests"].asstr()[()], numbers_of(group["probabilities"]).tolist()
+    return Verdict(tests=dict(zip(names, found, strict=True)), **read_tree(Verdict, group, {"latent": count}))
 
 
 def read_quality(file: Any) -> Quality:
     """What `write_quality` wrote."""
-    return Quality(**{field.name: file.attrs[field.name].item() for field in dataclasses.fields(Quality)})
+    return Quality(**read_tree(Quality, file))
 
 
 def read_cubes(file: Any, names: Sequence[str], with_variance: Sequence[str]) -> dict[str, Cube]:

@@ -1,6 +1,5 @@
 """The file of samples: HDF5 that describes itself (docs/sample-file.md)."""
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,13 @@ import numpy as np
 from rubix_like.config.plug_ins import SAMPLERS
 from rubix_like.cube.cube_parts import in_parts
 from rubix_like.cube.files.hdf5_cube import write_group
+from rubix_like.inference.described_trees import describe_dataset, numbers_of, read_tree, write_tree
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Scatter
 from rubix_like.inference.results.result_parts import (
     Column,
     ResultKind,
-    describe_dataset,
     is_kind,
-    numbers_of,
     read_best,
     read_column,
     read_cubes,
@@ -96,8 +94,7 @@ def _write(result: SampleResult, file: Any) -> None:
             file.create_dataset("step_size", data=result.step_size), "", "of the leapfrog steps of each chain"
         )
     describe_dataset(file.create_dataset("e_bfmi", data=result.diagnostics.e_bfmi), "", "of each chain")
-    scatter = file.create_group("scatter")
-    scatter.attrs.update(dataclasses.asdict(result.scatter))
+    write_tree(result.scatter, file.create_group("scatter"))
     for name in _CUBES:
         write_group(in_parts(getattr(result, name)), file.create_group(name))
     write_origin(result.config, result.versions, result.notes, file)
@@ -125,7 +122,6 @@ def _read(file: Any) -> SampleResult:
     free = read_free_from_file(file, of="best")
     best, laplace = read_best(free, file["latent"])
     numbers = {name: _flat(free, read_column(file, name)) for name in _OF_NUMBERS}
-    scatter = file["scatter"].attrs
     latent, values = numbers_of(file["latent/draws"], finite=True), read_column(file, "draws", finite=True)
     statistics = {name: numbers_of(data) for name, data in file["statistics"].items()}
     _check_draws(free, latent, values, statistics)
@@ -142,7 +138,7 @@ def _read(file: Any) -> SampleResult:
         laplace=laplace,
         quality=read_quality(file),
         verdict=read_verdict(file, len(free.labels)),
-        scatter=Scatter(**{field.name: scatter[field.name].item() for field in dataclasses.fields(Scatter)}),
+        scatter=Scatter(**read_tree(Scatter, file["scatter"])),
         **read_cubes(file, _CUBES, _CUBES),
         **read_origin(file),
     )

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
+from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.search.optimisers import FAILED, GIVEN_UP, REASONS, State, Status
 
 _TRACED = 2_000_000
@@ -32,15 +33,23 @@ class SearchState:
     that take the place of starts that are given up, which then stand after those that there are.
     """
 
-    start: Float[ndarray, "start latent"]
-    latent: Float[ndarray, "start latent"]
-    loss: Float[ndarray, " start"]
-    gradient_norm: Float[ndarray, " start"]
-    n_step: Int[ndarray, " start"]
-    status: Int[ndarray, " start"]
-    trace_loss: Float[ndarray, "start step"]
-    trace_gradient_norm: Float[ndarray, "start step"]
-    trace_latent: Float[ndarray, "start step column"]
+    start: Float[ndarray, "start latent"] = field(metadata=described_as("latents at which each start began"))
+    latent: Float[ndarray, "start latent"] = field(metadata=described_as("latents at which each start ended"))
+    loss: Float[ndarray, " start"] = field(
+        metadata=described_as("half of chi^2 and of the squared latents, where each start ended")
+    )
+    gradient_norm: Float[ndarray, " start"] = field(metadata=described_as("norm of the gradient of the loss there"))
+    n_step: Int[ndarray, " start"] = field(metadata=described_as("steps of each start"))
+    status: Int[ndarray, " start"] = field(
+        metadata=described_as("why each start ended: 1 converged, others see reasons")
+    )
+    trace_loss: Float[ndarray, "start step"] = field(metadata=described_as("loss after each step; NaN after the last"))
+    trace_gradient_norm: Float[ndarray, "start step"] = field(
+        metadata=described_as("norm of its gradient after each step")
+    )
+    trace_latent: Float[ndarray, "start step column"] = field(
+        metadata=described_as("latents after each step; empty where they would take too much room")
+    )
     slots: Int[ndarray, " slot"]
     state: tuple[ndarray, ...]
     reserve: Float[ndarray, "spare _"] = field(default_factory=lambda: np.zeros((0, 0)))
