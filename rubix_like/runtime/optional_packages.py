@@ -30,11 +30,12 @@ def import_optional(module: str, purpose: str, then: str = "") -> Any:
     `purpose` begins the sentence of the error: what needs the package; `then` ends it: what else is needed. Warnings of
     a package about its own future, at its import, are not shown.
     """
+    package = module.partition(".")[0]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         try:
+            importlib.import_module(package)
             return importlib.import_module(module)
         except ImportError as error:
-            package = module.partition(".")[0]
             wanted = f"'rubix-like[{EXTRAS[package]}]'" if package in EXTRAS else package
             raise ConfigError(f"{purpose} needs the package {package}: pip install {wanted}{then}") from error

@@ -163,11 +163,12 @@ def test_a_quarter_turn_is_the_cube_turned():
 
 
 def test_without_an_angle_nothing_changes():
+    """But for rounding: they are two programs."""
     galaxy = stars((0.1, 0.2), (-0.3, 0.4))
     plain, zero = (Pipeline.from_config(settings(**given), galaxy) for given in ({}, {"field_angle": 0}))
     assert plain.parameters.observation.field_angle is None
     assert float(zero.parameters.observation.field_angle) == 0.0
-    np.testing.assert_array_equal(plain(galaxy).flux, zero(galaxy).flux)
+    np.testing.assert_allclose(plain(galaxy).flux, zero(galaxy).flux, rtol=1e-13)
     assert plain.pointings == ()
     assert plain(galaxy).meta["field_angle"] is None
     cards = {keyword: value for keyword, value, _ in plain(galaxy).wcs_cards}
