@@ -28,7 +28,10 @@ from rubix_like.runtime.progress import Progress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MESHES = ((8, 2, 3),)
-OTHER_MESHES = ((4, 4, 3), (8, 8, 3), (2, 2, 3), (8, 1, 3), (8, 4, 8), (2, 1, 3), (8, 4, 3), (8, 2, 4), (8, 8, 8), (6, 3, 4))
+OTHER_MESHES = (
+    *((4, 4, 3), (8, 8, 3), (2, 2, 3), (8, 1, 3), (8, 4, 8)),
+    *((2, 1, 3), (8, 4, 3), (8, 2, 4), (8, 8, 8), (6, 3, 4)),
+)
 """Devices, rows of the mesh, chains."""
 TRUTH = {"observation.velocity_offset": 40.0, "galaxy.stellar_mass": 1.2e10}
 CONFIG = {
