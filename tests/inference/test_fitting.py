@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from scipy.special import ndtr
+from small_mock import few_stars, mock_data
 
-from rubix_like import ConfigError, Cube, FitResult, Galaxy, ObservedCube, Stars, fit, load_config
+from rubix_like import ConfigError, Cube, FitResult, fit, load_config
 from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.cube.observed import read_observed
 from rubix_like.inference.checks import notes_after as diagnosis
@@ -57,34 +58,13 @@ BAD = (2, 3, 4)
 
 @functools.cache
 def galaxy():
-    rng = np.random.default_rng(1)
-    return Galaxy(
-        stars=Stars(
-            position=rng.normal(0, 0.2, (30, 3)),
-            velocity=rng.normal(0, 50, (30, 3)),
-            initial_mass=np.full(30, 1e8),
-            log_age=rng.uniform(9, 10, 30),
-            metallicity=rng.uniform(0.01, 0.03, 30),
-        )
-    )
+    return few_stars(30, 0.2)
 
 
 @functools.cache
 def data():
     """The model at the truth with noise of a tenth of a per cent of its mean."""
-    n_wave = 31
-    centres = 5000.0 + 10.0 * np.arange(n_wave)
-    blank = ObservedCube(
-        flux=np.ones((5, 5, n_wave)),
-        variance=np.ones((5, 5, n_wave)),
-        used=np.ones((5, 5, n_wave), bool),
-        wavelength=centres,
-        wave_edges=np.append(centres - 5, centres[-1] + 5),
-        sampling="linear",
-        medium="air",
-        pixel_scale=0.2,
-        source="a mock",
-    )
+    blank = mock_data((5, 5, 31))
     config = load_config(CONFIG)
     posterior = pose(config, blank, config.fit, galaxy()).posterior
     flux = np.asarray(evaluate(posterior, posterior.free.latent(TRUTH)).flux)

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from curved import curved
+from small_mock import few_stars, mock_data
 
-from rubix_like import Galaxy, ObservedCube, Stars, load_config
+from rubix_like import load_config
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.inference import sample_assembly as assembly
@@ -58,16 +59,7 @@ UNUSED = (2, 3, 4)
 
 @functools.cache
 def galaxy():
-    rng = np.random.default_rng(1)
-    return Galaxy(
-        stars=Stars(
-            position=rng.normal(0, 0.2, (41, 3)),
-            velocity=rng.normal(0, 50, (41, 3)),
-            initial_mass=np.full(41, 1e8),
-            log_age=rng.uniform(9, 10, 41),
-            metallicity=rng.uniform(0.01, 0.03, 41),
-        )
-    )
+    return few_stars(41, 0.2)
 
 
 @functools.cache
@@ -75,20 +67,10 @@ def problem(mesh="1x1"):
     n_sample, n_data = MESHES[mesh]
     rng = np.random.default_rng(2)
     shape = (6, 6, N_WAVE)
-    centres = 5000.0 + 10.0 * np.arange(N_WAVE)
     used = np.ones(shape, bool)
     used[UNUSED] = False
-    data = ObservedCube(
-        flux=rng.normal(400, 300, shape),
-        variance=rng.uniform(0.5, 2, shape) * 300**2,
-        used=used,
-        wavelength=centres,
-        wave_edges=np.append(centres - 5, centres[-1] + 5),
-        sampling="linear",
-        medium="air",
-        pixel_scale=0.2,
-        source="a mock",
-    )
+    flux = rng.normal(400, 300, shape)
+    data = mock_data(shape, flux=flux, variance=rng.uniform(0.5, 2, shape) * 300**2, used=used)
     config = load_config(CONFIG, overrides={"devices.data": n_sample * n_data})
     return pose(config, data, config.fit, galaxy(), n_sample)
 

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from small_mock import few_stars, mock_data
 
-from rubix_like import Galaxy, ObservedCube, Stars, fit, load_config, run
+from rubix_like import fit, load_config, run
 from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.checks.misfit import HALVES, halves_of, measure_misfit
 from rubix_like.inference.checks.residual_tests import moves_of
@@ -50,34 +51,14 @@ SETTINGS = {
 
 @functools.cache
 def galaxy():
-    rng = np.random.default_rng(1)
-    return Galaxy(
-        stars=Stars(
-            position=rng.normal(0, 0.25, (60, 3)),
-            velocity=rng.normal(0, 50, (60, 3)),
-            initial_mass=np.full(60, 1e8),
-            log_age=rng.uniform(9, 10, 60),
-            metallicity=rng.uniform(0.01, 0.03, 60),
-        )
-    )
+    return few_stars(60, 0.25)
 
 
 @functools.cache
 def posed(kind="plain"):
     """A problem without data, with an error of 2 % of the mean flux, and the model at the truth."""
-    centres = 5000.0 + 10.0 * np.arange(SHAPE[2])
     config = load_config(CONFIG, overrides=SETTINGS[kind])
-    blank = ObservedCube(
-        flux=np.ones(SHAPE),
-        variance=np.ones(SHAPE),
-        used=np.ones(SHAPE, bool),
-        wavelength=centres,
-        wave_edges=np.append(centres - 5, centres[-1] + 5),
-        sampling="linear",
-        medium="air",
-        pixel_scale=0.2,
-        source="a mock",
-    )
+    blank = mock_data(SHAPE)
     own = pose(config, blank, config.fit, galaxy())
     latent = own.posterior.free.latent(TRUTH | ({"noise_scale": 1.0} if kind == "scale" else {}))
     flux = np.asarray(jax.jit(lambda posterior, at: posterior.model(at))(own.posterior, latent))

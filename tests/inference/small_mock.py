@@ -1,0 +1,35 @@
+"""Few stars, and data without a galaxy in them: what fits of small cubes are tested with."""
+
+import numpy as np
+
+from rubix_like import Galaxy, ObservedCube, Stars
+
+
+def few_stars(number: int, extent: float) -> Galaxy:
+    """Stars of one mass at random places (standard deviation `extent` in kpc), the same for the same number."""
+    rng = np.random.default_rng(1)
+    return Galaxy(
+        stars=Stars(
+            position=rng.normal(0, extent, (number, 3)),
+            velocity=rng.normal(0, 50, (number, 3)),
+            initial_mass=np.full(number, 1e8),
+            log_age=rng.uniform(9, 10, number),
+            metallicity=rng.uniform(0.01, 0.03, number),
+        )
+    )
+
+
+def mock_data(shape: tuple[int, int, int], **arrays: np.ndarray) -> ObservedCube:
+    """Data of this shape (y, x, wave), from 5000 Angstrom in bins of 10: flux and variance 1, every voxel used, but
+    for the `arrays` that are given."""
+    centres = 5000.0 + 10.0 * np.arange(shape[2])
+    own = {"flux": np.ones(shape), "variance": np.ones(shape), "used": np.ones(shape, bool)} | arrays
+    return ObservedCube(
+        **own,
+        wavelength=centres,
+        wave_edges=np.append(centres - 5, centres[-1] + 5),
+        sampling="linear",
+        medium="air",
+        pixel_scale=0.2,
+        source="a mock",
+    )
