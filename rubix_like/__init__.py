@@ -3,10 +3,10 @@
 A public name is imported when it is first used, so that `import rubix_like` takes no time.
 """
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from rubix_like.errors import ConfigError
+from rubix_like.runtime.places import found_at
 from rubix_like.version import __version__
 
 if TYPE_CHECKING:
@@ -127,9 +127,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name (PEP 562)."""
     if name not in _PLACES:
         raise AttributeError(f"module 'rubix_like' has no attribute '{name}'")
-    module, attribute = _PLACES[name].split(":")
-    value = getattr(importlib.import_module(module), attribute)
-    globals()[name] = value
+    value = globals()[name] = found_at(_PLACES[name])
     return value
 
 

@@ -1,7 +1,6 @@
 """The command `rubix-like`: a table of its commands; what a command needs is imported when it is given."""
 
 import argparse
-import importlib
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +8,7 @@ from typing import NamedTuple
 
 from rubix_like.cli import options as of
 from rubix_like.runtime.exit_codes import ended_by, explained_exhaustion
+from rubix_like.runtime.places import found_at
 from rubix_like.runtime.signals import orderly_termination
 from rubix_like.version import __version__
 
@@ -105,17 +105,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(message)s", level=logging.ERROR)
     try:
         with orderly_termination(), explained_exhaustion():
-            code = find_command(options.function)(options) or 0
+            code = found_at(options.function)(options) or 0
             sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         return ended_by(error, traceback=options.traceback)
     return code
-
-
-def find_command(place: str) -> Callable[[argparse.Namespace], int | None]:
-    """The function at `module:function`."""
-    module, function = place.split(":")
-    return getattr(importlib.import_module(module), function)
 
 
 def make_parser() -> argparse.ArgumentParser:

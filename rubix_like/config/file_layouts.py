@@ -59,7 +59,7 @@ class _KnownLayout:
 
 
 def _check_known(value: str) -> str:
-    if value not in FILE_LAYOUTS.names():
+    if value not in FILE_LAYOUTS:
         raise ValueError(
             f"expected one of {', '.join(FILE_LAYOUTS.names())}, got '{value}'{suggest(value, FILE_LAYOUTS.names())}"
         )
@@ -72,7 +72,7 @@ LayoutName = Annotated[str, AfterValidator(_check_known), _KnownLayout()]
 
 def find_format(path: Path, layout: str) -> FileFormat:
     """The format of `layout` for the ending of `path`; raises ConfigError if there is none."""
-    if layout not in FILE_LAYOUTS.names():
+    if layout not in FILE_LAYOUTS:
         raise ConfigError(f"output.layout: unknown layout '{layout}'{suggest(layout, FILE_LAYOUTS.names())}")
     formats: tuple[FileFormat, ...] = FILE_LAYOUTS.find(layout).formats
     for candidate in formats:

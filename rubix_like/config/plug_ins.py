@@ -104,7 +104,7 @@ def find_reader(name: str) -> Any:
     A field map is named, or given as the path of a .yaml file; the name of a packaged one cannot be taken over.
     Raises ConfigError with the nearest known name.
     """
-    if name in READERS.names() and (name in READERS.builtin or name not in resource_names(FIELD_MAPS)):
+    if name in READERS and (name in READERS.builtin or name not in resource_names(FIELD_MAPS)):
         return READERS.find(name)
     if name == TABLE or name in field_map_names() or Path(name).suffix in SUFFIXES:
         return READERS.find("auto")

@@ -153,9 +153,8 @@ class EngineSettings(AbstractSettings):
     @field_validator("method")
     @classmethod
     def _check_method(cls, value: str) -> str:
-        known = ("auto", *METHODS.names())
-        if value not in known:
-            raise ValueError(f"expected one of {', '.join(known)}, got '{value}'")
+        if value != "auto" and value not in METHODS:
+            raise ValueError(f"expected one of {', '.join(('auto', *METHODS.names()))}, got '{value}'")
         return value
 
 

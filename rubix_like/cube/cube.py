@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from rubix_like.cube.meta import Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
-from rubix_like.runtime.registry import Registry
+from rubix_like.runtime.places import found_at
 
 if TYPE_CHECKING:
     from astropy.wcs import WCS
@@ -19,15 +19,11 @@ if TYPE_CHECKING:
     from rubix_like.cube.maps import Maps
 
 
-CUBE_OUTPUTS = Registry(
-    "output of a cube",
-    "rubix_like.cube_outputs",
-    {
-        "write": "rubix_like.cube.files.cube_files:write_cube",
-        "read": "rubix_like.cube.files.cube_files:read_cube",
-        "to_specutils": "rubix_like.cube.files.specutils_spectrum:to_specutils",
-    },
-)
+_OUTPUTS: dict[str, str] = {
+    "write": "rubix_like.cube.files.cube_files:write_cube",
+    "read": "rubix_like.cube.files.cube_files:read_cube",
+    "to_specutils": "rubix_like.cube.files.specutils_spectrum:to_specutils",
+}
 """What turns cubes into something else, which this module cannot import: it takes cubes itself."""
 
 Voxels = Float[Array | np.ndarray, "y x wave"]
@@ -129,13 +125,13 @@ class Cube(eqx.Module):
         `layout`: "default" for most programs, "manga" like a MaNGA LOGCUBE, "hsim" a scene for HSIM, or that of a
         plug-in. Raises as `write_cube`.
         """
-        return CUBE_OUTPUTS.find("write")(self, path, layout)
+        return found_at(_OUTPUTS["write"])(self, path, layout)
 
     @classmethod
     def read(cls, path: str | Path) -> "Cube":
         """Read a cube written by `write` in the layout "default"; raises as `read_cube`."""
-        return CUBE_OUTPUTS.find("read")(path)
+        return found_at(_OUTPUTS["read"])(path)
 
     def to_specutils(self) -> "Spectrum":
         """The cube as a `specutils.Spectrum` with axes (wave, y, x)."""
-        return CUBE_OUTPUTS.find("to_specutils")(self)
+        return found_at(_OUTPUTS["to_specutils"])(self)

@@ -12,19 +12,15 @@ from jaxtyping import Array, Float, Int
 from rubix_like.constants import AB_ZERO_POINT
 from rubix_like.cube.meta import Counters, Meta
 from rubix_like.physics.gauss_hermite import fit_gauss_hermite
-from rubix_like.runtime.registry import Registry
+from rubix_like.runtime.places import found_at
 
 Image = Float[Array | np.ndarray, "y x"]
 
 
-MAP_OUTPUTS = Registry(
-    "output of maps",
-    "rubix_like.map_outputs",
-    {
-        "write": "rubix_like.cube.files.maps_file:write_maps",
-        "read": "rubix_like.cube.files.maps_file:read_maps",
-    },
-)
+_OUTPUTS: dict[str, str] = {
+    "write": "rubix_like.cube.files.maps_file:write_maps",
+    "read": "rubix_like.cube.files.maps_file:read_maps",
+}
 """What writes and reads maps, which this module cannot import: it builds maps itself."""
 
 
@@ -115,12 +111,12 @@ class Maps(eqx.Module):
 
     def write(self, path: str | Path) -> Path:
         """Write the maps to a FITS file (`rubix_like.cube.files.maps_file.write_maps`) and return its path."""
-        return MAP_OUTPUTS.find("write")(self, path)
+        return found_at(_OUTPUTS["write"])(self, path)
 
     @classmethod
     def read(cls, path: str | Path) -> "Maps":
         """Read maps written by `write` (`rubix_like.cube.files.maps_file.read_maps`)."""
-        return MAP_OUTPUTS.find("read")(path)
+        return found_at(_OUTPUTS["read"])(path)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,13 +1,12 @@
 """Registries of plug-ins: built-in members by import path, members from outside by entry point."""
 
-import importlib
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from rubix_like.errors import ConfigError, suggest
+from rubix_like.runtime.places import found_at
 
 
 @dataclass(frozen=True)
@@ -23,6 +22,10 @@ class Registry:
     builtin: Mapping[str, str]
     needs: tuple[str, ...] = ()
 
+    def __contains__(self, name: str) -> bool:
+        """Whether there is a member called `name`; installed distributions are asked only where no built-in one is."""
+        return name in self.builtin or name in plug_in_names(self.group)
+
     def names(self) -> tuple[str, ...]:
         """All names: the built-in ones first, in their order, then those from entry points."""
         return tuple(self.builtin) + tuple(name for name in plug_in_names(self.group) if name not in self.builtin)
@@ -34,9 +37,8 @@ class Registry:
         its distribution.
         """
         if name in self.builtin:
-            module, attribute = self.builtin[name].split(":")
-            return operator.attrgetter(attribute)(importlib.import_module(module))
-        if name not in self.names():
+            return found_at(self.builtin[name])
+        if name not in self:
             raise ConfigError(f"unknown {self.kind} '{name}'{suggest(name, self.names())}")
         member = load_plug_in(self.kind, self.group, name)
         if any(getattr(member, need, None) is None for need in self.needs):

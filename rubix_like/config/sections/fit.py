@@ -143,7 +143,7 @@ class SamplingSettings(AbstractSettings):
     @field_validator("method")
     @classmethod
     def _check_method(cls, value: str) -> str:
-        if value not in SAMPLERS.names():
+        if value not in SAMPLERS:
             raise ValueError(f"expected one of {', '.join(SAMPLERS.names())}, got '{value}'")
         return value
 

@@ -21,21 +21,17 @@ from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.search.search_state import SearchState
-from rubix_like.runtime.registry import Registry
+from rubix_like.runtime.places import found_at
 
 Arrays = dict[str, Float[ndarray, "..."]]
 """Dotted name -> an array of the shape of the parameter (of samples: with one more axis in front)."""
 
-FIT_OUTPUTS = Registry(
-    "output of a fit",
-    "rubix_like.fit_outputs",
-    {
-        "summary": "rubix_like.inference.results.fit_summary:fit_summary_lines",
-        "write": "rubix_like.inference.results.fit_file:write_result",
-        "plot": "rubix_like.inference.results.fit_pictures_of:save_fit_pictures",
-        "read": "rubix_like.inference.results.fit_file:read_result",
-    },
-)
+_OUTPUTS: dict[str, str] = {
+    "summary": "rubix_like.inference.results.fit_summary:fit_summary_lines",
+    "write": "rubix_like.inference.results.fit_file:write_result",
+    "plot": "rubix_like.inference.results.fit_pictures_of:save_fit_pictures",
+    "read": "rubix_like.inference.results.fit_file:read_result",
+}
 """What turns results into something else, which this module cannot import: it takes results itself."""
 
 
@@ -127,23 +123,23 @@ class FitResult:
 
     def summary(self) -> str:
         """A table of the values, and sentences on how far they can be trusted."""
-        return "\n".join(FIT_OUTPUTS.find("summary")(self))
+        return "\n".join(found_at(_OUTPUTS["summary"])(self))
 
     def write(self, path: str | Path) -> Path:
         """Write everything to an HDF5 file (docs/fit-file.md) and return its path; raises OSError."""
-        return FIT_OUTPUTS.find("write")(self, Path(path))
+        return found_at(_OUTPUTS["write"])(self, Path(path))
 
     def plot(self, stem: str | Path, truth: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
         """Draw `STEM_steps.png`, `_spectra`, `_maps`, `_pairs` and `_pulls` (docs/fitting.md); return their paths.
 
         `truth`: values that the data were made of, by dotted name. Raises ConfigError without matplotlib, and OSError.
         """
-        return FIT_OUTPUTS.find("plot")(self, stem, truth)
+        return found_at(_OUTPUTS["plot"])(self, stem, truth)
 
     @classmethod
     def read(cls, path: str | Path) -> "FitResult":
         """The result in a file made by `write`; raises FileNotFoundError, or ValueError for another file."""
-        return FIT_OUTPUTS.find("read")(Path(path))
+        return found_at(_OUTPUTS["read"])(Path(path))
 
     def __repr__(self) -> str:
         quality = self.quality

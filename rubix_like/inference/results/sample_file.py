@@ -146,7 +146,7 @@ def _read(file: Any) -> SampleResult:
 
 def _method(file: Any) -> str:
     method = str(file.attrs["method"])
-    if method not in SAMPLERS.names():
+    if method not in SAMPLERS:
         raise ValueError(f"its attribute 'method' is {method!r}, expected one of {', '.join(SAMPLERS.names())}")
     return method
 

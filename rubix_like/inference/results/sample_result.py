@@ -20,19 +20,15 @@ from rubix_like.inference.posterior.quality import Quality, Scatter
 from rubix_like.inference.results.fit_result import Arrays, split_by_name
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.inference.samplers.samplers import Statistics, find_sampler
-from rubix_like.runtime.registry import Registry
+from rubix_like.runtime.places import found_at
 
-SAMPLE_OUTPUTS = Registry(
-    "output of samples",
-    "rubix_like.sample_outputs",
-    {
-        "summary": "rubix_like.inference.results.sample_summary:sample_summary_lines",
-        "to_arviz": "rubix_like.inference.results.inference_data:inference_data",
-        "write": "rubix_like.inference.results.sample_file:write_samples",
-        "plot": "rubix_like.inference.results.sample_pictures_of:save_sample_pictures",
-        "read": "rubix_like.inference.results.sample_file:read_samples",
-    },
-)
+_OUTPUTS: dict[str, str] = {
+    "summary": "rubix_like.inference.results.sample_summary:sample_summary_lines",
+    "to_arviz": "rubix_like.inference.results.inference_data:inference_data",
+    "write": "rubix_like.inference.results.sample_file:write_samples",
+    "plot": "rubix_like.inference.results.sample_pictures_of:save_sample_pictures",
+    "read": "rubix_like.inference.results.sample_file:read_samples",
+}
 """What turns results into something else, which this module cannot import: it takes results itself."""
 
 
@@ -166,30 +162,30 @@ class SampleResult:
 
     def summary(self) -> str:
         """A table of the values with what their draws are worth, and sentences on how far they can be trusted."""
-        return "\n".join(SAMPLE_OUTPUTS.find("summary")(self))
+        return "\n".join(found_at(_OUTPUTS["summary"])(self))
 
     def to_arviz(self) -> Any:
         """The draws as an `arviz.InferenceData`: `posterior`, `sample_stats`, `observed_data`, `constant_data`.
 
         Raises ConfigError without ArviZ.
         """
-        return SAMPLE_OUTPUTS.find("to_arviz")(self)
+        return found_at(_OUTPUTS["to_arviz"])(self)
 
     def write(self, path: str | Path) -> Path:
         """Write everything to an HDF5 file (docs/sample-file.md) and return its path; raises OSError."""
-        return SAMPLE_OUTPUTS.find("write")(self, Path(path))
+        return found_at(_OUTPUTS["write"])(self, Path(path))
 
     def plot(self, stem: str | Path, truth: Mapping[str, Any] | None = None) -> tuple[Path, ...]:
         """Draw pictures of the draws (docs/posteriors.md) as `STEM_*.png`; return their paths.
 
         `truth`: values that the data were made of, by dotted name. Raises ConfigError without matplotlib, and OSError.
         """
-        return SAMPLE_OUTPUTS.find("plot")(self, stem, truth)
+        return found_at(_OUTPUTS["plot"])(self, stem, truth)
 
     @classmethod
     def read(cls, path: str | Path) -> "SampleResult":
         """The result in a file made by `write`; raises FileNotFoundError, or ValueError for another file."""
-        return SAMPLE_OUTPUTS.find("read")(Path(path))
+        return found_at(_OUTPUTS["read"])(Path(path))
 
     def __repr__(self) -> str:
         chains = f"{self.n_chain} chains of {self.n_draw} draws" if self.is_chain else f"{self.n_draw} draws"
