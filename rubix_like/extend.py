@@ -7,6 +7,7 @@
 | a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
 | a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `StageReport`, `Spatial`, `per_bin`, `normal_row` |
 | a method of painting | `AbstractPainter` |
+| a deposit kernel | `AbstractDepositKernel`, `Factors` |
 | an SSP format | `SourceFormat`, `SSPTable` |
 | a sampler of chains | `AbstractChainSampler`, `AbstractChainSettings`, `AbstractKernel`, `ChainState`, `Statistic` |
 | a sampler of another kind | `AbstractSampler`, `Sampled`, `Statistic` |
@@ -37,6 +38,7 @@ from rubix_like.config.quantities import (
 )
 from rubix_like.config.sections.fit import AbstractChainSettings
 from rubix_like.config.settings import AbstractSettings
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.methods import build_painter
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
@@ -69,6 +71,7 @@ __all__ = [
     "AbstractChainSampler",
     "AbstractChainSettings",
     "AbstractCubeStage",
+    "AbstractDepositKernel",
     "AbstractKernel",
     "AbstractPainter",
     "AbstractSampler",
@@ -81,6 +84,7 @@ __all__ = [
     "ChainState",
     "Degree",
     "Dex",
+    "Factors",
     "FileFormat",
     "FileLayout",
     "Gyr",

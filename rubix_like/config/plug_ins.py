@@ -58,6 +58,14 @@ METHODS = Registry(
 )
 """Painters by the name that `engine.method` gives them."""
 
+KERNELS = Registry(
+    "deposit kernel",
+    "rubix_like.kernels",
+    {"scatter": "rubix_like.engine.kernels.scatter:ScatterKernel"},
+    needs=("add",),
+)
+"""Ways to add what particles give to rows of sums, by the name that `engine.kernel` gives them."""
+
 FILE_LAYOUTS = Registry(
     "file layout",
     "rubix_like.file_layouts",

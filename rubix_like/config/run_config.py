@@ -16,7 +16,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from rubix_like.config.file_layouts import LayoutName, check_layout, find_format
-from rubix_like.config.plug_ins import COSMOLOGIES, METHODS, READERS, find_reader, reader_names
+from rubix_like.config.plug_ins import COSMOLOGIES, KERNELS, METHODS, READERS, find_reader, reader_names
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
 from rubix_like.config.sections.align_radius import AlignRadius
 from rubix_like.config.sections.dust import DustSettings
@@ -30,6 +30,7 @@ from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.galaxy.radius import Radius
+from rubix_like.runtime.registry import Registry
 
 if TYPE_CHECKING:
     from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
@@ -143,6 +144,8 @@ class EngineSettings(AbstractSettings):
     smoothing: SmoothingSettings = SmoothingSettings()
     chunk: Annotated[Integer, Field(ge=1)] = 8192
     """Particles computed at once on one device."""
+    kernel: str = "auto"
+    """How what particles give is added up: 'scatter', or one from outside; auto: the fastest on this platform."""
     slab: Annotated[Literal["auto", "all"] | Integer, BeforeValidator(_parse_slab)] = "auto"
     """Stars that are read and painted before the next are read; all: in one go; auto: all, or slab by slab where they
     would take more than half of the memory."""
@@ -153,9 +156,18 @@ class EngineSettings(AbstractSettings):
     @field_validator("method")
     @classmethod
     def _check_method(cls, value: str) -> str:
-        if value != "auto" and value not in METHODS:
-            raise ValueError(f"expected one of {', '.join(('auto', *METHODS.names()))}, got '{value}'")
-        return value
+        return _auto_or_member(METHODS, value)
+
+    @field_validator("kernel")
+    @classmethod
+    def _check_kernel(cls, value: str) -> str:
+        return _auto_or_member(KERNELS, value)
+
+
+def _auto_or_member(registry: Registry, value: str) -> str:
+    if value != "auto" and value not in registry:
+        raise ValueError(f"expected one of {', '.join(('auto', *registry.names()))}, got '{value}'")
+    return value
 
 
 class DevicesSettings(AbstractSettings):

@@ -8,13 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.cost import coefficient_seconds, template_seconds
+from rubix_like.engine.cost import rates_here
 from rubix_like.engine.direct import DirectPainter, DirectPartial
-from rubix_like.engine.histogram import Spaxels, VelocityNodes, coefficient_histogram, template_histogram
+from rubix_like.engine.histogram import VelocityNodes, coefficient_histogram, template_histogram
+from rubix_like.engine.kernels.deposits import Spaxels, in_blocks
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.physics.templates import TemplateAxes
@@ -80,6 +82,7 @@ class BasisPainter(AbstractPainter):
     moment_matrix: Float[Array | ndarray, "velocity_rank 2"]
     velocity_limit: Float[Array | ndarray, ""]
     accuracy: Accuracy
+    kernel: AbstractDepositKernel
     outliers: DirectPainter | None
     capacity: int = eqx.field(static=True)
     by_rows: bool = eqx.field(static=True, default=False)
@@ -173,25 +176,20 @@ class BasisPainter(AbstractPainter):
     def _blocks(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Array, Array, SourceCounters]:
         """(painted, moments, counters) of the whole grid, as many spaxels at a time as a histogram has room for."""
         by_template = self._by_template(len(particles.weight), grid)
-        n_blocks = self._n_blocks(self.axes.n_template if by_template else self.rank, grid)
-        size = -(-grid.n_spaxel // n_blocks)
         shares = 4 * grid.n_corner
         values = shares * self.axes.n_corner if by_template else shares + self.rank
-        chunk = max(1, min(chunk, _CHUNK_VALUES // values))
+        own_chunk = max(1, min(chunk, _CHUNK_VALUES // values))
         reduced = self._of_templates if by_template else self._of_coefficients
 
-        def block(first: Int[Array, ""] | int) -> tuple[Array, Array, SourceCounters]:
-            coefficients, counters = reduced(look, particles, (first, size), chunk)
-            flat = coefficients.reshape(size, -1)
+        def sums(spaxels: Spaxels) -> tuple[tuple[Array, Array], SourceCounters]:
+            coefficients, counters = reduced(look, particles, spaxels, own_chunk)
+            flat = coefficients.reshape(spaxels[1], -1)
             moments = jnp.matmul(flat, self.moment_matrix, precision=lax.Precision.HIGHEST)
-            return (self._seen(flat, self.matrix) if self._projects_early else flat), moments, counters
+            return (self._seen(flat, self.matrix) if self._projects_early else flat, moments), counters
 
-        if n_blocks == 1:
-            return block(0)
-        starts = size * jnp.arange(n_blocks, dtype=jnp.int32)
-        painted, moments, counters = lax.map(jax.checkpoint(block), starts)
-        painted, moments = (x.reshape(n_blocks * size, -1)[: grid.n_spaxel] for x in (painted, moments))
-        return painted, moments, jax.tree.map(lambda leaf: leaf[0], counters)
+        n_block = self._n_blocks(self.axes.n_template if by_template else self.rank, grid)
+        (painted, moments), counters = in_blocks(sums, grid.n_spaxel, n_block)
+        return painted, moments, counters
 
     def _by_template(self, n_particle: int, grid: SpaxelGrid) -> bool:
         """Whether it is cheaper to sum per template, and to reduce all templates of all spaxels afterwards."""
@@ -199,7 +197,9 @@ class BasisPainter(AbstractPainter):
         shares = n_particle * grid.n_corner
         deposits = shares * self.axes.n_corner * self._n_blocks(n_template, grid)
         rows = shares * self._n_blocks(self.rank, grid)
-        return template_seconds(deposits, n_cell, n_template, self.rank) < coefficient_seconds(rows, n_cell, self.rank)
+        rates = rates_here()
+        by_template = rates.template_seconds(deposits, n_cell, n_template, self.rank)
+        return by_template < rates.coefficient_seconds(rows, n_cell, self.rank)
 
     def _n_blocks(self, columns: int, grid: SpaxelGrid) -> int:
         """Blocks of spaxels such that a histogram of so many columns has room, and 32 bits for its cells."""
@@ -209,7 +209,7 @@ class BasisPainter(AbstractPainter):
     def _of_templates(
         self, look: Look, particles: Any, spaxels: Spaxels, chunk: int
     ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
-        amounts, counters = template_histogram(look, particles, self.axes, self.nodes, spaxels, chunk)
+        amounts, counters = template_histogram(look, particles, self.axes, self.nodes, spaxels, chunk, self.kernel)
         n_template, n_spaxel, n_node = amounts.shape
         coefficients, exact = jnp.asarray(self.coefficients), lax.Precision.HIGHEST
         ranked = jnp.matmul(coefficients.T, amounts.reshape(n_template, -1), precision=exact)
@@ -219,7 +219,7 @@ class BasisPainter(AbstractPainter):
         self, look: Look, particles: Any, spaxels: Spaxels, chunk: int
     ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
         coefficients = jnp.asarray(self.coefficients)
-        return coefficient_histogram(look, particles, self.axes, self.nodes, spaxels, chunk, coefficients)
+        return coefficient_histogram(look, particles, self.axes, self.nodes, spaxels, chunk, self.kernel, coefficients)
 
     def _outliers(self, look: Look, particles: Any) -> tuple[Any, Float[Array, ""]]:
         """The particles beyond the nodes, in `capacity` places, and how many there is no place for."""

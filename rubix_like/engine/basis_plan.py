@@ -12,6 +12,7 @@ from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.engine.basis import Accuracy, BasisPainter
 from rubix_like.engine.direct import DirectPainter
 from rubix_like.engine.histogram import VelocityNodes
+from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spectra.detector_view import Window, seen, window_of
 from rubix_like.engine.spectra.projection import project_compiled
@@ -48,6 +49,7 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
         moment_matrix=_moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges)),
         velocity_limit=np.asarray(plan.velocity_limit if motion.capacity else motion.limit),
         accuracy=Accuracy(**{field.name: np.asarray(errors[field.name]) for field in dataclasses.fields(Accuracy)}),
+        kernel=build_kernel(setup.config.engine.kernel),
         outliers=DirectPainter.build(plan, setup, responds="chunk") if motion.capacity else None,
         capacity=motion.capacity,
     )

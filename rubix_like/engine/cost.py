@@ -1,15 +1,8 @@
-"""What a run takes, by rates measured on two CPU cores: for choices between ways to the same cube, not for promises."""
+"""What a run takes, by rates of the platform: for choices between ways to the same cube, not for promises."""
 
 from typing import NamedTuple
 
-_DIRECT_PER_FINE_BIN = 18e-9
-_PER_DEPOSIT = 70e-9
-_PER_COEFFICIENT = 5e-9
-_PER_VALUE = 10e-9
-_PER_FLOP = 1 / 150e9
-_MATRIX_PER_FINE_BIN = 12e-9
-_PER_GATHERED_VOXEL = 16e-9
-_GATHER_START = 0.02
+import jax
 
 _TYPICAL_RANK = 96
 _TYPICAL_STEP = 40.0
@@ -26,45 +19,105 @@ class Work(NamedTuple):
     n_fine: int
 
 
-def direct_seconds(work: Work) -> float:
-    """Every particle's spectrum, collected in fine bins and added to each of its spaxels."""
-    return work.n_particle * work.n_fine * _DIRECT_PER_FINE_BIN * (1 + 0.1 * (work.n_corner - 1))
+class Rates(NamedTuple):
+    """The fastest deposit kernel of a platform, and seconds per operation of one run there."""
+
+    kernel: str
+    """The name that `engine.kernel: auto` stands for; `deposit` and `coefficient` are its rates."""
+    deposit: float
+    """Per particle, spaxel and template: the amounts at four velocity nodes, added at random places."""
+    coefficient: float
+    """Per particle, spaxel and basis spectrum: the same in rows."""
+    histogram_value: float
+    """Per number of a histogram, whatever was added to it."""
+    flop: float
+    """In products of float32 matrices."""
+    direct_value: float
+    """Per particle and fine bin of method `direct`."""
+    matrix_value: float
+    """Per velocity node, basis spectrum and fine bin, in the making of the projection matrix."""
+    gathered_voxel: float
+    """Per voxel that all devices are given, beside `gather_start`."""
+    gather_start: float
+
+    def direct_seconds(self, work: Work) -> float:
+        """Every particle's spectrum, collected in fine bins and added to each of its spaxels."""
+        return work.n_particle * work.n_fine * self.direct_value * (1 + 0.1 * (work.n_corner - 1))
+
+    def basis_seconds(self, work: Work, velocity_limit: float, n_outlier: int) -> float:
+        """Deposits of all particles, the two products, the making of the projection matrix, and the outliers.
+
+        Rank and velocity step are taken as typical of the default tolerance.
+        """
+        n_node = int(2 * velocity_limit / _TYPICAL_STEP) + 3
+        n_cell, deposits = work.n_spaxel * n_node, work.n_particle * work.n_corner
+        painting = min(
+            self.template_seconds(4 * deposits, n_cell, work.n_template, _TYPICAL_RANK),
+            self.coefficient_seconds(deposits, n_cell, _TYPICAL_RANK),
+        )
+        projection = self.projection_seconds(work.n_spaxel, n_node * _TYPICAL_RANK, work.n_wave)
+        matrix = n_node * _TYPICAL_RANK * work.n_fine * self.matrix_value
+        return painting + projection + matrix + self.direct_seconds(work._replace(n_particle=n_outlier))
+
+    def template_seconds(self, n_deposit: int, n_cell: int, n_template: int, rank: int) -> float:
+        """Sums per template in `n_cell` (spaxel, velocity node) cells, then the product with the coefficients.
+
+        `n_deposit` counts particles times spaxels times templates that each touches.
+        """
+        return n_deposit * self.deposit + n_cell * n_template * (self.histogram_value + 2 * rank * self.flop)
+
+    def coefficient_seconds(self, n_deposit: int, n_cell: int, rank: int) -> float:
+        """Sums of `rank` coefficients of each particle in each of its spaxels."""
+        return rank * (n_deposit * self.coefficient + n_cell * self.histogram_value)
+
+    def projection_seconds(self, n_spaxel: int, n_coefficient: int, n_wave: int) -> float:
+        """The product that takes the coefficients of every spaxel to the detector's bins."""
+        return 2 * n_spaxel * n_coefficient * n_wave * self.flop
+
+    def gather_seconds(self, n_voxel: int) -> float:
+        """A cube whose parts are brought from all devices to each of them."""
+        return self.gather_start + n_voxel * self.gathered_voxel
 
 
-def basis_seconds(work: Work, velocity_limit: float, n_outlier: int) -> float:
-    """Deposits of all particles, the two products, the making of the projection matrix, and the outliers.
+_CPU = Rates(
+    kernel="scatter",
+    deposit=70e-9,
+    coefficient=5e-9,
+    histogram_value=10e-9,
+    flop=1 / 150e9,
+    direct_value=18e-9,
+    matrix_value=12e-9,
+    gathered_voxel=16e-9,
+    gather_start=0.02,
+)
 
-    Rank and velocity step are taken as typical of the default tolerance.
-    """
-    n_node = int(2 * velocity_limit / _TYPICAL_STEP) + 3
-    n_cell, deposits = work.n_spaxel * n_node, work.n_particle * work.n_corner
-    painting = min(
-        template_seconds(4 * deposits, n_cell, work.n_template, _TYPICAL_RANK),
-        coefficient_seconds(deposits, n_cell, _TYPICAL_RANK),
-    )
-    projection = projection_seconds(work.n_spaxel, n_node * _TYPICAL_RANK, work.n_wave)
-    matrix = n_node * _TYPICAL_RANK * work.n_fine * _MATRIX_PER_FINE_BIN
-    return painting + projection + matrix + direct_seconds(work._replace(n_particle=n_outlier))
+RATES: dict[str, Rates] = {
+    "cpu": _CPU,
+    "gpu": Rates(
+        kernel="scatter",
+        deposit=4 / 5e9,
+        coefficient=4 / 2e10,
+        histogram_value=16 / 2.0e12,
+        flop=1 / 33.5e12,
+        direct_value=1 / 2e11,
+        matrix_value=_CPU.matrix_value,
+        gathered_voxel=4 / 35e9,
+        gather_start=12 * 10e-6,
+    ),
+}
+"""Rates by JAX's name of the platform; one that is not in the table is given the rates of "cpu".
+
+| platform | source |
+|---|---|
+| cpu | measured on two cores by `tests/benchmarks/engine.py` (docs/benchmarks.md) |
+| gpu | not measured: those of an NVIDIA H100 in docs/scaling.md ("1e9 particles on 64 GPUs") |
+
+Of "gpu", from data sheets: flops, memory (16 bytes for each number of a histogram) and link (4 bytes for each voxel);
+assumed: additions, values of spectra, 12 hops of 10 us; no figure exists for the projection matrix, which is mostly the
+host's work: that of "cpu".
+"""
 
 
-def template_seconds(n_deposit: int, n_cell: int, n_template: int, rank: int) -> float:
-    """Sums per template in `n_cell` (spaxel, velocity node) cells, then the product with the coefficients.
-
-    `n_deposit` counts particles times spaxels times templates that each touches.
-    """
-    return n_deposit * _PER_DEPOSIT + n_cell * n_template * (_PER_VALUE + 2 * rank * _PER_FLOP)
-
-
-def coefficient_seconds(n_deposit: int, n_cell: int, rank: int) -> float:
-    """Sums of `rank` coefficients of each particle in each of its spaxels."""
-    return rank * (n_deposit * _PER_COEFFICIENT + n_cell * _PER_VALUE)
-
-
-def projection_seconds(n_spaxel: int, n_coefficient: int, n_wave: int) -> float:
-    """The product that takes the coefficients of every spaxel to the detector's bins."""
-    return 2 * n_spaxel * n_coefficient * n_wave * _PER_FLOP
-
-
-def gather_seconds(n_voxel: int) -> float:
-    """A cube whose parts are brought from all devices to each of them."""
-    return _GATHER_START + n_voxel * _PER_GATHERED_VOXEL
+def rates_here() -> Rates:
+    """The rates of the platform that JAX computes on."""
+    return RATES.get(jax.default_backend(), _CPU)

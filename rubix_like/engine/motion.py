@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.engine.cost import Work, basis_seconds
+from rubix_like.engine.cost import Work, rates_here
 
 OUTLIER_LIGHT: float = 0.01
 """Particles with more than this share of the light are never left to the outliers' way."""
@@ -78,7 +78,7 @@ def plan_motion(fast: FastParticles, work: Work) -> Motion:
     """
     shares = np.concatenate([[0.0], np.cumsum(fast.light)]) / max(fast.total_light, np.finfo(float).tiny)
     found = [
-        (basis_seconds(work, limit, capacity), capacity, limit, shares[capacity])
+        (rates_here().basis_seconds(work, limit, capacity), capacity, limit, shares[capacity])
         for capacity in _CAPACITIES
         if capacity < fast.number
         for limit in [_rung(float(fast.speed[capacity]))]

@@ -1,4 +1,10 @@
-"""What a painter does: particles in, a partial cube out that devices can add up, a cube in the end."""
+"""A painter turns particles into a partial cube that devices can add up, and the sum of these into a cube.
+
+For example, `direct` is given by setting the partial to light in (spaxel, fine bin) and the projection to line spread
+and detector bins; `basis` by setting the partial to coefficients in (spaxel, velocity node, basis spectrum) and the
+projection to one matrix product. How particles are added to the rows of a partial is given by setting the deposit
+kernel (`engine/kernels`), which the maps of `products` share with `basis`.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping

@@ -3,7 +3,7 @@
 from jaxtyping import Bool
 from numpy import ndarray
 
-from rubix_like.engine.cost import Work, basis_seconds, direct_seconds
+from rubix_like.engine.cost import Work, rates_here
 from rubix_like.engine.motion import LARGEST_STEP, FastParticles, Motion, plan_motion
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import CORNERS
@@ -101,7 +101,7 @@ def _method_and_motion(
 ) -> tuple[str, Motion]:
     """The method, `auto` decided, and the span of the velocity nodes of `basis`.
 
-    `auto` is the cheaper of the two by `cost`; `direct` where nothing says how fast the particles are.
+    `auto` is the cheaper of the two by the rates of `cost`; `direct` where nothing says how fast the particles are.
     """
     unknown = fast is None and velocity_range is None
     if method == "basis" and unknown:
@@ -116,5 +116,6 @@ def _method_and_motion(
         motion = plan_motion(fast, work)
     if method != "auto":
         return method, motion
-    cheaper = fast is not None and direct_seconds(work) < basis_seconds(work, motion.limit, motion.capacity)
-    return ("direct" if cheaper else "basis"), motion
+    rates = rates_here()
+    by_basis = rates.basis_seconds(work, motion.limit, motion.capacity)
+    return ("direct" if fast is not None and rates.direct_seconds(work) < by_basis else "basis"), motion

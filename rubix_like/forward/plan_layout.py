@@ -3,7 +3,7 @@
 from jax.sharding import Mesh
 
 from rubix_like.config.run_config import DevicesSettings
-from rubix_like.engine.cost import gather_seconds, projection_seconds
+from rubix_like.engine.cost import rates_here
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, WAVE_AXIS, check_mesh, make_mesh
 
@@ -25,6 +25,7 @@ def plan_layout(
     check_mesh(used)
     sharded = devices.output == "sharded" or (devices.output is None and WAVE_AXIS in used.axis_names)
     n_data = used.shape[DATA_AXIS]
-    alone = sum(projection_seconds(n_spaxel, n_coefficient, n_wave) for n_spaxel, n_coefficient in projected)
-    together = sum(gather_seconds(n_spaxel * n_wave) for n_spaxel, _ in projected)
+    rates = rates_here()
+    alone = sum(rates.projection_seconds(n_spaxel, n_coefficient, n_wave) for n_spaxel, n_coefficient in projected)
+    together = sum(rates.gather_seconds(n_spaxel * n_wave) for n_spaxel, _ in projected)
     return DeviceLayout.build(used, n_wave, sharded=sharded, shared=alone * (1 - 1 / n_data) > together)

@@ -54,7 +54,7 @@ def test_the_quickstart_is_the_documented_block(tmp_path):
     assert config.instrument.fov == (5.0, 5.0)
     assert config.engine.model_dump() == {
         "method": "auto", "tolerance": 1e-3, "deposit": "nearest", "oversampling": "auto", "chunk": 8192,
-        "slab": "auto",
+        "kernel": "auto", "slab": "auto",
         "precision": "float32", "velocity_range": None, "smoothing": {"sigma": 0.2739, "largest": None},
     }  # fmt: skip
     assert (config.noise, config.devices.data, config.output.path) == (None, "all", Path("cube.fits"))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rubix_like import Galaxy, Pipeline, SSPLibrary, Stars, load_config, make_mesh
-from rubix_like.engine.cost import Work, basis_seconds, coefficient_seconds, direct_seconds, template_seconds
+from rubix_like.engine.cost import RATES, Work
 from rubix_like.engine.motion import OUTLIER_LIGHT, plan_motion
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import speeds, take_census
@@ -22,6 +22,7 @@ LIBRARY = SSPLibrary(
 
 FLAT = np.linspace(-300.0, 300.0, 10_000)
 
+CPU = RATES["cpu"]
 WORK = Work(n_particle=10_000, n_corner=1, n_spaxel=900, n_template=600, n_wave=3000, n_fine=6000)
 
 
@@ -77,7 +78,7 @@ def test_one_fast_star_is_an_outlier():
     assert motion.capacity > 0
     assert motion.limit < 700.0
     assert motion_of(velocity[:-1]).limit < 800.0
-    assert basis_seconds(WORK, motion.limit, motion.capacity) < 0.8 * basis_seconds(WORK, 2262.0, 0)
+    assert CPU.basis_seconds(WORK, motion.limit, motion.capacity) < 0.8 * CPU.basis_seconds(WORK, 2262.0, 0)
 
 
 def test_one_fast_star_above_a_flat_distribution():
@@ -148,7 +149,7 @@ def test_a_fast_star_with_more_than_a_percent_of_the_light_widens_the_nodes(brig
     assert motion.capacity == 0
     assert 2110.0 <= motion.limit < 2110.0 * 1.2
     narrow = bright_and_fast()
-    cost = basis_seconds(WORK, motion.limit, 0) / basis_seconds(WORK, narrow.limit, narrow.capacity)
+    cost = CPU.basis_seconds(WORK, motion.limit, 0) / CPU.basis_seconds(WORK, narrow.limit, narrow.capacity)
     assert narrow.capacity > 0
     share = 250.0 + narrow.capacity - 1
     assert f"{narrow.capacity} fast particle" in motion.note
@@ -317,18 +318,20 @@ def test_the_note_on_bright_outliers_reaches_the_user(monkeypatch, tmp_path):
 
 
 def test_cost_of_direct_is_particles_times_bins():
-    base = direct_seconds(WORK)
-    assert direct_seconds(WORK._replace(n_particle=70_000)) == pytest.approx(7 * base)
-    assert direct_seconds(WORK._replace(n_fine=18_000)) == pytest.approx(3 * base)
-    assert direct_seconds(WORK._replace(n_spaxel=9, n_template=6, n_wave=30)) == base
-    assert base < direct_seconds(WORK._replace(n_corner=9)) < 9 * base
+    base = CPU.direct_seconds(WORK)
+    assert CPU.direct_seconds(WORK._replace(n_particle=70_000)) == pytest.approx(7 * base)
+    assert CPU.direct_seconds(WORK._replace(n_fine=18_000)) == pytest.approx(3 * base)
+    assert CPU.direct_seconds(WORK._replace(n_spaxel=9, n_template=6, n_wave=30)) == base
+    assert base < CPU.direct_seconds(WORK._replace(n_corner=9)) < 9 * base
 
 
 def test_cost_of_basis_per_particle_does_not_depend_on_wavelengths():
     def per_particle(**changes):
         work = WORK._replace(**changes)
         more = work._replace(n_particle=10**7)
-        return (basis_seconds(more, 500.0, 0) - basis_seconds(work._replace(n_particle=5 * 10**6), 500.0, 0)) / 5e6
+        return (
+            CPU.basis_seconds(more, 500.0, 0) - CPU.basis_seconds(work._replace(n_particle=5 * 10**6), 500.0, 0)
+        ) / 5e6
 
     assert per_particle() > 0
     assert per_particle(n_wave=30_000, n_fine=60_000) == pytest.approx(per_particle(), rel=1e-6)
@@ -336,24 +339,24 @@ def test_cost_of_basis_per_particle_does_not_depend_on_wavelengths():
 
 
 def test_cost_of_basis_grows_with_all_that_it_should():
-    base = basis_seconds(WORK, 500.0, 0)
+    base = CPU.basis_seconds(WORK, 500.0, 0)
     for changes in ({"n_spaxel": 9000}, {"n_wave": 30_000}, {"n_fine": 60_000}, {"n_particle": 10**6}):
-        assert basis_seconds(WORK._replace(**changes), 500.0, 0) > 1.05 * base
-    assert 1.5 * base < basis_seconds(WORK, 1000.0, 0) < 2 * base
-    outliers = direct_seconds(WORK._replace(n_particle=256))
-    assert basis_seconds(WORK, 500.0, 256) == pytest.approx(base + outliers)
+        assert CPU.basis_seconds(WORK._replace(**changes), 500.0, 0) > 1.05 * base
+    assert 1.5 * base < CPU.basis_seconds(WORK, 1000.0, 0) < 2 * base
+    outliers = CPU.direct_seconds(WORK._replace(n_particle=256))
+    assert CPU.basis_seconds(WORK, 500.0, 256) == pytest.approx(base + outliers)
 
 
 def test_cost_of_basis_for_few_particles_does_not_depend_on_the_templates():
     """Their coefficients are then summed, not templates."""
     few = WORK._replace(n_particle=10)
-    assert basis_seconds(few._replace(n_template=60_000), 500.0, 0) == basis_seconds(few, 500.0, 0)
+    assert CPU.basis_seconds(few._replace(n_template=60_000), 500.0, 0) == CPU.basis_seconds(few, 500.0, 0)
 
 
 def test_sums_per_template_pay_for_many_particles_only():
     """A grid of 900 x 28 cells, 600 templates on 96 basis spectra."""
     cheaper = [
-        template_seconds(4 * n, 900 * 28, 600, 96) < coefficient_seconds(n, 900 * 28, 96)
+        CPU.template_seconds(4 * n, 900 * 28, 600, 96) < CPU.coefficient_seconds(n, 900 * 28, 96)
         for n in (10, 1000, 10**5, 10**7)
     ]
     assert cheaper == sorted(cheaper)

@@ -4,16 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.config import LOSVDSettings
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
-from rubix_like.engine.histogram import Spaxels
+from rubix_like.engine.kernels.deposits import Spaxels, in_blocks, sum_deposits
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors, build_kernel
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
@@ -22,8 +21,6 @@ from rubix_like.forward.products.bands import Band, BandTables, BandWeight, chec
 from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
-from rubix_like.runtime.mesh.accumulate import accumulate
-from rubix_like.runtime.mesh.mesh import varying
 
 SUMS: tuple[str, ...] = (
     "number",
@@ -96,13 +93,15 @@ class VelocityBins(eqx.Module):
 
     def deposit(
         self, velocity: Float[Array, " particle"]
-    ) -> tuple[Int[Array, "particle 2"], Float[Array, "particle 2"]]:
-        """The two bins around each velocity, and their shares by linear weights; faster ones are in the last bin."""
+    ) -> tuple[Int[Array, " particle"], Float[Array, "particle 2"]]:
+        """The lower of the two bins around each velocity, and the shares of both by linear weights.
+
+        Velocities beyond the bins are in the last one.
+        """
         place = jnp.clip(velocity / self.step + self.n_bin // 2, 0, self.n_bin - 1)
-        lower = jnp.clip(jnp.floor(place), 0, self.n_bin - 2)
-        share = place - lower
-        index = lower.astype(jnp.int32)
-        return jnp.stack([index, index + 1], axis=1), jnp.stack([1 - share, share], axis=1)
+        lower = jnp.clip(jnp.floor(place).astype(jnp.int32), 0, self.n_bin - 2)
+        share = place - lower.astype(place.dtype)
+        return lower, jnp.stack([1 - share, share], axis=1)
 
 
 class ProductTables(eqx.Module):
@@ -120,6 +119,7 @@ class ProductTables(eqx.Module):
     surviving: Float[Array | ndarray, "template 1"] | None
     flux_factor: Float[Array | ndarray, ""]
     losvd: VelocityBins | None
+    kernel: AbstractDepositKernel
     filters: tuple[str, ...] = eqx.field(static=True)
     source: int = eqx.field(static=True)
     screen: Float[Array | ndarray, " part"] | None = None
@@ -141,6 +141,7 @@ class ProductTables(eqx.Module):
             surviving=None if surviving is None else np.asarray(surviving).reshape(-1, 1),
             flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
             losvd=None if products.losvd is None else VelocityBins.build(products.losvd, fastest),
+            kernel=build_kernel(setup.config.engine.kernel),
             filters=tuple(band.name for band in images),
             source=source,
         )
@@ -161,22 +162,20 @@ class ProductTables(eqx.Module):
         """The sums of all particles at hand, kept in 64 bits, as many spaxels at a time as there is room for, and
         returned in the tables' precision."""
         table = self.bands.through(self.transmission(parameters)) * self.flux_factor
-        n_block = self._n_blocks(grid)
-        size = -(-grid.n_spaxel // n_block)
-        chunk = max(1, min(chunk, _CHUNK_VALUES // (grid.n_corner * self.n_column)))
+        own_chunk = max(1, min(chunk, _CHUNK_VALUES // (grid.n_corner * self.n_column)))
 
-        def block(first: Int[Array, ""] | int) -> Float[Array, "own column"]:
-            return self._block(look, particles, (first, size), chunk, table, parameters)
+        def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
+            return self._block(look, particles, spaxels, own_chunk, table, parameters), None
 
-        if n_block == 1:
-            return block(0)
-        blocks = lax.map(jax.checkpoint(block), size * jnp.arange(n_block, dtype=jnp.int32))
-        return blocks.reshape(n_block * size, -1)[: grid.n_spaxel]
+        return in_blocks(sums, grid.n_spaxel, self._n_blocks(grid))[0]
 
     def _n_blocks(self, grid: SpaxelGrid) -> int:
         """Blocks of spaxels such that the sums of one have room."""
-        n_bin = 0 if self.losvd is None else self.losvd.n_bin
-        return -(-8 * grid.n_spaxel * (self.n_column + n_bin) // _ROOM)
+        return -(-8 * grid.n_spaxel * (self.n_column + self._n_bin) // _ROOM)
+
+    @property
+    def _n_bin(self) -> int:
+        return 0 if self.losvd is None else self.losvd.n_bin
 
     def _block(
         self,
@@ -187,32 +186,26 @@ class ProductTables(eqx.Module):
         table: Float[Array, "template band"],
         parameters: Parameters,
     ) -> Float[Array, "own column"]:
-        """The sums on some of the spaxels."""
-        (first, n_spaxel), dtype = spaxels, table.dtype
-        reference = parameters.observation.velocity_offset
+        """The sums on some of the spaxels; one row more takes what others get."""
+        first, n_spaxel = spaxels
 
-        def contribute(own: Any) -> tuple[Any, ...]:
+        def contribute(own: Any) -> tuple[tuple[Factors, ...], tuple]:
             seen = look(own)
-            columns = self.columns(seen, table, reference)
-            rows = seen.share[:, :, None] * columns[:, None, :]
+            columns = self.columns(seen, table, parameters.observation.velocity_offset)
             inside = (seen.spaxel >= first) & (seen.spaxel < first + n_spaxel)
             row = jnp.where(inside, seen.spaxel - first, n_spaxel)
-            return row, rows, self._velocities(seen, columns[:, SUMS.index("light")])
+            one = jnp.ones((len(row), 1), columns.dtype)
+            maps = Factors(row, seen.share, one, columns)
+            if self.losvd is None:
+                return (maps,), ()
+            lower, near = self.losvd.deposit(seen.scene.v_los)
+            light = columns[:, SUMS.index("light"), None]
+            return (maps, Factors(row * self._n_bin + lower[:, None], seen.share * light, near, one)), ()
 
-        def add(total: tuple[Array, Array | None], one: tuple[Any, ...]) -> tuple[Array, Array | None]:
-            spaxel, rows, spread = one
-            sums = total[0].at[spaxel].add(rows.astype(jnp.float64), mode="drop")
-            if total[1] is None or spread is None:
-                return sums, None
-            index, amount = spread
-            return sums, total[1].at[spaxel[:, :, None], index].add(amount.astype(jnp.float64), mode="drop")
-
-        with jax.enable_x64(True):
-            empty = jnp.zeros((n_spaxel, self.n_column), jnp.float64)
-            bins = None if self.losvd is None else jnp.zeros((n_spaxel, self.losvd.n_bin), jnp.float64)
-            start = varying((empty, bins), particles)
-            sums = accumulate(contribute, add, start, particles, chunk, two_levels=False)
-            return jnp.concatenate([own.astype(dtype) for own in sums if own is not None], axis=1)
+        shapes = (n_spaxel + 1, self.n_column), ((n_spaxel + 1) * self._n_bin, 1)
+        shapes = shapes[: 1 if self.losvd is None else 2]
+        sums, _ = sum_deposits(contribute, particles, self.kernel, shapes, (), chunk, table.dtype)
+        return jnp.concatenate([own.reshape(n_spaxel + 1, -1)[:n_spaxel] for own in sums], axis=1)
 
     def transmission(self, parameters: Parameters) -> Float[Array, " part"] | None:
         """The share of the bands' light that the run's dust lets through, 10^(-0.4 a_v A(lambda) / A(V))."""
@@ -245,15 +238,6 @@ class ProductTables(eqx.Module):
             *(light * x for x in factors),
         )
         return jnp.concatenate([jnp.stack(own, axis=1), flux[:, 1:]], axis=1)
-
-    def _velocities(
-        self, seen: Sighting, light: Float[Array, " particle"]
-    ) -> tuple[Int[Array, "particle 1 2"], Float[Array, "particle corner 2"]] | None:
-        """Velocity bins of each star, and its light in each of them on each of its spaxels."""
-        if self.losvd is None:
-            return None
-        index, share = self.losvd.deposit(seen.scene.v_los)
-        return index[:, None, :], (seen.share * light[:, None])[:, :, None] * share[:, None, :]
 
 
 def _detector_band(setup: Setup) -> Band:

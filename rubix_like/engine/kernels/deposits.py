@@ -1,0 +1,59 @@
+"""Sums over all particles in 64 bits, by a deposit kernel, as many spaxels at a time as there is room for."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
+from rubix_like.runtime.mesh.accumulate import accumulate
+from rubix_like.runtime.mesh.mesh import varying
+
+Spaxels = tuple[Int[Array, ""] | int, int]
+"""The first of some spaxels (flat index), and their number."""
+
+
+def in_blocks(sums: Callable[[Spaxels], tuple[Any, Any]], n_spaxel: int, n_block: int) -> tuple[Any, Any]:
+    """What `sums` gives for all spaxels, made of `n_block` blocks of them, one after the other.
+
+    `sums` returns arrays with a row per spaxel, also for those of the last block that lie beyond the grid, and what is
+    the same for every block. Backwards each block is computed again.
+    """
+    size = -(-n_spaxel // n_block)
+    if n_block == 1:
+        return sums((0, size))
+    starts = size * jnp.arange(n_block, dtype=jnp.int32)
+    rows, beside = lax.map(jax.checkpoint(lambda first: sums((first, size))), starts)
+    rows = jax.tree.map(lambda leaf: leaf.reshape(n_block * size, *leaf.shape[2:])[:n_spaxel], rows)
+    return rows, jax.tree.map(lambda leaf: leaf[0], beside)
+
+
+def sum_deposits(
+    contribute: Callable[[Any], tuple[tuple[Factors, ...], Any]],
+    particles: Any,
+    kernel: AbstractDepositKernel,
+    shapes: tuple[tuple[int, int], ...],
+    beside: Any,
+    chunk: int,
+    dtype: Any,
+) -> tuple[tuple[Float[Array, "row column"], ...], Any]:
+    """Sums of these `shapes` (rows, columns), one for each of the factors that `contribute` makes of a chunk.
+
+    They are kept in 64 bits whatever the particles' precision and returned as `dtype`, and so are the sums of what
+    `contribute` returns beside the factors, a pytree of arrays like `beside`. 1e7 equal masses in one row lose nothing,
+    and the order of the particles, their chunks and devices do not matter. At most `chunk` particles are looked at at
+    once. Differentiable; nothing is kept for that but the particles.
+    """
+
+    def add(total: tuple[Any, Any], one: tuple[Any, Any]) -> tuple[Any, Any]:
+        rows = tuple(kernel.add(*pair) for pair in zip(total[0], one[0], strict=True))
+        return rows, jax.tree.map(lambda a, b: a + b.astype(a.dtype), total[1], one[1])
+
+    with jax.enable_x64(True):
+        empty = tuple(jnp.zeros(shape, jnp.float64) for shape in shapes)
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float64), beside)
+        sums = accumulate(contribute, add, varying((empty, zeros), particles), particles, chunk, two_levels=False)
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), sums)

@@ -1,0 +1,71 @@
+"""The deposit kernel: adds what a chunk of particles gives to rows of sums, and sees nothing else of a run.
+
+For example, the histogram of method `basis` is given by setting the rows to (spaxel, velocity node) and the columns to
+basis spectra, and the maps of `products` by setting the rows to spaxels and the columns to their sums. A device that
+adds in another way needs one kernel for all of them.
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+from jaxtyping import Array, Float, Int
+
+from rubix_like.config.plug_ins import KERNELS
+from rubix_like.engine.cost import rates_here
+
+
+class Factors(eqx.Module):
+    """What a chunk of particles adds, not multiplied out.
+
+    Particle p adds share[p, c] window[p, j] own[p, k] to column k of row[p, c] + j, for all c, j and k.
+
+    | field | shape | |
+    |---|---|---|
+    | row | (particle, corner) | first of the adjacent rows that a share goes to; all of them exist |
+    | share | (particle, corner) | how much of the particle goes there; 0 where that is nowhere |
+    | window | (particle, adjacent) | weights of the adjacent rows |
+    | own | (particle, column) | what the particle has in each column |
+    """
+
+    row: Int[Array, "particle corner"]
+    share: Float[Array, "particle corner"]
+    window: Float[Array, "particle adjacent"]
+    own: Float[Array, "particle column"]
+
+
+class AbstractDepositKernel(eqx.Module):
+    """One way to add `Factors` to rows of sums, built without arguments; `engine.kernel` names it.
+
+    A complete one, which adds one particle after the other:
+
+    ```python
+    import jax
+    import jax.numpy as jnp
+
+    from rubix_like.extend import AbstractDepositKernel
+
+
+    class OneByOneKernel(AbstractDepositKernel):
+        def add(self, total, factors):
+            def add_one(total, one):
+                row = one.row[:, None] + jnp.arange(one.window.size, dtype=one.row.dtype)[None, :]
+                amount = one.share[:, None, None] * one.window[None, :, None] * one.own[None, None, :]
+                return total.at[row].add(amount.astype(total.dtype)), None
+
+            return jax.lax.scan(add_one, total, factors)[0]
+    ```
+    """
+
+    @abstractmethod
+    def add(self, total: Float[Array, "row column"], factors: Factors) -> Float[Array, "row column"]:
+        """`total` with the products of the factors added.
+
+        It is called in a `lax.scan` over chunks of particles, inside jit and `jax.shard_map`. `total` has 64 bits; the
+        factors have 64 or those of the run and are multiplied in that precision; there may be no particle. JAX must be
+        able to differentiate it with respect to the factors, and it is linear in `total`.
+        """
+
+
+def build_kernel(name: str) -> AbstractDepositKernel:
+    """The kernel of that name; auto: the fastest on this platform (`engine/cost.py`)."""
+    return KERNELS.find(rates_here().kernel if name == "auto" else name)()

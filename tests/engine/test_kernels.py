@@ -1,0 +1,189 @@
+"""The contract of a deposit kernel: numpy's sums and slopes written from the formula, for every kernel there is."""
+
+import inspect
+import re
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
+from rubix_like.config.plug_ins import KERNELS
+from rubix_like.engine.cost import RATES, rates_here
+from rubix_like.engine.kernels.deposits import in_blocks, sum_deposits
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors, build_kernel
+
+PLUG_IN = "one-by-one"
+NAMES = [*KERNELS.names(), PLUG_IN]
+
+CASES = {
+    "no particle": (0, 7, 2, 4, 3),
+    "one particle": (1, 4, 1, 4, 3),
+    "templates of nearest": (300, 60, 4, 4, 1),
+    "coefficients of tsc": (37, 90, 9, 4, 40),
+    "maps of cic": (200, 15, 4, 1, 14),
+    "velocity bins": (200, 60, 1, 2, 1),
+    "more than fits into a cache": (20_000, 30, 1, 4, 5),
+}
+"""Numbers of particles, rows, corners, adjacent rows and columns."""
+
+BITS = [*((case, "float64") for case in CASES), *((case, "float32") for case in list(CASES)[2:5:2])]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_by_one(tmp_path_factory):
+    """The kernel of the interface's docstring, installed by a distribution of its own."""
+    (source,) = re.findall(r"```python\n(.*?)```", inspect.getdoc(AbstractDepositKernel), re.S)
+    folder = tmp_path_factory.mktemp("one_by_one")
+    (folder / "one_by_one.py").write_text(source)
+    info = folder / "one_by_one-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: one-by-one\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{KERNELS.group}]\n{PLUG_IN} = one_by_one:OneByOneKernel\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield
+    sys.modules.pop("one_by_one", None)
+
+
+def factors_of(case, dtype, row=None, nowhere=0.2):
+    """Random factors, of which a part `nowhere` of the shares is 0, at random rows or all in one; and a total."""
+    n_particle, n_row, n_corner, n_adjacent, n_column = CASES[case]
+    rng = np.random.default_rng(3)
+    rows = rng.integers(0, n_row - n_adjacent + 1, (n_particle, n_corner)) if row is None else row
+    share = rng.uniform(0.1, 1.0, (n_particle, n_corner)) * (rng.random((n_particle, n_corner)) >= nowhere)
+    window, own = rng.uniform(0.0, 1.0, (n_particle, n_adjacent)), rng.normal(size=(n_particle, n_column))
+    rows = jnp.asarray(np.broadcast_to(rows, share.shape), jnp.int32)
+    return Factors(rows, *(jnp.asarray(x, dtype) for x in (share, window, own))), rng.normal(size=(n_row, n_column))
+
+
+def places_and_amounts(factors):
+    """Row (particle, corner, adjacent), and amounts with the columns as a further axis, in 64 bits."""
+    share, window, own = (np.asarray(x, np.float64) for x in (factors.share, factors.window, factors.own))
+    place = np.asarray(factors.row)[:, :, None] + np.arange(window.shape[1])
+    return place, np.einsum("pc,pj,pk->pcjk", share, window, own)
+
+
+def by_numpy(total, factors):
+    result = total.copy()
+    np.add.at(result, *places_and_amounts(factors))
+    return result
+
+
+def slopes_by_numpy(factors, weight):
+    """Of the sum of weight x total: with respect to share, window and own."""
+    share, window, own = (np.asarray(x, np.float64) for x in (factors.share, factors.window, factors.own))
+    there = weight[places_and_amounts(factors)[0]]
+    formulas = ("pcjk,pj,pk->pc", window, own), ("pcjk,pc,pk->pj", share, own), ("pcjk,pc,pj->pk", share, window)
+    return [np.einsum(formula, there, *others) for formula, *others in formulas]
+
+
+@jax.jit
+def value_and_slopes(kernel, total, factors, weight):
+    value, pull_back = jax.vjp(kernel.add, total, factors)
+    return value, *pull_back(weight)
+
+
+def check(name, factors, total):
+    rounding = float(np.finfo(factors.share.dtype).eps)
+    weight = np.random.default_rng(4).normal(size=total.shape)
+    kernel = KERNELS.find(name)()
+    value, of_total, of_factors = value_and_slopes(kernel, jnp.asarray(total), factors, jnp.asarray(weight))
+    assert value.dtype == jnp.float64
+    largest = by_numpy(np.abs(total), jax.tree.map(jnp.abs, factors)).max()
+    np.testing.assert_allclose(value, by_numpy(total, factors), rtol=0, atol=3 * rounding * largest)
+    np.testing.assert_allclose(of_total, weight, rtol=1e-12)
+    found = of_factors.share, of_factors.window, of_factors.own
+    for own, expected in zip(found, slopes_by_numpy(factors, weight), strict=True):
+        assert own.dtype == factors.share.dtype
+        np.testing.assert_allclose(own, expected, rtol=0, atol=100 * rounding * np.abs(expected).max(initial=1.0))
+
+
+@pytest.mark.parametrize(("case", "dtype"), BITS)
+@pytest.mark.parametrize("name", NAMES)
+def test_values_and_slopes_are_those_of_numpy(name, case, dtype):
+    check(name, *factors_of(case, dtype))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_in_one_row_or_nowhere(name):
+    case = "templates of nearest"
+    check(name, *factors_of(case, "float64", row=56))
+    check(name, *factors_of(case, "float64", nowhere=1.0))
+
+
+N_SPAXEL, N_POINT = 11, 500
+
+
+@pytest.mark.parametrize("n_block", [1, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_sums_over_all_particles_in_one_block_of_spaxels_and_in_many(name, n_block):
+    """In float32, 50 at a time; some particles are beyond the grid. Counts are those of each block."""
+    rng = np.random.default_rng(5)
+    spaxel, amount = rng.integers(-2, N_SPAXEL + 3, N_POINT), rng.uniform(0.5, 2.0, (N_POINT, 2)).astype(np.float32)
+    kernel = KERNELS.find(name)()
+
+    def sums(spaxels):
+        def contribute(own):
+            place, amount = own
+            inside = (place >= spaxels[0]) & (place < spaxels[0] + spaxels[1])
+            row = jnp.where(inside, place - spaxels[0], 0)[:, None]
+            one = jnp.ones((len(row), 1), amount.dtype)
+            return (Factors(row, inside[:, None].astype(amount.dtype), one, amount),), one.sum()
+
+        particles = jnp.asarray(spaxel, jnp.int32), jnp.asarray(amount)
+        return sum_deposits(contribute, particles, kernel, ((spaxels[1], 2),), jnp.zeros(()), 50, jnp.float32)
+
+    (found,), number = jax.jit(lambda: in_blocks(sums, N_SPAXEL, n_block))()
+    inside, expected = (spaxel >= 0) & (spaxel < N_SPAXEL), np.zeros((N_SPAXEL, 2))
+    np.add.at(expected, spaxel[inside], amount[inside])
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-7)
+    assert float(number) == N_POINT
+
+
+def observed(kernel):
+    rng = np.random.default_rng(6)
+    values = rng.uniform(1.0, 2.0, 60), rng.uniform(6.0, 9.5, 60), rng.uniform(0.004, 0.02, 60)
+    galaxy = Galaxy(Stars(rng.normal(size=(60, 3)), 100 * rng.normal(size=(60, 3)), *values))
+    config = load_config(
+        {
+            "observation": {"redshift": 0.05, "align": "none"},
+            "instrument": {
+                "name": "muse",
+                "fov": 1.0,
+                "wavelength": {"start": 5000.0, "stop": 5050.0, "step": 1.25},
+                "psf": None,
+            },
+            "engine": {"method": "basis", "kernel": kernel, "deposit": "cic", "precision": "float64"},
+            "products": {"losvd": {"step": "50 km/s"}},
+        }
+    )
+    pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(1))
+    return pipeline, pipeline(galaxy)
+
+
+@pytest.mark.slow
+def test_a_kernel_from_outside_paints_the_same_cube_and_maps():
+    """By its name in the configuration; `auto` is the built-in one."""
+    (built_in, expected), (pipeline, found) = observed("auto"), observed(PLUG_IN)
+    assert type(built_in.tables.products.kernel).__name__ == "ScatterKernel"
+    kernels = pipeline.tables.paint[0].painter.kernel, pipeline.tables.products.kernel
+    assert [type(kernel).__name__ for kernel in kernels] == ["OneByOneKernel"] * 2
+    images = [(cube.flux, cube.maps.before.light, cube.maps.before.losvd) for cube in (found, expected)]
+    for own, other in zip(*images, strict=True):
+        np.testing.assert_allclose(own, other, rtol=0, atol=1e-12 * np.max(other))
+
+
+def test_an_unknown_kernel_is_refused():
+    with pytest.raises(ConfigError, match=r"engine\.kernel: expected one of auto, scatter, one-by-one, got 'scater'"):
+        load_config({"observation": {"redshift": 0.05}, "instrument": {"name": "muse"}, "engine": {"kernel": "scater"}})
+
+
+def test_auto_is_the_kernel_of_the_platform():
+    """Every platform of the table has one that exists."""
+    assert rates_here() is RATES["cpu"]
+    assert {rates.kernel for rates in RATES.values()} <= set(KERNELS.builtin)
+    assert type(build_kernel("auto")) is KERNELS.find(RATES["cpu"].kernel)
