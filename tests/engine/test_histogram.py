@@ -265,7 +265,7 @@ def test_gradients_are_those_of_the_loop(ranked):
         np.testing.assert_allclose(np.asarray(getattr(found, name))[:n], expected, atol=1e-7 * scale, err_msg=name)
 
 
-@pytest.mark.parametrize("ranked", EITHER)
+@pytest.mark.parametrize("ranked", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_gradient_with_64_bit_numbers_off(ranked):
     """float32 in and out, close to that of float64, and zero for what is left out."""
     particles, weight = points(seed=9), random_weight(ranked)

@@ -62,7 +62,8 @@ class AbstractDepositKernel(eqx.Module):
 
         It is called in a `lax.scan` over chunks of particles, inside jit and `jax.shard_map`. `total` has 64 bits; the
         factors have 64 or those of the run and are multiplied in that precision; there may be no particle. JAX must be
-        able to differentiate it with respect to the factors, and it is linear in `total`.
+        able to differentiate it with respect to the factors, also where 64-bit numbers are off outside of it; and it is
+        linear in `total`.
         """
 
 

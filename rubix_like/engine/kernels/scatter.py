@@ -41,13 +41,16 @@ def _add_piece(total: Float[Array, "row column"], piece: Factors) -> Float[Array
 
 
 def _pieces(factors: Factors, size: int) -> Factors:
-    """The particles in pieces of `size`, or fewer, the last one filled up with nothing."""
+    """The particles in pieces of `size`, or fewer, the last one filled up with nothing.
+
+    Not by `jnp.pad`, whose transpose is made where 64-bit numbers may be off and fails there.
+    """
     number = len(factors.row)
     size = max(1, min(size, number))
     n_piece = -(-number // size)
 
     def cut(leaf: Array) -> Array:
-        missing = ((0, n_piece * size - number), *((0, 0),) * (leaf.ndim - 1))
-        return jnp.pad(leaf, missing).reshape(n_piece, size, *leaf.shape[1:])
+        nothing = jnp.zeros((n_piece * size - number, *leaf.shape[1:]), leaf.dtype)
+        return jnp.concatenate([leaf, nothing]).reshape(n_piece, size, *leaf.shape[1:])
 
     return jax.tree.map(cut, factors)
