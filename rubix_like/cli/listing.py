@@ -19,6 +19,7 @@ from rubix_like.instrument.lsf import instrument_fwhm
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.resources import resource, resource_names
+from rubix_like.runtime.text_tables import table_lines
 from rubix_like.ssp import list_libraries
 
 Rows = list[tuple[str, str]]
@@ -86,20 +87,12 @@ def instrument_table() -> list[tuple[str, ...]]:
     return [_row(preset) for preset in presets]
 
 
-def plain_table(rows: Sequence[Sequence[str]], gap: str = "  ") -> str:
-    """Lines of aligned columns, one per row."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join(line.rstrip() for line in lines)
-
-
 def wrapped_table(rows: Sequence[Sequence[str]], width: int) -> str:
     """The table for a terminal of `width` columns: presets of one source together, that source once above them."""
     short = [[*row[:1], *row[2:-1]] for row in (COLUMNS, *rows)]
-    text = plain_table(short)
-    if max(map(len, text.split("\n"))) > width:
-        text = plain_table(short, gap=" ")
-    title, *lines = text.split("\n")
+    title, *lines = table_lines(short)
+    if max(map(len, (title, *lines))) > width:
+        title, *lines = table_lines(short, gap=1)
     blocks = [title]
     pairs = zip(rows, lines, strict=True)
     for (telescope, source), group in groupby(pairs, key=lambda pair: (pair[0][1], pair[0][-1])):
@@ -113,7 +106,7 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
     if sys.stdout.isatty():
         print(wrapped_table(rows, shutil.get_terminal_size().columns))
     else:
-        print(plain_table([COLUMNS, *rows]))
+        print(*table_lines([COLUMNS, *rows]), sep="\n")
 
 
 def _row(preset: InstrumentSettings) -> tuple[str, ...]:
@@ -150,8 +143,7 @@ def print_list(options: argparse.Namespace) -> None:
     if options.kind == "instruments":
         print_table(instrument_table())
         return
-    for name, text in _LISTS[options.kind]():
-        print(f"{name:<14} {text}".rstrip())
+    print(*table_lines(_LISTS[options.kind]()), sep="\n")
 
 
 _LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {

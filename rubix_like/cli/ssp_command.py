@@ -10,6 +10,7 @@ from rubix_like.plots.ssp_figure import save_comparison
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.runtime.text_tables import table_lines
 from rubix_like.ssp import describe_library, get, import_library, list_libraries
 from rubix_like.ssp.comparison import comparison_lines, solar_population
 from rubix_like.ssp.known_libraries import locate
@@ -38,8 +39,7 @@ def _output_path(options: argparse.Namespace) -> Path:
 
 def print_libraries(options: argparse.Namespace) -> None:  # noqa: ARG001
     """`rubix-like ssp list`."""
-    for name, text in list_libraries():
-        print(f"{name:<14} {text}")
+    print(*table_lines(list_libraries()), sep="\n")
 
 
 def print_library(options: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.runtime.text_tables import table_lines
 from rubix_like.ssp.library import SSPLibrary
 from rubix_like.ssp.photometry import B_BAND, V_BAND, magnitudes, mass_to_light
 
@@ -96,16 +97,14 @@ def comparison_lines(one: SolarPopulation, other: SolarPopulation) -> list[str]:
 
 def _table(one: SolarPopulation, other: SolarPopulation) -> list[str]:
     pair = (one, other)
-    width = max(24, *(len(population.library.name) + 2 for population in pair))
-    head = f"{'':<10}" + "".join(f"{population.library.name:<{width}}" for population in pair)
-    metal = f"{'Z':<10}" + "".join(f"{population.metallicity:<{width}.4g}" for population in pair)
-    columns = f"{'age':<10}" + f"{'M_V    B-V   M/L_V':<{width}}" * 2
     rows = [
-        f"{label:<10}" + "".join(f"{_cell(population, log_age):<{width}}" for population in pair)
-        for label, log_age in AGES.items()
+        ("", *(population.library.name for population in pair)),
+        ("Z", *(f"{population.metallicity:.4g}" for population in pair)),
+        ("age", *["M_V    B-V    M/L_V"] * 2),
+        *((label, *(_cell(population, log_age) for population in pair)) for label, log_age in AGES.items()),
     ]
     note = "Vega magnitudes and solar units, per Msun at birth; '-': beyond the library's ages or wavelengths"
-    return [line.rstrip() for line in (head, metal, columns, *rows)] + [note]
+    return [*table_lines(rows, gap=4), note]
 
 
 def _cell(population: SolarPopulation, log_age: float) -> str:

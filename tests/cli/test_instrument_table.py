@@ -7,8 +7,9 @@ import sys
 import pytest
 import yaml
 
-from rubix_like.cli.listing import COLUMNS, instrument_table, plain_table, print_table, wrapped_table
+from rubix_like.cli.listing import COLUMNS, instrument_table, print_table, wrapped_table
 from rubix_like.runtime.resources import resource, resource_names
+from rubix_like.runtime.text_tables import table_lines
 
 
 def number(text):
@@ -50,7 +51,7 @@ def test_plain_text_has_one_aligned_line_per_preset(capsys):
     assert [line.split()[0] for line in lines] == list(resource_names("instruments"))
     column = title.index("source")
     assert all(line[column - 2 : column] == "  " and line[column] != " " for line in lines)
-    assert lines == plain_table([COLUMNS, *instrument_table()]).splitlines()[1:]
+    assert lines == table_lines([COLUMNS, *instrument_table()])[1:]
 
 
 @pytest.mark.parametrize("width", [80, 100, 150])

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import resource as limits
 import signal
 import subprocess
@@ -594,7 +595,7 @@ def test_libraries(command, tmp_path, monkeypatch):
     code, text, _ = command("ssp", "import", packaged, "--name", "mine")
     assert code == 0
     assert str(tmp_path / "cache" / "ssp" / "mine.h5") in text
-    assert "mine           in the cache" in command("ssp", "list")[1]
+    assert re.search("^mine +in the cache", command("ssp", "list")[1], re.M)
     assert f"Library popstar is in {packaged}" in command("ssp", "get", "popstar")[1]
     assert_refused(command("ssp", "get", "bc03"), "'bc03'", "did you mean 'bc03-lr'")
     assert_refused(command("ssp", "info", "popsta"), "did you mean 'popstar'")

@@ -10,6 +10,7 @@ from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import shown
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.fit_result import FitResult
+from rubix_like.runtime.text_tables import table_lines
 
 MOST_ROWS: int = 40
 """Rows of the table; a fit of many particles has more numbers."""
@@ -83,9 +84,7 @@ def fit_quality_lines(result: FitResult) -> list[str]:
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows below their head, as many as there is room for: all columns but the first and the last two are numbers."""
     left_out = len(rows) - 1 - MOST_ROWS
-    rows = rows[: MOST_ROWS + 1]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [_aligned(row, widths) for row in rows]
+    lines = table_lines(rows[: MOST_ROWS + 1], right=range(1, len(rows[0]) - 2))
     return [*lines, *([f"... and {left_out} more"] if left_out > 0 else [])]
 
 
@@ -121,12 +120,3 @@ def with_digits(sigma: float, *numbers: float) -> list[str]:
     """Numbers with as many digits as their standard deviation, which is positive, leaves room for."""
     digits = max(int(np.floor(np.log10(max(abs(numbers[0]), sigma)))) - int(np.floor(np.log10(sigma))) + 2, 2)
     return [f"{number:#.{digits}g}".rstrip(".") for number in numbers]
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    """Numbers to the right, words to the left."""
-    cells = [
-        cell.rjust(width) if 1 <= column < len(row) - 2 else cell.ljust(width)
-        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
-    return "  ".join(cells).rstrip()

@@ -1,17 +1,13 @@
 """Format an inspection as plain text of limited width."""
 
-import io
 import textwrap
 from collections.abc import Sequence
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from rubix_like.readers.inspection.groups import GroupReport
 from rubix_like.readers.inspection.inspected_fields import FieldReport
 from rubix_like.readers.inspection.report import Inspection
 from rubix_like.readers.inspection.structure import shape_words
+from rubix_like.runtime.text_tables import table_lines
 
 STORED: tuple[str, ...] = ("quantity", "dataset", "shape", "type", "stored unit and conversion", "stated by")
 """The first table of a group; the unit is stated by the field map or by the file's attributes."""
@@ -87,15 +83,8 @@ def _values(row: FieldReport) -> list[tuple[str, ...]]:
 def table_text(title: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
     """Aligned columns that fit `width`; what is too long goes on below itself. Columns without text are left out."""
     there = [index for index in range(len(title)) if any(row[index] for row in rows)]
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for index in there:
-        table.add_column(Text(title[index]), overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(row[index]) for index in there))
-    console = Console(file=io.StringIO(), width=width - 2, color_system=None, legacy_windows=False)
-    with console.capture() as capture:
-        console.print(table)
-    return "\n".join(f"  {line}".rstrip() for line in capture.get().splitlines())
+    chosen = [[row[index] for index in there] for row in (title, *rows)]
+    return "\n".join(f"  {line}" for line in table_lines(chosen, width=width - 2))
 
 
 def _how_to_write(field_map: str, path: str, width: int) -> str:
