@@ -63,6 +63,11 @@ def config(folder, precision="float32", slab="all", **sections):
     }
 
 
+def config_of_fields(folder, slab="all"):
+    """Stars are dimmed by how much mass lies in their spaxel, of the stars of all processes; maps."""
+    return config(folder, "float64", slab, pipeline=str(folder / "dim.yaml"), products={"losvd": None})
+
+
 def pattern(flux):
     """Weights of the voxels in a loss."""
     return jnp.cos(jnp.arange(flux.size, dtype=flux.dtype)).reshape(flux.shape)
@@ -113,6 +118,9 @@ def together(team, folder):
     facts["bins"] = own.ranges
     save_quicklook(own, folder / "parts.png", team)
     rl.run(config(folder, slab=SLAB, devices={"output": "sharded"}), folder / "parts_of_slabs.fits", team)
+    sys.path.insert(0, str(folder))
+    for name, slab in (("fields", "all"), ("fields_of_slabs", SLAB)):
+        rl.run(config_of_fields(folder, slab), folder / f"{name}.fits", team)
     rows = {f"rows {name}": sorted(found) for name, found in READ.items()}
     placed, _, pipeline = plan_share(rl.load_config(config(folder, "float64", noise=None)), Progress(), team)
     found = slope(pipeline, placed).stars

@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+import field_plug_ins
 import h5py
 import jax
 import numpy as np
@@ -36,6 +37,11 @@ from rubix_like.runtime.processes.launch import (
 
 COUNT = 230
 REPOSITORY = Path(__file__).resolve().parents[2]
+DIM = """fields: [surface_density]
+scene: [orient, point, {dim: {by: surface_density, strength: 1.0e-6}}]
+paint: [stars]
+cube: [psf, noise]
+"""
 LAUNCHERS = ("SLURM_", "OMPI_", "PMIX_", "KUBERNETES_", "JAX_COORDINATOR", "CLOUD_TPU", "TPU_")
 
 
@@ -104,6 +110,8 @@ def together(tmp_path_factory):
     """Two processes with two devices each; what each of them saved."""
     folder = tmp_path_factory.mktemp("together")
     write_snapshot(folder / "snapshot.hdf5", COUNT)
+    field_plug_ins.announce(folder)
+    (folder / "dim.yaml").write_text(DIM)
     finish(start("together", folder, 2, devices=2), folder)
     return folder, [dict(np.load(folder / f"together_{number}.npz")) for number in range(2)]
 
@@ -153,6 +161,23 @@ def test_each_process_paints_its_share_slab_by_slab(together):
     with fits.open(folder / "parts_of_slabs.fits") as slabs, fits.open(folder / "float32.fits") as whole:
         assert fits.HeaderDiff(slabs[0].header, whole[0].header, ignore_keywords=["DATE", "CHECKSUM"]).identical
         assert_same_images(slabs, whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["fields", "fields_of_slabs"])
+def test_fields_are_of_the_particles_of_all_processes(together, name, monkeypatch):
+    """A stage dims stars by the mass in their spaxel; the map of it is written by process 0."""
+    folder, _ = together
+    monkeypatch.syspath_prepend(folder)
+    if not (folder / "alone_fields.fits").is_file():
+        own = process_worker.config_of_fields(folder)
+        rl.run(own | {"devices": {"data": 1}}, folder / "alone_fields.fits")
+    with fits.open(folder / f"{name}.fits") as found, fits.open(folder / "alone_fields.fits") as alone:
+        assert_same_images(found, alone)
+    found, alone = (rl.Maps.read(folder / f"{own}_maps.fits") for own in (name, "alone_fields"))
+    for own, expected in zip(jax.tree.leaves(found.after), jax.tree.leaves(alone.after), strict=True):
+        np.testing.assert_allclose(own, expected, rtol=1e-5)
+    assert alone.before.fields["surface_density"].max() > 1e6
 
 
 @pytest.mark.slow
