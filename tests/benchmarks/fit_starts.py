@@ -2,9 +2,9 @@
 
     python tests/benchmarks/fit_starts.py [--seeds 20] [--set starts_from=prior candidates=1] [--output starts.json]
 
-Eight mocks, made as `rubix-like run` makes them: one of the packaged configuration `fit_synthetic` as it is, and seven
-with 2000 random draws, of its own inclination, 55 deg, and a signal-to-noise ratio of 30, and of 20, 50 or 80 deg and 10
-or 50. Seeds change where the starts are, so that one compiled step serves all of them. A fit has reached the best place when its
+Eight mocks, made as `rubix-like run` makes them: the packaged configuration `fit_synthetic` as it is, and seven with
+2000 random draws: its own inclination and a signal-to-noise ratio of 30, and 20, 50 or 80 deg with 10 or 50. Seeds
+change where the starts are, so that one compiled step serves all of them. A fit has reached the best place when its
 loss is within 1 of the lowest known: of all seeds, and of a search begun at the truth. `--set` changes settings of the
 section `fit`. The table goes to the screen, everything into the JSON file.
 """
