@@ -58,7 +58,7 @@ def sum_fields(
         return scene
 
     return tuple(
-        sum_field(field, look, own, tables.grid, plan.chunk)
+        sum_field(field, look, own, tables.grid, plan.chunk, tables.kernel)
         for field, own in zip(tables.fields, particles, strict=True)
     )
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES
+from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.smoothing import plan_widths
 from rubix_like.engine.spaxels import SpaxelGrid
@@ -63,6 +64,7 @@ def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> P
         scene=scene,
         paint=paint,
         cube=cube,
+        kernel=build_kernel(config.engine.kernel),
         products=products,
         fields=fields,
     )

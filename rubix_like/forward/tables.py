@@ -6,6 +6,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.fields.field import AbstractField
 from rubix_like.forward.products.sums import ProductTables
@@ -39,7 +40,7 @@ class Tables(eqx.Module):
     """Arrays that no particle changes: arguments of the compiled function, never constants in it.
 
     `alignment`: rotation to the body axes (None: the axes of the arrays); the stages hold their own tables;
-    `products`: what maps are summed with (None: no maps).
+    `kernel`: what fields are summed by; `products`: what maps are summed with (None: no maps).
     """
 
     alignment: Float[Array | ndarray, "3 3"] | None
@@ -48,5 +49,6 @@ class Tables(eqx.Module):
     scene: tuple[AbstractSceneStage, ...]
     paint: tuple[AbstractSource, ...]
     cube: tuple[AbstractCubeStage, ...]
+    kernel: AbstractDepositKernel
     products: ProductTables | None = None
     fields: tuple[AbstractField, ...] = ()

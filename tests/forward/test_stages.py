@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, load_ssp, make_mesh, shard, validate
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, METHODS, PAINT_STAGES, READERS, SCENE_STAGES
+from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.spaxels import CORNERS, SpaxelGrid
 from rubix_like.forward.model import observe
 from rubix_like.forward.parameters import Parameters
@@ -188,7 +189,15 @@ def painted(source, before, deposit="nearest", n=9, scale=0.2, n_devices=1, chun
         sources=("own",), method="", deposit=deposit, dtype="float64", n_y=n, n_x=n, margin=0, n_wave=21, chunk=chunk
     )
     grid = SpaxelGrid(jnp.asarray(scale), n, n, deposit)
-    tables = Tables(alignment=None, arcsec_per_kpc=jnp.asarray(1.0), grid=grid, scene=(), paint=(source,), cube=())
+    tables = Tables(
+        alignment=None,
+        arcsec_per_kpc=jnp.asarray(1.0),
+        grid=grid,
+        scene=(),
+        paint=(source,),
+        cube=(),
+        kernel=build_kernel("auto"),
+    )
     galaxy = Galaxy(stars=before)
     layout = DeviceLayout.build(make_mesh(n_devices), plan.n_wave, sharded=False)
     observed = observe(plan, layout, tables, Parameters.build(run(), "float64"), galaxy, None)

@@ -5,17 +5,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
+from rubix_like.engine.kernels.deposits import sum_deposits
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid, field_of
 from rubix_like.forward.sources.source import Kind
 from rubix_like.galaxy.scene import Scene
-from rubix_like.runtime.mesh.accumulate import accumulate
-from rubix_like.runtime.mesh.mesh import varying
 
 Parts = tuple[Int[Array, "particle part"], Float[Array, "particle part"]]
 """The cells to which each particle adds something, and how much; cells beyond the last one get nothing."""
@@ -94,18 +93,22 @@ def painted_field(sums: Float[Array, " cell"], grid: SpaxelGrid, cells: int) -> 
 
 
 def sum_field(
-    field: AbstractField, look: Callable[[Any], Scene], particles: Any, grid: SpaxelGrid, chunk: int
+    field: AbstractField,
+    look: Callable[[Any], Scene],
+    particles: Any,
+    grid: SpaxelGrid,
+    chunk: int,
+    kernel: AbstractDepositKernel,
 ) -> Float[Array, " cell"]:
     """The sums of one field over the particles at hand, kept in 64 bits, returned in the grid's precision."""
+    n_cell = field.n_cell(grid)
 
-    def add(total: Array, parts: Parts) -> Array:
-        cell, amount = parts
-        return total.at[cell].add(amount.astype(total.dtype), mode="drop")
+    def contribute(own: Any) -> tuple[tuple[Factors], tuple[()]]:
+        cell, amount = field.deposit(own, look(own), grid)
+        row = jnp.where((cell >= 0) & (cell < n_cell), cell, n_cell)
+        one = jnp.ones((len(row), 1), amount.dtype)
+        return (Factors(row, amount, one, one),), ()
 
     dtype = jnp.result_type(grid.pixel_scale)
-    with jax.enable_x64(True):
-        start = varying(jnp.zeros(field.n_cell(grid), jnp.float64), particles)
-        sums = accumulate(
-            lambda own: field.deposit(own, look(own), grid), add, start, particles, chunk, two_levels=False
-        )
-        return sums.astype(dtype)
+    (sums,), _ = sum_deposits(contribute, particles, kernel, ((n_cell + 1, 1),), (), chunk, dtype)
+    return sums[:n_cell, 0]
