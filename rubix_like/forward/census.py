@@ -13,7 +13,7 @@ from rubix_like.config import RunConfig
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.forward.resolved import Resolved
-from rubix_like.galaxy.particles import Galaxy, Stars
+from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.plausible import VelocitySums
 from rubix_like.galaxy.star_sample import StarSample
 from rubix_like.galaxy.validation import require
@@ -86,11 +86,6 @@ def take_census(
     if not census.birth_mass > 0:
         raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
     return census
-
-
-def census_of(config: RunConfig, resolved: Resolved, galaxy: Galaxy) -> Census:
-    """The census of a galaxy that is held as a whole."""
-    return take_census(config, resolved, [galaxy.stars])
 
 
 def speeds(config: RunConfig, stars: Stars) -> Float[ndarray, " particle"]:

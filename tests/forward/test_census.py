@@ -15,7 +15,7 @@ from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.engine.cost import Work
 from rubix_like.engine.motion import plan_motion
 from rubix_like.errors import ConfigError
-from rubix_like.forward.census import Census, census_of, take_census
+from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.planning import make_setup, plan_run
 from rubix_like.forward.resolved import resolve
 from rubix_like.galaxy import star_sample as sample_module
@@ -85,7 +85,7 @@ def assert_same(one, two, rtol=1e-12):
 
 def test_it_counts_what_it_says():
     own, config = stars(), config_of()
-    census = census_of(config, resolve(config), Galaxy(stars=own))
+    census = take_census(config, resolve(config), [own])
     speed = np.linalg.norm(own.velocity, axis=1)
     assert (census.n_stars, census.n_without_mass) == (9000, 0)
     assert census.birth_mass == pytest.approx(own.initial_mass.sum(), rel=1e-13)
@@ -244,7 +244,7 @@ def test_real_galaxies_by_processes(real_data, name):
         {"galaxy": {"path": str(real_data / "galaxies" / name)}}
         | {"observation": {"redshift": 0.03}, "instrument": {"name": "muse", "fov": "2 arcsec"}}
     )
-    whole = census_of(config, resolve(config), rl.load_galaxy(config))
+    whole = take_census(config, resolve(config), [rl.load_galaxy(config).stars])
 
     def work(team):
         with open_galaxy(config, team=team) as galaxy:
