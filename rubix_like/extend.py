@@ -10,6 +10,7 @@
 | an SSP format | `SourceFormat`, `SSPTable` |
 | a sampler of chains | `AbstractChainSampler`, `AbstractChainSettings`, `AbstractKernel`, `ChainState`, `Statistic` |
 | a sampler of another kind | `AbstractSampler`, `Sampled`, `Statistic` |
+| an executor for catalogues | nothing: it is called with its words and the section `devices` |
 | an optional package | `import_optional` |
 
 `Galaxy`, `Stars`, `Scene`, `Parameters`, `ConfigError` and the like come from `rubix_like` itself. Names stay here when

@@ -82,6 +82,19 @@ SAMPLERS = Registry(
 )
 """Samplers by the name that `fit.sampling.method` gives them; each brings the settings of its section."""
 
+EXECUTORS = Registry(
+    "executor",
+    "rubix_like.executors",
+    {
+        "processes": "rubix_like.runs.batch.executors:open_processes",
+        "mpi": "rubix_like.runs.batch.executors:open_mpi",
+        "dask": "rubix_like.runs.batch.executors:open_dask",
+        "parsl": "rubix_like.runs.batch.executors:open_parsl",
+    },
+    needs=("__call__",),
+)
+"""Called with the words after `NAME:` and the section `devices`, one opens a `concurrent.futures.Executor`."""
+
 SHARED_SECTIONS: Mapping[str, str] = {"geovi": "variational", "mgvi": "variational"}
 """Method -> its section under `fit.sampling`, where it shares one; that of all others has the method's name."""
 
