@@ -66,7 +66,8 @@ def summary(place: str = "cube") -> list[dict[str, str]]:
 
 
 def records() -> list[dict]:
-    return [json.loads(path.read_text()) for path in Path("stopped/records").glob("*.json")]
+    paths = Path("stopped/records").glob("*.json")
+    return [json.loads(path.read_text()) for path in paths if not path.name.startswith(".")]
 
 
 def n_done() -> int:

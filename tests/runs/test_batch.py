@@ -392,6 +392,7 @@ def test_a_worker_that_went_on_alone_does_not_write_over_the_next_one(folder):
         ({"executor": "proceses"}, "unknown executor 'proceses'; did you mean 'processes'"),
         ({"executor": "processes", "block": 0}, "--block: expected a number of entries from 1 on, .* got 0"),
         ({"block": 2}, "--block: .* got 2 without one"),
+        ({"executor": 4}, "executor: expected one of concurrent.futures or its name, got 4"),
         ({"executor": "mpi:4"}, "--executor: expected 'mpi' alone, got 'mpi:4'"),
         ({"executor": "parsl:absent.py"}, "--executor"),
     ],

