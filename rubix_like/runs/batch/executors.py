@@ -8,6 +8,7 @@ import logging
 import multiprocessing
 import os
 import runpy
+import signal
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -46,6 +47,7 @@ def _pool(n_worker: int, n_device: int | None) -> Iterator[Executor]:
         turns.put(number)
     pool = ProcessPoolExecutor(n_worker, context, begin_worker, (reader, turns, n_device))
     try:
+        _start_workers(pool, n_worker)
         yield pool
     except BaseException:
         writer.close()
@@ -53,6 +55,16 @@ def _pool(n_worker: int, n_device: int | None) -> Iterator[Executor]:
     finally:
         pool.shutdown(cancel_futures=True)
         writer.close()
+
+
+def _start_workers(pool: Executor, n_worker: int) -> None:
+    """Start all of them while this process is deaf to Ctrl-C: so are they, from the beginning."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        for _ in range(n_worker):
+            pool.submit(int)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _groups(devices: DevicesSettings, n_device: int) -> tuple[int, int]:

@@ -55,8 +55,6 @@ class How:
             )
         if isinstance(self.executor, str):
             EXECUTORS.find(self.executor.partition(":")[0])
-        elif not isinstance(self.executor, Executor | None):
-            raise ConfigError(f"executor: expected one of concurrent.futures or its name, got {self.executor!r}")
 
 
 HERE = How()

@@ -48,13 +48,12 @@ class Terms:
 
 
 def begin_worker(front: Connection, turns: SimpleQueue, n_device: int | None) -> None:
-    """Call first in a worker process: it leaves Ctrl-C to the front process, and ends at once when that closes its end
-    of the pipe `front`, or dies.
+    """Call first in a worker process: it ends at once when its front process closes the other end of the pipe `front`,
+    or dies.
 
     `n_device`: how many GPUs each worker sees, the first ones, the next ones and so on by the number that it gets from
     `turns` (None: all devices).
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(front,), daemon=True).start()
     if n_device is not None:
         first = turns.get() * n_device
