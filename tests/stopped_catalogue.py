@@ -25,7 +25,7 @@ SETTINGS = {
         "psf": None,
         "lsf": None,
     },
-    "engine": {"method": "direct"},
+    "engine": {"method": "direct", "precision": "float64"},
     "noise": {"signal_to_noise": 20},
     "products": {"losvd": None},
     "output": {"path": "stopped.fits"},

@@ -66,7 +66,7 @@ def add_catalogue_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--executor",
         metavar="NAME",
-        help="compute in other processes: processes, processes:4, mpi, dask, dask:ADDRESS, parsl, parsl:FILE.py "
+        help="compute in other processes: processes, processes:4, mpi, dask, dask:ADDRESS, parsl:FILE.py "
         "(default: in this one)",
     )
     group.add_argument(

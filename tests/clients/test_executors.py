@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from stopped_catalogue import COMMAND, check_interruptions
 
 MPI = ("mpiexec", "-n", "3", "--oversubscribe", "--allow-run-as-root", sys.executable, "-m", "mpi4py.futures")
 COMMANDS = {"mpi": (*MPI, *COMMAND[1:]), "dask": COMMAND, "parsl": COMMAND}
+SITE = "parsl_site.py"
 PACKAGES = {"mpi": "mpi4py", "dask": "distributed", "parsl": "parsl"}
 
 
@@ -32,13 +34,33 @@ def name(request, client, cache, tmp_path, monkeypatch):
     return request.param
 
 
+PARSL = """
+from parsl import Config, HighThroughputExecutor
+
+config = Config(executors=[HighThroughputExecutor(address="127.0.0.1", max_workers_per_node=2)], run_dir="parsl")
+"""
+
+
+def children(number):
+    """The processes that a process has started."""
+    return [int(own) for own in Path(f"/proc/{number}/task/{number}/children").read_text().split()]
+
+
+def descendants(number):
+    return [own for child in children(number) for own in (child, *descendants(child))]
+
+
 def end_front(process, number):
-    """The command itself: of an MPI job the process with rank 0, the first child."""
-    if "mpiexec" in process.args and number == signal.SIGKILL:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        os.kill(int(children[0]), number)
-    else:
+    """SIGKILL goes to rank 0 of an MPI job, its first child, and to all processes with Parsl, which else would stay."""
+    if number == signal.SIGTERM:
         process.send_signal(number)
+    elif "mpiexec" in process.args:
+        os.kill(children(process.pid)[0], number)
+    else:
+        left = descendants(process.pid) if f"parsl:{SITE}" in process.args else []
+        for own in (process.pid, *left):
+            with suppress(ProcessLookupError):
+                os.kill(own, number)
 
 
 @pytest.mark.parametrize(
@@ -46,5 +68,7 @@ def end_front(process, number):
     [pytest.param(1, 3, marks=pytest.mark.slow), pytest.param(10, 20, marks=pytest.mark.long)],
 )
 def test_interruptions_change_nothing(name, n_kill, n_galaxy):
-    kills = check_interruptions(n_kill, n_galaxy, "--executor", name, command=COMMANDS[name], by=end_front)
+    words = f"parsl:{SITE}" if name == "parsl" else name
+    Path(SITE).write_text(PARSL)
+    kills = check_interruptions(n_kill, n_galaxy, "--executor", words, command=COMMANDS[name], by=end_front)
     assert 0 not in [code for code, _, _ in kills]

@@ -32,8 +32,10 @@ from stopped_catalogue import (
 from rubix_like import ConfigError, run, run_catalogue
 from rubix_like.cli.catalogue_command import outcome_lines
 from rubix_like.cli.main import main
+from rubix_like.config.run_config import DevicesSettings
 from rubix_like.runs.batch.blocks import blocks_of, galaxies_of
 from rubix_like.runs.batch.entries import read_entries
+from rubix_like.runs.batch.executors import device_groups_of
 from rubix_like.runs.batch.records import Record, Records
 from rubix_like.runs.batch.running import observe_all
 from rubix_like.runtime.progress import Progress
@@ -402,14 +404,26 @@ def test_a_worker_that_went_on_alone_does_not_write_over_the_next_one(folder):
         ({"executor": "proceses"}, "unknown executor 'proceses'; did you mean 'processes'"),
         ({"executor": "processes", "block": 0}, "--block: expected a number of entries from 1 on, .* got 0"),
         ({"block": 2}, "--block: .* got 2 without one"),
+        ({"executor": "processes:0"}, "--executor: expected a number of processes from 1 on, got 'processes:0'"),
+        ({"executor": "processes:x"}, "got 'processes:x'"),
         ({"executor": "mpi:4"}, "--executor: expected 'mpi' alone, got 'mpi:4'"),
-        ({"executor": "parsl:absent.py"}, "--executor"),
+        ({"executor": "parsl"}, "expected 'parsl:FILE.py' with a file that there is, got 'parsl:'"),
+        ({"executor": "parsl:absent.py"}, "got 'parsl:absent.py'"),
     ],
 )
 def test_executors_that_are_refused(folder, options, message):
     with pytest.raises(ConfigError, match=message):
         run_catalogue(BASE, GALAXIES, **options)
     assert modified() == {}
+
+
+def test_groups_of_devices():
+    groups = [
+        device_groups_of(DevicesSettings(**own), 8) for own in ({}, {"data": 1}, {"data": 3}, {"data": 2, "wave": 2})
+    ]
+    assert groups == [(1, 8), (8, 1), (2, 3), (2, 4)]
+    with pytest.raises(ConfigError, match="devices: expected at most 8, as this computer has, got 16"):
+        device_groups_of(DevicesSettings(data=4, wave=4), 8)
 
 
 def test_an_executor_from_outside(folder, monkeypatch):

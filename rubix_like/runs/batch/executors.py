@@ -6,13 +6,12 @@ gives an executor of `concurrent.futures` that is shut down when its block is le
 
 import logging
 import multiprocessing
-import os
 import runpy
 import signal
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import jax
 
@@ -29,12 +28,23 @@ def open_processes(where: str, devices: DevicesSettings) -> Iterator[Executor]:
 
     The workers end when the block is left by an exception, and when this process dies.
     """
+    if where and not (where.isdecimal() and int(where) > 0):
+        raise ConfigError(f"--executor: expected a number of processes from 1 on, got 'processes:{where}'")
     with _pool(1, None) as first:  # asking takes the memory of GPUs: not in this process
         n_device, is_gpu = first.submit(jax.device_count).result(), first.submit(jax.default_backend).result() == "gpu"
-    n_group, size = _groups(devices, n_device)
-    n_worker = _checked_number(where, n_group if is_gpu else None) if where else n_group
-    with _pool(n_worker, size if is_gpu else None) as pool:
+    n_group, size = device_groups_of(devices, n_device)
+    if is_gpu and int(where or 1) > n_group:
+        raise ConfigError(f"--executor: expected at most {n_group} processes (the groups of GPUs), got {where}")
+    with _pool(int(where or n_group), size if is_gpu else None) as pool:
         yield pool
+
+
+def device_groups_of(devices: DevicesSettings, n_device: int) -> tuple[int, int]:
+    """How many groups of devices `n_device` make, and of how many each is; raises ConfigError where there is none."""
+    size = n_device if devices.data == "all" else devices.data * devices.wave
+    if size > n_device:
+        raise ConfigError(f"devices: expected at most {n_device}, as this computer has, got {size}")
+    return n_device // size, size
 
 
 @contextmanager
@@ -67,22 +77,6 @@ def _start_workers(pool: Executor, n_worker: int) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _groups(devices: DevicesSettings, n_device: int) -> tuple[int, int]:
-    """How many groups of devices there are, and of how many each is."""
-    size = n_device if devices.data == "all" else devices.data * devices.wave
-    if size > n_device:
-        raise ConfigError(f"devices: expected at most the {n_device} devices of this computer, got {size}")
-    return n_device // size, size
-
-
-def _checked_number(text: str, most: int | None) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1 or (most is not None and number > most):
-        upper = "1 on" if most is None else f"1 to {most} (the groups of GPUs, see devices.data)"
-        raise ConfigError(f"--executor: expected a number of processes from {upper}, got 'processes:{text}'")
-    return number
-
-
 @contextmanager
 def open_mpi(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # noqa: ARG001
     """The other processes of `mpiexec -n N python -m mpi4py.futures -m rubix_like.cli run ...`."""
@@ -113,30 +107,17 @@ def open_dask(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # no
 
 @contextmanager
 def open_parsl(where: str, devices: DevicesSettings) -> Iterator[Executor]:  # noqa: ARG001
-    """The workers of the Parsl configuration that the Python file `where` holds as `config`; without one, processes of
-    this computer, one per core."""
+    """The workers of the Parsl configuration that the Python file `where` holds as `config`."""
+    path = Path(where).expanduser()
+    if path.suffix != ".py" or not path.is_file():
+        raise ConfigError(f"--executor: expected 'parsl:FILE.py' with a file that there is, got 'parsl:{where}'")
     concurrent = import_optional("parsl.concurrent", "--executor parsl")
-    parsl = import_optional("parsl", "--executor parsl")
-    logging.getLogger("parsl").propagate = False  # Parsl logs every step, into a file of its own
-    with tempfile.TemporaryDirectory(prefix="rubix-like-parsl-", ignore_cleanup_errors=True) as folder:
-        if where:
-            config = _read_config(where)
-        else:
-            workers = parsl.HighThroughputExecutor(address="127.0.0.1", max_workers_per_node=os.cpu_count() or 1)
-            config = parsl.Config(executors=[workers], run_dir=folder)
-        pool = concurrent.ParslPoolExecutor(config)
-        try:
-            yield pool
-        finally:
-            pool.shutdown(wait=False)
-
-
-def _read_config(path: str) -> object:
-    """What a Python file calls `config`."""
-    try:
-        found = runpy.run_path(os.path.expanduser(path))
-    except OSError as error:
-        raise ConfigError(f"--executor: expected 'parsl:FILE.py' with a file that can be read, but {error}") from error
+    found = runpy.run_path(str(path))
     if "config" not in found:
         raise ConfigError(f"--executor: expected '{path}' to hold a parsl.Config as 'config', got none")
-    return found["config"]
+    logging.getLogger("parsl").propagate = False  # Parsl logs every step, into a file of its own
+    pool = concurrent.ParslPoolExecutor(found["config"])
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False)
