@@ -100,13 +100,13 @@ def end(process: subprocess.Popen[str], number: int) -> None:
 def interrupt(
     chance: random.Random, number: int, options: tuple[str, ...], command: tuple[str, ...], by: Ended
 ) -> tuple[int, str, int]:
-    """Start, wait for some entries (of an executor at least one) and a while, end it; alternately by SIGTERM and
+    """Start, wait for some entries (one of an executor) and a while, end it; alternately by SIGTERM and
     SIGKILL. How it ended, the stage, and how many entries are done.
 
     The first three SIGKILLs wait for a cube that is being written: that is only a tenth of the time.
     """
     process = start(*options, command=command)
-    wait_for_entries(process, 1 + chance.randrange(3) if options else chance.randrange(6))
+    wait_for_entries(process, 1 if options else chance.randrange(6))
     time.sleep(chance.uniform(0, 0.4))
     patience = time.monotonic() + 30 * (number in {1, 3, 5})
     while time.monotonic() < patience and process.poll() is None and not list(Path("stopped").glob(".*.fits")):

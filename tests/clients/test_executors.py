@@ -68,7 +68,9 @@ def end_front(process, number):
     [pytest.param(1, 3, marks=pytest.mark.slow), pytest.param(10, 20, marks=pytest.mark.long)],
 )
 def test_interruptions_change_nothing(name, n_kill, n_galaxy):
-    words = f"parsl:{SITE}" if name == "parsl" else name
-    Path(SITE).write_text(PARSL)
+    words = name
+    if name == "parsl":
+        Path(SITE).write_text(PARSL)
+        words, n_galaxy = f"parsl:{SITE}", 3 * n_galaxy // 2  # it takes its time to end
     kills = check_interruptions(n_kill, n_galaxy, "--executor", words, command=COMMANDS[name], by=end_front)
     assert 0 not in [code for code, _, _ in kills]
