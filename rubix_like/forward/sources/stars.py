@@ -48,9 +48,13 @@ class StarsSource(AbstractSource):
         arcsec_per_kpc: Float[Array | ndarray, ""],
     ) -> Scene:
         """Stars on the body axes, in arcsec, at their log10 metallicity and log10 age."""
-        metallicity = jnp.log10(jnp.maximum(jnp.asarray(particles.metallicity), _LOWEST_METALLICITY))
-        coordinates = {"metallicity": metallicity, "age": jnp.asarray(particles.log_age)}
-        return to_scene(particles, particles.initial_mass, coordinates, alignment, arcsec_per_kpc)
+        return to_scene(particles, particles.initial_mass, star_coordinates(particles), alignment, arcsec_per_kpc)
+
+
+def star_coordinates(stars: Stars) -> dict[str, Float[Array, " particle"]]:
+    """The place of each star between the templates of an SSP library: log10 metallicity and log10 age."""
+    metallicity = jnp.log10(jnp.maximum(jnp.asarray(stars.metallicity), _LOWEST_METALLICITY))
+    return {"metallicity": metallicity, "age": jnp.asarray(stars.log_age)}
 
 
 def star_counters(sources: Mapping[str, SourceCounters]) -> Counters | None:
