@@ -70,7 +70,7 @@ def _paint_source(
 
 def _observed_scene(tables: Tables, parameters: Parameters, source: AbstractSource, chunk: Any) -> Scene:
     """A source's particles in the observer's frame, after the scene stages."""
-    scene = source.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+    scene = source.scene(chunk, tables.alignment, tables.arcsec_per_kpc, parameters)
     for stage in tables.scene:
         scene = stage(scene, parameters)
     return scene

@@ -63,7 +63,7 @@ class TwoLines(AbstractSource):
     def build(cls, setup, plan, options):
         return cls(build_painter(plan, setup))
 
-    def scene(self, particles, alignment, arcsec_per_kpc):
+    def scene(self, particles, alignment, arcsec_per_kpc, parameters):
         oxygen = 12 + jnp.log10(particles.oxygen_fraction / 16)
         return to_scene(particles, particles.mass, {"oxygen": oxygen}, alignment, arcsec_per_kpc)
 

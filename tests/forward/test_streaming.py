@@ -327,7 +327,7 @@ class Glow(AbstractSource):
     def build(cls, setup, plan, options):
         raise NotImplementedError
 
-    def scene(self, particles, alignment, arcsec_per_kpc):
+    def scene(self, particles, alignment, arcsec_per_kpc, parameters):
         raise NotImplementedError
 
 

@@ -8,8 +8,10 @@ import equinox as eqx
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.config.settings import AbstractSettings
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.scene import Scene
 
@@ -23,9 +25,12 @@ class AbstractSource(eqx.Module):
     `kind` says which particles of the galaxy it reads, `plan` what they shine as and how they are painted, `scene` how
     much each of them shines and where between the templates it lies. Its `painter` sums their light into a partial,
     which one psum adds up over devices. Each source of a pipeline has a plan, a painter and counters of its own.
+
+    `section_type`: settings of a section of its own name (`AbstractSceneStage`).
     """
 
     kind: ClassVar[Kind]
+    section_type: ClassVar[type[AbstractSettings] | None] = None
     painter: eqx.AbstractVar[AbstractPainter]
 
     @classmethod
@@ -44,6 +49,7 @@ class AbstractSource(eqx.Module):
         particles: Any,
         alignment: Float[Array | ndarray, "3 3"] | None,
         arcsec_per_kpc: Float[Array | ndarray, ""],
+        parameters: Parameters,
     ) -> Scene:
         """These particles in the observer's frame (by `to_scene`), before the scene stages."""
 

@@ -3,13 +3,14 @@
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from rubix_like.config.settings import AbstractSettings
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.parameters import Parameters
@@ -57,7 +58,13 @@ class StageReport:
 
 
 class AbstractSceneStage(eqx.Module):
-    """Scene to scene: moves, turns or dims the particles of every source."""
+    """Scene to scene: moves, turns or dims the particles of every source.
+
+    `section_type`: settings of the section of the stage's own name, which a stage from outside may bring; what is
+    marked as a `Parameter` there reaches the call as `parameters.NAME`, the rest is `setup.config.section(NAME)`.
+    """
+
+    section_type: ClassVar[type[AbstractSettings] | None] = None
 
     @classmethod
     @abstractmethod
@@ -72,9 +79,11 @@ class AbstractSceneStage(eqx.Module):
 class AbstractCubeStage(eqx.Module):
     """Cube to cube, on the sum over all particles and devices.
 
-    A stage with a `margin` gets a field that is larger by that many spaxels on each side and returns it without.
+    A stage with a `margin` gets a field that is larger by that many spaxels on each side and returns it without;
+    `section_type` is as in `AbstractSceneStage`.
     """
 
+    section_type: ClassVar[type[AbstractSettings] | None] = None
     margin: eqx.AbstractVar[int]
 
     @classmethod
