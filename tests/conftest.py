@@ -45,11 +45,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {"long": "--long"}
     if config.getoption("--only-slow"):
         items[:] = [item for item in items if {"slow", "install"} & {mark.name for mark in item.iter_markers()}]
+        items.sort(key=_seconds, reverse=True)
     elif not config.getoption("--slow"):
         left_out |= dict.fromkeys(("slow", "install"), "--slow")
     for item in items:
         for name in left_out.keys() & {mark.name for mark in item.iter_markers()}:
             item.add_marker(pytest.mark.skip(reason=f"{name}: run with {left_out[name]}"))
+
+
+def _seconds(item: pytest.Item) -> float:
+    """About how long a test takes where its mark says so: the longest begin first, so that none is left for the end."""
+    return max((float(mark.args[0]) for mark in item.iter_markers("slow") if mark.args), default=0.0)
 
 
 def pytest_collection_finish() -> None:

@@ -1,8 +1,11 @@
 """Registries of plug-ins: built-in members by import path, members from outside by entry point."""
 
+import functools
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any
 
 from rubix_like.errors import ConfigError, suggest
@@ -51,7 +54,7 @@ class Registry:
 
 def plug_in_names(group: str) -> tuple[str, ...]:
     """The names that installed distributions announce in an entry-point group, each once."""
-    return tuple(dict.fromkeys(entry.name for entry in entry_points(group=group)))
+    return tuple(dict.fromkeys(entry.name for entry in _installed(group)))
 
 
 def load_plug_in(kind: str, group: str, name: str) -> Any:
@@ -75,7 +78,25 @@ def plug_in_place(kind: str, group: str, name: str) -> str:
 
 
 def _announced(group: str, name: str) -> list[EntryPoint]:
-    return list(entry_points(group=group, name=name))
+    return list(_installed(group).select(name=name))
+
+
+def _installed(group: str) -> EntryPoints:
+    """The entry points of a group, looked for again only after the folders of packages have changed."""
+    return _entry_points(group, tuple((place, _changed(place)) for place in sys.path))
+
+
+@functools.lru_cache
+def _entry_points(group: str, _folders: tuple[tuple[str, int | None], ...]) -> EntryPoints:
+    return entry_points(group=group)
+
+
+def _changed(place: str) -> int | None:
+    """When a folder last got or lost a file, in ns; None where there is none."""
+    try:
+        return os.stat(place).st_mtime_ns
+    except OSError:
+        return None
 
 
 def _owner(entry: EntryPoint) -> str:

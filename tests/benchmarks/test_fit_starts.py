@@ -4,7 +4,7 @@ import fit_starts
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.slow(40)
 def test_fits_reach_the_best_place_and_say_that_they_have_converged():
     """Seed 1 is that of the packaged configuration: all of its starts end there."""
     before = fit_starts.compiled()

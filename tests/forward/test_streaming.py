@@ -392,7 +392,7 @@ def test_what_goes_wrong_while_reading_ends_the_run():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("slab")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_four_times_the_stars_take_the_same_memory(tmp_path):
     """Runs of 0.55 and of 2.2 million stars in slabs of 65,536: held at once, those more would take 0.25 GB more."""
     peaks = []

@@ -69,7 +69,7 @@ def assert_true(result):
         assert abs(result.values[name] - TRUTH[name]) < 4 * result.sigma[name], name
 
 
-@pytest.mark.slow
+@pytest.mark.slow(60)
 def test_the_truth_lies_within_the_stated_errors(noisy):
     assert_true(noisy)
     grain = noisy.discreteness
@@ -77,7 +77,7 @@ def test_the_truth_lies_within_the_stated_errors(noisy):
         assert float(noisy.sigma[name]) == pytest.approx(np.hypot(sigma, stated), rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(60)
 def test_the_stated_discreteness_is_the_true_shift(tmp_path):
     """Without noise a fit with any number of draws would end at the truth: what it is off is its shift, to a factor of
     two for each parameter that it moves by half a sigma."""
@@ -95,7 +95,7 @@ def test_the_stated_discreteness_is_the_true_shift(tmp_path):
     assert expected <= set(matter)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(60)
 def test_a_shift_beyond_half_a_sigma_is_noted_with_its_remedy(noisy):
     (note,) = [note for note in noisy.notes if "too few for these data" in note]
     for words in ("8192 sobol draws", "with 65536", "instrument.psf.fwhm by -0.", "set galaxy.n_stars: "):

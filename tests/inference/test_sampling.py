@@ -27,8 +27,8 @@ from rubix_like.inference.samplers.whitening import Whitening
 from rubix_like.runtime.progress import Progress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-MESHES = ((8, 2, 3),)
-OTHER_MESHES = (
+MESHES = (
+    (8, 2, 3),
     *((4, 4, 3), (8, 8, 3), (2, 2, 3), (8, 1, 3), (8, 4, 8)),
     *((2, 1, 3), (8, 4, 3), (8, 2, 4), (8, 8, 8), (6, 3, 4)),
 )
@@ -79,6 +79,7 @@ def made(tmp_path_factory):
     return folder, result, told.getvalue()
 
 
+@pytest.mark.slow(45)
 def test_the_truth_is_among_the_draws(made):
     _, found, _ = made
     assert found.latent.shape == (3, 30, 2)
@@ -88,6 +89,7 @@ def test_the_truth_is_among_the_draws(made):
     np.testing.assert_array_equal(found.best, fitted().latent)
 
 
+@pytest.mark.slow(45)
 def test_files_are_complete_and_checkpoints_gone(made):
     folder, found, told = made
     assert {path.name for path in folder.iterdir()} == {"own.h5", "own_model.fits", "own_predictive.fits"}
@@ -119,10 +121,8 @@ def alone(chains):
     return draws(1, 1, chains)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("n_device", "groups", "chains"), [*MESHES, *(pytest.param(*own, marks=pytest.mark.long) for own in OTHER_MESHES)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("n_device", "groups", "chains"), MESHES)
 def test_draws_of_a_real_model_are_the_same_on_any_devices(n_device, groups, chains):
     """Stars along "data", chains along "sample", numbers that divide the rows and others."""
     keys, one = alone(chains)
@@ -173,7 +173,7 @@ class Ended(io.StringIO):
         return super().write(text)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(45)
 def test_a_sampling_goes_on_with_what_it_began_with_only(made, tmp_path):
     """With the same settings and best fit; anew where it is told to; a note where the fit was another."""
     again = functools.partial(sample, CONFIG, data(), output=tmp_path / "own.h5")
@@ -236,13 +236,8 @@ def kill(number, n_device):
     return process.returncode
 
 
-@pytest.mark.parametrize(
-    "signals",
-    [
-        pytest.param([signal.SIGKILL], marks=pytest.mark.slow),
-        pytest.param([signal.SIGTERM, signal.SIGKILL], marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("signals", [[signal.SIGKILL], [signal.SIGTERM, signal.SIGKILL]])
 def test_kills_change_nothing(signals, tmp_path, monkeypatch):
     """Killed in the middle and gone on with, on another number of devices: the draws are those of the whole."""
     monkeypatch.chdir(tmp_path)

@@ -373,7 +373,7 @@ def open_mpi_5(job, size, number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", [slurm, open_mpi_4, open_mpi_5])
+@pytest.mark.parametrize("launcher", [slurm, pytest.param(open_mpi_4, marks=pytest.mark.long), open_mpi_5])
 def test_launchers_say_who_is_who(launcher, tmp_path):
     job = 1 + secrets.randbelow(4000)
     finish([worker("launched", tmp_path, number, **launcher(job, 2, number)) for number in range(2)], tmp_path)

@@ -25,6 +25,18 @@ def test_a_temporary_file_is_new_and_nobody_elses(tmp_path, monkeypatch):
     assert [own.name for own in tmp_path.iterdir()] == ["cube.fits"]
 
 
+@pytest.mark.parametrize("begin", [lambda path: check_writable(path, 0), lambda path: replacing(path).__enter__()])
+def test_a_signal_just_after_a_temporary_file_was_made_leaves_nothing(tmp_path, monkeypatch, begin):
+    def close(descriptor):
+        assert len(list(tmp_path.iterdir())) == 1
+        raise SystemExit(143)
+
+    monkeypatch.setattr(os, "close", close)
+    with pytest.raises(SystemExit):
+        begin(tmp_path / "cube.fits")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_only_temporary_files_of_ours_are_removed(tmp_path):
     ours = tmp_path / ".rubix-like-other-0123456789ab-cube.fits"
     names = (".12-cube.fits", ".rubix-like-x-cube.fits", ".rubix-like-other-0123456789ab-cube2.fits", "cube.lock")

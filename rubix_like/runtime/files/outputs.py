@@ -7,7 +7,7 @@ import secrets
 import shutil
 import socket
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from rubix_like.runtime.words import format_bytes
@@ -45,8 +45,8 @@ def check_writable(path: str | Path, n_bytes: int) -> None:
         raise NotADirectoryError(f"cannot write {path}: {folder} is a file, not a folder; choose another path")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(f"cannot write {path}: no permission to write in {folder}; choose another folder")
-    with explained(path):
-        new_temporary(path).unlink()
+    with explained(path), temporary_file(path):
+        pass
     free = shutil.disk_usage(folder).free
     if free < n_bytes:
         raise OSError(
@@ -63,25 +63,25 @@ def replacing(path: str | Path) -> Iterator[Path]:
     (disk full, no permission) is raised again as an OSError that holds the path and the remedy.
     """
     path = Path(path).expanduser()
-    with explained(path):
-        temporary = new_temporary(path)
-        try:
-            yield temporary
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with explained(path), temporary_file(path) as temporary:
+        yield temporary
+        os.replace(temporary, path)
 
 
-def new_temporary(path: Path) -> Path:
-    """A new, empty file beside `path`, `.rubix-like-HOST-RANDOM-NAME`, that no other process or computer has made.
+@contextmanager
+def temporary_file(path: Path) -> Iterator[Path]:
+    """A new, empty file beside `path`, `.rubix-like-HOST-RANDOM-NAME`; if it is still there after the block, it goes.
 
-    Raises OSError where none can be made.
+    A signal may come at any moment: the file is made where it is sure to be removed. Raises OSError where none can be
+    made.
     """
-    while True:
-        temporary = path.with_name(f".{_OWN}-{_host()}-{secrets.token_hex(6)}-{path.name}")
-        with suppress(FileExistsError):
-            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-            return temporary
+    while (temporary := path.with_name(f".{_OWN}-{_host()}-{secrets.token_hex(6)}-{path.name}")).exists():
+        pass
+    try:
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def own_name(path: Path, purpose: str) -> Path:

@@ -13,7 +13,14 @@ from numpy import ndarray
 
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.processes.exchanged_values import decode, encode
-from rubix_like.runtime.processes.launch import EXPLICIT, Launch, join_address, nothing_found, own_address
+from rubix_like.runtime.processes.launch import (
+    EXPLICIT,
+    Launch,
+    cannot_listen,
+    join_address,
+    nothing_found,
+    own_address,
+)
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 from rubix_like.runtime.signals import termination_as_it_was
 
@@ -88,11 +95,7 @@ def _initialize(launch: Launch, known: dict[str, str | int]) -> None:
     except ValueError as error:  # JAX knows neither launcher nor place
         raise ConfigError(nothing_found(os.environ)) from error
     except jax.errors.JaxRuntimeError as error:
-        where = "" if launch.place is None else f" on port {launch.place.port} of {launch.place.host}"
-        raise ConfigError(
-            f"process 0 cannot listen{where} ({error}); choose another port by --coordinator HOST:PORT or the "
-            f"environment variable JAX_COORDINATOR_PORT"
-        ) from error
+        raise ConfigError(cannot_listen(launch.place, error)) from error
     except (RuntimeError, KeyError, OSError) as error:
         if launch.place is not None:
             raise

@@ -104,7 +104,8 @@ def read_address(text: str) -> tuple[str, int]:
 def own_address(place: ProcessPlace) -> str:
     """The address of process 0 on its own computer, where alone it listens: what `place.host` stands for there.
 
-    IPv4 goes before IPv6. Raises ConfigError where the host has no address, or none of this computer.
+    IPv4 goes before IPv6. Raises ConfigError where the host has no address, or none of this computer, or where its port
+    is in use (jaxlib 0.10 may end with a segmentation fault on such a port).
     """
     expected = f"--coordinator {place.host}:{place.port}: expected a name or an address of the computer of process 0"
     try:
@@ -117,9 +118,28 @@ def own_address(place: ProcessPlace) -> str:
                 probe.bind((where[0], 0))
             except OSError:
                 continue  # an address of another computer
-            return str(where[0])
+        _check_port(family, str(where[0]), place)
+        return str(where[0])
     addresses = ", ".join(sorted({str(where[0]) for *_, where in found}))
     raise ConfigError(f"{expected}, got {addresses}, where this computer cannot listen; name process 0's computer")
+
+
+def _check_port(family: int, address: str, place: ProcessPlace) -> None:
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as JAX does: a port just left can be taken
+        try:
+            probe.bind((address, place.port))
+        except OSError as error:
+            raise ConfigError(cannot_listen(place, error)) from error
+
+
+def cannot_listen(place: ProcessPlace | None, error: Exception) -> str:
+    """The words for a port that process 0 cannot listen on."""
+    where = "" if place is None else f" on port {place.port} of {place.host}"
+    return (
+        f"process 0 cannot listen{where} ({error}); choose another port by --coordinator HOST:PORT or the environment "
+        f"variable JAX_COORDINATOR_PORT"
+    )
 
 
 def join_address(host: str, port: int) -> str:

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from rubix_like.runtime.files.outputs import explained, new_temporary
+from rubix_like.runtime.files.outputs import explained, temporary_file
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup, Value
 
 
@@ -36,11 +36,8 @@ def replacing_together(path: Path, team: AbstractProcessGroup) -> Iterator[tuple
     where one fails, all raise, the file is removed and an older one at `path` stays as it was.
     """
     writing = _Explaining(team, path)
-    made = writing.exchange(lambda: new_temporary(path).name if team.number == 0 else "")
-    temporary = path.with_name(made[0])
-    try:
+    with ExitStack() as stack:
+        name = writing.exchange(lambda: stack.enter_context(temporary_file(path)).name if team.number == 0 else "")[0]
+        temporary = path.with_name(name)
         yield temporary, writing
         writing.exchange(lambda: os.replace(temporary, path) if team.number == 0 else None)
-    finally:
-        if team.number == 0:
-            temporary.unlink(missing_ok=True)
