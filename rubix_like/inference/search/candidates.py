@@ -1,6 +1,6 @@
 """Which latents a search begins with: many are tried, by one model each, and the best are started from."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
