@@ -313,15 +313,20 @@ class RunConfig(AbstractSettings):
     def numbers(self) -> dict[str, Any]:
         """The values of the run's parameters by dotted name; those that it has none of are left out."""
         found = parameter_values(self)
-        angles = ("observation.inclination", "observation.position_angle")
-        if self.resolved_align != "none" or any(name in found for name in angles):
-            found = dict.fromkeys(angles, 0.0) | found
+        if self.is_oriented:
+            found = {"observation.inclination": 0.0, "observation.position_angle": 0.0} | found
         if self.observation.is_turned:
             found.setdefault("observation.field_angle", 0.0)
         psf = self.instrument.psf
         sections = {} if psf is None else {"instrument.psf": psf.numbers()}
         sections |= {name: parameter_values(section) for name, section in (self.model_extra or {}).items()}
         return found | {f"{name}.{key}": value for name, own in sections.items() for key, value in own.items()}
+
+    @property
+    def is_oriented(self) -> bool:
+        """Whether the galaxy is turned on the sky: by an alignment, or by an angle (also one of 0)."""
+        angles = (self.observation.inclination, self.observation.position_angle)
+        return self.resolved_align != "none" or angles != (None, None)
 
     def to_yaml(self) -> str:
         """The whole configuration, every quantity with its unit, as YAML that `load_config` reads back equal."""
