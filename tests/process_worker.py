@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import rubix_like as rl
-from rubix_like.plots.quicklook import save_quicklook
+from rubix_like.plots.figure import save_quicklook
 from rubix_like.runs.together import plan_share
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.progress import Progress

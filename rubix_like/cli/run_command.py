@@ -15,7 +15,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.errors import ConfigError
-from rubix_like.plots.quicklook import save_quicklook
+from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.named_files import named_files
 from rubix_like.runs.run import check_lines, compute, prepare

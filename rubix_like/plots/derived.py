@@ -79,10 +79,15 @@ def cube_images(cube: Cube) -> tuple[SkyImage, ...]:
     if cube.variance is not None:
         images.append(SkyImage("median S/N per bin", _median_signal_to_noise(cube)))
     if cube.mean_v_los is not None:
-        velocity = np.asarray(cube.mean_v_los, dtype=np.float64)
-        images.append(SkyImage("mean velocity (light-weighted)", velocity, unit_label("km s-1"), "velocity"))
+        images.append(velocity_image(cube))
     good = 100 * np.mean(np.asarray(cube.mask) == 0, axis=2)
     return (*images, SkyImage("bins that are not masked", good, "%", "share"))
+
+
+def velocity_image(cube: Cube | ShardedCube) -> SkyImage:
+    """The light-weighted mean velocity of a cube that has it."""
+    velocity = np.asarray(cube.mean_v_los, dtype=np.float64)
+    return SkyImage("mean velocity (light-weighted)", velocity, unit_label("km s-1"), "velocity")
 
 
 def _median_signal_to_noise(cube: Cube) -> Float[ndarray, "y x"]:

@@ -1,6 +1,7 @@
 """One figure of a cube: white light, narrow band, maps, spectra of chosen spaxels (needs the `plots` extra)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,9 +9,10 @@ import numpy as np
 
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
+from rubix_like.cube.cube_sums import sums_of
 from rubix_like.errors import ConfigError
 from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
-from rubix_like.plots.derived import Band, SkyImage, light_image
+from rubix_like.plots.derived import Band, SkyImage, light_image, velocity_image
 from rubix_like.plots.images import draw_image
 from rubix_like.plots.sky_offsets import SkyOffsets, cube_title, sky_of
 from rubix_like.plots.spectra import (
@@ -22,6 +24,7 @@ from rubix_like.plots.spectra import (
 )
 from rubix_like.plots.style import BAND_COLOR, FIGURE_STYLE, FLUX_LABEL, INK, SPAXEL_COLORS, import_matplotlib
 from rubix_like.runtime.files.outputs import replacing
+from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,18 +36,50 @@ _IMAGE_WIDTH = 3.6
 _SPECTRUM_HEIGHT = 1.5
 
 
+FAINT: float = 0.002
+"""Spaxels with less than this fraction of the brightest one's light have no colour in a quick look's velocity map."""
+
+
 def save_figure(cube: Cube, path: str | Path, choice: Choice | None = None) -> Path:
     """Draw a cube as `choice` says and write it as .png, .pdf or .svg; return the path.
 
     Raises ConfigError (no matplotlib, another suffix, a spaxel or band outside the cube, more spaxels than colours),
     OSError if the file cannot be written.
     """
-    make_figure, rc_context = import_matplotlib("matplotlib.figure").Figure, import_matplotlib().rc_context
+    import_matplotlib()
     path = check_picture_suffix(path)
     choice = choice or Choice()
     check_choice(cube, choice)
-    spectra = chosen_spectra(cube, choice)
-    panels = chosen_images(cube, choice)
+    _save(path, cube, chosen_images(cube, choice), chosen_spectra(cube, choice), choice)
+    return path
+
+
+def save_quicklook(cube: Cube | ShardedCube, path: str | Path, team: AbstractProcessGroup | None = None) -> Path:
+    """Draw what a run shows when it ends: white light, the velocity (if the cube has it) and two spectra, as a PNG.
+
+    In a team, whose processes have a part of the cube each, process 0 draws. Returns the path. Raises ConfigError if
+    matplotlib is not installed, OSError if the file cannot be written.
+    """
+    import_matplotlib()
+    path, team = Path(path).expanduser(), team or SINGLE
+    sums = sums_of(cube, team)
+    images = [light_image(cube, sums)]
+    if cube.mean_v_los is not None:
+        lit = sums.light > FAINT * sums.light.max()
+        images.append(replace(velocity_image(cube), values=np.where(lit, velocity_image(cube).values, np.nan)))
+    brightest = brightest_spaxel(images[0].values)
+    spectra = (
+        field_spectrum(cube, INK, sums),
+        spaxel_spectrum(cube, brightest, SPAXEL_COLORS[0], "brightest spaxel", team),
+    )
+    team.exchange(lambda: _save(path, cube, images, spectra, Choice()) if team.number == 0 else None)
+    return path
+
+
+def _save(
+    path: Path, cube: Cube | ShardedCube, panels: Sequence[SkyImage], spectra: Sequence[Spectrum], choice: Choice
+) -> None:
+    make_figure, rc_context = import_matplotlib("matplotlib.figure").Figure, import_matplotlib().rc_context
     sky = sky_of(cube)
     n_columns = _columns(len(panels))
     n_rows = -(-len(panels) // n_columns)
@@ -61,7 +96,6 @@ def save_figure(cube: Cube, path: str | Path, choice: Choice | None = None) -> P
         draw_spectra(lower, cube, spectra, choice.band)
         with replacing(path) as temporary:
             figure.savefig(temporary, format=path.suffix[1:], dpi=150, bbox_inches="tight", pad_inches=0.08)
-    return path
 
 
 def check_picture_suffix(path: str | Path) -> Path:

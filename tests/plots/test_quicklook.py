@@ -14,7 +14,7 @@ from rubix_like.cube.cube_parts import Part, in_parts
 from rubix_like.cube.cube_sums import white_light
 from rubix_like.cube.meta import Counters, Meta
 from rubix_like.errors import ConfigError
-from rubix_like.plots.quicklook import save_quicklook
+from rubix_like.plots.figure import save_quicklook
 from rubix_like.runs.run_summary import summary_lines
 
 
@@ -44,10 +44,11 @@ def test_picture_shows_the_receding_side_in_red_on_the_left(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["cube.png"]
     assert dict(rcParams) == before
     picture = image.imread(path)[..., :3]
-    assert picture.shape == (1110, 1440, 3)
-    upper = picture[:550]
-    red = np.argwhere((upper[..., 0] > upper[..., 2] + 0.3)[:, 800:1290])[:, 1]
-    blue = np.argwhere((upper[..., 2] > upper[..., 0] + 0.3)[:, 800:1290])[:, 1]
+    height, width, _ = picture.shape
+    assert min(height, width) > 800
+    right = picture[: height // 2, 11 * width // 20 : 17 * width // 20]  # the second image, without its colour bar
+    red = np.argwhere(right[..., 0] > right[..., 2] + 0.3)[:, 1]
+    blue = np.argwhere(right[..., 2] > right[..., 0] + 0.3)[:, 1]
     assert min(len(red), len(blue)) > 1000
     assert np.median(red) < np.median(blue)
 

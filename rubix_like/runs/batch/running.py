@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from rubix_like.cube.cube_parts import put_together
 from rubix_like.errors import ConfigError
-from rubix_like.plots.quicklook import save_quicklook
+from rubix_like.plots.figure import save_quicklook
 from rubix_like.runs.batch.entries import Entry
 from rubix_like.runs.batch.galaxies import LoadedGalaxy, device_groups, load_for, prepare_view
 from rubix_like.runs.batch.records import Record, Records, sizes_of, this_worker
