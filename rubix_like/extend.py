@@ -4,6 +4,7 @@
 |---|---|
 | a reader | `AbstractSettings`, types of settings (`Kpc`, `Number` ...), `parse_quantity` |
 | a stage on the scene | `AbstractSceneStage`, `Setup`, `refuse_options` |
+| a field | `AbstractField`, `spread`, `painted_field`, `PaintedField` |
 | parameters of a stage or source | `AbstractSettings`, `Parameter`, types of settings |
 | a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
 | a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `StageReport`, `Spatial`, `per_bin`, `normal_row` |
@@ -44,6 +45,7 @@ from rubix_like.engine.methods import build_painter
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.source_planning import plan_source
+from rubix_like.forward.fields.field import AbstractField, PaintedField, painted_field, spread
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.stages.base import (
     AbstractCubeStage,
@@ -72,6 +74,7 @@ __all__ = [
     "AbstractChainSampler",
     "AbstractChainSettings",
     "AbstractCubeStage",
+    "AbstractField",
     "AbstractKernel",
     "AbstractPainter",
     "AbstractSampler",
@@ -97,6 +100,7 @@ __all__ = [
     "Msun",
     "Number",
     "PaintedCube",
+    "PaintedField",
     "Parameter",
     "SSPTable",
     "Sampled",
@@ -112,11 +116,13 @@ __all__ = [
     "build_painter",
     "import_optional",
     "normal_row",
+    "painted_field",
     "parse_integer",
     "parse_number",
     "parse_quantity",
     "per_bin",
     "plan_source",
     "refuse_options",
+    "spread",
     "to_scene",
 ]

@@ -63,6 +63,12 @@ def config(folder, precision="float32", slab="all", **sections):
     }
 
 
+def config_of(folder, precision, slab="all", **sections):
+    """In float64 with maps, and stars dimmed by how much mass lies in their spaxel, of the stars of all processes."""
+    fields = {"pipeline": str(folder / "dim.yaml"), "products": {"losvd": None}} if precision == "float64" else {}
+    return config(folder, precision, slab, **fields, **sections)
+
+
 def pattern(flux):
     """Weights of the voxels in a loss."""
     return jnp.cos(jnp.arange(flux.size, dtype=flux.dtype)).reshape(flux.shape)
@@ -106,13 +112,15 @@ def together(team, folder):
     }
     record_rows()
     arrays = {}
+    sys.path.insert(0, str(folder))
     for precision in ("float32", "float64"):
-        cube = rl.run(config(folder, precision), folder / f"{precision}.fits", team)
+        cube = rl.run(config_of(folder, precision), folder / f"{precision}.fits", team)
         arrays[precision] = np.asarray(cube.flux)
     own = rl.run(config(folder, devices={"output": "sharded"}), folder / "parts.fits", team)
     facts["bins"] = own.ranges
     save_quicklook(own, folder / "parts.png", team)
     rl.run(config(folder, slab=SLAB, devices={"output": "sharded"}), folder / "parts_of_slabs.fits", team)
+    rl.run(config_of(folder, "float64", SLAB), folder / "fields_of_slabs.fits", team)
     rows = {f"rows {name}": sorted(found) for name, found in READ.items()}
     placed, _, pipeline = plan_share(rl.load_config(config(folder, "float64", noise=None)), Progress(), team)
     found = slope(pipeline, placed).stars

@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from rubix_like.config import InstrumentSettings, json_schema, load_pipeline
-from rubix_like.config.plug_ins import CUBE_STAGES, PAINT_STAGES, READERS, SCENE_STAGES, TABLE, field_map_names
+from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, READERS, SCENE_STAGES, TABLE, field_map_names
 from rubix_like.config.sections.instrument import STEP_UNITS
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.lsf import instrument_fwhm
@@ -25,9 +25,10 @@ Rows = list[tuple[str, str]]
 
 
 def stage_rows() -> Rows:
-    """Name, kind and first line of the description of every stage."""
+    """Name, kind and first line of the description of every member of a pipeline's lists."""
     rows = []
-    for kind, registry in (("scene", SCENE_STAGES), ("paint", PAINT_STAGES), ("cube", CUBE_STAGES)):
+    kinds = (("fields", FIELDS), ("scene", SCENE_STAGES), ("paint", PAINT_STAGES), ("cube", CUBE_STAGES))
+    for kind, registry in kinds:
         rows += [(name, f"{kind}: {text}") for name, text in _described(registry)]
     return rows
 
@@ -45,7 +46,9 @@ def pipeline_rows() -> Rows:
     rows = []
     for name in resource_names("pipelines"):
         pipeline = load_pipeline(name)
-        stages = " -> ".join(stage.name for stage in (*pipeline.scene, *pipeline.paint, *pipeline.cube))
+        stages = " -> ".join(
+            stage.name for stage in (*pipeline.fields, *pipeline.scene, *pipeline.paint, *pipeline.cube)
+        )
         rows.append((name, f"{pipeline.description} [{stages}]"))
     return rows
 
@@ -151,7 +154,7 @@ def print_list(options: argparse.Namespace) -> None:
         print_table(instrument_table())
         return
     for name, text in _LISTS[options.kind]():
-        print(f"{name:<14} {text}".rstrip())
+        print(f"{name:<15} {text}".rstrip())
 
 
 _LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {

@@ -23,6 +23,12 @@ READERS = Registry(
 )
 """A reader is a frozen settings model of the keys under `galaxy:`, with `load() -> (Galaxy, GalaxyInfo)`."""
 
+FIELDS = Registry(
+    "field",
+    "rubix_like.fields",
+    {"surface_density": "rubix_like.forward.fields.surface_density:SurfaceDensity"},
+    needs=("kind", "build"),
+)
 SCENE_STAGES = Registry(
     "scene stage",
     "rubix_like.scene_stages",

@@ -1,8 +1,10 @@
 """Maps of a field: mass, light, motions and ages of its particles, before and after the PSF."""
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -39,6 +41,7 @@ class MapSet(eqx.Module):
     | flux (y, x, filter) | nJy | mean flux density per Hz through each filter |
     | losvd (y, x, velocity) or None | 1e-20 erg/s/cm2 per km/s | light per velocity; its integral is `light` |
     | v_fit, sigma_fit, h3, h4 or None | km/s | Gauss-Hermite fit to the losvd; None until `Maps.fitted` |
+    | fields | by name | the pipeline's fields; `Maps.fields` has their units |
     """
 
     number: Image
@@ -61,6 +64,7 @@ class MapSet(eqx.Module):
     sigma_fit: Image | None = None
     h3: Image | None = None
     h4: Image | None = None
+    fields: Mapping[str, Image] = eqx.field(default_factory=dict)
 
     @property
     def magnitude(self) -> Float[Array, "y x filter"]:
@@ -70,12 +74,21 @@ class MapSet(eqx.Module):
         return jnp.where(lit, -2.5 * jnp.log10(jnp.where(lit, flux, 1) / AB_ZERO_POINT), jnp.nan)
 
 
+class MapLabel(NamedTuple):
+    """What a map is: its name, its unit as FITS files spell it ("" for none), and a few words."""
+
+    name: str
+    unit: str
+    text: str
+
+
 class Maps(eqx.Module):
     """What a cube's particles are and do: `before` the PSF (the truth) and `after` it, on the cube's spaxels.
 
     `mask` (y, x) has the cube's bits per spaxel (2: outside the aperture, where the maps go on); `velocity` are the
     bins of the distribution in km/s, relative to the galaxy's redshift; `filters` name the last axis of `flux`; `band`
-    is the curve whose light weights ("detector": its whole range); `fit_particles`: see `products.losvd`.
+    is the curve whose light weights ("detector": its whole range); `fit_particles`: see `products.losvd`; `fields` are
+    the labels of the maps of the pipeline's fields.
     """
 
     before: MapSet
@@ -88,6 +101,7 @@ class Maps(eqx.Module):
     fit_particles: int = eqx.field(static=True)
     pixel_scale: float = eqx.field(static=True)
     meta: Meta = eqx.field(static=True, default=Meta())
+    fields: tuple[MapLabel, ...] = eqx.field(static=True, default=())
 
     def fitted(self) -> "Maps":
         """With V, sigma, h3 and h4 of Gauss-Hermite fits (on the host, float64), where there are stars enough.
@@ -121,9 +135,15 @@ class Maps(eqx.Module):
 
 @dataclass(frozen=True, eq=False)
 class ProductAxes:
-    """What maps are of: the filters of their images, the band whose light weights, velocity bins (km/s)."""
+    """What maps are of: the filters of their images, the band whose light weights, velocity bins (km/s), fields."""
 
     filters: tuple[str, ...]
     band: str
     velocity: Float[np.ndarray, " velocity"] | None
     fit_particles: int
+    fields: tuple[MapLabel, ...]
+
+    @property
+    def velocity_step(self) -> float:
+        """Distance between the bins of velocity in km/s; 0 where there are none."""
+        return 0.0 if self.velocity is None else float(self.velocity[1] - self.velocity[0])

@@ -1,13 +1,14 @@
-"""The forward model: two pure functions, composed into one compiled function over a mesh of devices."""
+"""The forward model: pure functions, composed into one compiled function over a mesh of devices."""
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -16,14 +17,15 @@ from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import count
 from rubix_like.engine.painter import Sum, View
 from rubix_like.engine.spaxels import field_of
+from rubix_like.forward.fields.field import sum_field
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.sums import ProductImages, Sighting
 from rubix_like.forward.sources.source import AbstractSource, particles_of
-from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, split_keys
+from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, before_fields, split_keys
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.placing import particle_shardings
-from rubix_like.galaxy.scene import Scene
+from rubix_like.galaxy.scene import Scene, to_scene
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.bin_split import WHOLE
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
@@ -39,28 +41,64 @@ class Partial(eqx.Module):
     products: Float[Array, "spaxel column"] | None
 
 
-def paint(plan: Plan, tables: Tables, parameters: Parameters, particles: tuple[Any, ...]) -> Partial:
+Fields = Mapping[str, Any]
+"""What the fields of a pipeline hold, by name."""
+
+
+def sum_fields(
+    plan: Plan, tables: Tables, parameters: Parameters, particles: tuple[Any, ...]
+) -> tuple[Float[Array, " cell"], ...]:
+    """The sums of each field over the particles at hand, in chunks, as the stages see them that read no field."""
+
+    def look(chunk: Any) -> Scene:
+        amount = jnp.ones_like(jnp.asarray(chunk.position)[:, 0])
+        scene = to_scene(chunk, amount, {}, tables.alignment, tables.arcsec_per_kpc)
+        for stage in before_fields(tables.scene):
+            scene = stage(scene, parameters)
+        return scene
+
+    return tuple(
+        sum_field(field, look, own, tables.grid, plan.chunk)
+        for field, own in zip(tables.fields, particles, strict=True)
+    )
+
+
+def finish_fields(plan: Plan, tables: Tables, sums: tuple[Float[Array, " cell"], ...]) -> Fields:
+    """The fields, from every device's sums: one collective adds up those of all fields, none where there are none.
+
+    They are one array meanwhile: of several, XLA may leave some for a later collective.
+    """
+    if not sums:
+        return {}
+    whole = lax.psum(jnp.concatenate(sums), DATA_AXIS)
+    added = jnp.split(whole, np.cumsum([len(own) for own in sums])[:-1])
+    return {
+        name: field.finish(own, tables.grid) for name, field, own in zip(plan.fields, tables.fields, added, strict=True)
+    }
+
+
+def paint(plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]) -> Partial:
     """Sums over the particles at hand, in chunks: into the observer's frame, through the scene stages, onto spaxels."""
     sums = [
-        _paint_source(plan, tables, parameters, source, own)
+        _paint_source(plan, tables, parameters, fields, source, own)
         for source, own in zip(tables.paint, particles, strict=True)
     ]
     return Partial(
         light=tuple(light for light, _ in sums),
         counters=tuple(counters for _, counters in sums),
-        products=_paint_products(plan, tables, parameters, particles),
+        products=_paint_products(plan, tables, parameters, fields, particles),
     )
 
 
 def _paint_source(
-    plan: Plan, tables: Tables, parameters: Parameters, source: AbstractSource, particles: Any
+    plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, particles: Any
 ) -> tuple[Any, SourceCounters]:
     painter = source.painter
     scale = tables.grid.pixel_scale * plan.cells
     half_field = (0.5 * plan.n_x * scale, 0.5 * plan.n_y * scale)
 
     def look(chunk: Any) -> tuple[View, SourceCounters]:
-        scene = _observed_scene(tables, parameters, source, chunk)
+        scene = _observed_scene(tables, parameters, fields, source, chunk)
         spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
         view = View(scene.amount, _coordinates(painter.axes, scene), scene.v_los, spaxel, share)
         return view, count(scene, painter.axes, half_field, painter.velocity_limit)
@@ -68,12 +106,15 @@ def _paint_source(
     return painter.paint(look, particles, tables.grid, plan.chunk)
 
 
-def _observed_scene(tables: Tables, parameters: Parameters, source: AbstractSource, chunk: Any) -> Scene:
+def _observed_scene(
+    tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, chunk: Any
+) -> Scene:
     """A source's particles in the observer's frame, after the scene stages."""
-    scene = source.scene(chunk, tables.alignment, tables.arcsec_per_kpc, parameters)
+    scene = source.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+    scene = dataclasses.replace(scene, fields=fields)
     for stage in tables.scene:
         scene = stage(scene, parameters)
-    return scene
+    return source.shine(scene, parameters)
 
 
 def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " particle"], ...]:
@@ -82,7 +123,7 @@ def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " parti
 
 
 def _paint_products(
-    plan: Plan, tables: Tables, parameters: Parameters, particles: tuple[Any, ...]
+    plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]
 ) -> Float[Array, "spaxel column"] | None:
     """The sums over stars that maps are made of; nothing where the run makes none."""
     products = tables.products
@@ -91,7 +132,7 @@ def _paint_products(
     source = tables.paint[products.source]
 
     def look(chunk: Any) -> Sighting:
-        scene = _observed_scene(tables, parameters, source, chunk)
+        scene = _observed_scene(tables, parameters, fields, source, chunk)
         coordinates = _coordinates(products.axes, scene)
         return Sighting(chunk, scene, coordinates, *tables.grid.weights(scene.position, scene.smoothing_length))
 
@@ -157,7 +198,13 @@ class Observed(NamedTuple):
 
 
 def finish(
-    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, partial: Partial, key: PRNGKeyArray | None
+    plan: Plan,
+    layout: DeviceLayout,
+    tables: Tables,
+    parameters: Parameters,
+    fields: Fields,
+    partial: Partial,
+    key: PRNGKeyArray | None,
 ) -> Observed:
     """From sums over all particles to the observed cube, or a device's part: the detector, then the cube stages."""
     early, late = leading_spatial(tables.cube, parameters)
@@ -176,12 +223,12 @@ def finish(
     ]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
-    products = None if partial.products is None else tables.grid.images(partial.products)
+    products = _product_images(plan, tables, fields, partial.products)
     if products is not None:
         moments = jnp.concatenate([moments, seen(products)], axis=1)
     cells, margin = 1 if early else plan.cells, sum(stage.margin for stage, _ in late)
     shape = (cells * (plan.n_y + 2 * margin), cells * (plan.n_x + 2 * margin), -1)
-    cube = PaintedCube(flux=flux.reshape(shape), moments=moments.reshape(shape), split=layout.split)
+    cube = PaintedCube(flux.reshape(shape), moments.reshape(shape), fields=fields, split=layout.split)
     keys = split_keys(key, tables.cube)
     for stage, number in late:
         cube = stage(cube, parameters, keys[number])
@@ -189,6 +236,17 @@ def finish(
         cube = _with_products(plan, parameters, cube, products)
     counters = dict(zip(plan.sources, partial.counters, strict=True))
     return Observed(Voxels(cube.flux, cube.variance, cube.truth), cube.moments, cube.products, counters)
+
+
+def _product_images(
+    plan: Plan, tables: Tables, fields: Fields, products: Float[Array, "spaxel column"] | None
+) -> Float[Array, "y x image"] | None:
+    """Images of what maps are made of: the products' sums, then every field that has a map."""
+    if products is None:
+        return None
+    mapped = [name for name, field in zip(plan.fields, tables.fields, strict=True) if field.map is not None]
+    images = tables.grid.images(products)
+    return jnp.concatenate([images, *(fields[name].values[:, :, None] for name in mapped)], axis=2)
 
 
 def leading_spatial(
@@ -213,12 +271,28 @@ def _with_products(
     return dataclasses.replace(cube, moments=cube.moments[:, :, :2], products=images)
 
 
+class Particles(NamedTuple):
+    """The particles that each field and each source of a pipeline reads."""
+
+    fields: tuple[Any, ...]
+    sources: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, tables: Tables, galaxy: Galaxy) -> "Particles":
+        """Those of a galaxy, or of a device's share; raises ValueError where it has none of a kind."""
+        return cls(particles_of(tables.fields, galaxy), particles_of(tables.paint, galaxy))
+
+
 def observe_share(
-    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, particles: tuple[Any, ...], key: Any
+    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, particles: Particles, key: Any
 ) -> Observed:
-    """What every device of the mesh does inside `jax.shard_map`: paint its share of the particles, add up, finish."""
-    partial = paint(plan, tables, parameters, particles)
-    return finish(plan, layout, tables, parameters, add_up(layout, tables, partial), key)
+    """What every device of the mesh does inside `jax.shard_map`, with its share of the particles.
+
+    Two passes, each of which ends with one collective: the fields, if there are any, then the light.
+    """
+    fields = finish_fields(plan, tables, sum_fields(plan, tables, parameters, particles.fields))
+    partial = paint(plan, tables, parameters, fields, particles.sources)
+    return finish(plan, layout, tables, parameters, fields, add_up(layout, tables, partial), key)
 
 
 def observe(plan: Plan, layout: DeviceLayout, *arguments: Any) -> Observed:
@@ -229,7 +303,7 @@ def observe(plan: Plan, layout: DeviceLayout, *arguments: Any) -> Observed:
 def observe_anywhere(
     plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, galaxy: Galaxy, key: PRNGKeyArray | None
 ) -> Observed:
-    """The whole way: every device paints its own particles, they are added up once, and each finishes its own bins."""
+    """The whole way: every device paints its own particles, each pass is added up once, and each finishes its bins."""
     whole, split = PartitionSpec(), PartitionSpec(DATA_AXIS)
     observed = jax.shard_map(
         functools.partial(observe_share, plan, layout),
@@ -237,7 +311,7 @@ def observe_anywhere(
         in_specs=(table_specs(tables, layout), whole, split, whole),
         out_specs=observed_specs(layout),
         check_vma=SAMPLE_AXIS not in layout.mesh.axis_names,
-    )(tables, parameters, particles_of(tables.paint, galaxy), key)
+    )(tables, parameters, Particles.of(tables, galaxy), key)
     return gathered(plan, layout, observed)
 
 

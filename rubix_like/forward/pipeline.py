@@ -154,7 +154,8 @@ class Pipeline(eqx.Module):
         """The cube of a galaxy in parts, each made by `slabs` while the one before is painted: only two are in memory.
 
         The parts have the same columns; those of about one length, or shorter than one before, share a compilation, and
-        may be empty. Build the pipeline from a `census`, or without a galaxy. Not differentiable. Raises as a call.
+        may be empty. Build the pipeline from a `census`, or without a galaxy. One with fields goes through the slabs
+        twice, so it refuses a generator by ValueError. Not differentiable. Raises as a call.
         """
         chosen, chosen_key = self.chosen(parameters, key)
         return self.to_cube(observe_slabs(self.plan, self.layout, self.tables, chosen, slabs, chosen_key))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
-from rubix_like.config.plug_ins import CUBE_STAGES, PAINT_STAGES, SCENE_STAGES
+from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.smoothing import plan_widths
 from rubix_like.engine.spaxels import SpaxelGrid
@@ -49,10 +49,11 @@ def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> P
     pipeline = load_pipeline(config.pipeline)
     _check_noise(config, pipeline)
     paint = _sources(pipeline, setup)
-    scene, cube = (
-        tuple(_made(stage, registry.find(stage.name).build, setup) for stage in stages)
-        for registry, stages in ((SCENE_STAGES, pipeline.scene), (CUBE_STAGES, pipeline.cube))
+    lists = ((FIELDS, pipeline.fields), (SCENE_STAGES, pipeline.scene), (CUBE_STAGES, pipeline.cube))
+    fields, scene, cube = (
+        tuple(_made(stage, registry.find(stage.name).build, setup) for stage in stages) for registry, stages in lists
     )
+    _check_fields(pipeline, scene, paint, cube)
     margin = _margin(cube, pipeline.cube)
     products = None if config.products is None else plan_products(setup, paint, cube, census)
     tables = Tables(
@@ -63,16 +64,17 @@ def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> P
         paint=paint,
         cube=cube,
         products=products,
+        fields=fields,
     )
     notes = (
         *(() if alignment is None else alignment.notes),
         *run_notes(setup, pipeline, paint, census),
         *products_notes(setup, census),
     )
-    return Planned(_plan(setup, margin), tables, setup, notes, alignment)
+    return Planned(_plan(setup, pipeline, margin), tables, setup, notes, alignment)
 
 
-def _plan(setup: Setup, margin: int) -> Plan:
+def _plan(setup: Setup, pipeline: PipelineSettings, margin: int) -> Plan:
     """The sizes and switches; `margin` in spaxels, without what wide stars need beyond."""
     engine, instrument, cells = setup.config.engine, setup.instrument, setup.painting.cells
     return Plan(
@@ -86,6 +88,7 @@ def _plan(setup: Setup, margin: int) -> Plan:
         cells=cells,
         n_wave=instrument.bins.n_wave,
         chunk=engine.chunk,
+        fields=tuple(field.name for field in pipeline.fields),
     )
 
 
@@ -104,6 +107,31 @@ def _check_noise(config: RunConfig, pipeline: PipelineSettings) -> None:
             f"noise: expected a pipeline with the stage 'noise', got '{pipeline.name}'; add it to the pipeline's cube "
             f"list, or set noise: null"
         )
+
+
+def _check_fields(
+    pipeline: PipelineSettings, scene: tuple[Any, ...], paint: tuple[Any, ...], cube: tuple[Any, ...]
+) -> None:
+    """Raise ConfigError for a field that stands twice, one that is read and not there, or one read too early."""
+    names = [field.name for field in pipeline.fields]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"pipeline.fields: expected each field once, got {', '.join(names)}")
+    settings = (*pipeline.scene, *pipeline.paint, *pipeline.cube)
+    for own, stage in zip(settings, (*scene, *paint, *cube), strict=True):
+        for name in stage.reads:
+            if name not in names:
+                raise ConfigError(
+                    f"pipeline.fields: expected '{name}' (stage '{own.name}' reads it), got "
+                    f"{', '.join(names) or 'none'}; add it to the pipeline's fields"
+                )
+    reads = [bool(stage.reads) for stage in scene]
+    for number in range(1, len(scene)):
+        if reads[number - 1] and not reads[number]:
+            early, late = pipeline.scene[number - 1].name, pipeline.scene[number].name
+            raise ConfigError(
+                f"pipeline.scene: expected '{late}' before '{early}' (which reads fields: they are summed over the "
+                f"scene of all stages that read none), got the other order; swap them"
+            )
 
 
 def make_setup(config: RunConfig, library: SSPLibrary, census: Census | None) -> Setup:

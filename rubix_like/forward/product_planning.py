@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from rubix_like.config import ProductsSettings
-from rubix_like.cube.maps import ProductAxes
+from rubix_like.cube.maps import MapLabel, ProductAxes
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census
@@ -14,6 +14,7 @@ from rubix_like.forward.products.bands import load_band
 from rubix_like.forward.products.sums import ProductTables
 from rubix_like.forward.sources.stars import StarsSource
 from rubix_like.forward.stages.dust import Dust, relative_attenuation
+from rubix_like.forward.tables import Plan, Tables
 
 
 def plan_products(
@@ -44,17 +45,19 @@ def check_bands(settings: ProductsSettings | None) -> None:
             load_band(name)
 
 
-def product_axes(setup: Setup, tables: ProductTables | None) -> ProductAxes | None:
+def product_axes(setup: Setup, plan: Plan, run_tables: Tables) -> ProductAxes | None:
     """What the maps' files need to know of their axes; None where there are no maps."""
-    settings = setup.config.products
+    settings, tables = setup.config.products, run_tables.products
     if tables is None or settings is None:
         return None
     losvd = settings.losvd
+    mapped = [(name, field.map) for name, field in zip(plan.fields, run_tables.fields, strict=True)]
     return ProductAxes(
         filters=tables.filters,
         band="detector" if settings.band is None else settings.band,
         velocity=None if tables.losvd is None else tables.losvd.velocity,
         fit_particles=0 if losvd is None else losvd.fit_particles,
+        fields=tuple(MapLabel(name, *words) for name, words in mapped if words is not None),
     )
 
 

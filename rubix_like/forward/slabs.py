@@ -10,7 +10,7 @@ from typing import TypeVar
 from jax.sharding import Mesh
 from jax.tree_util import keystr, tree_leaves_with_path
 
-from rubix_like.forward.sources.source import AbstractSource
+from rubix_like.forward.tables import Tables
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.placing import place_rows
@@ -62,9 +62,9 @@ class SlabCuts:
         return first + n * number // self.n_slab, first + n * (number + 1) // self.n_slab
 
 
-def paints_gas(sources: tuple[AbstractSource, ...]) -> bool:
-    """Whether any source reads the gas, so that slabs must hold it."""
-    return any(source.kind == "gas" for source in sources)
+def reads_gas(tables: Tables) -> bool:
+    """Whether any field or source reads the gas, so that slabs must hold it."""
+    return any(reader.kind == "gas" for reader in (*tables.fields, *tables.paint))
 
 
 def place_slabs(slabs: Iterable[Galaxy], dtype: str, mesh: Mesh, *, with_gas: bool, size: int = 0) -> Iterator[Galaxy]:

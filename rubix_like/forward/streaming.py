@@ -13,21 +13,10 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, PRNGKeyArray
 
 from rubix_like.engine.painter import Sum
-from rubix_like.forward.model import (
-    Observed,
-    Partial,
-    Signature,
-    add_up,
-    finish,
-    gathered,
-    kinds_of_sums,
-    observed_shardings,
-    observed_specs,
-    paint,
-    table_specs,
-)
+from rubix_like.forward.model import Observed, Signature, table_specs
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.slabs import paints_gas, place_slabs, read_ahead
+from rubix_like.forward.slab_passes import AbstractSlabPass, SlabView, passes_of
+from rubix_like.forward.slabs import place_slabs, read_ahead, reads_gas
 from rubix_like.forward.sources.source import particles_of
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
@@ -37,15 +26,15 @@ from rubix_like.runtime.mesh.mesh import DATA_AXIS, replicated
 _WHOLE, _SPLIT = PartitionSpec(), PartitionSpec(DATA_AXIS)
 
 Sums = tuple[Array, ...]
-"""What the devices have painted so far: the arrays of their `Partial`s, one device's below the other's."""
+"""What the devices have summed so far: the arrays of their partial sums, one device's below the other's."""
 
 
 @dataclass(frozen=True)
 class SumsForm:
-    """How the partials of all devices lie in one array each: those of (row, ...) as (device x row, ...), numbers as
+    """How the sums of all devices lie in one array each: those of (row, ...) as (device x row, ...), numbers as
     (device,).
 
-    `structure`: of a partial; `shapes`: of its arrays on one device; `axes`: of the mesh along which they differ.
+    `structure`: of one device's; `shapes`: of its arrays on one device; `axes`: of the mesh along which they differ.
     """
 
     structure: Any
@@ -53,17 +42,19 @@ class SumsForm:
     axes: tuple[tuple[str, ...], ...]
 
     @classmethod
-    def of(cls, plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, slab: Galaxy) -> "SumsForm":
-        """That of a run; nothing is computed."""
+    def of(
+        cls, one: AbstractSlabPass, plan: Plan, layout: DeviceLayout, tables: Tables, view: SlabView, slab: Galaxy
+    ) -> "SumsForm":
+        """That of a pass; nothing is computed."""
         shardings = Signature.of(tables, slab).shardings(layout)
         own_tables, own_slab = _on_one_device((tables, slab), shardings)
-        particles = particles_of(tables.paint, own_slab)
-        partial = jax.eval_shape(functools.partial(paint, plan), own_tables, parameters, particles)
+        particles = particles_of(one.readers(tables), own_slab)
+        partial = jax.eval_shape(functools.partial(one.sum, plan), own_tables, view, particles)
         leaves, structure = jax.tree.flatten(partial)
         of_bins = (Sum.BINS, Sum.EVERYTHING)
         axes = tuple(
             (DATA_AXIS, *(layout.painted.axes if kind in of_bins else ()))
-            for kind in kinds_of_sums(own_tables, len(leaves))
+            for kind in one.kinds(own_tables, len(leaves))
         )
         return cls(structure, tuple(leaf.shape for leaf in leaves), axes)
 
@@ -80,8 +71,8 @@ class SumsForm:
             for rows, *columns in [shape or (1,)]
         )
 
-    def own(self, sums: Sums) -> Partial:
-        """The partial of the device that this runs on."""
+    def own(self, sums: Sums) -> Any:
+        """The sums of the device that this runs on."""
         own = [leaf if shape else leaf[0] for leaf, shape in zip(sums, self.shapes, strict=True)]
         return jax.tree.unflatten(self.structure, own)
 
@@ -94,52 +85,60 @@ def _on_one_device(tree: Any, shardings: Any) -> Any:
 
 
 def add_slab(
-    plan: Plan, layout: DeviceLayout, form: SumsForm, sums: Sums, tables: Tables, parameters: Parameters, slab: Galaxy
-) -> Sums:
-    """The sums with those over one more slab: every device paints its own particles, and hears of no other."""
-
-    def paint_and_add(sums: Sums, tables: Tables, parameters: Parameters, particles: tuple[Any, ...]) -> Sums:
-        painted = jax.tree.leaves(paint(plan, tables, parameters, particles))
-        return tuple(total + jnp.atleast_1d(own).astype(total.dtype) for total, own in zip(sums, painted, strict=True))
-
-    return jax.shard_map(
-        paint_and_add,
-        mesh=layout.mesh,
-        in_specs=(form.specs, table_specs(tables, layout), _WHOLE, _SPLIT),
-        out_specs=form.specs,
-    )(sums, tables, parameters, particles_of(tables.paint, slab))
-
-
-def finish_sums(
+    one: AbstractSlabPass,
     plan: Plan,
     layout: DeviceLayout,
     form: SumsForm,
     sums: Sums,
     tables: Tables,
-    parameters: Parameters,
+    view: SlabView,
+    slab: Galaxy,
+) -> Sums:
+    """The sums with those over one more slab: every device sums its own particles, and hears of no other."""
+
+    def sum_and_add(sums: Sums, tables: Tables, view: SlabView, particles: tuple[Any, ...]) -> Sums:
+        own = jax.tree.leaves(one.sum(plan, tables, view, particles))
+        return tuple(total + jnp.atleast_1d(more).astype(total.dtype) for total, more in zip(sums, own, strict=True))
+
+    return jax.shard_map(
+        sum_and_add,
+        mesh=layout.mesh,
+        in_specs=(form.specs, table_specs(tables, layout), _WHOLE, _SPLIT),
+        out_specs=form.specs,
+    )(sums, tables, view, particles_of(one.readers(tables), slab))
+
+
+def finish_sums(
+    one: AbstractSlabPass,
+    plan: Plan,
+    layout: DeviceLayout,
+    form: SumsForm,
+    sums: Sums,
+    tables: Tables,
+    view: SlabView,
     key: PRNGKeyArray | None,
-) -> Observed:
-    """From the sums of every device to the observed cube: they are added up once, and each finishes its own bins."""
+) -> Any:
+    """From the sums of every device to the fields or the observed cube: they are added up once."""
 
-    def on_each_device(sums: Sums, tables: Tables, parameters: Parameters, key: Any) -> Observed:
-        return finish(plan, layout, tables, parameters, add_up(layout, tables, form.own(sums)), key)
+    def on_each_device(sums: Sums, tables: Tables, view: SlabView, key: Any) -> Any:
+        return one.finish(plan, layout, tables, view, form.own(sums), key)
 
-    observed = jax.shard_map(
+    made = jax.shard_map(
         on_each_device,
         mesh=layout.mesh,
         in_specs=(form.specs, table_specs(tables, layout), _WHOLE, _WHOLE),
-        out_specs=observed_specs(layout),
-    )(sums, tables, parameters, key)
-    return gathered(plan, layout, observed)
+        out_specs=one.specs(layout),
+    )(sums, tables, view, key)
+    return one.whole(plan, layout, made)
 
 
 @dataclass(frozen=True)
 class SlabPrograms:
-    """The compiled functions of a run by slabs.
+    """The compiled functions of a pass over slabs.
 
-    `start()`: sums at zero; `add(sums, tables, parameters, slab)`: with one more slab, in the place of the sums before;
-    `rounded(sums)`: from 64 bits to the run's own precision; `finish(sums, tables, parameters, key)`: the cube. All but
-    the last are called within `wide`.
+    `start()`: sums at zero; `add(sums, tables, view, slab)`: with one more slab, in the place of the sums before;
+    `rounded(sums)`: from 64 bits to the run's own precision; `finish(sums, tables, view, key)`: the fields or the cube.
+    All but the last are called within `wide`.
     """
 
     start: Any
@@ -149,7 +148,9 @@ class SlabPrograms:
 
 
 @functools.lru_cache(maxsize=128)
-def slab_programs(plan: Plan, layout: DeviceLayout, form: SumsForm, signature: Signature) -> SlabPrograms:
+def slab_programs(
+    one: AbstractSlabPass, plan: Plan, layout: DeviceLayout, form: SumsForm, signature: Signature
+) -> SlabPrograms:
     """The functions under jit: tables and slabs lie as the spec trees say, sums device by device, all else whole.
 
     The sums are kept in 64 bits, so that thousands of slabs lose nothing. Cached, so that pipelines with the same plan
@@ -164,16 +165,16 @@ def slab_programs(plan: Plan, layout: DeviceLayout, form: SumsForm, signature: S
     return SlabPrograms(
         start=jax.jit(functools.partial(form.empty, layout), out_shardings=split),
         add=jax.jit(
-            functools.partial(add_slab, plan, layout, form),
+            functools.partial(add_slab, one, plan, layout, form),
             in_shardings=(split, tables, whole, particles),
             out_shardings=split,
             donate_argnums=0,
         ),
         rounded=jax.jit(rounded, in_shardings=(split,), out_shardings=split),
         finish=jax.jit(
-            functools.partial(finish_sums, plan, layout, form),
+            functools.partial(finish_sums, one, plan, layout, form),
             in_shardings=(split, tables, whole, whole),
-            out_shardings=observed_shardings(layout),
+            out_shardings=one.shardings(layout),
         ),
     )
 
@@ -184,44 +185,50 @@ def wide() -> AbstractContextManager[Any]:
 
 
 def programs_for(
-    plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, slab: Galaxy
+    one: AbstractSlabPass, plan: Plan, layout: DeviceLayout, tables: Tables, view: SlabView, slab: Galaxy
 ) -> SlabPrograms:
     """The programs for placed slabs with the columns of this one."""
-    form = SumsForm.of(plan, layout, tables, parameters, slab)
-    return slab_programs(plan, layout, form, Signature.of(tables, slab))
+    form = SumsForm.of(one, plan, layout, tables, view, slab)
+    return slab_programs(one, plan, layout, form, Signature.of(tables, slab))
 
 
 def compile_programs(
     plan: Plan, layout: DeviceLayout, tables: Tables, parameters: Parameters, key: PRNGKeyArray | None, slab: Galaxy
-) -> SlabPrograms:
-    """The programs for slabs like this one, compiled."""
-    programs = programs_for(plan, layout, tables, parameters, slab)
-    with wide():
-        start = programs.start.lower().compile()
-        sums = jax.eval_shape(programs.start)
-        add = programs.add.lower(sums, tables, parameters, slab).compile()
-        rounded = programs.rounded.lower(sums).compile()
-        whole = jax.eval_shape(programs.rounded, sums)
-    return SlabPrograms(start, add, rounded, programs.finish.lower(whole, tables, parameters, key).compile())
+) -> tuple[SlabPrograms, ...]:
+    """The programs of each pass for slabs like this one, compiled."""
+    view, compiled = SlabView(parameters, {}), []
+    for one in passes_of(tables):
+        programs = programs_for(one, plan, layout, tables, view, slab)
+        with wide():
+            start = programs.start.lower().compile()
+            sums = jax.eval_shape(programs.start)
+            add = programs.add.lower(sums, tables, view, slab).compile()
+            rounded = programs.rounded.lower(sums).compile()
+            sums = jax.eval_shape(programs.rounded, sums)
+        finish = programs.finish.lower(sums, tables, view, key)
+        compiled.append(SlabPrograms(start, add, rounded, finish.compile()))
+        view = SlabView(parameters, finish.out_info)
+    return tuple(compiled)
 
 
-def paint_slabs(
+def sum_slabs(
+    one: AbstractSlabPass,
     plan: Plan,
     layout: DeviceLayout,
     tables: Tables,
-    views: Sequence[Parameters],
+    views: Sequence[SlabView],
     slabs: Iterable[Galaxy],
     programs: SlabPrograms | None = None,
     tell: Callable[[int], None] | None = None,
 ) -> tuple[SlabPrograms, list[Sums]]:
     """The sums of all placed slabs, for each view of them, in the plan's precision, and the programs that made them.
 
-    A slab is painted to its end before the next one is asked for. `programs`: compiled ones, where all slabs have one
+    A slab is summed to its end before the next one is asked for. `programs`: compiled ones, where all slabs have one
     size; `tell` is told how many are done.
     """
     sums: list[Sums] = []
     for number, slab in enumerate(slabs, start=1):
-        programs = programs or programs_for(plan, layout, tables, views[0], slab)
+        programs = programs or programs_for(one, plan, layout, tables, views[0], slab)
         with wide():
             sums = sums or [programs.start() for _ in views]
             sums = [programs.add(own, tables, view, slab) for own, view in zip(sums, views, strict=True)]
@@ -242,8 +249,20 @@ def observe_slabs(
     slabs: Iterable[Galaxy],
     key: PRNGKeyArray | None,
 ) -> Observed:
-    """The whole way for a galaxy that comes in slabs: what `observe` makes of all of it at once."""
-    placed = place_slabs(slabs, plan.dtype, layout.mesh, with_gas=paints_gas(tables.paint))
-    with read_ahead(placed) as coming:
-        programs, (sums,) = paint_slabs(plan, layout, tables, (parameters,), coming)
-    return programs.finish(sums, tables, parameters, key)
+    """The whole way for a galaxy that comes in slabs: what `observe` makes of all of it at once.
+
+    Raises ValueError for fields and slabs that can be gone through only once.
+    """
+    if tables.fields and iter(slabs) is slabs:
+        raise ValueError(
+            f"slabs: expected a list, or something else that begins anew each time it is gone through (the pipeline's "
+            f"fields, {', '.join(plan.fields)}, take a pass of their own), got {type(slabs).__name__}"
+        )
+    made: Any = {}
+    for one in passes_of(tables):
+        view = SlabView(parameters, made)
+        placed = place_slabs(slabs, plan.dtype, layout.mesh, with_gas=reads_gas(tables))
+        with read_ahead(placed) as coming:
+            programs, (sums,) = sum_slabs(one, plan, layout, tables, (view,), coming)
+        made = programs.finish(sums, tables, view, key)
+    return made

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.forward.fields.field import AbstractField
 from rubix_like.forward.products.sums import ProductTables
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage
@@ -18,7 +19,7 @@ class Plan:
 
     `sources`: names of what is painted; `method`: theirs, with ", " between those that differ; `n_y`, `n_x`: the field
     in spaxels; `margin`: spaxels painted beyond it on each side; `chunk`: particles per step; `cells`: along the side
-    of a spaxel, of the grid that is painted.
+    of a spaxel, of the grid that is painted; `fields`: names of the fields.
     """
 
     sources: tuple[str, ...]
@@ -31,6 +32,7 @@ class Plan:
     n_wave: int
     chunk: int
     cells: int = 1
+    fields: tuple[str, ...] = ()
 
 
 class Tables(eqx.Module):
@@ -47,3 +49,4 @@ class Tables(eqx.Module):
     paint: tuple[AbstractSource, ...]
     cube: tuple[AbstractCubeStage, ...]
     products: ProductTables | None = None
+    fields: tuple[AbstractField, ...] = ()

@@ -1,6 +1,7 @@
 """The scene: particles that shine, in the observer's frame."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ class Scene(eqx.Module):
     | coordinates | (particle,) by axis | place between the templates (stars: `age`, log10 yr; `metallicity`, log10) |
     | weight | (particle,) | 1 for a particle, 0 for padding; constant under differentiation |
     | smoothing_length | (particle,) or None | arcsec |
+    | fields | by name | what the pipeline's fields hold; none while they are summed |
     """
 
     position: Float[Array, "particle 3"]
@@ -31,6 +33,7 @@ class Scene(eqx.Module):
     coordinates: dict[str, Float[Array, " particle"]]
     weight: Float[Array, " particle"]
     smoothing_length: Float[Array, " particle"] | None = None
+    fields: Mapping[str, Any] = eqx.field(default_factory=dict)
 
     @property
     def v_los(self) -> Float[Array, " particle"]:

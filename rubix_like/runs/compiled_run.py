@@ -11,8 +11,9 @@ from jax.sharding import Mesh
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.forward.slabs import SlabCuts, columns_of, paints_gas, place_slabs, read_ahead
-from rubix_like.forward.streaming import SlabPrograms, compile_programs, paint_slabs
+from rubix_like.forward.slab_passes import AbstractSlabPass, SlabView, passes_of
+from rubix_like.forward.slabs import SlabCuts, columns_of, place_slabs, read_ahead, reads_gas
+from rubix_like.forward.streaming import SlabPrograms, compile_programs, sum_slabs
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.runs.particles_on_disk import BYTES_PER_STAR, GalaxyInSlabs, Source
@@ -103,12 +104,13 @@ class WholeObserver(AbstractObserver):
 
 @dataclass(frozen=True)
 class SlabObserver(AbstractObserver):
-    """Of particles that are read slab by slab, once for every `n_pass` pointings; by `n_process` processes, each of
-    which reads its own share in as many slabs, and hears of the others when all are painted."""
+    """Of particles that are read slab by slab, once for every `n_pass` pointings, before that once for their fields if
+    there are any; by `n_process` processes, each of which reads its own share in as many slabs, and hears of the others
+    when all are summed. `programs` are those of each pass."""
 
     parts: GalaxyParts
     cuts: SlabCuts
-    programs: SlabPrograms
+    programs: tuple[SlabPrograms, ...]
     n_pass: int
     n_process: int
 
@@ -116,56 +118,85 @@ class SlabObserver(AbstractObserver):
     def build(cls, source: GalaxyInSlabs, pipeline: Pipeline) -> "SlabObserver":
         """Compiled for slabs of the size that all will have; raises ValueError where processes have other columns."""
         parts, team, tables = source.parts, source.team, pipeline.tables
-        cuts = SlabCuts.of(parts, source.size, with_gas=paints_gas(tables.paint), team=team)
+        cuts = SlabCuts.of(parts, source.size, with_gas=reads_gas(tables), team=team)
         sample = team.each(lambda: cuts.sample(parts))
         check_columns(sample, team)
         (slab,) = _placed([sample], cuts, pipeline)
         parameters, key = pipeline.chosen()
         programs = compile_programs(pipeline.plan, pipeline.layout, tables, parameters, key, slab)
-        sums = programs.add.memory_analysis().output_size_in_bytes * len(pipeline.mesh.local_devices)
+        largest = max(own.add.memory_analysis().output_size_in_bytes for own in programs)
+        sums = largest * len(pipeline.mesh.local_devices)
         room = (least_memory(team) or 0) // _SHARE_FOR_SUMS // sums
         return cls(parts, cuts, programs, min(max(1, room), max(1, len(pipeline.pointings))), team.size)
 
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
-        """A pass over all slabs for as many pointings as there is room for, then the cube of each."""
+        """All passes over the slabs for as many pointings as there is room for, then the cube of each."""
         views = views_of(pipeline)
         for first in range(0, len(views), self.n_pass):
             own = views[first : first + self.n_pass]
             words = own[0][0] if len(own) == 1 else f" (pointings {first + 1} to {first + len(own)})"
-            sums = self._pass(pipeline, [view for _, view in own], progress, words)
+            fields, sums = self._all_passes(pipeline, [view for _, view in own], progress, words)
             for which, view in own:
                 with progress.step("run", f"finishing the cube{which}"):
-                    observed = self.programs.finish(sums.pop(0), view.tables, *view.chosen())
+                    parameters, key = view.chosen()
+                    seen = SlabView(parameters, fields.pop(0))
+                    observed = self.programs[-1].finish(sums.pop(0), view.tables, seen, key)
                     cube = view.result(jax.block_until_ready(observed))
                     del observed
                 yield which, cube
 
-    def _pass(self, pipeline: Pipeline, views: list[Pipeline], progress: Progress, words: str) -> list[Any]:
-        """The sums of all slabs for some of the views."""
+    def _all_passes(
+        self, pipeline: Pipeline, views: list[Pipeline], progress: Progress, words: str
+    ) -> tuple[list[Any], list[Any]]:
+        """The fields of some of the views, and the sums that their cubes are made of."""
+        chosen = [view.chosen() for view in views]
+        seen = [SlabView(parameters, {}) for parameters, _ in chosen]
+        *before, painting = zip(passes_of(pipeline.tables), self.programs, strict=True)
+        for one, programs in before:
+            sums = self._pass(one, programs, pipeline, seen, progress, words)
+            seen = [
+                view._replace(fields=programs.finish(own, pipeline.tables, view, key))
+                for own, view, (_, key) in zip(sums, seen, chosen, strict=True)
+            ]
+        return [view.fields for view in seen], self._pass(*painting, pipeline, seen, progress, words)
+
+    def _pass(
+        self,
+        one: AbstractSlabPass,
+        programs: SlabPrograms,
+        pipeline: Pipeline,
+        views: list[SlabView],
+        progress: Progress,
+        words: str,
+    ) -> list[Any]:
+        """The sums of all slabs for each of the views."""
         n_stars, n_slab = self.parts.n_stars, self.cuts.n_slab
         slabs, mesh = f"{n_slab} slab(s){' each' if self.n_process > 1 else ''}", pipeline.mesh
-        label = f"painting {n_stars} stars in {slabs} on {mesh.size} device(s){of_processes(mesh)}{words}"
+        label = f"{one.words} {n_stars} stars in {slabs} on {mesh.size} device(s){of_processes(mesh)}{words}"
 
         def tell(number: int) -> None:
-            report("stars painted", n_stars * number // n_slab, n_stars)
+            report(f"stars {one.done}", n_stars * number // n_slab, n_stars)
 
-        parameters = [view.chosen()[0] for view in views]
         placed = _placed(self.cuts.read(self.parts), self.cuts, pipeline)
         with progress.step("run", label) as report, read_ahead(placed) as slabs:
             plan, layout, tables = pipeline.plan, pipeline.layout, pipeline.tables
-            _, sums = paint_slabs(plan, layout, tables, parameters, slabs, self.programs, tell)
+            _, sums = sum_slabs(one, plan, layout, tables, views, slabs, programs, tell)
             return sums
 
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
-        """Painting: the sums of a pass, one slab on the devices and the next one; then finishing the cubes."""
-        add, rounded, finish = self.programs.add, self.programs.rounded, self.programs.finish
+        """The pass that takes the most: its sums, one slab on the devices and the next one; then what it makes."""
+        device = max(self._pass_bytes(own, pipeline) for own in self.programs)
+        result = self.programs[-1].finish.memory_analysis().output_size_in_bytes
+        return need_of(device, result, pipeline.mesh, mask_and_writing_bytes, self.cuts.size * BYTES_PER_STAR)
+
+    def _pass_bytes(self, programs: SlabPrograms, pipeline: Pipeline) -> int:
+        """What a pass takes of each device."""
+        add, rounded, finish = programs.add, programs.rounded, programs.finish
         n_others, sums = self.n_pass - 1, add.memory_analysis().output_size_in_bytes
         n_own = pipeline.mesh.shape[DATA_AXIS] // self.n_process
-        painting = device_bytes(add) + n_others * sums + self.cuts.size * BYTES_PER_PLACED_STAR // n_own
+        summing = device_bytes(add) + n_others * sums + self.cuts.size * BYTES_PER_PLACED_STAR // n_own
         finishing = device_bytes(finish) + n_others * rounded.memory_analysis().output_size_in_bytes
-        device = max(painting, self.n_pass * device_bytes(rounded), finishing)
-        result = finish.memory_analysis().output_size_in_bytes
-        return need_of(device, result, pipeline.mesh, mask_and_writing_bytes, self.cuts.size * BYTES_PER_STAR)
+        return max(summing, self.n_pass * device_bytes(rounded), finishing)
 
     def words(self) -> str:
         """How many slabs, and of what size."""

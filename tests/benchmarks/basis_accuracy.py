@@ -295,11 +295,13 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     parser = argparse.ArgumentParser()
     parser.add_argument("--random", type=int, default=0)
+    parser.add_argument("--only", choices=TABLE, help="one row of the table")
     options = parser.parse_args()
     print("| library | window | bins | spectra | nodes | velocity: stated | true | all: stated | true | plan s |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     with TemporaryDirectory() as folder:
-        named = {name: Case(*own, LIMIT, 1e-3) for name, own in TABLE.items()}
+        rows = TABLE if options.only is None else {options.only: TABLE[options.only]}
+        named = {name: Case(*own, LIMIT, 1e-3) for name, own in rows.items()}
         if options.random:
             libraries = [thinned(name, Path(folder)) for name in ("bc03-miles", "bc03-lr", "popstar")]
             cases = random_cases(libraries, options.random)

@@ -122,7 +122,7 @@ def parts(pipeline: Any, galaxy: Any, repeat: int) -> dict[str, float]:
     plan, layout = pipeline.plan, pipeline.layout
     painting = jax.jit(
         jax.shard_map(
-            lambda tables, parameters, stars: add_up(layout, tables, paint(plan, tables, parameters, (stars,))),
+            lambda tables, parameters, stars: add_up(layout, tables, paint(plan, tables, parameters, {}, (stars,))),
             mesh=layout.mesh,
             in_specs=(whole, whole, split),
             out_specs=whole,
@@ -132,7 +132,7 @@ def parts(pipeline: Any, galaxy: Any, repeat: int) -> dict[str, float]:
     finishing = jax.jit(functools.partial(finish, pipeline.plan, pipeline.layout, key=None))
     found = {
         "paint": timed(lambda: painting(tables, parameters, placed.stars), repeat)[1],
-        "project": timed(lambda: finishing(tables, parameters, partial), repeat)[1],
+        "project": timed(lambda: finishing(tables, parameters, {}, partial), repeat)[1],
     }
     painter = tables.paint[0].painter
     if plan.method == "basis":

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from rubix_like.cli.listing import config_rows, pipeline_rows, reader_rows, stage_rows
-from rubix_like.config.plug_ins import CUBE_STAGES, PAINT_STAGES, READERS, SCENE_STAGES
+from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, READERS, SCENE_STAGES
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -18,7 +18,8 @@ def packaged(kind):
 
 def test_every_stage_has_its_kind_and_a_description():
     expected = []
-    for kind, registry in (("scene", SCENE_STAGES), ("paint", PAINT_STAGES), ("cube", CUBE_STAGES)):
+    kinds = (("fields", FIELDS), ("scene", SCENE_STAGES), ("paint", PAINT_STAGES), ("cube", CUBE_STAGES))
+    for kind, registry in kinds:
         expected += [(name, f"{kind}: ") for name in registry.names()]
     rows = stage_rows()
     assert [name for name, _ in rows] == [name for name, _ in expected]
@@ -38,7 +39,7 @@ def test_every_pipeline_lists_its_stages_in_order():
     rows, pipelines = dict(pipeline_rows()), packaged("pipelines")
     assert list(rows) == list(pipelines)
     for name, content in pipelines.items():
-        stages = [stage for kind in ("scene", "paint", "cube") for stage in content.get(kind, [])]
+        stages = [stage for kind in ("fields", "scene", "paint", "cube") for stage in content.get(kind, [])]
         words = [stage if isinstance(stage, str) else next(iter(stage)) for stage in stages]
         assert rows[name] == f"{content['description']} [{' -> '.join(words)}]"
 

@@ -562,9 +562,9 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
     [
         ("instruments", ["name", *resource_names("instruments")]),
         ("ssp", ["popstar", "bc03-miles", "bc03-lr", "fsps"]),
-        ("stages", ["orient", "point", "stars", "psf", "dust", "degrade_lsf", "aperture", "noise"]),
+        ("stages", ["surface_density", "orient", "point", "stars", "psf", "dust", "degrade_lsf", "aperture", "noise"]),
         ("readers", ["synthetic", "auto", "table", *resource_names("simulations")]),
-        ("pipelines", ["stellar"]),
+        ("pipelines", ["stellar", "stellar_density"]),
         ("configs", ["fit_synthetic", "manga_tng", "muse_tng", "quickstart"]),
     ],
 )

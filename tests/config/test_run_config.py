@@ -449,11 +449,13 @@ def test_an_instrument_of_the_users_own_is_a_path_and_its_record_does_not_need_t
 # ---------------------------------------------------------------- pipelines
 
 
-def test_stellar_has_three_lists():
-    pipeline = load_pipeline("stellar")
-    names = [[stage.name for stage in stages] for stages in (pipeline.scene, pipeline.paint, pipeline.cube)]
-    assert names == [["orient", "point"], ["stars"], ["psf", "dust", "aperture", "noise"]]
-    assert pipeline.name == "stellar"
+@pytest.mark.parametrize(("name", "fields"), [("stellar", []), ("stellar_density", ["surface_density"])])
+def test_stellar_has_four_lists(name, fields):
+    pipeline = load_pipeline(name)
+    lists = (pipeline.fields, pipeline.scene, pipeline.paint, pipeline.cube)
+    names = [[stage.name for stage in stages] for stages in lists]
+    assert names == [fields, ["orient", "point"], ["stars"], ["psf", "dust", "aperture", "noise"]]
+    assert pipeline.name == name
 
 
 def test_a_pipeline_of_the_users_own_is_a_path_and_stages_take_options(tmp_path):

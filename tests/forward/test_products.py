@@ -11,12 +11,14 @@ import pytest
 from astropy import units
 from astropy.io import fits
 from astropy.wcs import WCS
+from independent import arcsec_per_kpc, luminosity_distance
 
 from rubix_like import ConfigError, Galaxy, Maps, Pipeline, Stars, load_config, make_mesh, run
 from rubix_like.cli.main import main
 from rubix_like.cube.files.maps_file import EXTENSIONS, LOSVD_UNIT, TRUE, maps_path
 from rubix_like.forward.model import paint
 from rubix_like.forward.products import sums as sums_module
+from rubix_like.plots.stored_maps import read_sky_images
 from rubix_like.runs.run_summary import summary_lines
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "products.md"
@@ -46,7 +48,7 @@ def config(products=ON, *, psf=None, fov=(1.4, 1.0), deposit="nearest", method="
 def written(tmp_path_factory):
     """A run with maps: the cube, and the path of the maps."""
     path = tmp_path_factory.mktemp("run") / "disc.fits"
-    return run(config(psf={"fwhm": 0.4}), output=path), path.with_name("disc_maps.fits")
+    return run(config(psf={"fwhm": 0.4}, pipeline="stellar_density"), output=path), path.with_name("disc_maps.fits")
 
 
 def test_a_run_writes_its_maps_beside_the_cube(written):
@@ -59,15 +61,37 @@ def test_a_run_writes_its_maps_beside_the_cube(written):
 def test_maps_are_read_as_they_were_written(written):
     cube, path = written
     found, expected = Maps.read(path), cube.maps
-    for name in ("filters", "band", "fit_particles", "pixel_scale", "meta"):
+    for name in ("filters", "band", "fit_particles", "pixel_scale", "meta", "fields"):
         assert getattr(found, name) == getattr(expected, name), name
     np.testing.assert_array_equal(found.velocity, expected.velocity)
     np.testing.assert_array_equal(found.mask, expected.mask)
     assert int(found.counters.n_particles) == 300
     for which in ("before", "after"):
-        for name, image in vars(getattr(expected, which)).items():
-            own = getattr(getattr(found, which), name)
+        images, own_images = (images_of(getattr(maps, which)) for maps in (expected, found))
+        assert list(images) == list(own_images)
+        for name, image in images.items():
+            own = own_images[name]
             np.testing.assert_array_equal(own, np.asarray(image, np.float32), err_msg=name)
+
+
+def images_of(maps):
+    """Every image of a set of maps by name, those of fields as well."""
+    images = {name: image for name, image in vars(maps).items() if name != "fields"}
+    return images | dict(maps.fields)
+
+
+def test_a_field_of_the_pipeline_has_a_map_of_its_own(written):
+    """In the file, with unit and comment, among the pictures; convolved like the mass, over the area of a spaxel."""
+    cube, path = written
+    area = (0.2 / arcsec_per_kpc(0.05, luminosity_distance(0.05))) ** 2
+    for images in (cube.maps.before, cube.maps.after):
+        found, mass = (np.asarray(image) for image in (images.fields["surface_density"], images.mass))
+        np.testing.assert_allclose(found, mass / area, rtol=1e-5, atol=1e-5 * found.max())
+    header = fits.getheader(path, "FIELD_SURFACE_DENSITY")
+    assert units.Unit(header["BUNIT"], format="fits") == units.Msun / units.kpc**2
+    assert str(header["COMMENT"]) == "surface density of stars, mass now, after the PSF"
+    (picture,) = [own for own in read_sky_images(path, 5, 7, truth=False) if "surface density" in own.title]
+    np.testing.assert_allclose(picture.values, cube.maps.after.fields["surface_density"], rtol=1e-6)
 
 
 def test_maps_without_a_distribution_or_filters_are_read_too(written, tmp_path):
@@ -87,7 +111,7 @@ def test_every_image_says_what_it_is(written):
         hdus.verify("exception")
         names = [hdu.name for hdu in hdus]
         images = [name for name in names[1:] if name not in ("DQ", "CONFIG")]
-        assert len(set(images)) == len(images) == 2 * (len(EXTENSIONS) + 3)
+        assert len(set(images)) == len(images) == 2 * (len(EXTENSIONS) + 4)
         assert {name + TRUE for name in images if not name.endswith(TRUE)} == {n for n in images if n.endswith(TRUE)}
         assert hdus[0].header["ORIGIN"] == "rubix_like"
         assert hdus[0].header["REDSHIFT"] == 0.05
@@ -251,7 +275,7 @@ def test_few_spaxels_at_a_time_sum_the_same_in_less_memory(differentiated, monke
     tables, parameters, galaxy, _ = arguments
 
     def painted(stars):
-        return paint(pipeline.plan, tables, parameters, (stars,)).products
+        return paint(pipeline.plan, tables, parameters, {}, (stars,)).products
 
     def slope(stars):
         pattern = jnp.cos(jnp.arange(np.prod(shape), dtype="float32")).reshape(shape)

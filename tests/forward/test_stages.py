@@ -16,7 +16,7 @@ from astropy.io import fits
 from jax.sharding import PartitionSpec
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, load_ssp, make_mesh, shard, validate
-from rubix_like.config.plug_ins import CUBE_STAGES, METHODS, PAINT_STAGES, READERS, SCENE_STAGES
+from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, METHODS, PAINT_STAGES, READERS, SCENE_STAGES
 from rubix_like.engine.spaxels import CORNERS, SpaxelGrid
 from rubix_like.forward.model import observe
 from rubix_like.forward.parameters import Parameters
@@ -143,7 +143,7 @@ def over_devices(function, sharded):
     return jax.jit(jax.shard_map(function, mesh=make_mesh(8), in_specs=split, out_specs=split))(sharded)
 
 
-REGISTRIES = {"scene": SCENE_STAGES, "paint": PAINT_STAGES, "cube": CUBE_STAGES}
+REGISTRIES = {"fields": FIELDS, "scene": SCENE_STAGES, "paint": PAINT_STAGES, "cube": CUBE_STAGES}
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, r in REGISTRIES.items() for name in r.names()])

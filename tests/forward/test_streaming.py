@@ -25,9 +25,10 @@ from thread_team import run_team, values_of
 
 import rubix_like.runtime.memory as memory_module
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, load_galaxy_info, make_mesh
-from rubix_like.forward.slabs import SlabCuts, paints_gas, place_slabs, read_ahead
+from rubix_like.forward.slab_passes import PaintingPass, SlabView
+from rubix_like.forward.slabs import SlabCuts, place_slabs, read_ahead, reads_gas
 from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
-from rubix_like.forward.streaming import paint_slabs
+from rubix_like.forward.streaming import sum_slabs
 from rubix_like.galaxy.galaxy_parts import GalaxyInMemory
 from rubix_like.runs.compiled_run import SlabObserver, check_columns
 from rubix_like.runs.particles_on_disk import GalaxyInSlabs, HeldGalaxy, open_source
@@ -126,9 +127,11 @@ def sums_of(slabs):
     """What every device has painted in the end, as arrays."""
     pipeline = pipeline_for()
     plan, layout, tables = pipeline.plan, pipeline.layout, pipeline.tables
-    parameters, _ = pipeline.chosen()
+    view = SlabView(pipeline.chosen()[0], {})
     placed = place_slabs(slabs, plan.dtype, layout.mesh, with_gas=False)
-    return [np.asarray(own, np.float64) for own in paint_slabs(plan, layout, tables, [parameters], placed)[1][0]]
+    return [
+        np.asarray(own, np.float64) for own in sum_slabs(PaintingPass(), plan, layout, tables, [view], placed)[1][0]
+    ]
 
 
 def test_two_hundred_slabs_lose_nothing():
@@ -148,7 +151,7 @@ def prepared_run():
 
 def test_devices_hear_of_each_other_once():
     """Adding a slab has no collective and takes the place of the sums before; finishing has one, outside any loop."""
-    programs = prepared_run().observer.programs
+    (programs,) = prepared_run().observer.programs
     start, add, rounded, finish = (
         program.as_text() for program in (programs.start, programs.add, programs.rounded, programs.finish)
     )
@@ -327,14 +330,14 @@ class Glow(AbstractSource):
     def build(cls, setup, plan, options):
         raise NotImplementedError
 
-    def scene(self, particles, alignment, arcsec_per_kpc, parameters):
+    def scene(self, particles, alignment, arcsec_per_kpc):
         raise NotImplementedError
 
 
 def test_gas_is_read_only_where_it_is_painted():
-    stars = pipeline_for().tables.paint
-    assert not paints_gas(stars)
-    assert paints_gas((*stars, Glow()))
+    tables = pipeline_for().tables
+    assert not reads_gas(tables)
+    assert reads_gas(replace(tables, paint=(*tables.paint, Glow())))
     assert prepared_run().observer.cuts.gas is None
     with pytest.raises(ValueError, match=r"galaxy\.gas: expected particles for a source .* got none"):
         particles_of((Glow(),), Galaxy(stars=part(0, 8).stars))

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -368,9 +369,10 @@ def test_mass_now_is_the_surviving_mass_where_the_galaxy_does_not_say():
     pipeline = Pipeline.from_config(settings(), galaxy, mesh=make_mesh(1))
     assert any("mass at birth" in note for note in pipeline.notes)
     assert float(pipeline(galaxy).maps.before.mass.sum()) == pytest.approx(2e8)
-    products = pipeline.tables.products
-    surviving = dataclasses.replace(products, surviving=jnp.full((products.axes.n_template, 1), 0.6))
-    knowing = dataclasses.replace(pipeline, tables=dataclasses.replace(pipeline.tables, products=surviving))
+    surviving = jnp.full((pipeline.tables.products.axes.n_template, 1), 0.6)
+    knowing = eqx.tree_at(
+        lambda p: p.tables.products.mass_now.surviving, pipeline, surviving, is_leaf=lambda leaf: leaf is None
+    )
     assert float(knowing(galaxy).maps.before.mass.sum()) == pytest.approx(1.2e8)
 
 
@@ -422,7 +424,7 @@ def test_maps_of_eight_devices_are_those_of_one(precision):
         maps_of(1, method="direct", precision=precision),
         maps_of(8, method="direct", precision=precision, chunk=4),
     )
-    for name in vars(one.after):
+    for name in set(vars(one.after)) - {"fields"}:
         first, second = getattr(one.after, name), getattr(eight.after, name)
         if first is None or name.startswith(("sigma", "v_")):
             continue

@@ -4,6 +4,7 @@ Those that start processes run with --slow.
 """
 
 import ast
+import functools
 import itertools
 import os
 import secrets
@@ -14,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+import field_plug_ins
 import h5py
 import jax
 import numpy as np
@@ -36,6 +38,11 @@ from rubix_like.runtime.processes.launch import (
 
 COUNT = 230
 REPOSITORY = Path(__file__).resolve().parents[2]
+DIM = """fields: [surface_density]
+scene: [orient, point, {dim: {by: surface_density, strength: 1.0e-6}}]
+paint: [stars]
+cube: [psf, noise]
+"""
 LAUNCHERS = ("SLURM_", "OMPI_", "PMIX_", "KUBERNETES_", "JAX_COORDINATOR", "CLOUD_TPU", "TPU_")
 
 
@@ -101,11 +108,22 @@ def finish(processes, folder):
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    """Two processes with two devices each; what each of them saved."""
+    """Two processes with two devices each; what each of them saved. They have a plug-in, and so has this one."""
     folder = tmp_path_factory.mktemp("together")
     write_snapshot(folder / "snapshot.hdf5", COUNT)
+    field_plug_ins.announce(folder)
+    (folder / "dim.yaml").write_text(DIM)
     finish(start("together", folder, 2, devices=2), folder)
-    return folder, [dict(np.load(folder / f"together_{number}.npz")) for number in range(2)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield folder, [dict(np.load(folder / f"together_{number}.npz")) for number in range(2)]
+
+
+@functools.cache
+def alone_in(folder, precision):
+    """What one process makes: the cube and its file."""
+    path = folder / f"alone_{precision}.fits"
+    return rl.run(process_worker.config_of(folder, precision, devices={"data": 1}), path), path
 
 
 def facts(saved):
@@ -116,11 +134,11 @@ def facts(saved):
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 5e-6), ("float64", 1e-12)])
 def test_two_processes_make_the_cube_of_one(together, precision, tolerance):
     folder, saved = together
-    alone = rl.run(process_worker.config(folder, precision, devices={"data": 1}), folder / f"alone_{precision}.fits")
+    alone, path = alone_in(folder, precision)
     flux = np.asarray(alone.flux)
     for own in saved:
         assert np.abs(own[precision] - flux).max() < tolerance * np.abs(flux).max()
-    with fits.open(folder / f"{precision}.fits") as ours, fits.open(folder / f"alone_{precision}.fits") as theirs:
+    with fits.open(folder / f"{precision}.fits") as ours, fits.open(path) as theirs:
         assert fits.HeaderDiff(ours[0].header, theirs[0].header, ignore_keywords=["DATE", "CHECKSUM"]).identical
         written = ours["DATA"].data
         assert np.abs(written - theirs["DATA"].data).max() < max(tolerance, 1e-6) * np.abs(written).max()
@@ -153,6 +171,21 @@ def test_each_process_paints_its_share_slab_by_slab(together):
     with fits.open(folder / "parts_of_slabs.fits") as slabs, fits.open(folder / "float32.fits") as whole:
         assert fits.HeaderDiff(slabs[0].header, whole[0].header, ignore_keywords=["DATE", "CHECKSUM"]).identical
         assert_same_images(slabs, whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["float64", "fields_of_slabs"])
+def test_fields_are_of_the_particles_of_all_processes(together, name):
+    """A stage dims stars by the mass in their spaxel; the map of it is written by process 0."""
+    folder, _ = together
+    alone, path = alone_in(folder, "float64")
+    with fits.open(folder / f"{name}.fits") as found, fits.open(path) as expected:
+        assert_same_images(found, expected)
+    maps = rl.Maps.read(folder / f"{name}_maps.fits")
+    for which in ("before", "after"):
+        found, expected = (getattr(own, which).fields["surface_density"] for own in (maps, alone.maps))
+        assert np.max(expected) > 1e6
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.max(expected))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Settings of a pipeline: three ordered lists of stages, one for each kind of thing a stage works on."""
+"""Settings of a pipeline: four ordered lists, one for each kind of thing that is made or worked on."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,10 +38,12 @@ Stages = tuple[Annotated[StageSettings, BeforeValidator(_parse_stage)], ...]
 
 
 class PipelineSettings(AbstractSettings):
-    """A pipeline: stages on the scene, sources that are painted, stages on the cube, each in order."""
+    """A pipeline: fields, stages on the scene, sources that are painted, stages on the cube, each in order."""
 
     name: str
     description: str = ""
+    fields: Stages = ()
+    """Sums over all particles of a kind, made before anything is painted: maps, and what stages read."""
     scene: Stages = ()
     """Scene to scene: geometry."""
     paint: Annotated[Stages, Field(min_length=1)]

@@ -1,7 +1,8 @@
 """Maps as FITS files: one image per extension, named as the fields of `MapSet`; before the PSF with _TRUE added.
 
 PRIMARY (the run in cards, no data), the images (y, x) after the PSF, LOSVD (velocity, y, x), per filter FLUX_<name> and
-MAG_<name>, the same before the PSF, DQ (mask), CONFIG (table of `maps.meta` and the counters).
+MAG_<name>, per field of the pipeline FIELD_<name>, the same before the PSF, DQ (mask), CONFIG (table of `maps.meta`
+and the counters).
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from numpy import ndarray
 from rubix_like.cube.files.default import ORIGIN, config_table, primary_cards
 from rubix_like.cube.files.fits_images import encoded, gzipped
 from rubix_like.cube.files.fits_reading import opened_whole, read_config_table
-from rubix_like.cube.maps import Maps, MapSet, ProductAxes
+from rubix_like.cube.maps import MapLabel, Maps, MapSet, ProductAxes
 from rubix_like.cube.wcs import Card, celestial_cards, header_of
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.file_names import beside
@@ -68,7 +69,7 @@ def maps_path(cube_path: str | Path, chosen: Path | None) -> Path:
 
 def maps_file_size(n_y: int, n_x: int, axes: ProductAxes) -> int:
     """Bytes of an uncompressed file of maps (for `check_writable`): 4 per spaxel and image, blocks of 2880, CONFIG."""
-    n_image = len(EXTENSIONS) + 2 * len(axes.filters)
+    n_image = len(EXTENSIONS) + 2 * len(axes.filters) + len(axes.fields)
     n_velocity = 0 if axes.velocity is None else len(axes.velocity)
     return 4 * n_y * n_x * (2 * (n_image + n_velocity) + 1) + 2 * n_image * 8640 + 200_000
 
@@ -129,6 +130,10 @@ def _images(images: MapSet, maps: Maps, suffix: str) -> Iterator[fits.ImageHDU]:
         yield _image(flux_name(name) + suffix, flux, "nJy", f"mean flux density in {name}, {stage}", _sky(maps))
         text = f"AB magnitude per spaxel in {name}, {stage}"
         yield _image(flux_name(name, "MAG") + suffix, magnitude[:, :, number], "mag", text, _sky(maps))
+    for label in maps.fields:
+        cards = (*_sky(maps), ("FIELD", label.name, "field of the pipeline"), ("FTEXT", label.text, "what it is"))
+        text = f"{label.text}, {stage}"
+        yield _image(field_name(label.name) + suffix, images.fields[label.name], label.unit, text, cards)
     if images.losvd is not None and maps.velocity is not None:
         cube = np.moveaxis(np.asarray(images.losvd), 2, 0)
         cards = (*_sky(maps, 3), *velocity_cards(np.asarray(maps.velocity)), *_source(maps))
@@ -138,6 +143,11 @@ def _images(images: MapSet, maps: Maps, suffix: str) -> Iterator[fits.ImageHDU]:
 def flux_name(filter_name: str, kind: str = "FLUX") -> str:
     """Name of the extension with the image through a filter."""
     return f"{kind}_{filter_name.upper()}"
+
+
+def field_name(name: str) -> str:
+    """Name of the extension with the map of a field of the pipeline."""
+    return f"FIELD_{name.upper()}"
 
 
 def velocity_cards(velocity: Float[ndarray, " velocity"]) -> tuple[Card, ...]:
@@ -183,9 +193,11 @@ def _maps_from(hdus: Any) -> Maps:
         raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r} with the extension LIGHT")
     filters = tuple(header[f"FILTER{number}"] for number in range(1, header["NFILTER"] + 1))
     meta, counters, _ = read_config_table(hdus["CONFIG"])
+    own = [hdu.header for hdu in hdus if "FIELD" in hdu.header and not hdu.name.endswith(TRUE)]
+    fields = tuple(MapLabel(found["FIELD"], found.get("BUNIT", ""), found["FTEXT"]) for found in own)
     return Maps(
-        before=_set_from(hdus, filters, TRUE),
-        after=_set_from(hdus, filters, ""),
+        before=_set_from(hdus, filters, fields, TRUE),
+        after=_set_from(hdus, filters, fields, ""),
         mask=np.array(hdus["DQ"].data, np.int32),
         velocity=_velocity_from(hdus["LOSVD"].header) if "LOSVD" in hdus else None,
         counters=counters,
@@ -194,6 +206,7 @@ def _maps_from(hdus: Any) -> Maps:
         fit_particles=header["FITSTARS"],
         pixel_scale=float(header["PIXSCALE"]),
         meta=meta,
+        fields=fields,
     )
 
 
@@ -201,8 +214,8 @@ def _velocity_from(header: Any) -> Float[ndarray, " velocity"]:
     return np.asarray([header["CRVAL3"] + header["CD3_3"] * number for number in range(header["NAXIS3"])], np.float64)
 
 
-def _set_from(hdus: Any, filters: tuple[str, ...], suffix: str) -> MapSet:
-    fields: dict[str, Any] = {
+def _set_from(hdus: Any, filters: tuple[str, ...], labels: tuple[MapLabel, ...], suffix: str) -> MapSet:
+    images: dict[str, Any] = {
         field: np.array(hdus[field.upper() + suffix].data, np.float32)
         for field, _, _ in EXTENSIONS
         if field.upper() + suffix in hdus
@@ -211,7 +224,8 @@ def _set_from(hdus: Any, filters: tuple[str, ...], suffix: str) -> MapSet:
     empty = np.zeros((*np.shape(hdus["LIGHT"].data), 0), np.float32)
     flux = [np.array(hdus[flux_name(name) + suffix].data, np.float32)[:, :, None] for name in filters]
     return MapSet(
-        **fields,
+        **images,
         flux=np.concatenate([empty, *flux], axis=2),
         losvd=None if losvd is None else np.ascontiguousarray(np.moveaxis(losvd, 0, 2)),
+        fields={name: np.array(hdus[field_name(name) + suffix].data, np.float32) for name, _, _ in labels},
     )

@@ -24,11 +24,9 @@ def make_maps(
     meta: Meta,
 ) -> Maps:
     """The maps, before and after the PSF, that images of the sums hold; differentiable."""
-    n_filter = len(axes.filters)
-    step = None if axes.velocity is None else float(axes.velocity[1] - axes.velocity[0])
     return Maps(
-        before=_map_set(images.before, images.reference, n_filter, step, 0.0),
-        after=_map_set(images.after, images.reference, n_filter, step, _FAINTEST),
+        before=_map_set(images.before, images.reference, axes, 0.0),
+        after=_map_set(images.after, images.reference, axes, _FAINTEST),
         mask=mask,
         velocity=axes.velocity,
         counters=counters,
@@ -37,18 +35,18 @@ def make_maps(
         fit_particles=axes.fit_particles,
         pixel_scale=pixel_scale,
         meta=meta,
+        fields=axes.fields,
     )
 
 
 def _map_set(
-    image: Float[Array, "y x column"],
-    reference: Float[Array, ""],
-    n_filter: int,
-    velocity_step: float | None,
-    faintest: float,
+    image: Float[Array, "y x column"], reference: Float[Array, ""], axes: ProductAxes, faintest: float
 ) -> MapSet:
+    """One set of maps from the columns of an image: `SUMS`, filters, bins of velocity, fields."""
     sums = {name: image[:, :, column] for column, name in enumerate(SUMS)}
-    first, last = len(SUMS), len(SUMS) + n_filter
+    n_velocity = 0 if axes.velocity is None else len(axes.velocity)
+    first, last = len(SUMS), len(SUMS) + len(axes.filters)
+    own = image[:, :, last + n_velocity :]
     means = {
         f"{quantity}_{weight}": _mean(sums[f"{weight}_{quantity}"], sums[weight], faintest)
         for weight in ("light", "mass")
@@ -63,7 +61,8 @@ def _map_set(
         **moments,
         **means,
         flux=image[:, :, first:last],
-        losvd=None if velocity_step is None else image[:, :, last:] / velocity_step,
+        losvd=None if axes.velocity is None else image[:, :, last : last + n_velocity] / axes.velocity_step,
+        fields={label.name: own[:, :, number] for number, label in enumerate(axes.fields)},
     )
 
 

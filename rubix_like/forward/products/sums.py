@@ -19,6 +19,7 @@ from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.bands import Band, BandTables, BandWeight, check_covered, load_band
+from rubix_like.forward.products.mass_now import MassNow
 from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
@@ -110,14 +111,13 @@ class ProductTables(eqx.Module):
 
     Columns are `SUMS`, then one per filter (nJy), then one per velocity bin (1e-20 erg/s/cm2). The light of a star is
     that of its template at the galaxy's redshift: the shift of single stars, v/c, moves bands by less than 0.2 % of
-    their wavelength, and is left out. `axes` are those of the source that the products are of; `surviving` is the
-    mass now per mass at birth, for stars that do not say; `screen` is A(lambda) / A(V) of the run's dust at the bands'
-    parts.
+    their wavelength, and is left out. `axes` are those of the source that the products are of; `screen` is A(lambda) /
+    A(V) of the run's dust at the bands' parts.
     """
 
     axes: TemplateAxes
     bands: BandTables
-    surviving: Float[Array | ndarray, "template 1"] | None
+    mass_now: MassNow
     flux_factor: Float[Array | ndarray, ""]
     losvd: VelocityBins | None
     filters: tuple[str, ...] = eqx.field(static=True)
@@ -134,11 +134,10 @@ class ProductTables(eqx.Module):
         images = [load_band(name) for name in products.filters]
         for band in images if products.band is None else (light, *images):
             check_covered(band, library, redshift)
-        surviving = library.surviving_fraction
         return cls(
             axes=axes,
             bands=BandTables.build(library, redshift, [BandWeight(light), *map(BandWeight.nanojansky, images)]),
-            surviving=None if surviving is None else np.asarray(surviving).reshape(-1, 1),
+            mass_now=MassNow.build(library),
             flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
             losvd=None if products.losvd is None else VelocityBins.build(products.losvd, fastest),
             filters=tuple(band.name for band in images),
@@ -227,11 +226,7 @@ class ProductTables(eqx.Module):
         stars, scene, corners = seen.stars, seen.scene, self.axes.corners(seen.coordinates)
         flux = weighted_rows(table, corners) * scene.amount[:, None]
         log_age, metallicity = jnp.asarray(stars.log_age), jnp.asarray(stars.metallicity)
-        if stars.mass is not None:
-            mass = jnp.asarray(stars.mass) * scene.weight
-        else:
-            born = scene.amount
-            mass = born if self.surviving is None else born * weighted_rows(jnp.asarray(self.surviving), corners)[:, 0]
+        mass = self.mass_now.of(stars, scene.amount, scene.coordinates) * scene.weight
         velocity = scene.v_los - reference
         age = jnp.power(10.0, log_age - 9.0).astype(log_age.dtype)
         factors = (velocity, velocity**2, log_age, age, metallicity)

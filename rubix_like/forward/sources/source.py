@@ -1,8 +1,8 @@
 """What a source of light is: particles of a kind, the templates that they shine as, and a painter."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -24,12 +24,13 @@ class AbstractSource(eqx.Module):
 
     `kind` says which particles of the galaxy it reads, `plan` what they shine as and how they are painted, `scene` how
     much each of them shines and where between the templates it lies. Its `painter` sums their light into a partial,
-    which one psum adds up over devices. Each source of a pipeline has a plan, a painter and counters of its own.
-
-    `section_type`: settings of a section of its own name (`AbstractSceneStage`).
+    which one psum adds up over devices. Each source of a pipeline has a plan, a painter and counters of its own. A
+    source that reads fields of the pipeline names them in `reads`, and takes them into account in `shine`, as it does
+    its parameters (`section_type`, as in `AbstractSceneStage`).
     """
 
     kind: ClassVar[Kind]
+    reads: ClassVar[tuple[str, ...]] = ()
     section_type: ClassVar[type[AbstractSettings] | None] = None
     painter: eqx.AbstractVar[AbstractPainter]
 
@@ -49,18 +50,30 @@ class AbstractSource(eqx.Module):
         particles: Any,
         alignment: Float[Array | ndarray, "3 3"] | None,
         arcsec_per_kpc: Float[Array | ndarray, ""],
-        parameters: Parameters,
     ) -> Scene:
         """These particles in the observer's frame (by `to_scene`), before the scene stages."""
 
+    def shine(self, scene: Scene, parameters: Parameters) -> Scene:  # noqa: ARG002
+        """The scene after the scene stages, with amounts and coordinates as `scene.fields` and `parameters` change
+        them: unchanged where the source reads none."""
+        return scene
 
-def particles_of(sources: tuple[AbstractSource, ...], galaxy: Galaxy) -> tuple[Any, ...]:
-    """The particles that each source reads; raises ValueError where the galaxy has none of the kind."""
-    found = tuple(getattr(galaxy, source.kind) for source in sources)
-    for source, particles in zip(sources, found, strict=True):
+
+@runtime_checkable
+class ReadsParticles(Protocol):
+    """A source or a field: what is summed over particles of one kind."""
+
+    kind: ClassVar[Kind]
+
+
+def particles_of(readers: Sequence[ReadsParticles], galaxy: Galaxy) -> tuple[Any, ...]:
+    """The particles that each source or field reads; raises ValueError where the galaxy has none of the kind."""
+    found = tuple(getattr(galaxy, reader.kind) for reader in readers)
+    for reader, particles in zip(readers, found, strict=True):
         if particles is None:
+            what = "source" if isinstance(reader, AbstractSource) else "field"
             raise ValueError(
-                f"galaxy.{source.kind}: expected particles for a source of the pipeline, got none; take a galaxy with "
-                f"{source.kind}, or a pipeline without that source"
+                f"galaxy.{reader.kind}: expected particles for a {what} of the pipeline, got none; take a galaxy with "
+                f"{reader.kind}, or a pipeline without that {what}"
             )
     return found

@@ -12,7 +12,6 @@ from rubix_like.engine.methods import build_painter
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.source_planning import plan_source
-from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.source import AbstractSource, Kind
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Stars
@@ -47,12 +46,15 @@ class StarsSource(AbstractSource):
         particles: Stars,
         alignment: Float[Array | ndarray, "3 3"] | None,
         arcsec_per_kpc: Float[Array | ndarray, ""],
-        parameters: Parameters,  # noqa: ARG002
     ) -> Scene:
         """Stars on the body axes, in arcsec, at their log10 metallicity and log10 age."""
-        metallicity = jnp.log10(jnp.maximum(jnp.asarray(particles.metallicity), _LOWEST_METALLICITY))
-        coordinates = {"metallicity": metallicity, "age": jnp.asarray(particles.log_age)}
-        return to_scene(particles, particles.initial_mass, coordinates, alignment, arcsec_per_kpc)
+        return to_scene(particles, particles.initial_mass, star_coordinates(particles), alignment, arcsec_per_kpc)
+
+
+def star_coordinates(stars: Stars) -> dict[str, Float[Array, " particle"]]:
+    """The place of each star between the templates of an SSP library: log10 metallicity and log10 age."""
+    metallicity = jnp.log10(jnp.maximum(jnp.asarray(stars.metallicity), _LOWEST_METALLICITY))
+    return {"metallicity": metallicity, "age": jnp.asarray(stars.log_age)}
 
 
 def star_counters(sources: Mapping[str, SourceCounters]) -> Counters | None:

@@ -24,7 +24,8 @@ class PaintedCube(eqx.Module):
 
     moments (y, x, moment) are sums over particles of what is not of one wavelength, which a stage treats like light of
     the detector's whole range: light, light times v_los (km/s), and within the cube stages also what the products sum.
-    `products` is what became of the latter, set after the last stage; `truth` (y, x, wave) is the flux before noise.
+    `products` is what became of the latter, set after the last stage; `truth` (y, x, wave) is the flux before noise;
+    `fields` is what the pipeline's fields hold, by name.
 
     `split`: a device may hold a part of the bins only (of flux, variance and truth, and of the tables that a stage
     marks as `per_bin`); the moments and products are the same on all devices.
@@ -35,6 +36,7 @@ class PaintedCube(eqx.Module):
     variance: Float[Array, "y x wave"] | None = None
     truth: Float[Array, "y x wave"] | None = None
     products: ProductImages | None = None
+    fields: Mapping[str, Any] = eqx.field(default_factory=dict)
     split: BinSplit = eqx.field(static=True, default=WHOLE)
 
 
@@ -60,10 +62,14 @@ class StageReport:
 class AbstractSceneStage(eqx.Module):
     """Scene to scene: moves, turns or dims the particles of every source.
 
+    A stage that reads fields of the pipeline names them in `reads` and finds them in `scene.fields`. It comes after all
+    stages that read none: fields are summed over the scene as those leave it.
+
     `section_type`: settings of the section of the stage's own name, which a stage from outside may bring; what is
     marked as a `Parameter` there reaches the call as `parameters.NAME`, the rest is `setup.config.section(NAME)`.
     """
 
+    reads: ClassVar[tuple[str, ...]] = ()
     section_type: ClassVar[type[AbstractSettings] | None] = None
 
     @classmethod
@@ -79,10 +85,12 @@ class AbstractSceneStage(eqx.Module):
 class AbstractCubeStage(eqx.Module):
     """Cube to cube, on the sum over all particles and devices.
 
-    A stage with a `margin` gets a field that is larger by that many spaxels on each side and returns it without;
-    `section_type` is as in `AbstractSceneStage`.
+    A stage with a `margin` gets a field that is larger by that many spaxels on each side and returns it without. One
+    that reads fields of the pipeline names them in `reads` and finds them in `cube.fields`; `section_type` is as in
+    `AbstractSceneStage`.
     """
 
+    reads: ClassVar[tuple[str, ...]] = ()
     section_type: ClassVar[type[AbstractSettings] | None] = None
     margin: eqx.AbstractVar[int]
 
@@ -105,6 +113,11 @@ class AbstractCubeStage(eqx.Module):
     @abstractmethod
     def report(self) -> StageReport:
         """What it does beside changing the cube's values."""
+
+
+def before_fields(stages: tuple[AbstractSceneStage, ...]) -> tuple[AbstractSceneStage, ...]:
+    """The stages that read no field: those that say where particles are seen, and how fast."""
+    return tuple(stage for stage in stages if not stage.reads)
 
 
 def refuse_options(stage: str, options: Mapping[str, Any], known: tuple[str, ...] = ()) -> None:

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from rubix_like.forward.model import Observed, observe_anywhere, observe_share
+from rubix_like.forward.model import Observed, Particles, observe_anywhere, observe_share
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.sources.source import particles_of
+from rubix_like.forward.stages.base import before_fields
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import own_share, shard
@@ -95,8 +95,7 @@ class Forward(eqx.Module):
         the devices is the derivative by all particles, as it is for what every device computes whole."""
         galaxy, parameters = self.at(lax.pmean(dict(values), DATA_AXIS))
         share = own_share(galaxy, self.layout.mesh)
-        particles = particles_of(self.tables.paint, share)
-        return observe_share(self.plan, self.layout, self.tables, parameters, particles, None)
+        return observe_share(self.plan, self.layout, self.tables, parameters, Particles.of(self.tables, share), None)
 
     def at(self, values: Values) -> tuple[Galaxy, Parameters]:
         """Particles and parameters for these values."""
@@ -141,7 +140,7 @@ def line_of_sight(tables: Tables, parameters: Parameters) -> Float[Array, "3"]:
     numbers = jnp.ones((4,), dtype)
     probes = Stars(jnp.zeros_like(velocity), velocity, initial_mass=numbers, log_age=numbers, metallicity=numbers)
     scene = to_scene(probes, numbers, {}, tables.alignment, tables.arcsec_per_kpc)
-    for stage in tables.scene:
+    for stage in before_fields(tables.scene):
         scene = stage(scene, parameters)
     return scene.v_los[1:] - scene.v_los[0]
 

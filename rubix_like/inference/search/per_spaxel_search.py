@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import FitSettings
+from rubix_like.forward.stages.base import before_fields
 from rubix_like.galaxy.scene import to_scene
 from rubix_like.inference.posterior.fit_model import STARS, HeldSource
 from rubix_like.inference.posterior.free import Latent
@@ -139,7 +140,7 @@ def _spaxels(posterior: Posterior, latent: Latent) -> Int[Array, " star"]:
     galaxy, parameters = forward.at(posterior.free.values(latent))
     stars = galaxy.stars
     scene = to_scene(stars, stars.initial_mass, {}, forward.tables.alignment, forward.tables.arcsec_per_kpc)
-    for stage in forward.tables.scene:
+    for stage in before_fields(forward.tables.scene):
         scene = stage(scene, parameters)
     n_y, n_x, scale = forward.plan.n_y, forward.plan.n_x, forward.tables.grid.pixel_scale * forward.plan.cells
     column = jnp.round((n_x - 1) / 2 - scene.position[:, 0] / scale)

@@ -1,0 +1,130 @@
+"""Two fields' readers and a field from outside, as another package would announce them by entry points."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from rubix_like.extend import (
+    AbstractCubeStage,
+    AbstractField,
+    AbstractSceneStage,
+    AbstractSource,
+    StageReport,
+    build_painter,
+    painted_field,
+    plan_source,
+    refuse_options,
+    spread,
+    to_scene,
+)
+
+ENTRY_POINTS = """[rubix_like.fields]
+gas_mass = field_plug_ins:GasMass
+[rubix_like.scene_stages]
+dim = field_plug_ins:Dim
+[rubix_like.paint_stages]
+shaded = field_plug_ins:ShadedStars
+[rubix_like.cube_stages]
+lift = field_plug_ins:Lift
+"""
+
+
+def announce(folder):
+    """What pip would leave of the package in a folder on Python's path."""
+    place = folder / "field_plug_ins-1.0.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: field-plug-ins\nVersion: 1.0\n")
+    (place / "entry_points.txt").write_text(ENTRY_POINTS)
+
+
+class GasMass(AbstractField):
+    """Mass of gas per spaxel, Msun."""
+
+    cells: int = eqx.field(static=True)
+    kind: ClassVar = "gas"
+    map: ClassVar = ("solMass", "mass of gas")
+
+    @classmethod
+    def build(cls, setup, options):
+        refuse_options("gas_mass", options)
+        return cls(setup.painting.cells)
+
+    def n_cell(self, grid):
+        return grid.n_spaxel
+
+    def deposit(self, particles, scene, grid):
+        return spread(particles.mass * scene.weight, scene, grid)
+
+    def finish(self, sums, grid):
+        return painted_field(sums, grid, self.cells)
+
+
+class Dim(AbstractSceneStage):
+    """Dims particles by exp(-strength x the field `by` where they are seen)."""
+
+    strength: np.ndarray
+    by: str = eqx.field(static=True)
+
+    @property
+    def reads(self):
+        return (self.by,)
+
+    @classmethod
+    def build(cls, setup, options):
+        refuse_options("dim", options, ("by", "strength"))
+        return cls(np.asarray(float(options["strength"])), str(options["by"]))
+
+    def __call__(self, scene, parameters):
+        field = scene.fields[self.by].at(scene.position)
+        return eqx.tree_at(lambda s: s.amount, scene, scene.amount * jnp.exp(-self.strength * field))
+
+
+class ShadedStars(AbstractSource):
+    """Stars behind the gas: each shines exp(-strength x mass of gas in its spaxel) of its light."""
+
+    painter: object
+    strength: np.ndarray
+    kind: ClassVar = "stars"
+    reads: ClassVar = ("gas_mass",)
+
+    @classmethod
+    def plan(cls, setup, options):
+        refuse_options("shaded", options, ("strength",))
+        return plan_source(setup, setup.library.templates(), cls.kind)
+
+    @classmethod
+    def build(cls, setup, plan, options):
+        return cls(build_painter(plan, setup), np.asarray(float(options["strength"])))
+
+    def scene(self, particles, alignment, arcsec_per_kpc):
+        coordinates = {"metallicity": jnp.log10(particles.metallicity), "age": particles.log_age}
+        return to_scene(particles, particles.initial_mass, coordinates, alignment, arcsec_per_kpc)
+
+    def shine(self, scene, parameters):
+        left = jnp.exp(-self.strength * scene.fields["gas_mass"].at(scene.position))
+        return eqx.tree_at(lambda s: s.amount, scene, scene.amount * left)
+
+
+class Lift(AbstractCubeStage):
+    """Multiplies spectra by 1 + strength x surface density in their spaxel."""
+
+    strength: np.ndarray
+    margin: int = eqx.field(static=True, default=0)
+    reads: ClassVar = ("surface_density",)
+
+    @classmethod
+    def build(cls, setup, options):
+        refuse_options("lift", options, ("strength",))
+        return cls(np.asarray(float(options["strength"])))
+
+    def spatial(self, parameters):
+        return None
+
+    def report(self):
+        return StageReport()
+
+    def __call__(self, cube, parameters, key):
+        image = cube.fields["surface_density"].image(*cube.flux.shape[:2])
+        return eqx.tree_at(lambda c: c.flux, cube, cube.flux * (1 + self.strength * image[:, :, None]))
