@@ -96,7 +96,9 @@ def data(installed):
     blank, config = mock_data((2, 2, 21)), load_config(sections(installed, optical_depth=0.1))
     posterior = pose(config, blank, config.fit, few_stars(20, 0.1)).posterior
     bare = eqx.tree_at(lambda p: p.forward.parameters.screen.optical_depth, posterior, jnp.zeros(()))
-    flux = np.asarray(bare.forward({})) * np.exp(-TRUTH * (CENTRE / blank.wavelength) ** 2)
+    flux = np.asarray(jax.jit(lambda forward: forward({}))(bare.forward)) * np.exp(
+        -TRUTH * (CENTRE / blank.wavelength) ** 2
+    )
     return replace(blank, flux=flux, variance=np.full(flux.shape, (1e-3 * flux.mean()) ** 2))
 
 
