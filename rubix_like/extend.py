@@ -9,6 +9,7 @@
 | a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
 | a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `StageReport`, `Spatial`, `per_bin`, `normal_row` |
 | a method of painting | `AbstractPainter` |
+| a layout of a cube's file | `FileLayout`, `FileFormat`, `WavelengthBins` |
 | an SSP format | `SourceFormat`, `SSPTable` |
 | a sampler of chains | `AbstractChainSampler`, `AbstractChainSettings`, `AbstractKernel`, `ChainState`, `Statistic` |
 | a sampler of another kind | `AbstractSampler`, `Sampled`, `Statistic` |
@@ -41,6 +42,7 @@ from rubix_like.config.quantities import (
 )
 from rubix_like.config.sections.fit import AbstractChainSettings
 from rubix_like.config.settings import AbstractSettings
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.engine.methods import build_painter
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
@@ -113,6 +115,7 @@ __all__ = [
     "Statistic",
     "TemplateAxes",
     "Templates",
+    "WavelengthBins",
     "build_painter",
     "import_optional",
     "normal_row",

@@ -1,13 +1,14 @@
 """The mock observation: a cube of spectra with its variance, mask, wavelength axis and world coordinates."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.meta import Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
 from rubix_like.runtime.places import found_at
@@ -29,7 +30,6 @@ _OUTPUTS: dict[str, str] = {
 Voxels = Float[Array | np.ndarray, "y x wave"]
 MaskBits = Int[Array | np.ndarray, "y x wave"]
 Bins = Float[Array | np.ndarray, " wave"]
-Edges = Float[Array | np.ndarray, " edge"]
 Map = Float[Array | np.ndarray, "y x"]
 
 
@@ -40,7 +40,7 @@ class Cube(eqx.Module):
     |---|---|---|
     | flux | (y, x, wave) | 1e-20 erg/s/cm2 per Angstrom of the cube's own medium, per spaxel |
     | mask | (y, x, wave) | bits: 0 good, else `OUTSIDE_SSP`, `OUTSIDE_APERTURE`, `SPREAD_FROM_BEYOND`, `NOT_FITTED` |
-    | wavelength, wave_edges | (wave,), (wave + 1,) | Angstrom: bin centres and edges in `medium` |
+    | bins | static | the wavelength bins: `wavelength`, `wave_edges`, `medium` and `sampling` of the cube |
     | pixel_scale | static | arcsec per spaxel side |
     | variance | (y, x, wave) or None | square of the flux unit; None without a noise model |
     | truth | (y, x, wave) or None | flux without its noise, where `noise.keep_truth` is true; not kept in FITS files |
@@ -49,7 +49,6 @@ class Cube(eqx.Module):
     | counters | Counters or None | of the stars |
     | source_counters | SourceCounters by name | of the sources beside the stars |
     | maps | Maps or None | what `products` asks for; kept in a file of its own |
-    | medium, sampling | static | "air" or "vacuum"; "linear" or "log" |
     | meta | static | `ra`, `dec` (deg, of the field's centre), `field_angle` (deg, of +y, North through East), and |
     | | | what `rubix_like.cube.files.default.META_CARDS` lists |
 
@@ -59,8 +58,7 @@ class Cube(eqx.Module):
 
     flux: Voxels
     mask: MaskBits
-    wavelength: Bins
-    wave_edges: Edges
+    bins: WavelengthBins = eqx.field(static=True)
     pixel_scale: float = eqx.field(static=True)
     variance: Voxels | None = None
     lsf_fwhm: Bins | None = None
@@ -68,8 +66,6 @@ class Cube(eqx.Module):
     counters: Counters | None = None
     truth: Voxels | None = None
     maps: "Maps | None" = None
-    medium: Literal["air", "vacuum"] = eqx.field(static=True, default="vacuum")
-    sampling: Literal["linear", "log"] = eqx.field(static=True, default="linear")
     meta: Meta = eqx.field(static=True, default=Meta())
     source_counters: dict[str, SourceCounters] = eqx.field(default_factory=dict)
 
@@ -77,12 +73,12 @@ class Cube(eqx.Module):
         shape = np.shape(self.flux)
         if len(shape) != 3:
             raise ValueError(f"Cube.flux: expected shape (y, x, wave), got {shape}")
+        if self.bins.n_wave != shape[2]:
+            raise ValueError(f"Cube.bins: expected {shape[2]} bins to go with flux {shape}, got {self.bins.n_wave}")
         expected = {
             "mask": shape,
             "variance": shape,
             "truth": shape,
-            "wavelength": shape[2:],
-            "wave_edges": (shape[2] + 1,),
             "lsf_fwhm": shape[2:],
             "mean_v_los": shape[:2],
         }
@@ -90,6 +86,26 @@ class Cube(eqx.Module):
             value = getattr(self, name)
             if value is not None and np.shape(value) != wanted:
                 raise ValueError(f"Cube.{name}: expected shape {wanted} to go with flux {shape}, got {np.shape(value)}")
+
+    @property
+    def wavelength(self) -> Float[np.ndarray, " wave"]:
+        """Bin centres in Angstrom, in `medium` (float64)."""
+        return self.bins.wavelength
+
+    @property
+    def wave_edges(self) -> Float[np.ndarray, " edge"]:
+        """Bin edges in Angstrom, in `medium` (float64)."""
+        return self.bins.edges
+
+    @property
+    def medium(self) -> Medium:
+        """What the wavelengths are in: "air" or "vacuum"."""
+        return self.bins.medium
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the bins are spaced: "linear" or "log"."""
+        return self.bins.sampling
 
     @property
     def ivar(self) -> Voxels | None:
@@ -104,15 +120,7 @@ class Cube(eqx.Module):
     def wcs_cards(self) -> tuple[Card, ...]:
         """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
         n_y, n_x, n_wave = np.shape(self.flux)
-        return cube_cards(
-            (n_y, n_x, n_wave),
-            self.pixel_scale,
-            self.meta,
-            wavelength=np.asarray(self.wavelength),
-            wave_edges=np.asarray(self.wave_edges),
-            medium=self.medium,
-            sampling=self.sampling,
-        )
+        return cube_cards((n_y, n_x, n_wave), self.pixel_scale, self.bins, self.meta)
 
     @property
     def wcs(self) -> "WCS":

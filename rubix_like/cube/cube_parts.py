@@ -6,7 +6,7 @@ Nothing here ever holds more of a cube on the host than a block of it.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -14,7 +14,8 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.cube.cube import Bins, Cube, Edges, Map, Voxels
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.cube import Bins, Cube, Map, Voxels
 from rubix_like.cube.meta import NOISE_KEYS, Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards
 
@@ -95,8 +96,7 @@ class ShardedCube:
 
     parts: tuple[Part, ...]
     mask_bits: tuple[Int[Array | ndarray, "_ _ _"], ...]
-    wavelength: Bins
-    wave_edges: Edges
+    bins: WavelengthBins
     pixel_scale: float
     has_variance: bool = False
     has_truth: bool = False
@@ -104,8 +104,6 @@ class ShardedCube:
     mean_v_los: Map | None = None
     counters: Counters | None = None
     maps: "Maps | None" = None
-    medium: Literal["air", "vacuum"] = "vacuum"
-    sampling: Literal["linear", "log"] = "linear"
     meta: Meta = field(default_factory=Meta)
     source_counters: dict[str, SourceCounters] = field(default_factory=dict)
 
@@ -121,20 +119,12 @@ class ShardedCube:
     def shape(self) -> tuple[int, int, int]:
         """(y, x, wave) of the whole cube."""
         n_y, n_x, _ = np.broadcast_shapes(*(np.shape(bits) for bits in self.mask_bits))
-        return n_y, n_x, len(self.wavelength)
+        return n_y, n_x, self.bins.n_wave
 
     @property
     def wcs_cards(self) -> tuple[Card, ...]:
         """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
-        return cube_cards(
-            self.shape,
-            self.pixel_scale,
-            self.meta,
-            wavelength=np.asarray(self.wavelength),
-            wave_edges=np.asarray(self.wave_edges),
-            medium=self.medium,
-            sampling=self.sampling,
-        )
+        return cube_cards(self.shape, self.pixel_scale, self.bins, self.meta)
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
@@ -198,19 +188,7 @@ def put_together(cube: Cube | ShardedCube) -> Cube:
     )
 
 
-_DESCRIBED = (
-    "wavelength",
-    "wave_edges",
-    "pixel_scale",
-    "lsf_fwhm",
-    "mean_v_los",
-    "counters",
-    "source_counters",
-    "maps",
-    "medium",
-    "sampling",
-    "meta",
-)
+_DESCRIBED = ("bins", "pixel_scale", "lsf_fwhm", "mean_v_los", "counters", "source_counters", "maps", "meta")
 """Fields that a cube and a cube in parts share."""
 
 

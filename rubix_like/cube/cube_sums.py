@@ -70,7 +70,7 @@ def _own_sums(cube: ShardedCube) -> CubeSums:
         missing=np.ones(n_wave, bool),
         outside_aperture=np.ones((n_y, n_x), bool),
     )
-    widths = np.diff(np.asarray(cube.wave_edges, dtype=np.float64))
+    widths = np.diff(cube.bins.edges)
     for block in cube.blocks():
         _add(sums, block, widths[block.bins])
     return sums

@@ -19,7 +19,7 @@ def checked_values(cube: Cube) -> Cube:
             raise ValueError(f"{name}: expected finite numbers where the mask is 0, got {count} others")
     if cube.variance is not None and np.asarray(cube.variance).min(initial=0.0) < 0:
         raise ValueError(f"variance: expected values >= 0, got {np.asarray(cube.variance).min():g}")
-    centres, edges = np.asarray(cube.wavelength), np.asarray(cube.wave_edges)
+    centres, edges = cube.bins.wavelength, cube.bins.edges
     between = (edges[:-1] < centres) & (centres < edges[1:])  # not where either is NaN
     if not (between.all() and np.isfinite(edges).all() and edges.min(initial=1.0) > 0):
         raise ValueError("wavelength: expected positive wavelengths that ascend, each between the edges of its bin")

@@ -17,7 +17,7 @@ from rubix_like.physics.tangent_plane import convergence, to_tangent_plane
 LEAST_AREA: float = 0.5
 """A spaxel belongs to the mosaic where good spaxels of the pointings cover at least this share of it."""
 
-_SHARED = ("wavelength", "wave_edges", "lsf_fwhm", "pixel_scale", "medium", "sampling")
+_SHARED = ("bins", "lsf_fwhm", "pixel_scale")
 """Fields of a cube that all pointings have alike."""
 
 _TARGET = {"signal_to_noise": None, "signal_to_noise_definition": None}
@@ -207,8 +207,7 @@ def _check_alike(cubes: Sequence[Cube]) -> None:
     for number, cube in enumerate(cubes[1:], start=2):
         same = {
             "pixel_scale": cube.pixel_scale == first.pixel_scale,
-            "medium and sampling": (cube.medium, cube.sampling) == (first.medium, first.sampling),
-            "wave_edges": np.array_equal(cube.wave_edges, first.wave_edges),
+            "wavelength bins": cube.bins.agrees(first.bins),
             "lsf_fwhm": _equal(cube.lsf_fwhm, first.lsf_fwhm),
             "variance (all or none)": (cube.variance is None) == (first.variance is None),
         }

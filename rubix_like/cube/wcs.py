@@ -4,11 +4,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 from astropy.io.fits import Header
 from astropy.wcs import WCS
-from jaxtyping import Float
-from numpy import ndarray
+
+from rubix_like.cube.bins import WavelengthBins
 
 Card = tuple[str, Any, str]
 """Keyword, value, comment."""
@@ -54,58 +53,38 @@ def celestial_cards(
     )
 
 
-def spectral_cards(
-    wavelength: Float[ndarray, " wave"], wave_edges: Float[ndarray, " edge"], medium: str, sampling: str
-) -> tuple[Card, ...]:
+def spectral_cards(bins: WavelengthBins) -> tuple[Card, ...]:
     """Cards of the wavelength axis in Angstrom: CRVAL3 is the centre of the first bin.
 
     Linear: lambda = CRVAL3 + k CD3_3. Log (FITS paper III, eq. 5): lambda = CRVAL3 exp(k CD3_3 / CRVAL3), so that
-    CD3_3 = CRVAL3 dln(lambda). Raises ValueError if `wavelength` does not follow `sampling` to 1e-3 of a bin.
+    CD3_3 = CRVAL3 dln(lambda).
     """
-    first, count = float(wavelength[0]), len(wavelength)
-    if sampling == "log":
-        step = first * float(np.log(wave_edges[-1] / wave_edges[0])) / count
-        expected = first * np.exp(np.arange(count) * step / first)
-    else:
-        step = float(wave_edges[-1] - wave_edges[0]) / count
-        expected = first + np.arange(count) * step
-    worst = float(np.max(np.abs(wavelength - expected) / np.diff(wave_edges)))
-    if not worst < 1e-3:
-        raise ValueError(
-            f"wavelength: expected {sampling} sampling, but bins lie up to {worst:.3g} bins off it; "
-            f"set `sampling` to what the grid is ('linear' or 'log')"
-        )
+    is_log = bins.sampling == "log"
+    step = bins.first * bins.step * math.log(10.0) if is_log else bins.step
     return (
-        ("CTYPE3", SPECTRAL_TYPE[medium, sampling], f"wavelength in {medium}"),
+        ("CTYPE3", SPECTRAL_TYPE[bins.medium, bins.sampling], f"wavelength in {bins.medium}"),
         ("CUNIT3", "Angstrom", ""),
         ("CRPIX3", 1.0, "first bin"),
-        ("CRVAL3", first, "[Angstrom] centre of the first bin"),
+        ("CRVAL3", bins.first, "[Angstrom] centre of the first bin"),
         ("CD1_3", 0.0, ""),
         ("CD2_3", 0.0, ""),
         ("CD3_1", 0.0, ""),
         ("CD3_2", 0.0, ""),
-        ("CD3_3", step, "[Angstrom] step" if sampling == "linear" else "[Angstrom] CRVAL3 times step in ln"),
+        ("CD3_3", step, "[Angstrom] CRVAL3 times step in ln" if is_log else "[Angstrom] step"),
         ("CDELT3", step, "same as CD3_3"),
         ("SPECSYS", "BARYCENT", "frame of the wavelengths"),
     )
 
 
 def cube_cards(
-    shape: tuple[int, int, int],
-    pixel_scale: float,
-    meta: Mapping[str, Any],
-    *,
-    wavelength: Float[ndarray, " wave"],
-    wave_edges: Float[ndarray, " edge"],
-    medium: str,
-    sampling: str,
+    shape: tuple[int, int, int], pixel_scale: float, bins: WavelengthBins, meta: Mapping[str, Any]
 ) -> tuple[Card, ...]:
     """Cards of the sky and the wavelength axis of a cube of `shape` (y, x, wave), its place taken from `meta`."""
     n_y, n_x, _ = shape
     centre_and_angle = (float(meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
     return (
         *celestial_cards(n_x, n_y, pixel_scale, *centre_and_angle),
-        *spectral_cards(wavelength.astype(np.float64), wave_edges.astype(np.float64), medium, sampling),
+        *spectral_cards(bins),
     )
 
 

@@ -10,17 +10,16 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config import RunConfig
-from rubix_like.cube.bins import WavelengthBins
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
-from rubix_like.galaxy.particles import Galaxy, Stars
+from rubix_like.forward.resolved import Resolved
+from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.plausible import VelocitySums
 from rubix_like.galaxy.star_sample import StarSample
 from rubix_like.galaxy.validation import require
 from rubix_like.instrument.detector import rest_window
-from rubix_like.physics.cosmology import arcsec_per_kpc, find_cosmology, observed_distance, universe_age
+from rubix_like.physics.cosmology import find_cosmology, universe_age
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
-from rubix_like.ssp import SSPLibrary
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +62,7 @@ class Census:
 
 
 def take_census(
-    config: RunConfig, library: SSPLibrary, slabs: Iterable[Stars], team: AbstractProcessGroup = SINGLE
+    config: RunConfig, resolved: Resolved, slabs: Iterable[Stars], team: AbstractProcessGroup = SINGLE
 ) -> Census:
     """The census of all stars of a run, in one pass over `slabs`, the parts of them that are this process's.
 
@@ -71,7 +70,7 @@ def take_census(
     Of the sample the processes send each other no more than what is left in the whole galaxy's.
     Raises ValueError for values that are not finite, for no stars and for a birth mass of 0.
     """
-    rules = _Rules.build(config, library)
+    rules = _Rules.build(config, resolved)
     none = rules.census(_no_stars())
 
     own: list[Census] = []
@@ -87,11 +86,6 @@ def take_census(
     if not census.birth_mass > 0:
         raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
     return census
-
-
-def census_of(config: RunConfig, library: SSPLibrary, galaxy: Galaxy) -> Census:
-    """The census of a galaxy that is held as a whole."""
-    return take_census(config, library, [galaxy.stars])
 
 
 def speeds(config: RunConfig, stars: Stars) -> Float[ndarray, " particle"]:
@@ -112,10 +106,10 @@ class Brightness(NamedTuple):
     template: Float[ndarray, "metal age"]
 
     @staticmethod
-    def build(config: RunConfig, library: SSPLibrary) -> "Brightness":
+    def build(resolved: Resolved, redshift: float) -> "Brightness":
         """The means of the library's templates over the range of the detector."""
-        bins = WavelengthBins.build(config.instrument.wavelength)
-        edges = bins.to_vacuum(bins.edges[[0, -1]]) / (1 + config.observation.redshift)
+        bins, library = resolved.bins, resolved.library
+        edges = bins.to_vacuum(bins.edges[[0, -1]]) / (1 + redshift)
         window = rest_window(np.asarray(library.rest_wavelength), edges, 0.0)
         template = np.asarray(library.spectra)[:, :, window].mean(axis=2)
         return Brightness(np.asarray(library.log_age), np.asarray(library.metallicity), template)
@@ -139,14 +133,16 @@ class _Rules(NamedTuple):
     losvd: float
 
     @staticmethod
-    def build(config: RunConfig, library: SSPLibrary) -> "_Rules":
-        products = config.products
+    def build(config: RunConfig, resolved: Resolved) -> "_Rules":
+        products, widest = config.products, np.inf
         limit = None if products is None or products.losvd is None else products.losvd.limit
+        if config.engine.deposit == "smoothed":
+            widest = allowed_length(config, resolved.arcsec_per_kpc)
         return _Rules(
             config=config,
-            brightness=Brightness.build(config, library),
+            brightness=Brightness.build(resolved, config.observation.redshift),
             oldest=log_universe_age(config) + 1e-3,
-            widest=_widest(config) if config.engine.deposit == "smoothed" else np.inf,
+            widest=widest,
             losvd=np.inf if limit is None else limit,
         )
 
@@ -177,12 +173,6 @@ def log_universe_age(config: RunConfig) -> float:
     """log10(age / yr) of the Universe at the redshift where the galaxy is put."""
     observation = config.observation
     return float(np.log10(universe_age(find_cosmology(observation.cosmology), observation.redshift)))
-
-
-def _widest(config: RunConfig) -> float:
-    observation = config.observation
-    distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
-    return allowed_length(config, arcsec_per_kpc(distance, observation.redshift))
 
 
 def _real(stars: Stars) -> Stars:

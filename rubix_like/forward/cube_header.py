@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy import ndarray
 
-from rubix_like.cube.bins import Medium, Sampling
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.maps import ProductAxes
 from rubix_like.cube.meta import OUTSIDE_SSP, Meta
 from rubix_like.errors import ConfigError
@@ -26,13 +26,10 @@ class Header:
     The mask of a voxel is `spaxel_bits | wave_bits`: kept apart, so that planning needs no memory of a cube's size.
     """
 
-    wavelength: ndarray
-    wave_edges: ndarray
+    bins: WavelengthBins
     lsf_fwhm: ndarray
     spaxel_bits: Int[ndarray, "y x"]
     wave_bits: Int[ndarray, " wave"]
-    medium: Medium
-    sampling: Sampling
     pixel_scale: float
     meta: Meta
     notes: tuple[str, ...]
@@ -55,15 +52,12 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
     aligned = [] if planned.alignment is None else [planned.alignment.meta]
     notes = (*planned.notes, *(note for stage in stages for note in stage.notes))
     return Header(
-        wavelength=bins.wavelength,
-        wave_edges=bins.edges,
+        bins=bins,
         lsf_fwhm=widths[-1] if widths else setup.lsf_fwhm,
         spaxel_bits=_combined([stage.spaxel_bits for stage in stages], setup.instrument.inside.shape),
         wave_bits=_combined(
             [np.where(setup.covered, 0, OUTSIDE_SSP), *(stage.wave_bits for stage in stages)], (bins.n_wave,)
         ),
-        medium=bins.medium,
-        sampling=bins.sampling,
         pixel_scale=float(setup.instrument.pixel_scale),
         meta=describe_run(setup, planned.plan, info, [*aligned, *painters, *(stage.meta for stage in stages)], notes),
         notes=notes,

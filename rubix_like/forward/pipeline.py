@@ -21,13 +21,14 @@ from rubix_like.cube.cube_parts import ShardedCube, parts_of
 from rubix_like.cube.maps import Maps
 from rubix_like.engine.counters import check_counters
 from rubix_like.errors import ConfigError
-from rubix_like.forward.census import Census, census_of
+from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
 from rubix_like.forward.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
 from rubix_like.forward.parameters import Parameters, displaced
 from rubix_like.forward.plan_layout import plan_layout
 from rubix_like.forward.planning import plan_run
 from rubix_like.forward.products.maps import make_maps
+from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.forward.streaming import observe_slabs
 from rubix_like.forward.tables import Plan, Tables
@@ -36,11 +37,9 @@ from rubix_like.galaxy.placing import shard
 from rubix_like.galaxy.plausible import integer_notes
 from rubix_like.galaxy.validation import validate
 from rubix_like.instrument.pointing import Pointing
-from rubix_like.runtime.memory import check_cube_fits
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import replicated
 from rubix_like.runtime.mesh.placement import as_dtype, own_copy, put
-from rubix_like.ssp import load_ssp
 
 
 class Pipeline(eqx.Module):
@@ -65,23 +64,22 @@ class Pipeline(eqx.Module):
         mesh: Mesh | None = None,
         info: GalaxyInfo | None = None,
         census: Census | None = None,
+        resolved: Resolved | None = None,
     ) -> "Pipeline":
         """Plan a run. The concrete `galaxy` fixes alignment and velocity range; `info` goes into the cube's header.
 
         `census` stands for a galaxy that is never held as a whole. Without either any `observation.align` but
         `none` is refused. `mesh` has the axis "data", and "wave" where bins are painted apart; by default it is as
-        `devices` says. Raises ConfigError for settings that cannot be used, a cube beyond the memory among them, and
-        ValueError for particles that cannot.
+        `devices` says; `resolved`: what `resolve(config)` gave, where the caller has it. Raises ConfigError for
+        settings that cannot be used, a cube beyond the memory among them, and ValueError for particles that cannot.
         """
         config = load_config(config)
         _check_precision(config)
-        n_parts = jax.process_count() if config.devices.is_sharded else 1
-        check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave, n_parts)
-        library = load_ssp(config)
+        resolved = resolved or resolve(config)
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
-            census = census or census_of(config, library, galaxy)
-        planned = plan_run(config, library, census)
+            census = census or take_census(config, resolved, [galaxy.stars])
+        planned = plan_run(config, resolved, census)
         if galaxy is not None:
             planned = dataclasses.replace(planned, notes=(*integer_notes(galaxy), *planned.notes))
         layout = plan_layout(config.devices, mesh, planned.plan.n_wave, planned.projected)
@@ -226,14 +224,11 @@ class Pipeline(eqx.Module):
         empty = light <= 0
         nothing = jnp.full_like(light, jnp.nan)
         return {
-            "wavelength": frame.wavelength,
-            "wave_edges": frame.wave_edges,
+            "bins": frame.bins,
             "lsf_fwhm": frame.lsf_fwhm,
             "mean_v_los": jnp.where(empty, nothing, light_velocity / jnp.where(empty, jnp.ones_like(light), light)),
             "counters": star_counters(observed.counters),
             "source_counters": {name: own for name, own in observed.counters.items() if name != STAR_SOURCE},
-            "medium": frame.medium,
-            "sampling": frame.sampling,
             "pixel_scale": frame.pixel_scale,
             "meta": frame.meta,
             "maps": self._maps(observed),

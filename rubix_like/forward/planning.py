@@ -14,15 +14,12 @@ from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census
 from rubix_like.forward.product_planning import plan_products, products_notes
+from rubix_like.forward.resolved import Resolved
 from rubix_like.forward.run_notes import run_notes
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.forward.stages.base import AbstractCubeStage
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.alignment import Alignment, align
-from rubix_like.instrument.instrument import Instrument
-from rubix_like.instrument.painting import plan_painting
-from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
-from rubix_like.ssp import SSPLibrary
 
 
 @dataclass(frozen=True)
@@ -42,9 +39,9 @@ class Planned:
         return tuple((n_spaxel, source.painter.n_coefficient) for source in self.tables.paint)
 
 
-def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> Planned:
+def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Planned:
     """Sizes, tables and stages of a run, for the galaxy of a census if any; ConfigError for what cannot be observed."""
-    setup = make_setup(config, library, census)
+    setup = make_setup(config, resolved, census)
     alignment = _alignment(config, census)
     pipeline = load_pipeline(config.pipeline)
     _check_noise(config, pipeline)
@@ -58,7 +55,7 @@ def plan_run(config: RunConfig, library: SSPLibrary, census: Census | None) -> P
     products = None if config.products is None else plan_products(setup, paint, cube, census)
     tables = Tables(
         alignment=None if alignment is None else alignment.rotation,
-        arcsec_per_kpc=np.asarray(arcsec_per_kpc(setup.luminosity_distance, config.observation.redshift)),
+        arcsec_per_kpc=np.asarray(resolved.arcsec_per_kpc),
         grid=_grid(setup, margin),
         scene=scene,
         paint=paint,
@@ -134,25 +131,21 @@ def _check_fields(
             )
 
 
-def make_setup(config: RunConfig, library: SSPLibrary, census: Census | None) -> Setup:
+def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> Setup:
     """What stages may look at, the plans of the pipeline's sources among it; raises ConfigError for what cannot be."""
-    observation, pipeline = config.observation, load_pipeline(config.pipeline)
-    painting = plan_painting(config, pipeline)
-    instrument = Instrument.build(config.instrument, painting)
-    distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
     lengths = None if census is None else census.lengths
-    widths, width_note = plan_widths(config, lengths, arcsec_per_kpc(distance, observation.redshift), painting.cells)
+    widths, width_note = plan_widths(config, lengths, resolved.arcsec_per_kpc, resolved.painting.cells)
     shared = Setup(
         config=config,
-        library=library,
-        instrument=instrument,
-        luminosity_distance=distance,
+        library=resolved.library,
+        instrument=resolved.instrument,
+        luminosity_distance=resolved.distance,
         widths=widths,
-        painting=painting,
+        painting=resolved.painting,
         particles={} if census is None else {"stars": census.fast},
         notes=(width_note,) if width_note else (),
     )
-    return replace(shared, sources=_source_plans(pipeline, shared))
+    return replace(shared, sources=_source_plans(load_pipeline(config.pipeline), shared))
 
 
 def _source_plans(pipeline: PipelineSettings, setup: Setup) -> dict[str, SourcePlan]:

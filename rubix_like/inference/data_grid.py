@@ -6,13 +6,11 @@ import numpy as np
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource, check_sections
+from rubix_like.cube.bins import SAME_BINS
 from rubix_like.cube.observed.observed_cube import ObservedCube
 from rubix_like.errors import ConfigError
 from rubix_like.forward.cube_header import Header
 from rubix_like.physics import air
-
-WAVELENGTH_TOLERANCE: float = 1e-3
-"""Largest difference of two grids of wavelengths that are the same, in bins."""
 
 SCALE_TOLERANCE: float = 1e-3
 """Largest relative difference of the spaxels of two grids that are the same."""
@@ -55,18 +53,14 @@ def _place(observed: ObservedCube) -> dict[str, float]:
 
 
 def _wavelength_section(observed: ObservedCube) -> dict[str, object]:
-    """The cube's bins by the centres of the first and the last; the settings of one bin have its width as step."""
-    logarithmic, n_wave = observed.sampling == "log", len(observed.wavelength)
-    ends, parts = observed.wavelength[[0, -1]], n_wave - 1
-    if n_wave == 1:
-        ends, parts = observed.wave_edges, 1
-    step = math.log10(ends[1] / ends[0]) if logarithmic else float(ends[1] - ends[0])
+    """The cube's bins by the centres of the first and the last, and their step."""
+    bins = observed.bins
     return {
-        "sampling": observed.sampling,
-        "medium": observed.medium,
-        "start": float(observed.wavelength[0]),
-        "stop": float(observed.wavelength[-1]),
-        "step": step / parts,
+        "sampling": bins.sampling,
+        "medium": bins.medium,
+        "start": bins.first,
+        "stop": float(bins.wavelength[-1]),
+        "step": bins.step,
     }
 
 
@@ -75,8 +69,8 @@ def _check_overlap(config: RunConfig, observed: ObservedCube) -> None:
     own = config.instrument.wavelength
     limits = np.array([own.start, own.stop])
     low, high = limits if own.medium == "vacuum" else air.to_vacuum(limits)
-    edges = observed.wave_edges[[0, -1]]
-    first, last = edges if observed.medium == "vacuum" else air.to_vacuum(edges)
+    edges = observed.bins.edges[[0, -1]]
+    first, last = observed.bins.to_vacuum(edges)
     if last < low or first > high:
         raise ConfigError(
             f"instrument.wavelength: expected a range that overlaps with the data's, {edges[0]:.1f} to {edges[1]:.1f} "
@@ -87,21 +81,19 @@ def _check_overlap(config: RunConfig, observed: ObservedCube) -> None:
 
 def check_same_grid(frame: Header, observed: ObservedCube) -> None:
     """Raise ConfigError where a pipeline's cube (`pipeline.frame`) has another grid than an observed one."""
-    source = observed.source
-    shape = (*frame.spaxel_bits.shape, len(frame.wavelength))
+    own, wanted, source = frame.bins, observed.bins, observed.source
+    shape = (*frame.spaxel_bits.shape, own.n_wave)
     differences = []
     if shape != observed.shape:
         differences.append(f"instrument: expected shape (y, x, wave) {observed.shape}, got {shape}")
-    elif frame.medium != observed.medium:
-        differences.append(f"instrument.wavelength.medium: expected {observed.medium}, got {frame.medium}")
-    else:
-        off = np.abs(frame.wavelength - observed.wavelength) / np.diff(observed.wave_edges)
-        if np.max(off) > WAVELENGTH_TOLERANCE:
-            differences.append(
-                f"instrument.wavelength: expected bins from {observed.wavelength[0]:.4f} to "
-                f"{observed.wavelength[-1]:.4f} Angstrom ({observed.sampling}), got {frame.wavelength[0]:.4f} to "
-                f"{frame.wavelength[-1]:.4f} ({frame.sampling}), up to {np.max(off):.3g} bins off"
-            )
+    elif own.medium != wanted.medium:
+        differences.append(f"instrument.wavelength.medium: expected {wanted.medium}, got {own.medium}")
+    elif (off := wanted.offset(own.wavelength)) > SAME_BINS:
+        differences.append(
+            f"instrument.wavelength: expected bins from {wanted.first:.4f} to {wanted.wavelength[-1]:.4f} Angstrom "
+            f"({wanted.sampling}), got {own.first:.4f} to {own.wavelength[-1]:.4f} ({own.sampling}), up to {off:.3g} "
+            f"bins off"
+        )
     if not math.isclose(frame.pixel_scale, observed.pixel_scale, rel_tol=SCALE_TOLERANCE):
         differences.append(
             f"instrument.pixel_scale: expected {observed.pixel_scale:g} arcsec, got {frame.pixel_scale:g}"

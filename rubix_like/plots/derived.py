@@ -45,11 +45,11 @@ def light_image(cube: Cube | ShardedCube, sums: CubeSums | None = None) -> SkyIm
 def band_bins(cube: Cube, band: Band) -> Bool[ndarray, " wave"]:
     """The bins whose centres lie within the band; raises ConfigError where it leaves the cube or holds no bin."""
     low, high = band
-    edges, wavelength = np.asarray(cube.wave_edges), np.asarray(cube.wavelength)
+    edges, wavelength = cube.bins.edges, cube.bins.wavelength
     if not edges[0] <= low < high <= edges[-1]:
         raise ConfigError(
             f"--band {low:g}-{high:g}: expected LOW-HIGH in Angstrom, LOW below HIGH, within the cube's "
-            f"{edges[0]:.2f} to {edges[-1]:.2f} ({cube.medium})"
+            f"{edges[0]:.2f} to {edges[-1]:.2f} ({cube.bins.medium})"
         )
     inside = (wavelength >= low) & (wavelength <= high)
     if not inside.any():

@@ -171,4 +171,4 @@ def draw_spectra(
             axes.axvspan(*band, color=BAND_COLOR, lw=0, zorder=0)
     noise = "" if spectra[0].sigma is None else " ± 1σ"
     figure.supylabel(f"flux{noise} ({FLUX_LABEL})", fontsize=9, color=INK)
-    panels[-1].set_xlabel(f"wavelength in {cube.medium} (Å)")
+    panels[-1].set_xlabel(f"wavelength in {cube.bins.medium} (Å)")

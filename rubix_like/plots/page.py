@@ -48,7 +48,7 @@ def write_page(cube: Cube, path: str | Path, choice: Choice | None = None, limit
         "title": html.escape(cube_title(cube)),
         "subtitle": html.escape(_subtitle(cube)),
         "notes": _notes(blocks),
-        "medium": cube.medium,
+        "medium": cube.bins.medium,
         "facts": _facts(cube),
         "style": style,
         "script": script,
@@ -94,10 +94,10 @@ def _json(values: dict) -> str:
 
 def _subtitle(cube: Cube) -> str:
     n_y, n_x, n_wave = np.shape(cube.flux)
-    edges = np.asarray(cube.wave_edges)
+    edges = cube.bins.edges
     return (
         f"{n_x} x {n_y} spaxels of {cube.pixel_scale:g}″, {n_wave} bins from {edges[0]:.2f} to {edges[-1]:.2f} Å "
-        f"({cube.medium}, {cube.sampling})"
+        f"({cube.bins.medium}, {cube.bins.sampling})"
     )
 
 

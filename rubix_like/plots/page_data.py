@@ -90,7 +90,7 @@ def page_values(cube: Cube, images: tuple[SkyImage, ...], blocks: Blocks, layers
     n_y, n_x, n_wave = layers[0].codes.shape
     side = blocks.space * cube.pixel_scale
     length, label = scale_bar(sky)
-    edges, wavelength = np.asarray(cube.wave_edges), np.asarray(cube.wavelength, dtype=np.float64)
+    edges, wavelength = cube.bins.edges, cube.bins.wavelength
     counts = np.diff(np.append(starts, len(wavelength)))
     numbers = [layer and {"low": _base64(layer.low, "<f8"), "step": _base64(layer.step, "<f8")} for layer in layers]
     return {
@@ -109,7 +109,7 @@ def page_values(cube: Cube, images: tuple[SkyImage, ...], blocks: Blocks, layers
         "extent": (left, left - n_x * side, bottom, bottom + n_y * side),
         "directions": sky.directions(),
         "scale_bar": {"arcsec": length, "label": label},
-        "medium": cube.medium,
+        "medium": cube.bins.medium,
         "flux_unit": FLUX_LABEL,
         "band_unit": BAND_LABEL,
         "spaxel_colors": SPAXEL_COLORS,

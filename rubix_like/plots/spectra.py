@@ -69,13 +69,12 @@ def brightest_spaxel(light: Float[ndarray, "y x"]) -> Spaxel:
 
 def draw_spectrum(axes: "Axes", cube: Cube | ShardedCube, spectrum: Spectrum) -> None:
     """One spectrum with its one-sigma band."""
-    wavelength = np.asarray(cube.wavelength)
+    wavelength, edges = cube.bins.wavelength, cube.bins.edges
     axes.plot(wavelength, spectrum.flux, color=spectrum.color, linewidth=0.7 if spectrum.sigma is None else 0.5)
     if spectrum.sigma is not None:
         low, high = spectrum.flux - spectrum.sigma, spectrum.flux + spectrum.sigma
         axes.fill_between(wavelength, low, high, color=spectrum.color, alpha=0.35, lw=0)
     axes.set_title(spectrum.title)
-    edges = np.asarray(cube.wave_edges)
     axes.set_xlim(edges[0], edges[-1])
     axes.margins(y=0.08)
     axes.grid(color="#dddddd", linewidth=0.5)

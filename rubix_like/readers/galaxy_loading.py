@@ -17,50 +17,53 @@ from rubix_like.readers.checked_parts import CheckedParts, check_smoothing_of_pa
 from rubix_like.readers.smoothing_lengths import choose_smoothing_lengths
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
-from rubix_like.ssp.library import load_ssp
+from rubix_like.ssp.library import SSPLibrary, load_ssp
 
 
-def load(config: ConfigSource, report: Report = silent) -> tuple[Galaxy, GalaxyInfo]:
+def load(run: RunConfig, report: Report = silent, library: SSPLibrary | None = None) -> tuple[Galaxy, GalaxyInfo]:
     """Read the galaxy of a run and check it (`validate`).
 
-    `config` is a RunConfig or what `load_config` accepts. Where the file has no birth masses (NaN of the reader) they
-    are the current mass over the surviving fraction of the run's SSP library, or taken equal when the library has none;
-    `GalaxyInfo.initial_mass` says which. Smoothing lengths that the run needs and the file has not are estimated
-    (`choose_smoothing_lengths`). `report` is told how many rows are read. Raises ConfigError for settings,
+    Where the file has no birth masses (NaN of the reader) they are the current mass over the surviving fraction of the
+    run's SSP library, or taken equal when the library has none; `GalaxyInfo.initial_mass` says which. Smoothing lengths
+    that the run needs and the file has not are estimated (`choose_smoothing_lengths`). `report` is told how many rows
+    are read; `library` is the run's (None: read where it is needed). Raises ConfigError for settings,
     FileNotFoundError, OSError or ValueError for data.
     """
-    run = load_config(config)
     reader = _reader(run)
     galaxy, info = reader.load(report) if isinstance(reader, SlabReader) else reader.load()
     galaxy, info = choose_smoothing_lengths(galaxy, info, run)
     galaxy, lacking = without_birth_mass(galaxy)
     galaxy = validate(galaxy, info.universe_age)
     if lacking.any():
-        galaxy, info = fill_initial_mass(galaxy, info, lacking, load_ssp(run))
+        galaxy, info = fill_initial_mass(galaxy, info, lacking, library or load_ssp(run))
     return galaxy, info
 
 
 @contextmanager
 def open_galaxy(
-    config: ConfigSource, report: Report | None = None, team: AbstractProcessGroup = SINGLE
+    config: ConfigSource,
+    report: Report | None = None,
+    team: AbstractProcessGroup = SINGLE,
+    library: SSPLibrary | None = None,
 ) -> Iterator[GalaxyParts]:
     """The galaxy of a run, to be read part by part: the parts, put together, are what `load` gives.
 
     With `n_stars`, `read_stars(start, stop)`, `n_gas`, `read_gas(start, stop)` and `info`. Of a file only what is asked
     for is read, after passes that select particles and find the galaxy's frame (docs/big-files.md), in which each
     process of the `team` reads its own share; a process that then asks for no more than `team.share(n_stars)` of the
-    stars never reads others. Other readers hold the whole galaxy, in every process. Raises as `load`, and ConfigError
-    where smoothing lengths would have to be estimated from the neighbours, for which all stars are needed at once.
+    stars never reads others. Other readers hold the whole galaxy, in every process. `library` is the run's SSP library
+    (None: read where birth masses are missing). Raises as `load`, and ConfigError where smoothing lengths would have to
+    be estimated from the neighbours, for which all stars are needed at once.
     """
     run = load_config(config)
     reader = _reader(run)
     if not isinstance(reader, SlabReader):
-        yield team.each(lambda: GalaxyInMemory(*load(run)))
+        yield team.each(lambda: GalaxyInMemory(*load(run, library=library)))
         return
     check_smoothing_of_parts(run)
     with reader.open_galaxy(report or silent, team) as parts:
         lacking = parts.info.initial_mass.startswith(MISSING)
-        yield CheckedParts.from_parts(parts, team.each(lambda: load_ssp(run)) if lacking else None, run)
+        yield CheckedParts.from_parts(parts, team.each(lambda: library or load_ssp(run)) if lacking else None, run)
 
 
 def has_more_stars(run: RunConfig, limit: int) -> bool:
@@ -77,10 +80,10 @@ def _reader(run: RunConfig) -> Reader:
 
 
 def load_galaxy(config: ConfigSource) -> Galaxy:
-    """The particles of a run's galaxy (see `load`)."""
-    return load(config)[0]
+    """The particles of a run's galaxy (see `load`); `config` is a RunConfig or what `load_config` accepts."""
+    return load(load_config(config))[0]
 
 
 def load_galaxy_info(config: ConfigSource) -> GalaxyInfo:
-    """What is known of a run's galaxy beside its particles (see `load`)."""
-    return load(config)[1]
+    """What is known of a run's galaxy beside its particles (see `load_galaxy`)."""
+    return load(load_config(config))[1]

@@ -10,6 +10,7 @@ import numpy as np
 from rubix_like.config import RunConfig
 from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.resolved import Resolved
 from rubix_like.forward.slabs import SlabCuts, read_ahead
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Stars
@@ -19,7 +20,6 @@ from rubix_like.readers.galaxy_loading import has_more_stars, load, open_galaxy
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_memory import least_memory
 from rubix_like.runtime.progress import Report
-from rubix_like.ssp import load_ssp
 
 BYTES_PER_STAR: int = 400
 """What a star takes on the host while it is read and placed: at most 16 columns of 8 bytes, three times over."""
@@ -72,7 +72,9 @@ class GalaxyInSlabs:
 Source = HeldGalaxy | GalaxyInSlabs
 
 
-def open_source(config: RunConfig, files: ExitStack, report: Report, team: AbstractProcessGroup = SINGLE) -> Source:
+def open_source(
+    config: RunConfig, resolved: Resolved, files: ExitStack, report: Report, team: AbstractProcessGroup = SINGLE
+) -> Source:
     """The particles of a run, as `engine.slab` asks for, in the same way in all processes; open files are left to
     `files`.
 
@@ -80,28 +82,30 @@ def open_source(config: RunConfig, files: ExitStack, report: Report, team: Abstr
     """
     slab, most = config.engine.slab, _most_stars(least_memory(team), team)
     if slab == "all" or (slab == "auto" and all(team.exchange(lambda: _surely_fits(config, most)))):
-        return hold_galaxy(config, report, team)
-    parts = files.enter_context(open_galaxy(config, report, team))
+        return hold_galaxy(config, resolved, report, team)
+    parts = files.enter_context(open_galaxy(config, report, team, resolved.library))
     if slab == "auto" and parts.n_stars <= (most or 0):  # few of many were selected
-        return _held(config, parts, team)
+        return _held(config, resolved, parts, team)
     size = _automatic_size(least_memory(team)) if slab == "auto" else slab
     cuts = SlabCuts.of(parts, size, with_gas=False, team=team)
     with read_ahead(_counted(parts, cuts, report)) as slabs:
-        census = take_census(config, load_ssp(config), slabs, team)
+        census = take_census(config, resolved, slabs, team)
     return GalaxyInSlabs(parts, census, size, team)
 
 
-def hold_galaxy(config: RunConfig, report: Report, team: AbstractProcessGroup = SINGLE) -> HeldGalaxy:
+def hold_galaxy(
+    config: RunConfig, resolved: Resolved, report: Report, team: AbstractProcessGroup = SINGLE
+) -> HeldGalaxy:
     """The particles of a run in memory, of a team each process's share, whatever `engine.slab` says; raises as
     `open_source`."""
     if team.size > 1:
-        with open_galaxy(config, report, team) as parts:
-            return _held(config, parts, team)
-    galaxy, info = load(config, report)
-    return HeldGalaxy(galaxy, info, take_census(config, load_ssp(config), [galaxy.stars]), team)
+        with open_galaxy(config, report, team, resolved.library) as parts:
+            return _held(config, resolved, parts, team)
+    galaxy, info = load(config, report, resolved.library)
+    return HeldGalaxy(galaxy, info, take_census(config, resolved, [galaxy.stars]), team)
 
 
-def _held(config: RunConfig, parts: GalaxyParts, team: AbstractProcessGroup) -> HeldGalaxy:
+def _held(config: RunConfig, resolved: Resolved, parts: GalaxyParts, team: AbstractProcessGroup) -> HeldGalaxy:
     """What is this process's of the parts, read."""
 
     def read() -> Galaxy:
@@ -109,7 +113,7 @@ def _held(config: RunConfig, parts: GalaxyParts, team: AbstractProcessGroup) -> 
         return Galaxy(stars=parts.read_stars(*team.share(parts.n_stars)), gas=gas)
 
     own = team.each(read)
-    return HeldGalaxy(own, parts.info, take_census(config, load_ssp(config), [own.stars], team), team)
+    return HeldGalaxy(own, parts.info, take_census(config, resolved, [own.stars], team), team)
 
 
 def _surely_fits(config: RunConfig, most: int | None) -> bool:

@@ -19,6 +19,7 @@ from rubix_like.cube.mosaic import make_mosaic
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.product_planning import check_bands
+from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.runs.compiled_run import AbstractObserver, compile_observer, of_processes
 from rubix_like.runs.particles_on_disk import Source, open_source
@@ -27,12 +28,11 @@ from rubix_like.runs.run_summary import accuracy_lines, alignment_lines
 from rubix_like.runs.together import check_together, connect_devices, loading_words
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import Named, given_files
-from rubix_like.runtime.memory import MemoryNeed, available_memory, check_cube_fits, check_memory
+from rubix_like.runtime.memory import MemoryNeed, available_memory, check_memory
 from rubix_like.runtime.mesh.mesh import process_count
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Progress
 from rubix_like.runtime.words import format_bytes
-from rubix_like.ssp.known_libraries import locate
 
 
 class Result(NamedTuple):
@@ -92,24 +92,27 @@ def prepare(
     """
     if config.galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, got none; e.g. galaxy: {reader: synthetic}")
-    n_parts = team.size if config.devices.is_sharded else 1
-    check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave, n_parts)
-    locate(config.ssp.library)
     check_bands(config.products)
     check_together(config, team)
     with ExitStack() as files:
         with progress.step("load", loading_words(team)) as report:
-            source = open_source(config, files, report, team)
-        prepared = plan_and_compile(config, source, progress, path)
+            resolved = team.each(lambda: resolve(config))
+            source = open_source(config, resolved, files, report, team)
+        prepared = plan_and_compile(config, resolved, source, progress, path)
         return replace(prepared, files=files.pop_all())
 
 
 def plan_and_compile(
-    config: RunConfig, source: Source, progress: Progress, path: Path | None = None, mesh: Mesh | None = None
+    config: RunConfig,
+    resolved: Resolved,
+    source: Source,
+    progress: Progress,
+    path: Path | None = None,
+    mesh: Mesh | None = None,
 ) -> Prepared:
     """A run of particles that are at hand, on the devices of `mesh` (None: the configuration's), by its team."""
     with progress.step("plan", "planning the run"):
-        pipeline = Pipeline.from_config(config, mesh=mesh, info=source.info, census=source.census)
+        pipeline = Pipeline.from_config(config, mesh=mesh, info=source.info, census=source.census, resolved=resolved)
         connect_devices(pipeline.mesh, source.team)
     with progress.step("compile", "compiling"):
         source = source.placed(pipeline)
@@ -223,7 +226,7 @@ def check_lines(prepared: Prepared) -> list[str]:
     """What a run would do: sizes, memory, devices, notes."""
     pipeline, info = prepared.pipeline, prepared.info
     plan, frame, need = pipeline.plan, pipeline.frame, prepared.need
-    meta = frame.meta
+    meta, bins = frame.meta, frame.bins
     painted = tuple(plan.cells * (size + 2 * plan.margin) for size in (plan.n_y, plan.n_x))
     lines = [
         f"galaxy      {info.name}: {info.n_stars} stars, {info.n_gas} gas particles ({info.reader})",
@@ -231,7 +234,7 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"distance    {meta['luminosity_distance']:.6g} Mpc (redshift {meta['redshift']:g}, {meta['cosmology']}); "
         f"{float(pipeline.tables.arcsec_per_kpc):.4g} arcsec per kpc",
         f"cube        {plan.n_y} x {plan.n_x} spaxels of {frame.pixel_scale:g} arcsec, {plan.n_wave} bins of "
-        f"{frame.wavelength[0]:.6g}-{frame.wavelength[-1]:.6g} Angstrom ({frame.medium}, {frame.sampling}); "
+        f"{bins.first:.6g}-{bins.wavelength[-1]:.6g} Angstrom ({bins.medium}, {bins.sampling}); "
         f"painted on {painted[0]} x {painted[1]}",
         f"velocities  up to {float(pipeline.velocity_limit):g} km/s",
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",

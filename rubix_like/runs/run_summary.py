@@ -54,10 +54,10 @@ def summary_lines(
 
 def _size_line(cube: ShardedCube) -> str:
     n_y, n_x, n_wave = cube.shape
-    edges = np.asarray(cube.wave_edges)
+    edges = cube.bins.edges
     return (
         f"{n_x} x {n_y} spaxels of {cube.pixel_scale:g} arcsec, {n_wave} bin{'s' if n_wave > 1 else ''} "
-        f"from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({cube.medium}, {cube.sampling})"
+        f"from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({cube.bins.medium}, {cube.bins.sampling})"
     )
 
 

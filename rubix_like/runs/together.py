@@ -13,6 +13,7 @@ from rubix_like.config import RunConfig
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.plan_layout import mesh_of
+from rubix_like.forward.resolved import resolve
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.runs.particles_on_disk import hold_galaxy
 from rubix_like.runs.run_files import output_files
@@ -57,9 +58,10 @@ def plan_share(
     """
     check_together(config, team)
     with progress.step("load", loading_words(team)) as report:
-        source = hold_galaxy(config, report, team)
+        resolved = team.each(lambda: resolve(config))
+        source = hold_galaxy(config, resolved, report, team)
     with progress.step("plan", "planning the run"):
-        pipeline = Pipeline.from_config(config, info=source.info, census=source.census)
+        pipeline = Pipeline.from_config(config, info=source.info, census=source.census, resolved=resolved)
         connect_devices(pipeline.mesh, team)
         placed = source.placed(pipeline).galaxy
     return placed, source.info, pipeline

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rubix_like import load_config, load_ssp
+from rubix_like import load_config
 from rubix_like.cli.listing import reader_rows
 from rubix_like.config.plug_ins import (
     CUBE_STAGES,
@@ -25,6 +25,7 @@ from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.source_planning import plan_source
 from rubix_like.errors import ConfigError
 from rubix_like.forward.planning import make_setup
+from rubix_like.forward.resolved import resolve
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runtime.registry import Registry
@@ -234,7 +235,7 @@ def setup_for(method):
             "engine": {"method": method, "velocity_range": 500},
         }
     )
-    return make_setup(config, load_ssp("popstar"), None)
+    return make_setup(config, resolve(config), None)
 
 
 @pytest.mark.parametrize("name", METHODS.names())

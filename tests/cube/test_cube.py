@@ -6,27 +6,22 @@ import numpy as np
 import pytest
 from astropy.coordinates import SkyCoord
 
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import Counters, Meta
 
 
-def make_cube(n_y: int = 3, n_x: int = 5, n_wave: int = 4, sampling: str = "linear", **changes) -> Cube:
+def make_cube(
+    n_y: int = 3, n_x: int = 5, n_wave: int = 4, sampling: str = "linear", medium: str = "air", **changes
+) -> Cube:
     random = np.random.default_rng(1)
     flux = random.uniform(1, 2, (n_y, n_x, n_wave)).astype(np.float32)
-    if sampling == "log":
-        edges = 3622.0 * 10 ** (1e-4 * np.arange(n_wave + 1))
-        wavelength = np.sqrt(edges[1:] * edges[:-1])
-    else:
-        edges = 4749.9 + 1.25 * np.arange(n_wave + 1)
-        wavelength = (edges[1:] + edges[:-1]) / 2
+    first, step = (3622.0 * 10**0.5e-4, 1e-4) if sampling == "log" else (4749.9 + 0.625, 1.25)
     fields = {
         "flux": jnp.asarray(flux),
         "mask": jnp.asarray(random.integers(0, 4, flux.shape), dtype=jnp.int32),
-        "wavelength": wavelength,
-        "wave_edges": edges,
+        "bins": WavelengthBins(first, step, n_wave, sampling, medium),
         "pixel_scale": 0.2,
-        "medium": "air",
-        "sampling": sampling,
         "meta": Meta({"ra": 150.0, "dec": 40.0}),
     }
     return Cube(**{**fields, **changes})
@@ -45,7 +40,7 @@ def test_passes_through_jit_and_grad():
     cube = make_cube()
 
     def total(scale):
-        scaled = Cube(scale * cube.flux, cube.mask, cube.wavelength, cube.wave_edges, 0.2, variance=scale * cube.flux)
+        scaled = Cube(scale * cube.flux, cube.mask, cube.bins, 0.2, variance=scale * cube.flux)
         return jnp.sum(scaled.flux * scaled.ivar)
 
     good = np.asarray(cube.mask) == 0
@@ -77,8 +72,7 @@ def test_gradient_of_ivar_is_finite_where_the_variance_is_zero():
     [
         ("mask", np.zeros((3, 5, 3), np.int32)),
         ("variance", np.zeros((5, 3, 4))),
-        ("wavelength", np.zeros(5)),
-        ("wave_edges", np.zeros(4)),
+        ("bins", WavelengthBins(5000.0, 1.0, 5, "linear", "air")),
         ("lsf_fwhm", np.zeros(5)),
         ("mean_v_los", np.zeros((5, 3))),
     ],
@@ -157,8 +151,34 @@ def test_wavelengths_of_the_wcs(sampling, medium, word):
     assert cards["CRVAL3"] == cube.wavelength[0]
 
 
-def test_a_wrong_sampling_is_refused():
-    log = make_cube(n_wave=500, sampling="log")
-    cube = make_cube(n_wave=500, wavelength=log.wavelength, wave_edges=log.wave_edges)
-    with pytest.raises(ValueError, match="expected linear sampling"):
-        _ = cube.wcs
+@pytest.mark.parametrize("bins", [(4749.7, 1.25), (3622.0 * 10**0.37e-4, 1e-4, "log"), (10.0**3.6, 0.1 / 3, "log")])
+@pytest.mark.parametrize("n_wave", [1, 2, 3000])
+def test_bins_are_found_again_from_their_centres_and_edges(bins, n_wave):
+    """The centres exactly, where the step is a round number."""
+    first, step, *sampling = bins
+    bins = WavelengthBins(first, step, n_wave, *(sampling or ["linear"]), "air")
+    if n_wave == 3000 and step > 1e-3 and sampling:
+        bins = bins.part(0, 40)
+    again = WavelengthBins.through(bins.wavelength, bins.edges, bins.sampling, bins.medium)
+    np.testing.assert_allclose(again.edges, bins.edges, rtol=1e-14)
+    np.testing.assert_allclose(again.wavelength, bins.wavelength, rtol=0 if f"{step:.6g}" == repr(step) else 1e-14)
+    assert bins.agrees(again)
+    assert not bins.agrees(bins.part(0, n_wave - 1)) if n_wave == 2 else True
+
+
+@pytest.mark.parametrize("change", ["sampling", "wavelength", "edges", "order", "nan"])
+def test_uneven_bins_are_refused(change):
+    bins = WavelengthBins(3622.0, 1e-4, 500, "log", "air")
+    wavelength, edges, sampling = bins.wavelength.copy(), bins.edges.copy(), "log"
+    if change == "sampling":
+        sampling = "linear"
+    elif change == "order":
+        wavelength, edges = wavelength[::-1], edges[::-1]
+    elif change == "nan":
+        wavelength[3] = np.nan
+    else:
+        (wavelength if change == "wavelength" else edges)[3] += 1e-2
+    with pytest.raises(
+        ValueError, match=f"wavelength: expected positive wavelengths that ascend in even bins .{sampling}"
+    ):
+        WavelengthBins.through(wavelength, edges, sampling, "air")

@@ -18,6 +18,7 @@ from rubix_like.config import load_config
 from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.config.plug_ins import FILE_LAYOUTS
 from rubix_like.constants import FWHM_PER_SIGMA
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.files.fits_manga import line_spread_sigmas
 from rubix_like.cube.files.hdf5_cube import ARRAYS
@@ -78,8 +79,8 @@ def test_hdf5_describes_itself(tmp_path):
 
 
 def test_hdf5_has_every_array_of_a_cube():
-    single = {"counters", "source_counters", "pixel_scale", "medium", "sampling", "meta", "maps"}
-    assert set(ARRAYS) == {field.name for field in dataclasses.fields(Cube)} - single
+    others = {"counters", "source_counters", "pixel_scale", "meta", "maps", "bins"}
+    assert set(ARRAYS) - {"wavelength", "wave_edges"} == {field.name for field in dataclasses.fields(Cube)} - others
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.9])
@@ -227,13 +228,11 @@ def test_files_for_other_programs_are_not_read_back(tmp_path, layout):
 )
 def test_size_is_known_before(tmp_path, layout, name, dtype, noise):
     shape = (60, 50, 400)
-    edges = np.arange(401) + 5000.0
     values = jnp.ones(shape, dtype)
     cube = Cube(
         flux=values,
         mask=jnp.zeros(shape, jnp.int32),
-        wavelength=(edges[1:] + edges[:-1]) / 2,
-        wave_edges=edges,
+        bins=WavelengthBins(5000.5, 1.0, 400, "linear", "vacuum"),
         pixel_scale=0.2,
         variance=values if noise or layout == "manga" else None,
         lsf_fwhm=np.full(400, 2.5),

@@ -342,16 +342,16 @@ import resource, sys
 from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube, Meta
 from rubix_like.cube.files.cube_files import writing_bytes
 from rubix_like.cube.cube_sums import sums_of
 
 shape = (300, 300, 300)
-edges = 5000.0 + np.arange(301)
 values = jnp.ones(shape, jnp.float32)
 cube = Cube(
-    flux=values, mask=np.zeros(shape, np.int32), variance=values, wavelength=(edges[1:] + edges[:-1]) / 2,
-    wave_edges=edges, pixel_scale=0.2, lsf_fwhm=np.full(300, 2.5), medium="vacuum",
+    flux=values, mask=np.zeros(shape, np.int32), variance=values,
+    bins=WavelengthBins(5000.5, 1.0, 300, "linear", "vacuum"), pixel_scale=0.2, lsf_fwhm=np.full(300, 2.5),
 )
 small = {name: np.ones((2, 2, 300), value.dtype) for name, value in (("flux", values), ("mask", cube.mask))}
 tiny = replace(cube, **small, variance=small["flux"])

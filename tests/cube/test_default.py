@@ -26,8 +26,8 @@ from rubix_like.runtime.files.outputs import check_writable, replacing
 YAML = "galaxy:\n  reader: synthetic\n  n_stars: 50000\n\nnote: 'café'  \n12\n"
 
 
-def full_cube(sampling: str = "linear", **changes) -> Cube:
-    cube = make_cube(sampling=sampling)
+def full_cube(sampling: str = "linear", medium: str = "air", **changes) -> Cube:
+    cube = make_cube(sampling=sampling, medium=medium)
     fields = {
         "variance": 1 + cube.flux**2,
         "lsf_fwhm": np.linspace(2.5, 2.6, 4),

@@ -5,6 +5,7 @@ import pytest
 from astropy.wcs import WCS
 
 from rubix_like import Cube, make_mosaic
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.meta import OUTSIDE_APERTURE, OUTSIDE_SSP, Meta
 from rubix_like.cube.mosaic import coverage
 from rubix_like.cube.mosaic_grid import Field, area_in_unit_square, grid_around, overlap_matrix
@@ -23,8 +24,7 @@ def make_cube(offset=(0.0, 0.0), angle=0.0, n_y=8, n_x=10, n_wave=3, flux=None, 
     fields = {
         "flux": np.asarray(values, np.float32),
         "mask": np.zeros((n_y, n_x, n_wave), np.int32),
-        "wavelength": 5000.0 + np.arange(n_wave),
-        "wave_edges": 4999.5 + np.arange(n_wave + 1),
+        "bins": WavelengthBins(5000.0, 1.0, n_wave, "linear", "vacuum"),
         "pixel_scale": SCALE,
         "variance": None if variance is None else np.full((n_y, n_x, n_wave), variance, np.float32),
         "meta": Meta(
@@ -253,8 +253,8 @@ def test_velocities_are_weighted_with_light():
     ("changes", "words"),
     [
         ({"pixel_scale": 0.3}, "pixel_scale"),
-        ({"medium": "air"}, "medium and sampling"),
-        ({"wave_edges": 4999.0 + np.arange(4)}, "wave_edges"),
+        ({"bins": WavelengthBins(5000.0, 1.0, 3, "linear", "air")}, "wavelength bins"),
+        ({"bins": WavelengthBins(4999.5, 1.0, 3, "linear", "vacuum")}, "wavelength bins"),
         ({"lsf_fwhm": np.ones(3)}, "lsf_fwhm"),
         ({"variance": np.ones((8, 10, 3))}, r"variance \(all or none\)"),
     ],

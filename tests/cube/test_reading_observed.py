@@ -716,5 +716,5 @@ def test_crop():
 
 def test_shapes_are_checked():
     observed = observed_from(full_cube())
-    with pytest.raises(ValueError, match=r"ObservedCube.wave_edges: expected shape \(5,\)"):
-        dataclasses.replace(observed, wave_edges=observed.wave_edges[1:])
+    with pytest.raises(ValueError, match=r"ObservedCube.bins: expected 4 bins, got 3"):
+        dataclasses.replace(observed, bins=observed.bins.part(0, 3))

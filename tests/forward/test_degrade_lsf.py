@@ -5,11 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rubix_like import ConfigError, Pipeline, load_config, load_ssp
+from rubix_like import ConfigError, Pipeline, load_config
 from rubix_like.config.plug_ins import CUBE_STAGES
 from rubix_like.cube.meta import SPREAD_FROM_BEYOND
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.planning import make_setup
+from rubix_like.forward.resolved import resolve
 from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.runtime.mesh.placement import as_dtype
 
@@ -28,7 +29,7 @@ BASE = {
 
 def stage_for(options, **changes):
     config = load_config(BASE, changes)
-    setup = make_setup(config, load_ssp("popstar"), None)
+    setup = make_setup(config, resolve(config), None)
     stage = CUBE_STAGES.find("degrade_lsf").build(setup, options)
     return as_dtype(stage, "float64"), setup, Parameters.build(config, "float64")
 

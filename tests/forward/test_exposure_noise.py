@@ -8,6 +8,7 @@ from astropy import constants, units
 from scipy.special import erf
 
 from rubix_like.config import ExposureSettings, InstrumentSettings, load_config
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.exposure_noise import ExposureNoise
@@ -26,6 +27,10 @@ def exposure(time=600.0, count=1, sky="none"):
     return ExposureSettings(time=time, count=count, sky=sky)
 
 
+def built(exposure, settings):
+    return ExposureNoise.build(exposure, settings, WavelengthBins.build(settings.wavelength))
+
+
 def bins_of(settings):
     return settings.wavelength.start + settings.wavelength.step * np.arange(settings.wavelength.n_wave)
 
@@ -38,7 +43,7 @@ def drawn(model, flux, seed=1):
 def test_electrons_of_a_source():
     """F dlambda lambda / (h c) A t throughput with astropy's units, in vacuum and for several exposures."""
     settings = instrument(detector=DETECTOR, wavelength={"start": 5000, "stop": 5004, "step": 2, "medium": "vacuum"})
-    model = ExposureNoise.build(exposure(time=300, count=4), settings)
+    model = built(exposure(time=300, count=4), settings)
     wavelength = bins_of(settings) * units.Angstrom
     flux = 1e-20 * units.Unit("erg / (s cm2 Angstrom)")
     photon = constants.h * constants.c / wavelength
@@ -58,10 +63,10 @@ def test_electrons_of_the_sky(tmp_path):
     )
     wavelength = {"start": 5000, "stop": 5004, "step": 2, "medium": "vacuum"}
     settings = instrument(detector=DETECTOR, wavelength=wavelength, pixel_scale=0.5)
-    model = ExposureNoise.build(exposure(sky=str(path)), settings)
+    model = built(exposure(sky=str(path)), settings)
     dark = 7.2 / 3600 * 600 * 3
     np.testing.assert_allclose(model.background - dark, 100 * 2e-4 * 0.25 * 2 * 600 * 0.25, rtol=1e-9)
-    without = ExposureNoise.build(exposure(), settings)
+    without = built(exposure(), settings)
     np.testing.assert_allclose(model.gain, 0.5 * without.gain, rtol=1e-12)
 
 
@@ -69,7 +74,7 @@ def test_throughput_is_linear_between_its_wavelengths_and_constant_beyond():
     detector = {**DETECTOR, "wavelength": [6990.0, 7010.0], "throughput": [0.1, 0.3]}
     settings = instrument(detector=detector)
     number = instrument(detector={**DETECTOR, "throughput": 0.2})
-    gain, flat = (ExposureNoise.build(exposure(), one).gain for one in (settings, number))
+    gain, flat = (built(exposure(), one).gain for one in (settings, number))
     expected = np.interp(bins_of(settings), [6990, 7010], [0.1, 0.3])
     np.testing.assert_allclose(gain / flat * 0.2, expected, rtol=2e-2)  # the bins at the ends hold a bend
     np.testing.assert_allclose((gain / flat * 0.2)[[0, 16, -1]], [0.1, 0.2, 0.3], rtol=1e-9)
@@ -84,7 +89,7 @@ def test_a_new_throughput_does_without_the_table_of_the_preset():
 @pytest.mark.parametrize("level", [0.0, 1.0, 3e3])
 def test_variance_is_that_of_the_noise(level, dtype):
     """Of no light, of little, of much: chi^2 = 1.00, mean 0, and the variance is that of expected electrons."""
-    model = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), ExposureNoise.build(exposure(sky="dark"), instrument()))
+    model = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), built(exposure(sky="dark"), instrument()))
     flux = np.full((60, 60, 33), level, dtype)
     noise, variance = drawn(model, flux)
     assert noise.dtype == variance.dtype == dtype
@@ -101,7 +106,7 @@ def test_nothing_at_all_has_no_noise_and_divides_by_nothing():
     flux = np.zeros((2, 2, 33))
     flux[0, 0] = 50.0
     flux[1, 1] = -1e-9
-    noise, variance = drawn(ExposureNoise.build(exposure(), settings), flux)
+    noise, variance = drawn(built(exposure(), settings), flux)
     assert np.all(noise[1] == 0)
     assert np.all(variance[1] == 0)
     assert np.all(variance[0, 0] > 0)
@@ -110,7 +115,7 @@ def test_nothing_at_all_has_no_noise_and_divides_by_nothing():
 
 def test_bright_sky_is_noisier_than_dark_and_dark_than_none():
     variance = [
-        drawn(ExposureNoise.build(exposure(sky=sky), instrument()), np.ones((1, 1, 33)))[1].mean()
+        drawn(built(exposure(sky=sky), instrument()), np.ones((1, 1, 33)))[1].mean()
         for sky in ("none", "dark", "bright")
     ]
     assert variance[0] < variance[1] < variance[2]
@@ -133,7 +138,7 @@ def test_the_check_point_of_the_eso_calculator():
     point source with an image quality of 0.7 arcsec (Moffat, beta 8), dark sky, airmass 1, 2 x 1800 s, 5 x 5 spaxels
     x 5 bins: S/N 7.69, source 753 e-, sky 6226 e-, transmission without atmosphere 32.3 %."""
     settings = InstrumentSettings.model_validate(MUSE_OF_THE_CALCULATOR)
-    model = ExposureNoise.build(exposure(time=1800, count=2, sky="dark"), settings)
+    model = built(exposure(time=1800, count=2, sky="dark"), settings)
     wavelength = bins_of(settings)
     edges = np.append(wavelength - 0.625, wavelength[-1] + 0.625)
     line = np.diff(erf((edges - 7000) / (2.5 / 2.355) / np.sqrt(2))) / 2
@@ -151,7 +156,7 @@ def test_the_check_point_of_the_eso_calculator():
     assert ratio == pytest.approx(7.69, rel=0.1)
     assert ratio == pytest.approx(source / np.sqrt(source + sky + dark + 2 * 125 * 9), rel=1e-9)
     photons = 1e-20 * 1e4 * 1.25 * 7000 / 1.986446e-8 * 48.5 * 3600
-    in_air = ExposureNoise.build(exposure(time=1800, count=2), settings)
+    in_air = built(exposure(time=1800, count=2), settings)
     assert np.asarray(in_air.gain)[1800] / photons == pytest.approx(0.323, rel=0.05)
 
 
@@ -159,7 +164,7 @@ def test_the_continuum_check_point_of_the_eso_calculator():
     """From the same place: 23 mag/arcsec2 (AB, at 6400 A) at 8000 A, 3600 s, 1 arcsec2: source 340 e-, sky 2170 e-,
     S/N 6.41, at airmass 1.2, where the sky is brighter than ours at the zenith (by 1.14 in ESO's sky model)."""
     settings = InstrumentSettings.model_validate(MUSE_OF_THE_CALCULATOR)
-    model = ExposureNoise.build(exposure(time=3600, sky="dark"), settings)
+    model = built(exposure(time=3600, sky="dark"), settings)
     band = np.abs(bins_of(settings) - 8000) < 0.1
     per_arcsec2 = 3631e-23 * 10 ** (-0.4 * 23) * 2.99792458e18 / 6400**2 / 1e-20
     flux = np.full((5, 5, settings.wavelength.n_wave), per_arcsec2 / 25)
@@ -173,14 +178,14 @@ def test_the_continuum_check_point_of_the_eso_calculator():
 
 def test_without_a_detector_an_exposure_is_refused():
     with pytest.raises(ConfigError, match=r"instrument\.detector: expected collecting_area, throughput, .*'muse'"):
-        ExposureNoise.build(exposure(), instrument(detector=None))
+        built(exposure(), instrument(detector=None))
 
 
 def test_beyond_the_sky_an_exposure_is_refused():
     far = {"start": 9900, "stop": 10100, "step": 10}
     with pytest.raises(ConfigError, match=r"noise\.exposure\.sky: expected a sky that covers .*got 'dark'"):
-        ExposureNoise.build(exposure(sky="dark"), instrument(wavelength=far))
-    ExposureNoise.build(exposure(sky="none"), instrument(wavelength=far))
+        built(exposure(sky="dark"), instrument(wavelength=far))
+    built(exposure(sky="none"), instrument(wavelength=far))
 
 
 def test_an_opaque_atmosphere_is_refused(tmp_path):
@@ -191,4 +196,4 @@ def test_an_opaque_atmosphere_is_refused(tmp_path):
         "wavelength emission transmission\n4000 1 0.5\n7000 1 0\n8000 1 0\n"
     )
     with pytest.raises(ConfigError, match=r"a transmission of 0 in .* bins from 70"):
-        ExposureNoise.build(exposure(sky=str(path)), instrument())
+        built(exposure(sky=str(path)), instrument())

@@ -265,8 +265,8 @@ def test_a_source_that_covers_less_flags_its_bins(configuration, monkeypatch):
     built = pipeline_of(configuration("stars, lines", velocity_range=800))
     flagged = np.asarray(built.frame.wave_bits) == 1
     edge = 5000.0 * (1 + REDSHIFT)
-    assert not flagged[built.frame.wavelength < edge - 40].any()
-    assert flagged[built.frame.wavelength > edge].all()
+    assert not flagged[built.frame.bins.wavelength < edge - 40].any()
+    assert flagged[built.frame.bins.wavelength > edge].all()
     assert any("outside the two lines and are flagged" in note for note in built.notes)
 
 

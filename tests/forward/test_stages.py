@@ -15,12 +15,13 @@ import pytest
 from astropy.io import fits
 from jax.sharding import PartitionSpec
 
-from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, load_ssp, make_mesh, shard, validate
+from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh, shard, validate
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, METHODS, PAINT_STAGES, READERS, SCENE_STAGES
 from rubix_like.engine.spaxels import CORNERS, SpaxelGrid
 from rubix_like.forward.model import observe
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.planning import make_setup
+from rubix_like.forward.resolved import resolve
 from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.scene import to_scene
@@ -79,9 +80,8 @@ OTHER_NUMBERS = {
 @functools.cache
 def setups_for(method):
     """The same run twice, every continuous number a little different: (setup, parameters) of both."""
-    library = load_ssp("popstar")
     configs = [run(**{"engine.method": method, **numbers}) for numbers in ({}, OTHER_NUMBERS)]
-    return [(make_setup(config, library, None), Parameters.build(config, "float64")) for config in configs]
+    return [(make_setup(config, resolve(config), None), Parameters.build(config, "float64")) for config in configs]
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +240,8 @@ def test_every_source_looks_the_same_by_every_method(name, method):
     cubes, before = {}, some_stars()
     before = eqx.tree_at(lambda s: s.position, before, before.position * 0.5)
     for own in (method, "direct"):
-        setup = make_setup(run(**{"engine.method": own, **fine}), load_ssp("popstar"), None)
+        config = run(**{"engine.method": own, **fine})
+        setup = make_setup(config, resolve(config), None)
         cubes[own] = paint(build(PAINT_STAGES, name, setup), before, "cic")
     lit = np.asarray(cubes["direct"][0]).max(axis=1) > 0
     assert 30 < lit.sum() < 81
@@ -317,9 +318,8 @@ def test_every_cube_stage(name, setups):
 
 
 def test_cube_stages_without_their_section_do_nothing(setups):
-    library = load_ssp("popstar")
     config = run(**{"instrument.psf": None, "instrument.aperture": None, "dust": None, "noise": None})
-    setup, parameters = make_setup(config, library, None), Parameters.build(config, "float64")
+    setup, parameters = make_setup(config, resolve(config), None), Parameters.build(config, "float64")
     for name in set(CUBE_STAGES.names()) - set(OPTIONS):
         stage = build(CUBE_STAGES, name, setup)
         assert stage.margin == 0
@@ -436,11 +436,13 @@ def test_imported_libraries_keep_energy_and_have_gradients(name, tmp_path, monke
     file_name, write = FORMAT_EXAMPLES[name]
     path = tmp_path / file_name
     write(path)
-    library = load_ssp(import_library(path, "imported"))
+    config = run(**{"ssp.library": str(import_library(path, "imported"))})
+    resolved = resolve(config)
+    library = resolved.library
     assert library.spectra.shape == SPECTRA.shape
     energy = np.trapezoid(library.spectra, library.rest_wavelength, axis=-1)
     np.testing.assert_allclose(energy, np.trapezoid(SPECTRA, WAVELENGTH, axis=-1), rtol=2e-6)
-    stars = build(PAINT_STAGES, "stars", make_setup(run(), library, None))
+    stars = build(PAINT_STAGES, "stars", make_setup(config, resolved, None))
     painter = stars.painter
     names = painter.axes.names
 

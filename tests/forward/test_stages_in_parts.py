@@ -14,10 +14,11 @@ from jax.sharding import AxisType, PartitionSpec
 from jaxtyping import Array, Bool, Float
 from scipy import stats
 
-from rubix_like import ConfigError, load_config, load_ssp
+from rubix_like import ConfigError, load_config
 from rubix_like.config.plug_ins import CUBE_STAGES
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.planning import make_setup
+from rubix_like.forward.resolved import resolve
 from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.physics.numbered_random import numbered_normal
 from rubix_like.runtime.mesh.bin_split import WHOLE, BinSplit, per_bin
@@ -66,7 +67,7 @@ def config(n_wave, precision, changes):
 def run_for(run, n_wave, precision):
     """The stages on the whole detector by their names, and the parameters."""
     settings = config(n_wave, precision, RUNS[run])
-    setup = make_setup(settings, load_ssp("popstar"), None)
+    setup = make_setup(settings, resolve(settings), None)
     assert setup.instrument.bins.n_wave == n_wave
     names = STAGES if n_wave > 8 else tuple(name for name in STAGES if name != "degrade_lsf")
     built = {name: CUBE_STAGES.find(name).build(setup, OPTIONS.get(name, {})) for name in names}

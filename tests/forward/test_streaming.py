@@ -25,6 +25,7 @@ from thread_team import run_team, values_of
 
 import rubix_like.runtime.memory as memory_module
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, load_galaxy_info, make_mesh
+from rubix_like.forward.resolved import resolve
 from rubix_like.forward.slab_passes import PaintingPass, SlabView
 from rubix_like.forward.slabs import SlabCuts, place_slabs, read_ahead, reads_gas
 from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
@@ -218,12 +219,12 @@ def source_of(path, slab="auto", team=SINGLE, **selection):
         {
             "galaxy": {"reader": "illustris", "path": str(path), **selection},
             "observation": {"redshift": 0.1},
-            "instrument": {"name": "muse", "fov": "5 arcsec"},
+            "instrument": {"name": "muse", "fov": "1 arcsec", "wavelength": {"start": 5000, "stop": 5010, "step": 5}},
             "engine": {"slab": slab},
         }
     )
     with ExitStack() as files:
-        return open_source(config, files, lambda *report: None, team)
+        return open_source(config, resolve(config), files, lambda *report: None, team)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import numpy as np
 
 from rubix_like import Galaxy, ObservedCube, Stars
+from rubix_like.cube.bins import WavelengthBins
 
 
 def few_stars(number: int, extent: float) -> Galaxy:
@@ -22,14 +23,10 @@ def few_stars(number: int, extent: float) -> Galaxy:
 def mock_data(shape: tuple[int, int, int], **arrays: np.ndarray) -> ObservedCube:
     """Data of this shape (y, x, wave), from 5000 Angstrom in bins of 10: flux and variance 1, every voxel used, but
     for the `arrays` that are given."""
-    centres = 5000.0 + 10.0 * np.arange(shape[2])
     own = {"flux": np.ones(shape), "variance": np.ones(shape), "used": np.ones(shape, bool)} | arrays
     return ObservedCube(
         **own,
-        wavelength=centres,
-        wave_edges=np.append(centres - 5, centres[-1] + 5),
-        sampling="linear",
-        medium="air",
+        bins=WavelengthBins(5000.0, 10.0, shape[2], "linear", "air"),
         pixel_scale=0.2,
         source="a mock",
     )

@@ -28,10 +28,7 @@ def data_on(bins: WavelengthBins, shape=(5, 4), **changes) -> ObservedCube:
         "flux": flux,
         "variance": flux,
         "used": flux > 0,
-        "wavelength": bins.wavelength,
-        "wave_edges": bins.edges,
-        "sampling": bins.sampling,
-        "medium": bins.medium,
+        "bins": bins,
         "pixel_scale": 0.5000004,
         "field_angle": -35.0,
         "ra": 150.0,
@@ -99,9 +96,9 @@ def test_data_without_a_place_leave_the_configurations():
 def test_a_pipeline_is_on_the_grid():
     pipeline, data = pipeline_on_muse(), data_on(MUSE)
     frame = pipeline.frame
-    assert (*frame.spaxel_bits.shape, len(frame.wavelength)) == data.shape
-    assert np.max(np.abs(frame.wavelength - data.wavelength)) < 1e-6 * 1.25
-    assert np.max(np.abs(frame.wave_edges - data.wave_edges)) < 1e-6 * 1.25
+    assert (*frame.spaxel_bits.shape, frame.bins.n_wave) == data.shape
+    assert np.max(np.abs(frame.bins.wavelength - data.wavelength)) < 1e-6 * 1.25
+    assert np.max(np.abs(frame.bins.edges - data.wave_edges)) < 1e-6 * 1.25
     assert frame.pixel_scale == data.pixel_scale
     assert {key: frame.meta[key] for key in ("ra", "dec", "field_angle")} == {
         "ra": 150.0,

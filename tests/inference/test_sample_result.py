@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import NOT_FITTED, Meta
 from rubix_like.inference.checks.laplace import Laplace
@@ -60,8 +61,7 @@ def cube(content, flux, variance, mask):
     return Cube(
         flux=flux,
         mask=mask,
-        wavelength=5000.0 + np.arange(5),
-        wave_edges=4999.5 + np.arange(6),
+        bins=WavelengthBins(5000.0, 1.0, 5, "linear", "vacuum"),
         pixel_scale=0.2,
         variance=variance,
         meta=Meta({"fit_image": content}),

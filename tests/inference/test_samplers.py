@@ -17,6 +17,7 @@ from rubix_like import ConfigError, SampleResult, load_config
 from rubix_like.config import json_schema
 from rubix_like.config.plug_ins import SAMPLERS
 from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
@@ -130,8 +131,7 @@ def result_of(sampled):
     cube = Cube(
         flux=voxels,
         mask=np.zeros(voxels.shape, np.int32),
-        wavelength=5000.0 + np.arange(3),
-        wave_edges=4999.5 + np.arange(4),
+        bins=WavelengthBins(5000.0, 1.0, 3, "linear", "vacuum"),
         pixel_scale=0.2,
         variance=voxels,
     )

@@ -155,7 +155,7 @@ def test_gradient_in_a_v():
         return (pipeline(galaxy, parameters).flux.sum(axis=(0, 1)) * weights).sum()
 
     found = float(jax.grad(light)(jnp.asarray(0.8)))
-    curve = calzetti(pipeline.frame.wavelength / 1e4, 4.05)
+    curve = calzetti(pipeline.frame.bins.wavelength / 1e4, 4.05)
     flux = np.asarray(pipeline(galaxy).flux).sum(axis=(0, 1))
     assert found == pytest.approx(-0.4 * np.log(10) * np.sum(np.asarray(weights) * curve * flux), rel=1e-10)
     step = 1e-4

@@ -10,6 +10,7 @@ from scipy.interpolate import RegularGridInterpolator
 from rubix_like import Stars, load_config, load_ssp
 from rubix_like.config.plug_ins import PAINT_STAGES
 from rubix_like.forward.planning import make_setup
+from rubix_like.forward.resolved import resolve
 from rubix_like.physics.templates import TemplateAxes, bracket, weighted_rows
 
 GENERATOR = np.random.default_rng(8)
@@ -131,7 +132,7 @@ def stars():
             "engine": {"method": "direct", "precision": "float64"},
         }
     )
-    setup = make_setup(config, load_ssp("popstar"), None)
+    setup = make_setup(config, resolve(config), None)
     return PAINT_STAGES.find("stars").build(setup, setup.sources["stars"], {})
 
 

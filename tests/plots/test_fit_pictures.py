@@ -10,6 +10,7 @@ from test_cube import make_cube
 
 from rubix_like.cli.main import main
 from rubix_like.config import load_config
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
@@ -61,8 +62,8 @@ def make_inferred(truth=(50.0, 5.0)):
 def make_view(n_y=4, n_x=5, shift=0.0, noise=1.0):
     """Spectra with one line, the data shifted by `shift` km/s per column; one spaxel and eight bins are left out."""
     random = np.random.default_rng(1)
-    edges = np.linspace(4850.0, 4950.0, 101)
-    wavelength = (edges[1:] + edges[:-1]) / 2
+    bins = WavelengthBins(4850.5, 1.0, 100, "linear", "vacuum")
+    wavelength = bins.wavelength
     y, x = np.mgrid[:n_y, :n_x]
     brightness = 100.0 * np.exp(-np.hypot(y - 1.1, x - 2.8) / 2)[..., None]
 
@@ -82,7 +83,7 @@ def make_view(n_y=4, n_x=5, shift=0.0, noise=1.0):
         Trace(np.array([80.0]), np.ones(1), False),
     )
     sky = SkyOffsets(n_x, n_y, 0.5, ((-0.5, 0.0), (0.0, 0.5)), ((n_x - 1) / 2, (n_y - 1) / 2), None)
-    return FitView("mock", sky, wavelength, edges, "vacuum", flux, model, inverse_sigma, traces, make_inferred())
+    return FitView("mock", sky, bins, flux, model, inverse_sigma, traces, make_inferred())
 
 
 def new_figure():
@@ -140,7 +141,7 @@ def test_the_panels_of_the_spectra():
     np.testing.assert_array_equal(model, view.model[1, 3])
     np.testing.assert_array_equal(lower.get_lines()[0].get_ydata(), view.residual[1, 3])
     (shade,) = upper.patches
-    np.testing.assert_allclose((shade.get_x(), shade.get_width()), (view.wave_edges[40], 8.0))
+    np.testing.assert_allclose((shade.get_x(), shade.get_width()), (view.bins.edges[40], 8.0))
     assert [axes.get_title().partition(" ")[0] for axes in figure.axes[::2]] == [
         "brightest",
         "median",

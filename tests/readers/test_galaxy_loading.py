@@ -61,7 +61,7 @@ def test_every_reader_is_found_by_its_key(name):
 
 
 def test_load_takes_a_dict_and_a_run_config():
-    galaxy, info = load(RUN)
+    galaxy, info = load(load_config(RUN))
     assert isinstance(galaxy, Galaxy)
     assert isinstance(info, GalaxyInfo)
     config = load_config(RUN)
@@ -73,7 +73,7 @@ def test_load_takes_a_dict_and_a_run_config():
 
 def test_load_without_a_galaxy_is_refused():
     with pytest.raises(ConfigError, match=r"galaxy: .*synthetic, auto.*illustris"):
-        load(RUN | {"galaxy": None})
+        load(load_config(RUN | {"galaxy": None}))
 
 
 def test_load_validates():
@@ -81,7 +81,7 @@ def test_load_validates():
     settings = RUN["galaxy"] | {"oldest_log_age": 10.3, "bulge_log_age": 10.3}
     assert float(load_galaxy(RUN | {"galaxy": settings}).stars.log_age.max()) <= 10.3
     with pytest.raises(ConfigError, match="oldest_log_age"):
-        load(RUN | {"galaxy": settings | {"oldest_log_age": 11.0}})
+        load(load_config(RUN | {"galaxy": settings | {"oldest_log_age": 11.0}}))
 
 
 def test_surviving_fraction_is_bilinear_and_clamped():
@@ -142,7 +142,7 @@ def test_known_birth_masses_are_left_alone():
 @pytest.mark.parametrize("name", ["illustris1_z0_subhalo420815_stars", "SimSpin_example_IllustrisTNG"])
 def test_real_cutouts_through_a_configuration(real_data, name):
     path = real_data / "galaxies" / f"{name}.hdf5"
-    galaxy, info = load(RUN | {"galaxy": {"reader": "illustris", "path": str(path)}})
+    galaxy, info = load(load_config(RUN | {"galaxy": {"reader": "illustris", "path": str(path)}}))
     assert float(galaxy.stars.metallicity.min()) >= 0
     assert info.initial_mass != "missing"
     ratio = np.asarray(galaxy.stars.initial_mass / galaxy.stars.mass)

@@ -251,7 +251,7 @@ def real_run(path, **keys):
     """What a run gets of a real file, with deposit `smoothed`."""
     galaxy = {"path": str(path), **keys}
     sections = {"observation": {"redshift": 0.02}, "instrument": {"name": "muse"}, "engine": {"deposit": "smoothed"}}
-    return load_run(sections | {"galaxy": galaxy})
+    return load_run(load_config(sections | {"galaxy": galaxy}))
 
 
 def test_a_real_n_body_disc(real_data):

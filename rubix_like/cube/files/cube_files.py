@@ -39,7 +39,7 @@ def write_cube(
     """
     path, team, parts = Path(path).expanduser(), team or SINGLE, in_parts(cube)
     chosen = find_format(path, layout)
-    check_layout(chosen, layout, noise=parts.has_variance, medium=parts.medium, sampling=parts.sampling)
+    check_layout(chosen, layout, noise=parts.has_variance, medium=parts.bins.medium, sampling=parts.bins.sampling)
     check_several(path, team.size)
     with replacing_together(path, team) as (temporary, writing):
         chosen.write(parts, temporary, writing)

@@ -128,11 +128,11 @@ def default_members(cube: ShardedCube) -> list[Member]:
     if noise:
         members.append(_image(cube, "VAR", _variance, kind="ERROR", cards=_VARIANCE_CARDS))
     if cube.lsf_fwhm is not None:
-        members.append(_table("LSF", {"WAVE": cube.wavelength, "FWHM": cube.lsf_fwhm}))
+        members.append(_table("LSF", {"WAVE": cube.bins.wavelength, "FWHM": cube.lsf_fwhm}))
     members.append(config_table(cube, cube.source_counters))
-    if cube.sampling == "log":
-        edges = np.asarray(cube.wave_edges)
-        members.append(_table("WAVE", {"WAVE": cube.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}))
+    if cube.bins.sampling == "log":
+        edges = cube.bins.edges
+        members.append(_table("WAVE", {"WAVE": cube.bins.wavelength, "LOWER": edges[:-1], "UPPER": edges[1:]}))
     return members
 
 

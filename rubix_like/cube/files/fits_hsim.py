@@ -63,7 +63,7 @@ def _spectral_cards(cube: ShardedCube) -> tuple[Card, ...]:
     ours = {keyword: value for keyword, value, _ in cube.wcs_cards}
     fwhm = 0.0 if cube.lsf_fwhm is None else float(np.median(np.asarray(cube.lsf_fwhm, dtype=np.float64)))
     return (
-        ("CTYPE3", "wavelength", f"in {cube.medium}"),
+        ("CTYPE3", "wavelength", f"in {cube.bins.medium}"),
         ("CUNIT3", "Angstrom", ""),
         ("CRPIX3", 1.0, "first bin"),
         ("CRVAL3", ours["CRVAL3"], "[Angstrom] centre of the first bin"),

@@ -118,12 +118,12 @@ def _mask_cards() -> tuple[Card, ...]:
 
 def _line_spread(cube: ShardedCube) -> list[Member]:
     """LSFPOST, LSFPRE, WAVE and the four vectors of resolution; WAVE alone for a cube without an LSF."""
-    wavelength, edges = np.asarray(cube.wavelength, np.float64), np.asarray(cube.wave_edges, np.float64)
-    wave = fits.ImageHDU(wavelength, header_of((("BUNIT", "Angstrom", f"in {cube.medium}"),)), name="WAVE")
+    wavelength = cube.bins.wavelength
+    wave = fits.ImageHDU(wavelength, header_of((("BUNIT", "Angstrom", f"in {cube.bins.medium}"),)), name="WAVE")
     if cube.lsf_fwhm is None:
         return [wave]
     includes_pixel = bool(cube.meta.get("lsf_includes_pixel"))
-    post, pre = line_spread_sigmas(np.asarray(cube.lsf_fwhm, np.float64), np.diff(edges), includes_pixel)
+    post, pre = line_spread_sigmas(np.asarray(cube.lsf_fwhm, np.float64), np.diff(cube.bins.edges), includes_pixel)
     cubes = [
         _image(cube, name, _same_everywhere(sigma), (("BUNIT", "Angstrom", "sigma"),))
         for name, sigma in (("LSFPOST", post), ("LSFPRE", pre))

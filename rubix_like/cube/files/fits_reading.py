@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from astropy.utils.exceptions import AstropyUserWarning
 
+from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_values import checked_values
 from rubix_like.cube.files.default import FLUX_UNIT, ORIGIN, VARIANCE_UNIT
@@ -70,31 +71,28 @@ def _check_ours(hdus: Any) -> None:
 
 def _cube_from(hdus: Any) -> Cube:
     """The cube in an opened file of ours."""
-    header = hdus["DATA"].header
-    sampling = "log" if header["CTYPE3"].endswith("-LOG") else "linear"
-    if sampling == "log":
-        table = hdus["WAVE"].data
-        wavelength = np.array(table["WAVE"], dtype=np.float64)
-        edges = np.append(table["LOWER"], table["UPPER"][-1]).astype(np.float64)
-    else:
-        bins = np.arange(header["NAXIS3"] + 1, dtype=np.float64)
-        wavelength = header["CRVAL3"] + header["CD3_3"] * bins[:-1]
-        edges = header["CRVAL3"] + header["CD3_3"] * (bins - 0.5)
     meta, counters, others = read_config_table(hdus["CONFIG"])
     return Cube(
         flux=_voxels(hdus, "DATA", np.float32),
         mask=_voxels(hdus, "DQ", np.int32),
-        wavelength=wavelength,
-        wave_edges=edges,
+        bins=_bins_of(hdus),
         pixel_scale=float(hdus[0].header["PIXSCALE"]),
         variance=_voxels(hdus, "STAT", np.float32) if "STAT" in hdus else None,
         lsf_fwhm=np.array(hdus["LSF"].data["FWHM"], dtype=np.float64) if "LSF" in hdus else None,
         counters=counters,
-        medium="air" if header["CTYPE3"].startswith("AWAV") else "vacuum",
-        sampling=sampling,
         meta=meta,
         source_counters=others,
     )
+
+
+def _bins_of(hdus: Any) -> WavelengthBins:
+    """The wavelength bins: of log sampling from the table WAVE, else from the cards."""
+    header = hdus["DATA"].header
+    medium: Medium = "air" if header["CTYPE3"].startswith("AWAV") else "vacuum"
+    if not header["CTYPE3"].endswith("-LOG"):
+        return WavelengthBins(float(header["CRVAL3"]), float(header["CD3_3"]), header["NAXIS3"], "linear", medium)
+    table = hdus["WAVE"].data
+    return WavelengthBins.through(table["WAVE"], np.append(table["LOWER"], table["UPPER"][-1]), "log", medium)
 
 
 def read_config_table(table: Any) -> tuple[Meta, Counters | None, dict[str, SourceCounters]]:

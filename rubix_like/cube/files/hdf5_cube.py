@@ -6,12 +6,13 @@ spaxels' side are attributes.
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import h5py
 import jax.numpy as jnp
 import numpy as np
 
+from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
 from rubix_like.cube.cube_values import checked_values
@@ -48,9 +49,6 @@ OF_VOXELS: tuple[str, ...] = ("flux", "mask", "variance", "truth")
 
 _CHUNK_VALUES = 1 << 18
 """Numbers in a chunk of an array, unless a spectrum has more."""
-
-ON_THE_HOST: tuple[str, ...] = ("wavelength", "wave_edges", "lsf_fwhm")
-"""Arrays that stay numpy's when read; the others become JAX's."""
 
 
 def write_hdf5(cube: ShardedCube, path: Path, team: AbstractProcessGroup) -> None:
@@ -92,8 +90,8 @@ def _attributes(cube: ShardedCube) -> dict[str, Any]:
         "date": date_words(),
         "pixel_scale": cube.pixel_scale,
         "pixel_scale_unit": "arcsec",
-        "medium": cube.medium,
-        "sampling": cube.sampling,
+        "medium": cube.bins.medium,
+        "sampling": cube.bins.sampling,
         "description": "mock observation of a simulated galaxy; where the field is not turned (meta/field_angle) "
         "row y = 0 is South, column x = 0 is East",
     }
@@ -103,12 +101,14 @@ def write_group(cube: ShardedCube, file: Any) -> None:
     """Write a cube into an empty group of an open file, or into the file itself."""
     file.attrs.update(_attributes(cube))
     voxels = _voxel_dtypes(cube)
+    others = {"wavelength": cube.bins.wavelength, "wave_edges": cube.bins.edges}
+    others |= {"lsf_fwhm": cube.lsf_fwhm, "mean_v_los": cube.mean_v_los}
     for name, description in ARRAYS.items():
         if name in voxels:
             stored = file.create_dataset(name, shape=cube.shape, dtype=voxels[name], **_stored(cube.shape))
             _describe(stored, *description)
-        elif name not in OF_VOXELS and getattr(cube, name) is not None:
-            values = np.asarray(getattr(cube, name))
+        elif others.get(name) is not None:
+            values = np.asarray(others[name])
             _describe(file.create_dataset(name, data=values, **_stored(values.shape)), *description)
     for block in cube.blocks(whole_rows=True):
         for name in voxels:
@@ -149,19 +149,34 @@ def _describe(dataset: Any, axes: tuple[str, ...], unit: str, meaning: str) -> N
 def read_group(file: Any) -> Cube:
     """The cube in a group of an open file."""
     values = {name: file[name][()] for name in ARRAYS if name in file}
-    arrays: dict[str, Any] = {name: own if name in ON_THE_HOST else jnp.asarray(own) for name, own in values.items()}
+    bins = WavelengthBins.through(
+        values.pop("wavelength"),
+        values.pop("wave_edges"),
+        _one_of(file, "sampling", Sampling),
+        _one_of(file, "medium", Medium),
+    )
+    lsf_fwhm = values.pop("lsf_fwhm", None)
+    arrays: dict[str, Any] = {name: jnp.asarray(own) for name, own in values.items()}
     counters = {name: value[()] for name, value in file["counters"].items()} if "counters" in file else None
     return checked_values(
         Cube(
             **arrays,
+            bins=bins,
+            lsf_fwhm=lsf_fwhm,
             pixel_scale=float(file.attrs["pixel_scale"]),
-            medium=str(file.attrs["medium"]),  # pyright: ignore[reportArgumentType]
-            sampling=str(file.attrs["sampling"]),  # pyright: ignore[reportArgumentType]
             counters=None if counters is None else Counters(**counters),
             source_counters=source_counters(_numbers(file.get("source_counters", {}))),
             meta=Meta({key: _plain(value[()]) for key, value in file["meta"].items()}),
         )
     )
+
+
+def _one_of(file: Any, name: str, allowed: Any) -> Any:
+    """A word among the attributes; raises ValueError for another than these."""
+    word = str(file.attrs[name])
+    if word not in get_args(allowed):
+        raise ValueError(f"{name}: expected one of {', '.join(get_args(allowed))}, got '{word}'")
+    return word
 
 
 def _numbers(group: Any, path: str = "") -> dict[str, Any]:

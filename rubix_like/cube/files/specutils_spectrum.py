@@ -35,7 +35,7 @@ def to_specutils(cube: Cube) -> "Spectrum":
         uncertainty=None if variance is None else VarianceUncertainty(in_fits_order(variance), unit=unit**2),
         mask=in_fits_order(np.asarray(cube.mask) != 0),
         wcs=cube.wcs,
-        meta={"medium": cube.medium, "sampling": cube.sampling, "run": dict(cube.meta)},
+        meta={"medium": cube.bins.medium, "sampling": cube.bins.sampling, "run": dict(cube.meta)},
     )
 
 

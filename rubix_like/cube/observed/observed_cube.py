@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.cube.bins import Medium, Sampling
+from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import NOT_FITTED, OUTSIDE_APERTURE, OUTSIDE_SSP, SPREAD_FROM_BEYOND
 
@@ -31,7 +31,7 @@ class ObservedCube:
     | flux | (y, x, wave) | 1e-20 erg/s/cm2 per Angstrom of the cube's own medium, per spaxel |
     | variance | (y, x, wave) or None | of the flux; None where the file has none |
     | used | (y, x, wave) | whether a voxel is not masked, its flux finite, its variance finite and > 0 |
-    | wavelength, wave_edges | (wave,), (wave + 1,) | Angstrom in `medium`: centres and edges of the bins |
+    | bins | | the wavelength bins: `wavelength`, `wave_edges`, `medium` and `sampling` of the cube |
     | pixel_scale | | arcsec per side of the (square) spaxels |
     | field_angle | | deg: position angle of +y, North through East |
     | ra, dec | | deg, of the field's centre; None where the file does not say |
@@ -44,10 +44,7 @@ class ObservedCube:
     flux: Voxels
     variance: Voxels | None
     used: Choice
-    wavelength: Float[ndarray, " wave"]
-    wave_edges: Float[ndarray, " edge"]
-    sampling: Sampling
-    medium: Medium
+    bins: WavelengthBins
     pixel_scale: float
     field_angle: float = 0.0
     ra: float | None = None
@@ -57,19 +54,38 @@ class ObservedCube:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        expected = {"used": self.shape, "wavelength": self.shape[2:], "wave_edges": (self.shape[2] + 1,)}
-        if self.variance is not None:
-            expected["variance"] = self.shape
-        for field, shape in expected.items():
+        for field in ("used", "variance"):
             came = np.shape(getattr(self, field))
-            if came != shape:
-                raise ValueError(f"ObservedCube.{field}: expected shape {shape} with flux {self.shape}, got {came}")
+            if getattr(self, field) is not None and came != self.shape:
+                raise ValueError(f"ObservedCube.{field}: expected the shape of the flux, {self.shape}, got {came}")
+        if self.bins.n_wave != self.shape[2]:
+            raise ValueError(f"ObservedCube.bins: expected {self.shape[2]} bins, got {self.bins.n_wave}")
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """The shape (y, x, wave) of the cube."""
         n_y, n_x, n_wave = self.flux.shape
         return n_y, n_x, n_wave
+
+    @property
+    def wavelength(self) -> Float[ndarray, " wave"]:
+        """Bin centres in Angstrom, in `medium`."""
+        return self.bins.wavelength
+
+    @property
+    def wave_edges(self) -> Float[ndarray, " edge"]:
+        """Bin edges in Angstrom, in `medium`."""
+        return self.bins.edges
+
+    @property
+    def medium(self) -> Medium:
+        """What the wavelengths are in: "air" or "vacuum"."""
+        return self.bins.medium
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the bins are spaced: "linear" or "log"."""
+        return self.bins.sampling
 
     def crop(self, low: float | int, high: float | int) -> "ObservedCube":
         """The bins whose centres lie from `low` to `high` (Angstrom, in the cube's own medium).
@@ -92,8 +108,7 @@ class ObservedCube:
             flux=self.flux[:, :, bins],
             variance=None if self.variance is None else self.variance[:, :, bins],
             used=used,
-            wavelength=self.wavelength[bins],
-            wave_edges=self.wave_edges[start : stop + 1],
+            bins=self.bins.part(start, stop),
             notes=(*self.notes, f"cut to {stop - start} bins from {low:g} to {high:g} Angstrom"),
         )
 
@@ -139,10 +154,7 @@ def observed_from(cube: Cube, source: str = "a Cube") -> ObservedCube:
         flux=flux,
         variance=variance,
         used=used,
-        wavelength=np.array(cube.wavelength, dtype=np.float64),
-        wave_edges=np.array(cube.wave_edges, dtype=np.float64),
-        sampling=cube.sampling,
-        medium=cube.medium,
+        bins=cube.bins,
         pixel_scale=cube.pixel_scale,
         field_angle=_number(cube.meta.get("field_angle")) or 0.0,
         ra=ra if dec is not None else None,

@@ -105,7 +105,7 @@ def even_bins(
     worst: dict[str, float] = {}
     for sampling in kinds:
         bins = _fitted(wavelength, medium, sampling)
-        worst[sampling] = float(np.max(np.abs(bins.wavelength - wavelength) / np.diff(bins.edges)))
+        worst[sampling] = bins.offset(wavelength)
         if worst[sampling] < EVEN_TOLERANCE:
             return bins
     raise ValueError(

@@ -38,8 +38,9 @@ class ExposureNoise(AbstractNoise):
     read_variance: Float[Array | ndarray, ""]
 
     @classmethod
-    def build(cls, exposure: ExposureSettings, instrument: InstrumentSettings) -> "ExposureNoise":
-        """Raises ConfigError without `instrument.detector`, or where the sky does not cover the detector."""
+    def build(cls, exposure: ExposureSettings, instrument: InstrumentSettings, bins: WavelengthBins) -> "ExposureNoise":
+        """Noise in the detector's bins; raises ConfigError without `instrument.detector`, or where the sky does not
+        cover them."""
         detector = instrument.detector
         if detector is None:
             raise ConfigError(
@@ -47,7 +48,6 @@ class ExposureNoise(AbstractNoise):
                 f"'{instrument.name}' for noise.exposure, got null; give them (docs/noise.md says how), or use "
                 f"noise.signal_to_noise"
             )
-        bins = WavelengthBins.build(instrument.wavelength)
         vacuum_edges = bins.to_vacuum(bins.edges)
         sky = load_sky(exposure.sky)
         emission, transmission = _seen(sky, vacuum_edges)

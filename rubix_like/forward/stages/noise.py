@@ -35,7 +35,7 @@ class Noise(AbstractCubeStage):
             return cls(model=None, keep_truth=False)
         if settings.exposure is None:
             return cls(model=TargetNoise.build(setup, settings), keep_truth=settings.keep_truth)
-        model = ExposureNoise.build(settings.exposure, setup.config.instrument)
+        model = ExposureNoise.build(settings.exposure, setup.config.instrument, setup.instrument.bins)
         return cls(model=model, keep_truth=settings.keep_truth)
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:

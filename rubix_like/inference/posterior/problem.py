@@ -19,6 +19,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.model import table_specs
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.resolved import resolve
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.noise import Noise
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
@@ -52,6 +53,7 @@ from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS
 from rubix_like.runtime.mesh.placement import put
 from rubix_like.runtime.progress import Report, silent
+from rubix_like.ssp import SSPLibrary
 
 _RANDOM_DRAWS = (
     "the synthetic galaxy's base draws are random: its particle noise is lower with galaxy.draws: sobol, and "
@@ -102,11 +104,12 @@ def pose(
         notes: tuple[str, ...] = ()
     else:
         config = _for_model(on_grid_of(config_or_pipeline, observed), settings)
-        source, info = _source(config, galaxy, report)
+        resolved = resolve(config)
+        source, info = _source(config, resolved.library, galaxy, report)
         trees = _trees(source, Parameters.build(config, config.engine.precision), None)
         free = read_free(settings, trees, config.engine.deposit)
         config = _with_velocity_range(config, source, free)
-        pipeline = Pipeline.from_config(config, galaxy=source.galaxy({}), info=info)
+        pipeline = Pipeline.from_config(config, galaxy=source.galaxy({}), info=info, resolved=resolved)
         notes = age_notes(free, config)
     trees = _trees(source, pipeline.parameters, line_of_sight(pipeline.tables, pipeline.parameters))
     free = read_free(settings, trees, pipeline.plan.deposit)
@@ -275,14 +278,14 @@ def _for_model(config: RunConfig, settings: FitSettings) -> RunConfig:
 
 
 def _source(
-    config: RunConfig, galaxy: Galaxy | SyntheticSource | None, report: Report
+    config: RunConfig, library: SSPLibrary, galaxy: Galaxy | SyntheticSource | None, report: Report
 ) -> tuple[AbstractParticleSource, GalaxyInfo | None]:
     """The particles of a configuration, or those given instead."""
     if galaxy is not None:
         return _given_source(galaxy), None
     if config.galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, or a galaxy given in Python, got none")
-    loaded, info = load(config, report)
+    loaded, info = load(config, report, library)
     if not isinstance(config.galaxy, SyntheticReader):
         return held(loaded), info
     reader = config.galaxy

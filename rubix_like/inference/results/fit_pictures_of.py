@@ -61,9 +61,7 @@ def cubes_view(title: str, model: Cube, residual: Cube) -> FitView:
     return FitView(
         title=title,
         sky=sky_of(model),
-        wavelength=np.asarray(model.wavelength, dtype=np.float64),
-        wave_edges=np.asarray(model.wave_edges, dtype=np.float64),
-        medium=model.medium,
+        bins=model.bins,
         flux=flux + np.asarray(residual.flux, dtype=np.float64),
         model=flux,
         inverse_sigma=np.where(used, 1 / np.sqrt(variance), 0.0),

@@ -84,7 +84,7 @@ def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -
     likelihood, observation = problem.posterior.likelihood, forward.parameters.observation
     flux, inverse_sigma = (np.asarray(own, np.float64) for own in (likelihood.flux, likelihood.inverse_sigma))
     turn = 0.0 if observation.field_angle is None else float(observation.field_angle)
-    sketch = sketch_of(flux, inverse_sigma, frame.wavelength, frame.pixel_scale, turn)
+    sketch = sketch_of(flux, inverse_sigma, frame.bins.wavelength, frame.pixel_scale, turn)
     around = _surroundings(posterior, problem, mesh, sketch)
     return guesses(sketch, around, free, np.random.default_rng([problem.settings.seed, _STREAM]), count)
 
@@ -97,7 +97,7 @@ def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: 
     seeing: Any = None if psf is None else middle.get(_PSF, psf.fwhm)
     width = 0.0 if seeing is None else float(np.mean(np.asarray(seeing)))
     reference = _grade(posterior, mesh, np.zeros((1, free.n_latent)))
-    shift = shift_of(sketch, np.asarray(reference.spectrum[0], np.float64), problem.pipeline.frame.wavelength)
+    shift = shift_of(sketch, np.asarray(reference.spectrum[0], np.float64), problem.pipeline.frame.bins.wavelength)
     own: Any = middle.get("observation.velocity_offset", forward.parameters.observation.velocity_offset)
     return Surroundings(float(forward.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, float(own) + shift)
 

@@ -58,8 +58,8 @@ def panels_for(figure: "Figure", view: FitView, count: int) -> "list[tuple[Axes,
     """A high and a low panel for each of so many spectra, below one another on one axis of wavelengths."""
     grid: Any = figure.subplots(2 * count, 1, sharex=True, height_ratios=(2.2, 1) * count, squeeze=False)
     panels = grid[:, 0]
-    panels[-1].set_xlabel(f"wavelength in {view.medium} (Å)")
-    panels[-1].set_xlim(view.wave_edges[0], view.wave_edges[-1])
+    panels[-1].set_xlabel(f"wavelength in {view.bins.medium} (Å)")
+    panels[-1].set_xlim(view.bins.edges[0], view.bins.edges[-1])
     figure.supylabel(f"flux ({FLUX_LABEL}); residual (σ)", fontsize=9, color=INK)
     return list(zip(panels[::2], panels[1::2], strict=True))
 
@@ -75,9 +75,9 @@ def spaxel_compared(view: FitView, name: str, spaxel: Spaxel) -> Compared:
 def draw_compared(upper: "Axes", lower: "Axes", view: FitView, spectrum: Compared, model: str = "model") -> None:
     """Data and model (called so) above, the residual below."""
     flux = np.where(spectrum.used, spectrum.flux, np.nan)
-    upper.plot(view.wavelength, flux, color=DATA_COLOR, linewidth=0.6, label="data")
-    upper.plot(view.wavelength, spectrum.model, color=SPAXEL_COLORS[1], linewidth=0.9, label=model)
-    lower.plot(view.wavelength, spectrum.residual, color=SPAXEL_COLORS[0], linewidth=0.6)
+    upper.plot(view.bins.wavelength, flux, color=DATA_COLOR, linewidth=0.6, label="data")
+    upper.plot(view.bins.wavelength, spectrum.model, color=SPAXEL_COLORS[1], linewidth=0.9, label=model)
+    lower.plot(view.bins.wavelength, spectrum.residual, color=SPAXEL_COLORS[0], linewidth=0.6)
     lower.axhline(0.0, color=INK, linewidth=0.5)
     half = max(4.0, 1.05 * float(np.nanmax(np.abs(spectrum.residual))))
     lower.set_ylim(-half, half)
@@ -86,7 +86,7 @@ def draw_compared(upper: "Axes", lower: "Axes", view: FitView, spectrum: Compare
     for axes in (upper, lower):
         axes.grid(color="#dddddd", linewidth=0.5)
         axes.spines[["top", "right"]].set_visible(False)
-        _shade(axes, view.wave_edges, ~spectrum.used)
+        _shade(axes, view.bins.edges, ~spectrum.used)
 
 
 def _shade(axes: "Axes", edges: Float[ndarray, " edge"], left_out: Bool[ndarray, " wave"]) -> None:

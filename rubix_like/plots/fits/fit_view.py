@@ -8,6 +8,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import SPEED_OF_LIGHT
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.plots.sky_offsets import SkyOffsets
 
 LatentNodes = Float[ndarray, "#parameter node"]
@@ -103,15 +104,13 @@ class FitView:
     """Data and model of a fit on one grid, the starts, and what is known of the parameters.
 
     `flux`, `model` (with the continuum's polynomial), `inverse_sigma` (0: left out of the fit): (y, x, wave), in
-    1e-20 erg/s/cm2/Angstrom per spaxel and its inverse; wavelengths in Angstrom of `medium`; `velocity` (km/s): light-
-    weighted mean of the model, None where it is not known.
+    1e-20 erg/s/cm2/Angstrom per spaxel and its inverse; `bins`: of the wavelengths; `velocity` (km/s): light-weighted
+    mean of the model, None where it is not known.
     """
 
     title: str
     sky: SkyOffsets
-    wavelength: Float[ndarray, " wave"]
-    wave_edges: Float[ndarray, " edge"]
-    medium: str
+    bins: WavelengthBins
     flux: Float[ndarray, "y x wave"]
     model: Float[ndarray, "y x wave"]
     inverse_sigma: Float[ndarray, "y x wave"]
@@ -132,13 +131,13 @@ class FitView:
 
 def light(view: FitView, values: Float[ndarray, "y x wave"]) -> Float[ndarray, "y x"]:
     """Sum of values times bin width over the fitted voxels of every spaxel; NaN where there is none."""
-    total = np.sum(np.where(view.used, values, 0) * np.diff(view.wave_edges), axis=2)
+    total = np.sum(np.where(view.used, values, 0) * np.diff(view.bins.edges), axis=2)
     return np.where(view.used.any(axis=2), total, np.nan)
 
 
 def light_residual(view: FitView) -> Float[ndarray, "y x"]:
     """Light of the data minus that of the model, in units of its own sigma."""
-    width = np.diff(view.wave_edges)
+    width = np.diff(view.bins.edges)
     sigma = np.where(view.used, 1 / np.where(view.used, view.inverse_sigma, 1), 0)
     return _ratio(light(view, view.flux) - light(view, view.model), np.sqrt(np.sum((sigma * width) ** 2, axis=2)))
 
@@ -154,7 +153,7 @@ def velocity_residual(view: FitView) -> tuple[Float[ndarray, "y x"], Float[ndarr
     The shift dv and a factor that fit the residuals best: data - model = f model + dv dmodel/dv by least squares, with
     dmodel/dv = -(1 / c) dmodel / dln(wavelength). The spectra are per Angstrom; their factor 1 + v / c is in f.
     """
-    slope = -np.gradient(view.model, np.log(view.wavelength), axis=2) / SPEED_OF_LIGHT
+    slope = -np.gradient(view.model, np.log(view.bins.wavelength), axis=2) / SPEED_OF_LIGHT
     scaled = view.model * view.inverse_sigma
     shifted = slope * view.inverse_sigma
     residual = np.where(view.used, view.residual, 0)

@@ -84,7 +84,7 @@ def banded_spectra(view: SampleView) -> tuple[Banded, ...]:
 
 def _draw_bands(upper: "Axes", lower: "Axes", view: SampleView, spectrum: Banded) -> None:
     """68 % of the data that are predicted, and of the models; below in units of the data's sigma."""
-    wavelength, middle, sigma = view.cubes.wavelength, spectrum.compared.model, spectrum.noise_sigma
+    wavelength, middle, sigma = view.cubes.bins.wavelength, spectrum.compared.model, spectrum.noise_sigma
     bands = (
         (spectrum.predicted_sigma, "predicted data ± 1σ", PREDICTED_COLOR, 0.9),
         (spectrum.model_sigma, "model ± 1σ", MODEL_COLOR, 0.8),

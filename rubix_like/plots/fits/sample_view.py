@@ -155,5 +155,5 @@ def model_light_sigma(view: SampleView) -> Float[ndarray, "y x"]:
     """Sigma of the model's white light over that of the data's noise: an upper limit, of bins that err together."""
     cubes = view.cubes
     inverse = np.where(cubes.used, cubes.inverse_sigma, np.inf)
-    noise = np.sqrt(np.sum((np.diff(cubes.wave_edges) / inverse) ** 2, axis=2))
+    noise = np.sqrt(np.sum((np.diff(cubes.bins.edges) / inverse) ** 2, axis=2))
     return light(cubes, view.model_sigma) / np.where(noise > 0, noise, np.nan)

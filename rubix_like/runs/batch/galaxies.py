@@ -9,23 +9,24 @@ import numpy as np
 from jax.sharding import Mesh
 
 from rubix_like.config import RunConfig
-from rubix_like.forward.census import census_of
+from rubix_like.forward.census import take_census
 from rubix_like.forward.plan_layout import mesh_of
+from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.placing import pad_galaxy_on_host
 from rubix_like.runs.batch.entries import Entry
 from rubix_like.runs.particles_on_disk import HeldGalaxy, Source, open_source
 from rubix_like.runs.run import Prepared, plan_and_compile
 from rubix_like.runtime.progress import Progress, silent
-from rubix_like.ssp import load_ssp
 
 
 @dataclass
 class LoadedGalaxy:
     """A galaxy that several views share: on the host or, from its first view on, on the devices of its worker, with
-    its open files, and what its census was taken for."""
+    its open files, and what its census was taken for, resolved."""
 
     source: Source
     files: ExitStack
+    resolved: Resolved
     counted: RunConfig
 
     def serves(self, config: RunConfig) -> bool:
@@ -47,11 +48,12 @@ def device_groups(groups: Sequence[tuple[Entry, ...]]) -> list[Mesh]:
 
 def load_for(entry: Entry, mesh: Mesh) -> LoadedGalaxy:
     """The particles of an entry; those that are held in memory are padded, so that nothing is compiled for it."""
+    resolved = resolve(entry.config)
     with ExitStack() as files:
-        source = open_source(entry.config, files, silent)
+        source = open_source(entry.config, resolved, files, silent)
         if isinstance(source, HeldGalaxy):
             source = replace(source, galaxy=pad_galaxy_on_host(jax.tree.map(np.asarray, source.galaxy), mesh))
-        return LoadedGalaxy(source, files.pop_all(), _counted(entry.config))
+        return LoadedGalaxy(source, files.pop_all(), resolved, _counted(entry.config))
 
 
 def _counted(config: RunConfig) -> RunConfig:
@@ -69,8 +71,9 @@ def prepare_view(entry: Entry, loaded: LoadedGalaxy, mesh: Mesh) -> Prepared:
     counted again."""
     config, source = entry.config, loaded.source
     if isinstance(source, HeldGalaxy) and loaded.counted != _counted(config):
-        source = replace(source, census=census_of(config, load_ssp(config), source.galaxy))
-        loaded.source, loaded.counted = source, _counted(config)  # together, also where planning fails
-    prepared = plan_and_compile(config, source, Progress(), entry.path, mesh)
+        resolved = resolve(config)
+        source = replace(source, census=take_census(config, resolved, [source.galaxy.stars]))
+        loaded.source, loaded.resolved, loaded.counted = source, resolved, _counted(config)  # also where planning fails
+    prepared = plan_and_compile(config, loaded.resolved, source, Progress(), entry.path, mesh)
     loaded.source = prepared.source or source
     return prepared

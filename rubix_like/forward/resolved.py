@@ -1,0 +1,53 @@
+"""What the settings of a run stand for: SSP library, instrument and distance, read and worked out once."""
+
+from dataclasses import dataclass
+
+import jax
+
+from rubix_like.config import RunConfig, load_pipeline
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.instrument.instrument import Instrument
+from rubix_like.instrument.painting import Painting, plan_painting
+from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
+from rubix_like.runtime.memory import check_cube_fits
+from rubix_like.ssp import SSPLibrary, load_ssp
+
+
+@dataclass(frozen=True, eq=False)
+class Resolved:
+    """What a run's settings stand for, on the host; `resolve` makes it.
+
+    `painting`: how stars are shared among the cells of the grid, for which the instrument's PSF is made; `distance`:
+    the luminosity distance in Mpc; `arcsec_per_kpc`: at that distance.
+    """
+
+    library: SSPLibrary
+    instrument: Instrument
+    painting: Painting
+    distance: float
+    arcsec_per_kpc: float
+
+    @property
+    def bins(self) -> WavelengthBins:
+        """The detector's wavelength bins, those of the cube and its files as well."""
+        return self.instrument.bins
+
+
+def resolve(config: RunConfig) -> Resolved:
+    """The library, instrument and distance of a run, once; what plans, counts or reads for the run takes them from it.
+
+    Raises ConfigError for settings that cannot be used, a cube beyond the memory among them, and FileNotFoundError or
+    ValueError for a library that cannot be read.
+    """
+    instrument, observation = config.instrument, config.observation
+    n_parts = jax.process_count() if config.devices.is_sharded else 1
+    check_cube_fits(*instrument.n_spaxel_xy, instrument.wavelength.n_wave, n_parts)
+    painting = plan_painting(config, load_pipeline(config.pipeline))
+    distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
+    return Resolved(
+        library=load_ssp(config),
+        instrument=Instrument.build(instrument, painting),
+        painting=painting,
+        distance=distance,
+        arcsec_per_kpc=arcsec_per_kpc(distance, observation.redshift),
+    )
