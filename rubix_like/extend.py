@@ -5,6 +5,7 @@
 | a reader | `AbstractSettings`, types of settings (`Kpc`, `Number` ...), `parse_quantity` |
 | a stage on the scene | `AbstractSceneStage`, `Setup`, `refuse_options` |
 | a field | `AbstractField`, `spread`, `painted_field`, `PaintedField` |
+| parameters of a stage or source | `AbstractSettings`, `Parameter`, types of settings |
 | a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
 | a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `StageReport`, `Spatial`, `per_bin`, `normal_row` |
 | a method of painting | `AbstractPainter` |
@@ -20,6 +21,7 @@ modules inside the package move.
 """
 
 from rubix_like.config.file_layouts import FileFormat, FileLayout
+from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import (
     Angstrom,
     Arcsec,
@@ -30,6 +32,7 @@ from rubix_like.config.quantities import (
     InUnit,
     Kms,
     Kpc,
+    Mag,
     Mpc,
     Msun,
     Number,
@@ -95,11 +98,13 @@ __all__ = [
     "Kms",
     "Kpc",
     "LogDensity",
+    "Mag",
     "Mpc",
     "Msun",
     "Number",
     "PaintedCube",
     "PaintedField",
+    "Parameter",
     "SSPTable",
     "Sampled",
     "Second",

@@ -24,6 +24,7 @@ ON_TWO_LEVELS = {
     "instrument": ["config", "instrument"],
     "maps": ["cube", "forward"],
     "noise": ["config", "forward"],
+    "parameters": ["config", "forward"],
     "pipeline": ["config", "forward"],
     "psf": ["config", "forward", "instrument"],
 }
