@@ -5,6 +5,7 @@
 | a reader | `AbstractSettings`, types of settings (`Kpc`, `Number` ...), `parse_quantity` |
 | a stage on the scene | `AbstractSceneStage`, `Setup`, `refuse_options` |
 | a field | `AbstractField`, `spread`, `painted_field`, `PaintedField` |
+| parameters of a stage or source | `AbstractSettings`, `Parameter`, types of settings |
 | a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
 | a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `StageReport`, `Spatial`, `per_bin`, `normal_row` |
 | a method of painting | `AbstractPainter` |
@@ -13,6 +14,7 @@
 | an SSP format | `SourceFormat`, `SSPTable` |
 | a sampler of chains | `AbstractChainSampler`, `AbstractChainSettings`, `AbstractKernel`, `ChainState`, `Statistic` |
 | a sampler of another kind | `AbstractSampler`, `Sampled`, `Statistic` |
+| an executor for catalogues | nothing: it is called with its words and the section `devices` |
 | an optional package | `import_optional` |
 
 `Galaxy`, `Stars`, `Scene`, `Parameters`, `ConfigError` and the like come from `rubix_like` itself. Names stay here when
@@ -20,6 +22,7 @@ modules inside the package move.
 """
 
 from rubix_like.config.file_layouts import FileFormat, FileLayout
+from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import (
     Angstrom,
     Arcsec,
@@ -30,6 +33,7 @@ from rubix_like.config.quantities import (
     InUnit,
     Kms,
     Kpc,
+    Mag,
     Mpc,
     Msun,
     Number,
@@ -98,11 +102,13 @@ __all__ = [
     "Kms",
     "Kpc",
     "LogDensity",
+    "Mag",
     "Mpc",
     "Msun",
     "Number",
     "PaintedCube",
     "PaintedField",
+    "Parameter",
     "SSPTable",
     "Sampled",
     "Second",

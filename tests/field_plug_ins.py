@@ -102,7 +102,7 @@ class ShadedStars(AbstractSource):
         coordinates = {"metallicity": jnp.log10(particles.metallicity), "age": particles.log_age}
         return to_scene(particles, particles.initial_mass, coordinates, alignment, arcsec_per_kpc)
 
-    def shine(self, scene):
+    def shine(self, scene, parameters):
         left = jnp.exp(-self.strength * scene.fields["gas_mass"].at(scene.position))
         return eqx.tree_at(lambda s: s.amount, scene, scene.amount * left)
 

@@ -8,26 +8,26 @@ from rubix_like.errors import ConfigError
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runs.batch.catalogue import catalogue_folder, read_part
 from rubix_like.runs.batch.entries import read_entries
-from rubix_like.runs.batch.running import Outcome, observe_all
+from rubix_like.runs.batch.running import How, Outcome, observe_all
 from rubix_like.runtime.files.separate_files import given_files
 from rubix_like.runtime.progress import terminal_progress
 
 EXIT_SOME_FAILED = 1
-"""Exit code where some entries failed and the others are done."""
+"""Exit code where some entries failed or were lost, and the others are done."""
 
 _SHOWN = 10
 
 
 def check_catalogue_options(options: argparse.Namespace) -> None:
     """Raise ConfigError where options of a catalogue come without one."""
-    for name in ("views", "part", "redo"):
+    for name in ("views", "part", "redo", "executor", "block"):
         if getattr(options, name):
             raise ConfigError(f"--{name}: expected --catalogue LIST.csv beside it, got none")
 
 
 def run_listed(options: argparse.Namespace) -> int:
     """The command: observe what the options list, say what became of it; returns the exit code."""
-    part = read_part(options.part)
+    part, how = read_part(options.part), How(options.executor, options.block, options.plot)
     if options.plot:
         import_matplotlib()
     overrides = read_overrides(options.set)
@@ -36,9 +36,9 @@ def run_listed(options: argparse.Namespace) -> int:
     )
     set_up_jax(entries[0].config.engine.precision)
     read = tuple(given_files({"CONFIG": options.config, "LIST": options.catalogue, "VIEWS": options.views}))
-    outcome = observe_all(entries, terminal_progress(), part, redo=options.redo, with_picture=options.plot, read=read)
+    outcome = observe_all(entries, terminal_progress(), part, redo=options.redo, how=how, read=read)
     print(*outcome_lines(outcome), sep="\n")
-    return EXIT_SOME_FAILED if outcome.n_failed else 0
+    return EXIT_SOME_FAILED if outcome.n_failed or outcome.lost else 0
 
 
 def outcome_lines(outcome: Outcome) -> list[str]:
@@ -46,11 +46,12 @@ def outcome_lines(outcome: Outcome) -> list[str]:
     counts = [f"{outcome.n_done} done"]
     counts += [f"{outcome.n_skipped} done before"] if outcome.n_skipped else []
     counts += [f"{outcome.n_failed} failed"] if outcome.n_failed else []
-    counts += [f"{outcome.n_elsewhere} with other processes"] if outcome.n_elsewhere else []
+    counts += [f"{len(outcome.lost)} lost"] if outcome.lost else []
     lines = [f"Catalogue in {outcome.folder}: {', '.join(counts)}", f"Summary: {outcome.summary}"]
-    failed = [row for row in outcome.rows if row["status"] == "failed"]
-    lines += [f"Failed: {row['name']}: {row['error']}" for row in failed[:_SHOWN]]
-    lines += [f"  and {len(failed) - _SHOWN} more, in the summary"] if len(failed) > _SHOWN else []
-    if failed:
-        lines.append("To try what failed again: the same command")
+    failed = {row["name"]: row["error"] for row in outcome.rows if row["status"] == "failed"}
+    for what, found in (("Failed", failed), ("Lost", outcome.lost)):
+        lines += [f"{what}: {name}: {reason}" for name, reason in list(found.items())[:_SHOWN]]
+        lines += [f"  and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+    if failed or outcome.lost:
+        lines.append("To try again what failed or was lost: the same command")
     return lines

@@ -63,6 +63,15 @@ def add_catalogue_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--catalogue", metavar="LIST.csv", help="one run per row; columns are settings, and 'name'")
     group.add_argument("--views", metavar="VIEWS.csv", help="settings with which every galaxy of the list is observed")
     group.add_argument("--part", metavar="K/N", help="only the K-th of N shares of the galaxies, for job arrays")
+    group.add_argument(
+        "--executor",
+        metavar="NAME",
+        help="compute in other processes: processes, processes:4, mpi, dask, dask:ADDRESS, parsl:FILE.py "
+        "(default: in this one)",
+    )
+    group.add_argument(
+        "--block", type=int, metavar="N", help="entries that a process gets at a time (default: a galaxy in all views)"
+    )
     group.add_argument("--redo", action="store_true", help="make entries again whose settings or files have changed")
 
 

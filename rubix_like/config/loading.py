@@ -44,7 +44,7 @@ def check_sections(sections: Mapping[str, Any], place: str) -> RunConfig:
 def read_sections(source: ConfigSource) -> tuple[dict[str, Any], str]:
     """The sections of `source` and the words for it in an error."""
     if isinstance(source, RunConfig):
-        return {name: getattr(source, name) for name in RunConfig.model_fields}, "configuration"
+        return dict(source), "configuration"
     if isinstance(source, Mapping):
         return dict(source), "configuration"
     path = source if isinstance(source, Path) and source.is_file() else find_file("configs", str(source))

@@ -1,12 +1,13 @@
 """Turn pydantic's errors into one text: the dotted key, what was expected, what came, the nearest known word."""
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, get_args, get_origin, runtime_checkable
+from collections.abc import Sequence
+from typing import Any, Protocol, get_origin, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from rubix_like.config.settings import sections_in
 from rubix_like.errors import suggest
 
 
@@ -107,7 +108,7 @@ def _known_keys(model: type[BaseModel], location: Sequence[str | int]) -> tuple[
             named_freely = False
             continue
         annotation = _annotations(model).get(str(part))
-        inner = next(_models(annotation), None)
+        inner = next(sections_in(annotation), None)
         if inner is None:
             return ()
         named_freely = get_origin(annotation) is dict
@@ -119,11 +120,3 @@ def _annotations(model: type[BaseModel]) -> dict[str, Any]:
     """The types of a section's keys, those of sections that plug-ins bring among them."""
     own = {name: field.annotation for name, field in model.model_fields.items()}
     return own | (model.sections() if isinstance(model, Extended) else {})
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The settings classes named in a type."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models(argument)

@@ -3,7 +3,7 @@
 Names alone are known here; a member is imported when it is asked for. Configurations check names against these lists.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,9 @@ CUBE_STAGES = Registry(
     needs=("build",),
 )
 
+STAGES: tuple[Registry, ...] = (SCENE_STAGES, PAINT_STAGES, CUBE_STAGES)
+"""A stage or source from outside may bring the settings of a section of its own name, as `section_type`."""
+
 METHODS = Registry(
     "method",
     "rubix_like.methods",
@@ -96,6 +99,19 @@ SAMPLERS = Registry(
 )
 """Samplers by the name that `fit.sampling.method` gives them; each brings the settings of its section."""
 
+EXECUTORS = Registry(
+    "executor",
+    "rubix_like.executors",
+    {
+        "processes": "rubix_like.runs.batch.executors:open_processes",
+        "mpi": "rubix_like.runs.batch.executors:open_mpi",
+        "dask": "rubix_like.runs.batch.executors:open_dask",
+        "parsl": "rubix_like.runs.batch.executors:open_parsl",
+    },
+    needs=("__call__",),
+)
+"""Called with the words after `NAME:` and the section `devices`, one opens a `concurrent.futures.Executor`."""
+
 SHARED_SECTIONS: Mapping[str, str] = {"geovi": "variational", "mgvi": "variational"}
 """Method -> its section under `fit.sampling`, where it shares one; that of all others has the method's name."""
 
@@ -134,3 +150,18 @@ def field_map_names() -> tuple[str, ...]:
     """Names of the packaged field maps, then of those from entry points."""
     packaged = resource_names(FIELD_MAPS)
     return packaged + tuple(name for name in plug_in_names(FIELD_MAP_GROUP) if name not in packaged)
+
+
+def stage_sections(names: Iterable[str] | None = None) -> dict[str, Any]:
+    """The settings that stages and sources from outside bring to the section of their name; of all, or of `names`.
+
+    Raises ConfigError where one cannot be imported, or where two of one name bring different ones.
+    """
+    found: dict[str, Any] = {}
+    for registry in STAGES:
+        chosen = registry.names() if names is None else names
+        for name in (name for name in chosen if name not in registry.builtin and name in registry):
+            section = getattr(registry.find(name), "section_type", None)
+            if section is not None and found.setdefault(name, section) is not section:
+                raise ConfigError(f"section '{name}': expected settings of one stage or source, got those of two")
+    return found

@@ -134,6 +134,7 @@ Mpc = Annotated[float, InUnit("Mpc")]
 Msun = Annotated[float, InUnit("Msun")]
 Gyr = Annotated[float, InUnit("Gyr")]
 Dex = Annotated[float, InUnit("dex")]
+Mag = Annotated[float, InUnit("mag")]
 Second = Annotated[float, InUnit("s")]
 SquareMetre = Annotated[float, InUnit("m2")]
 

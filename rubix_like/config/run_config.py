@@ -1,11 +1,13 @@
 """The settings of a run: one frozen model per section of the YAML, and `RunConfig` that holds them all."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
 
 from pydantic import (
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     GetJsonSchemaHandler,
     InstanceOf,
@@ -16,14 +18,16 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from rubix_like.config.file_layouts import LayoutName, check_layout, find_format
-from rubix_like.config.plug_ins import COSMOLOGIES, KERNELS, METHODS, READERS, find_reader, reader_names
+from rubix_like.config.parameters import Parameter, parameter_values
+from rubix_like.config.plug_in_sections import read_with_sections, schema_with_sections
+from rubix_like.config.plug_ins import COSMOLOGIES, KERNELS, METHODS, READERS, find_reader, reader_names, stage_sections
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
 from rubix_like.config.sections.align_radius import AlignRadius
 from rubix_like.config.sections.dust import DustSettings
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.sections.instrument import InstrumentSettings
 from rubix_like.config.sections.noise import NoiseSettings
-from rubix_like.config.sections.pipeline import load_pipeline
+from rubix_like.config.sections.pipeline import load_pipeline, stage_names
 from rubix_like.config.sections.pointings import Pointings
 from rubix_like.config.sections.products import ProductsSettings
 from rubix_like.config.settings import AbstractSettings
@@ -59,20 +63,20 @@ class ObservationSettings(AbstractSettings):
     the axes are left as they are; null: stars if there is a reader."""
     align_radius: AlignRadius = Radius(2.0)
     """Within which stars are aligned by: a bare number in half-mass radii of the stars, or a length (5 kpc)."""
-    inclination: Degree | None = None
-    """deg; 0 is face-on."""
-    position_angle: Degree | None = None
-    """deg; of the receding major axis, from North through East."""
+    inclination: Annotated[Degree | None, Parameter(moves=True)] = None
+    """Angle of the disc's axis to the line of sight: 0 is face-on."""
+    position_angle: Annotated[Degree | None, Parameter(moves=True)] = None
+    """Angle of the receding major axis, from North through East."""
     ra: Annotated[Degree, Field(ge=0, le=360)] = 0.0
     """Right ascension of the field's centre in deg (ICRS); of what pointings are displaced from."""
     dec: Annotated[Degree, Field(ge=-90, le=90)] = 0.0
     """Declination of the field's centre in deg (ICRS)."""
-    offset: tuple[Arcsec, Arcsec] = (0.0, 0.0)
-    """(East, North) on the sky of the galaxy's centre from (ra, dec) in arcsec, however the field is turned."""
-    velocity_offset: Kms = 0.0
-    """Velocity added along the line of sight in km/s, + receding."""
-    field_angle: Degree | None = None
-    """deg; of the field's own +y axis, from North through East; null: North is up."""
+    offset: Annotated[tuple[Arcsec, Arcsec], Parameter(moves=True)] = (0.0, 0.0)
+    """(East, North) on the sky of the galaxy's centre from (ra, dec), however the field is turned."""
+    velocity_offset: Annotated[Kms, Parameter()] = 0.0
+    """Velocity added along the line of sight, + receding."""
+    field_angle: Annotated[Degree | None, Parameter(moves=True)] = None
+    """Angle of the field's own +y axis, from North through East; null: North is up."""
     pointings: Pointings | None = None
     """Fields displaced from (ra, dec), each with a cube of its own; null: one, at (ra, dec)."""
     mosaic: StrictBool = True
@@ -90,6 +94,12 @@ class ObservationSettings(AbstractSettings):
         if self.redshift == 0 and self.distance is None:
             raise ValueError("redshift 0 says nothing of the distance: expected a distance (e.g. 10 Mpc), got none")
         return self
+
+    @property
+    def is_turned(self) -> bool:
+        """Whether the field, or that of any pointing, has an angle (also one of 0)."""
+        angles = (self.field_angle, *(pointing.field_angle for pointing in self.pointings or ()))
+        return any(angle is not None for angle in angles)
 
 
 def _parse_number_or(value: object, words: tuple[str, ...], what: str) -> object:
@@ -246,7 +256,12 @@ class _AnyReader:
 
 
 class RunConfig(AbstractSettings):
-    """A whole run: what is observed, with which instrument, through which pipeline, and where the cube goes."""
+    """A whole run: what is observed, with which instrument, through which pipeline, and where the cube goes.
+
+    Beside these sections there may be one for each stage or source of a plug-in, with the settings that it brings.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     galaxy: Annotated[InstanceOf[Reader] | None, BeforeValidator(_parse_reader), _AnyReader()] = None
     """A reader (`path: galaxy.hdf5`, `reader: synthetic`, ...) and its keys; null for a galaxy given as arrays."""
@@ -264,6 +279,25 @@ class RunConfig(AbstractSettings):
     output: OutputSettings = OutputSettings()
     fit: FitSettings | None = None
     """What `rubix-like fit` does; null: nothing is fitted."""
+
+    @classmethod
+    def sections(cls, *names: str) -> dict[str, type[BaseModel]]:
+        """The settings of the sections that plug-ins bring, of those stages and sources among `names` that do."""
+        return stage_sections([name for name in names if name not in cls.model_fields])
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read_sections(cls, given: Any, handler: Callable[[Any], "RunConfig"]) -> "RunConfig":
+        """The sections of plug-ins as their settings: of the pipeline's stages, and what else is given."""
+        if not isinstance(given, Mapping):
+            return handler(given)
+        names = (*stage_names(given.get("pipeline")), *map(str, given))
+        return read_with_sections(cls, given, handler, cls.sections(*names))
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """With the sections of all plug-ins, and no other keys."""
+        return schema_with_sections(schema, handler, stage_sections())
 
     @field_validator("pipeline")
     @classmethod
@@ -283,6 +317,28 @@ class RunConfig(AbstractSettings):
     def resolved_align(self) -> Align:
         """`observation.align`; where it is null, 'stars' with a reader and 'none' without."""
         return self.observation.align or ("none" if self.galaxy is None else "stars")
+
+    def section(self, name: str) -> Any:
+        """The settings of the section that the plug-in `name` brings."""
+        return (self.model_extra or {})[name]
+
+    def numbers(self) -> dict[str, Any]:
+        """The values of the run's parameters by dotted name; those that it has none of are left out."""
+        found = parameter_values(self)
+        if self.is_oriented:
+            found = {"observation.inclination": 0.0, "observation.position_angle": 0.0} | found
+        if self.observation.is_turned:
+            found.setdefault("observation.field_angle", 0.0)
+        psf = self.instrument.psf
+        sections = {} if psf is None else {"instrument.psf": psf.numbers()}
+        sections |= {name: parameter_values(section) for name, section in (self.model_extra or {}).items()}
+        return found | {f"{name}.{key}": value for name, own in sections.items() for key, value in own.items()}
+
+    @property
+    def is_oriented(self) -> bool:
+        """Whether the galaxy is turned on the sky: by an alignment, or by an angle (also one of 0)."""
+        angles = (self.observation.inclination, self.observation.position_angle)
+        return self.resolved_align != "none" or angles != (None, None)
 
     def to_yaml(self) -> str:
         """The whole configuration, every quantity with its unit, as YAML that `load_config` reads back equal."""

@@ -94,9 +94,7 @@ def speeds(config: RunConfig, stars: Stars) -> Float[ndarray, " particle"]:
     The velocity offset is added.
     """
     velocity, offset = np.asarray(stars.velocity, dtype=np.float64), config.observation.velocity_offset
-    observation = config.observation
-    turned = config.resolved_align != "none" or (observation.inclination, observation.position_angle) != (None, None)
-    return np.linalg.norm(velocity, axis=1) + abs(offset) if turned else np.abs(velocity[:, 2] + offset)
+    return np.linalg.norm(velocity, axis=1) + abs(offset) if config.is_oriented else np.abs(velocity[:, 2] + offset)
 
 
 class Brightness(NamedTuple):

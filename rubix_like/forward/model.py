@@ -114,7 +114,7 @@ def _observed_scene(
     scene = dataclasses.replace(scene, fields=fields)
     for stage in tables.scene:
         scene = stage(scene, parameters)
-    return source.shine(scene)
+    return source.shine(scene, parameters)
 
 
 def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " particle"], ...]:

@@ -1,72 +1,63 @@
 """The continuous numbers of a run that can be changed, or fitted, without a new compilation."""
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from rubix_like.config import ObservationSettings, RunConfig
+from rubix_like.config import RunConfig
+from rubix_like.config.parameters import missing_in
 from rubix_like.instrument.pointing import Pointing
-from rubix_like.instrument.psf import PSFParameters
 
 
-class ObservationParameters(eqx.Module):
-    """`observation.*`: inclination and position_angle in degrees (None: the axes of the arrays are kept), offset
-    (East, North) in arcsec of the galaxy's centre from the field's, velocity_offset in km/s, field_angle in degrees
-    (None: North is up)."""
+@jax.tree_util.register_pytree_with_keys_class
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class Parameters(SimpleNamespace):
+    """Array leaves under the YAML's dotted names, e.g. `parameters.observation.inclination`; each section is one, too.
 
-    inclination: Float[Array, ""] | None
-    position_angle: Float[Array, ""] | None
-    offset: Float[Array, "2"]
-    velocity_offset: Float[Array, ""]
-    field_angle: Float[Array, ""] | None
+    There is a leaf for every setting that is marked as a `Parameter`, in the setting's unit; what a run has none of (an
+    angle, the PSF, the section dust) is None.
+    """
 
-
-class InstrumentParameters(eqx.Module):
-    """`instrument.*`; psf is None where it is switched off."""
-
-    psf: PSFParameters | None
-
-
-class DustParameters(eqx.Module):
-    """`dust.*`: a_v, the attenuation in V in mag."""
-
-    a_v: Float[Array, ""]
-
-
-class Parameters(eqx.Module):
-    """Array leaves under the YAML's dotted names, e.g. `parameters.observation.inclination`; no dust: None."""
-
-    observation: ObservationParameters
-    instrument: InstrumentParameters
-    dust: DustParameters | None
+    def __init__(self, **leaves: Any) -> None:
+        vars(self).update(leaves)
 
     @classmethod
     def build(cls, config: RunConfig, dtype: str) -> "Parameters":
         """The values of a configuration."""
-        observation = config.observation
-        angles = (observation.inclination, observation.position_angle)
-        if config.resolved_align == "none" and angles == (None, None):
-            inclination = position_angle = None
-        else:
-            inclination, position_angle = (jnp.asarray(angle or 0.0, dtype) for angle in angles)
-        psf = config.instrument.psf
-        return cls(
-            observation=ObservationParameters(
-                inclination=inclination,
-                position_angle=position_angle,
-                offset=jnp.asarray(observation.offset, dtype),
-                velocity_offset=jnp.asarray(observation.velocity_offset, dtype),
-                field_angle=jnp.asarray(observation.field_angle or 0.0, dtype) if is_turned(observation) else None,
-            ),
-            instrument=InstrumentParameters(psf=None if psf is None else PSFParameters.build(psf, dtype)),
-            dust=None if config.dust is None else DustParameters(jnp.asarray(config.dust.a_v, dtype)),
-        )
+        return cls.of({name: jnp.asarray(value, dtype) for name, value in config.numbers().items()})
+
+    @classmethod
+    def of(cls, leaves: Mapping[str, Array]) -> "Parameters":
+        """The tree of all leaves that a run has, by dotted name."""
+        found: dict[str, Any] = dict.fromkeys(missing_in(RunConfig, leaves)) | dict(leaves)
+        for name, section in RunConfig.sections(*{name.partition(".")[0] for name in leaves}).items():
+            found |= dict.fromkeys(missing_in(section, leaves, f"{name}."))
+        return _tree(found)
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[str, ...]]:
+        """Its leaves and sections with the attributes that they are, and their names."""
+        own = vars(self)
+        return tuple((jax.tree_util.GetAttrKey(name), value) for name, value in own.items()), tuple(own)
+
+    @classmethod
+    def tree_unflatten(cls, names: tuple[str, ...], leaves: Iterable[Any]) -> "Parameters":
+        """Those of these names."""
+        return cls(**dict(zip(names, leaves, strict=True)))
 
 
-def is_turned(observation: ObservationSettings) -> bool:
-    """Whether the field of an observation, or that of any of its pointings, has an angle (also one of 0)."""
-    angles = (observation.field_angle, *(pointing.field_angle for pointing in observation.pointings or ()))
-    return any(angle is not None for angle in angles)
+def _tree(named: Mapping[str, Any]) -> Parameters:
+    """Dotted names as a tree, in alphabetical order, so that all trees of the same names have one structure."""
+    below: dict[str, dict[str, Any]] = {}
+    for name in sorted(named):
+        first, _, rest = name.partition(".")
+        below.setdefault(first, {})[rest] = named[name]
+    return Parameters(**{name: own[""] if "" in own else _tree(own) for name, own in below.items()})
 
 
 def displaced(parameters: Parameters, pointing: Pointing) -> Parameters:

@@ -129,24 +129,7 @@ class SyntheticGalaxy(eqx.Module):
     359), isotropic, no rotation. log_age and log10 Z are linear in R in the disc, constant in the bulge, with normal
     scatter; ages stay below `oldest_log_age`, Z in (0, 0.1].
 
-    | leaf | unit |
-    |---|---|
-    | stellar_mass | Msun at birth, disc and bulge together |
-    | bulge_fraction | of stellar_mass |
-    | disc_scale_length, disc_scale_height | R_d and h of sech^2(z / h), kpc |
-    | bulge_effective_radius | projected half-mass radius, kpc |
-    | rotation_velocity, turnover_radius | V in km/s and R_t in kpc |
-    | disc_dispersion, bulge_dispersion, gas_dispersion | km/s per axis |
-    | disc_log_age, bulge_log_age | log10(age / yr), the disc's at its centre |
-    | disc_log_age_gradient | dex / kpc |
-    | log_age_scatter, metallicity_scatter | dex |
-    | oldest_log_age | log10(age / yr), below the Universe's age at the galaxy's redshift |
-    | disc_metallicity, bulge_metallicity | metal mass fraction Z, the disc's at its centre; the gas follows the disc |
-    | disc_metallicity_gradient | dex / kpc |
-    | gas_fraction | gas mass / stellar_mass |
-    | gas_scale_length, gas_scale_height | kpc |
-    | gas_temperature | K |
-    | star_formation_rate | Msun / yr, spread over the gas by mass |
+    Units and meanings of the leaves are those of the settings (`readers.synthetic_reader.SyntheticReader`).
     """
 
     stellar_mass: Scalar = _leaf(1e10)

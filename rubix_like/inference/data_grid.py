@@ -39,9 +39,8 @@ def on_grid_of(config: ConfigSource, observed: ObservedCube) -> RunConfig:
         "wavelength": _wavelength_section(observed),
     }
     observation = config.observation.model_dump() | _place(observed)
-    sections = {name: getattr(config, name) for name in RunConfig.model_fields}
     return check_sections(
-        sections | {"instrument": instrument, "observation": observation},
+        dict(config) | {"instrument": instrument, "observation": observation},
         f"configuration on the grid of {observed.source}",
     )
 

@@ -13,7 +13,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.inference.posterior.parameter_names import check_free
+from rubix_like.inference.posterior.free_parameters import check_free
 from rubix_like.inference.posterior.priors import AbstractPrior, section_of
 from rubix_like.inference.search.choose_optimiser import make_optimiser
 from rubix_like.readers.synthetic_reader import SyntheticReader

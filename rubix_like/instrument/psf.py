@@ -30,7 +30,7 @@ _LARGEST_REACH = 1000
 
 
 class PSFParameters(eqx.Module):
-    """`instrument.psf.*`, each None where the kind of PSF has none.
+    """`parameters.instrument.psf`, each None where the kind of PSF has none (`PSFSettings.numbers`).
 
     | field | shape | |
     |---|---|---|
@@ -39,24 +39,9 @@ class PSFParameters(eqx.Module):
     | fraction | (component,) | of each Gaussian; only their ratios matter |
     """
 
-    fwhm: Float[Array, "..."] | None
+    fwhm: Float[Array, "..."] | None = None
     beta: Float[Array, "..."] | None = None
     fraction: Float[Array, " component"] | None = None
-
-    @classmethod
-    def build(cls, settings: PSFSettings, dtype: str) -> "PSFParameters":
-        """The values of checked settings; widths given once are repeated along a table of wavelengths."""
-        if settings.kind == "image":
-            return cls(fwhm=None)
-        table, fraction, beta = settings.width_table, None, None
-        table = table if settings.wavelength is not None else table[:, 0]
-        if settings.components is not None:
-            fraction = jnp.asarray([component.fraction for component in settings.components], dtype)
-        elif settings.kind == "moffat":
-            table, beta = table[0], jnp.asarray(table[1], dtype)
-        else:
-            table = table[0]
-        return cls(fwhm=jnp.asarray(table, dtype), beta=beta, fraction=fraction)
 
 
 class PSF(eqx.Module):

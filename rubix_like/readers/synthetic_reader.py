@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import jax
 from pydantic import Field
 
+from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import Integer, InUnit, Kms, Kpc, Msun, Number
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
@@ -12,11 +13,13 @@ from rubix_like.galaxy.synthetic import BULGE_SHARE, DEFAULTS, SMALLEST_LOG_AGE,
 from rubix_like.galaxy.validation import LARGEST_LOG_AGE
 
 PositiveKpc = Annotated[Kpc, Field(gt=0)]
+Size = Annotated[PositiveKpc, Parameter(moves=True)]
 Dispersion = Annotated[Kms, Field(ge=0)]
 LogAge = Annotated[Number, Field(ge=SMALLEST_LOG_AGE, le=LARGEST_LOG_AGE)]
-Metallicity = Annotated[Number, Field(gt=0, le=0.1)]
-Scatter = Annotated[float, InUnit("dex"), Field(ge=0)]
-Gradient = Annotated[float, InUnit("dex / kpc")]
+Age = Annotated[LogAge, Parameter(axis="age")]
+Metallicity = Annotated[Number, Field(gt=0, le=0.1), Parameter(axis="metallicity")]
+Scatter = Annotated[float, InUnit("dex"), Field(ge=0), Parameter()]
+Gradient = Annotated[float, InUnit("dex / kpc"), Parameter()]
 
 
 class SyntheticReader(AbstractSettings):
@@ -29,35 +32,53 @@ class SyntheticReader(AbstractSettings):
     seed: Annotated[Integer, Field(ge=0)] = 1
     draws: Draws = "random"
     """`sobol`: evenly spread base draws, whose particle noise is lower; `random`: independent ones."""
-    stellar_mass: Annotated[Msun, Field(gt=0)] = DEFAULTS["stellar_mass"]
-    """Msun at birth, disc and bulge together."""
-    bulge_fraction: Annotated[Number, Field(ge=0, le=1)] = DEFAULTS["bulge_fraction"]
-    disc_scale_length: PositiveKpc = DEFAULTS["disc_scale_length"]
-    disc_scale_height: PositiveKpc = DEFAULTS["disc_scale_height"]
-    bulge_effective_radius: PositiveKpc = DEFAULTS["bulge_effective_radius"]
-    rotation_velocity: Kms = DEFAULTS["rotation_velocity"]
-    turnover_radius: PositiveKpc = DEFAULTS["turnover_radius"]
-    disc_dispersion: Dispersion = DEFAULTS["disc_dispersion"]
-    bulge_dispersion: Dispersion = DEFAULTS["bulge_dispersion"]
-    disc_log_age: LogAge = DEFAULTS["disc_log_age"]
-    """log10(age / yr) at the centre of the disc."""
+    stellar_mass: Annotated[Msun, Field(gt=0), Parameter()] = DEFAULTS["stellar_mass"]
+    """Mass at birth, disc and bulge together."""
+    bulge_fraction: Annotated[Number, Field(ge=0, le=1), Parameter()] = DEFAULTS["bulge_fraction"]
+    """Share of `stellar_mass` in the bulge."""
+    disc_scale_length: Size = DEFAULTS["disc_scale_length"]
+    """Scale length of the exponential disc."""
+    disc_scale_height: Size = DEFAULTS["disc_scale_height"]
+    """Height h of sech^2(z / h)."""
+    bulge_effective_radius: Size = DEFAULTS["bulge_effective_radius"]
+    """Projected half-mass radius."""
+    rotation_velocity: Annotated[Kms, Parameter()] = DEFAULTS["rotation_velocity"]
+    """V of V (2 / pi) arctan(R / `turnover_radius`)."""
+    turnover_radius: Annotated[PositiveKpc, Parameter()] = DEFAULTS["turnover_radius"]
+    """Where the rotation has reached half of V."""
+    disc_dispersion: Annotated[Dispersion, Parameter()] = DEFAULTS["disc_dispersion"]
+    """Dispersion of velocities along each axis."""
+    bulge_dispersion: Annotated[Dispersion, Parameter()] = DEFAULTS["bulge_dispersion"]
+    """Dispersion of velocities along each axis."""
+    disc_log_age: Age = DEFAULTS["disc_log_age"]
+    """log10(age / yr) at the centre of the disc, e.g. 9.5 for 3.2 Gyr."""
     disc_log_age_gradient: Gradient = DEFAULTS["disc_log_age_gradient"]
-    bulge_log_age: LogAge = DEFAULTS["bulge_log_age"]
+    """Slope of log10(age / yr) along the radius."""
+    bulge_log_age: Age = DEFAULTS["bulge_log_age"]
+    """log10(age / yr) of the bulge, e.g. 9.5 for 3.2 Gyr."""
     log_age_scatter: Scatter = DEFAULTS["log_age_scatter"]
-    oldest_log_age: LogAge = DEFAULTS["oldest_log_age"]
+    """Scatter of log10(age / yr) about these means."""
+    oldest_log_age: Annotated[LogAge, Parameter()] = DEFAULTS["oldest_log_age"]
     """Upper limit of log10(age / yr), to be set below the Universe's age at the galaxy's redshift."""
     disc_metallicity: Metallicity = DEFAULTS["disc_metallicity"]
-    """Metal mass fraction at the centre of the disc."""
+    """Metal mass fraction Z at the centre of the disc, e.g. 0.02."""
     disc_metallicity_gradient: Gradient = DEFAULTS["disc_metallicity_gradient"]
+    """Slope of log10 Z along the radius."""
     bulge_metallicity: Metallicity = DEFAULTS["bulge_metallicity"]
+    """Metal mass fraction Z of the bulge, e.g. 0.02."""
     metallicity_scatter: Scatter = DEFAULTS["metallicity_scatter"]
+    """Scatter of log10 Z."""
     gas_fraction: Annotated[Number, Field(ge=0)] = DEFAULTS["gas_fraction"]
     """Gas mass over stellar mass."""
     gas_scale_length: PositiveKpc = DEFAULTS["gas_scale_length"]
+    """Scale length of the exponential disc of gas, whose metallicity is that of the stars' disc."""
     gas_scale_height: PositiveKpc = DEFAULTS["gas_scale_height"]
+    """Height h of sech^2(z / h)."""
     gas_dispersion: Dispersion = DEFAULTS["gas_dispersion"]
+    """Dispersion of velocities along each axis."""
     gas_temperature: Annotated[float, InUnit("K"), Field(gt=0)] = DEFAULTS["gas_temperature"]
     star_formation_rate: Annotated[float, InUnit("Msun / yr"), Field(ge=0)] = DEFAULTS["star_formation_rate"]
+    """Sum over all gas, spread over it by mass."""
 
     def build(self) -> SyntheticGalaxy:
         """The galaxy's parameters as array leaves."""

@@ -20,6 +20,9 @@ EXTRAS: Mapping[str, str] = {
     "blackjax": "sample",
     "arviz": "sample",
     "nifty": "sample",
+    "mpi4py": "mpi",
+    "distributed": "dask",
+    "parsl": "parsl",
 }
 """Optional package -> the extra of rubix-like that installs it."""
 

@@ -10,6 +10,7 @@ from rubix_like import load_config
 from rubix_like.cli.listing import reader_rows
 from rubix_like.config.plug_ins import (
     CUBE_STAGES,
+    EXECUTORS,
     FIELD_MAP_GROUP,
     FIELDS,
     KERNELS,
@@ -32,7 +33,7 @@ from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runtime.registry import Registry
 from rubix_like.ssp import FORMATS
 
-ALL = (METHODS, KERNELS, READERS, FORMATS, FIELDS, SCENE_STAGES, PAINT_STAGES, CUBE_STAGES)
+ALL = (METHODS, KERNELS, READERS, FORMATS, FIELDS, SCENE_STAGES, PAINT_STAGES, CUBE_STAGES, EXECUTORS)
 SHAPES = Registry("shape", "rubix_like_test.shapes", {"square": "plug_in_shapes:SQUARE", "disc": "math:pi"})
 
 

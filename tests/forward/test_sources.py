@@ -2,8 +2,9 @@
 
 import functools
 from dataclasses import replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +14,10 @@ from scipy.special import ndtr
 
 from rubix_like import ConfigError, Cube, Galaxy, Gas, Pipeline, Stars, load_config, make_mesh
 from rubix_like.extend import (
+    AbstractSettings,
     AbstractSource,
+    Number,
+    Parameter,
     TemplateAxes,
     Templates,
     build_painter,
@@ -35,11 +39,19 @@ LUMINOSITY = 3.828e33 / (4 * np.pi * (3.0856775814913673e24) ** 2) * 1e20
 """Flux of 1 Lsun at 1 Mpc in 1e-20 erg/s/cm2."""
 
 
+class LinesSettings(AbstractSettings):
+    """The section `lines`."""
+
+    strength: Annotated[Number, Parameter()] = 1.0
+    """Factor on the light of both lines."""
+
+
 class TwoLines(AbstractSource):
     """Lines without a width of their own, of gas whose oxygen decides their ratio."""
 
     painter: object
     kind: ClassVar = "gas"
+    section_type: ClassVar = LinesSettings
 
     @classmethod
     def plan(cls, setup, options):
@@ -66,6 +78,9 @@ class TwoLines(AbstractSource):
     def scene(self, particles, alignment, arcsec_per_kpc):
         oxygen = 12 + jnp.log10(particles.oxygen_fraction / 16)
         return to_scene(particles, particles.mass, {"oxygen": oxygen}, alignment, arcsec_per_kpc)
+
+    def shine(self, scene, parameters):
+        return eqx.tree_at(lambda s: s.amount, scene, scene.amount * parameters.lines.strength)
 
 
 @functools.cache
@@ -154,7 +169,10 @@ def cube_of(config):
 @pytest.mark.parametrize("method", ["direct", "basis"])
 def test_its_flux_and_its_widths_are_those_of_its_particles_and_the_instrument(configuration, method):
     """To the sampling of the line spread in fine bins; no light is made or lost."""
-    cube = cube_of(configuration(f"{{lines: {{method: {method}}}}}"))
+    pipeline = pipeline_of(configuration(f"{{lines: {{method: {method}}}}}"))
+    cube = pipeline(galaxy())
+    brighter = eqx.tree_at(lambda p: p.lines.strength, pipeline.parameters, jnp.asarray(2.0))
+    np.testing.assert_allclose(pipeline(galaxy(), brighter).flux, 2 * np.asarray(cube.flux), rtol=1e-9)
     expected, found = lines_by_numpy(cube.wave_edges), np.asarray(cube.flux).sum(axis=(0, 1))
     assert found.sum() == pytest.approx(expected.sum(), rel=1e-9)
     np.testing.assert_allclose(found, expected, atol=6e-3 * expected.max())

@@ -21,7 +21,7 @@ CHROMATIC = {"kind": "moffat", "wavelength": [4800, 7000, 9300], "fwhm": [0.9, 0
 
 def build(**section):
     settings = PSFSettings.model_validate(section)
-    return PSF.build(settings, PIXEL, WAVELENGTH), PSFParameters.build(settings, "float64")
+    return PSF.build(settings, PIXEL, WAVELENGTH), PSFParameters(**jax.tree.map(jnp.asarray, settings.numbers()))
 
 
 def radius(reach):

@@ -34,7 +34,7 @@ def seen(psf, painting, places=PLACES, n=9):
     index, weight = grid.weights(jnp.asarray(np.c_[-places[:, 0], places[:, 1], np.zeros(len(places))]))
     star = jnp.arange(len(places))[:, None]
     painted = jnp.zeros((side**2, len(places))).at[index, star].add(weight).reshape(side, side, -1)
-    parameters = PSFParameters.build(settings, "float64")
+    parameters = PSFParameters(**jax.tree.map(jnp.asarray, settings.numbers()))
     if own.is_separable:
         return np.asarray(blur_separable(painted, own.axis_weights(parameters), painting.cells))
     return np.asarray(blur(painted, own.images(parameters)[0], painting.cells))

@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from rubix_like.config.quantities import Number
+from rubix_like.config.parameters import Parameter
+from rubix_like.config.quantities import Mag, Number
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.physics.dust_curves import CURVES
 
@@ -12,8 +13,8 @@ from rubix_like.physics.dust_curves import CURVES
 class DustSettings(AbstractSettings):
     """A screen of dust in front of all the light: flux x 10^(-0.4 a_v A(lambda) / A(V))."""
 
-    a_v: Annotated[Number, Field(ge=0)]
-    """Attenuation in V in mag."""
+    a_v: Annotated[Mag, Field(ge=0), Parameter()]
+    """Attenuation in V."""
     curve: str = "calzetti"
     """'calzetti' (starbursts), 'cardelli' or 'gordon' (Milky Way), 'smc'."""
     r_v: Number | None = None

@@ -1,6 +1,6 @@
 """Settings of a fit: the data, what is free, the likelihood, the optimiser."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
@@ -10,12 +10,12 @@ from pydantic import (
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
-    ValidationError,
     field_validator,
     model_validator,
 )
-from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails
+from pydantic_core import CoreSchema
 
+from rubix_like.config.plug_in_sections import read_with_sections, schema_with_sections
 from rubix_like.config.plug_ins import SAMPLERS, SHARED_SECTIONS
 from rubix_like.config.quantities import Angstrom, Arcsec, Integer, Number
 from rubix_like.config.settings import AbstractSettings
@@ -112,33 +112,19 @@ class SamplingSettings(AbstractSettings):
                 found[name] = SAMPLERS.find(name).section_type
         return found
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _read_sections(cls, given: object) -> object:
+    def _read_sections(cls, given: Any, handler: Callable[[Any], "SamplingSettings"]) -> "SamplingSettings":
         """Each sampler's section as its settings, with the defaults of those that are left out."""
         if not isinstance(given, Mapping):
-            return given
-        method = str(given.get("method", "nuts"))
-        known = cls.sections(method, *map(str, given))
-        own = {name: value for name, value in given.items() if name in cls.model_fields}
-        lines: list[InitErrorDetails] = []
-        for name in dict.fromkeys([*known, *(str(name) for name in given if name not in own)]):
-            try:
-                own[name] = _read_section(known, name, given.get(name, {}))
-            except ValidationError as error:
-                lines += [_below(name, item) for item in error.errors(include_url=False)]
-        if lines:
-            raise ValidationError.from_exception_data(cls.__name__, lines)
-        return own
+            return handler(given)
+        names = (str(given.get("method", "nuts")), *map(str, given))
+        return read_with_sections(cls, given, handler, cls.sections(*names))
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """With the sections of all samplers, and no other keys."""
-        made = handler.resolve_ref_schema(handler(schema))
-        sections = cls.sections(*SAMPLERS.names())
-        made["properties"] |= {name: handler(own.__pydantic_core_schema__) for name, own in sections.items()}
-        made["additionalProperties"] = False
-        return made
+        return schema_with_sections(schema, handler, cls.sections(*SAMPLERS.names()))
 
     @field_validator("method")
     @classmethod
@@ -153,20 +139,6 @@ class SamplingSettings(AbstractSettings):
         if value is not None and value.suffix.lower() not in {".h5", ".hdf5"}:
             raise ValueError(f"expected a path that ends in .h5 or .hdf5, got '{value}'")
         return value
-
-
-def _read_section(known: Mapping[str, type[BaseModel]], name: str, value: object) -> BaseModel:
-    """The settings of a section; ValidationError for a key that is no section, as for one that a section has not."""
-    if name not in known:
-        line = InitErrorDetails(type="extra_forbidden", loc=(), input=value)
-        raise ValidationError.from_exception_data(name, [line])
-    return known[name].model_validate(value)
-
-
-def _below(name: str, item: ErrorDetails) -> InitErrorDetails:
-    """An error in a section, with the section's name before its place."""
-    place = (name, *item["loc"])
-    return InitErrorDetails(type=item["type"], loc=place, input=item["input"], ctx=item.get("ctx", {}))
 
 
 class PolynomialSettings(AbstractSettings):

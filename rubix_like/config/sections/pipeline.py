@@ -10,6 +10,7 @@ from rubix_like.config.messages import explain
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import find_file, read_section
 from rubix_like.errors import ConfigError
+from rubix_like.runtime.resources import resource_names
 
 
 class StageSettings(AbstractSettings):
@@ -63,3 +64,14 @@ def load_pipeline(name: str) -> PipelineSettings:
         return PipelineSettings.model_validate(data)
     except ValidationError as error:
         raise ConfigError(explain(error, PipelineSettings, str(path))) from error
+
+
+def stage_names(pipeline: object) -> tuple[str, ...]:
+    """The stages and sources of a pipeline of the user's own; none of a packaged one, or of one that is not valid."""
+    if not isinstance(pipeline, str) or pipeline in resource_names("pipelines"):
+        return ()
+    try:
+        settings = load_pipeline(pipeline)
+    except ConfigError:
+        return ()
+    return tuple(stage.name for stage in (*settings.scene, *settings.paint, *settings.cube))

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic_core import CoreSchema, core_schema
 
+from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import WITH_UNITS, Angstrom, Arcsec, Number, parse_number, parse_quantity
 from rubix_like.config.settings import AbstractSettings
 
@@ -62,7 +63,7 @@ class OneOrTable:
 
 
 Fwhm = Annotated[float | tuple[float, ...] | None, OneOrTable("arcsec")]
-Beta = Annotated[float | tuple[float, ...] | None, OneOrTable(None)]
+Beta = Annotated[float | tuple[float, ...] | None, OneOrTable(None, above=1.0)]
 
 
 class PSFComponent(AbstractSettings):
@@ -89,10 +90,10 @@ class PSFSettings(AbstractSettings):
     """
 
     kind: Literal["gaussian", "moffat", "gaussians", "image"] = "gaussian"
-    fwhm: Fwhm = None
-    """Full width at half maximum in arcsec, before the spaxel's box: the seeing."""
-    beta: Beta = None
-    """Exponent of the Moffat profile, > 1; small ones have wide wings."""
+    fwhm: Annotated[Fwhm, Parameter()] = None
+    """Full width at half maximum, before the spaxel's box: the seeing. One, or one per `wavelength`."""
+    beta: Annotated[Beta, Parameter()] = None
+    """Exponent of the Moffat profile, > 1 (else the light has no bound); small ones have wide wings."""
     components: Annotated[tuple[PSFComponent, ...], Field(min_length=1)] | None = None
     """The Gaussians of kind gaussians."""
     file: Path | None = None
@@ -114,8 +115,6 @@ class PSFSettings(AbstractSettings):
         missing = [key for key in (_NEEDED[self.kind], "beta") if key in known and getattr(self, key) is None]
         if missing:
             raise ValueError(f"a PSF of kind {self.kind} needs {' and '.join(missing)}, got none")
-        if self.beta is not None and np.min(self.beta) <= 1:
-            raise ValueError(f"beta: expected values > 1 (else the light has no bound), got {self.beta}")
         return self
 
     @model_validator(mode="after")
@@ -145,6 +144,18 @@ class PSFSettings(AbstractSettings):
         """Every width (arcsec; and beta) at each wavelength of the table, or in one column where there is none."""
         n_table = 1 if self.wavelength is None else len(self.wavelength)
         return np.stack([np.broadcast_to(np.asarray(value, dtype=float), (n_table,)) for _, value in self._widths()])
+
+    def numbers(self) -> dict[str, Any]:
+        """`fwhm` (arcsec; of each Gaussian), `beta` and the Gaussians' `fraction`, as far as the kind has them.
+
+        Widths given once are repeated along a table of wavelengths.
+        """
+        if self.kind == "image":
+            return {}
+        table = self.width_table if self.wavelength is not None else self.width_table[:, 0]
+        if self.components is not None:
+            return {"fwhm": table, "fraction": np.array([component.fraction for component in self.components])}
+        return dict(zip(("fwhm", "beta"), table, strict=False))
 
 
 def merged_psf(preset: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,10 @@ import equinox as eqx
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.config.settings import AbstractSettings
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.scene import Scene
 
@@ -23,11 +25,13 @@ class AbstractSource(eqx.Module):
     `kind` says which particles of the galaxy it reads, `plan` what they shine as and how they are painted, `scene` how
     much each of them shines and where between the templates it lies. Its `painter` sums their light into a partial,
     which one psum adds up over devices. Each source of a pipeline has a plan, a painter and counters of its own. A
-    source that reads fields of the pipeline names them in `reads`, and takes them into account in `shine`.
+    source that reads fields of the pipeline names them in `reads`, and takes them into account in `shine`, as it does
+    its parameters (`section_type`, as in `AbstractSceneStage`).
     """
 
     kind: ClassVar[Kind]
     reads: ClassVar[tuple[str, ...]] = ()
+    section_type: ClassVar[type[AbstractSettings] | None] = None
     painter: eqx.AbstractVar[AbstractPainter]
 
     @classmethod
@@ -49,9 +53,9 @@ class AbstractSource(eqx.Module):
     ) -> Scene:
         """These particles in the observer's frame (by `to_scene`), before the scene stages."""
 
-    def shine(self, scene: Scene) -> Scene:
-        """The scene after the scene stages, with amounts and coordinates as `scene.fields` change them: unchanged
-        where the source reads no field."""
+    def shine(self, scene: Scene, parameters: Parameters) -> Scene:  # noqa: ARG002
+        """The scene after the scene stages, with amounts and coordinates as `scene.fields` and `parameters` change
+        them: unchanged where the source reads none."""
         return scene
 
 

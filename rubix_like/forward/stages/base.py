@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from rubix_like.config.settings import AbstractSettings
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.parameters import Parameters
@@ -63,9 +64,13 @@ class AbstractSceneStage(eqx.Module):
 
     A stage that reads fields of the pipeline names them in `reads` and finds them in `scene.fields`. It comes after all
     stages that read none: fields are summed over the scene as those leave it.
+
+    `section_type`: settings of the section of the stage's own name, which a stage from outside may bring; what is
+    marked as a `Parameter` there reaches the call as `parameters.NAME`, the rest is `setup.config.section(NAME)`.
     """
 
     reads: ClassVar[tuple[str, ...]] = ()
+    section_type: ClassVar[type[AbstractSettings] | None] = None
 
     @classmethod
     @abstractmethod
@@ -81,10 +86,12 @@ class AbstractCubeStage(eqx.Module):
     """Cube to cube, on the sum over all particles and devices.
 
     A stage with a `margin` gets a field that is larger by that many spaxels on each side and returns it without. One
-    that reads fields of the pipeline names them in `reads` and finds them in `cube.fields`.
+    that reads fields of the pipeline names them in `reads` and finds them in `cube.fields`; `section_type` is as in
+    `AbstractSceneStage`.
     """
 
     reads: ClassVar[tuple[str, ...]] = ()
+    section_type: ClassVar[type[AbstractSettings] | None] = None
     margin: eqx.AbstractVar[int]
 
     @classmethod

@@ -86,4 +86,5 @@ class PSFStage(AbstractCubeStage):
 
 def _widths(parameters: Parameters) -> PSFParameters:
     """The PSF's parameters; without any (the PSF given as an image) all None."""
-    return parameters.instrument.psf or PSFParameters(fwhm=None)
+    widths = parameters.instrument.psf
+    return PSFParameters() if widths is None else PSFParameters(**vars(widths))

@@ -24,12 +24,13 @@ OF_GALAXY: str = "galaxy"
 
 
 class FreeParameter(eqx.Module):
-    """One name with its prior, the shape of its value, and its unit (empty: a number)."""
+    """One name with its prior, the shape of its value, its unit (empty: a number) and what it means."""
 
     prior: AbstractPrior
     name: str = eqx.field(static=True)
     shape: tuple[int, ...] = eqx.field(static=True, default=())
     unit: str = eqx.field(static=True, default="")
+    meaning: str = eqx.field(static=True, default="")
 
     @property
     def size(self) -> int:

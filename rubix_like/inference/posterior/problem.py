@@ -37,9 +37,14 @@ from rubix_like.inference.posterior.fit_model import (
     line_of_sight,
 )
 from rubix_like.inference.posterior.free import Free, Latent, read_prior
+from rubix_like.inference.posterior.free_parameters import (
+    SMALLEST_LATENT,
+    age_notes,
+    library_notes,
+    read_free,
+    read_start,
+)
 from rubix_like.inference.posterior.likelihood import NOISE_SCALE, Likelihood, Polynomial
-from rubix_like.inference.posterior.limits import SMALLEST_LATENT, age_notes, library_notes
-from rubix_like.inference.posterior.parameter_names import read_free, read_start
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.instrument.painting import plan_painting
 from rubix_like.readers.galaxy_loading import load

@@ -1,22 +1,21 @@
 """The file of a fit's result: HDF5 that describes itself (docs/fit-file.md)."""
 
-import dataclasses
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rubix_like.cube.cube_parts import in_parts
 from rubix_like.cube.files.hdf5_cube import write_group
-from rubix_like.forward.parameters import DustParameters, InstrumentParameters, ObservationParameters, Parameters
+from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.inference.checks.discreteness import Discreteness
 from rubix_like.inference.checks.edges import LIMIT, Edges
 from rubix_like.inference.described_trees import describe_dataset, numbers_of, read_tree, write_tree
 from rubix_like.inference.posterior.free import Free
+from rubix_like.inference.posterior.free_parameters import declarations_of
 from rubix_like.inference.results.fit_result import FitResult, split_by_name
 from rubix_like.inference.results.result_parts import (
     TEXT,
@@ -40,11 +39,10 @@ from rubix_like.inference.results.result_parts import (
     write_whole,
 )
 from rubix_like.inference.search.search_state import SearchState
-from rubix_like.instrument.psf import PSFParameters
 
 KIND = ResultKind(
     format="rubix_like fit",
-    layout=2,
+    layout=3,
     description="maximum of the posterior of a datacube, and its Gaussian approximation there",
     name="result of a fit",
     writers="FitResult.write or `rubix-like fit`",
@@ -99,7 +97,10 @@ def _write(result: FitResult, file: Any) -> None:
     _write_starts(result.starts, file.create_group("starts"))
     for name in ("model", "residual"):
         write_group(in_parts(getattr(result, name)), file.create_group(name))
-    _write_leaves(result.parameters, file.create_group("model_parameters"))
+    model = file.create_group("model_parameters")
+    _write_leaves(result.parameters, model)
+    for name, declared in declarations_of(model).items():
+        describe_dataset(model[name], declared.unit, declared.meaning)
     if result.galaxy is not None:
         _write_leaves(result.galaxy, file.create_group("galaxy"))
     write_origin(result.config, result.versions, result.notes, file)
@@ -144,17 +145,12 @@ def _write_starts(starts: SearchState, group: Any) -> None:
 
 def _write_leaves(tree: Any, group: Any) -> None:
     """Every array of a pytree under its dotted name."""
-    for name, leaf in _named_leaves(tree, ""):
-        group[name] = np.asarray(leaf)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        group[jax.tree_util.keystr(path, simple=True, separator=".")] = np.asarray(leaf)
 
 
-def _named_leaves(tree: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if not isinstance(tree, eqx.Module):
-        if tree is not None:
-            yield name, tree
-        return
-    for field in dataclasses.fields(tree):
-        yield from _named_leaves(getattr(tree, field.name), f"{name}.{field.name}".removeprefix("."))
+def _read_leaves(group: Any) -> dict[str, Any]:
+    return {name: jnp.asarray(data[()]) for name, data in group.items()}
 
 
 def _read(file: Any) -> FitResult:
@@ -179,32 +175,15 @@ def _read(file: Any) -> FitResult:
         edges=_read_edges(file["edges"], n_number),
         starts=starts,
         **read_cubes(file, ("model", "residual"), ("residual",)),
-        parameters=_parameters_of({name: data[()] for name, data in file["model_parameters"].items()}),
-        galaxy=_galaxy_of({name: data[()] for name, data in file["galaxy"].items()}) if "galaxy" in file else None,
+        parameters=Parameters.of(_read_leaves(file["model_parameters"])),
+        galaxy=_galaxy_of(_read_leaves(file["galaxy"])) if "galaxy" in file else None,
         **read_origin(file),
     )
 
 
-def _parameters_of(leaves: Mapping[str, Any]) -> Parameters:
-    """From dotted names to the parameters; sections without a name were None."""
-    psf = _below(leaves, "instrument.psf.")
-    dust = _below(leaves, "dust.")
-    return Parameters(
-        observation=ObservationParameters(**_with_nones(ObservationParameters, _below(leaves, "observation."))),
-        instrument=InstrumentParameters(psf=PSFParameters(**_with_nones(PSFParameters, psf)) if psf else None),
-        dust=DustParameters(**dust) if dust else None,
+def _galaxy_of(leaves: dict[str, Any]) -> Galaxy:
+    stars, gas = (
+        {name.removeprefix(kind): leaf for name, leaf in leaves.items() if name.startswith(kind)}
+        for kind in ("stars.", "gas.")
     )
-
-
-def _galaxy_of(leaves: Mapping[str, Any]) -> Galaxy:
-    gas = _below(leaves, "gas.")
-    return Galaxy(stars=Stars(**_below(leaves, "stars.")), gas=Gas(**gas) if gas else None)
-
-
-def _below(leaves: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    chosen = {name: leaf for name, leaf in leaves.items() if name.startswith(prefix)}
-    return {name.removeprefix(prefix): jnp.asarray(leaf) for name, leaf in chosen.items()}
-
-
-def _with_nones(kind: type, values: dict[str, Any]) -> dict[str, Any]:
-    return {field.name: values.get(field.name) for field in dataclasses.fields(kind)}
+    return Galaxy(stars=Stars(**stars), gas=Gas(**gas) if gas else None)

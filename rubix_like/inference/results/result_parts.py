@@ -119,7 +119,7 @@ def write_free(free: Free, columns: Mapping[str, Column], file: Any) -> None:
     parameters = file.create_group("parameters", track_order=True)
     for own in free.parameters:
         group = parameters.create_group(own.name)
-        group.attrs["unit"] = own.unit
+        group.attrs.update({"unit": own.unit, "description": own.meaning})
         for name, column in columns.items():
             data = group.create_dataset(name, data=column.values[own.name])
             describe_dataset(data, "" if column.pure else own.unit, column.meaning)
@@ -133,8 +133,9 @@ def read_free_from_file(file: Any, of: str) -> Free:
     """The free parameters of a file; `of`: a column that has their shape."""
     parameters = []
     for name, own in file["parameters"].items():
-        section, unit = json.loads(own["prior"].asstr()[()]), str(own.attrs["unit"])
-        parameters.append(FreeParameter(read_prior(name, section, unit), name, own[of].shape, unit))
+        section = json.loads(own["prior"].asstr()[()])
+        unit, meaning = (str(own.attrs[what]) for what in ("unit", "description"))
+        parameters.append(FreeParameter(read_prior(name, section, unit), name, own[of].shape, unit, meaning))
     return Free(tuple(parameters))
 
 

@@ -37,7 +37,7 @@ from rubix_like.inference.samplers.samplers import LOSS, find_sampler
 
 KIND = ResultKind(
     format="rubix_like samples",
-    layout=2,
+    layout=3,
     description="draws from the posterior of a datacube, and what they predict",
     name="file of samples",
     writers="SampleResult.write or `rubix-like sample`",

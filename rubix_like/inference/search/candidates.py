@@ -1,6 +1,6 @@
 """Which latents a search begins with: many are tried, by one model each, and the best are started from."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -94,10 +94,11 @@ def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: 
     forward, free = problem.posterior.forward, problem.posterior.free
     middle = free.values(jnp.zeros(free.n_latent))
     psf = forward.parameters.instrument.psf
-    width = 0.0 if psf is None or psf.fwhm is None else float(np.mean(np.asarray(middle.get(_PSF, psf.fwhm))))
+    seeing: Any = None if psf is None else middle.get(_PSF, psf.fwhm)
+    width = 0.0 if seeing is None else float(np.mean(np.asarray(seeing)))
     reference = _grade(posterior, mesh, np.zeros((1, free.n_latent)))
     shift = shift_of(sketch, np.asarray(reference.spectrum[0], np.float64), problem.pipeline.frame.bins.wavelength)
-    own = middle.get("observation.velocity_offset", forward.parameters.observation.velocity_offset)
+    own: Any = middle.get("observation.velocity_offset", forward.parameters.observation.velocity_offset)
     return Surroundings(float(forward.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, float(own) + shift)
 
 

@@ -1,12 +1,13 @@
 """A catalogue from Python: every galaxy of a list in every view."""
 
+from concurrent.futures import Executor
 from pathlib import Path
 
 from rubix_like.config.loading import ConfigSource
 from rubix_like.errors import ConfigError
 from rubix_like.runs.batch.entries import read_entries
 from rubix_like.runs.batch.rows import RowSource
-from rubix_like.runs.batch.running import Outcome, observe_all
+from rubix_like.runs.batch.running import How, Outcome, observe_all
 from rubix_like.runtime.files.separate_files import given_files
 from rubix_like.runtime.progress import Progress
 
@@ -19,18 +20,25 @@ def run_catalogue(
     *,
     part: str | None = None,
     redo: bool = False,
+    executor: Executor | str | None = None,
+    block: int | None = None,
 ) -> Outcome:
     """Observe many galaxies: every row of `catalogue` in every one of `views`, each as `run` would.
 
     Both are CSV files, or lists of dicts, whose columns are dotted settings of `config` and `name`. Cubes, records and
     summary.csv go into the folder `output` (None: output.path without its ending). Entries that are done are skipped,
     failures are recorded and the rest goes on; `part`, "2/8", takes the second of eight shares of the galaxies; `redo`
-    makes entries again that were made from other settings. Raises ConfigError or OSError, before anything is computed,
-    for lists, settings or a folder that cannot be used.
+    makes entries again that were made from other settings.
+
+    `executor`: any of `concurrent.futures`, which is left open, or the words that name one, "processes:4" (None: this
+    process computes everything itself); it gets `block` entries at a time (None: one galaxy in all its views). A script
+    that starts processes needs `if __name__ == "__main__":` around the call. Raises ConfigError or OSError, before
+    anything is computed, for lists, settings, a folder or an executor that cannot be used.
     """
+    how = How(executor, block)
     entries = read_entries(config, catalogue, views, folder=catalogue_folder(output))
     read = tuple(given_files({"configuration": config, "catalogue": catalogue, "views": views}))
-    return observe_all(entries, Progress(), read_part(part), redo=redo, read=read)
+    return observe_all(entries, Progress(), read_part(part), redo=redo, how=how, read=read)
 
 
 def read_part(text: str | None) -> tuple[int, int] | None:

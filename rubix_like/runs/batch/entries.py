@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,29 @@ _MOST_PROBLEMS = 10
 _NO_VIEW = Row("", "", {})
 
 
+_COMPILED = {"ssp", "instrument", "pipeline", "engine", "products"}
+
+
 @dataclass(frozen=True)
 class Entry:
-    """One galaxy in one view: `name` is that of its files, `place` where its row stands, `path` its cube."""
+    """One galaxy in one view: `row` has its name and all that it changes in the sections `base`, `path` is its cube."""
 
-    name: str
-    galaxy: str
-    view: str
-    place: str
+    base: Mapping[str, Any]
+    row: Row
     config: RunConfig
     path: Path
+    galaxy: str = ""
+    view: str = ""
+
+    @property
+    def name(self) -> str:
+        """That of its files."""
+        return self.row.name
+
+    @property
+    def place(self) -> str:
+        """Where its row stands, for messages."""
+        return self.row.place
 
     @property
     def own_files(self) -> tuple[Path, ...]:
@@ -43,6 +56,12 @@ class Entry:
         """What a galaxy is loaded by: entries that agree in it share one."""
         sections = {name: getattr(self.config, name) for name in ("galaxy", "ssp", "engine")}
         return json.dumps({name: section.model_dump(mode="json") for name, section in sections.items()}, sort_keys=True)
+
+    @property
+    def compiling(self) -> str:
+        """What its program depends on: entries that agree in it share one, if their galaxies are of about one size."""
+        config = self.config
+        return f"{config.model_dump_json(include=_COMPILED)} {config.dust is None} {config.noise is None}"
 
 
 def read_entries(
@@ -70,24 +89,30 @@ def read_entries(
     entries, problems = [], []
     for row in rows:
         for view in seen:
+            both = _joined(row, view)
             try:
-                entries.append(_entry(sections, row, view, folder, known))
+                entries.append(replace(entry_of(sections, both, folder, known), galaxy=row.name, view=view.name))
             except (ConfigError, OSError) as error:
-                problems.append(f"{_place(row, view)}: {error}")
+                problems.append(f"{both.place}: {error}")
     _raise_for(problems, place)
     _check_files(entries)
     return _grouped(entries)
 
 
-def _place(row: Row, view: Row) -> str:
-    return f"{row.place} ({row.name})" + (f" with {view.place} ({view.name})" if view.place else "")
+def _joined(row: Row, view: Row) -> Row:
+    """What a galaxy and a view change together."""
+    place = f"{row.place} ({row.name})" + (f" with {view.place} ({view.name})" if view.place else "")
+    name = f"{row.name}_{view.name}" if view.name else row.name
+    return Row(place, name, {**row.settings, **view.settings})
 
 
-def _entry(
-    sections: dict[str, Any], row: Row, view: Row, folder: Path | None, known: dict[tuple[str, str], Any]
-) -> Entry:
-    """An entry whose settings are checked; sections that came before are taken from `known`."""
-    for key, value in {**row.settings, **view.settings}.items():
+def entry_of(base: Mapping[str, Any], row: Row, folder: Path | None, known: dict[tuple[str, str], Any]) -> Entry:
+    """An entry whose settings are checked; sections that came before are taken from `known`, which takes in these.
+
+    Raises ConfigError or OSError for what cannot be used.
+    """
+    sections = dict(base)
+    for key, value in row.settings.items():
         sections = overridden(sections, key, value)
     keys = {name: (str(name), repr(value)) for name, value in sections.items()}
     config = check_sections({name: known.get(key, sections[name]) for name, key in keys.items()}, "configuration")
@@ -98,10 +123,9 @@ def _entry(
     check_bands(config.products)
     locate(config.ssp.library)
     _check_source(config.galaxy)
-    name = f"{row.name}_{view.name}" if view.name else row.name
     stem, ending = split_name(config.output.path)
     place = config.output.path.parent / stem if folder is None else folder
-    return Entry(name, row.name, view.name, _place(row, view), config, place.expanduser() / f"{name}{ending}")
+    return Entry(base, row, config, place.expanduser() / f"{row.name}{ending}")
 
 
 def _check_source(reader: Any) -> None:

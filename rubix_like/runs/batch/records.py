@@ -1,16 +1,13 @@
-"""What is known of every entry of a catalogue: one small file each, beside the cubes, and who is at work on it."""
+"""What is known of every entry of a catalogue: one small file each, beside the cubes."""
 
 import json
 import os
 import socket
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
-
-from filelock import FileLock, Timeout
 
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.outputs import replacing
@@ -35,7 +32,7 @@ class Record:
 
 
 class Records:
-    """The records of a folder, `records/NAME.json`, and the claims, `records/KIND-NAME.rubix-like-lock`."""
+    """The records of a folder, `records/NAME.json`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -86,22 +83,11 @@ class Records:
         sizes = [(self.folder / name, size) for name, size in record.files.items()]
         return record.status == "done" and all(path.is_file() and path.stat().st_size == size for path, size in sizes)
 
-    @contextmanager
-    def claimed(self, kind: str, name: str, wait: float = 0.0) -> Iterator[bool]:
-        """Whether this worker alone may work on what is called `name`, an entry, a galaxy, until the block is left.
-
-        The operating system frees the claims of a process that ends, however it does.
-        """
-        lock = FileLock(self.place / f"{kind}-{name}.rubix-like-lock", timeout=wait)
-        try:
-            lock.acquire()
-        except Timeout:
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            lock.release()
+    def is_begun_by(self, name: str, worker: str) -> bool:
+        """Whether no other worker has begun the entry since: one that went on after its front process died must not
+        write over the record of the next one."""
+        record = self.read(name)
+        return record is None or record.worker == worker
 
 
 def sizes_of(paths: Iterable[Path], folder: Path) -> dict[str, int]:

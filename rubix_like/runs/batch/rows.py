@@ -110,11 +110,12 @@ def _header(place: str, cells: list[str]) -> list[str]:
 
 def _check_column(place: str, column: object) -> None:
     """Refuse what is no setting, or none of a row; what is below a section is checked with the values."""
-    sections = tuple(RunConfig.model_fields)
     if column == NAME:
         return
-    if not isinstance(column, str) or column.split(".")[0] not in sections:
-        hint = suggest(str(column).split(".", maxsplit=1)[0], (NAME, *sections))
+    first = str(column).split(".", maxsplit=1)[0]
+    sections = (*RunConfig.model_fields, *RunConfig.sections(first))
+    if not isinstance(column, str) or first not in sections:
+        hint = suggest(first, (NAME, *sections))
         raise ConfigError(
             f"{place}: expected columns that are settings with dots (galaxy.path, observation.inclination) or 'name', "
             f"got '{column}'{hint}"

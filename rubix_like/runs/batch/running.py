@@ -1,40 +1,33 @@
-"""The run over a catalogue: galaxies loaded once, entries claimed, computed, recorded; what is done is left alone."""
+"""The run over a catalogue: what is done is left alone, the rest is computed here or by an executor, and reported."""
 
 import sys
-import traceback
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from collections.abc import Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
-from jax.sharding import Mesh
-
-from rubix_like.cube.cube_parts import put_together
+from rubix_like.config.plug_ins import EXECUTORS
+from rubix_like.config.run_config import DevicesSettings
 from rubix_like.errors import ConfigError
-from rubix_like.plots.figure import save_quicklook
+from rubix_like.runs.batch.blocks import BlockWork, Galaxies, blocks_of, galaxies_of, observe_block, observe_galaxies
 from rubix_like.runs.batch.entries import Entry
-from rubix_like.runs.batch.galaxies import LoadedGalaxy, device_groups, load_for, prepare_view
-from rubix_like.runs.batch.records import Record, Records, sizes_of, this_worker
+from rubix_like.runs.batch.records import Record, Records
 from rubix_like.runs.batch.sources import Sources, changes
-from rubix_like.runs.batch.table import Summary, SummaryRow, measured
-from rubix_like.runs.run import Prepared, begin, write_results
-from rubix_like.runs.run_files import check_output
-from rubix_like.runtime.exit_codes import explained_exhaustion
+from rubix_like.runs.batch.table import Summary, SummaryRow
+from rubix_like.runs.batch.workers import Terms
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import remove_stale
 from rubix_like.runtime.files.separate_files import Named, check_separate
 from rubix_like.runtime.progress import Progress, Report, Stream
-
-_EXPECTED = (ValueError, OSError, MemoryError)
-"""What a galaxy or settings that cannot be used raise; anything else is recorded with where it came from."""
+from rubix_like.runtime.words import reason_of
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a catalogue: `rows` of the summary, and how many entries of this process's share it did, failed
-    here or in another process, were found done (`n_skipped`) and are left to other processes (`n_elsewhere`)."""
+    """What became of a catalogue: `rows` of the summary, and how many entries of this part it did, could not do
+    (`n_failed`) and found done (`n_skipped`); `lost`: name -> why, of those whose worker ended or could not write."""
 
     folder: Path
     summary: Path
@@ -42,29 +35,70 @@ class Outcome:
     n_done: int
     n_failed: int
     n_skipped: int
-    n_elsewhere: int
+    lost: dict[str, str]
+
+
+@dataclass(frozen=True)
+class How:
+    """How a catalogue is computed: `executor`, the words that name one, or None (in this process), is handed blocks of
+    at most `block` entries (None: a galaxy in all its views)."""
+
+    executor: Executor | str | None = None
+    block: int | None = None
+    with_picture: bool = False
+
+    def __post_init__(self) -> None:
+        if self.block is not None and (self.executor is None or self.block < 1):
+            raise ConfigError(
+                f"--block: expected a number of entries from 1 on, beside --executor, got {self.block}"
+                f"{' without one' if self.executor is None else ''}"
+            )
+        if isinstance(self.executor, str):
+            EXECUTORS.find(self.executor.partition(":")[0])
+
+
+HERE = How()
+"""In this process, galaxy by galaxy."""
 
 
 @dataclass
-class _Work:
-    """What the workers of one process share."""
+class _Front:
+    """What the front process keeps of a catalogue."""
 
-    records: Records
     summary: Summary
-    made_from: dict[str, dict[str, Any]]
-    before: dict[str, Record | None]
-    with_picture: bool
     report: Report
     n_total: int
     stream: Stream | None
     done: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
+    lost: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def settled(self) -> set[str]:
-        """Entries that need nothing more from this process."""
-        return self.done | self.failed | self.skipped
+    def settle(self, entry: Entry, record: Record) -> None:
+        """Take what became of an entry; failures, and in a log every entry, get a line of their own."""
+        (self.done if record.status == "done" else self.failed).add(entry.name)
+        self.summary.settle(entry.name, record)
+        self.summary.update()
+        ended = f"done in {record.seconds or 0.0:.1f} s" if record.status == "done" else f"failed: {record.error}"
+        self._tell(entry.name, ended, is_good=record.status == "done")
+
+    def lose(self, entry: Entry, reason: str) -> None:
+        """Take that nothing came of an entry, and why."""
+        self.lost[entry.name] = reason
+        self._tell(entry.name, f"lost: {reason}", is_good=False)
+
+    def _tell(self, name: str, ended: str, *, is_good: bool) -> None:
+        n_settled = self.show()
+        if self.stream is None or (is_good and self.stream.isatty()):
+            return
+        place = sys.stderr if self.stream.isatty() else self.stream
+        print(f"[{n_settled}/{self.n_total}] {name}: {ended}", file=place, flush=True)
+
+    def show(self) -> int:
+        """Report how far the catalogue is."""
+        n_settled = len(self.done) + len(self.failed) + len(self.skipped) + len(self.lost)
+        self.report("entries", n_settled, self.n_total)
+        return n_settled
 
 
 def observe_all(
@@ -73,14 +107,14 @@ def observe_all(
     part: tuple[int, int] | None = None,
     *,
     redo: bool = False,
-    with_picture: bool = False,
+    how: How = HERE,
     read: Sequence[Named] = (),
 ) -> Outcome:
-    """Compute every entry that is not done; several processes may do so in the same folder at once.
+    """Compute every entry that is not done.
 
-    `part` (k, n), from 1: only every n-th galaxy from the k-th on; `redo`: make entries again whose settings or files
-    have changed since, which else are refused (ConfigError). `read`: files that must not be replaced, such as the
-    lists, beside those that the settings name.
+    `part` (k, n), from 1: only every n-th galaxy from the k-th on, while other processes may be at work on the others;
+    `redo`: make entries again whose settings or files have changed since, which else are refused (ConfigError).
+    `read`: files that must not be replaced, such as the lists, beside those that the settings name.
     """
     records = Records(entries[0].path.parent)
     records.create()
@@ -93,24 +127,120 @@ def observe_all(
     before = {entry.name: records.read(entry.name) for entry in mine}
     if not redo:
         _refuse_changed(mine, made_from, before)
-        _refuse_unknown([entry for entry in mine if before[entry.name] is None], records)
+        _refuse_unknown([entry for entry in mine if before[entry.name] is None])
     label = f"observing {len(mine)} entries of {len(groups)} galaxies"
     with progress.step("catalogue", label) as report:
-        work = _Work(records, summary, made_from, before, with_picture, report, len(mine), progress.stream)
-        try:
-            _tell(work)
-            _observe_groups(work, groups)
-        finally:
-            summary.update(now=True)
-    rows, names = tuple(summary.rows()), {entry.name for entry in mine}
-    failed = names & {str(row["name"]) for row in rows if row["status"] == "failed"}
-    counts = (len(work.done), len(failed), len(work.skipped), len(names - work.settled - failed))
-    return Outcome(records.folder, summary.path, rows, *counts)
+        front = _Front(summary, report, len(mine), progress.stream)
+        work = BlockWork(records, made_from, how.with_picture, front.settle)
+        with _clean([*_written(mine, records), *([summary.path] if part is None else [])]):
+            try:
+                _observe(front, work, _left(front, work, groups, before), before, how)
+            finally:
+                summary.update(now=True)
+    counts = (len(front.done), len(front.failed), len(front.skipped))
+    return Outcome(records.folder, summary.path, tuple(summary.rows()), *counts, front.lost)
 
 
-def galaxies_of(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
-    """Entries that share a galaxy, together."""
-    return [tuple(group) for _, group in groupby(entries, key=lambda entry: entry.loading)]
+def _written(entries: Sequence[Entry], records: Records) -> Iterator[Path]:
+    """The files of entries."""
+    for entry in entries:
+        yield from (*entry.own_files, beside(entry.path, ".png"), records.path(entry.name))
+
+
+@contextmanager
+def _clean(paths: Sequence[Path]) -> Iterator[None]:
+    """Remove what dead processes left of files half-written, and what workers leave that are ended in between."""
+    remove_stale(paths)
+    try:
+        yield
+    except BaseException:
+        remove_stale(paths)
+        raise
+
+
+def _left(
+    front: _Front, work: BlockWork, groups: Galaxies, before: dict[str, Record | None]
+) -> list[tuple[Entry, ...]]:
+    """What is not done of the galaxies. Those that were being computed when a process ended come last: if that was
+    their fault, all else is done."""
+    for entry in (entry for group in groups for entry in group):
+        record = before[entry.name]
+        if record is not None and work.is_done(entry.name, record):
+            front.skipped.add(entry.name)
+            front.summary.settle(entry.name, record)
+    front.show()
+    left = [tuple(entry for entry in group if entry.name not in front.skipped) for group in groups]
+    return sorted(filter(None, left), key=lambda group: any(_was_interrupted(before[entry.name]) for entry in group))
+
+
+def _was_interrupted(record: Record | None) -> bool:
+    return record is not None and record.status == "started"
+
+
+def _observe(front: _Front, work: BlockWork, left: Galaxies, before: dict[str, Record | None], how: How) -> None:
+    """What is left, in this process or by blocks."""
+    if how.executor is None or not left:
+        observe_galaxies(work, left)
+        return
+    alike = {galaxy[0].compiling: number for number, galaxy in reversed(list(enumerate(left)))}
+
+    def interrupted(entry: Entry) -> bool:
+        return _was_interrupted(before[entry.name])
+
+    ordered = sorted(left, key=lambda galaxy: (any(map(interrupted, galaxy)), alike[galaxy[0].compiling]))
+    blocks = blocks_of(ordered, interrupted, how.block)
+    with _opened(how.executor, left[0][0].config.devices) as executor:
+        _hand_out(front, work, blocks, executor)
+
+
+@contextmanager
+def _opened(executor: Executor | str, devices: DevicesSettings) -> Iterator[Executor]:
+    """An executor by its name, shut down in the end; one that was given stays as it is."""
+    if isinstance(executor, Executor):
+        yield executor
+        return
+    name, _, where = executor.partition(":")
+    with EXECUTORS.find(name)(where, devices) as found:
+        yield found
+
+
+def _hand_out(front: _Front, work: BlockWork, blocks: Galaxies, executor: Executor) -> None:
+    """All blocks to the executor, each taken back as it ends."""
+    terms = Terms.here(with_picture=work.with_picture)
+    waiting = {_submit(executor, block, work.records.folder, terms): block for block in blocks}
+    try:
+        for future in as_completed(waiting):
+            _take_back(front, work, waiting.pop(future), future)
+    except BaseException:
+        for future in waiting:
+            with suppress(NotImplementedError):  # Parsl cannot
+                future.cancel()
+        raise
+
+
+def _submit(executor: Executor, block: Sequence[Entry], output: Path, terms: Terms) -> Future:
+    try:
+        return executor.submit(observe_block, block[0].base, [entry.row for entry in block], output, terms)
+    except BrokenExecutor as error:
+        broken: Future = Future()
+        broken.set_exception(error)
+        return broken
+
+
+def _take_back(front: _Front, work: BlockWork, block: Sequence[Entry], future: Future) -> None:
+    """The records of a block; of one that broke off, those that its worker left."""
+    reason, found = "", dict[str, Record | None]()
+    try:
+        found = future.result()
+    except Exception as error:
+        reason = f"{type(error).__name__}: {reason_of(error)}"
+        found = {entry.name: work.records.read(entry.name) for entry in block}
+    for entry in block:
+        record = found.get(entry.name)
+        if record is not None and (not reason or work.is_done(entry.name, record)):
+            front.settle(entry, record)
+        else:
+            front.lose(entry, reason)
 
 
 def _check_separate(
@@ -142,143 +272,12 @@ def _refuse_changed(
         )
 
 
-def _refuse_unknown(entries: Sequence[Entry], records: Records) -> None:
-    """Raise ConfigError where files of entries that had no record would be overwritten, and still no record tells of
-    them."""
-    found = [
-        file
-        for entry in entries
-        for file in entry.own_files
-        if file.exists() and records.read(entry.name) is None  # in this order: records come before files
-    ]
+def _refuse_unknown(entries: Sequence[Entry]) -> None:
+    """Raise ConfigError where files of entries without a record would be overwritten."""
+    found = [file for entry in entries for file in entry.own_files if file.exists()]
     if found:
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         raise ConfigError(
             f"{found[0]}{more}: expected no file, or one that this catalogue has made, got another; add --redo to "
             f"replace it, or choose another folder with --output"
         )
-
-
-def _observe_groups(work: _Work, groups: Sequence[tuple[Entry, ...]]) -> None:
-    """All galaxies, each by one worker; workers take turns, so that their devices are busy at the same time.
-
-    Galaxies that were being computed when a process ended come last: if that was their fault, all else is done. Then
-    the entries that are left of the galaxies of other processes.
-    """
-    order = sorted(groups, key=lambda group: any(_was_interrupted(work.before[entry.name]) for entry in group))
-    rounds = chain(((group, True) for group in order), ((group, False) for group in order))
-    workers = [_worker(work, mesh, rounds) for mesh in device_groups(groups)]
-    while workers:
-        workers = [worker for worker in workers if next(worker, "ended") != "ended"]
-
-
-def _was_interrupted(record: Record | None) -> bool:
-    return record is not None and record.status == "started"
-
-
-def _worker(work: _Work, mesh: Mesh, rounds: Iterator[tuple[tuple[Entry, ...], bool]]) -> Iterator[None]:
-    """Takes galaxies until none is left; pauses while its devices compute."""
-    for group, alone in rounds:
-        if all(entry.name in work.settled for entry in group):
-            continue
-        if not alone:
-            yield from _observe_galaxy(work, mesh, group)
-            continue
-        with work.records.claimed("galaxy", group[0].name) as own:
-            if own:
-                yield from _observe_galaxy(work, mesh, group)
-
-
-def _observe_galaxy(work: _Work, mesh: Mesh, group: tuple[Entry, ...]) -> Iterator[None]:
-    """One galaxy in all its views, loaded once."""
-    loaded: LoadedGalaxy | None = None
-    for entry in (entry for entry in group if entry.name not in work.settled):
-        with work.records.claimed("entry", entry.name) as own:
-            if own and _is_open(work, entry):
-                loaded = yield from _observe_entry(work, mesh, entry, loaded)
-                work.summary.update()
-    if loaded is not None:
-        loaded.files.close()
-
-
-def _serving(loaded: LoadedGalaxy | None, entry: Entry, mesh: Mesh) -> LoadedGalaxy:
-    """The galaxy at hand, or read anew where there is none or it does not do for this view."""
-    if loaded is not None and loaded.serves(entry.config):
-        return loaded
-    other = load_for(entry, mesh)  # where it fails, the one at hand is still open for the next view
-    if loaded is not None:
-        loaded.files.close()
-    return other
-
-
-def _is_open(work: _Work, entry: Entry) -> bool:
-    """Whether a claimed entry is still to be computed: not done, nor tried by another process since this one began."""
-    record = work.records.read(entry.name)
-    if record is None or record.status == "started":
-        return True
-    if record.status == "done":
-        known = work.records.is_complete(record) and record.made_from == work.made_from[entry.name]
-    else:
-        known = record != work.before[entry.name]
-    if known and record.status == "done":
-        work.skipped.add(entry.name)
-        _tell(work)
-    return not known
-
-
-def _observe_entry(
-    work: _Work, mesh: Mesh, entry: Entry, loaded: LoadedGalaxy | None
-) -> Generator[None, None, LoadedGalaxy | None]:
-    """One cube, or the record of why there is none; returns the galaxy for the next view."""
-    picture = beside(entry.path, ".png") if work.with_picture else None
-    remove_stale([*entry.own_files, work.records.path(entry.name), *([] if picture is None else [picture])])
-    check_output(entry.config, entry.path)
-    record = Record("started", work.made_from[entry.name], this_worker())
-    work.records.write(entry.name, record)
-    start = perf_counter()
-    try:
-        with explained_exhaustion():
-            loaded = _serving(loaded, entry, mesh)
-            prepared = begin(prepare_view(entry, loaded, mesh))
-            yield
-            record = _finished(record, entry, prepared, picture)
-    except Exception as error:
-        record = _failure(record, error)
-    work.records.write(entry.name, replace(record, seconds=round(perf_counter() - start, 3)))
-    (work.done if record.status == "done" else work.failed).add(entry.name)
-    _tell(work, entry, record, perf_counter() - start)
-    return loaded
-
-
-def _finished(record: Record, entry: Entry, prepared: Prepared, picture: Path | None) -> Record:
-    """Wait for the cube, write it and, where asked for, its picture."""
-    cube = put_together(write_results(prepared, entry.path, Progress()).cube)
-    if picture is not None:
-        save_quicklook(cube, picture)
-    files = sizes_of([*entry.own_files, *([] if picture is None else [picture])], entry.path.parent)
-    notes = [str(value) for key, value in cube.meta.items() if key.startswith("note_")]
-    return replace(record, status="done", files=files, measures=measured(cube), notes=notes)
-
-
-def _failure(record: Record, error: Exception) -> Record:
-    """The record of what went wrong: its message, and for what nobody expects where it was."""
-    if isinstance(error, _EXPECTED):
-        return replace(record, status="failed", error=str(error))
-    where = "".join(traceback.format_exception(error))
-    return replace(record, status="failed", error=f"{type(error).__name__}: {error}", traceback=where)
-
-
-def _tell(work: _Work, entry: Entry | None = None, record: Record | None = None, seconds: float = 0.0) -> None:
-    """How far the catalogue is; failures, and in a log every entry, with a line of their own."""
-    n_settled, stream = len(work.settled), work.stream
-    work.report("entries", n_settled, work.n_total)
-    if entry is None or record is None or stream is None:
-        return
-    if stream.isatty() and not record.error:
-        return
-    ended = f"done in {seconds:.1f} s" if record.status == "done" else f"failed: {record.error}"
-    print(
-        f"[{n_settled}/{work.n_total}] {entry.name}: {ended}",
-        file=sys.stderr if stream.isatty() else stream,
-        flush=True,
-    )

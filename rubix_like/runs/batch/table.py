@@ -13,7 +13,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_sums import white_light
 from rubix_like.runs.batch.entries import Entry
 from rubix_like.runs.batch.records import Record, Records
-from rubix_like.runtime.files.outputs import remove_stale, replacing
+from rubix_like.runtime.files.outputs import replacing
 
 COLUMNS: tuple[str, ...] = (
     "name",
@@ -55,32 +55,44 @@ def measured(cube: Cube) -> dict[str, float | int | None]:
 
 
 class Summary:
-    """Writes summary.csv from the records of all entries, also those of other processes."""
+    """Writes summary.csv from the records of all entries, also those of other parts; one process writes it."""
 
     def __init__(self, entries: Sequence[Entry], records: Records) -> None:
         self.entries = entries
         self.records = records
         self.path: Path = records.folder / f"{_SUMMARY}.csv"
+        self._settled: dict[str, Record] = {}
         self._known: dict[str, tuple[tuple[int, int], Record]] = {}
         self._next = 0.0
+
+    def settle(self, name: str, record: Record) -> None:
+        """Take a record as the last one of its entry; its file is not read again."""
+        self._settled[name] = record
 
     def rows(self) -> list[SummaryRow]:
         """One row per entry, in the order of the list; records that have not changed are not read again."""
         return [self._row(entry) for entry in self.entries]
 
     def update(self, *, now: bool = False) -> None:
-        """Write it, unless that was done so lately that it would take more than 2 % of the time."""
-        if not now and time.monotonic() < self._next:
-            return
+        """Write it, unless that was done so lately that it would take more than 2 % of the time.
+
+        With `now` it is written again until no record has changed meanwhile: so the last of several parts, which write
+        it without asking each other, leaves it complete.
+        """
         start = time.monotonic()
-        with self.records.claimed(_SUMMARY, "csv", wait=60.0) as own:
-            if own:
-                remove_stale([self.path])
-                text = _as_csv(self.rows())
-                with replacing(self.path) as temporary:
-                    temporary.write_text(text, encoding="utf-8", newline="")
+        if not now and start < self._next:
+            return
+        written = self._write()
+        while now and written != _as_csv(self.rows()):
+            written = self._write()
         end = time.monotonic()
         self._next = end + (end - start) / _LARGEST_SHARE
+
+    def _write(self) -> str:
+        text = _as_csv(self.rows())
+        with replacing(self.path) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="")
+        return text
 
     def _row(self, entry: Entry) -> SummaryRow:
         record = self._record(entry.name)
@@ -93,6 +105,8 @@ class Summary:
         return {column: known.get(column) for column in COLUMNS}
 
     def _record(self, name: str) -> Record | None:
+        if name in self._settled:
+            return self._settled[name]
         try:
             state = self.records.path(name).stat()
         except FileNotFoundError:

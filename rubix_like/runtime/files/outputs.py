@@ -92,7 +92,7 @@ def own_name(path: Path, purpose: str) -> Path:
 def remove_stale(paths: Iterable[Path]) -> int:
     """Remove what dead processes left of these files (the temporary names of `replacing`); returns their number.
 
-    To be called by who has claimed them, so that nobody is writing them.
+    To be called while nobody else writes them.
     """
     wanted = {(path.parent, path.name) for path in paths}
     stale = [

@@ -5,7 +5,7 @@ from scipy.special import ndtri
 
 from rubix_like.inference.posterior.fit_model import GALAXY
 from rubix_like.inference.posterior.free import Free, FreeParameter
-from rubix_like.inference.posterior.parameter_names import read_start
+from rubix_like.inference.posterior.free_parameters import read_start
 from rubix_like.inference.posterior.priors import Normal, Uniform
 from rubix_like.readers.synthetic_reader import SyntheticReader
 

@@ -1,0 +1,97 @@
+"""Which settings are parameters: numbers of the model that can be changed, fitted and sampled without a compilation.
+
+A parameter is declared once, by a mark on its setting. Its unit, limits and meaning are the setting's own; leaves of
+the model, limits of priors, result files and the documentation's table follow from them.
+"""
+
+import functools
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from rubix_like.config.messages import explain_value
+from rubix_like.config.settings import sections_in
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """Marks a setting as a parameter: `inclination: Annotated[Degree | None, Parameter(moves=True)] = None`.
+
+    `moves`: it acts through the particles' places on the sky, of which the deposit `nearest` has no gradient. `axis`:
+    the axis of an SSP library on which its values lie ("age", "metallicity").
+    """
+
+    moves: bool = False
+    axis: str | None = None
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What is declared of a parameter: dotted name, unit (empty: a number), meaning, mark and the setting's type."""
+
+    name: str
+    unit: str
+    meaning: str
+    mark: Parameter
+    form: Any
+
+    def fault(self, value: object) -> str | None:
+        """What is wrong with a value by the limits of its setting; None if nothing is."""
+        try:
+            TypeAdapter(self.form).validate_python(value)
+        except ValidationError as error:
+            return explain_value(error)
+        return None
+
+
+def declarations(settings: type[BaseModel], prefix: str = "") -> dict[str, Declaration]:
+    """The parameters among some settings and those of the sections below, by dotted name."""
+    found = {}
+    for key, field in settings.model_fields.items():
+        name, mark = prefix + key, _mark(field)
+        if mark is not None:
+            form = Annotated[field.annotation, *field.metadata]
+            units = (getattr(own, "unit", None) for own in _metadata(form))
+            meaning = " ".join((field.description or "").split()).removesuffix(".")
+            found[name] = Declaration(name, next(filter(None, units), ""), meaning, mark, form)
+        for section in sections_in(field.annotation):
+            found |= declarations(section, f"{name}.")
+    return found
+
+
+def parameter_values(settings: BaseModel) -> dict[str, Any]:
+    """The values of the parameters among some settings and those of the sections below; null ones are left out."""
+    found = {name: _value_at(settings, name) for name in declarations(type(settings))}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def missing_in(settings: type[BaseModel], present: Collection[str], prefix: str = "") -> Iterator[str]:
+    """What there is none of beside the parameters `present`: names of others, and of sections that can be null."""
+    for key, field in settings.model_fields.items():
+        name = prefix + key
+        if _mark(field) is not None and name not in present:
+            yield name
+        for section in sections_in(field.annotation):
+            if type(None) not in get_args(field.annotation) or any(own.startswith(f"{name}.") for own in present):
+                yield from missing_in(section, present, f"{name}.")
+            else:
+                yield from [name] if declarations(section) else []
+
+
+def _mark(field: FieldInfo) -> Parameter | None:
+    return next((own for own in field.metadata if isinstance(own, Parameter)), None)
+
+
+def _metadata(annotation: Any) -> Iterator[Any]:
+    """All that a type is annotated with, and the types within it, outermost first."""
+    yield from getattr(annotation, "__metadata__", ())
+    for inner in get_args(annotation):
+        yield from _metadata(inner)
+
+
+def _value_at(settings: BaseModel, name: str) -> Any:
+    """The value at a dotted name; None below a section that is null."""
+    return functools.reduce(lambda own, key: None if own is None else getattr(own, key), name.split("."), settings)

@@ -1,0 +1,293 @@
+"""Which parameters of a model are free: their declarations by name, their priors within the declared limits."""
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from pydantic import Field
+
+from rubix_like.config import RunConfig
+from rubix_like.config.parameters import Declaration, Parameter, declarations
+from rubix_like.config.quantities import Kms, Kpc, Msun, Number
+from rubix_like.config.sections.fit import FitSettings
+from rubix_like.config.settings import AbstractSettings
+from rubix_like.errors import ConfigError, suggest
+from rubix_like.forward.census import log_universe_age
+from rubix_like.galaxy.validation import AGE_SLACK, LARGEST, limits_of
+from rubix_like.inference.posterior.fit_model import GALAXY, STARS, V_LOS, leaf_at
+from rubix_like.inference.posterior.free import OF_GALAXY, Free, FreeParameter, Latent, read_prior, read_values, shown
+from rubix_like.inference.posterior.likelihood import NOISE_SCALE
+from rubix_like.inference.posterior.priors import AbstractPrior
+from rubix_like.physics.templates import TemplateAxes
+from rubix_like.readers.synthetic_reader import SyntheticReader
+
+REACH: float = 4.0
+"""Latents up to which a prior has to stay within the limits: all but 6e-5 of it."""
+
+SMALLEST_LATENT: float = -8.0
+"""Latent of the noise scale that is taken for its lower limit."""
+
+_ROUNDING = 1e-4
+
+_TURN = 360.0
+"""deg."""
+
+_SCALE = "factor on the standard deviations of the data"
+
+
+def _within(field: str) -> Any:
+    """The limits of a field of stars."""
+    low, high = limits_of(field)
+    return Field(ge=low, le=high)
+
+
+class StarParameters(AbstractSettings):
+    """What can be free of each star of a given galaxy."""
+
+    position: Annotated[Kpc, _within("position"), Parameter(moves=True)]
+    """Place of every star of a given galaxy: (x, y, z)."""
+    velocity: Annotated[Kms, _within("velocity"), Parameter()]
+    """Velocity of every star: (x, y, z)."""
+    v_los: Annotated[Kms, _within("velocity"), Parameter()]
+    """Velocity of every star along the line of sight; the rest of its velocity stays."""
+    initial_mass: Annotated[Msun, _within("initial_mass"), Parameter()]
+    """Mass of every star at birth."""
+    log_age: Annotated[Number, _within("log_age"), Parameter(axis="age")]
+    """log10(age / yr) of every star."""
+    metallicity: Annotated[Number, _within("metallicity"), Parameter(axis="metallicity")]
+    """Metal mass fraction Z of every star."""
+
+
+@functools.cache
+def known_parameters() -> dict[str, Declaration]:
+    """Every parameter of the package itself that can be free: of a run, of a synthetic galaxy, of given stars."""
+    return {**declarations(RunConfig), **declarations(SyntheticReader, GALAXY), **declarations(StarParameters, STARS)}
+
+
+def declarations_of(names: Iterable[str]) -> dict[str, Declaration]:
+    """The declarations of the parameters among some names, those of plug-ins among them."""
+    known = dict(known_parameters())
+    brought = {name.partition(".")[0] for name in names if name not in known}
+    for key, section in RunConfig.sections(*brought).items():
+        known |= declarations(section, f"{key}.")
+    return {name: known[name] for name in names if name in known}
+
+
+def find_parameter(name: str) -> Declaration:
+    """The declaration of a parameter; raises ConfigError for what cannot be free."""
+    found = declarations_of([name])
+    if found:
+        return found[name]
+    if name == NOISE_SCALE:
+        raise ConfigError(f"fit.free.{name}: expected its prior as fit.noise_scale, got it among the free parameters")
+    first, _, key = name.partition(".")
+    if first == "galaxy" and key in SyntheticReader.model_fields:
+        raise ConfigError(
+            f"fit.free.{name}: expected a parameter of the stars or the observation, got a setting that is fixed, or "
+            f"one of the gas, which no stage paints; leave it out"
+        )
+    raise ConfigError(f"fit.free: unknown parameter '{name}'{suggest(name, known_parameters())}")
+
+
+def check_free(name: str, prior: Any) -> None:
+    """Raise ConfigError for what can be seen to be wrong with a free parameter before there is a model."""
+    declared = find_parameter(name)
+    of_galaxy = isinstance(prior, Mapping) and any(OF_GALAXY in numbers for numbers in prior.values())
+    if not (of_galaxy and name.startswith((GALAXY, STARS))):
+        _read_prior(declared, prior, None)
+
+
+def read_free(settings: FitSettings, trees: Mapping[str, Any], deposit: str) -> Free:
+    """The free parameters with their shapes; ConfigError for one that the model does not have, or cannot follow.
+
+    `trees`: what the names are leaves of: "galaxy." a synthetic galaxy, "stars." stars, "" the run's parameters; and
+    "stars.v_los" the stars' own velocities along the line of sight.
+    """
+    if not settings.free:
+        raise ConfigError("fit.free: expected at least one parameter with its prior, got none")
+    if V_LOS in settings.free and "stars.velocity" in settings.free:
+        raise ConfigError(
+            f"fit.free: expected stars.velocity or {V_LOS}, which is a part of it, got both; keep {V_LOS}"
+        )
+    parameters = []
+    for name, prior in settings.free.items():
+        declared = find_parameter(name)
+        if deposit == "nearest" and declared.mark.moves:
+            raise ConfigError(
+                f"fit.free.{name}: expected engine.deposit cic, tsc or smoothed, got nearest, of which it has no "
+                f"gradient; set engine.deposit: tsc"
+            )
+        own = leaf_of(name, trees)
+        chosen = _read_prior(declared, prior, own if name.startswith((GALAXY, STARS)) else None)
+        _check_shape(name, chosen, jnp.shape(own))
+        _check_range(declared, chosen, jnp.shape(own))
+        parameters.append(FreeParameter(chosen, name, jnp.shape(own), declared.unit, declared.meaning))
+    if settings.noise_scale is not None:
+        parameters.append(FreeParameter(_read_scale(settings.noise_scale), NOISE_SCALE, meaning=_SCALE))
+    return Free(tuple(parameters))
+
+
+def _read_prior(declared: Declaration, prior: Any, own: Any) -> AbstractPrior:
+    """The prior of a parameter; the error says what its numbers are where they have no unit."""
+    try:
+        return read_prior(declared.name, prior, declared.unit, own)
+    except ConfigError as error:
+        if declared.unit or "expected a finite number" not in str(error):
+            raise
+        raise ConfigError(f"{error}; {declared.name}: {declared.meaning}") from error
+
+
+def _read_scale(prior: Any) -> AbstractPrior:
+    """The prior of the noise scale; ConfigError unless it is above 0."""
+    scale = read_prior(NOISE_SCALE, prior, "")
+    if not float(scale.value(jnp.asarray(SMALLEST_LATENT))) > 0:
+        raise ConfigError(
+            f"fit.{NOISE_SCALE}: expected a prior above 0, e.g. {{log_uniform: [0.5, 2]}}, got {shown(scale)}"
+        )
+    return scale
+
+
+def _check_shape(name: str, prior: AbstractPrior, shape: tuple[int, ...]) -> None:
+    """Raise ConfigError for arrays of numbers that do not go with the values."""
+    for leaf in jax.tree.leaves(prior):
+        if jnp.ndim(leaf) > len(shape) or any(
+            n not in {1, m} for n, m in zip(leaf.shape[::-1], shape[::-1], strict=False)
+        ):
+            raise ConfigError(
+                f"fit.free.{name}: expected one number for all, or numbers of the parameter's shape {shape}, got some "
+                f"of shape {jnp.shape(leaf)}"
+            )
+
+
+def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
+    """The array that a name stands for, with its own values."""
+    prefix = next((prefix for prefix in (GALAXY, STARS) if name.startswith(prefix)), "")
+    if prefix not in trees:
+        needed = "galaxy: {reader: synthetic}" if prefix == GALAXY else "a galaxy that is read from a file, or given"
+        raise ConfigError(f"fit.free.{name}: expected {needed}, got another galaxy")
+    if name in trees:
+        return trees[name]
+    try:
+        leaf = leaf_at(trees[prefix], name.removeprefix(prefix))
+    except AttributeError:
+        leaf = None
+    if leaf is None:
+        section = name.rpartition(".")[0]
+        raise ConfigError(
+            f"fit.free.{name}: expected a run whose section '{section}' has it, got null, or another kind; give it one"
+        )
+    return leaf
+
+
+def read_start(start: Mapping[str, Any] | None, free: Free, trees: Mapping[str, Any]) -> Latent | None:
+    """The latents of the values of `fit.start`; parameters that it leaves out are at the medians of their priors.
+
+    A value is a number, or an array of the parameter's shape; `galaxy` stands for those that the galaxy has. Raises
+    ConfigError for unknown names and for values of another shape or outside their prior.
+    """
+    if start is None:
+        return None
+    for name in start:
+        if name not in free.names:
+            raise ConfigError(f"fit.start: '{name}' is no free parameter{suggest(name, free.names)}")
+    medians = free.values(jnp.zeros(free.n_latent))
+    values = {}
+    for parameter in free.parameters:
+        name = parameter.name
+        given = start.get(name, medians[name])
+        if isinstance(given, str) and given.strip() == OF_GALAXY:
+            given = leaf_of(name, trees)
+        value = np.asarray(read_values(f"fit.start.{name}", given, parameter.unit))
+        try:
+            values[name] = np.broadcast_to(value, parameter.shape)
+        except ValueError as error:
+            raise ConfigError(
+                f"fit.start.{name}: expected a number or an array of shape {parameter.shape}, got one of {value.shape}"
+            ) from error
+    try:
+        return free.latent(values)
+    except ValueError as error:
+        raise ConfigError(f"fit.start.{error}") from error
+
+
+def _check_range(declared: Declaration, prior: AbstractPrior, shape: tuple[int, ...]) -> None:
+    """Raise ConfigError for a prior that leaves what its parameter can be."""
+    name, unit = declared.name, declared.unit
+    low, high = _reach(prior, shape)
+    fastest = LARGEST["velocity"]
+    if unit == "km/s" and not max(np.max(np.abs(low)), np.max(np.abs(high))) <= fastest:
+        raise ConfigError(
+            f"fit.free.{name}: expected velocities below that of light, got a prior from {np.min(low):.4g} to "
+            f"{np.max(high):.4g} km/s; check its unit"
+        )
+    for value in (*_settings(name, low), *_settings(name, high)):
+        fault = declared.fault(value.tolist())
+        if fault is not None:
+            raise ConfigError(
+                f"fit.free.{name}: expected a prior within the parameter's limits, got one that reaches "
+                f"{value.flat[0]:.4g}{f' {unit}' if unit else ''} at {REACH:g} sigma: {fault}; take a narrower one, or "
+                f"uniform, log_normal or truncated_normal"
+            )
+    if unit == "deg" and np.max(high - low) > _TURN:
+        raise ConfigError(
+            f"fit.free.{name}: expected a prior within {_TURN:g} deg, got one from {np.min(low):.4g} to "
+            f"{np.max(high):.4g} deg, in which the same model comes several times"
+        )
+
+
+def _reach(prior: AbstractPrior, shape: tuple[int, ...]) -> tuple[ndarray, ndarray]:
+    """Lowest and highest value up to the latent `REACH`, of each value of an array."""
+    low, high = (np.asarray(prior.value(jnp.full(shape, own)), np.float64) for own in (-REACH, REACH))
+    return low, high
+
+
+def _settings(name: str, values: Float[ndarray, "..."]) -> Iterable[Any]:
+    """Values as the setting of a parameter has them, one after the other; of all stars the smallest and the largest."""
+    if name.startswith(STARS):
+        return values.min(), values.max()
+    return values.reshape(-1, *values.shape[-1:]) if values.ndim else (values,)
+
+
+def library_notes(free: Free, axes: TemplateAxes) -> tuple[str, ...]:
+    """Says so where priors of ages and metallicities leave the SSP library; ConfigError for one wholly beyond it."""
+    notes = []
+    for parameter, axis in _populations(free):
+        nodes = np.asarray(axes.nodes[axes.names.index(axis)], np.float64)[[0, -1]]
+        first, last = 10**nodes if axis == "metallicity" else nodes
+        lower, upper = _reach(parameter.prior, parameter.shape)
+        low, high = float(lower.min()), float(upper.max())
+        text = f"the SSP library's range, {first:.4g} to {last:.4g}"
+        if high < first or low > last:
+            raise ConfigError(
+                f"fit.free.{parameter.name}: expected a prior that overlaps with {text}, got {low:.4g} to {high:.4g}"
+            )
+        if low < first * (1 - _ROUNDING) or high > last * (1 + _ROUNDING):
+            notes.append(
+                f"{parameter.name}: its prior, {low:.4g} to {high:.4g}, leaves {text}; stars beyond shine as at its end"
+            )
+    return tuple(notes)
+
+
+def age_notes(free: Free, config: RunConfig) -> tuple[str, ...]:
+    """Says so where priors allow for stars that are older than the Universe at the galaxy's redshift."""
+    oldest = log_universe_age(config)
+    notes = []
+    for parameter, axis in _populations(free):
+        highest = float(_reach(parameter.prior, parameter.shape)[1].max())
+        if axis == "age" and highest > oldest + AGE_SLACK:
+            notes.append(
+                f"{parameter.name}: its prior reaches {highest:.4g}, older than the Universe at redshift "
+                f"{config.observation.redshift:g}, {oldest:.4g} ({10 ** (oldest - 9):.3g} Gyr)"
+            )
+    return tuple(notes)
+
+
+def _populations(free: Free) -> list[tuple[FreeParameter, str]]:
+    """Free ages and metallicities, with their axis in an SSP library."""
+    axes = {name: declared.mark.axis for name, declared in known_parameters().items()}
+    return [(own, axis) for own in free.parameters if (axis := axes.get(own.name)) is not None]

@@ -1,0 +1,170 @@
+"""Blocks of a catalogue: entries that compile alike, observed in one process; what is done is left alone."""
+
+import traceback
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from jax.sharding import Mesh
+
+from rubix_like.cube.cube_parts import put_together
+from rubix_like.plots.figure import save_quicklook
+from rubix_like.runs.batch.entries import Entry, entry_of
+from rubix_like.runs.batch.galaxies import LoadedGalaxy, device_groups, load_for, prepare_view
+from rubix_like.runs.batch.records import Record, Records, sizes_of, this_worker
+from rubix_like.runs.batch.rows import Row
+from rubix_like.runs.batch.sources import Sources
+from rubix_like.runs.batch.table import measured
+from rubix_like.runs.batch.workers import Terms
+from rubix_like.runs.run import Prepared, begin, write_results
+from rubix_like.runs.run_files import check_output
+from rubix_like.runtime.exit_codes import explained_exhaustion
+from rubix_like.runtime.files.file_names import beside
+from rubix_like.runtime.progress import Progress
+
+_EXPECTED = (ValueError, OSError, MemoryError)
+"""What a galaxy or settings that cannot be used raise; anything else is recorded with where it came from."""
+
+Galaxies = Sequence[tuple[Entry, ...]]
+"""The entries of each galaxy."""
+
+Told = Callable[[Entry, Record], None]
+"""Hears of every entry that is done or failed."""
+
+
+@dataclass(frozen=True)
+class BlockWork:
+    """What the entries of a block share: `made_from` says by name what each is made from."""
+
+    records: Records
+    made_from: Mapping[str, dict[str, Any]]
+    with_picture: bool
+    tell: Told
+
+    def is_done(self, name: str, record: Record | None) -> bool:
+        """Whether a record says that this very cube has been made, and its files are there."""
+        return record is not None and record.made_from == self.made_from[name] and self.records.is_complete(record)
+
+
+def observe_block(config: Mapping[str, Any], rows: Sequence[Row], output: Path, terms: Terms) -> dict[str, Record]:
+    """Observe some entries of a catalogue in whichever process this is, and get their records by name.
+
+    `config`: the sections that each of `rows` changes; cubes and records go into the folder `output`. The function and
+    its arguments can be pickled. It may be called again: entries that are done are left alone. A galaxy that cannot be
+    observed is recorded as failed; raises OSError where `output` cannot be written.
+    """
+    terms.take_over()
+    known: dict[tuple[str, str], Any] = {}
+    entries = [entry_of(config, row, output, known) for row in rows]
+    sources, ended = Sources(), dict[str, Record]()
+    made_from = {entry.name: sources.made_from(entry) for entry in entries}
+
+    def tell(entry: Entry, record: Record) -> None:
+        ended[entry.name] = record
+
+    observe_galaxies(BlockWork(Records(output), made_from, terms.with_picture, tell), galaxies_of(entries))
+    return ended
+
+
+def galaxies_of(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
+    """Entries that share a galaxy, together."""
+    return [tuple(group) for _, group in groupby(entries, key=lambda entry: entry.loading)]
+
+
+def blocks_of(galaxies: Galaxies, apart: Callable[[Entry], Any], most: int | None) -> list[tuple[Entry, ...]]:
+    """Blocks of at most `most` entries that compile alike and agree in `apart`; None: a block for every galaxy.
+
+    The views of a galaxy are in one block where they fit.
+    """
+    blocks: list[tuple[Entry, ...]] = []
+    for _, alike in groupby(galaxies, key=lambda galaxy: {(apart(entry), entry.compiling) for entry in galaxy}):
+        block: tuple[Entry, ...] = ()
+        for part in (part for galaxy in alike for part in _parts(galaxy, most)):
+            if block and (most is None or len(block) + len(part) > most):
+                blocks.append(block)
+                block = ()
+            block += part
+        blocks.append(block)
+    return blocks
+
+
+def _parts(galaxy: tuple[Entry, ...], most: int | None) -> list[tuple[Entry, ...]]:
+    step = most or len(galaxy)
+    return [galaxy[first : first + step] for first in range(0, len(galaxy), step)]
+
+
+def observe_galaxies(work: BlockWork, galaxies: Galaxies) -> None:
+    """All galaxies, each on one group of devices; groups take turns, so that they are busy at the same time."""
+    waiting = iter(galaxies)
+    turns = [_observe_in_turn(work, mesh, waiting) for mesh in device_groups(galaxies)]
+    while turns:
+        turns = [turn for turn in turns if next(turn, "ended") != "ended"]
+
+
+def _observe_in_turn(work: BlockWork, mesh: Mesh, galaxies: Iterator[tuple[Entry, ...]]) -> Iterator[None]:
+    """Takes galaxies until none is left, each loaded once for all its views; pauses while its devices compute."""
+    for galaxy in galaxies:
+        loaded: LoadedGalaxy | None = None
+        for entry in galaxy:
+            record = work.records.read(entry.name)
+            if record is not None and work.is_done(entry.name, record):
+                work.tell(entry, record)
+            else:
+                loaded = yield from _observe_entry(work, mesh, entry, loaded)
+        if loaded is not None:
+            loaded.files.close()
+
+
+def _serving(loaded: LoadedGalaxy | None, entry: Entry, mesh: Mesh) -> LoadedGalaxy:
+    """The galaxy at hand, or read anew where there is none or it does not do for this view."""
+    if loaded is not None and loaded.serves(entry.config):
+        return loaded
+    other = load_for(entry, mesh)  # where it fails, the one at hand is still open for the next view
+    if loaded is not None:
+        loaded.files.close()
+    return other
+
+
+def _observe_entry(
+    work: BlockWork, mesh: Mesh, entry: Entry, loaded: LoadedGalaxy | None
+) -> Generator[None, None, LoadedGalaxy | None]:
+    """One cube, or the record of why there is none; returns the galaxy for the next view."""
+    picture = beside(entry.path, ".png") if work.with_picture else None
+    check_output(entry.config, entry.path)
+    record = Record("started", work.made_from[entry.name], this_worker())
+    work.records.write(entry.name, record)
+    start = perf_counter()
+    try:
+        with explained_exhaustion():
+            loaded = _serving(loaded, entry, mesh)
+            prepared = begin(prepare_view(entry, loaded, mesh))
+            yield
+            record = _finished(record, entry, prepared, picture)
+    except Exception as error:
+        record = _failure(record, error)
+    record = replace(record, seconds=round(perf_counter() - start, 3))
+    if work.records.is_begun_by(entry.name, record.worker):
+        work.records.write(entry.name, record)
+    work.tell(entry, record)
+    return loaded
+
+
+def _finished(record: Record, entry: Entry, prepared: Prepared, picture: Path | None) -> Record:
+    """Wait for the cube, write it and, where asked for, its picture."""
+    cube = put_together(write_results(prepared, entry.path, Progress()).cube)
+    if picture is not None:
+        save_quicklook(cube, picture)
+    files = sizes_of([*entry.own_files, *([] if picture is None else [picture])], entry.path.parent)
+    notes = [str(value) for key, value in cube.meta.items() if key.startswith("note_")]
+    return replace(record, status="done", files=files, measures=measured(cube), notes=notes)
+
+
+def _failure(record: Record, error: Exception) -> Record:
+    """The record of what went wrong: its message, and for what nobody expects where it was."""
+    if isinstance(error, _EXPECTED):
+        return replace(record, status="failed", error=str(error))
+    where = "".join(traceback.format_exception(error))
+    return replace(record, status="failed", error=f"{type(error).__name__}: {error}", traceback=where)

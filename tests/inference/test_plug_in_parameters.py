@@ -1,0 +1,178 @@
+"""A stage from outside with a section and parameters of its own: from YAML to the model, a fit, samples and files."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import equinox as eqx
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pydantic import Field
+from small_mock import few_stars, mock_data
+
+from rubix_like import ConfigError, FitResult, fit, load_config, sample
+from rubix_like.config import json_schema
+from rubix_like.config.yaml_files import parse_yaml
+from rubix_like.extend import AbstractCubeStage, AbstractSettings, Angstrom, Number, Parameter, StageReport, per_bin
+from rubix_like.inference.posterior.problem import pose
+
+TRUTH, CENTRE = 0.3, 5100.0
+NAME = "screen.optical_depth"
+
+
+class ScreenSettings(AbstractSettings):
+    """A screen whose optical depth goes as a power of the wavelength."""
+
+    optical_depth: Annotated[Number, Field(ge=0, le=5), Parameter()]
+    """Optical depth at `centre`."""
+    centre: Annotated[Angstrom, Field(gt=0), Parameter()] = CENTRE
+    """Where the optical depth
+    is given."""
+    slope: Number = 2.0
+
+
+class Screen(AbstractCubeStage):
+    """flux x exp(-optical_depth (centre / wavelength)^slope)."""
+
+    section_type: ClassVar = ScreenSettings
+    wavelength: np.ndarray = eqx.field(metadata=per_bin())
+    slope: float = eqx.field(static=True)
+    margin: int = eqx.field(static=True, default=0)
+
+    @classmethod
+    def build(cls, setup, options):
+        return cls(setup.instrument.bins.wavelength, setup.config.section("screen").slope)
+
+    def __call__(self, cube, parameters, key):
+        own = parameters.screen
+        depth = own.optical_depth * (own.centre / jnp.asarray(self.wavelength)) ** self.slope
+        return eqx.tree_at(lambda c: c.flux, cube, cube.flux * jnp.exp(-depth)[None, None, :])
+
+    def spatial(self, parameters):
+        return None
+
+    def report(self):
+        return StageReport()
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Two pipelines, of which `screened` names the stage of an installed package."""
+    folder = tmp_path_factory.mktemp("screen")
+    place = folder / "screen-1.0.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: screen\nVersion: 1.0\n")
+    (place / "entry_points.txt").write_text("[rubix_like.cube_stages]\nscreen = test_plug_in_parameters:Screen\n")
+    (folder / "screened.yaml").write_text("scene: [orient, point]\npaint: [stars]\ncube: [screen]\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield folder
+
+
+def sections(folder: Path, **screen):
+    return {
+        "observation": {"redshift": 0.05, "inclination": 0, "position_angle": 0},
+        "instrument": {
+            "name": "muse",
+            "fov": "0.4 arcsec",
+            "psf": None,
+            "lsf": None,
+            "wavelength": {"start": 5000, "stop": 5200, "step": 10},
+        },
+        "pipeline": str(folder / "screened.yaml"),
+        "engine": {"method": "direct", "precision": "float64"},
+        "devices": {"data": 1},
+        "fit": {"free": {NAME: {"uniform": [0, 1]}}, "starts": 1, "candidates": 1},
+        "screen": screen,
+    }
+
+
+@pytest.fixture(scope="module")
+def data(installed):
+    """What the model shows without the screen, dimmed as the formula says."""
+    blank, config = mock_data((2, 2, 21)), load_config(sections(installed, optical_depth=0.1))
+    posterior = pose(config, blank, config.fit, few_stars(20, 0.1)).posterior
+    bare = eqx.tree_at(lambda p: p.forward.parameters.screen.optical_depth, posterior, jnp.zeros(()))
+    flux = np.asarray(jax.jit(lambda forward: forward({}))(bare.forward)) * np.exp(
+        -TRUTH * (CENTRE / blank.wavelength) ** 2
+    )
+    return replace(blank, flux=flux, variance=np.full(flux.shape, (1e-3 * flux.mean()) ** 2))
+
+
+@pytest.fixture(scope="module")
+def result(installed, data):
+    return fit(sections(installed, optical_depth=0.1), data, galaxy=few_stars(20, 0.1))
+
+
+@pytest.mark.slow
+def test_a_fit_finds_its_value(result):
+    assert result.converged
+    assert abs(float(result.values[NAME]) - TRUTH) < 0.1 * float(result.sigma[NAME])
+    assert 0 < float(result.sigma[NAME]) < 1e-3
+    assert float(result.parameters.screen.optical_depth) == pytest.approx(float(result.values[NAME]), rel=1e-9)
+    assert float(result.parameters.screen.centre) == CENTRE
+
+
+@pytest.mark.slow
+def test_the_file_says_what_it_is(result, tmp_path):
+    path = result.write(tmp_path / "fit.h5")
+    with h5py.File(path) as file:
+        meant = {"unit": "", "description": "Optical depth at `centre`"}
+        assert meant.items() <= dict(file[f"parameters/{NAME}"].attrs).items()
+        assert dict(file[f"model_parameters/{NAME}"].attrs) == meant
+        place = {"unit": "Angstrom", "description": "Where the optical depth is given"}
+        assert dict(file["model_parameters/screen.centre"].attrs) == place
+    back = FitResult.read(path)
+    assert jax.tree.structure(back.parameters) == jax.tree.structure(result.parameters)
+    assert [float(own) for own in jax.tree.leaves(back.parameters.screen)] == [CENTRE, float(result.values[NAME])]
+    assert load_config(parse_yaml(back.config, "result")).section("screen") == ScreenSettings(optical_depth=0.1)
+    assert "screen:\n  optical_depth: 0.1\n  centre: 5100.0 Angstrom\n  slope: 2.0\n" in back.config
+
+
+@pytest.mark.long
+def test_it_is_sampled_by_name(installed, data, result):
+    drawn = sample(
+        sections(installed, optical_depth=0.1),
+        data,
+        galaxy=few_stars(20, 0.1),
+        fitted=result,
+        sampling={"method": "mgvi", "variational": {"samples": 4, "draws": 100}},
+    )
+    assert float(np.std(drawn.values[NAME])) == pytest.approx(float(result.sigma[NAME]), rel=0.3)
+
+
+def test_the_section_is_checked_and_in_the_schema(installed):
+    properties = json_schema()["properties"]["screen"]["properties"]
+    assert properties["optical_depth"]["description"] == "Optical depth at `centre`."
+    assert properties["centre"]["anyOf"][0]["description"] == "in Angstrom"
+    wrong = sections(installed, optical_depth=9, slop=1) | {"observation": {"redshift": -1}}
+    with pytest.raises(ConfigError, match=r"3 problems") as caught:
+        load_config(wrong)
+    for words in (
+        "observation.redshift: expected",
+        "screen.optical_depth: expected a number <= 5, got",
+        "screen.slop'",
+    ):
+        assert words in str(caught.value)
+    with pytest.raises(ConfigError, match=r"screen.optical_depth: expected a value, got none"):
+        load_config({**sections(installed), "screen": None})
+    with pytest.raises(ConfigError, match=r"unknown key 'scren'"):
+        load_config({**sections(installed, optical_depth=1), "scren": {}})
+    changed = load_config(sections(installed, optical_depth=1), overrides={"screen.optical_depth": "0.5"})
+    assert changed.section("screen").optical_depth == 0.5
+    assert load_config(dict(changed)) == changed
+
+
+def test_its_prior_is_held_to_its_limits(installed):
+    config = load_config(sections(installed, optical_depth=0.1))
+    for free, words in (
+        ({NAME: {"uniform": [0, 9]}}, f"{NAME}: expected a prior within the parameter's limits, got one that reaches"),
+        ({"screen.centre": {"normal": [5000, 5000]}}, "reaches -1.5e\\+04 Angstrom at 4 sigma: expected a number > 0"),
+        ({"screen.slope": {"uniform": [0, 1]}}, "unknown parameter 'screen.slope'"),
+    ):
+        settings = config.fit.model_copy(update={"free": free})
+        with pytest.raises(ConfigError, match=words):
+            pose(config, mock_data((2, 2, 21)), settings, few_stars(20, 0.1))
