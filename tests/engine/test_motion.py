@@ -1,5 +1,7 @@
 """How fast the stars are, which of them are left to be painted one by one, and what it costs."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from rubix_like.engine.motion import OUTLIER_LIGHT, plan_motion
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import speeds, take_census
 from rubix_like.forward.planning import make_setup
+from rubix_like.forward.resolved import resolve
 
 LIBRARY = SSPLibrary(
     spectra=np.array([[100.0, 1.0], [50.0, 0.5]])[:, :, None] * np.linspace(1.0, 2.0, 2000),
@@ -57,15 +60,21 @@ def crowd(n=10_000, sigma=150.0, seed=2):
     return np.random.default_rng(seed).normal(0.0, sigma, n)
 
 
+def with_library(config, library=LIBRARY):
+    return replace(resolve(config), library=library)
+
+
 def motion_of(velocity, config=None, work=WORK, **stars):
-    census = take_census(config or configuration(), LIBRARY, [galaxy_of(velocity, **stars).stars])
+    config = config or configuration()
+    census = take_census(config, with_library(config), [galaxy_of(velocity, **stars).stars])
     return plan_motion(census.fast, work)
 
 
 def plan_of(config, galaxy, library=LIBRARY):
     """Of the stars."""
-    census = None if galaxy is None else take_census(config, library, [galaxy.stars])
-    return make_setup(config, library, census).sources["stars"]
+    resolved = with_library(config, library)
+    census = None if galaxy is None else take_census(config, resolved, [galaxy.stars])
+    return make_setup(config, resolved, census).sources["stars"]
 
 
 # ---------------------------------------------------------------- outliers
@@ -174,9 +183,8 @@ def test_padding_is_ignored():
     weight = np.repeat([1.0, 0.0], [len(velocity), 3000])
     padded = np.concatenate([velocity, np.full(3000, 9000.0)])
     assert motion_of(padded, initial_mass=np.where(weight > 0, 1.0, 1e6), weight=weight) == expected
-    census = take_census(
-        configuration(), LIBRARY, [galaxy_of(padded, initial_mass=np.where(weight > 0, 1.0, 1e6), weight=weight).stars]
-    )
+    galaxy = galaxy_of(padded, initial_mass=np.where(weight > 0, 1.0, 1e6), weight=weight)
+    census = take_census(configuration(), with_library(configuration()), [galaxy.stars])
     assert (census.n_stars, census.birth_mass, census.fast.fastest) == (len(velocity), len(velocity), 2000.0)
 
 
