@@ -1,10 +1,11 @@
-"""Two fields' readers and a field from outside, as another package would announce them by entry points."""
+"""A field, and stages and a source that read fields, as another package would announce them by entry points."""
 
 from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from installed_package import write_dist_info
 
 from rubix_like.extend import (
     AbstractCubeStage,
@@ -32,11 +33,8 @@ lift = field_plug_ins:Lift
 
 
 def announce(folder):
-    """What pip would leave of the package in a folder on Python's path."""
-    place = folder / "field_plug_ins-1.0.dist-info"
-    place.mkdir()
-    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: field-plug-ins\nVersion: 1.0\n")
-    (place / "entry_points.txt").write_text(ENTRY_POINTS)
+    """Install the package in a folder on Python's path."""
+    write_dist_info(folder, "field-plug-ins", ENTRY_POINTS)
 
 
 class GasMass(AbstractField):

@@ -1,4 +1,4 @@
-"""A catalogue that is ended again and again and goes on, whoever computes it."""
+"""A catalogue that is ended at random moments and resumed, with any executor."""
 
 import csv
 import json
@@ -49,7 +49,7 @@ def start(*options: str, command: tuple[str, ...] = COMMAND) -> subprocess.Popen
 
 
 def wait_for_entries(process: subprocess.Popen[str], n_entry: int) -> None:
-    """Until the log has told of so many entries, or at least begun, or ended."""
+    """Wait until the log has lines of so many entries (0: any line), or has ended."""
     assert process.stderr is not None
     for line in process.stderr:
         n_entry -= line.startswith("[")
@@ -100,8 +100,9 @@ def end(process: subprocess.Popen[str], number: int) -> None:
 def interrupt(
     chance: random.Random, number: int, options: tuple[str, ...], command: tuple[str, ...], by: Ended
 ) -> tuple[int, str, int]:
-    """Start, wait for some entries (one of an executor) and a while, end it; alternately by SIGTERM and
-    SIGKILL. How it ended, the stage, and how many entries are done.
+    """Start, wait for some entries (with an executor for one) and a while, end it, alternately by SIGTERM and SIGKILL.
+
+    Returns how it ended, the stage, and how many entries are done.
 
     The first three SIGKILLs wait for a cube that is being written: that is only a tenth of the time.
     """
@@ -121,7 +122,7 @@ def check_interruptions(
 ) -> list[tuple[int, str, int]]:
     """Galaxies from three angles, ended several times at random: complete in the end, data and headers as without.
 
-    How each ended, at which stage, and how many entries were done.
+    Returns how each ended, at which stage, and how many entries were done.
     """
     write_lists(n_galaxy)
     chance = random.Random(6)

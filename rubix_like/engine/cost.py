@@ -1,4 +1,4 @@
-"""What a run takes, by rates of the platform: for choices between ways to the same cube, not for promises."""
+"""Seconds that a run takes, by rates of the platform: to choose between ways to the same cube, not to predict."""
 
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ class Work(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """The fastest deposit kernel of a platform, and seconds per operation of one run there."""
+    """The fastest deposit kernel of a platform, and the seconds that operations take there."""
 
     kernel: str
     """The name that `engine.kernel: auto` stands for; `deposit` and `coefficient` are its rates."""

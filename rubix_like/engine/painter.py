@@ -1,9 +1,8 @@
 """A painter turns particles into a partial cube that devices can add up, and the sum of these into a cube.
 
-For example, `direct` is given by setting the partial to light in (spaxel, fine bin) and the projection to line spread
-and detector bins; `basis` by setting the partial to coefficients in (spaxel, velocity node, basis spectrum) and the
-projection to one matrix product. How particles are added to the rows of a partial is given by setting the deposit
-kernel (`engine/kernels`), which the maps of `products` share with `basis`.
+The partial of `direct` is light in (spaxel, fine bin), which line spread and detector bins take to the cube. That of
+`basis` is coefficients in (spaxel, velocity node, basis spectrum), which one matrix product takes there; a deposit
+kernel (`engine/kernels`) adds the particles to its rows, as it does for the maps of `products`.
 """
 
 from abc import abstractmethod

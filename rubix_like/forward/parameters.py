@@ -41,13 +41,13 @@ class Parameters(SimpleNamespace):
         return _tree(found)
 
     def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[str, ...]]:
-        """Its leaves and sections with the attributes that they are, and their names."""
+        """Leaves and sections, each with its attribute's key, and the names of all."""
         own = vars(self)
         return tuple((jax.tree_util.GetAttrKey(name), value) for name, value in own.items()), tuple(own)
 
     @classmethod
     def tree_unflatten(cls, names: tuple[str, ...], leaves: Iterable[Any]) -> "Parameters":
-        """Those of these names."""
+        """The parameters of these names."""
         return cls(**dict(zip(names, leaves, strict=True)))
 
 

@@ -111,7 +111,7 @@ def _check_noise(config: RunConfig, pipeline: PipelineSettings) -> None:
 def _check_fields(
     pipeline: PipelineSettings, scene: tuple[Any, ...], paint: tuple[Any, ...], cube: tuple[Any, ...]
 ) -> None:
-    """Raise ConfigError for a field that stands twice, one that is read and not there, or one read too early."""
+    """Raise ConfigError for a field that is listed twice, one that is read but missing, or one read too early."""
     names = [field.name for field in pipeline.fields]
     if len(set(names)) < len(names):
         raise ConfigError(f"pipeline.fields: expected each field once, got {', '.join(names)}")

@@ -34,7 +34,7 @@ class Resolved:
 
 
 def resolve(config: RunConfig) -> Resolved:
-    """The library, instrument and distance of a run, once; what plans, counts or reads for the run takes them from it.
+    """The library, instrument and distance of a run; call it once, and pass the result to all that needs them.
 
     Raises ConfigError for settings that cannot be used, a cube beyond the memory among them, and FileNotFoundError or
     ValueError for a library that cannot be read.

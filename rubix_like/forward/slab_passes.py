@@ -31,7 +31,7 @@ from rubix_like.runtime.mesh.mesh import replicated
 
 
 class SlabView(NamedTuple):
-    """What a pass looks at slabs with: the parameters of a pointing, and the fields that earlier passes made."""
+    """What a pass needs beside the slabs: the parameters of a pointing, and the fields that earlier passes made."""
 
     parameters: Parameters
     fields: Fields
@@ -113,7 +113,7 @@ class FieldPass(AbstractSlabPass):
         return PartitionSpec()
 
     def whole(self, plan: Plan, layout: DeviceLayout, made: Any) -> Any:  # noqa: ARG002
-        """They are."""
+        """Unchanged: they are whole on every device."""
         return made
 
     def shardings(self, layout: DeviceLayout) -> Any:
@@ -137,7 +137,7 @@ class PaintingPass(AbstractSlabPass):
         return paint(plan, tables, *view, particles)
 
     def kinds(self, tables: Tables, n_leaf: int) -> Sequence[Sum]:
-        """As the painters say."""
+        """As `model.kinds_of_sums`."""
         return kinds_of_sums(tables, n_leaf)
 
     def finish(

@@ -94,7 +94,7 @@ def add_slab(
     view: SlabView,
     slab: Galaxy,
 ) -> Sums:
-    """The sums with those over one more slab: every device sums its own particles, and hears of no other."""
+    """The sums with those over one more slab: every device sums its own particles, without a collective."""
 
     def sum_and_add(sums: Sums, tables: Tables, view: SlabView, particles: tuple[Any, ...]) -> Sums:
         own = jax.tree.leaves(one.sum(plan, tables, view, particles))
@@ -224,7 +224,7 @@ def sum_slabs(
     """The sums of all placed slabs, for each view of them, in the plan's precision, and the programs that made them.
 
     A slab is summed to its end before the next one is asked for. `programs`: compiled ones, where all slabs have one
-    size; `tell` is told how many are done.
+    size; `tell` is called with the number done.
     """
     sums: list[Sums] = []
     for number, slab in enumerate(slabs, start=1):

@@ -66,7 +66,8 @@ def save_quicklook(cube: Cube | ShardedCube, path: str | Path, team: AbstractPro
     images = [light_image(cube, sums)]
     if cube.mean_v_los is not None:
         lit = sums.light > FAINT * sums.light.max()
-        images.append(replace(velocity_image(cube), values=np.where(lit, velocity_image(cube).values, np.nan)))
+        velocity = velocity_image(cube)
+        images.append(replace(velocity, values=np.where(lit, velocity.values, np.nan)))
     brightest = brightest_spaxel(images[0].values)
     spectra = (
         field_spectrum(cube, INK, sums),

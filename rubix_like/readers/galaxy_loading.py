@@ -25,8 +25,8 @@ def load(run: RunConfig, report: Report = silent, library: SSPLibrary | None = N
 
     Where the file has no birth masses (NaN of the reader) they are the current mass over the surviving fraction of the
     run's SSP library, or taken equal when the library has none; `GalaxyInfo.initial_mass` says which. Smoothing lengths
-    that the run needs and the file has not are estimated (`choose_smoothing_lengths`). `report` is told how many rows
-    are read; `library` is the run's (None: read where it is needed). Raises ConfigError for settings,
+    that the run needs and the file has not are estimated (`choose_smoothing_lengths`). `report` is called with the
+    number of rows read; `library` is the run's (None: read where it is needed). Raises ConfigError for settings,
     FileNotFoundError, OSError or ValueError for data.
     """
     reader = _reader(run)

@@ -104,9 +104,11 @@ class WholeObserver(AbstractObserver):
 
 @dataclass(frozen=True)
 class SlabObserver(AbstractObserver):
-    """Of particles that are read slab by slab, once for every `n_pass` pointings, before that once for their fields if
-    there are any; by `n_process` processes, each of which reads its own share in as many slabs, and hears of the others
-    when all are summed. `programs` are those of each pass."""
+    """Of particles that are read slab by slab, once for every `n_pass` pointings, and once more before that for fields.
+
+    Each of `n_process` processes reads its own share in as many slabs; their sums are added up once, after the last
+    slab. `programs` are those of each pass.
+    """
 
     parts: GalaxyParts
     cuts: SlabCuts

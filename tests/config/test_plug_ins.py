@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from installed_package import write_dist_info
 
 from rubix_like import load_config
 from rubix_like.cli.listing import reader_rows
@@ -43,11 +44,8 @@ def install(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
     def write(distribution, group, **members):
-        folder = tmp_path / f"{distribution.replace('-', '_')}-1.0.dist-info"
-        folder.mkdir()
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n")
         lines = [f"[{group}]", *(f"{name} = {target}" for name, target in members.items())]
-        (folder / "entry_points.txt").write_text("\n".join(lines) + "\n")
+        write_dist_info(tmp_path, distribution, "\n".join(lines) + "\n")
         return tmp_path
 
     return write

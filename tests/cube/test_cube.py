@@ -163,7 +163,7 @@ def test_bins_are_found_again_from_their_centres_and_edges(bins, n_wave):
     np.testing.assert_allclose(again.edges, bins.edges, rtol=1e-14)
     np.testing.assert_allclose(again.wavelength, bins.wavelength, rtol=0 if f"{step:.6g}" == repr(step) else 1e-14)
     assert bins.agrees(again)
-    assert not bins.agrees(bins.part(0, n_wave - 1)) if n_wave == 2 else True
+    assert n_wave == 1 or not bins.agrees(bins.part(0, bins.n_wave - 1))
 
 
 @pytest.mark.parametrize("change", ["sampling", "wavelength", "edges", "order", "nan"])

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from installed_package import write_dist_info
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.config.plug_ins import KERNELS
@@ -39,10 +40,7 @@ def one_by_one(tmp_path_factory):
     (source,) = re.findall(r"```python\n(.*?)```", inspect.getdoc(AbstractDepositKernel), re.S)
     folder = tmp_path_factory.mktemp("one_by_one")
     (folder / "one_by_one.py").write_text(source)
-    info = folder / "one_by_one-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: one-by-one\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{KERNELS.group}]\n{PLUG_IN} = one_by_one:OneByOneKernel\n")
+    write_dist_info(folder, "one-by-one", f"[{KERNELS.group}]\n{PLUG_IN} = one_by_one:OneByOneKernel\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         yield

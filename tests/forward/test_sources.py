@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hlo import collectives
+from installed_package import write_dist_info
 from scipy.special import ndtr
 
 from rubix_like import ConfigError, Cube, Galaxy, Gas, Pipeline, Stars, load_config, make_mesh
@@ -113,10 +114,7 @@ def galaxy():
 @pytest.fixture
 def configuration(tmp_path, monkeypatch):
     """`configuration(paint)`: a run that paints these sources; `lines` is a plug-in."""
-    folder = tmp_path / "two_lines-1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: two-lines\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text("[rubix_like.paint_stages]\nlines = test_sources:TwoLines\n")
+    write_dist_info(tmp_path, "two-lines", "[rubix_like.paint_stages]\nlines = test_sources:TwoLines\n")
     monkeypatch.syspath_prepend(tmp_path)
 
     def of(paint, precision="float64", **engine):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from installed_package import write_dist_info
 from pydantic import Field
 from small_mock import few_stars, mock_data
 
@@ -60,12 +61,9 @@ class Screen(AbstractCubeStage):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Two pipelines, of which `screened` names the stage of an installed package."""
+    """A folder with the pipeline `screened.yaml`, which names the stage of an installed package."""
     folder = tmp_path_factory.mktemp("screen")
-    place = folder / "screen-1.0.dist-info"
-    place.mkdir()
-    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: screen\nVersion: 1.0\n")
-    (place / "entry_points.txt").write_text("[rubix_like.cube_stages]\nscreen = test_plug_in_parameters:Screen\n")
+    write_dist_info(folder, "screen", "[rubix_like.cube_stages]\nscreen = test_plug_in_parameters:Screen\n")
     (folder / "screened.yaml").write_text("scene: [orient, point]\npaint: [stars]\ncube: [screen]\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)

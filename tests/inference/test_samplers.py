@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from installed_package import write_dist_info
 from jax.sharding import AxisType
 
 from rubix_like import ConfigError, SampleResult, load_config
@@ -58,10 +59,7 @@ def metropolis(tmp_path, monkeypatch):
     """The sampler of the docstring in a module of its own, installed as `metropolis`."""
     (source,) = re.findall(r"```python\n(.*?)```", inspect.getdoc(AbstractChainSampler), re.S)
     (tmp_path / "metropolis.py").write_text(source)
-    folder = tmp_path / "metropolis-1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: metropolis\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text(f"[{SAMPLERS.group}]\nmetropolis = metropolis:MetropolisSampler\n")
+    write_dist_info(tmp_path, "metropolis", f"[{SAMPLERS.group}]\nmetropolis = metropolis:MetropolisSampler\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "metropolis", raising=False)
     return tmp_path

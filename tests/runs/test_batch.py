@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import pytest
 from astropy.io import fits
+from installed_package import write_dist_info
 from stopped_catalogue import (
     check_complete,
     check_interruptions,
@@ -428,10 +429,7 @@ def test_groups_of_devices():
 
 def test_an_executor_from_outside(folder, monkeypatch):
     """Found by its entry point: a class of one method, which gets what is after the colon, and the devices."""
-    place = folder / "my_threads-1.0.dist-info"
-    place.mkdir()
-    (place / "METADATA").write_text("Name: my-threads\nVersion: 1.0\n")
-    (place / "entry_points.txt").write_text("[rubix_like.executors]\nthreads = my_threads:Threads\n")
+    write_dist_info(folder, "my-threads", "[rubix_like.executors]\nthreads = my_threads:Threads\n")
     (folder / "my_threads.py").write_text(
         "from concurrent.futures import ThreadPoolExecutor\n"
         "class Threads(ThreadPoolExecutor):\n"

@@ -37,33 +37,33 @@ class AbstractChainSettings(AbstractSettings):
     """What every sampler of chains is told: how many chains, how long they adapt, how long they draw."""
 
     chains: Annotated[Integer, Field(ge=1)] = 4
-    """Independent chains; four at least, to see whether they agree."""
+    """Independent chains, each with its own adaptation; at least four, to see whether they agree."""
     warmup: Annotated[Integer, Field(ge=20)] = 300
-    """Steps of each chain by which it adapts, and which are thrown away."""
+    """Discarded steps in which a chain adapts its step size and mass matrix."""
     draws: Annotated[Integer, Field(ge=1)] = 500
-    """Steps of each chain that are kept."""
+    """Steps kept from each chain."""
 
 
 class NutsSettings(AbstractChainSettings):
     """The No-U-Turn sampler: chains that each adapt for themselves and then draw."""
 
     target_acceptance: Annotated[Number, Field(gt=0.5, lt=1)] = 0.9
-    """Mean acceptance that the size of steps is adapted to: higher makes smaller steps, where others diverge."""
+    """Mean acceptance that the step size is adapted to: 0.95 or 0.99 makes shorter steps, where draws diverge."""
     tree_depth: Annotated[Integer, Field(ge=1, le=15)] = 8
-    """Most doublings of a trajectory: it has at most 2^this leapfrog steps, each a gradient of the model."""
+    """A trajectory has at most 2^this leapfrog steps, each with a gradient of the model."""
 
 
 class VariationalSettings(AbstractSettings):
     """Variational inference: samples about a mean, which is moved to where they resemble the posterior most."""
 
     samples: Annotated[Integer, Field(ge=2, multiple_of=2)] = 16
-    """By how many samples the mean is found; every second one is the mirror image of the one before."""
+    """Samples used to find the mean, in pairs mirrored about it."""
     iterations: Annotated[Integer, Field(ge=1)] = 20
-    """Most movements of the mean, each followed by samples about the new one."""
+    """Largest number of updates of the mean."""
     tolerance: Annotated[Number, Field(gt=0)] = 0.05
-    """The mean is found once it moves by less, in standard deviations of the samples."""
+    """The mean has converged when it moves by less, in standard deviations of the samples."""
     draws: Annotated[Integer, Field(ge=2, multiple_of=2)] = 200
-    """How many samples are drawn about the mean that is found; every second one is a mirror image."""
+    """Samples drawn about the mean at the end, in pairs mirrored about it."""
 
 
 _SECTIONS: Mapping[str, type[BaseModel]] = {"nuts": NutsSettings, "variational": VariationalSettings}
@@ -82,14 +82,14 @@ class SamplingSettings(AbstractSettings):
     """nuts: chains, exact in the limit of many draws; geovi, mgvi: variational, faster, approximate (geovi's samples
     follow the curvature of the model, mgvi's are normal); or the name of another sampler that is installed."""
     groups: Annotated[Integer, Field(ge=1)] | None = None
-    """Groups that the devices are shared out to, each with samples of its own, of which it computes one model at a time
-    together; null: one for every sample, as far as there are devices."""
+    """Groups of devices, each of which computes chains or samples of its own; null: one group for every chain or
+    sample, while devices last."""
     at_once: Annotated[Integer, Field(ge=1)] = 1
-    """Samples that a group computes at the same time; more may be faster on accelerators, and takes more memory."""
+    """Chains or samples that a group computes at the same time; more take more memory, and may be faster on GPUs."""
     predictive: Annotated[Integer, Field(ge=2)] = 128
-    """Draws whose models make the posterior-predictive cube."""
+    """Draws whose models make the posterior-predictive cube; all, if there are fewer."""
     seed: Annotated[Integer, Field(ge=0)] = 1
-    """Of all random numbers of the sampler."""
+    """Seed of all random numbers of the sampler."""
     output: Path | None = None
     """The result's file; null: beside that of the fit, fit_samples.h5."""
 

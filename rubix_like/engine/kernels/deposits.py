@@ -20,7 +20,7 @@ def in_blocks(sums: Callable[[Spaxels], tuple[Any, Any]], n_spaxel: int, n_block
     """What `sums` gives for all spaxels, made of `n_block` blocks of them, one after the other.
 
     `sums` returns arrays with a row per spaxel, also for those of the last block that lie beyond the grid, and what is
-    the same for every block. Backwards each block is computed again.
+    the same for every block. The backward pass computes each block again.
     """
     size = -(-n_spaxel // n_block)
     if n_block == 1:
@@ -42,10 +42,10 @@ def sum_deposits(
 ) -> tuple[tuple[Float[Array, "row column"], ...], Any]:
     """Sums of these `shapes` (rows, columns), one for each of the factors that `contribute` makes of a chunk.
 
-    They are kept in 64 bits whatever the particles' precision and returned as `dtype`, and so are the sums of what
-    `contribute` returns beside the factors, a pytree of arrays like `beside`. 1e7 equal masses in one row lose nothing,
-    and the order of the particles, their chunks and devices do not matter. At most `chunk` particles are looked at at
-    once. Differentiable; nothing is kept for that but the particles.
+    Beside the factors it returns a pytree of arrays like `beside`, which is summed too. All sums are kept in 64 bits
+    whatever the particles' precision, and returned as `dtype`: 1e7 equal masses in one row lose nothing, and the order
+    of the particles, their chunks and devices do not matter. A chunk is at most `chunk` particles. Differentiable; the
+    backward pass needs the particles only.
     """
 
     def add(total: tuple[Any, Any], one: tuple[Any, Any]) -> tuple[Any, Any]:

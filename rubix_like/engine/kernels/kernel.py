@@ -1,8 +1,7 @@
 """The deposit kernel: adds what a chunk of particles gives to rows of sums, and sees nothing else of a run.
 
-For example, the histogram of method `basis` is given by setting the rows to (spaxel, velocity node) and the columns to
-basis spectra, and the maps of `products` by setting the rows to spaxels and the columns to their sums. A device that
-adds in another way needs one kernel for all of them.
+In the coefficients of method `basis` the rows are (spaxel, velocity node) and the columns basis spectra; in the maps of
+`products` the rows are spaxels and the columns their sums. A device that adds in another way needs one kernel for all.
 """
 
 from abc import abstractmethod

@@ -16,7 +16,7 @@ _VALUES_ON_ACCELERATOR = 1 << 22
 class ScatterKernel(AbstractDepositKernel):
     """Multiplies a few particles out at a time, and adds the windows of each to its rows, in the particles' order.
 
-    Backwards it gathers what was scattered, so that costs about the same.
+    The backward pass gathers what was scattered, and costs about the same.
     """
 
     def add(self, total: Float[Array, "row column"], factors: Factors) -> Float[Array, "row column"]:

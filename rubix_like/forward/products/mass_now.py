@@ -14,7 +14,7 @@ from rubix_like.ssp import SSPLibrary
 
 
 class MassNow(eqx.Module):
-    """Mass now for stars with or without one: `surviving` is the mass left per mass at birth, None if not known."""
+    """Mass now, also of stars that do not state it; `surviving`: mass left per mass at birth, None if not known."""
 
     axes: TemplateAxes
     surviving: Float[Array | ndarray, "template 1"] | None
@@ -28,7 +28,7 @@ class MassNow(eqx.Module):
     def of(
         self, stars: Stars, born: Float[Array, " particle"], coordinates: Mapping[str, Float[Array, " particle"]]
     ) -> Float[Array, " particle"]:
-        """Msun; where stars do not say, from their mass at birth `born` and their coordinates on the axes."""
+        """Msun; where stars do not state it, from their mass at birth `born` and their coordinates on the axes."""
         if stars.mass is not None:
             return jnp.asarray(stars.mass)
         if self.surviving is None:

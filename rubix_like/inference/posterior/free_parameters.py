@@ -1,7 +1,7 @@
 """Which parameters of a model are free: their declarations by name, their priors within the declared limits."""
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any
 
 import jax
@@ -69,7 +69,7 @@ def known_parameters() -> dict[str, Declaration]:
     return {**declarations(RunConfig), **declarations(SyntheticReader, GALAXY), **declarations(StarParameters, STARS)}
 
 
-def declarations_of(names: Iterable[str]) -> dict[str, Declaration]:
+def declarations_of(names: Collection[str]) -> dict[str, Declaration]:
     """The declarations of the parameters among some names, those of plug-ins among them."""
     known = dict(known_parameters())
     brought = {name.partition(".")[0] for name in names if name not in known}

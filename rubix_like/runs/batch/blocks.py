@@ -32,21 +32,21 @@ Galaxies = Sequence[tuple[Entry, ...]]
 """The entries of each galaxy."""
 
 Told = Callable[[Entry, Record], None]
-"""Hears of every entry that is done or failed."""
+"""Called with every entry that is done or has failed, and its record."""
 
 
 @dataclass(frozen=True)
 class BlockWork:
-    """What the entries of a block share: `made_from` says by name what each is made from."""
+    """What the entries of a block share; `made_from`: what each is made from, by name."""
 
     records: Records
     made_from: Mapping[str, dict[str, Any]]
     with_picture: bool
     tell: Told
 
-    def is_done(self, name: str, record: Record | None) -> bool:
+    def is_done(self, name: str, record: Record) -> bool:
         """Whether a record says that this very cube has been made, and its files are there."""
-        return record is not None and record.made_from == self.made_from[name] and self.records.is_complete(record)
+        return record.made_from == self.made_from[name] and self.records.is_complete(record)
 
 
 def observe_block(config: Mapping[str, Any], rows: Sequence[Row], output: Path, terms: Terms) -> dict[str, Record]:

@@ -20,8 +20,8 @@ from rubix_like.ssp.known_libraries import locate
 _MOST_PROBLEMS = 10
 _NO_VIEW = Row("", "", {})
 
-
 _COMPILED = {"ssp", "instrument", "pipeline", "engine", "products"}
+"""Sections that a compiled program depends on."""
 
 
 @dataclass(frozen=True)

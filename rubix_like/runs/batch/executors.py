@@ -23,14 +23,13 @@ from rubix_like.runtime.optional_packages import import_optional
 
 @contextmanager
 def open_processes(where: str, devices: DevicesSettings) -> Iterator[Executor]:
-    """Processes of this computer, one for every group of devices; `where`: their number, which on GPUs can only be
-    smaller.
+    """Processes of this computer: one for every group of devices, or `where` of them (on GPUs no more than groups).
 
     The workers end when the block is left by an exception, and when this process dies.
     """
     if where and not (where.isdecimal() and int(where) > 0):
         raise ConfigError(f"--executor: expected a number of processes from 1 on, got 'processes:{where}'")
-    with _pool(1, None) as first:  # asking takes the memory of GPUs: not in this process
+    with _pool(1, None) as first:  # JAX takes the memory of GPUs in the process that asks
         n_device, is_gpu = first.submit(jax.device_count).result(), first.submit(jax.default_backend).result() == "gpu"
     n_group, size = device_groups_of(devices, n_device)
     if is_gpu and int(where or 1) > n_group:
@@ -68,7 +67,7 @@ def _pool(n_worker: int, n_device: int | None) -> Iterator[Executor]:
 
 
 def _start_workers(pool: Executor, n_worker: int) -> None:
-    """Start all of them while this process is deaf to Ctrl-C: so are they, from the beginning."""
+    """Start all of them while Ctrl-C is blocked here: they inherit that, and leave it to this process."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         for _ in range(n_worker):

@@ -84,8 +84,10 @@ class Records:
         return record.status == "done" and all(path.is_file() and path.stat().st_size == size for path, size in sizes)
 
     def is_begun_by(self, name: str, worker: str) -> bool:
-        """Whether no other worker has begun the entry since: one that went on after its front process died must not
-        write over the record of the next one."""
+        """Whether no other worker has begun the entry since.
+
+        A worker that outlives its front process must not replace the record of the next run.
+        """
         record = self.read(name)
         return record is None or record.worker == worker
 

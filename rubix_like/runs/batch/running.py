@@ -75,7 +75,7 @@ class _Front:
     lost: dict[str, str] = field(default_factory=dict)
 
     def settle(self, entry: Entry, record: Record) -> None:
-        """Take what became of an entry; failures, and in a log every entry, get a line of their own."""
+        """Count an entry as done or failed; failures, and in a log every entry, get a line of their own."""
         (self.done if record.status == "done" else self.failed).add(entry.name)
         self.summary.settle(entry.name, record)
         self.summary.update()
@@ -83,7 +83,7 @@ class _Front:
         self._tell(entry.name, ended, is_good=record.status == "done")
 
     def lose(self, entry: Entry, reason: str) -> None:
-        """Take that nothing came of an entry, and why."""
+        """Count an entry as lost."""
         self.lost[entry.name] = reason
         self._tell(entry.name, f"lost: {reason}", is_good=False)
 
@@ -161,8 +161,10 @@ def _clean(paths: Sequence[Path]) -> Iterator[None]:
 def _left(
     front: _Front, work: BlockWork, groups: Galaxies, before: dict[str, Record | None]
 ) -> list[tuple[Entry, ...]]:
-    """What is not done of the galaxies. Those that were being computed when a process ended come last: if that was
-    their fault, all else is done."""
+    """What is not done of the galaxies.
+
+    Those that were being computed when a process ended come last: if one of them was the cause, all else is done first.
+    """
     for entry in (entry for group in groups for entry in group):
         record = before[entry.name]
         if record is not None and work.is_done(entry.name, record):

@@ -30,7 +30,6 @@ COLUMNS: tuple[str, ...] = (
     "error",
 )
 _LARGEST_SHARE = 0.02
-_SUMMARY = "summary"
 
 SummaryRow = dict[str, Any]
 """Values by `COLUMNS`; None where there is none."""
@@ -60,7 +59,7 @@ class Summary:
     def __init__(self, entries: Sequence[Entry], records: Records) -> None:
         self.entries = entries
         self.records = records
-        self.path: Path = records.folder / f"{_SUMMARY}.csv"
+        self.path: Path = records.folder / "summary.csv"
         self._settled: dict[str, Record] = {}
         self._known: dict[str, tuple[tuple[int, int], Record]] = {}
         self._next = 0.0
@@ -76,8 +75,8 @@ class Summary:
     def update(self, *, now: bool = False) -> None:
         """Write it, unless that was done so lately that it would take more than 2 % of the time.
 
-        With `now` it is written again until no record has changed meanwhile: so the last of several parts, which write
-        it without asking each other, leaves it complete.
+        With `now` it is written again until no record has changed meanwhile: several parts write it without a lock, and
+        the last one leaves it complete.
         """
         start = time.monotonic()
         if not now and start < self._next:
