@@ -193,7 +193,7 @@ def _maps_from(hdus: Any) -> Maps:
         raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r} with the extension LIGHT")
     filters = tuple(header[f"FILTER{number}"] for number in range(1, header["NFILTER"] + 1))
     meta, counters, _ = read_config_table(hdus["CONFIG"])
-    own = [hdu.header for hdu in hdus if "FIELD" in hdu.header and not hdu.name.endswith(TRUE)]
+    own = [hdu.header for hdu in hdus if hdu.name == field_name(hdu.header.get("FIELD", ""))]
     fields = tuple(MapLabel(found["FIELD"], found.get("BUNIT", ""), found["FTEXT"]) for found in own)
     return Maps(
         before=_set_from(hdus, filters, fields, TRUE),

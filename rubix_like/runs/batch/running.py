@@ -132,7 +132,8 @@ def observe_all(
     with progress.step("catalogue", label) as report:
         front = _Front(summary, report, len(mine), progress.stream)
         work = BlockWork(records, made_from, how.with_picture, front.settle)
-        with _clean([*_written(mine, records), *([summary.path] if part is None else [])]):
+        others_go_on = isinstance(how.executor, Executor)  # its owner's work is not ended with this run
+        with _clean([*_written(mine, records), *([summary.path] if part is None else [])], afterwards=not others_go_on):
             try:
                 _observe(front, work, _left(front, work, groups, before), before, how)
             finally:
@@ -148,13 +149,14 @@ def _written(entries: Sequence[Entry], records: Records) -> Iterator[Path]:
 
 
 @contextmanager
-def _clean(paths: Sequence[Path]) -> Iterator[None]:
-    """Remove what dead processes left of files half-written, and what workers leave that are ended in between."""
+def _clean(paths: Sequence[Path], *, afterwards: bool) -> Iterator[None]:
+    """Remove half-written files of dead processes; `afterwards`: where this run breaks off, those of its workers."""
     remove_stale(paths)
     try:
         yield
     except BaseException:
-        remove_stale(paths)
+        if afterwards:
+            remove_stale(paths)
         raise
 
 
@@ -209,8 +211,10 @@ def _opened(executor: Executor | str, devices: DevicesSettings) -> Iterator[Exec
 def _hand_out(front: _Front, work: BlockWork, blocks: Galaxies, executor: Executor) -> None:
     """All blocks to the executor, each taken back as it ends."""
     terms = Terms.here(with_picture=work.with_picture)
-    waiting = {_submit(executor, block, work.records.folder, terms): block for block in blocks}
+    waiting: dict[Future, tuple[Entry, ...]] = {}
     try:
+        for block in blocks:
+            waiting[_submit(executor, block, work.records.folder, terms)] = block
         for future in as_completed(waiting):
             _take_back(front, work, waiting.pop(future), future)
     except BaseException:
@@ -236,7 +240,9 @@ def _take_back(front: _Front, work: BlockWork, block: Sequence[Entry], future: F
         found = future.result()
     except Exception as error:
         reason = f"{type(error).__name__}: {reason_of(error)}"
-        found = {entry.name: work.records.read(entry.name) for entry in block}
+        for entry in block:
+            with suppress(ConfigError):  # a damaged record is none
+                found[entry.name] = work.records.read(entry.name)
     for entry in block:
         record = found.get(entry.name)
         if record is not None and (not reason or work.is_done(entry.name, record)):
