@@ -65,11 +65,13 @@ def end_front(process, number):
 
 @pytest.mark.parametrize(
     ("n_kill", "n_galaxy"),
-    [pytest.param(1, 3, marks=pytest.mark.slow), pytest.param(10, 20, marks=pytest.mark.long)],
+    [pytest.param(1, 6, marks=pytest.mark.slow), pytest.param(10, 20, marks=pytest.mark.long)],
 )
 def test_interruptions_change_nothing(name, n_kill, n_galaxy):
     words = name
-    if name == "parsl":
+    if name == "dask":
+        n_galaxy += 10  # what its workers have begun is often done before they end
+    elif name == "parsl":
         Path(SITE).write_text(PARSL)
         words, n_galaxy = f"parsl:{SITE}", 3 * n_galaxy // 2  # it takes its time to end
     kills = check_interruptions(n_kill, n_galaxy, "--executor", words, command=COMMANDS[name], by=end_front)
