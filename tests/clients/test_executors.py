@@ -22,7 +22,7 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.fixture(params=COMMANDS)
+@pytest.fixture(params=["mpi", "dask", pytest.param("parsl", marks=pytest.mark.long)])
 def name(request, client, cache, tmp_path, monkeypatch):
     """An executor whose package is installed, in an empty folder; the programs of this environment are found."""
     client(PACKAGES[request.param])
