@@ -94,3 +94,29 @@ class WavelengthBins:
     def to_vacuum(self, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
         """Vacuum wavelengths of wavelengths in `medium`."""
         return air.to_vacuum(wavelength) if self.medium == "air" else np.asarray(wavelength)
+
+
+class AbstractBinned:
+    """The wavelengths of what has `bins`."""
+
+    bins: WavelengthBins
+
+    @property
+    def wavelength(self) -> Float[ndarray, " wave"]:
+        """Bin centres in Angstrom, in `medium` (float64)."""
+        return self.bins.wavelength
+
+    @property
+    def wave_edges(self) -> Float[ndarray, " edge"]:
+        """Bin edges in Angstrom, in `medium` (float64)."""
+        return self.bins.edges
+
+    @property
+    def medium(self) -> Medium:
+        """What the wavelengths are in: "air" or "vacuum"."""
+        return self.bins.medium
+
+    @property
+    def sampling(self) -> Sampling:
+        """How the bins are spaced: "linear" or "log"."""
+        return self.bins.sampling

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
+from rubix_like.cube.bins import AbstractBinned, WavelengthBins
 from rubix_like.cube.meta import Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
 from rubix_like.runtime.places import found_at
@@ -33,7 +33,7 @@ Bins = Float[Array | np.ndarray, " wave"]
 Map = Float[Array | np.ndarray, "y x"]
 
 
-class Cube(eqx.Module):
+class Cube(AbstractBinned, eqx.Module):
     """A mock IFU observation; a pytree whose leaves are arrays, everything else static.
 
     | field | shape | unit |
@@ -86,26 +86,6 @@ class Cube(eqx.Module):
             value = getattr(self, name)
             if value is not None and np.shape(value) != wanted:
                 raise ValueError(f"Cube.{name}: expected shape {wanted} to go with flux {shape}, got {np.shape(value)}")
-
-    @property
-    def wavelength(self) -> Float[np.ndarray, " wave"]:
-        """Bin centres in Angstrom, in `medium` (float64)."""
-        return self.bins.wavelength
-
-    @property
-    def wave_edges(self) -> Float[np.ndarray, " edge"]:
-        """Bin edges in Angstrom, in `medium` (float64)."""
-        return self.bins.edges
-
-    @property
-    def medium(self) -> Medium:
-        """What the wavelengths are in: "air" or "vacuum"."""
-        return self.bins.medium
-
-    @property
-    def sampling(self) -> Sampling:
-        """How the bins are spaced: "linear" or "log"."""
-        return self.bins.sampling
 
     @property
     def ivar(self) -> Voxels | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
+from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup, SourcePlan
@@ -44,7 +44,7 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     """Sizes, tables and stages of a run, for the galaxy of a census if any; ConfigError for what cannot be observed."""
     setup = make_setup(config, resolved, census)
     alignment = _alignment(config, census)
-    pipeline = load_pipeline(config.pipeline)
+    pipeline = resolved.pipeline
     _check_noise(config, pipeline)
     paint = _sources(pipeline, setup)
     lists = ((FIELDS, pipeline.fields), (SCENE_STAGES, pipeline.scene), (CUBE_STAGES, pipeline.cube))
@@ -147,7 +147,7 @@ def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> 
         particles={} if census is None else {"stars": census.fast},
         notes=(width_note,) if width_note else (),
     )
-    return replace(shared, sources=_source_plans(load_pipeline(config.pipeline), shared))
+    return replace(shared, sources=_source_plans(resolved.pipeline, shared))
 
 
 def _source_plans(pipeline: PipelineSettings, setup: Setup) -> dict[str, SourcePlan]:

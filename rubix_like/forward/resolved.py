@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax
 
-from rubix_like.config import RunConfig, load_pipeline
+from rubix_like.config import PipelineSettings, RunConfig, load_pipeline
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.painting import Painting, plan_painting
@@ -21,6 +21,7 @@ class Resolved:
     the luminosity distance in Mpc; `arcsec_per_kpc`: at that distance.
     """
 
+    pipeline: PipelineSettings
     library: SSPLibrary
     instrument: Instrument
     painting: Painting
@@ -42,9 +43,11 @@ def resolve(config: RunConfig) -> Resolved:
     instrument, observation = config.instrument, config.observation
     n_parts = jax.process_count() if config.devices.is_sharded else 1
     check_cube_fits(*instrument.n_spaxel_xy, instrument.wavelength.n_wave, n_parts)
-    painting = plan_painting(config, load_pipeline(config.pipeline))
+    pipeline = load_pipeline(config.pipeline)
+    painting = plan_painting(config, pipeline)
     distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
     return Resolved(
+        pipeline=pipeline,
         library=load_ssp(config),
         instrument=Instrument.build(instrument, painting),
         painting=painting,

@@ -15,7 +15,7 @@ from jaxtyping import Array, PRNGKeyArray
 from rubix_like.engine.painter import Sum
 from rubix_like.forward.model import Observed, Signature, table_specs
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.slab_passes import AbstractSlabPass, SlabView, passes_of
+from rubix_like.forward.slab_passes import SlabPass, SlabView, passes_of
 from rubix_like.forward.slabs import place_slabs, read_ahead, reads_gas
 from rubix_like.forward.sources.source import particles_of
 from rubix_like.forward.tables import Plan, Tables
@@ -43,7 +43,7 @@ class SumsForm:
 
     @classmethod
     def of(
-        cls, one: AbstractSlabPass, plan: Plan, layout: DeviceLayout, tables: Tables, view: SlabView, slab: Galaxy
+        cls, one: SlabPass, plan: Plan, layout: DeviceLayout, tables: Tables, view: SlabView, slab: Galaxy
     ) -> "SumsForm":
         """That of a pass; nothing is computed."""
         shardings = Signature.of(tables, slab).shardings(layout)
@@ -85,7 +85,7 @@ def _on_one_device(tree: Any, shardings: Any) -> Any:
 
 
 def add_slab(
-    one: AbstractSlabPass,
+    one: SlabPass,
     plan: Plan,
     layout: DeviceLayout,
     form: SumsForm,
@@ -109,7 +109,7 @@ def add_slab(
 
 
 def finish_sums(
-    one: AbstractSlabPass,
+    one: SlabPass,
     plan: Plan,
     layout: DeviceLayout,
     form: SumsForm,
@@ -149,7 +149,7 @@ class SlabPrograms:
 
 @functools.lru_cache(maxsize=128)
 def slab_programs(
-    one: AbstractSlabPass, plan: Plan, layout: DeviceLayout, form: SumsForm, signature: Signature
+    one: SlabPass, plan: Plan, layout: DeviceLayout, form: SumsForm, signature: Signature
 ) -> SlabPrograms:
     """The functions under jit: tables and slabs lie as the spec trees say, sums device by device, all else whole.
 
@@ -185,7 +185,7 @@ def wide() -> AbstractContextManager[Any]:
 
 
 def programs_for(
-    one: AbstractSlabPass, plan: Plan, layout: DeviceLayout, tables: Tables, view: SlabView, slab: Galaxy
+    one: SlabPass, plan: Plan, layout: DeviceLayout, tables: Tables, view: SlabView, slab: Galaxy
 ) -> SlabPrograms:
     """The programs for placed slabs with the columns of this one."""
     form = SumsForm.of(one, plan, layout, tables, view, slab)
@@ -212,7 +212,7 @@ def compile_programs(
 
 
 def sum_slabs(
-    one: AbstractSlabPass,
+    one: SlabPass,
     plan: Plan,
     layout: DeviceLayout,
     tables: Tables,

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.forward.slab_passes import AbstractSlabPass, SlabView, passes_of
+from rubix_like.forward.slab_passes import SlabPass, SlabView, passes_of
 from rubix_like.forward.slabs import SlabCuts, columns_of, place_slabs, read_ahead, reads_gas
 from rubix_like.forward.streaming import SlabPrograms, compile_programs, sum_slabs
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
@@ -164,7 +164,7 @@ class SlabObserver(AbstractObserver):
 
     def _pass(
         self,
-        one: AbstractSlabPass,
+        one: SlabPass,
         programs: SlabPrograms,
         pipeline: Pipeline,
         views: list[SlabView],

@@ -26,7 +26,7 @@ from thread_team import run_team, values_of
 import rubix_like.runtime.memory as memory_module
 from rubix_like import ConfigError, Galaxy, Pipeline, load_config, load_galaxy, load_galaxy_info, make_mesh
 from rubix_like.forward.resolved import resolve
-from rubix_like.forward.slab_passes import PaintingPass, SlabView
+from rubix_like.forward.slab_passes import PAINTING_PASS, SlabView
 from rubix_like.forward.slabs import SlabCuts, place_slabs, read_ahead, reads_gas
 from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
 from rubix_like.forward.streaming import sum_slabs
@@ -130,9 +130,7 @@ def sums_of(slabs):
     plan, layout, tables = pipeline.plan, pipeline.layout, pipeline.tables
     view = SlabView(pipeline.chosen()[0], {})
     placed = place_slabs(slabs, plan.dtype, layout.mesh, with_gas=False)
-    return [
-        np.asarray(own, np.float64) for own in sum_slabs(PaintingPass(), plan, layout, tables, [view], placed)[1][0]
-    ]
+    return [np.asarray(own, np.float64) for own in sum_slabs(PAINTING_PASS, plan, layout, tables, [view], placed)[1][0]]
 
 
 def test_two_hundred_slabs_lose_nothing():

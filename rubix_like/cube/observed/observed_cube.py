@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
+from rubix_like.cube.bins import AbstractBinned, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import NOT_FITTED, OUTSIDE_APERTURE, OUTSIDE_SSP, SPREAD_FROM_BEYOND
 
@@ -23,7 +23,7 @@ _BITS: dict[int, str] = {
 
 
 @dataclass(frozen=True, eq=False)
-class ObservedCube:
+class ObservedCube(AbstractBinned):
     """A cube of spectra as a telescope (or a mock observation) gave it, on the host in float64.
 
     | field | shape | meaning |
@@ -66,26 +66,6 @@ class ObservedCube:
         """The shape (y, x, wave) of the cube."""
         n_y, n_x, n_wave = self.flux.shape
         return n_y, n_x, n_wave
-
-    @property
-    def wavelength(self) -> Float[ndarray, " wave"]:
-        """Bin centres in Angstrom, in `medium`."""
-        return self.bins.wavelength
-
-    @property
-    def wave_edges(self) -> Float[ndarray, " edge"]:
-        """Bin edges in Angstrom, in `medium`."""
-        return self.bins.edges
-
-    @property
-    def medium(self) -> Medium:
-        """What the wavelengths are in: "air" or "vacuum"."""
-        return self.bins.medium
-
-    @property
-    def sampling(self) -> Sampling:
-        """How the bins are spaced: "linear" or "log"."""
-        return self.bins.sampling
 
     def crop(self, low: float | int, high: float | int) -> "ObservedCube":
         """The bins whose centres lie from `low` to `high` (Angstrom, in the cube's own medium).
