@@ -17,8 +17,11 @@ class Thing:
 
 @pytest.fixture
 def usual_handler():
+    """Ctrl-C is Python's: a shell's background jobs ignore it, and so would these tests."""
     before = signal.getsignal(signal.SIGTERM)
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
+    signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, before)
 
 
