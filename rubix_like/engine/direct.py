@@ -88,7 +88,7 @@ class DirectPainter(AbstractPainter):
 
     @property
     def n_coefficient(self) -> int:
-        """None."""
+        """0: `direct` has no coefficients."""
         return 0
 
     def laid_out(self, layout: DeviceLayout) -> "DirectPainter":
@@ -162,7 +162,7 @@ class DirectPainter(AbstractPainter):
         return spatial(flux), spatial(partial.moments)
 
     def report(self) -> dict[str, int | float]:
-        """Nothing: it is exact."""
+        """Nothing to report: the method is exact."""
         return {}
 
     def _on_detector(self, light: Float[Array, "particle fine"]) -> Float[Array, " particle"]:

@@ -140,7 +140,7 @@ def _paint_products(
 
 
 def add_up(layout: DeviceLayout, tables: Tables, partial: Partial) -> Partial:
-    """The sums over all devices, of which each keeps what it finishes: one collective for each kind of `Sum`."""
+    """The sums over all devices; each keeps what it finishes. One collective for each kind of `Sum`."""
     leaves, structure = jax.tree.flatten(partial)
     kinds = kinds_of_sums(tables, len(leaves))
     added = list(leaves)
@@ -323,7 +323,7 @@ def observed_specs(layout: DeviceLayout) -> Observed:
 
 
 def gathered(plan: Plan, layout: DeviceLayout, observed: Observed) -> Observed:
-    """Without the padding, where the parts will be put together on every device."""
+    """The array without its padding, if every device will get all parts."""
     if layout.split.is_whole or not layout.gathered:
         return observed
     return observed._replace(voxels=jax.tree.map(lambda voxels: voxels[:, :, : plan.n_wave], observed.voxels))

@@ -127,7 +127,7 @@ class Pipeline(eqx.Module):
         return self.to_cube(self.compiled(*arguments)(*arguments))
 
     def at(self, pointing: Pointing) -> "Pipeline":
-        """This pipeline with the parameters, the noise key and the header of another field; compiles nothing anew."""
+        """This pipeline with the parameters, the noise key and the header of another field; nothing is recompiled."""
         return dataclasses.replace(
             self,
             parameters=displaced(self.parameters, pointing),
@@ -199,7 +199,7 @@ class Pipeline(eqx.Module):
         )
 
     def to_parts(self, observed: Observed) -> ShardedCube:
-        """The same with the voxels as they lie on the devices of this process: nothing is put together."""
+        """The same, with the voxels left in parts on the devices of this process."""
         observed = own_copy(observed)
         frame, voxels = self.frame, observed.voxels
         return ShardedCube(

@@ -28,12 +28,12 @@ SECONDS: float = 1.0
 """Between two checkpoints, at least, except at the end of a start."""
 
 _SHARE = 0.1
-"""Of the time that may go into checkpoints."""
+"""Largest share of the time that goes into checkpoints."""
 
 _FINGERPRINT, _NOTES, _DIGEST = "fingerprint", "notes", "digest"
 
 _LAYOUT = 2
-"""Of what is kept of a search; 2: with a reserve of candidates."""
+"""Layout of a search's checkpoint; 2: with a reserve of candidates."""
 
 _FITTERS = ("rubix_like", "jax", "jaxlib", "equinox", "numpy", "scipy", "optax", "optimistix", "lineax")
 

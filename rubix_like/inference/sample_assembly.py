@@ -1,4 +1,4 @@
-"""The result of sampling, put together: values, what they are worth, what they predict, what should be known."""
+"""Assemble the result of sampling: values, diagnostics, predictions and notes."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from rubix_like.inference.samplers.predictive import Predictive, predict
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
 
 _FAR_EXCESS = 10.0
-"""Of a mean loss beyond twice what is expected, from which on an approximation is called wrong."""
+"""Excess of the mean loss over twice the expected one from which on an approximation is called wrong."""
 
 
 def make_sample_result(

@@ -49,7 +49,7 @@ _SAME = 1e-4
 """Part of a loss by which it may differ between a fit's numbers of 32 bits and others of 64."""
 
 _LAYOUT = 2
-"""Of what is kept of a sampler between two steps; 2: with the state of any kernel."""
+"""Layout of a sampler's checkpoint; 2: with the state of any kernel."""
 
 Fitted = FitResult | str | Path
 """The result of a fit, or its file."""

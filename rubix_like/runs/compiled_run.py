@@ -92,11 +92,11 @@ class WholeObserver(AbstractObserver):
         return replace(self, first=self.compiled(*view.arguments(self.galaxy)))
 
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
-        """As compiled."""
+        """The memory that the compiled program needs."""
         return memory_need(self.compiled, pipeline.mesh, mask_and_writing_bytes)
 
     def words(self) -> str:
-        """All at once."""
+        """Words for the summary: the particles are in memory all at once."""
         return "all particles at once" + (
             f", each of {self.n_process} processes its share" if self.n_process > 1 else ""
         )

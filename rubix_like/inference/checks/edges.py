@@ -34,7 +34,7 @@ MOST_FOLLOWED: int = 4
 """Values whose posterior is followed: those nearest to their edges."""
 
 MOST_LATENTS: int = 100
-"""Of a fit in which that is done: each step along a latent costs as much as a step of the search."""
+"""Largest number of latents of a fit whose edges are followed: a step along a latent costs a step of the search."""
 
 _KNOWN = 0.02
 """Standard deviation of a latent below which its normal approximation is right at an edge, too."""
@@ -78,7 +78,7 @@ class Edges:
 
     @classmethod
     def none(cls) -> "Edges":
-        """Of no latent."""
+        """The edges of a fit without any."""
         nothing = np.zeros((0, NODES))
         return cls(np.zeros(0, np.int64), nothing, nothing, np.zeros(0), np.zeros(0))
 
@@ -171,7 +171,7 @@ def notes_on_edges(free: Free, edges: Edges, furthest: float) -> list[str]:
 
 
 def _value(free: Free, index: int, latent: float) -> float:
-    """Of one latent."""
+    """The value of one latent."""
     for own in free.parameters:
         if index < own.size:
             return float(jnp.ravel(own.prior.value(jnp.full(own.shape, latent)))[index])

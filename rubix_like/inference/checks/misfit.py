@@ -27,7 +27,7 @@ from rubix_like.inference.posterior.linearise import jacobian
 from rubix_like.inference.posterior.posterior import Posterior
 
 AXES: tuple[str, ...] = ("y", "x", "wavelength")
-"""Of a cube, in the order of its axes."""
+"""Names of a cube's axes, in their order."""
 
 HALVES: tuple[tuple[str, str], ...] = (
     ("left", "right"),

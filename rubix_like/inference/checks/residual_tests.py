@@ -11,13 +11,13 @@ from scipy.stats import chi2, norm
 from rubix_like.inference.checks.misfit import AXES, HALVES, Half, Residue, Sums
 
 FEWEST: int = 20
-"""Pairs, spaxels or bins of which a test is made."""
+"""The least number of pairs, spaxels or bins for a test."""
 
 _KNOWN = 1e-2
 """Of a combination of latents p (1 - p), p the part of its information in a half, from which on halves are compared."""
 
 _BEYOND_NOISE = 3.0
-"""Of the standard deviation that a movement has if the model is true; less is no movement."""
+"""Smaller movements, in standard deviations expected of a true model, count as none."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _score(half: _Part, whole: _Part) -> tuple[Float[ndarray, " kept"], Float[nd
 
 def _of_halves(residue: Residue, latent: Float[ndarray, " latent"], free_scale: int | None) -> dict[str, float]:
     """That both halves want the same values: the gradient of one at the maximum of both, by its covariance, in the
-    combinations of latents of which both halves say something."""
+    combinations of latents that both halves constrain."""
     if residue.whole is None or residue.halves is None:
         return {}
     kept, found = _kept(len(latent), free_scale), {}

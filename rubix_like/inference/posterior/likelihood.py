@@ -58,7 +58,7 @@ class Residuals(NamedTuple):
 
 
 class Likelihood(eqx.Module):
-    """The data and their errors.
+    """The data of a fit and their errors, voxel by voxel.
 
     `flux` and `inverse_sigma` (0 where a voxel is left out): (y, x, wave), in 1e-20 erg/s/cm2/Angstrom and its inverse;
     `smallest_scale`: lower limit of the noise scale (1 where it is not free).

@@ -1,4 +1,4 @@
-"""From a configuration, or a pipeline, and an observed cube to the posterior that is fitted."""
+"""Make the posterior that is fitted from a configuration, or a pipeline, and an observed cube."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ _PRIOR_DRAWS = 64
 """Draws from the prior by which the fastest star is looked for."""
 
 _ROOM = 1.2
-"""On top of the fastest star of those draws."""
+"""Factor on the speed of the fastest star of those draws."""
 
 
 @dataclass(frozen=True)

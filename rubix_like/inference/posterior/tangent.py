@@ -26,7 +26,7 @@ class Tangent(eqx.Module):
         return jax.tree.map(jnp.add, self, other)
 
     def over(self, count: int) -> "Tangent":
-        """Divided by a number."""
+        """The tangent divided by a number."""
         return jax.tree.map(lambda leaf: leaf / count, self)
 
 

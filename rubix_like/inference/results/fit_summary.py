@@ -18,7 +18,7 @@ MOST_ROWS: int = 40
 _MARK = "!"
 
 _LEAST_DIGITS = 1e-9
-"""Of a value, as its uncertainty where it has none."""
+"""Relative uncertainty that rounds a value without one."""
 
 _HEAD = ("parameter", "best", "sigma", "16 %", "84 %", "unit", "prior")
 

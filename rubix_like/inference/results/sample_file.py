@@ -43,7 +43,7 @@ KIND = ResultKind(
     writers="SampleResult.write or `rubix-like sample`",
     place="sampling writes to its fit.sampling.output",
 )
-"""By its format our files are known."""
+"""The kind of file, recognised by its format."""
 
 _CUBES = ("model", "predictive", "residual")
 

@@ -40,7 +40,7 @@ class SampleResult:
     |---|---|---|
     | free | | the free parameters with their priors |
     | method | | the sampler's name: "nuts", "geovi", "mgvi" ... (variational draws are one chain) |
-    | latent | (chain, draw, latent) | the draws as latents, of which the priors are N(0, 1) |
+    | latent | (chain, draw, latent) | the draws as latents, whose priors are N(0, 1) |
     | values | (chain, draw, ...) by name | the draws, in the parameters' units |
     | statistics | (chain, draw) by name | `loss`, -ln(posterior) + constant; of NUTS also `acceptance_rate`, |
     | | | `n_leapfrog`, `diverging`, `tree_depth`, `energy`; other samplers have their own |
@@ -97,7 +97,7 @@ class SampleResult:
 
     @property
     def n_chain(self) -> int:
-        """How many chains there are."""
+        """Number of chains."""
         return self.latent.shape[0]
 
     @property
@@ -107,7 +107,7 @@ class SampleResult:
 
     @property
     def mean(self) -> Arrays:
-        """Of all draws, by name."""
+        """The means of all draws, by name."""
         return {name: np.asarray(draws.mean(axis=0)) for name, draws in self.samples().items()}
 
     @property

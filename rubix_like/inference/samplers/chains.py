@@ -32,10 +32,10 @@ MOST_STEPS: int = 64
 """Most steps of a chain in one call of the compiled program."""
 
 _SECONDS = 1.0
-"""That a group of steps should take."""
+"""Seconds that a group of steps should take."""
 
 _SPREAD = 2.0
-"""Of the starts of the chains about the best fit, in standard deviations: wider than the posterior."""
+"""Spread of the chains' starts about the best fit, in standard deviations: wider than the posterior."""
 
 _TRIES = 40
 """How often the start of a chain is moved half of the way to the best fit, at most."""
@@ -120,7 +120,7 @@ class Chains:
 
     @property
     def whitening(self) -> Whitening:
-        """The coordinates they move in."""
+        """The coordinates in which the chains move."""
         return Whitening.of(self.centre, self.half)
 
     @property
@@ -311,7 +311,7 @@ def run_chains(
 
 
 def _keys(settings: SamplingSettings) -> UInt32[ndarray, "chain 2"]:
-    """One of each chain."""
+    """A random key for each chain."""
     return np.asarray(jax.random.split(jax.random.PRNGKey(settings.seed), settings.section.chains))
 
 
@@ -401,7 +401,7 @@ def _run(
     at_once: int,
     columns: tuple[tuple[str, type], ...],
 ) -> tuple[ChainState, dict[str, Array]]:
-    """Every chain some steps further."""
+    """Advance every chain by some steps."""
 
     def further(posterior: SquaredLoss, own: tuple[ChainState, Array], *shared: Any) -> Any:
         kernel, whitening, (first, count) = shared

@@ -35,7 +35,7 @@ APART: float = 4.0
 """Distance of the means of two chains that are in different places, in units of both chains' standard deviations."""
 
 _FEWEST = 4
-"""Draws of a chain of which ArviZ makes anything."""
+"""The least number of draws of a chain for which ArviZ computes diagnostics."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ class Moments(eqx.Module):
         return jax.tree.map(lambda square: square / self.count, self.square)
 
     def with_sample(self, sample: Any) -> "Moments":
-        """With one more."""
+        """The moments with one more sample."""
         count = self.count + 1
         mean = jax.tree.map(lambda old, new: old + (new - old) / count, self.mean, sample)
         deviations = jax.tree.map(lambda new, old, now: (new - old) * (new - now), sample, self.mean, mean)

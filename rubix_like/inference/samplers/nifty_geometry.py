@@ -23,10 +23,10 @@ from rubix_like.inference.samplers.roots import find_root
 from rubix_like.runtime.optional_packages import import_optional
 
 MOST_EVALUATIONS = 100
-"""Of the model, for one sample."""
+"""Largest number of evaluations of the model for one sample."""
 
 MOST_STEPS = 10
-"""Of the mean, within one iteration."""
+"""Largest number of steps of the mean within one iteration."""
 
 _PRIOR = "prior"
 """Name of the residuals that are the latents themselves."""

@@ -30,10 +30,10 @@ _HEAVIEST = 3.0
 """Largest latent to which the mass is scaled."""
 
 _SAME = 0.3
-"""Largest difference of the latents of two places of which one is not tried as well."""
+"""Two places that differ by less in all latents count as one; only the better is tried."""
 
 _STREAM = 1
-"""Of the random numbers of guesses, beside that of draws from the prior."""
+"""Stream of the random numbers of guesses; draws from the prior have another."""
 
 
 class ChosenStarts(NamedTuple):

@@ -22,7 +22,7 @@ _FLAT = 0.05
 """Slope of a prior, in units of that in its middle, below which it is flat."""
 
 _BETTER = 1.0
-"""By how much lower another start's loss is, at least, that is better."""
+"""Least difference of the losses of two starts for one to count as better."""
 
 _WATCHED, _GAIN = 5, 0.01
 """A saturated start is given up that has gained less than this part of its loss (of its distance to a better one:

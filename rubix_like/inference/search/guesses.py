@@ -23,7 +23,7 @@ SCALE_LENGTH: str = GALAXY + "disc_scale_length"
 ROTATION: str = GALAXY + "rotation_velocity"
 
 SHOWN: frozenset[str] = frozenset({INCLINATION, POSITION_ANGLE, OFFSET, VELOCITY_OFFSET, SCALE_LENGTH, ROTATION})
-"""Parameters of which a cube shows something at a glance."""
+"""Parameters that can be guessed from the cube."""
 
 _MOST = 1.5
 """Largest latent of a parameter that is drawn from its prior."""
@@ -46,16 +46,16 @@ _TWIN, _BY_LIGHT, _FROM_PRIOR = 0.15, 0.5, 0.25
 the light's axis and not the velocities; of guesses that are draws from the prior."""
 
 _ANGLE_SCATTER, _TILT_SCATTER = 10.0, 8.0
-"""Of position angles and inclinations, deg."""
+"""Scatter of guessed position angles and inclinations, deg."""
 
 _SIZE_SCATTER, _CENTRE_SCATTER, _SYSTEMIC_SCATTER = 0.1, 0.1, 15.0
-"""Of scale lengths in dex, of centres in units of the light's extent, of velocities in km/s."""
+"""Scatter of scale lengths (dex), centres (units of the light's extent) and velocities (km/s)."""
 
 _UNSMEARED = 3.0
 """What a rotation is divided by, at most, when it is averaged over half a disc and smeared by a PSF."""
 
 _LEAST_SINE = 0.3
-"""Of an inclination by which a velocity is divided."""
+"""Least sine of an inclination by which a velocity is divided."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ _ROUNDINGS = 8.0
 """How many roundings a loss may be off by."""
 
 _SOLVED = 1e-3
-"""To which part of the gradient a step solves the linear system, where that is done by iteration."""
+"""Relative residual at which the iterative solution of a step's linear system ends."""
 
 _ITERATIONS = 200
 """Most products with the Jacobian and its transpose for one step."""

@@ -14,7 +14,7 @@ from rubix_like.inference.posterior.posterior import Latents, SquaredLoss
 
 
 class Status(IntEnum):
-    """Where a start is."""
+    """State of a start: running, or why it ended."""
 
     RUNNING = 0
     CONVERGED = 1

@@ -1,4 +1,4 @@
-"""From the starts to the ends of all of them, step by step, and resumable after every step."""
+"""Search from all starts, step by step; resumable after every step."""
 
 import dataclasses
 from collections.abc import Iterator

@@ -17,7 +17,7 @@ _TRACED = 2_000_000
 """Most numbers of a trace of latents; where there would be more, none is kept."""
 
 _IDLE = -1
-"""In place of the number of a start: a slot without one."""
+"""Number of a slot without a start."""
 
 _STATE = "state_"
 
@@ -199,7 +199,7 @@ class SearchState:
 
 
 def _with_rows(old: ndarray, where: Any, rows: Any) -> ndarray:
-    """A copy of which some rows are others."""
+    """A copy with some rows replaced."""
     new = np.array(old)
     new[where] = rows
     return new

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SPAXELS: tuple[str, ...] = ("brightest", "faint")
-"""Of `ranked_spaxels`, those that are drawn."""
+"""The spaxels of `ranked_spaxels` that are drawn."""
 
 PREDICTED_COLOR: str = "#bcd9ea"
 MODEL_COLOR: str = SPAXEL_COLORS[4]

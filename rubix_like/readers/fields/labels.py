@@ -10,4 +10,4 @@ class LabelSettings(AbstractSettings):
     halo: Texts = ()
     subhalo: Texts = ()
     within_halo: bool = False
-    """Whether the numbers of subhaloes start anew in every halo."""
+    """Whether subhaloes are numbered within their halo."""
