@@ -16,7 +16,7 @@ LEAST_DISPERSION: float = 1.0
 """km/s: less than that of any galaxy's stars; about 2 km/s in the faintest dwarfs (Simon 2019)."""
 
 _LEAST_STARS = 10
-"""Least number of stars whose dispersion is judged."""
+"""Of fewer stars the dispersion says nothing."""
 
 
 class VelocitySums(NamedTuple):

@@ -7,7 +7,7 @@ from jaxtyping import Float, UInt64
 from numpy import ndarray
 
 SAMPLE_STARS: int = 1 << 18
-"""Size of the sample; all stars are kept if there are no more."""
+"""Of more stars than this about so many are kept."""
 
 _SPREAD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 

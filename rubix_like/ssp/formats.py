@@ -157,7 +157,7 @@ def _recognise(path: Path) -> SourceFormat:
 
 
 def _has_layout(path: Path, layout: SourceFormat) -> bool:
-    """Whether a file has a layout; False if it is too damaged to decide."""
+    """Whether a file has a layout; what cannot be told of a damaged one counts as no."""
     try:
         return layout.recognises(path)
     except ValueError:

@@ -18,7 +18,7 @@ from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
 from rubix_like.inference.search.choose_optimiser import MOST_DENSE, is_dense
 
 _NO_EFFECT = 1e-8
-"""Information below which the data say nothing; that of the prior is 1."""
+"""Information (of which the prior's is 1) below which the data say nothing."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Laplace:
         return np.asarray(jax.vmap(self.free.flat)(jnp.asarray(self.latent + normal @ half.T)))
 
     def without_effect(self) -> tuple[str, ...]:
-        """Labels of the latents that the data do not constrain."""
+        """Labels of latents of which the data say nothing."""
         silent = np.diag(self.information) < _NO_EFFECT
         return tuple(label for label, is_silent in zip(self.free.labels, silent, strict=True) if is_silent)
 

@@ -95,7 +95,7 @@ def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplac
 
 
 def notes_on_silence(laplace: Laplace) -> list[str]:
-    """Notes on latents that the data do not constrain."""
+    """Of latents of which the data say nothing."""
     silent = laplace.without_effect()
     if not silent:
         return []
@@ -142,7 +142,7 @@ def notes_on_particles(counters: Mapping[str, SourceCounters], velocity_limit: f
 
 
 def notes_on_precision() -> list[str]:
-    """Notes on a fit in 32-bit numbers."""
+    """Of numbers of 32 bits."""
     if jax.dtypes.canonicalize_dtype(float) == np.float64:
         return []
     return [

@@ -48,7 +48,7 @@ KIND = ResultKind(
     writers="FitResult.write or `rubix-like fit`",
     place="a fit writes to its fit.output",
 )
-"""The kind of file, recognised by its format."""
+"""By its format our files are known."""
 
 
 def write_result(result: FitResult, path: Path) -> Path:

@@ -43,7 +43,7 @@ KIND = ResultKind(
     writers="SampleResult.write or `rubix-like sample`",
     place="sampling writes to its fit.sampling.output",
 )
-"""The kind of file, recognised by its format."""
+"""By its format our files are known."""
 
 _CUBES = ("model", "predictive", "residual")
 

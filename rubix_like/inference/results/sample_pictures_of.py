@@ -26,7 +26,7 @@ _SMALL, _LARGE = 1.2, 1.7
 """Sides of a panel of the corner plot, where there are many of them, and few."""
 
 _NARROWEST = 5.8
-"""Least width of the picture: there is room for its legend."""
+"""Of its widths: there is room for its legend."""
 
 
 def save_sample_pictures(
@@ -114,7 +114,7 @@ def _laplace(result: SampleResult, chosen: Int[ndarray, " chosen"]) -> Inferred 
 
 
 def _followed(result: SampleResult, values: Float[ndarray, "chain draw latent"]) -> tuple[Followed, ...]:
-    """The loss, and the numbers with the smallest effective sample sizes, in their own order."""
+    """The loss, and the numbers of which the draws are worth least, in their own order."""
     found, labels = result.diagnostics, result.labels
     units = [own.unit for own in result.free.parameters for _ in range(own.size)]
     worth = np.fmin(found.ess_bulk, found.ess_tail)

@@ -91,7 +91,7 @@ def _moments(posterior: Posterior, latent: Placed) -> Moments:
 
 
 def _predicted(posterior: Posterior, latent: Latent) -> Predicted:
-    """The model and the prediction of one draw."""
+    """What one draw says."""
     values, likelihood = posterior.free.values(latent), posterior.likelihood
     observed = posterior.forward.observed(values)
     flux = observed.voxels.flux.astype(likelihood.flux.dtype)

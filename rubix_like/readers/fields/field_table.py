@@ -1,6 +1,6 @@
 """Generate the documentation's page on simulations from the field maps: where each quantity is, and in which unit.
 
-`python -m rubix_like.readers.fields.field_table > docs/simulations.md` writes it again.
+`python -m rubix_like.readers.fields.field_table > docs/simulations.md` writes it anew.
 """
 
 from collections.abc import Sequence

@@ -10,4 +10,4 @@ class LabelSettings(AbstractSettings):
     halo: Texts = ()
     subhalo: Texts = ()
     within_halo: bool = False
-    """Whether subhaloes are numbered within their halo."""
+    """Whether the numbers of subhaloes start anew in every halo."""
