@@ -58,7 +58,7 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
 def _moment_matrix(
     matrix: Float[ndarray, "velocity_rank wave"], nodes: VelocityNodes, bin_width: Float[ndarray, " wave"]
 ) -> Float[ndarray, "velocity_rank 2"]:
-    """Of each coefficient: its light on the detector (1e-20 erg/s/cm2), and that of its light times v_los (km/s).
+    """Light of each coefficient on the detector (1e-20 erg/s/cm2), and that of its light times v_los (km/s).
 
     The second is the spline through the light at each node times the node's velocity.
     """

@@ -92,7 +92,7 @@ class DirectPainter(AbstractPainter):
         return 0
 
     def laid_out(self, layout: DeviceLayout) -> "DirectPainter":
-        """With the fine bins of each part after those of the one before; padded bins see nothing."""
+        """The painter with the fine bins of each part after those of the one before; padded bins see nothing."""
         if layout.split.is_whole:
             return self
         n_part = layout.painted.n_shard

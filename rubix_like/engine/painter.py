@@ -81,7 +81,7 @@ class AbstractPainter(eqx.Module):
 
     @abstractmethod
     def laid_out(self, layout: DeviceLayout) -> "AbstractPainter":
-        """On the host: the painter whose tables along the detector's bins, cut evenly, are those of each part."""
+        """The painter with tables along the detector's bins that can be cut evenly into parts (on the host)."""
 
     @property
     @abstractmethod

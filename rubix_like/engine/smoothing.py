@@ -93,7 +93,7 @@ class Lengths(NamedTuple):
         return Lengths(float(length.max(initial=0.0)), int(np.sum(length > allowed * (1 + 1e-9))), 0)
 
     def joined(self, other: "Lengths") -> "Lengths":
-        """Those of the stars of both."""
+        """The lengths of the stars of both."""
         n_wider, n_lacking = self.n_wider + other.n_wider, self.n_lacking + other.n_lacking
         return Lengths(max(self.widest, other.widest), n_wider, n_lacking)
 

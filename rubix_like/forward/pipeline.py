@@ -43,7 +43,7 @@ from rubix_like.runtime.mesh.placement import as_dtype, own_copy, put
 
 
 class Pipeline(eqx.Module):
-    """From galaxies to mock cubes; call it with a Galaxy.
+    """A function from galaxies to mock cubes; call it with a Galaxy.
 
     `plan` holds the sizes, `tables` the arrays, `parameters` what can be varied or fitted (leaves under the YAML's
     dotted names). A pipeline is itself a pytree, so it can be passed to a jitted function as an argument.

@@ -153,7 +153,7 @@ def claimed(output: Path, *written: Path) -> Iterator[None]:
 
 
 def fingerprint_of(problem: Problem) -> dict[str, str]:
-    """Of everything that the numbers of a fit depend on."""
+    """A fingerprint of everything that the numbers of a fit depend on."""
     posterior, settings = problem.posterior, problem.settings
     forward = posterior.forward
     mesh, model = forward.layout.mesh, (forward.tables, forward.parameters)
@@ -174,7 +174,7 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
 
 
 def versions(*others: str) -> dict[str, str]:
-    """Of the packages that the numbers of a fit come from, and of `others`: those that are installed."""
+    """Versions of the packages that the numbers of a fit come from, and of `others`: those that are installed."""
     found = {}
     for package in (*_FITTERS, *others):
         try:

@@ -90,6 +90,6 @@ def shell_masses(edges: Float[ndarray, " edge"], squared: Scalars, mass: Scalars
 
 
 def squared_distance(position: Vectors, center: Vector | None = None) -> Scalars:
-    """Of each particle from a centre (None: the origin)."""
+    """Squared distance of each particle from a centre (None: the origin)."""
     offset = position if center is None else position - center
     return np.einsum("ij,ij->i", offset, offset)

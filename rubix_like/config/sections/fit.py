@@ -29,7 +29,7 @@ class _Array(Protocol):
     """Arrays of numpy and of JAX, which takes a second to import."""
 
     def __array__(self, dtype: Any = None) -> np.ndarray:
-        """As numpy's."""
+        """Convert the numbers to a numpy array."""
         ...
 
 
@@ -123,7 +123,7 @@ class SamplingSettings(AbstractSettings):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """With the sections of all samplers, and no other keys."""
+        """The schema with the sections of all samplers, and no other keys."""
         return schema_with_sections(schema, handler, cls.sections(*SAMPLERS.names()))
 
     @field_validator("method")

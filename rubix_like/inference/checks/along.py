@@ -55,8 +55,8 @@ def normalised(at: Float[ndarray, " node"], log_density: Float[ndarray, " node"]
 
 
 class _Node(NamedTuple):
-    """Of the posterior along a latent: where, the other latents with it, the loss with its slope along the latent and
-    the standard deviation there, and ln det A of the others."""
+    """A node of the posterior along a latent: where, the other latents with it, the loss with its slope along the
+    latent and the standard deviation there, and ln det A of the others."""
 
     at: float
     latent: Float[ndarray, " latent"]

@@ -48,7 +48,7 @@ class Reach(NamedTuple):
     high: float
 
     def words(self, probability: float = LIMIT) -> str:
-        """With the probability that it holds."""
+        """The limit in words, with its probability."""
         share = f"({100 * probability:g} %)"
         if self.sign:
             return f"{self.sign} {self.high if self.sign == '<' else self.low:.3g} {share}"
@@ -59,7 +59,8 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """Of some latents, `index` in the order of the labels, the density `density` at the latents `latent`, rising.
+    """Posteriors of some latents: `index` in the order of the labels, the density `density` at the latents `latent`,
+    rising.
 
     `lower_loss`: by how much the loss is lower elsewhere along the latent than at the best fit, and `lower_at` where.
     """
@@ -161,7 +162,7 @@ def ends_of(free: Free, index: int) -> tuple[float, float]:
 
 
 def notes_on_edges(free: Free, edges: Edges, furthest: float) -> list[str]:
-    """Of false maxima: where along a latent the loss is lower by more than `furthest` than at the best fit."""
+    """Notes on false maxima: where along a latent the loss is lower by more than `furthest` than at the best fit."""
     return [
         f"the loss is lower by {gap:.3g} with {free.labels[own]} at {_value(free, int(own), at):.4g}: the search has "
         f"ended in a false maximum at the edge of its prior; begin there (fit.start), or with more starts"

@@ -52,7 +52,7 @@ class Halves(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of one test: the sum, its mean and variance if the model is true, how many terms it has, and which part of the
+    """The sum of one test, its mean and variance if the model is true, how many terms it has, and which part of the
     variance is that of particle noise."""
 
     value: Float[Array, "*test"] | float

@@ -71,8 +71,8 @@ class Likelihood(eqx.Module):
     smallest_scale: Float[Array, ""] = eqx.field(default=1.0, converter=jnp.asarray)
 
     def residuals(self, model: Float[Array, "y x wave"], values: Values) -> Residuals:
-        """Of the model's flux; the polynomial's coefficients are those that fit best, which is exact for their
-        posterior's maximum."""
+        """Residuals of the model's flux; the polynomial's coefficients are those that fit best, which is exact for
+        their posterior's maximum."""
         model = model.astype(jax.dtypes.canonicalize_dtype(float))
         scale = values.get(NOISE_SCALE)
         weight = self.inverse_sigma if scale is None else self.inverse_sigma / scale
@@ -114,7 +114,7 @@ class Likelihood(eqx.Module):
     def _coefficients(
         self, polynomial: Polynomial, model: Float[Array, "y x wave"], weight: Float[Array, "y x wave"]
     ) -> Float[Array, "y x degree"]:
-        """Of the best continuum of every spaxel, in units of their sigma, by the normal equations."""
+        """Coefficients of the best continuum of every spaxel, in units of their sigma, by the normal equations."""
         design = _design(polynomial, model, weight)
         target = (self.flux - model) * weight
         matrix = jnp.einsum("yxwi,yxwj->yxij", design, design) + jnp.eye(design.shape[-1])[None, None]

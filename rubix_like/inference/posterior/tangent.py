@@ -32,7 +32,7 @@ class Tangent(eqx.Module):
 
 @jax.jit
 def tangent_of(posterior: Posterior, latent: Latent) -> Tangent:
-    """That of the posterior's model; the slopes one after the other, as in `linearise.jacobian`."""
+    """The tangent of the posterior's model; the slopes one after the other, as in `linearise.jacobian`."""
     dtype = posterior.likelihood.flux.dtype
     flux, along = jax.linearize(lambda at: posterior.model(at).astype(dtype), latent)
     return Tangent(flux, lax.map(along, jnp.eye(latent.shape[0], dtype=latent.dtype)))

@@ -107,7 +107,7 @@ class FitResult:
         return split_by_name(self.free, ends[0]), split_by_name(self.free, ends[1])
 
     def limits(self, probability: float = LIMIT) -> dict[str, Reach]:
-        """Of each value at the edge of its prior, by its label: an upper ("<") or lower limit (">") with this
+        """The limit of each value at the edge of its prior, by its label: an upper ("<") or lower limit (">") with this
         probability, or the interval that holds it."""
         reaches = [self.edges.reach(self.free, number, probability) for number in range(len(self.edges.index))]
         return {self.labels[index]: own for index, own in zip(self.edges.index, reaches, strict=True)}

@@ -131,8 +131,8 @@ class SampleResult:
         return self.quantile(tail), self.quantile(1 - tail)
 
     def limits(self, probability: float = LIMIT) -> dict[str, Reach]:
-        """Of each value whose draws are at the edge of its prior (their median is), by its label: an upper ("<") or
-        lower limit (">") with this probability, or the interval that holds it."""
+        """The limit of each value whose draws are at the edge of its prior (their median is), by its label: an upper
+        ("<") or lower limit (">") with this probability, or the interval that holds it."""
         latent = np.median(self.latent.reshape(-1, self.latent.shape[2]), axis=0)
         draws = flat_values(self.free, self.values).reshape(-1, len(latent))
         found = {}
@@ -144,11 +144,11 @@ class SampleResult:
         return found
 
     def quantile(self, share: float) -> Arrays:
-        """By name, below which this share of the draws lies."""
+        """Values, by name, below which this share of the draws lies."""
         return {name: np.asarray(np.quantile(draws, share, axis=0)) for name, draws in self.samples().items()}
 
     def covariance(self) -> Float[ndarray, "latent latent"]:
-        """Of the values, from the draws of all chains, in the order of `labels`."""
+        """Covariance of the values, from the draws of all chains, in the order of `labels`."""
         flat = flat_values(self.free, self.values)
         return np.atleast_2d(np.cov(flat.reshape(-1, flat.shape[2]), rowvar=False, ddof=0))
 

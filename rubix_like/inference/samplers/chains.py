@@ -144,7 +144,7 @@ class Chains:
         return {name: own[:, self.warmup : self.n_done] for name, own in self.steps.items()}
 
     def after(self, state: ChainState, steps: Mapping[str, ndarray], count: int) -> "Chains":
-        """With `count` steps more."""
+        """The states after `count` more steps."""
         added = {name: _with_steps(own, self.n_done, steps[name][:, :count]) for name, own in self.steps.items()}
         return dataclasses.replace(
             self,
@@ -251,7 +251,7 @@ class AbstractChainSampler(AbstractSampler):
         laplace: Laplace | None,
         begun: Chains | None,
     ) -> Iterator[Chains]:
-        """In coordinates that are white in Laplace's approximation."""
+        """Run the chains in coordinates that are white in Laplace's approximation."""
         whitening = Whitening.about(best, laplace) if begun is None else begun.whitening
         return run_chains(posterior, mesh, self, whitening, begun)
 
@@ -339,7 +339,7 @@ def _begun(sampler: AbstractChainSampler, whitening: Whitening, state: ChainStat
 
 
 def _dtype(kind: type, real: Any) -> Any:
-    """Of a statistic of this kind."""
+    """The dtype of a statistic of this kind."""
     return {float: real, int: np.dtype(np.int32), bool: np.dtype(bool)}[kind]
 
 
@@ -365,7 +365,7 @@ def _started(
 
 
 def _is_finite(state: ChainState) -> Bool[ndarray, " chain"]:
-    """Of which chains all numbers are finite."""
+    """Whether all numbers of each chain are finite."""
     leaves = (np.asarray(leaf) for leaf in jax.tree.leaves(state))
     return np.all([np.isfinite(leaf.reshape(len(leaf), -1)).all(axis=1) for leaf in leaves], axis=0)
 

@@ -74,7 +74,7 @@ class AbstractVariationalSampler(AbstractSampler):
         laplace: Laplace | None,  # noqa: ARG002 (its metric is that of every mean)
         begun: "VariationalState | None",
     ) -> Iterator["VariationalState"]:
-        """From the best fit to the mean, then the draws."""
+        """Find the mean from the best fit, then make the draws."""
         return run_variational(posterior, mesh, self.settings, best if begun is None else begun.best, begun)
 
     def progress(self, state: "VariationalState") -> tuple[str, int, int]:
@@ -393,7 +393,7 @@ def _draw(
 def _mean_loss(
     own: SquaredLoss, mesh: Mesh, ways: Placed, mean: Latent, *, at_once: int
 ) -> tuple[Float[Array, ""], Latent]:
-    """Of the samples, and its gradient."""
+    """Mean loss of the samples, and its gradient."""
 
     def kernel(posterior: SquaredLoss, way: Latent, mean: Latent) -> tuple[Float[Array, ""], Latent]:
         return jax.value_and_grad(posterior.loss)(mean + way)

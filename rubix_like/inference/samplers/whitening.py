@@ -33,7 +33,7 @@ class Whitening(eqx.Module):
 
     @classmethod
     def about(cls, best: Float[ndarray, " latent"], laplace: Laplace | None) -> "Whitening":
-        """Of the best fit and the approximation there (None: there are too many latents)."""
+        """The coordinates about the best fit and the approximation there (None: there are too many latents)."""
         return cls.of(best, None if laplace is None else np.linalg.cholesky(laplace.covariance))
 
     @classmethod

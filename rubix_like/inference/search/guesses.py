@@ -89,7 +89,7 @@ def guesses(
 def _values(
     sketch: Sketch, around: Surroundings, generator: np.random.Generator, count: int
 ) -> dict[str, Float[ndarray, "count ..."]]:
-    """Of every parameter that is shown, with their scatter."""
+    """Values of every parameter that the cube shows, with their scatter."""
     tilt = inclination_of(sketch, around) + _TILT_SCATTER * generator.standard_normal(count)
     sine = np.maximum(np.abs(np.sin(np.deg2rad(tilt))), _LEAST_SINE)
     centre = sketch.centre + _CENTRE_SCATTER * sketch.major * generator.standard_normal((count, 2))
@@ -106,7 +106,8 @@ def _values(
 
 
 def scale_length_of(sketch: Sketch, around: Surroundings) -> float:
-    """Of an exponential disc (kpc): sqrt(major^2 - psf^2) / 1.1615, of the light's standard deviation and the PSF's."""
+    """Scale length of an exponential disc (kpc): sqrt(major^2 - psf^2) / 1.1615, of the light's standard deviation and
+    the PSF's."""
     return float(np.sqrt(_variances(sketch, around)[0])) / _ADAPTIVE / around.arcsec_per_kpc
 
 

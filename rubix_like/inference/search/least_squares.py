@@ -120,7 +120,7 @@ def _judge(optimiser: LeastSquares, state: State, loss: Float[Array, " start"]) 
 
 
 def _judged(optimiser: LeastSquares, own: State, loss: Float[Array, ""]) -> _Verdict:
-    """By the residuals along the step alone: from 0 to 1 they would fall from sqrt(2 gain) to 0."""
+    """A step judged by the residuals along it alone: from 0 to 1 they would fall from sqrt(2 gain) to 0."""
     optx = import_optional("optimistix", _PURPOSE)
     gain = own.memory.gain
     change = jnp.where(jnp.isfinite(loss), loss - own.loss, jnp.inf)
@@ -236,7 +236,8 @@ def _advanced(
 
 
 def _rounding_of(optimiser: LeastSquares, loss: Float[Array, ""]) -> Float[Array, ""]:
-    """Of a loss L: eps L as a sum, and sqrt(2 L) d by residuals r that are off by d each, as sum(r d) scatters."""
+    """Rounding of a loss L: eps L as a sum, and sqrt(2 L) d by residuals r that are off by d each, as sum(r d)
+    scatters."""
     own = jnp.finfo(loss.dtype).eps * loss
     return _ROUNDINGS * (own + optimiser.rounding * jnp.sqrt(2 * jnp.abs(loss)))
 

@@ -75,7 +75,8 @@ class SampleView:
 
 @dataclass(frozen=True, eq=False)
 class Density:
-    """Of draws of two latents: `height` on cells with the middles `latent`, and the heights that contours have."""
+    """Density of draws of two latents: `height` on cells with the middles `latent`, and the heights that contours
+    have."""
 
     latent: Float[ndarray, "2 i j"]
     height: Float[ndarray, "i j"]

@@ -37,7 +37,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """That of its files."""
+        """The name of its files."""
         return self.row.name
 
     @property

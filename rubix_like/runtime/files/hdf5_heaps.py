@@ -28,15 +28,15 @@ class GuardedFile(io.RawIOBase):
         return True
 
     def seekable(self) -> bool:
-        """As a file on a disk."""
+        """True: the heap can be sought like a file."""
         return True
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """As a file's."""
+        """Move to a byte, as a file does."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """As a file's."""
+        """The present byte, as of a file."""
         return self._file.tell()
 
     def close(self) -> None:
