@@ -64,7 +64,7 @@ def _described(registry: Registry) -> Rows:
 
 
 def _first_line(registry: Registry, name: str) -> str:
-    """The first line of a member's description; what is wrong with a member from outside that cannot be used."""
+    """Of a member's description; what is wrong with a member from outside that cannot be used."""
     try:
         return (inspect.getdoc(registry.find(name)) or "").split("\n")[0]
     except ConfigError as error:

@@ -297,7 +297,7 @@ class RunConfig(AbstractSettings):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The schema with the sections of all plug-ins, and no other keys."""
+        """With the sections of all plug-ins, and no other keys."""
         return schema_with_sections(schema, handler, stage_sections())
 
     @field_validator("pipeline")

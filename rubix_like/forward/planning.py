@@ -35,7 +35,7 @@ class Planned:
 
     @property
     def projected(self) -> tuple[tuple[int, int], ...]:
-        """For each source, the number of spaxels that are projected onto the detector, and of coefficients in each."""
+        """Of each source the spaxels that are projected onto the detector, and from how many coefficients each."""
         n_spaxel = self.tables.grid.n_y * self.tables.grid.n_x
         return tuple((n_spaxel, source.painter.n_coefficient) for source in self.tables.paint)
 

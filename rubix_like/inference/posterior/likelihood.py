@@ -58,7 +58,7 @@ class Residuals(NamedTuple):
 
 
 class Likelihood(eqx.Module):
-    """The data of a fit and their errors, voxel by voxel.
+    """The data and their errors.
 
     `flux` and `inverse_sigma` (0 where a voxel is left out): (y, x, wave), in 1e-20 erg/s/cm2/Angstrom and its inverse;
     `smallest_scale`: lower limit of the noise scale (1 where it is not free).
@@ -71,8 +71,8 @@ class Likelihood(eqx.Module):
     smallest_scale: Float[Array, ""] = eqx.field(default=1.0, converter=jnp.asarray)
 
     def residuals(self, model: Float[Array, "y x wave"], values: Values) -> Residuals:
-        """Residuals of the model's flux; the polynomial's coefficients are those that fit best, which is exact for
-        their posterior's maximum."""
+        """Of the model's flux; the polynomial's coefficients are those that fit best, which is exact for their
+        posterior's maximum."""
         model = model.astype(jax.dtypes.canonicalize_dtype(float))
         scale = values.get(NOISE_SCALE)
         weight = self.inverse_sigma if scale is None else self.inverse_sigma / scale
@@ -114,7 +114,7 @@ class Likelihood(eqx.Module):
     def _coefficients(
         self, polynomial: Polynomial, model: Float[Array, "y x wave"], weight: Float[Array, "y x wave"]
     ) -> Float[Array, "y x degree"]:
-        """Coefficients of the best continuum of every spaxel, in units of their sigma, by the normal equations."""
+        """Of the best continuum of every spaxel, in units of their sigma, by the normal equations."""
         design = _design(polynomial, model, weight)
         target = (self.flux - model) * weight
         matrix = jnp.einsum("yxwi,yxwj->yxij", design, design) + jnp.eye(design.shape[-1])[None, None]

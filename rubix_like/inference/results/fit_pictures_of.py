@@ -46,7 +46,7 @@ def view_of(result: FitResult, truth: Mapping[str, Any] | None = None) -> FitVie
 
 
 def _limits(result: FitResult) -> dict[int, AtEdge]:
-    """Limits of the values at the edges of their priors, by their places among the labels."""
+    """Of the values at the edges of their priors, by their places among the labels."""
     edges, reaches = result.edges, list(result.limits().values())
     known = zip(edges.index, reaches, edges.latent, edges.density, strict=True)
     return {int(index): AtEdge(reach.words(), latent, density) for index, reach, latent, density in known}
@@ -118,7 +118,7 @@ def _values(parameter: FreeParameter, index: int, latent: Float[ndarray, " node"
 
 
 def _flat(free: Free, truth: Mapping[str, Any]) -> Float[ndarray, " parameter"]:
-    """Values in the order of the labels; NaN where nothing is known. ConfigError for what is not free."""
+    """In the order of the labels; NaN where nothing is known. ConfigError for what is not free."""
     for name in truth:
         if name not in free.names:
             raise ConfigError(f"truth: expected names of free parameters, got '{name}'{suggest(name, free.names)}")

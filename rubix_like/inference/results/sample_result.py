@@ -40,7 +40,7 @@ class SampleResult:
     |---|---|---|
     | free | | the free parameters with their priors |
     | method | | the sampler's name: "nuts", "geovi", "mgvi" ... (variational draws are one chain) |
-    | latent | (chain, draw, latent) | the draws as latents, whose priors are N(0, 1) |
+    | latent | (chain, draw, latent) | the draws as latents, of which the priors are N(0, 1) |
     | values | (chain, draw, ...) by name | the draws, in the parameters' units |
     | statistics | (chain, draw) by name | `loss`, -ln(posterior) + constant; of NUTS also `acceptance_rate`, |
     | | | `n_leapfrog`, `diverging`, `tree_depth`, `energy`; other samplers have their own |
@@ -97,7 +97,7 @@ class SampleResult:
 
     @property
     def n_chain(self) -> int:
-        """Number of chains."""
+        """How many chains there are."""
         return self.latent.shape[0]
 
     @property
@@ -107,7 +107,7 @@ class SampleResult:
 
     @property
     def mean(self) -> Arrays:
-        """The means of all draws, by name."""
+        """Of all draws, by name."""
         return {name: np.asarray(draws.mean(axis=0)) for name, draws in self.samples().items()}
 
     @property
@@ -131,8 +131,8 @@ class SampleResult:
         return self.quantile(tail), self.quantile(1 - tail)
 
     def limits(self, probability: float = LIMIT) -> dict[str, Reach]:
-        """The limit of each value whose draws are at the edge of its prior (their median is), by its label: an upper
-        ("<") or lower limit (">") with this probability, or the interval that holds it."""
+        """Of each value whose draws are at the edge of its prior (their median is), by its label: an upper ("<") or
+        lower limit (">") with this probability, or the interval that holds it."""
         latent = np.median(self.latent.reshape(-1, self.latent.shape[2]), axis=0)
         draws = flat_values(self.free, self.values).reshape(-1, len(latent))
         found = {}
@@ -144,11 +144,11 @@ class SampleResult:
         return found
 
     def quantile(self, share: float) -> Arrays:
-        """Values, by name, below which this share of the draws lies."""
+        """By name, below which this share of the draws lies."""
         return {name: np.asarray(np.quantile(draws, share, axis=0)) for name, draws in self.samples().items()}
 
     def covariance(self) -> Float[ndarray, "latent latent"]:
-        """Covariance of the values, from the draws of all chains, in the order of `labels`."""
+        """Of the values, from the draws of all chains, in the order of `labels`."""
         flat = flat_values(self.free, self.values)
         return np.atleast_2d(np.cov(flat.reshape(-1, flat.shape[2]), rowvar=False, ddof=0))
 

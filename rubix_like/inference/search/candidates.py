@@ -30,10 +30,10 @@ _HEAVIEST = 3.0
 """Largest latent to which the mass is scaled."""
 
 _SAME = 0.3
-"""Two places that differ by less in all latents count as one; only the better is tried."""
+"""Largest difference of the latents of two places of which one is not tried as well."""
 
 _STREAM = 1
-"""Stream of the random numbers of guesses; draws from the prior have another."""
+"""Of the random numbers of guesses, beside that of draws from the prior."""
 
 
 class ChosenStarts(NamedTuple):
@@ -90,7 +90,7 @@ def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -
 
 
 def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:
-    """The surroundings by the model at the medians of all priors."""
+    """By the model at the medians of all priors."""
     forward, free = problem.posterior.forward, problem.posterior.free
     middle = free.values(jnp.zeros(free.n_latent))
     psf = forward.parameters.instrument.psf
@@ -117,7 +117,7 @@ def _firsts(drawn: Float[ndarray, "candidate latent"], mesh: Mesh) -> range:
 
 
 def _grade(posterior: SquaredLoss, mesh: Mesh, group: Float[ndarray, "candidate latent"]) -> Graded:
-    """Losses of as many guesses as are computed at once, or fewer."""
+    """Of as many as are computed at once, or fewer."""
     missing = mesh.shape[SAMPLE_AXIS] - len(group)
     filled = np.concatenate([group, np.repeat(group[-1:], missing, axis=0)])
     placed = jax.device_put(filled, NamedSharding(mesh, PartitionSpec(SAMPLE_AXIS)))
@@ -133,8 +133,8 @@ def graded(posterior: Posterior, latent: Float[Array, "start latent"]) -> Graded
 
 
 def _scaled(posterior: Posterior, latent: Latent) -> Graded:
-    """Guesses with the stellar mass, where it is free, times a = sum(m d / sigma^2) / sum(m^2 / sigma^2), m the model
-    and d the data: of all masses that with the least chi^2."""
+    """With the stellar mass, where it is free, times a = sum(m d / sigma^2) / sum(m^2 / sigma^2), m the model and d the
+    data: of all masses that with the least chi^2."""
     free, likelihood = posterior.free, posterior.likelihood
     model = posterior.forward(free.values(latent)).astype(latent.dtype)
     if MASS in free.names:

@@ -17,7 +17,7 @@ _TRACED = 2_000_000
 """Most numbers of a trace of latents; where there would be more, none is kept."""
 
 _IDLE = -1
-"""Number of a slot without a start."""
+"""In place of the number of a start: a slot without one."""
 
 _STATE = "state_"
 
@@ -124,8 +124,7 @@ class SearchState:
         return np.flatnonzero(self.status == int(Status.WAITING))[: np.count_nonzero(~self.running)]
 
     def with_next(self, begun: State) -> "SearchState":
-        """The state with the next starts in the slots that are free; `begun`: their states, and after them such as do
-        not run."""
+        """With the next starts in the slots that are free; `begun`: their states, and after them such as do not run."""
         starts = self.next_starts
         free = np.flatnonzero(~self.running)
         pairs = zip(self.state, jax.tree.leaves(begun), strict=True)
@@ -137,14 +136,14 @@ class SearchState:
         )
 
     def with_status(self, ends: Mapping[int, Status]) -> "SearchState":
-        """The state with starts that have ended for reasons that the optimiser does not know."""
+        """With starts that have ended for reasons that the optimiser does not know."""
         starts, status = list(ends), [int(own) for own in ends.values()]
         return dataclasses.replace(self, status=_with_rows(self.status, starts, status)) if ends else self
 
     def with_starts(
         self, start: Float[ndarray, "new latent"], reserve: Float[ndarray, "spare latent"]
     ) -> "SearchState":
-        """The state with more starts, which wait, after those that there are."""
+        """With more starts, which wait, after those that there are."""
         more, steps = len(start), self.trace_loss.shape[1]
         if not more:
             return self
@@ -168,7 +167,7 @@ class SearchState:
         return dataclasses.replace(self, slots=np.zeros(0, np.int64), state=(), reserve=np.zeros((0, 0)))
 
     def after(self, state: State) -> "SearchState":
-        """The state with what has become of the starts that were running."""
+        """With what has become of the starts that were running."""
         moved = np.flatnonzero(self.running)
         starts = self.slots[moved]
         steps = (starts, state.n_step[moved] - 1)
@@ -200,7 +199,7 @@ class SearchState:
 
 
 def _with_rows(old: ndarray, where: Any, rows: Any) -> ndarray:
-    """A copy with some rows replaced."""
+    """A copy of which some rows are others."""
     new = np.array(old)
     new[where] = rows
     return new
