@@ -65,10 +65,10 @@ def _temperature(known: Table) -> tuple[Float[ndarray, " particle"], Bool[ndarra
     hydrogen = np.where(np.isnan(known["hydrogen_fraction"]), PRIMORDIAL_HYDROGEN, known["hydrogen_fraction"])
     derived = np.isnan(stored) & ~np.isnan(energy)
     assumed = derived & np.isnan(electrons)
-    known = np.where(
+    computed = np.where(
         assumed, assumed_temperature(energy, hydrogen), gas_temperature(energy, np.nan_to_num(electrons), hydrogen)
     )
-    return np.where(derived, known, stored), assumed
+    return np.where(derived, computed, stored), assumed
 
 
 def assumed_temperature(
