@@ -26,6 +26,15 @@ AXES: Mapping[str, str] = {
 }
 """Axis -> what it is. The first two are in every table."""
 
+LIMITS: Mapping[str, tuple[float, float]] = {
+    "oxygen_abundance": (4.0, 11.0),
+    "log_u": (-8.0, 3.0),
+    "log_pressure": (0.0, 12.0),
+    "log_age": (3.0, 10.5),
+    "log_peak_energy": (-4.0, 2.0),
+}
+"""Axis -> between which values a nebula can be."""
+
 LAYOUT = ArrayFileLayout(
     noun="nebular table",
     article="a",
@@ -146,6 +155,9 @@ def _check_axes(table: NebularTable) -> None:
     for name, nodes in table.axes.items():
         if np.ndim(nodes) != 1 or len(nodes) < 2 or not np.all(np.diff(nodes) > 0):
             raise ValueError(f"{where}: {name}: expected at least 2 increasing values, got {nodes}")
+        low, high = LIMITS[name]
+        if not (nodes[0] >= low and nodes[-1] <= high):
+            raise ValueError(f"{where}: {name}: expected {low:g} to {high:g}, got {nodes[0]:g} to {nodes[-1]:g}")
     unknown = [name for name in table.lines if name not in LINES]
     if unknown or len(set(table.lines)) != len(table.lines):
         raise ValueError(f"{where}: lines: expected known names, each once, got {', '.join(unknown or table.lines)}")
