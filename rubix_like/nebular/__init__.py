@@ -4,7 +4,6 @@ from rubix_like.nebular.case_b import energy_per_photon, ratio_to_h_beta, recomb
 from rubix_like.nebular.continuum import nebular_continuum
 from rubix_like.nebular.description import describe_table, line_rows
 from rubix_like.nebular.known_tables import SHELF
-from rubix_like.nebular.line_grid import LineGrid, fixed, line_grid, refined
 from rubix_like.nebular.line_list import FIXED_RATIOS, LINES, EmissionLine, find_line
 from rubix_like.nebular.table_file import NebularTable, write_nebular
 from rubix_like.nebular.table_formats import FORMATS, get_nebular, import_nebular, load_nebular
@@ -15,20 +14,16 @@ __all__ = [
     "LINES",
     "SHELF",
     "EmissionLine",
-    "LineGrid",
     "NebularTable",
     "describe_table",
     "energy_per_photon",
     "find_line",
-    "fixed",
     "get_nebular",
     "import_nebular",
-    "line_grid",
     "line_rows",
     "load_nebular",
     "nebular_continuum",
     "ratio_to_h_beta",
     "recombination_coefficient",
-    "refined",
     "write_nebular",
 ]

@@ -13,12 +13,12 @@ from rubix_like.nebular import (
     LINES,
     SHELF,
     energy_per_photon,
-    fixed,
     load_nebular,
     ratio_to_h_beta,
     write_nebular,
 )
 from rubix_like.nebular.case_b import hydrogen_lines
+from rubix_like.nebular.line_grid import fixed
 from rubix_like.runtime.resources import resource
 
 OXYGEN = np.array([8.061, 8.362, 8.605, 8.760, 8.874, 8.990])
@@ -83,6 +83,7 @@ def test_hydrogen_of_the_embedded_table_is_case_b_but_for_collisions(table):
     cool = slice_.axes["oxygen_abundance"] > 8.0
     assert np.abs(excess[:, cool]).max() < 0.03
     assert 0.03 < excess.max() < 0.06
+    assert table.per_photon.sum(-1).max() < 13.6 * 1.602e-12
 
 
 def test_doublets_and_the_o_iii_temperature(table):
