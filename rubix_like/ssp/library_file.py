@@ -37,6 +37,15 @@ LAYOUT = ArrayFileLayout(
 """The layout of the file."""
 
 
+LIMITS = {
+    "metallicity": (0.0, 1.0, "(mass fraction)"),
+    "log_age": (0.0, 11.0, "(log10 of years)"),
+    "rest_wavelength": (0.1, 1e12, "Angstrom"),
+    "spectra": (-1e6, 1e6, "Lsun / Angstrom / Msun"),
+}
+"""Of any population of stars: the hottest give about 1 Lsun / Angstrom / Msun; some libraries ring about zero."""
+
+
 @dataclass(frozen=True)
 class SSPTable:
     """A library as its file states it: wavelengths, spectra (per Angstrom) and fwhm are in `medium`.
@@ -62,6 +71,13 @@ class SSPTable:
         if self.medium not in MEDIA:
             raise ValueError(f"{self.name}: medium: expected one of {MEDIA}, got '{self.medium}'")
         check_arrays(self.name, {name: getattr(self, name) for name in _KNOWN_ARRAYS})
+        for field, (low, high, unit) in LIMITS.items():
+            values = np.asarray(getattr(self, field))
+            if values.min() < low or values.max() > high:
+                raise ValueError(
+                    f"SSP library '{self.name}': {field}: expected values from {low:g} to {high:g} {unit}, got "
+                    f"{values.min():g} to {values.max():g}; the file is damaged or its unit is another"
+                )
 
 
 def check_arrays(name: str, arrays: dict[str, Any]) -> None:
@@ -95,10 +111,7 @@ def read_table(path: Path) -> SSPTable:
 
 def _stored_arrays(table: SSPTable) -> dict[str, np.ndarray]:
     stored = {name: np.ascontiguousarray(getattr(table, name), dtype="<f8") for name in _ARRAYS}
-    with np.errstate(over="ignore"):
-        stored["spectra"] = np.ascontiguousarray(table.spectra, dtype="<f4")
-    if not np.all(np.isfinite(stored["spectra"])):
-        raise ValueError(f"SSP library '{table.name}': spectra: expected values below 3.4e38, got more")
+    stored["spectra"] = np.ascontiguousarray(table.spectra, dtype="<f4")
     if table.surviving_fraction is not None:
         stored["surviving_fraction"] = np.ascontiguousarray(table.surviving_fraction, dtype="<f4")
     return stored
