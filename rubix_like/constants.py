@@ -42,6 +42,5 @@ BOLTZMANN_CONSTANT: float = float(constants.k_B.to_value(units.erg / units.K))
 FWHM_PER_SIGMA: float = float(np.sqrt(8 * np.log(2)))
 """FWHM of a Gaussian of unit standard deviation (2.3548)."""
 
-
 AB_ZERO_POINT: float = 3631e9
 """nJy of a source of AB magnitude 0 (Oke & Gunn 1983, ApJ 266, 713)."""

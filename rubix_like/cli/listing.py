@@ -15,7 +15,7 @@ from rubix_like.config import InstrumentSettings, json_schema, load_pipeline
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, READERS, SCENE_STAGES, TABLE, field_map_names
 from rubix_like.config.sections.instrument import STEP_UNITS
 from rubix_like.errors import ConfigError
-from rubix_like.instrument.lsf import instrument_fwhm
+from rubix_like.instrument.detector import instrument_fwhm
 from rubix_like.nebular import line_rows
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runtime.registry import Registry

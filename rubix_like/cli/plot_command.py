@@ -8,24 +8,21 @@ import numpy as np
 
 from rubix_like.cube.cube import Cube
 from rubix_like.errors import ConfigError
-from rubix_like.inference.results.fit_file import is_result
-from rubix_like.inference.results.fit_pictures_of import save_fit_pictures
-from rubix_like.inference.results.sample_file import is_sample_result
-from rubix_like.inference.results.sample_pictures_of import save_sample_pictures
+from rubix_like.inference.results.fit_file import FIT_FILE
+from rubix_like.inference.results.result_pictures import save_fit_pictures, save_sample_pictures
+from rubix_like.inference.results.sample_file import SAMPLE_FILE
 from rubix_like.plots.choice import Choice, check_choice, read_band, read_spaxels
-from rubix_like.plots.derived import SkyImage
+from rubix_like.plots.derived import SkyImage, read_sky_images
 from rubix_like.plots.figure import check_picture_suffix, save_figure
-from rubix_like.plots.page import check_page_suffix, write_page
-from rubix_like.plots.page_data import PAGE_BYTES
-from rubix_like.plots.stored_maps import read_sky_images
+from rubix_like.plots.page import PAGE_BYTES, check_page_suffix, write_page
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import check_separate, given_files
 
 INFERRED: tuple[tuple[str, Callable[[Path], bool], Callable[..., tuple[Path, ...]]], ...] = (
-    ("result of a fit", is_result, save_fit_pictures),
-    ("result of a sampling", is_sample_result, save_sample_pictures),
+    ("result of a fit", FIT_FILE.is_at, save_fit_pictures),
+    ("result of a sampling", SAMPLE_FILE.is_at, save_sample_pictures),
 )
 """What has pictures of its own: its name, what knows its files, and what draws them."""
 

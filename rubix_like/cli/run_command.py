@@ -17,9 +17,8 @@ from rubix_like.cube.cube_sums import sums_of
 from rubix_like.errors import ConfigError
 from rubix_like.plots.figure import save_quicklook
 from rubix_like.plots.style import import_matplotlib
-from rubix_like.runs.named_files import named_files
 from rubix_like.runs.run import check_lines, compute, prepare
-from rubix_like.runs.run_files import check_output, output_files
+from rubix_like.runs.run_files import check_output, named_files, output_files
 from rubix_like.runs.run_summary import summary_lines
 from rubix_like.runs.together import agreed
 from rubix_like.runtime.files.file_names import beside

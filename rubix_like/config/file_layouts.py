@@ -14,10 +14,8 @@ from rubix_like.errors import ConfigError, suggest
 HEADER_BYTES: int = 200_000
 """More than all headers and tables of a file, except those with a row per bin."""
 
-
 TOGETHER: str = ".fits"
 """End of the name of a file that several processes can write together."""
-
 
 BYTES_PER_BIN: int = 64
 """More than all vectors with one element per bin."""

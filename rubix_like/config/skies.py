@@ -7,7 +7,6 @@ from rubix_like.runtime.resources import resource, resource_names
 
 SKY_SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz", ".ecsv")
 
-
 NO_SKY: str = "none"
 
 

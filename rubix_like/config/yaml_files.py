@@ -26,7 +26,6 @@ _PATTERNS = {
 _NUMBER = re.compile(f"^(?:{_PATTERNS['int']}|{_PATTERNS['float']})$")
 _RESOLVERS = {None: [(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{text})$")) for tag, text in _PATTERNS.items()]}
 
-
 MOST_BYTES: int = 1 << 20
 """Longest YAML text that is read; the longest that the package writes have some 30,000."""
 

@@ -13,7 +13,6 @@ from rubix_like.physics import air
 
 Medium = Literal["air", "vacuum"]
 
-
 Sampling = Literal["linear", "log"]
 
 SAME_BINS: float = 1e-3

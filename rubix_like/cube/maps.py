@@ -18,7 +18,6 @@ from rubix_like.runtime.places import found_at
 
 Image = Float[Array | np.ndarray, "y x"]
 
-
 _OUTPUTS: dict[str, str] = {
     "write": "rubix_like.cube.files.maps_file:write_maps",
     "read": "rubix_like.cube.files.maps_file:read_maps",

@@ -10,7 +10,6 @@ from jaxtyping import Array, Num
 
 MetaValue = str | int | float | bool | None
 
-
 Scalar = Num[Array | np.ndarray, ""]
 
 
@@ -149,18 +148,14 @@ NOISE_KEYS: tuple[str, ...] = (
 )
 """Entries of `Cube.meta` that `describe_noise` makes; a cube without noise has none of them."""
 
-
 OUTSIDE_SSP: int = 1
 """Mask bit: the bin lies (partly) outside the wavelengths of the SSP library."""
-
 
 OUTSIDE_APERTURE: int = 2
 """Mask bit: the spaxel lies outside the instrument's aperture."""
 
-
 SPREAD_FROM_BEYOND: int = 4
 """Mask bit: after `degrade_lsf` the bin holds light that is taken to be beyond the detector's end as it is at it."""
-
 
 NOT_FITTED: int = 8
 """Mask bit: of the residuals of a fit, the voxel was left out of it."""

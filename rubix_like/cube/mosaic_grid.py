@@ -82,10 +82,8 @@ def grid_around(reference: tuple[float, float], fields: Sequence[Field], pixel_s
 
 _CHUNK = 8192
 
-
 _REACH = 3
 """Upright unit squares that a turned one can touch along an axis."""
-
 
 _DIGITS = 6
 """Corners are rounded to 1e-6 of a side, so that grids that agree to rounding agree exactly."""

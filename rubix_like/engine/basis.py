@@ -29,7 +29,6 @@ _LEAST_ROOM = 1 << 29
 
 _CHUNK_VALUES = 1 << 17
 
-
 Number = Float[Array | ndarray, ""]
 
 

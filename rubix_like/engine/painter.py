@@ -41,7 +41,6 @@ class View(eqx.Module):
 Look = Callable[[Any], tuple[View, SourceCounters]]
 """Function from a chunk of a source's particles to the painter's view of them and their counters."""
 
-
 Images = Callable[[Float[Array, "spaxel k"]], Float[Array, "seen k"]]
 """Linear function from columns over the painted grid to columns over the spaxels that are seen."""
 

@@ -34,8 +34,7 @@ from rubix_like.forward.streaming import observe_slabs
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.placing import shard
-from rubix_like.galaxy.plausible import integer_notes
-from rubix_like.galaxy.validation import validate
+from rubix_like.galaxy.validation import integer_notes, validate
 from rubix_like.instrument.pointing import Pointing
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import replicated

@@ -6,7 +6,7 @@ from rubix_like.config import PipelineSettings, RunConfig
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.sources.source import AbstractSource
-from rubix_like.galaxy.plausible import mass_notes
+from rubix_like.galaxy.validation import mass_notes
 
 
 def run_notes(

@@ -28,7 +28,7 @@ def write_tree(tree: Any, group: Any) -> None:
         if _axes(own.type) is None:
             group.attrs[own.name] = value
         else:
-            describe_dataset(group.create_dataset(own.name, data=value), **own.metadata)
+            add_dataset(group, own.name, value, **own.metadata)
 
 
 def read_tree(kind: type, group: Any, sizes: Mapping[str, int] = _NO_SIZES) -> dict[str, Any]:
@@ -47,9 +47,9 @@ def read_tree(kind: type, group: Any, sizes: Mapping[str, int] = _NO_SIZES) -> d
     return found
 
 
-def describe_dataset(dataset: Any, unit: str, description: str) -> None:
-    """Say what is in a dataset."""
-    dataset.attrs.update({"unit": unit, "description": description})
+def add_dataset(group: Any, name: str, data: Any, description: str, unit: str = "", **options: Any) -> None:
+    """Write a dataset that says what is in it; `options` are h5py's."""
+    group.create_dataset(name, data=data, **options).attrs.update({"unit": unit, "description": description})
 
 
 def numbers_of(dataset: Any, shape: tuple[int, ...] | None = None, *, finite: bool = False) -> ndarray:

@@ -17,7 +17,7 @@ from rubix_like.inference.posterior.free_parameters import check_free
 from rubix_like.inference.posterior.priors import AbstractPrior, section_of
 from rubix_like.inference.search.choose_optimiser import make_optimiser
 from rubix_like.readers.synthetic_reader import SyntheticReader
-from rubix_like.runs.named_files import named_files
+from rubix_like.runs.run_files import named_files
 from rubix_like.runtime.files.separate_files import Named, given_files
 
 Data = str | Path | Cube | ObservedCube

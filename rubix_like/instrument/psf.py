@@ -25,7 +25,6 @@ _FINEST_CHANGE = 0.01
 """Between wavelengths where the PSF is worked out, its width (and beta) changes by at most this fraction; the error of
 an image that is interpolated between is then below 1e-4 of its peak."""
 
-
 _LARGEST_REACH = 1000
 
 

@@ -66,22 +66,13 @@ def calzetti_2000(wavelength: Float[ndarray, " wave"], r_v: float) -> Float[ndar
     return np.where(inverse > 1 / 0.63, blue, red) / r_v + 1.0
 
 
-def _family(name: str) -> Callable[[Float[ndarray, " wave"], float], Float[ndarray, " wave"]]:
-    """The model of the package dust_extinction called `name`, which depends on R(V)."""
+def _packaged(module: str, name: str) -> Callable[[Float[ndarray, " wave"], float], Float[ndarray, " wave"]]:
+    """The model `name` of the package dust_extinction; those in `averages` are of one R(V)."""
 
     def relative(wavelength: Float[ndarray, " wave"], r_v: float) -> Float[ndarray, " wave"]:
-        model = getattr(importlib.import_module("dust_extinction.parameter_averages"), name)(Rv=r_v)
-        return np.asarray(model(np.asarray(wavelength, dtype=np.float64) * units.AA))
-
-    return relative
-
-
-def _average(name: str) -> Callable[[Float[ndarray, " wave"], float], Float[ndarray, " wave"]]:
-    """The model of the package dust_extinction called `name`, an average curve of one R(V)."""
-
-    def relative(wavelength: Float[ndarray, " wave"], r_v: float) -> Float[ndarray, " wave"]:  # noqa: ARG001
-        model = getattr(importlib.import_module("dust_extinction.averages"), name)()
-        return np.asarray(model(np.asarray(wavelength, dtype=np.float64) * units.AA))
+        model = getattr(importlib.import_module(f"dust_extinction.{module}"), name)
+        own = model() if module == "averages" else model(Rv=r_v)
+        return np.asarray(own(np.asarray(wavelength, dtype=np.float64) * units.AA))
 
     return relative
 
@@ -94,21 +85,21 @@ CALZETTI = DustCurve(
     source="starburst galaxies, Calzetti et al. 2000, ApJ 533, 682",
 )
 CARDELLI = DustCurve(
-    relative=_family("CCM89"),
+    relative=_packaged("parameter_averages", "CCM89"),
     wavelength_range=(1000.0, 33333.0),
     r_v=3.1,
     r_v_range=(2.0, 6.0),
     source="Milky Way, Cardelli, Clayton & Mathis 1989, ApJ 345, 245",
 )
 GORDON = DustCurve(
-    relative=_family("G23"),
+    relative=_packaged("parameter_averages", "G23"),
     wavelength_range=(912.0, 320000.0),
     r_v=3.1,
     r_v_range=(2.3, 5.6),
     source="Milky Way, Gordon et al. 2023, ApJ 950, 86",
 )
 SMC = DustCurve(
-    relative=_average("G03_SMCBar"),
+    relative=_packaged("averages", "G03_SMCBar"),
     wavelength_range=(1000.0, 33333.0),
     r_v=2.74,
     r_v_range=(2.74, 2.74),

@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 ENCLOSED_SIGMAS: float = 3.72
 """Radius in sigmas that encloses 99.9 % of a circular Gaussian: sqrt(-2 ln 0.001)."""
 
-
 _LEAST_VARIANCE = 0.25
 """Variance (cells^2) from which on light in a cell has an equivalent Gaussian of its own."""
 

@@ -13,15 +13,9 @@ from rubix_like.cube.cube_sums import sums_of
 from rubix_like.errors import ConfigError
 from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
 from rubix_like.plots.derived import Band, SkyImage, light_image, velocity_image
-from rubix_like.plots.images import draw_image
+from rubix_like.plots.images import draw_images
 from rubix_like.plots.sky_offsets import SkyOffsets, cube_title, sky_of
-from rubix_like.plots.spectra import (
-    Spectrum,
-    brightest_spaxel,
-    draw_spectrum,
-    field_spectrum,
-    spaxel_spectrum,
-)
+from rubix_like.plots.spectra import Spectrum, brightest_spaxel, draw_spectrum, field_spectrum, spaxel_spectrum
 from rubix_like.plots.style import BAND_COLOR, FIGURE_STYLE, FLUX_LABEL, INK, SPAXEL_COLORS, import_matplotlib
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
@@ -34,7 +28,6 @@ SUFFIXES: tuple[str, ...] = (".png", ".pdf", ".svg")
 
 _IMAGE_WIDTH = 3.6
 _SPECTRUM_HEIGHT = 1.5
-
 
 FAINT: float = 0.002
 """Spaxels with less than this fraction of the brightest one's light have no colour in a quick look's velocity map."""
@@ -93,7 +86,9 @@ def _save(
         parts: Any = figure.subfigures(2, 1, height_ratios=(image_height, spectra_height))
         upper, lower = parts
         draw_title(figure, cube)
-        _draw_images(upper, n_rows, n_columns, panels, sky, _marks(choice, spectra))
+        for axes, image in zip(draw_images(upper, panels, sky, n_columns), panels, strict=True):
+            if image.kind == "brightness":
+                _draw_marks(axes, sky, _marks(choice, spectra))
         draw_spectra(lower, cube, spectra, choice.band)
         with replacing(path) as temporary:
             figure.savefig(temporary, format=path.suffix[1:], dpi=150, bbox_inches="tight", pad_inches=0.08)
@@ -132,24 +127,6 @@ def _columns(n_panels: int) -> int:
 
 def _marks(choice: Choice, spectra: Sequence[Spectrum]) -> list[Mark]:
     return [(spaxel, spectrum.color) for spaxel, spectrum in zip(choice.spaxels, spectra, strict=False)]
-
-
-def _draw_images(
-    figure: "Figure", n_rows: int, n_columns: int, panels: Sequence[SkyImage], sky: SkyOffsets, marks: list[Mark]
-) -> None:
-    axes = np.atleast_1d(figure.subplots(n_rows, n_columns, squeeze=False)).ravel()
-    for place, image in zip(axes, panels, strict=False):
-        draw_image(place, image, sky)
-        place.locator_params(nbins=5)
-        if image.kind == "brightness":
-            _draw_marks(place, sky, marks)
-    for place in axes[len(panels) :]:
-        place.set_axis_off()
-    for index in range(len(panels)):
-        if index % n_columns:
-            axes[index].set_ylabel("")
-        if index + n_columns < len(panels):
-            axes[index].set_xlabel("")
 
 
 def _draw_marks(axes: "Axes", sky: SkyOffsets, marks: list[Mark]) -> None:

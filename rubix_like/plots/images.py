@@ -1,6 +1,8 @@
 """Images on the sky, with colour bar, directions and scale bar."""
 
 import textwrap
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,8 +16,11 @@ from rubix_like.plots.style import INK, import_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _NO_DATA = "#d9d9d9"
+
+_OWN: Mapping[int, Scale] = MappingProxyType({})
 
 
 def draw_image(axes: "Axes", image: SkyImage, sky: SkyOffsets, scale: Scale | None = None) -> None:
@@ -41,6 +46,24 @@ def draw_image(axes: "Axes", image: SkyImage, sky: SkyOffsets, scale: Scale | No
     bar.set_label(image.unit, parse_math=False)
     pale = scale.colors in ("RdBu_r", "Greys_r")
     _finish(axes, sky, *((INK, "white") if pale else ("white", "black")))
+
+
+def draw_images(
+    figure: "Figure", images: Sequence[SkyImage], sky: SkyOffsets, n_columns: int, scales: Mapping[int, Scale] = _OWN
+) -> "list[Axes]":
+    """Images in rows, with labels at the outer edges only; their axes. `scales`: of images that have not their own."""
+    grid: Any = figure.subplots(-(-len(images) // n_columns), n_columns, squeeze=False)
+    panels = list(grid.ravel())
+    for number, (axes, image) in enumerate(zip(panels, images, strict=False)):
+        draw_image(axes, image, sky, scales.get(number))
+        axes.locator_params(nbins=5)
+        if number % n_columns:
+            axes.set_ylabel("")
+        if number + n_columns < len(images):
+            axes.set_xlabel("")
+    for axes in panels[len(images) :]:
+        axes.set_axis_off()
+    return panels[: len(images)]
 
 
 def _norm(scale: Scale) -> Any:

@@ -30,10 +30,8 @@ SAMPLE_STARS: int = 1 << 20
 _PLACES = ("position", "mass")
 _MOTIONS = ("position", "velocity", "mass")
 
-
 SLAB_STARS: int = 1 << 18
 """Stars whose columns are held at once."""
-
 
 ReadStars = Callable[[int, int, Collection[str]], Table]
 """Columns of the stars from a first to a last (exclusive) one."""

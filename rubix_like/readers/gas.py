@@ -1,10 +1,13 @@
 """Derive missing gas temperatures and smoothing lengths from the other columns."""
 
+from dataclasses import fields
+
 import numpy as np
 from astropy import constants, units
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from rubix_like.galaxy.particles import Gas
 from rubix_like.readers.fields.columns import Table
 
 ADIABATIC_INDEX: float = 5 / 3
@@ -21,16 +24,7 @@ IONISED_FROM: float = 1e4
 CELL_RADII: float = 2.0
 """Smoothing length of a cell over the radius of the sphere of its volume, as yt takes it for AREPO."""
 
-_OPTIONAL = (
-    "temperature",
-    "density",
-    "internal_energy",
-    "electron_abundance",
-    "star_formation_rate",
-    "hydrogen_fraction",
-    "oxygen_fraction",
-    "smoothing_length",
-)
+_OPTIONAL = tuple(own.name for own in fields(Gas) if own.default is None and own.name != "weight")
 
 
 def complete_gas(table: Table) -> tuple[Table, tuple[str, ...]]:

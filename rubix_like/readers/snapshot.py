@@ -10,7 +10,6 @@ from pydantic import Field, model_validator
 from rubix_like.config.plug_ins import TABLE
 from rubix_like.config.quantities import Integer
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.readers.assembly import make_gas, make_stars
 from rubix_like.readers.birth_mass import MISSING, share_of
 from rubix_like.readers.containers.container import AbstractContainer
 from rubix_like.readers.containers.snapshot_files import open_files, single_file_bytes
@@ -20,8 +19,7 @@ from rubix_like.readers.fields.field_map import FieldMap, load_field_map
 from rubix_like.readers.fields.file_parts import check_parts, count_notes
 from rubix_like.readers.fields.recognise import check_named, recognise
 from rubix_like.readers.fields.snapshot_particles import Snapshot
-from rubix_like.readers.fields.table_map import assumed_units, table_field_map
-from rubix_like.readers.fields.table_settings import TableSettings
+from rubix_like.readers.fields.table_map import TableSettings, assumed_units, table_field_map
 from rubix_like.readers.galaxy_frame import AbstractStars, GalaxyFrame, HeldStars, StoredStars, find_frame
 from rubix_like.readers.selection.halo_ids import find_entry
 from rubix_like.readers.selection.selected import Selected, select
@@ -29,7 +27,7 @@ from rubix_like.readers.selection.selection import AUTO, AbstractSelection
 from rubix_like.readers.smoothing_lengths import NEIGHBOURS, SmoothingChoice
 from rubix_like.readers.star_formation_history import Ages
 from rubix_like.readers.stellar_ages import Origins
-from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs, no_stars
+from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs, make_gas, make_stars, no_stars
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 

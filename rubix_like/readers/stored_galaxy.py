@@ -1,16 +1,18 @@
 """A galaxy in a file, part by part: stars and gas of any range of the selected particles, in the galaxy's own frame."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import accumulate, chain
 from typing import Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from rubix_like.galaxy.galaxy_parts import check_range
 from rubix_like.galaxy.particles import GalaxyInfo, Gas, Stars
-from rubix_like.galaxy.plausible import whole_number_notes
-from rubix_like.readers.assembly import make_gas, make_stars
+from rubix_like.galaxy.validation import whole_number_notes
 from rubix_like.readers.fields.columns import Table
 from rubix_like.readers.fields.snapshot_particles import Snapshot, find_whole_numbers
 from rubix_like.readers.galaxy_frame import GalaxyFrame
@@ -20,6 +22,28 @@ from rubix_like.readers.star_formation_history import AgeRecipe
 from rubix_like.readers.stellar_ages import Origins, Populated, age_source, drawn_origins, populate
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
+
+
+def make_stars(table: Table, frame: GalaxyFrame) -> Stars:
+    """Stars from the columns position, velocity, mass, log_age, metallicity and, where there are, the others.
+
+    Where there is no `initial_mass` it is NaN, to be filled in by the SSP library's surviving fraction.
+    """
+    unknown = {"initial_mass": np.full_like(table["mass"], np.nan)}
+    return Stars(**_leaves(Stars, unknown | table, frame))
+
+
+def make_gas(table: Table, frame: GalaxyFrame) -> Gas:
+    """Gas from the columns position, velocity, mass, metallicity and, where there are, the others."""
+    return Gas(**_leaves(Gas, table, frame))
+
+
+def _leaves(kind: type, table: Table, frame: GalaxyFrame) -> dict[str, Float[Array, "..."]]:
+    """The columns that a kind of particles keeps, in the galaxy's frame."""
+    position, velocity = frame.apply(table)
+    columns = table | {"position": position, "velocity": velocity}
+    dtype = jax.dtypes.canonicalize_dtype(float)
+    return {own.name: jnp.asarray(columns[own.name], dtype) for own in fields(kind) if own.name in columns}
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from rubix_like.forward.slabs import SlabCuts, read_ahead
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Stars
 from rubix_like.galaxy.placing import shard_local
-from rubix_like.readers.checked_parts import needs_all_stars
-from rubix_like.readers.galaxy_loading import has_more_stars, load, open_galaxy
+from rubix_like.readers.galaxy_loading import has_more_stars, load, needs_all_stars, open_galaxy
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_memory import least_memory
 from rubix_like.runtime.progress import Report
@@ -80,13 +79,19 @@ def open_source(
 
     Raises as `load` and `open_galaxy`.
     """
-    slab, most = config.engine.slab, _most_stars(least_memory(team), team)
-    if slab == "all" or (slab == "auto" and all(team.exchange(lambda: _surely_fits(config, most)))):
+    slab, memory = config.engine.slab, least_memory(team)
+    most = None if memory is None else team.size * (memory // _MOST_AT_ONCE // BYTES_PER_STAR)
+
+    def surely_fits() -> bool:
+        """Also where nobody can tell, or all stars must be in memory."""
+        return most is None or needs_all_stars(config) or not has_more_stars(config, most)
+
+    if slab == "all" or (slab == "auto" and all(team.exchange(surely_fits))):
         return hold_galaxy(config, resolved, report, team)
     parts = files.enter_context(open_galaxy(config, report, team, resolved.library))
     if slab == "auto" and parts.n_stars <= (most or 0):  # few of many were selected
         return _held(config, resolved, parts, team)
-    size = _automatic_size(least_memory(team)) if slab == "auto" else slab
+    size = _automatic_size(memory) if slab == "auto" else slab
     cuts = SlabCuts.of(parts, size, with_gas=False, team=team)
     with read_ahead(_counted(parts, cuts, report)) as slabs:
         census = take_census(config, resolved, slabs, team)
@@ -114,17 +119,6 @@ def _held(config: RunConfig, resolved: Resolved, parts: GalaxyParts, team: Abstr
 
     own = team.each(read)
     return HeldGalaxy(own, parts.info, take_census(config, resolved, [own.stars], team), team)
-
-
-def _surely_fits(config: RunConfig, most: int | None) -> bool:
-    """Whether all particles of the file, selected or not, can be in memory; also where nobody can tell, or all must."""
-    return most is None or needs_all_stars(config) or not has_more_stars(config, most)
-
-
-def _most_stars(memory: int | None, team: AbstractProcessGroup) -> int | None:
-    """How many stars can be in the memory of all processes, each of which has its share; None where that is not
-    known."""
-    return None if memory is None else team.size * (memory // _MOST_AT_ONCE // BYTES_PER_STAR)
 
 
 def _automatic_size(memory: int | None) -> int:

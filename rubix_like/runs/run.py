@@ -163,7 +163,7 @@ def write_results(prepared: Prepared, path: Path, progress: Progress, team: Abst
     """Compute what is not computed yet, and write each cube."""
     config = prepared.config
     files = output_files(config, path)
-    for maps in _maps_of(files):
+    for maps in (file.maps for file in files if file.maps is not None):
         team.in_first(lambda maps=maps: check_writable(maps, expected_maps_size(config, prepared.pipeline)))
     waiting: list[Cube | ShardedCube] = []
     for cube, file in zip(_observed(prepared, progress), files, strict=False):
@@ -180,10 +180,6 @@ def write_results(prepared: Prepared, path: Path, progress: Progress, team: Abst
 def _without_maps(cube: Cube | ShardedCube) -> Cube:
     """What a mosaic needs of a cube, on the host."""
     return jax.tree.map(np.asarray, replace(put_together(cube), maps=None))
-
-
-def _maps_of(files: tuple[OutputFile, ...]) -> tuple[Path, ...]:
-    return tuple(file.maps for file in files if file.maps is not None)
 
 
 def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | ShardedCube]:

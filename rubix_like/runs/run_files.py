@@ -1,6 +1,7 @@
-"""The files of a run: their names and sizes, known before anything is computed."""
+"""The files of a run: those that it reads, and names and sizes of those that it writes, known before it computes."""
 
-from collections.abc import Sequence
+import glob
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,10 +11,37 @@ from rubix_like.cube.files.maps_file import maps_path
 from rubix_like.cube.mosaic_grid import Field, grid_around
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.pointing import pointings_of
-from rubix_like.runs.named_files import named_files
+from rubix_like.readers.containers.snapshot_files import sisters
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import check_writable
-from rubix_like.runtime.files.separate_files import Named, check_separate
+from rubix_like.runtime.files.separate_files import Named, check_separate, paths_in
+from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
+
+
+def named_paths(config: RunConfig) -> Iterator[Named]:
+    """Every path among the settings, and the library of spectra that is no packaged one.
+
+    Not those of `output`, which are written, nor of `fit`, which a run does not look at.
+    """
+    yield from paths_in(config.model_dump(exclude={"output", "fit"}))
+    library = config.ssp.library
+    if library not in LIBRARIES or LIBRARIES[library].kind != "embedded":
+        yield "ssp.library", SHELF.locate(library)
+
+
+def named_files(config: RunConfig) -> Iterator[Named]:
+    """The files that these paths stand for."""
+    for name, path in named_paths(config):
+        yield from ((name, own) for own in files_at(path) or [path])
+
+
+def files_at(path: Path) -> list[Path]:
+    """The files that a path may stand for: those of a folder or a pattern, a numbered one with its sisters."""
+    if path.is_dir():
+        return sorted(own for own in path.iterdir() if own.is_file())
+    if path.is_file():
+        return sisters(path)
+    return sorted(own for own in map(Path, glob.glob(str(path))) if own.is_file())
 
 
 @dataclass(frozen=True)
@@ -33,11 +61,6 @@ class OutputFile:
     truth_bytes: int = 0
     is_mosaic: bool = False
     maps: Path | None = None
-
-    @property
-    def all_bytes(self) -> int:
-        """Bytes of all its files."""
-        return self.n_bytes + self.truth_bytes
 
     @property
     def others(self) -> tuple[tuple[str, Path], ...]:
@@ -95,7 +118,7 @@ def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequ
                 f"output: expected another file for every cube and its maps, got '{own}' for two of them; change "
                 f"output.path, output.maps or the name of a pointing"
             )
-        check_writable(own, sum(file.all_bytes for file in files))
+        check_writable(own, sum(file.n_bytes + file.truth_bytes for file in files))
 
 
 def pointing_path(path: Path, name: str) -> Path:

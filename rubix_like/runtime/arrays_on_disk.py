@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.resources import cache_directory
-from rubix_like.runtime.words import format_bytes
+from rubix_like.runtime.words import counted, format_bytes
 from rubix_like.version import __version__
 
 LIMIT_BYTES: int = 2_000_000_000
@@ -73,18 +73,6 @@ def entries_of(place: Path, pattern: str) -> list[tuple[Path, int, float]]:
             continue
         found.append((path, status.st_size, status.st_mtime))
     return sorted(found, key=lambda entry: entry[2])
-
-
-def clear() -> tuple[int, int]:
-    """Removes all files; returns their number and bytes."""
-    return remove(stored())
-
-
-def remove(entries: Sequence[tuple[Path, int, float]]) -> tuple[int, int]:
-    """Removes files; returns their number and bytes."""
-    for path, _, _ in entries:
-        path.unlink(missing_ok=True)
-    return len(entries), sum(size for _, size, _ in entries)
 
 
 def _load(path: Path, names: Sequence[str]) -> dict[str, ndarray] | None:
@@ -169,14 +157,16 @@ def cache_lines() -> list[str]:
     for name, text, entries, limit in kinds:
         size = format_bytes(sum(size for _, size, _ in entries))
         most = "" if limit is None else f" of at most {format_bytes(limit)}"
-        lines.append(f"{name:<11} {len(entries)} file{'' if len(entries) == 1 else 's'}, {size}{most}: {text}")
+        lines.append(f"{name:<11} {counted(len(entries), 'file')}, {size}{most}: {text}")
     return lines
 
 
 def clear_cache() -> tuple[int, int]:
     """Removes what can be made again without a network; returns the number of files and bytes."""
-    (n_arrays, array_bytes), (n_programs, program_bytes) = clear(), remove(_programs())
-    return n_arrays + n_programs, array_bytes + program_bytes
+    entries = [*stored(), *_programs()]
+    for path, _, _ in entries:
+        path.unlink(missing_ok=True)
+    return len(entries), sum(size for _, size, _ in entries)
 
 
 def _programs() -> list[tuple[Path, int, float]]:

@@ -91,9 +91,7 @@ def _require(needed: int, came: str) -> None:
 
 _MEMBERSHIP = Path("/proc/self/cgroup")
 
-
 _ROOT = Path("/sys/fs/cgroup")
-
 
 _NO_LIMIT = 1 << 60
 

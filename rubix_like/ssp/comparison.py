@@ -1,6 +1,7 @@
 """What differs between two SSP libraries: numbers at solar metallicity, and sentences."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -120,22 +121,26 @@ def _cell(population: SolarPopulation, log_age: float) -> str:
 
 def _sentences(one: SolarPopulation, other: SolarPopulation) -> list[str]:
     first, second = one.library, other.library
-    facts = (
-        ("wavelengths were given in", first.source_medium, second.source_medium, " (here both are in vacuum)"),
-        ("initial mass function", first.imf, second.imf, ""),
-        ("solar metallicity", f"{first.solar_metallicity:g}", f"{second.solar_metallicity:g}", ""),
-        ("metallicities", _metal_range(first), _metal_range(second), ""),
-        ("ages", _age_range(first), _age_range(second), ""),
-        ("wavelengths", _wave_range(first), _wave_range(second), ""),
-        ("resolution", _resolution(first), _resolution(second), f" (FWHM at {REFERENCE_WAVELENGTH:g} A)"),
-        ("surviving mass", _has_masses(first), _has_masses(second), ""),
-        ("licence", first.licence, second.licence, ""),
-    )
     lines = []
-    for what, a, b, note in facts:
+    for (what, a), b in zip(_facts(first).items(), _facts(second).values(), strict=True):
         known = f"both {a}" if a == b else f"{first.name} {a}, {second.name} {b}"
-        lines.append(f"{what}{note}: {known}")
+        lines.append(f"{what}: {known}")
     return [*lines, _light_sentence(one, other)]
+
+
+def _facts(library: SSPLibrary) -> dict[str, str]:
+    """What a library is, in words, by what they tell."""
+    return {
+        "wavelengths were given in (here both are in vacuum)": library.source_medium,
+        "initial mass function": library.imf,
+        "solar metallicity": f"{library.solar_metallicity:g}",
+        "metallicities": _span(library.metallicity, ".4g"),
+        "ages": f"{_span(10.0 ** np.asarray(library.log_age), '.3g')} yr",
+        "wavelengths": f"{_span(library.rest_wavelength, '.5g')} A",
+        f"resolution (FWHM at {REFERENCE_WAVELENGTH:g} A)": _resolution(library),
+        "surviving mass": "in the file" if library.surviving_fraction is not None else "not in the file",
+        "licence": library.licence,
+    }
 
 
 def _light_sentence(one: SolarPopulation, other: SolarPopulation) -> str:
@@ -148,19 +153,9 @@ def _light_sentence(one: SolarPopulation, other: SolarPopulation) -> str:
     return f"V light of {other.library.name} against {one.library.name}, per Msun at birth: {text}"
 
 
-def _metal_range(library: SSPLibrary) -> str:
-    values = np.asarray(library.metallicity)
-    return f"{len(values)}, {values[0]:.4g}-{values[-1]:.4g}"
-
-
-def _age_range(library: SSPLibrary) -> str:
-    ages = 10.0 ** np.asarray(library.log_age)
-    return f"{len(ages)}, {ages[0]:.3g}-{ages[-1]:.3g} yr"
-
-
-def _wave_range(library: SSPLibrary) -> str:
-    values = np.asarray(library.rest_wavelength)
-    return f"{len(values)}, {values[0]:.5g}-{values[-1]:.5g} A"
+def _span(axis: Any, form: str) -> str:
+    values = np.asarray(axis)
+    return f"{len(values)}, {values[0]:{form}}-{values[-1]:{form}}"
 
 
 def _resolution(library: SSPLibrary) -> str:
@@ -168,7 +163,3 @@ def _resolution(library: SSPLibrary) -> str:
     if not wavelength[0] <= REFERENCE_WAVELENGTH <= wavelength[-1]:
         return "not covered"
     return f"{np.interp(REFERENCE_WAVELENGTH, wavelength, np.asarray(library.fwhm)):.3g} A"
-
-
-def _has_masses(library: SSPLibrary) -> str:
-    return "in the file" if library.surviving_fraction is not None else "not in the file"

@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
+from numpy import ndarray
 
 from rubix_like.physics import air
 from rubix_like.physics.templates import TemplateAxes, Templates
@@ -84,31 +85,16 @@ def load_ssp(config_or_name: str | Path | HasSSPSettings) -> SSPLibrary:
     ValueError for a file that is missing, damaged or of another layout.
     """
     library = config_or_name if isinstance(config_or_name, str | Path) else config_or_name.ssp.library
-    table = read_table(SHELF.locate(library))
-    wavelength = np.asarray(table.rest_wavelength, dtype=np.float64)
-    spectra = np.asarray(table.spectra, dtype=np.float64)
-    fwhm = np.asarray(table.fwhm, dtype=np.float64)
-    if table.medium == "air":
-        wavelength = air.to_vacuum(wavelength)
-        stretch = air.vacuum_per_air(wavelength)
-        spectra = spectra / stretch
-        fwhm = fwhm * stretch
-    surviving = table.surviving_fraction
-    return SSPLibrary(
-        spectra=spectra,
-        log_age=np.asarray(table.log_age, dtype=np.float64),
-        metallicity=np.asarray(table.metallicity, dtype=np.float64),
-        rest_wavelength=wavelength,
-        fwhm=fwhm,
-        surviving_fraction=None if surviving is None else np.asarray(surviving, dtype=np.float64),
-        name=table.name,
-        imf=table.imf,
-        solar_metallicity=table.solar_metallicity,
-        citation=table.citation,
-        licence=table.licence,
-        source=table.source,
-        source_medium=table.medium,
-    )
+    stored = dict(vars(read_table(SHELF.locate(library))))
+    medium = stored.pop("medium")
+    own: dict[str, Any] = {
+        name: np.asarray(value, np.float64) if isinstance(value, ndarray) else value for name, value in stored.items()
+    }
+    if medium == "air":
+        own["rest_wavelength"] = air.to_vacuum(own["rest_wavelength"])
+        stretch = air.vacuum_per_air(own["rest_wavelength"])
+        own |= {"spectra": own["spectra"] / stretch, "fwhm": own["fwhm"] * stretch}
+    return SSPLibrary(**own, source_medium=medium)
 
 
 def describe_library(library: SSPLibrary) -> str:

@@ -12,7 +12,6 @@ from rubix_like.ssp.library import SSPLibrary
 SOLAR_V_MAGNITUDE: float = 4.81
 """Absolute V magnitude of the Sun (Willmer 2018, ApJS 236, 47)."""
 
-
 _AT_10_PC = 1e-20 * 1e10
 """erg/s/cm2 at 10 pc of what gives 1e-20 erg/s/cm2 at 1 Mpc."""
 

@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import pytest
 from quick_compiler import quick_environment
+from small import muse
 
 from rubix_like import run
 from rubix_like.cli.main import main
@@ -21,13 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 CONFIG = {
     "galaxy": {"reader": "synthetic", "n_stars": 50},
     "observation": {"redshift": 0.05, "align": "none"},
-    "instrument": {
-        "name": "muse",
-        "fov": "0.8 arcsec",
-        "psf": None,
-        "lsf": None,
-        "wavelength": {"start": 5000, "stop": 5200, "step": 10},
-    },
+    "instrument": muse(5000, 5200, 10, fov="0.8 arcsec"),
     "engine": {"method": "direct", "velocity_range": 1000},
     "noise": {"signal_to_noise": 30},
     "fit": {

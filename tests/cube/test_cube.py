@@ -5,26 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from astropy.coordinates import SkyCoord
+from small import make_cube
 
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import Counters, Meta
-
-
-def make_cube(
-    n_y: int = 3, n_x: int = 5, n_wave: int = 4, sampling: str = "linear", medium: str = "air", **changes
-) -> Cube:
-    random = np.random.default_rng(1)
-    flux = random.uniform(1, 2, (n_y, n_x, n_wave)).astype(np.float32)
-    first, step = (3622.0 * 10**0.5e-4, 1e-4) if sampling == "log" else (4749.9 + 0.625, 1.25)
-    fields = {
-        "flux": jnp.asarray(flux),
-        "mask": jnp.asarray(random.integers(0, 4, flux.shape), dtype=jnp.int32),
-        "bins": WavelengthBins(first, step, n_wave, sampling, medium),
-        "pixel_scale": 0.2,
-        "meta": Meta({"ra": 150.0, "dec": 40.0}),
-    }
-    return Cube(**{**fields, **changes})
 
 
 def test_leaves_are_arrays_and_the_rest_is_static():

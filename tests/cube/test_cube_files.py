@@ -11,8 +11,7 @@ import pytest
 from astropy import units
 from astropy.io import fits
 from astropy.wcs import WCS
-from test_cube import make_cube
-from test_default import full_cube
+from small import full_cube, make_cube, vacuum_cube
 
 from rubix_like.config import load_config
 from rubix_like.config.file_layouts import file_size, find_format
@@ -28,10 +27,6 @@ from rubix_like.runs.run import run
 from rubix_like.runs.run_files import output_files
 
 FLUX_UNIT = 1e-20 * units.erg / units.s / units.cm**2 / units.AA
-
-
-def vacuum_cube(sampling="log", **changes):
-    return full_cube(sampling, **{"medium": "vacuum", **changes})
 
 
 def assert_equal_arrays(one, other):

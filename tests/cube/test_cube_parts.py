@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from jax.sharding import NamedSharding, PartitionSpec
-from test_cube import make_cube
-from test_default import full_cube
+from small import full_cube, make_cube
 from thread_team import run_team, values_of
 
 from rubix_like.config.file_layouts import check_several

@@ -12,44 +12,16 @@ from astropy import units
 from astropy.io import fits
 from astropy.table import Table
 from astropy.wcs import WCS
-from test_cube import make_cube
+from small import full_cube, make_cube
 
 from rubix_like.config.file_layouts import file_size, find_format
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.files.cube_files import read_cube, write_cube
-from rubix_like.cube.meta import Counters, Meta
+from rubix_like.cube.meta import Counters
 from rubix_like.cube.meta_table import join_rows, split_rows
 from rubix_like.cube.wcs import header_of
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.outputs import check_writable, replacing
-
-YAML = "galaxy:\n  reader: synthetic\n  n_stars: 50000\n\nnote: 'café'  \n12\n"
-
-
-def full_cube(sampling: str = "linear", medium: str = "air", **changes) -> Cube:
-    cube = make_cube(sampling=sampling, medium=medium)
-    fields = {
-        "variance": 1 + cube.flux**2,
-        "lsf_fwhm": np.linspace(2.5, 2.6, 4),
-        "counters": Counters(n_particles=100, n_outside=3, mass_outside=1.5e9, mass_total=1e10),
-        "meta": Meta(
-            {
-                "ra": 150.0,
-                "dec": 40.0,
-                "config": YAML,
-                "object": "Galaxy é\n1",
-                "redshift": 0.05,
-                "luminosity_distance": float("inf"),
-                "inclination": None,
-                "seed": 3,
-                "exact": True,
-                "one": "1",
-                "empty": "",
-            }
-        ),
-        **changes,
-    }
-    return dataclasses.replace(cube, **fields)
 
 
 def assert_same(one: Cube, other: Cube) -> None:

@@ -9,9 +9,8 @@ import h5py
 import numpy as np
 import pytest
 from astropy.io import fits
-from test_cube_files import vacuum_cube
+from small import FLUX, muse_hdus, vacuum_cube
 from test_products import config
-from test_reading_observed import FLUX, muse_hdus
 
 from rubix_like import Maps, read_observed
 from rubix_like.cli.main import main

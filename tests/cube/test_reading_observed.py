@@ -12,69 +12,13 @@ from astropy import constants, units
 from astropy.io import fits
 from astropy.nddata import CCDData, StdDevUncertainty
 from astropy.wcs import WCS
-from test_default import full_cube
+from small import FLUX, MUSE, N_WAVE, N_X, N_Y, SKY, STEP, full_cube, image, muse_hdus, write_fits
 
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.cube.observed.flux_units import flux_factor, parse_unit
 from rubix_like.cube.wcs import celestial_cards, header_of
 from rubix_like.physics.air import to_vacuum
-
-N_WAVE, N_Y, N_X = 5, 3, 4
-STEP = 0.2 / 3600
-
-SKY = {
-    "CTYPE1": "RA---TAN",
-    "CTYPE2": "DEC--TAN",
-    "CUNIT1": "deg",
-    "CUNIT2": "deg",
-    "CRVAL1": 150.0,
-    "CRVAL2": 2.0,
-    "CRPIX1": 2.5,
-    "CRPIX2": 2.0,
-    "CD1_1": -STEP,
-    "CD1_2": 0.0,
-    "CD2_1": 0.0,
-    "CD2_2": STEP,
-}
-MUSE = SKY | {
-    "CTYPE3": "AWAV",
-    "CUNIT3": "Angstrom",
-    "CRVAL3": 4750.0,
-    "CRPIX3": 1.0,
-    "CD3_3": 1.25,
-    "BUNIT": "10**(-20)*erg/s/cm**2/Angstrom",
-}
-FLUX = 1.0 + np.arange(N_WAVE * N_Y * N_X, dtype=np.float32).reshape(N_WAVE, N_Y, N_X)
-"""As in the file: (wave, y, x)."""
-
-
-def image(data, cards, name=None):
-    hdu = fits.PrimaryHDU(data) if name is None else fits.ImageHDU(data, name=name)
-    for keyword, value in cards.items():
-        if value is not None:
-            hdu.header[keyword] = value
-    return hdu
-
-
-def write(path: Path, *hdus) -> Path:
-    first = () if isinstance(hdus[0], fits.PrimaryHDU) else (fits.PrimaryHDU(),)
-    fits.HDUList([*first, *hdus]).writeto(path)
-    return path
-
-
-def muse_hdus(flux=FLUX, variance=None, mask=None, primary=None, **cards):
-    """PRIMARY, DATA, STAT, DQ as the pipeline of MUSE writes them, some cards changed (None: left out)."""
-    variance = np.full_like(FLUX, 4.0) if variance is None else variance
-    mask = np.zeros(FLUX.shape, np.int32) if mask is None else mask
-    header = MUSE | cards
-    unit = {"BUNIT": "(10**(-20)*erg/s/cm**2/Angstrom)**2"}
-    return [
-        image(None, {"INSTRUME": "MUSE", "OBJECT": "NGC 1"} | (primary or {})),
-        image(flux, header, "DATA"),
-        image(variance, header | unit, "STAT"),
-        image(mask, {}, "DQ"),
-    ]
 
 
 def ours(flux) -> np.ndarray:
@@ -84,7 +28,7 @@ def ours(flux) -> np.ndarray:
 
 def plain(path: Path, cards=None, **options) -> ObservedCube:
     """The cube of a file with one image only."""
-    return read_observed(write(path, image(FLUX, MUSE | (cards or {}))), **options)
+    return read_observed(write_fits(path, image(FLUX, MUSE | (cards or {}))), **options)
 
 
 # ---------------------------------------------------------------- our own
@@ -145,7 +89,7 @@ def test_options_are_refused_where_the_file_says_it_all(tmp_path):
 def test_muse(tmp_path, name):
     flux, variance, mask = FLUX.copy(), np.full_like(FLUX, 4.0), np.zeros(FLUX.shape, np.int32)
     flux[0, 0, 0], variance[1, 0, 0], variance[2, 0, 0], mask[3, 1, 2] = np.nan, np.inf, 0, 1 << 30
-    observed = read_observed(write(tmp_path / name, *muse_hdus(flux, variance, mask)))
+    observed = read_observed(write_fits(tmp_path / name, *muse_hdus(flux, variance, mask)))
     assert observed.shape == (N_Y, N_X, N_WAVE)
     assert observed.flux[1, 2, 4] == FLUX[4, 1, 2]
     np.testing.assert_array_equal(observed.variance[1], 4.0)
@@ -206,7 +150,7 @@ def test_manga_logcube(tmp_path):
     mask = np.zeros(FLUX.shape, np.int32)
     mask[0, 0] = [1 << 0, 1 << 1, 1 << 2, 1 << 3]  # NOCOV, LOWCOV, DEADFIBER, FORESTAR
     mask[1, 0] = [1 << 10, 1 << 10 | 1 << 2, 0, 0]  # DONOTUSE
-    observed = read_observed(write(tmp_path / "manga-1-2-LOGCUBE.fits.gz", *manga_hdus(mask)))
+    observed = read_observed(write_fits(tmp_path / "manga-1-2-LOGCUBE.fits.gz", *manga_hdus(mask)))
     np.testing.assert_allclose(observed.flux, 1000 * ours(FLUX), rtol=1e-14)
     np.testing.assert_allclose(observed.variance, 4e6, rtol=1e-14)
     np.testing.assert_allclose(observed.wavelength, 10 ** (3.5589 + 1e-4 * np.arange(N_WAVE)), rtol=1e-14)
@@ -223,12 +167,14 @@ def test_cubes_of_mangas_analysis_have_other_bits(tmp_path):
     mask[0, 0, 0] = 1 << 5
     hdus = manga_hdus(mask)
     hdus[3].header["MASKNAME"] = "MANGA_DAPSPECMASK"
-    assert (~read_observed(write(tmp_path / "cube.fits", *hdus)).used).sum() == 1
+    assert (~read_observed(write_fits(tmp_path / "cube.fits", *hdus)).used).sum() == 1
 
 
 def test_manga_lincube_without_ctype(tmp_path):
     wavelength = 3622.0 + np.arange(N_WAVE)
-    observed = read_observed(write(tmp_path / "cube.fits", *manga_hdus(wavelength=wavelength, CTYPE3=None, CD3_3=1.0)))
+    observed = read_observed(
+        write_fits(tmp_path / "cube.fits", *manga_hdus(wavelength=wavelength, CTYPE3=None, CD3_3=1.0))
+    )
     np.testing.assert_allclose(observed.wavelength, wavelength, rtol=1e-14)
     assert (observed.sampling, observed.medium) == ("linear", "vacuum")
     assert (
@@ -256,7 +202,7 @@ def test_sami(tmp_path):
     header |= {"CDELT1": -0.5 / 3600, "CDELT2": 0.5 / 3600, "CDELT3": 1.05, "CUNIT3": "Angstrom"}
     header |= {"BUNIT": "10**(-16) erg /s /cm**2 /angstrom /pixel", "INSTRUME": "AAOMEGA-SAMI", "NAME": "36894"}
     covariance = np.zeros((2, 5, 5, N_Y, N_X), np.float32)
-    path = write(
+    path = write_fits(
         tmp_path / "cube.fits",
         image(FLUX, header),
         image(np.full_like(FLUX, 9.0), {}, "VARIANCE"),
@@ -277,7 +223,7 @@ def test_califa(tmp_path):
     header |= {f"CD{i}_{j}": None for i in (1, 2) for j in (1, 2)} | {"CDELT1": -1 / 3600, "CDELT2": 1 / 3600}
     bad = np.zeros(FLUX.shape, np.uint8)
     bad[0, 0, 0] = 1
-    path = write(
+    path = write_fits(
         tmp_path / "cube.fits.gz",
         image(FLUX, header),
         image(np.full_like(FLUX, 3.0), {}, "ERROR"),
@@ -312,7 +258,7 @@ def test_jwst(tmp_path):
     cards = SKY | {f"CD{i}_{j}": None for i in (1, 2) for j in (1, 2)}
     cards |= {"CDELT1": 0.1 / 3600, "CDELT2": 0.1 / 3600, "PC1_1": -1.0, "PC2_2": 1.0}
     cards |= {"CTYPE3": "WAVE", "CUNIT3": "um", "CRVAL3": 1.0, "CRPIX3": 1.0, "CDELT3": 0.001, "BUNIT": "MJy/sr"}
-    path = write(
+    path = write_fits(
         tmp_path / "x_s3d.fits",
         image(FLUX, cards, "SCI"),
         image(np.full_like(FLUX, 0.1), cards, "ERR"),
@@ -375,17 +321,17 @@ def test_errors_in_another_unit_than_the_flux(tmp_path):
         image(FLUX, MUSE | {"BUNIT": "1e-17 erg/s/cm2/Angstrom"}, "FLUX"),
         image(np.full_like(FLUX, 3.0), {"BUNIT": "1e-18 erg/s/cm2/Angstrom"}, "ERR"),
     ]
-    observed = read_observed(write(tmp_path / "cube.fits", *hdus))
+    observed = read_observed(write_fits(tmp_path / "cube.fits", *hdus))
     np.testing.assert_allclose(observed.variance, (3e-18 / 1e-20) ** 2, rtol=1e-12)
     hdus[1].header["BUNIT"] = "ADU"
-    odd = read_observed(write(tmp_path / "odd.fits", *hdus))
+    odd = read_observed(write_fits(tmp_path / "odd.fits", *hdus))
     np.testing.assert_allclose(odd.variance, (3e-17 / 1e-20) ** 2, rtol=1e-12)
     assert "ERR says BUNIT = 'ADU'; it is read as the flux's unit to the power 1" in odd.notes
 
 
 def test_a_unit_that_is_given_counts_for_the_errors_too(tmp_path):
     """The header is wrong by 1e3 in both."""
-    path = write(tmp_path / "cube.fits", *muse_hdus())
+    path = write_fits(tmp_path / "cube.fits", *muse_hdus())
     observed, right = read_observed(path, units="1e-17 erg/s/cm2/Angstrom"), read_observed(path)
     np.testing.assert_allclose(observed.flux, 1e3 * right.flux, rtol=1e-12)
     np.testing.assert_allclose(observed.variance, 1e6 * right.variance, rtol=1e-12)
@@ -407,14 +353,14 @@ def test_a_unit_that_is_given_counts_for_the_errors_too(tmp_path):
 )
 def test_kinds_of_errors(tmp_path, name, cards, value, variance):
     flux = image(FLUX, MUSE | {"ERRDATA": name}, "FLUX")
-    path = write(tmp_path / "cube.fits", flux, image(np.full_like(FLUX, value), cards, name))
+    path = write_fits(tmp_path / "cube.fits", flux, image(np.full_like(FLUX, value), cards, name))
     np.testing.assert_allclose(read_observed(path).variance, variance, rtol=1e-12)
 
 
 def test_errors_that_are_not_positive_are_not_used(tmp_path):
     errors = np.full_like(FLUX, 2.0)
     errors[:, 0, :] = [[0.0, -1.0, np.nan, np.inf]]
-    observed = read_observed(write(tmp_path / "cube.fits", image(FLUX, MUSE, "FLUX"), image(errors, {}, "IVAR")))
+    observed = read_observed(write_fits(tmp_path / "cube.fits", image(FLUX, MUSE, "FLUX"), image(errors, {}, "IVAR")))
     assert not observed.used[0].any()
     assert observed.used[1:].all()
 
@@ -429,7 +375,7 @@ def test_a_cube_without_a_variance(tmp_path):
 def test_a_mask_of_spaxels(tmp_path):
     mask = np.zeros((N_Y, N_X), np.uint8)
     mask[2, 3] = 1
-    observed = read_observed(write(tmp_path / "cube.fits", image(FLUX, MUSE, "FLUX"), image(mask, {}, "MASK")))
+    observed = read_observed(write_fits(tmp_path / "cube.fits", image(FLUX, MUSE, "FLUX"), image(mask, {}, "MASK")))
     np.testing.assert_array_equal(observed.used.all(axis=2), mask == 0)
 
 
@@ -467,14 +413,14 @@ def test_a_table_of_wavelengths(tmp_path):
     wave = (EVEN / 10).astype(np.float32)
     table = fits.BinTableHDU.from_columns([fits.Column("LAMBDA", "E", unit="nm", array=wave)], name="WAVE")
     cards = {"CTYPE3": None, "CRVAL3": None, "CD3_3": None, "CUNIT3": None, "CRPIX3": None}
-    path = write(tmp_path / "cube.fits", image(FLUX, MUSE | cards, "FLUX"), table)
+    path = write_fits(tmp_path / "cube.fits", image(FLUX, MUSE | cards, "FLUX"), table)
     observed = read_observed(path, medium="air")
     np.testing.assert_allclose(observed.wavelength, EVEN, rtol=1e-7)
     np.testing.assert_allclose(np.diff(observed.wave_edges), np.diff(observed.wave_edges)[0], rtol=1e-9)
 
 
 def test_one_bin(tmp_path):
-    path = write(tmp_path / "cube.fits", image(FLUX[:1], MUSE | {"CUNIT3": "nm", "CRVAL3": 500.0, "CD3_3": 0.2}))
+    path = write_fits(tmp_path / "cube.fits", image(FLUX[:1], MUSE | {"CUNIT3": "nm", "CRVAL3": 500.0, "CD3_3": 0.2}))
     observed = read_observed(path)
     np.testing.assert_allclose(observed.wave_edges, [4999, 5001], rtol=1e-14)
 
@@ -536,7 +482,7 @@ def test_any_order_of_axes(tmp_path, order):
         cards[f"CDELT{new}"] = MUSE[f"CD{old}_{old}"]
     of_file = dict(zip(order, "xyw", strict=True))
     source = np.einsum(f"wyx->{of_file[3]}{of_file[2]}{of_file[1]}", FLUX)
-    observed = read_observed(write(tmp_path / "cube.fits", image(np.ascontiguousarray(source), cards)))
+    observed = read_observed(write_fits(tmp_path / "cube.fits", image(np.ascontiguousarray(source), cards)))
     np.testing.assert_array_equal(observed.flux, ours(FLUX))
     np.testing.assert_allclose([observed.ra, observed.dec, observed.field_angle], [150, 2, 0], atol=1e-12)
 
@@ -620,7 +566,7 @@ def test_options_that_are_refused(tmp_path, options, message):
     ],
 )
 def test_tables_of_wavelengths_that_are_refused(tmp_path, wave, message):
-    path = write(tmp_path / "cube.fits", image(FLUX, MUSE, "FLUX"), image(wave, {}, "WAVE"))
+    path = write_fits(tmp_path / "cube.fits", image(FLUX, MUSE, "FLUX"), image(wave, {}, "WAVE"))
     with pytest.raises(ValueError, match=f"HDU WAVE: {message}"):
         read_observed(path)
 
@@ -632,14 +578,14 @@ def test_files_that_are_no_cubes(tmp_path):
     with pytest.raises(ValueError, match=r"text\.fits: expected a whole FITS file with a cube, got one that cannot"):
         read_observed(tmp_path / "text.fits")
     with pytest.raises(ValueError, match=r"HDU PRIMARY: expected a cube with three axes .* image of shape \(3, 4\)"):
-        read_observed(write(tmp_path / "image.fits", image(FLUX[0], {})))
+        read_observed(write_fits(tmp_path / "image.fits", image(FLUX[0], {})))
     with pytest.raises(ValueError, match="got several such images: A, B; name the HDU with the fluxes FLUX"):
-        read_observed(write(tmp_path / "two.fits", image(FLUX, MUSE, "A"), image(FLUX, MUSE, "B")))
+        read_observed(write_fits(tmp_path / "two.fits", image(FLUX, MUSE, "A"), image(FLUX, MUSE, "B")))
     with pytest.raises(ValueError, match="got no such images: none"):
-        read_observed(write(tmp_path / "empty.fits", fits.PrimaryHDU()))
+        read_observed(write_fits(tmp_path / "empty.fits", fits.PrimaryHDU()))
     with pytest.raises(ValueError, match="row-stacked spectra"):
-        read_observed(write(tmp_path / "rss.fits", image(FLUX[0], {}, "FLUX")))
-    path = write(tmp_path / "pointer.fits", image(FLUX, MUSE | {"ERRDATA": "X"}, "FLUX"), image(FLUX, {}, "X"))
+        read_observed(write_fits(tmp_path / "rss.fits", image(FLUX[0], {}, "FLUX")))
+    path = write_fits(tmp_path / "pointer.fits", image(FLUX, MUSE | {"ERRDATA": "X"}, "FLUX"), image(FLUX, {}, "X"))
     with pytest.raises(ValueError, match="HDU X: expected to be told whether it holds variances or standard deviation"):
         read_observed(path)
 
@@ -649,7 +595,7 @@ def test_parts_of_another_shape_are_refused(tmp_path, name):
     hdus = {hdu.name: hdu for hdu in muse_hdus()}
     hdus[name].data = hdus[name].data[:, :, :3]
     with pytest.raises(ValueError, match=rf"HDU {name}: expected shape \(5, 3, 4\) as of DATA, got \(5, 3, 3\)"):
-        read_observed(write(tmp_path / "cube.fits", *hdus.values()))
+        read_observed(write_fits(tmp_path / "cube.fits", *hdus.values()))
 
 
 @pytest.mark.parametrize(
@@ -663,13 +609,13 @@ def test_parts_of_another_shape_are_refused(tmp_path, name):
 )
 def test_a_cube_without_a_voxel_to_use_is_refused(tmp_path, damage):
     with pytest.raises(ValueError, match=r"expected at least one voxel that can be used, got none; .*60 \("):
-        read_observed(write(tmp_path / "cube.fits", *muse_hdus(**damage)))
+        read_observed(write_fits(tmp_path / "cube.fits", *muse_hdus(**damage)))
 
 
 @pytest.mark.parametrize("name", ["cube.fits", "cube.fits.gz"])
 @pytest.mark.parametrize("keep", [0.0, 0.1, 0.5, 0.8])
 def test_truncated_files_are_refused(tmp_path, name, keep):
-    path = write(tmp_path / name, *muse_hdus())
+    path = write_fits(tmp_path / name, *muse_hdus())
     content = path.read_bytes()
     path.write_bytes(content[: int(keep * len(content))])
     with pytest.raises(ValueError, match=re.escape(str(path))):
@@ -678,7 +624,7 @@ def test_truncated_files_are_refused(tmp_path, name, keep):
 
 def test_damaged_bytes_never_end_in_an_error_of_others(tmp_path):
     """Random bytes anywhere in the headers: the cube is read, or a ValueError names the file."""
-    path = write(tmp_path / "cube.fits", *muse_hdus())
+    path = write_fits(tmp_path / "cube.fits", *muse_hdus())
     content, random = np.frombuffer(path.read_bytes(), np.uint8), np.random.default_rng(5)
     messages = []
     for _ in range(60):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import equinox as eqx
 import numpy as np
 import pytest
+from small import muse
 
 from rubix_like import Galaxy, Pipeline, SSPLibrary, Stars, load_config, make_mesh
 from rubix_like.engine.cost import RATES, Work
@@ -33,13 +34,7 @@ def configuration(engine=None, **observation):
     return load_config(
         {
             "observation": {"redshift": 0.05, "align": "none", **observation},
-            "instrument": {
-                "name": "muse",
-                "fov": 1.0,
-                "wavelength": {"start": 5000.0, "stop": 5100.0, "step": 1.25},
-                "psf": None,
-                "lsf": None,
-            },
+            "instrument": muse(5000.0, 5100.0, 1.25, fov=1.0),
             "engine": engine or {},
         }
     )

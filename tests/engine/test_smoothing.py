@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
+from small import muse
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.cube.cube_sums import white_light
@@ -19,13 +20,7 @@ def configuration(**changes):
     return load_config(
         {
             "observation": {"redshift": 0.05, "align": "none"},
-            "instrument": {
-                "name": "muse",
-                "fov": "9 arcsec",
-                "psf": None,
-                "lsf": None,
-                "wavelength": {"start": 5000, "stop": 5020, "step": "10 Angstrom"},
-            },
+            "instrument": muse(5000, 5020, "10 Angstrom", fov="9 arcsec"),
             "engine": {
                 "method": "direct",
                 "precision": "float64",

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
+from small import muse
 from thread_team import ThreadTeam, run_team, values_of
 
 import rubix_like as rl
@@ -24,13 +25,7 @@ from rubix_like.readers.galaxy_loading import open_galaxy
 
 SETTINGS = {
     "observation": {"redshift": 0.05, "align": "stars", "inclination": 40.0},
-    "instrument": {
-        "name": "muse",
-        "fov": 1.6,
-        "wavelength": {"start": 5000.0, "stop": 5050.0, "step": 1.25},
-        "psf": None,
-        "lsf": None,
-    },
+    "instrument": muse(5000.0, 5050.0, 1.25, fov=1.6),
     "engine": {"deposit": "smoothed", "smoothing": {"largest": 1.0}},
     "products": {"losvd": {"limit": 300.0}},
 }

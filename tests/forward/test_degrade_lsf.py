@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small import muse
 
 from rubix_like import ConfigError, Pipeline, load_config
 from rubix_like.config.plug_ins import CUBE_STAGES
@@ -16,13 +17,7 @@ from rubix_like.runtime.mesh.placement import as_dtype
 
 BASE = {
     "observation": {"redshift": 0.05, "align": "none"},
-    "instrument": {
-        "name": "muse",
-        "fov": "0.6 arcsec",
-        "lsf": {"fwhm": "60 Angstrom"},
-        "psf": None,
-        "wavelength": {"start": 5000, "stop": 7000, "step": "5 Angstrom"},
-    },
+    "instrument": muse(5000, 7000, "5 Angstrom", fov="0.6 arcsec", lsf={"fwhm": "60 Angstrom"}),
     "engine": {"method": "direct", "precision": "float64", "velocity_range": 500},
 }
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hlo import collectives
 from jax.sharding import AxisType, PartitionSpec
+from small import BLUR, muse
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh, shard
 from rubix_like.forward.model import observe
@@ -82,13 +83,7 @@ def config(method="direct", precision="float64", chunk=CHUNK):
     return load_config(
         {
             "observation": {"redshift": 0.05, "align": "stars", "inclination": 0, "position_angle": 0},
-            "instrument": {
-                "name": "muse",
-                "fov": "1.2 arcsec",
-                "psf": {"fwhm": "0.4 arcsec"},
-                "lsf": {"fwhm": "25 Angstrom"},
-                "wavelength": {"start": 4800, "stop": 4950, "step": "5 Angstrom"},
-            },
+            "instrument": muse(4800, 4950, "5 Angstrom", fov="1.2 arcsec", **BLUR),
             "engine": {"method": method, "precision": precision, "chunk": chunk, "deposit": "cic"},
             "noise": {"signal_to_noise": 30, "seed": 3},
         }

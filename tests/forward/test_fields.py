@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hlo import collectives
 from independent import arcsec_per_kpc, luminosity_distance, sky_rotation, spaxel_coordinates
+from small import muse
 
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, Stars, load_config, make_mesh
 from rubix_like.config.plug_ins import FIELDS
@@ -78,14 +79,7 @@ def configuration(tmp_path_factory):
                     "position_angle": POSITION_ANGLE,
                     "offset": OFFSET,
                 },
-                "instrument": {
-                    "name": "muse",
-                    "fov": (N_X * PIXEL, N_Y * PIXEL),
-                    "pixel_scale": PIXEL,
-                    "psf": None,
-                    "lsf": None,
-                    "wavelength": {"start": 5000, "stop": 5040, "step": 10},
-                },
+                "instrument": muse(5000, 5040, 10, fov=(N_X * PIXEL, N_Y * PIXEL), pixel_scale=PIXEL),
                 "engine": {
                     "method": "direct",
                     "precision": "float64",

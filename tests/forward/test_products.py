@@ -12,13 +12,14 @@ from astropy import units
 from astropy.io import fits
 from astropy.wcs import WCS
 from independent import arcsec_per_kpc, luminosity_distance
+from small import muse
 
 from rubix_like import ConfigError, Galaxy, Maps, Pipeline, Stars, load_config, make_mesh, run
 from rubix_like.cli.main import main
 from rubix_like.cube.files.maps_file import EXTENSIONS, LOSVD_UNIT, TRUE, maps_path
 from rubix_like.forward.model import paint
 from rubix_like.forward.products import sums as sums_module
-from rubix_like.plots.stored_maps import read_sky_images
+from rubix_like.plots.derived import read_sky_images
 from rubix_like.runs.run_summary import summary_lines
 
 ON = {"filters": ["sdss2010-g"], "losvd": {"step": "40 km/s", "fit_particles": 3}}
@@ -29,13 +30,7 @@ def config(products=ON, *, psf=None, fov=(1.4, 1.0), deposit="nearest", method="
         {
             "galaxy": {"reader": "synthetic", "n_stars": 300, "seed": 2},
             "observation": {"redshift": 0.05, "inclination": 50, "position_angle": 20, "ra": 150.0, "dec": 2.0},
-            "instrument": {
-                "name": "muse",
-                "fov": fov,
-                "psf": psf,
-                "lsf": None,
-                "wavelength": {"start": 5000, "stop": 5100, "step": 5},
-            },
+            "instrument": muse(5000, 5100, 5, fov=fov, psf=psf),
             "engine": {"method": method, "deposit": deposit},
             "products": products,
             **sections,

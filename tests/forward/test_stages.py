@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from jax.sharding import PartitionSpec
+from small import BLUR, muse
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh, shard, validate
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, METHODS, PAINT_STAGES, READERS, SCENE_STAGES
@@ -49,14 +50,7 @@ def run(**changes):
                 "offset": [0.1, -0.1],
                 "velocity_offset": 50,
             },
-            "instrument": {
-                "name": "muse",
-                "fov": "1.8 arcsec",
-                "aperture": {"shape": "circle"},
-                "psf": {"fwhm": "0.4 arcsec"},
-                "lsf": {"fwhm": "25 Angstrom"},
-                "wavelength": {"start": 4800, "stop": 4900, "step": "5 Angstrom"},
-            },
+            "instrument": muse(4800, 4900, "5 Angstrom", fov="1.8 arcsec", aperture={"shape": "circle"}, **BLUR),
             "engine": {"method": "direct", "precision": "float64", "velocity_range": 1000},
             "dust": {"a_v": 0.5},
             "noise": {"signal_to_noise": 30},

@@ -13,6 +13,7 @@ from hlo import collectives
 from jax.sharding import AxisType, PartitionSpec
 from jaxtyping import Array, Bool, Float
 from scipy import stats
+from small import BLUR, muse
 
 from rubix_like import ConfigError, load_config
 from rubix_like.config.plug_ins import CUBE_STAGES
@@ -47,14 +48,9 @@ def config(n_wave, precision, changes):
     return load_config(
         {
             "observation": {"redshift": 0.05, "align": "none"},
-            "instrument": {
-                "name": "muse",
-                "fov": "1.6 arcsec",
-                "aperture": {"shape": "circle"},
-                "psf": {"fwhm": "0.4 arcsec"},
-                "lsf": {"fwhm": "25 Angstrom"},
-                "wavelength": {"start": 4800, "stop": 4800 + 5 * (n_wave - 1), "step": "5 Angstrom"},
-            },
+            "instrument": muse(
+                4800, 4800 + 5 * (n_wave - 1), "5 Angstrom", fov="1.6 arcsec", aperture={"shape": "circle"}, **BLUR
+            ),
             "engine": {"method": "direct", "precision": precision, "velocity_range": 500},
             "dust": {"a_v": 0.5},
             "noise": {"signal_to_noise": 30},

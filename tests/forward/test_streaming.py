@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from hlo import collectives
+from small import BLUR, muse
 from test_distribution import relative_difference
 from test_stored_galaxy import write
 from thread_team import run_team, values_of
@@ -63,13 +64,7 @@ def settings(method="direct", precision="float32", sharded=False, **sections):
     base = {
         "galaxy": {"reader": "synthetic", "n_stars": N_STARS, "n_gas": 5},
         "observation": {"redshift": 0.05, "inclination": 40, "position_angle": 0},
-        "instrument": {
-            "name": "muse",
-            "fov": "0.8 arcsec",
-            "psf": {"fwhm": "0.4 arcsec"},
-            "lsf": {"fwhm": "25 Angstrom"},
-            "wavelength": {"start": 4800, "stop": 4950, "step": "5 Angstrom"},
-        },
+        "instrument": muse(4800, 4950, "5 Angstrom", fov="0.8 arcsec", **BLUR),
         "engine": {"method": method, "precision": precision, "chunk": 16},
         "noise": {"signal_to_noise": 30, "seed": 3},
         "devices": devices,

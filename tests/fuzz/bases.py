@@ -12,13 +12,9 @@ sys.path[:0] = [*(str(TESTS / name) for name in ("", "cube", "inference", "plots
 
 from damage import write_eagle, write_gadget, write_illustris  # noqa: E402
 from nebular_files import fsps_text, write_nebulabayes, write_synthesizer  # noqa: E402
+from small import full_cube, muse_hdus, write_fits  # noqa: E402
+from small_results import FINGERPRINT, fit_result, sample_result, snapshot  # noqa: E402
 from ssp_files import dsps, pipe3d, ppxf, synthesizer  # noqa: E402
-from test_checkpoint import FINGERPRINT, snapshot  # noqa: E402
-from test_default import full_cube  # noqa: E402
-from test_fit_pictures import make_result  # noqa: E402
-from test_reading_observed import muse_hdus  # noqa: E402
-from test_reading_observed import write as write_fits  # noqa: E402
-from test_sample_result import result as sampled  # noqa: E402
 
 from fuzz.settings import CONFIG, INSTRUMENT  # noqa: E402
 from rubix_like.inference.checkpoint import save  # noqa: E402
@@ -56,7 +52,7 @@ def write_all(folder: Path) -> None:
     _write_images(folder)
     (folder / "checkpoint").mkdir()
     save(folder / "checkpoint/fit.checkpoint.npz", snapshot(7), FINGERPRINT)
-    for name, result in (("fit", make_result()), ("samples", sampled())):
+    for name, result in (("fit", fit_result()), ("samples", sample_result())):
         (folder / name).mkdir()
         result.write(folder / name / f"{name}.h5")
 

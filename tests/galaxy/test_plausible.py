@@ -9,8 +9,7 @@ import pytest
 from small_snapshots import write_small
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config
-from rubix_like.galaxy.plausible import VelocitySums, integer_notes
-from rubix_like.galaxy.validation import validate
+from rubix_like.galaxy.validation import VelocitySums, integer_notes, validate
 from rubix_like.readers.galaxy_loading import load
 
 CONFIG = {

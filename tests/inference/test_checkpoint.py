@@ -5,34 +5,12 @@ import time
 
 import numpy as np
 import pytest
+from small_results import FINGERPRINT, snapshot
 
 from rubix_like import ConfigError
 from rubix_like.inference.checkpoint import SECONDS, advance, claimed, load_checkpoint, save
 from rubix_like.inference.samplers.chains import Chains
-from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search_state import SearchState
-
-FINGERPRINT = {"data": "a", "model": "b"}
-
-
-def snapshot(step, n_ended=0, n_start=3):
-    """A search of some starts in its `step`-th step, with numbers that no two steps share."""
-    rng = np.random.default_rng(step)
-    status = np.array([Status.CONVERGED] * n_ended + [Status.RUNNING] + [Status.WAITING] * n_start)[:n_start]
-    return SearchState(
-        start=rng.normal(size=(n_start, 2)),
-        latent=rng.normal(size=(n_start, 2)),
-        loss=rng.normal(size=n_start),
-        gradient_norm=rng.normal(size=n_start),
-        n_step=np.full(n_start, step),
-        status=status,
-        trace_loss=np.where(rng.random((n_start, 5)) < 0.5, np.nan, 1.0),
-        trace_gradient_norm=rng.normal(size=(n_start, 5)),
-        trace_latent=rng.normal(size=(n_start, 5, 0)),
-        slots=np.arange(1),
-        state=(rng.normal(size=(1, 2)), np.array([True]), np.array([3], np.int32), rng.normal(size=1).astype("f4")),
-        reserve=rng.normal(size=(4, 2)),
-    )
 
 
 def assert_same(one, other):

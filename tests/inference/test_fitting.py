@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from scipy.special import ndtr
-from small_mock import few_stars, mock_data
+from small import few_stars, mock_data, muse
 
 from rubix_like import ConfigError, Cube, FitResult, fit, load_config
 from rubix_like.cube.meta import NOT_FITTED
@@ -27,7 +27,7 @@ from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.priors import Normal, Uniform
 from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.request import read_request
-from rubix_like.inference.results.fit_pictures_of import view_of
+from rubix_like.inference.results.result_pictures import view_of
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
 from rubix_like.inference.search.search_state import SearchState
@@ -36,13 +36,7 @@ from rubix_like.runtime.progress import Progress
 TRUTH = {"observation.velocity_offset": 60.0, "dust.a_v": 0.4}
 CONFIG = {
     "observation": {"redshift": 0.05, "inclination": 0, "position_angle": 0},
-    "instrument": {
-        "name": "muse",
-        "fov": "1 arcsec",
-        "psf": None,
-        "lsf": None,
-        "wavelength": {"start": 5000, "stop": 5300, "step": 10},
-    },
+    "instrument": muse(),
     "dust": {"a_v": 0.1, "curve": "calzetti"},
     "engine": {"method": "direct", "precision": "float64"},
     "devices": {"data": 1},

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from installed_package import write_dist_info
 from pydantic import Field
-from small_mock import few_stars, mock_data
+from small import few_stars, mock_data, muse
 
 from rubix_like import ConfigError, FitResult, fit, load_config, sample
 from rubix_like.config import json_schema
@@ -73,13 +73,7 @@ def installed(tmp_path_factory):
 def sections(folder: Path, **screen):
     return {
         "observation": {"redshift": 0.05, "inclination": 0, "position_angle": 0},
-        "instrument": {
-            "name": "muse",
-            "fov": "0.4 arcsec",
-            "psf": None,
-            "lsf": None,
-            "wavelength": {"start": 5000, "stop": 5200, "step": 10},
-        },
+        "instrument": muse(5000, 5200, 10, fov="0.4 arcsec"),
         "pipeline": str(folder / "screened.yaml"),
         "engine": {"method": "direct", "precision": "float64"},
         "devices": {"data": 1},

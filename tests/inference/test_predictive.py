@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from curved import curved
-from small_mock import few_stars, mock_data
+from small import few_stars, mock_data, muse
 
 from rubix_like import load_config
 from rubix_like.config.sections.fit import SamplingSettings
@@ -31,13 +31,7 @@ N_WAVE = 31
 
 CONFIG = {
     "observation": {"redshift": 0.05, "inclination": 0, "position_angle": 0},
-    "instrument": {
-        "name": "muse",
-        "fov": "1.2 arcsec",
-        "psf": None,
-        "lsf": None,
-        "wavelength": {"start": 5000, "stop": 5300, "step": 10},
-    },
+    "instrument": muse(fov="1.2 arcsec"),
     "dust": {"a_v": 0.1, "curve": "calzetti"},
     "engine": {"method": "direct", "precision": "float64", "velocity_range": "500 km/s"},
     "fit": {

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from quick_compiler import quick_environment
+from small import muse
 
 from rubix_like import ConfigError, Cube, Pipeline, SampleResult, fit, load_config, load_galaxy, run, sample
 from rubix_like.inference.checks.laplace import laplace
@@ -37,13 +38,7 @@ TRUTH = {"observation.velocity_offset": 40.0, "galaxy.stellar_mass": 1.2e10}
 CONFIG = {
     "galaxy": {"reader": "synthetic", "n_stars": 60, "draws": "sobol"},
     "observation": {"redshift": 0.05, "inclination": 40, "position_angle": 0, "align": "none"},
-    "instrument": {
-        "name": "muse",
-        "fov": "1 arcsec",
-        "psf": None,
-        "lsf": None,
-        "wavelength": {"start": 5000, "stop": 5400, "step": 10},
-    },
+    "instrument": muse(5000, 5400, 10),
     "engine": {"method": "direct", "precision": "float64", "deposit": "tsc", "velocity_range": 1000},
     "noise": {"signal_to_noise": 20, "seed": 3},
     "fit": {

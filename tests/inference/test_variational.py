@@ -14,6 +14,7 @@ import scipy.stats
 from curved import curved, starts
 from jax import lax
 from jax.sharding import AxisType
+from small import muse
 
 from rubix_like import ConfigError, Pipeline, load_config, load_galaxy
 from rubix_like.config.sections.fit import SamplingSettings
@@ -206,13 +207,7 @@ def test_more_latents_than_a_matrix_is_made_for(method):
 CONFIG = {
     "galaxy": {"reader": "synthetic", "n_stars": 60, "draws": "sobol"},
     "observation": {"redshift": 0.05, "inclination": 40, "position_angle": 0, "align": "none"},
-    "instrument": {
-        "name": "muse",
-        "fov": "1 arcsec",
-        "psf": None,
-        "lsf": None,
-        "wavelength": {"start": 5000, "stop": 5300, "step": 10},
-    },
+    "instrument": muse(),
     "dust": {"a_v": 0.4, "curve": "calzetti"},
     "engine": {"method": "direct", "precision": "float64", "deposit": "tsc"},
     "noise": {"signal_to_noise": 20, "seed": 3},

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from small_mock import few_stars, mock_data
+from small import few_stars, mock_data, muse
 
 from rubix_like import fit, load_config, run
 from rubix_like.inference.best_fit import describe_best
@@ -30,13 +30,7 @@ N_VOXEL = 5 * 5 * 31
 TRUTH = {"observation.velocity_offset": 20.0, "dust.a_v": 0.4}
 CONFIG = {
     "observation": {"redshift": 0.05, "inclination": 0, "position_angle": 0},
-    "instrument": {
-        "name": "muse",
-        "fov": "1 arcsec",
-        "psf": None,
-        "lsf": None,
-        "wavelength": {"start": 5000, "stop": 5300, "step": 10},
-    },
+    "instrument": muse(),
     "dust": {"a_v": 0.1, "curve": "calzetti"},
     "engine": {"method": "direct", "precision": "float64", "velocity_range": "1000 km/s"},
     "devices": {"data": 1},

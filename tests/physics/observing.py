@@ -3,18 +3,12 @@
 import jax.numpy as jnp
 import numpy as np
 from scipy.spatial.transform import Rotation
+from small import muse
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
 from rubix_like.ssp.library_file import SSPTable, write_table
 
-INSTRUMENT = {
-    "name": "muse",
-    "pixel_scale": 0.2,
-    "fov": 1.0,
-    "wavelength": {"start": 5000.0, "stop": 5100.0, "step": 1.25},
-    "psf": None,
-    "lsf": None,
-}
+INSTRUMENT = muse(5000.0, 5100.0, 1.25, fov=1.0, pixel_scale=0.2)
 
 
 def configuration(*, instrument=None, observation=None, engine=None, **sections):

@@ -11,14 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from observing import configuration, galaxy_of, gaussian, observe, write_library
-from test_independent_sum import (
-    ILLUSTRIS_1,
-    ILLUSTRIS_2,
-    LINEAR_AIR,
-    TNG,
-    require_library,
-    sum_of_stars,
-)
+from test_independent_sum import ILLUSTRIS_1, ILLUSTRIS_2, LINEAR_AIR, TNG, require_library, sum_of_stars
 from test_independent_sum import configuration as real_galaxy
 
 from rubix_like import Pipeline, load_config, load_galaxy, load_ssp, make_mesh

@@ -9,39 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from astropy.io import fits
-from test_cube import make_cube
+from small import make_cube, noisy_cube
 
 from rubix_like.cli.main import main
 from rubix_like.cube.cube_sums import white_light
 from rubix_like.cube.meta import Meta
 from rubix_like.errors import ConfigError
 from rubix_like.plots.choice import Choice, read_band, read_spaxels
-from rubix_like.plots.derived import SkyImage, band_image, cube_images, light_image
+from rubix_like.plots.derived import SkyImage, band_image, cube_images, light_image, read_sky_images
 from rubix_like.plots.figure import save_figure
-from rubix_like.plots.page import write_page
-from rubix_like.plots.page_data import MASKED, Blocks, block_layers, choose_blocks
+from rubix_like.plots.page import MASKED, Blocks, block_layers, choose_blocks, write_page
 from rubix_like.plots.scales import scale_of
 from rubix_like.plots.sky_offsets import scale_bar, sky_of
 from rubix_like.plots.spectra import brightest_spaxel, field_spectrum, spaxel_spectrum
-from rubix_like.plots.stored_maps import read_sky_images
 from rubix_like.plots.style import unit_label
 from rubix_like.runtime.files.file_names import beside
-
-
-def noisy_cube(n_y=5, n_x=6, n_wave=40, **changes):
-    random = np.random.default_rng(3)
-    shape = (n_y, n_x, n_wave)
-    mask = np.zeros(shape, np.int32)
-    mask[..., :3] |= 1
-    mask[0, 0] |= 2
-    fields = {
-        "flux": random.normal(20, 5, shape).astype(np.float32),
-        "variance": random.uniform(4, 9, shape).astype(np.float32),
-        "mask": mask,
-        "meta": Meta({"object": "disc", "ra": 150.0, "dec": 60.0, "redshift": 0.05, "luminosity_distance": 230.0}),
-        **changes,
-    }
-    return make_cube(n_y, n_x, n_wave, **fields)
 
 
 @pytest.fixture

@@ -2,29 +2,15 @@
 
 from dataclasses import replace
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.special import ndtr
-from test_cube import make_cube
+from small_results import fit_result
 
 from rubix_like.cli.main import main
-from rubix_like.config import load_config
 from rubix_like.cube.bins import WavelengthBins
-from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.errors import ConfigError
-from rubix_like.forward.parameters import Parameters
-from rubix_like.inference.checks.edges import Edges
-from rubix_like.inference.checks.laplace import Laplace
-from rubix_like.inference.checks.verdict import Verdict
-from rubix_like.inference.posterior.free import Free, FreeParameter
-from rubix_like.inference.posterior.priors import Normal, Uniform
-from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.results.fit_pictures_of import view_of
-from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.inference.search.optimisers import Status
-from rubix_like.inference.search.search_state import SearchState
-from rubix_like.plots.fits.fit_maps import fit_images
+from rubix_like.inference.results.result_pictures import view_of
 from rubix_like.plots.fits.fit_parameters import (
     MOST_NAMED,
     MOST_PAIRED,
@@ -34,9 +20,7 @@ from rubix_like.plots.fits.fit_parameters import (
     paired,
     prior_contour,
 )
-from rubix_like.plots.fits.fit_pictures import draw_fit, drawings
-from rubix_like.plots.fits.fit_spectra import draw_fit_spectra, ranked_spaxels, runs
-from rubix_like.plots.fits.fit_steps import draw_traces
+from rubix_like.plots.fits.fit_pictures import draw_fit_spectra, draw_traces, drawings, fit_images, ranked_spaxels, runs
 from rubix_like.plots.fits.fit_view import (
     LATENT_GRID,
     FitView,
@@ -47,6 +31,7 @@ from rubix_like.plots.fits.fit_view import (
     reduced_chi_square,
     velocity_residual,
 )
+from rubix_like.plots.picture_files import save_drawings
 from rubix_like.plots.scales import scale_of
 from rubix_like.plots.sky_offsets import SkyOffsets
 
@@ -204,7 +189,7 @@ def test_of_many_parameters_only_the_best_determined_are_paired():
     labels = tuple(f"stars.log_age[{n}]" for n in range(count))
     prior = np.broadcast_to(LATENT_GRID, (count, LATENT_GRID.size))
     many = Inferred(labels, ("",) * count, np.zeros(count), np.diag(sigma**2), prior)
-    assert list(paired(many)) == list(range(count - MOST_PAIRED, count))
+    assert list(paired(many.sigma)) == list(range(count - MOST_PAIRED, count))
     figure = new_figure()
     draw_pulls(figure, many)
     (axes,) = figure.axes
@@ -229,58 +214,12 @@ def test_what_there_is_not_is_not_drawn(tmp_path):
     bare = replace(make_view(), traces=(), inferred=None)
     assert [ending for ending, _, _ in drawings(bare)] == ["spectra", "maps"]
     with pytest.raises(ConfigError, match="ending in"):
-        draw_fit(bare, tmp_path / "fit", ".jpg")
+        save_drawings(bare.title, drawings(bare), tmp_path / "fit", ".jpg")
     assert not list(tmp_path.iterdir())
 
 
-def make_result():
-    """The result of a fit of a 3 x 5 cube of which nothing was computed; one voxel was left out."""
-    parameters = (
-        FreeParameter(Uniform(20.0, 80.0), "observation.inclination", (), "deg"),
-        FreeParameter(Normal(0.0, 0.5), "observation.offset", (2,), "arcsec"),
-    )
-    free, latent = Free(parameters), np.array([0.5, -1.0, 2.0])
-    covariance = np.diag([0.01, 0.04, 0.09])
-    model = make_cube(mask=np.zeros((3, 5, 4), np.int32))
-    mask = np.zeros((3, 5, 4), np.int32)
-    mask[1, 2, 3] = NOT_FITTED
-    residual = replace(model, flux=np.full((3, 5, 4), 0.5), variance=np.full((3, 5, 4), 4.0), mask=mask)
-    values = {name: np.asarray(value) for name, value in free.values(jnp.asarray(latent)).items()}
-    trace = np.array([[90.0, 20.0, 10.0], [80.0, np.nan, np.nan]])
-    ends = {"loss": np.array([10.0, 80.0]), "gradient_norm": np.ones(2), "n_step": np.array([3, 1])}
-    starts = SearchState(
-        **ends,
-        start=np.zeros((2, 3)),
-        latent=np.stack([latent, latent]),
-        status=np.array([Status.CONVERGED, Status.STEPS_USED_UP]),
-        trace_loss=trace,
-        trace_gradient_norm=trace / 10,
-        trace_latent=np.zeros((2, 3, 0)),
-        slots=np.zeros(0, np.int64),
-        state=(),
-    )
-    return FitResult(
-        free=free,
-        values=values,
-        sigma=values,
-        covariance=covariance,
-        latent=latent,
-        laplace=Laplace(free, latent, np.linalg.inv(covariance) - np.eye(3), covariance),
-        quality=Quality(12.0, 59, 3, 8.0),
-        verdict=Verdict(0.5, {"chi^2": 0.5}, 0.5, 1.0, False, np.zeros(3)),
-        edges=Edges.none(),
-        starts=starts,
-        model=model,
-        residual=residual,
-        parameters=Parameters.build(load_config("quickstart"), "float64"),
-        galaxy=None,
-        config="",
-        versions={},
-    )
-
-
 def test_the_arrays_of_a_result():
-    result = make_result()
+    result = fit_result()
     view = view_of(result, {"observation.offset": [-0.4, 1.3]})
     np.testing.assert_allclose(view.flux, np.asarray(result.model.flux) + 0.5, rtol=1e-6)
     assert view.inverse_sigma[1, 2, 3] == 0
@@ -302,7 +241,7 @@ def test_the_arrays_of_a_result():
 
 @pytest.mark.slow
 def test_the_command_draws_a_result(tmp_path, capsys):
-    path = make_result().write(tmp_path / "fit.h5")
+    path = fit_result().write(tmp_path / "fit.h5")
     assert main(["plot", str(path), "--output", str(tmp_path / "p.svg")]) == 0
     assert capsys.readouterr().out.count("Picture: ") == 5
     pictures = sorted(file.name for file in tmp_path.glob("*.svg"))
@@ -320,7 +259,7 @@ def test_the_command_draws_a_result(tmp_path, capsys):
 
 @pytest.mark.parametrize("option", [["--html"], ["--spaxel", "1,1"], ["--band", "4760-4770"], ["--maps", "m.fits"]])
 def test_what_goes_with_cubes_only_is_refused(tmp_path, capsys, option):
-    path = make_result().write(tmp_path / "fit.h5")
+    path = fit_result().write(tmp_path / "fit.h5")
     assert main(["plot", str(path), *option]) == 2
     assert f"{option[0]}: expected a cube" in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["fit.h5"]

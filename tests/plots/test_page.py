@@ -12,7 +12,7 @@ import shutil
 import numpy as np
 import pytest
 from matplotlib import colormaps, image
-from test_figure import noisy_cube
+from small import noisy_cube
 
 from rubix_like.cube.cube_sums import white_light
 from rubix_like.cube.meta import Meta

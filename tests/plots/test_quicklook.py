@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from matplotlib import image, rcParams
-from test_cube import make_cube
+from small import make_cube
 from thread_team import run_team, values_of
 
 from rubix_like.cube.cube_parts import Part, in_parts

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.contour import QuadContourSet
 from matplotlib.figure import Figure
-from test_cube import make_cube
+from small import make_cube
 
 from rubix_like.cli.main import main
 from rubix_like.cube.meta import NOT_FITTED
@@ -18,7 +18,7 @@ from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.priors import LogNormal, Normal, Uniform
 from rubix_like.inference.posterior.quality import Quality, Scatter
-from rubix_like.inference.results.sample_pictures_of import (
+from rubix_like.inference.results.result_pictures import (
     MOST_FOLLOWED,
     sample_drawings,
     sample_view,

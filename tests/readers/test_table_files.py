@@ -18,8 +18,7 @@ from rubix_like.config import load_config
 from rubix_like.errors import ConfigError
 from rubix_like.readers.containers.opening import open_container
 from rubix_like.readers.fields.field_map import QUANTITIES
-from rubix_like.readers.fields.table_map import NAMES
-from rubix_like.readers.fields.table_settings import TableSettings
+from rubix_like.readers.fields.table_map import NAMES, TableSettings
 from rubix_like.readers.snapshot import SnapshotReader
 
 N = 30

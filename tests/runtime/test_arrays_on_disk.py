@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rubix_like.runtime import arrays_on_disk as disk_cache
-from rubix_like.runtime.arrays_on_disk import clear, key_of, remembered, stored
+from rubix_like.runtime.arrays_on_disk import clear_cache, key_of, remembered, stored
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ARRAYS = {
@@ -82,7 +82,7 @@ def test_keys_and_kinds_are_kept_apart(folder):
 
 def test_the_folder_is_made_and_only_when_something_is_kept(tmp_path):
     assert stored() == []
-    assert clear() == (0, 0)
+    assert clear_cache() == (0, 0)
     assert not (tmp_path / "cache").exists()
     ask(Maker())
     assert (tmp_path / "cache" / "engine").is_dir()
@@ -238,7 +238,7 @@ def test_a_file_in_place_of_the_folder(tmp_path, blocked, caplog):
         assert_same(ask(make))
     assert make.calls == 2
     assert stored() == []
-    assert clear() == (0, 0)
+    assert clear_cache() == (0, 0)
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert (tmp_path / blocked).read_text() == "not a folder"
 
@@ -358,6 +358,6 @@ def test_the_newest_file_is_kept_even_alone_beyond_the_limit(monkeypatch, folder
 
 def test_clear_removes_all_files_and_says_how_much(folder):
     sizes = [keep(number, 0).stat().st_size for number in range(3)]
-    assert clear() == (3, sum(sizes))
+    assert clear_cache() == (3, sum(sizes))
     assert names_in(folder) == []
     assert stored() == []

@@ -16,12 +16,9 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from damage import write_illustris
+from small import full_cube, muse_hdus, write_fits
+from small_results import fit_result, sample_result
 from ssp_files import dsps
-from test_default import full_cube
-from test_fit_pictures import make_result
-from test_reading_observed import muse_hdus
-from test_reading_observed import write as write_observed
-from test_sample_result import result as sampled
 
 from rubix_like import ConfigError, Cube, load_config, load_ssp
 from rubix_like.cli import main as cli
@@ -33,7 +30,7 @@ from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.instrument.apertures import read_mask
 from rubix_like.instrument.psf_image import load_psf_image
-from rubix_like.readers.containers.table_columns import yaml_units
+from rubix_like.readers.containers.table_files import yaml_units
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.runs.batch.rows import read_rows
@@ -65,8 +62,8 @@ def write_library(folder, monkeypatch):
 FILES = {
     "galaxy": (lambda folder, _: write_illustris(folder / "a.hdf5"), "PartType4/Masses"),
     "cube": (lambda folder, _: full_cube().write(folder / "a.h5"), "flux"),
-    "fit": (lambda folder, _: make_result().write(folder / "a.h5"), "latent/best"),
-    "samples": (lambda folder, _: sampled().write(folder / "a.h5"), "latent/draws"),
+    "fit": (lambda folder, _: fit_result().write(folder / "a.h5"), "latent/best"),
+    "samples": (lambda folder, _: sample_result().write(folder / "a.h5"), "latent/draws"),
     "library": (write_library, "spectra"),
     "library of others": (lambda folder, _: dsps.write_sample(folder), "ssp_flux"),
 }
@@ -135,7 +132,7 @@ def test_a_circle_by_way_of_other_files_is_found_and_a_chain_is_read(tmp_path):
 @pytest.mark.parametrize("start", [16, 40])
 def test_a_heap_of_texts_without_an_end_is_refused(start, tmp_path):
     """512 zeroed bytes in the global heap: HDF5 itself goes round in it for ever."""
-    path = sampled().write(tmp_path / "samples.h5")
+    path = sample_result().write(tmp_path / "samples.h5")
     content = bytearray(path.read_bytes())
     place = content.find(b"GCOL")
     assert place > 0
@@ -268,7 +265,7 @@ def test_a_column_whose_name_is_a_number_is_refused(tmp_path):
 @pytest.mark.parametrize("card", ["NAXIS1", "PCOUNT", "END"])
 def test_fits_headers_without_an_end_are_refused(card, tmp_path):
     """astropy goes back in the file by a negative size, and never comes to its end."""
-    path = write_observed(tmp_path / "cube.fits", *muse_hdus())
+    path = write_fits(tmp_path / "cube.fits", *muse_hdus())
     content = path.read_bytes()
     place = content.index(b"XTENSION")
     if card == "END":

@@ -17,7 +17,6 @@ from rubix_like.runtime.processes.shared_outputs import replacing_together
 _BLOCKS_AT_ONCE = 8
 """Blocks of values, and of what they are turned into, that are in memory while a cube is written."""
 
-
 DEFAULT = FileLayout(
     (
         FileFormat(fits_writer(default_members), FITS_SUFFIXES, images=1, noise_images=2),

@@ -13,8 +13,8 @@ from rubix_like.engine.setup import Setup
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, StageReport, refuse_options
 from rubix_like.instrument.blur import blur, blur_each, blur_separable
+from rubix_like.instrument.painting import SeenWidth, seen_width
 from rubix_like.instrument.psf import PSF, PSFParameters, node_shares
-from rubix_like.instrument.seen_width import SeenWidth, seen_width
 from rubix_like.runtime.mesh.bin_split import per_bin
 
 

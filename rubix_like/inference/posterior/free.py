@@ -18,7 +18,6 @@ Latent = Float[Array, " latent"]
 Values = Mapping[str, Float[Array, "..."]]
 """Dotted name -> value of each free parameter, in the unit of the configuration's key."""
 
-
 OF_GALAXY: str = "galaxy"
 """Stands in a configuration for the values that the galaxy has."""
 

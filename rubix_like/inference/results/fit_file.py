@@ -1,20 +1,16 @@
 """The file of a fit's result: HDF5 that describes itself (docs/fit-file.md)."""
 
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rubix_like.cube.cube_parts import in_parts
-from rubix_like.cube.files.hdf5_cube import write_group
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.inference.checks.discreteness import Discreteness
 from rubix_like.inference.checks.edges import LIMIT, Edges
-from rubix_like.inference.described_trees import describe_dataset, numbers_of, read_tree, write_tree
-from rubix_like.inference.posterior.free import Free
+from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, write_tree
 from rubix_like.inference.posterior.free_parameters import declarations_of
 from rubix_like.inference.results.fit_result import FitResult, split_by_name
 from rubix_like.inference.results.result_parts import (
@@ -22,56 +18,21 @@ from rubix_like.inference.results.result_parts import (
     Column,
     ResultKind,
     check_alike,
-    is_kind,
     read_best,
     read_column,
-    read_cubes,
     read_free_from_file,
-    read_origin,
-    read_quality,
-    read_verdict,
-    read_whole,
+    read_shared,
     write_best,
     write_free,
-    write_origin,
-    write_quality,
-    write_verdict,
-    write_whole,
+    write_shared,
 )
 from rubix_like.inference.search.search_state import SearchState
 
-KIND = ResultKind(
-    format="rubix_like fit",
-    layout=3,
-    description="maximum of the posterior of a datacube, and its Gaussian approximation there",
-    name="result of a fit",
-    writers="FitResult.write or `rubix-like fit`",
-    place="a fit writes to its fit.output",
-)
-"""By its format our files are known."""
-
-
-def write_result(result: FitResult, path: Path) -> Path:
-    """Write a result, whole or not at all; raises OSError with the remedy where it cannot be written."""
-    return write_whole(path, KIND, lambda file: _write(result, file))
-
-
-def is_result(path: Path) -> bool:
-    """Whether a file is the result of a fit, whole or not."""
-    return is_kind(path, KIND)
-
-
-def read_result(path: Path) -> FitResult:
-    """The result in a file made by `write_result`; float64 needs 64-bit numbers switched on in JAX, else float32.
-
-    Raises FileNotFoundError, or ValueError if the file is no complete result.
-    """
-    return read_whole(path, KIND, _read)
+_CUBES = ("model", "residual")
 
 
 def _write(result: FitResult, file: Any) -> None:
-    write_quality(result.quality, file)
-    write_verdict(result.verdict, file)
+    write_shared(result, _CUBES, file)
     file.attrs["converged"] = result.converged
     low, high = result.interval()
     grain = result.discreteness
@@ -87,23 +48,18 @@ def _write(result: FitResult, file: Any) -> None:
         columns["data_sigma"] = Column(split_by_name(result.free, grain.value_sigma), "sigma without that shift")
     write_free(result.free, columns, file)
     if result.covariance is not None:
-        describe_dataset(
-            file.create_dataset("covariance", data=result.covariance), "units of the labels", "covariance of the values"
-        )
+        add_dataset(file, "covariance", result.covariance, "covariance of the values", "units of the labels")
     write_best(result.latent, result.laplace, file.create_group("latent"))
     write_tree(result.edges, file.create_group("edges"))
     if grain is not None:
         write_tree(grain, file.create_group("discreteness"))
     _write_starts(result.starts, file.create_group("starts"))
-    for name in ("model", "residual"):
-        write_group(in_parts(getattr(result, name)), file.create_group(name))
     model = file.create_group("model_parameters")
     _write_leaves(result.parameters, model)
     for name, declared in declarations_of(model).items():
-        describe_dataset(model[name], declared.unit, declared.meaning)
+        model[name].attrs.update({"unit": declared.unit, "description": declared.meaning})
     if result.galaxy is not None:
         _write_leaves(result.galaxy, file.create_group("galaxy"))
-    write_origin(result.config, result.versions, result.notes, file)
 
 
 def _marks(result: FitResult) -> dict[str, Column]:
@@ -124,10 +80,6 @@ def _marks(result: FitResult) -> dict[str, Column]:
     }
 
 
-def _read_discreteness(free: Free, latent: np.ndarray, group: Any) -> Discreteness:
-    return Discreteness(free, latent, **read_tree(Discreteness, group, {"latent": len(latent)}))
-
-
 def _read_edges(group: Any, n_number: int) -> Edges:
     edges = Edges(**read_tree(Edges, group))
     if not ((edges.index >= 0) & (edges.index < n_number)).all():
@@ -139,8 +91,7 @@ def _read_edges(group: Any, n_number: int) -> Edges:
 
 def _write_starts(starts: SearchState, group: Any) -> None:
     write_tree(starts, group)
-    reasons = group.create_dataset("reasons", data=list(starts.reasons()), dtype=TEXT)
-    describe_dataset(reasons, "", "why each start ended, in words")
+    add_dataset(group, "reasons", list(starts.reasons()), "why each start ended, in words", dtype=TEXT)
 
 
 def _write_leaves(tree: Any, group: Any) -> None:
@@ -159,8 +110,8 @@ def _read(file: Any) -> FitResult:
     values, sigma = read_column(file, "value", finite=True), read_column(file, "sigma")
     check_alike(values, sigma, "sigma")
     n_number = len(free.labels)
-    arrays = read_tree(SearchState, file["starts"], {"latent": n_number})
-    starts = SearchState(**arrays, slots=np.zeros(0, np.int64), state=())
+    sizes, grain = {"latent": n_number}, file.get("discreteness")
+    starts = SearchState(**read_tree(SearchState, file["starts"], sizes), slots=np.zeros(0, np.int64), state=())
     starts.reasons()  # raises ValueError for an end that is not known
     return FitResult(
         free=free,
@@ -169,15 +120,12 @@ def _read(file: Any) -> FitResult:
         covariance=numbers_of(file["covariance"], (n_number, n_number)) if "covariance" in file else None,
         latent=latent,
         laplace=laplace,
-        discreteness=_read_discreteness(free, latent, file["discreteness"]) if "discreteness" in file else None,
-        quality=read_quality(file),
-        verdict=read_verdict(file, n_number),
+        discreteness=None if grain is None else Discreteness(free, latent, **read_tree(Discreteness, grain, sizes)),
         edges=_read_edges(file["edges"], n_number),
         starts=starts,
-        **read_cubes(file, ("model", "residual"), ("residual",)),
         parameters=Parameters.of(_read_leaves(file["model_parameters"])),
         galaxy=_galaxy_of(_read_leaves(file["galaxy"])) if "galaxy" in file else None,
-        **read_origin(file),
+        **read_shared(file, n_number, _CUBES, ("residual",)),
     )
 
 
@@ -187,3 +135,15 @@ def _galaxy_of(leaves: dict[str, Any]) -> Galaxy:
         for kind in ("stars.", "gas.")
     )
     return Galaxy(stars=Stars(**stars), gas=Gas(**gas) if gas else None)
+
+
+FIT_FILE = ResultKind(
+    format="rubix_like fit",
+    layout=3,
+    description="maximum of the posterior of a datacube, and its Gaussian approximation there",
+    name="result of a fit",
+    writers="FitResult.write or `rubix-like fit`",
+    place="a fit writes to its fit.output",
+    fill=_write,
+    parse=_read,
+)

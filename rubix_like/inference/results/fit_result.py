@@ -27,10 +27,10 @@ Arrays = dict[str, Float[ndarray, "..."]]
 """Dotted name -> an array of the shape of the parameter (of samples: with one more axis in front)."""
 
 _OUTPUTS: dict[str, str] = {
-    "summary": "rubix_like.inference.results.fit_summary:fit_summary_lines",
-    "write": "rubix_like.inference.results.fit_file:write_result",
-    "plot": "rubix_like.inference.results.fit_pictures_of:save_fit_pictures",
-    "read": "rubix_like.inference.results.fit_file:read_result",
+    "summary": "rubix_like.inference.results.result_summaries:fit_summary_lines",
+    "write": "rubix_like.inference.results.fit_file:FIT_FILE.write",
+    "plot": "rubix_like.inference.results.result_pictures:save_fit_pictures",
+    "read": "rubix_like.inference.results.fit_file:FIT_FILE.read",
 }
 """What turns results into something else, which this module cannot import: it takes results itself."""
 

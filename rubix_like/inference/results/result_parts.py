@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -11,11 +12,12 @@ from jaxtyping import Shaped
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.cube_parts import in_parts
 from rubix_like.cube.files.default import ORIGIN
-from rubix_like.cube.files.hdf5_cube import read_group
+from rubix_like.cube.files.hdf5_cube import read_group, write_group
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
-from rubix_like.inference.described_trees import describe_dataset, numbers_of, read_tree, write_tree
+from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, write_tree
 from rubix_like.inference.posterior.free import Free, FreeParameter, read_prior
 from rubix_like.inference.posterior.priors import section_of
 from rubix_like.inference.posterior.quality import Quality
@@ -26,17 +28,16 @@ from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.runtime.words import reason_of
 from rubix_like.version import __version__
 
-Result = TypeVar("Result")
-
 TEXT = h5py.string_dtype()
 
 
-class ResultKind(NamedTuple):
+@dataclass(frozen=True)
+class ResultKind:
     """A kind of file.
 
     `format`, `layout`: attributes by which it is known (the second is to be raised when what is in it changes);
     `description`: the attribute that says what it holds; of errors, `name`: what it is called, `writers`: what makes
-    such a file, `place`: which setting says where.
+    such a file, `place`: which setting says where. `fill` writes a result into an open file, `parse` reads it.
     """
 
     format: str
@@ -45,6 +46,59 @@ class ResultKind(NamedTuple):
     name: str
     writers: str
     place: str
+    fill: Callable[[Any, Any], None]
+    parse: Callable[[Any], Any]
+
+    def write(self, result: Any, path: Path) -> Path:
+        """Write a result, whole or not at all; raises OSError with the remedy where it cannot be written."""
+        path = path.expanduser()
+        known = {name: getattr(self, name) for name in ("format", "layout", "description")}
+        with replacing(path) as temporary:
+            try:
+                with h5py.File(temporary, "w", rdcc_nbytes=0) as file:
+                    file.attrs.update({**known, "creator": f"{ORIGIN} {__version__}", "date": date_words()})
+                    self.fill(result, file)
+            except RuntimeError as error:  # from closing a file that could not be written, the OSError its context
+                raise OSError(f"HDF5: {error}") from error
+        return path
+
+    def is_at(self, path: Path) -> bool:
+        """Whether a file is of this kind, whole or not."""
+        if not (path.is_file() and h5py.is_hdf5(path)):
+            return False
+        try:
+            with opened_hdf5(path, whole=False) as file:
+                return bool(file.attrs.get("format") == self.format)
+        except UNREADABLE:
+            return False
+
+    def read(self, path: Path) -> Any:
+        """The result in a file; FileNotFoundError, or ValueError if it is no complete file of this kind.
+
+        float64 needs 64-bit numbers switched on in JAX, else arrays of JAX are float32.
+        """
+        path = path.expanduser()
+        if not path.is_file():
+            raise FileNotFoundError(f"no such result: {path}; check the path ({self.place})")
+        try:
+            with opened_hdf5(path) as file:
+                self._check(file)
+                return self.parse(file)
+        except UNREADABLE as error:
+            raise ValueError(
+                f"{path} is not a complete {self.name} ({reason_of(error)}); expected an HDF5 file written by "
+                f"{self.writers}; open others with h5py"
+            ) from error
+
+    def _check(self, file: Any) -> None:
+        """Raise ValueError for a file of another kind, or of another layout."""
+        form, layout = file.attrs.get("format"), file.attrs.get("layout")
+        if form != self.format:
+            raise ValueError(f"its attribute 'format' is {form!r}, not {self.format!r}")
+        if layout != self.layout:
+            raise ValueError(
+                f"its layout is {layout}, that of another version; this one reads layout {self.layout}: run it again"
+            )
 
 
 class Column(NamedTuple):
@@ -55,65 +109,6 @@ class Column(NamedTuple):
     pure: bool = False
 
 
-def write_whole(path: Path, kind: ResultKind, write: Callable[[Any], None]) -> Path:
-    """Write a file of this kind, whole or not at all; raises OSError with the remedy where it cannot be written."""
-    path = path.expanduser()
-    with replacing(path) as temporary:
-        try:
-            with h5py.File(temporary, "w", rdcc_nbytes=0) as file:
-                file.attrs.update(
-                    {
-                        "format": kind.format,
-                        "layout": kind.layout,
-                        "creator": f"{ORIGIN} {__version__}",
-                        "date": date_words(),
-                        "description": kind.description,
-                    }
-                )
-                write(file)
-        except RuntimeError as error:  # from closing a file that could not be written, with the OSError as its context
-            raise OSError(f"HDF5: {error}") from error
-    return path
-
-
-def is_kind(path: Path, kind: ResultKind) -> bool:
-    """Whether a file is of this kind, whole or not."""
-    if not (path.is_file() and h5py.is_hdf5(path)):
-        return False
-    try:
-        with opened_hdf5(path, whole=False) as file:
-            return bool(file.attrs.get("format") == kind.format)
-    except UNREADABLE:
-        return False
-
-
-def read_whole(path: Path, kind: ResultKind, read: Callable[[Any], Result]) -> Result:
-    """What `read` makes of an open file of this kind; FileNotFoundError, or ValueError if it is not a complete one."""
-    path = path.expanduser()
-    if not path.is_file():
-        raise FileNotFoundError(f"no such result: {path}; check the path ({kind.place})")
-    try:
-        with opened_hdf5(path) as file:
-            _check_kind(file, kind)
-            return read(file)
-    except UNREADABLE as error:
-        raise ValueError(
-            f"{path} is not a complete {kind.name} ({reason_of(error)}); expected an HDF5 file written by "
-            f"{kind.writers}; open others with h5py"
-        ) from error
-
-
-def _check_kind(file: Any, kind: ResultKind) -> None:
-    """Raise ValueError for a file of another kind, or of another layout."""
-    form, layout = file.attrs.get("format"), file.attrs.get("layout")
-    if form != kind.format:
-        raise ValueError(f"its attribute 'format' is {form!r}, not {kind.format!r}")
-    if layout != kind.layout:
-        raise ValueError(
-            f"its layout is {layout}, that of another version; this one reads layout {kind.layout}: run it again"
-        )
-
-
 def write_free(free: Free, columns: Mapping[str, Column], file: Any) -> None:
     """The group `parameters`, with the columns of each, its unit and its prior; and the labels."""
     parameters = file.create_group("parameters", track_order=True)
@@ -121,12 +116,13 @@ def write_free(free: Free, columns: Mapping[str, Column], file: Any) -> None:
         group = parameters.create_group(own.name)
         group.attrs.update({"unit": own.unit, "description": own.meaning})
         for name, column in columns.items():
-            data = group.create_dataset(name, data=column.values[own.name])
-            describe_dataset(data, "" if column.pure else own.unit, column.meaning)
-        prior = group.create_dataset("prior", data=json.dumps(section_of(own.prior)), dtype=TEXT)
-        describe_dataset(prior, "", "the prior as in the section fit.free, {kind: numbers in the unit}")
-    labels = file.create_dataset("labels", data=list(free.labels), dtype=TEXT)
-    describe_dataset(labels, "", "names of the free numbers, in the order of matrices and of the latents")
+            add_dataset(group, name, column.values[own.name], column.meaning, "" if column.pure else own.unit)
+        prior = json.dumps(section_of(own.prior))
+        add_dataset(
+            group, "prior", prior, "the prior as in the section fit.free, {kind: numbers in the unit}", dtype=TEXT
+        )
+    meaning = "names of the free numbers, in the order of matrices and of the latents"
+    add_dataset(file, "labels", list(free.labels), meaning, dtype=TEXT)
 
 
 def read_free_from_file(file: Any, of: str) -> Free:
@@ -153,11 +149,9 @@ def check_alike(one: Mapping[str, ndarray], other: Mapping[str, ndarray], what: 
 
 def write_best(latent: ndarray, laplace: Laplace | None, group: Any) -> None:
     """The best latents and, where there is one, the Gaussian approximation about them."""
-    best = group.create_dataset("best", data=latent)
-    describe_dataset(best, "", "the best values as latents, whose priors are N(0, 1)")
-    if laplace is None:
-        return
-    write_tree(laplace, group)
+    add_dataset(group, "best", latent, "the best values as latents, whose priors are N(0, 1)")
+    if laplace is not None:
+        write_tree(laplace, group)
 
 
 def read_best(free: Free, group: Any) -> tuple[ndarray, Laplace | None]:
@@ -169,60 +163,54 @@ def read_best(free: Free, group: Any) -> tuple[ndarray, Laplace | None]:
     return latent, Laplace(free=free, latent=latent, **read_tree(Laplace, group, {"latent": size}))
 
 
-def write_origin(config: str, versions: Mapping[str, str], notes: tuple[str, ...], file: Any) -> None:
-    """What was run, with what, and what should be known of it."""
-    file["config"] = config
-    file.create_dataset("notes", data=list(notes), dtype=TEXT, shape=(len(notes),))
+def write_shared(result: Any, cubes: Sequence[str], file: Any) -> None:
+    """What results of fits and of samplings have alike: the quality as attributes, the verdict, these cubes, what was
+    run, with what, and the notes."""
+    quality = result.quality
+    write_tree(quality, file)
+    file.attrs.update({"degrees_of_freedom": quality.degrees_of_freedom, "reduced_chi_square": quality.reduced})
+    _write_verdict(result.verdict, file.create_group("verdict"))
+    for name in cubes:
+        write_group(in_parts(getattr(result, name)), file.create_group(name))
+    file["config"] = result.config
+    file.create_dataset("notes", data=list(result.notes), dtype=TEXT, shape=(len(result.notes),))
     packages = file.create_group("versions", track_order=True)
-    for package, version in versions.items():
+    for package, version in result.versions.items():
         packages[package] = version
 
 
-def read_origin(file: Any) -> dict[str, Any]:
-    """`config`, `versions` and `notes`."""
+def read_shared(file: Any, n_number: int, cubes: Sequence[str], with_variance: Sequence[str]) -> dict[str, Any]:
+    """What `write_shared` wrote of a result with this number of latents, by the names of the result's fields.
+
+    Raises ValueError for arrays of other shapes, and where one of the cubes `with_variance` has none.
+    """
     return {
+        "quality": Quality(**read_tree(Quality, file)),
+        "verdict": _read_verdict(file["verdict"], n_number),
+        **_read_cubes(file, cubes, with_variance),
         "config": file["config"].asstr()[()],
         "versions": {package: data.asstr()[()] for package, data in file["versions"].items()},
         "notes": tuple(file["notes"].asstr()[()]),
     }
 
 
-def write_quality(quality: Quality, file: Any) -> None:
-    """How well the model fits, as attributes."""
-    own = {"degrees_of_freedom": quality.degrees_of_freedom, "reduced_chi_square": quality.reduced}
-    write_tree(quality, file)
-    file.attrs.update(own)
-
-
-def write_verdict(verdict: Verdict, file: Any) -> None:
-    """Whether the model describes the data, in the group `verdict`."""
-    group = file.create_group("verdict")
+def _write_verdict(verdict: Verdict, group: Any) -> None:
+    """Whether the model describes the data."""
     write_tree(verdict, group)
     group.attrs.update({"text": verdict.sentence, "misfit": verdict.misfit, "matters": verdict.matters})
-    names = group.create_dataset("tests", data=list(verdict.tests), dtype=TEXT, shape=(len(verdict.tests),))
-    describe_dataset(names, "", "names of the tests")
-    found = group.create_dataset("probabilities", data=np.array(list(verdict.tests.values()), float))
-    describe_dataset(found, "", "of such residuals, if the model is true, by each of the tests")
-    describe_dataset(
-        group.create_dataset("doubtful", data=verdict.doubtful), "", "which numbers have too small an uncertainty"
-    )
+    add_dataset(group, "tests", list(verdict.tests), "names of the tests", dtype=TEXT, shape=(len(verdict.tests),))
+    found = np.array(list(verdict.tests.values()), float)
+    add_dataset(group, "probabilities", found, "of such residuals, if the model is true, by each of the tests")
+    add_dataset(group, "doubtful", verdict.doubtful, "which numbers have too small an uncertainty")
 
 
-def read_verdict(file: Any, count: int) -> Verdict:
-    """What `write_verdict` wrote, for this number of latents; raises ValueError for arrays of other shapes."""
-    group = file["verdict"]
+def _read_verdict(group: Any, count: int) -> Verdict:
     names, found = group["tests"].asstr()[()], numbers_of(group["probabilities"]).tolist()
     return Verdict(tests=dict(zip(names, found, strict=True)), **read_tree(Verdict, group, {"latent": count}))
 
 
-def read_quality(file: Any) -> Quality:
-    """What `write_quality` wrote."""
-    return Quality(**read_tree(Quality, file))
-
-
-def read_cubes(file: Any, names: Sequence[str], with_variance: Sequence[str]) -> dict[str, Cube]:
-    """The cubes of a result by the names of their groups; ValueError where they differ in shape, or one of
-    `with_variance` has none."""
+def _read_cubes(file: Any, names: Sequence[str], with_variance: Sequence[str]) -> dict[str, Cube]:
+    """By the names of their groups; ValueError where they differ in shape, or one lacks its variance."""
     cubes = {name: read_group(file[name]) for name in names}
     for name, cube in cubes.items():
         expected = np.shape(cubes[names[0]].flux)

@@ -1,49 +1,28 @@
 """The file of samples: HDF5 that describes itself (docs/sample-file.md)."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rubix_like.config.plug_ins import SAMPLERS
-from rubix_like.cube.cube_parts import in_parts
-from rubix_like.cube.files.hdf5_cube import write_group
-from rubix_like.inference.described_trees import describe_dataset, numbers_of, read_tree, write_tree
+from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, write_tree
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Scatter
 from rubix_like.inference.results.result_parts import (
     Column,
     ResultKind,
-    is_kind,
     read_best,
     read_column,
-    read_cubes,
     read_free_from_file,
-    read_origin,
-    read_quality,
-    read_verdict,
-    read_whole,
+    read_shared,
     write_best,
     write_free,
-    write_origin,
-    write_quality,
-    write_verdict,
-    write_whole,
+    write_shared,
 )
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.inference.samplers.samplers import LOSS, find_sampler
-
-KIND = ResultKind(
-    format="rubix_like samples",
-    layout=3,
-    description="draws from the posterior of a datacube, and what they predict",
-    name="file of samples",
-    writers="SampleResult.write or `rubix-like sample`",
-    place="sampling writes to its fit.sampling.output",
-)
-"""By its format our files are known."""
 
 _CUBES = ("model", "predictive", "residual")
 
@@ -54,50 +33,22 @@ _OF_NUMBERS: Mapping[str, str] = {
 }
 
 
-def write_samples(result: SampleResult, path: Path) -> Path:
-    """Write a result, whole or not at all; raises OSError with the remedy where it cannot be written."""
-    return write_whole(path, KIND, lambda file: _write(result, file))
-
-
-def is_sample_result(path: Path) -> bool:
-    """Whether a file is that of samples, whole or not."""
-    return is_kind(path, KIND)
-
-
-def read_samples(path: Path) -> SampleResult:
-    """The result in a file made by `write_samples`.
-
-    Raises FileNotFoundError, or ValueError if the file is no complete result.
-    """
-    return read_whole(path, KIND, _read)
-
-
 def _write(result: SampleResult, file: Any) -> None:
-    write_quality(result.quality, file)
-    write_verdict(result.verdict, file)
+    write_shared(result, _CUBES, file)
     file.attrs.update({"method": result.method, "n_chain": result.n_chain, "n_draw": result.n_draw})
     write_free(result.free, _columns(result), file)
     latent = file.create_group("latent")
     write_best(result.best, result.laplace, latent)
-    describe_dataset(
-        latent.create_dataset("draws", data=result.latent), "", "the draws as latents: chain, draw, latent"
-    )
+    add_dataset(latent, "draws", result.latent, "the draws as latents: chain, draw, latent")
     statistics = file.create_group("statistics", track_order=True)
     known = {"loss": LOSS, **find_sampler(result.method).statistics}
     for name, values in result.statistics.items():
-        describe_dataset(statistics.create_dataset(name, data=values), "", known[name].meaning)
-    describe_dataset(
-        file.create_dataset("keys", data=result.keys), "", "random keys of the chains, or of pairs of draws"
-    )
+        add_dataset(statistics, name, values, known[name].meaning)
+    add_dataset(file, "keys", result.keys, "random keys of the chains, or of pairs of draws")
     if result.step_size is not None:
-        describe_dataset(
-            file.create_dataset("step_size", data=result.step_size), "", "of the leapfrog steps of each chain"
-        )
-    describe_dataset(file.create_dataset("e_bfmi", data=result.diagnostics.e_bfmi), "", "of each chain")
+        add_dataset(file, "step_size", result.step_size, "of the leapfrog steps of each chain")
+    add_dataset(file, "e_bfmi", result.diagnostics.e_bfmi, "of each chain")
     write_tree(result.scatter, file.create_group("scatter"))
-    for name in _CUBES:
-        write_group(in_parts(getattr(result, name)), file.create_group(name))
-    write_origin(result.config, result.versions, result.notes, file)
 
 
 def _columns(result: SampleResult) -> dict[str, Column]:
@@ -136,11 +87,8 @@ def _read(file: Any) -> SampleResult:
         diagnostics=Convergence(**numbers, e_bfmi=_of_chains(file["e_bfmi"])),
         best=best,
         laplace=laplace,
-        quality=read_quality(file),
-        verdict=read_verdict(file, len(free.labels)),
         scatter=Scatter(**read_tree(Scatter, file["scatter"])),
-        **read_cubes(file, _CUBES, _CUBES),
-        **read_origin(file),
+        **read_shared(file, len(free.labels), _CUBES, _CUBES),
     )
 
 
@@ -174,3 +122,15 @@ def _check_draws(
 def _flat(free: Free, values: Mapping[str, np.ndarray]) -> np.ndarray:
     """Values in the order of the labels."""
     return np.concatenate([np.ravel(values[name]) for name in free.names])
+
+
+SAMPLE_FILE = ResultKind(
+    format="rubix_like samples",
+    layout=3,
+    description="draws from the posterior of a datacube, and what they predict",
+    name="file of samples",
+    writers="SampleResult.write or `rubix-like sample`",
+    place="sampling writes to its fit.sampling.output",
+    fill=_write,
+    parse=_read,
+)

@@ -23,11 +23,11 @@ from rubix_like.inference.samplers.samplers import Statistics, find_sampler
 from rubix_like.runtime.places import found_at
 
 _OUTPUTS: dict[str, str] = {
-    "summary": "rubix_like.inference.results.sample_summary:sample_summary_lines",
+    "summary": "rubix_like.inference.results.result_summaries:sample_summary_lines",
     "to_arviz": "rubix_like.inference.results.inference_data:inference_data",
-    "write": "rubix_like.inference.results.sample_file:write_samples",
-    "plot": "rubix_like.inference.results.sample_pictures_of:save_sample_pictures",
-    "read": "rubix_like.inference.results.sample_file:read_samples",
+    "write": "rubix_like.inference.results.sample_file:SAMPLE_FILE.write",
+    "plot": "rubix_like.inference.results.result_pictures:save_sample_pictures",
+    "read": "rubix_like.inference.results.sample_file:SAMPLE_FILE.read",
 }
 """What turns results into something else, which this module cannot import: it takes results itself."""
 

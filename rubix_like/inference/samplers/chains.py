@@ -288,7 +288,8 @@ def run_chains(
     density = everywhere(LogDensity(posterior, whitening), mesh)
     columns = tuple((name, own.kind) for name, own in sampler.statistics.items())
     if resume is None:
-        state = _started(kernel, density, mesh, _starts(sampler.settings, len(whitening.centre)))
+        start = normal_starts(_keys(sampler.settings), len(whitening.centre), _SPREAD)
+        state = _started(kernel, density, mesh, start)
         chains = _begun(sampler, whitening, state)
     else:
         state, chains = jax.eval_shape(kernel.begin, density, whitening.centre), resume
@@ -313,11 +314,6 @@ def run_chains(
 def _keys(settings: SamplingSettings) -> UInt32[ndarray, "chain 2"]:
     """A random key for each chain."""
     return np.asarray(jax.random.split(jax.random.PRNGKey(settings.seed), settings.section.chains))
-
-
-def _starts(settings: SamplingSettings, n_latent: int) -> Float[ndarray, "chain latent"]:
-    """Where the chains would begin, in the coordinates that they move in."""
-    return normal_starts(_keys(settings), n_latent, _SPREAD)
 
 
 def _begun(sampler: AbstractChainSampler, whitening: Whitening, state: ChainState) -> Chains:

@@ -45,7 +45,6 @@ _ACCURACY = 0.4
 _PART = 0.3
 """Share of the tolerance below which a movement of the mean ends an iteration."""
 
-
 _INACCURATE = 0.01
 """Standard deviations by which a sample may miss its equation."""
 

@@ -106,14 +106,10 @@ def _graded(
     posterior: SquaredLoss, mesh: Mesh, drawn: Float[ndarray, "candidate latent"]
 ) -> tuple[Float[ndarray, "candidate latent"], Float[ndarray, " candidate"]]:
     """Latents, with the mass that fits best, and their losses."""
-    found = [_grade(posterior, mesh, drawn[begin : begin + mesh.shape[SAMPLE_AXIS]]) for begin in _firsts(drawn, mesh)]
+    size = mesh.shape[SAMPLE_AXIS]
+    found = [_grade(posterior, mesh, drawn[begin : begin + size]) for begin in range(0, len(drawn), size)]
     latent, loss = (np.concatenate([np.asarray(own[part]) for own in found])[: len(drawn)] for part in (0, 1))
     return latent, loss
-
-
-def _firsts(drawn: Float[ndarray, "candidate latent"], mesh: Mesh) -> range:
-    """Numbers of the first of each group that is computed at once."""
-    return range(0, len(drawn), mesh.shape[SAMPLE_AXIS])
 
 
 def _grade(posterior: SquaredLoss, mesh: Mesh, group: Float[ndarray, "candidate latent"]) -> Graded:

@@ -15,7 +15,6 @@ from rubix_like.runtime.optional_packages import import_optional
 _CALM_STEPS = {"adam": 10, "lbfgs": 3}
 """After how many steps on end that change the loss by less than the tolerance a start has converged."""
 
-
 _PURPOSE = "fit.optimiser.name: adam or lbfgs"
 
 

@@ -40,7 +40,6 @@ _SOLVED = 1e-3
 _ITERATIONS = 200
 """Most products with the Jacobian and its transpose for one step."""
 
-
 _PURPOSE = "fit.optimiser.name: levenberg_marquardt or gauss_newton"
 
 

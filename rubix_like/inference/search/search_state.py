@@ -21,6 +21,9 @@ _IDLE = -1
 
 _STATE = "state_"
 
+_MOVED = ("latent", "loss", "gradient_norm", "n_step", "status")
+"""What a step changes of a start."""
+
 
 @dataclass(frozen=True)
 class SearchState:
@@ -59,19 +62,9 @@ class SearchState:
         cls, start: Float[ndarray, "start latent"], reserve: Float[ndarray, "spare latent"], steps: int, idle: State
     ) -> "SearchState":
         """Before the first step. `idle`: a state with no start that runs, one for each slot."""
-        n_start, n_latent = start.shape
-        trace = np.full((n_start, steps + 1), np.nan)
-        columns = n_latent if trace.size * n_latent <= _TRACED else 0
+        columns = start.shape[1] if start.size * (steps + 1) <= _TRACED else 0
         return cls(
-            start=start,
-            latent=start,
-            loss=np.full(n_start, np.inf),
-            gradient_norm=np.full(n_start, np.inf),
-            n_step=np.zeros(n_start, np.int32),
-            status=np.full(n_start, int(Status.WAITING), np.int32),
-            trace_loss=trace,
-            trace_gradient_norm=trace,
-            trace_latent=np.full((*trace.shape, columns), np.nan),
+            **_waiting(start, steps + 1, columns),
             slots=np.full(len(idle.status), _IDLE, np.int32),
             state=tuple(jax.tree.leaves(idle)),
             reserve=reserve,
@@ -144,21 +137,9 @@ class SearchState:
         self, start: Float[ndarray, "new latent"], reserve: Float[ndarray, "spare latent"]
     ) -> "SearchState":
         """With more starts, which wait, after those that there are."""
-        more, steps = len(start), self.trace_loss.shape[1]
-        if not more:
+        if not len(start):
             return self
-        endless, trace = np.full(more, np.inf), np.full((more, steps), np.nan)
-        added = {
-            "start": start,
-            "latent": start,
-            "loss": endless,
-            "gradient_norm": endless,
-            "n_step": np.zeros(more, self.n_step.dtype),
-            "status": np.full(more, int(Status.WAITING), self.status.dtype),
-            "trace_loss": trace,
-            "trace_gradient_norm": trace,
-            "trace_latent": np.full((more, steps, self.trace_latent.shape[2]), np.nan),
-        }
+        added = _waiting(start, *self.trace_latent.shape[1:])
         rows = {name: np.concatenate([getattr(self, name), own]) for name, own in added.items()}
         return dataclasses.replace(self, **rows, reserve=reserve)
 
@@ -174,11 +155,7 @@ class SearchState:
         has_trace = self.trace_latent.shape[2] > 0
         return dataclasses.replace(
             self,
-            latent=_with_rows(self.latent, starts, state.latent[moved]),
-            loss=_with_rows(self.loss, starts, state.loss[moved]),
-            gradient_norm=_with_rows(self.gradient_norm, starts, state.gradient_norm[moved]),
-            n_step=_with_rows(self.n_step, starts, state.n_step[moved]),
-            status=_with_rows(self.status, starts, state.status[moved]),
+            **{name: _with_rows(getattr(self, name), starts, getattr(state, name)[moved]) for name in _MOVED},
             trace_loss=_with_rows(self.trace_loss, steps, state.loss[moved]),
             trace_gradient_norm=_with_rows(self.trace_gradient_norm, steps, state.gradient_norm[moved]),
             trace_latent=_with_rows(self.trace_latent, steps, state.latent[moved]) if has_trace else self.trace_latent,
@@ -196,6 +173,22 @@ class SearchState:
         count = sum(name.startswith(_STATE) for name in arrays)
         own = {part.name: arrays[part.name] for part in dataclasses.fields(cls) if part.name != "state"}
         return cls(**own, state=tuple(arrays[f"{_STATE}{number}"] for number in range(count)))
+
+
+def _waiting(start: Float[ndarray, "start latent"], n_place: int, n_column: int) -> dict[str, ndarray]:
+    """What is known of starts that wait, by name; of the traces so many places."""
+    endless, trace = np.full(len(start), np.inf), np.full((len(start), n_place), np.nan)
+    return {
+        "start": start,
+        "latent": start,
+        "loss": endless,
+        "gradient_norm": endless,
+        "n_step": np.zeros(len(start), np.int32),
+        "status": np.full(len(start), int(Status.WAITING), np.int32),
+        "trace_loss": trace,
+        "trace_gradient_norm": trace,
+        "trace_latent": np.full((*trace.shape, n_column), np.nan),
+    }
 
 
 def _with_rows(old: ndarray, where: Any, rows: Any) -> ndarray:

@@ -42,9 +42,12 @@ WIDTH: float = 3.5
 """Half a panel's width in standard deviations."""
 
 
-def paired(inferred: Inferred) -> Int[ndarray, " pair"]:
-    """The parameters that are drawn pair by pair: those that the data say most of, in their own order."""
-    return np.sort(np.argsort(inferred.sigma, kind="stable")[:MOST_PAIRED])
+def paired(sigma: Float[ndarray, " parameter"]) -> Int[ndarray, " pair"]:
+    """The parameters that are drawn pair by pair: those that the data say most of, in their own order.
+
+    `sigma`: of their latents.
+    """
+    return np.sort(np.argsort(sigma, kind="stable")[:MOST_PAIRED])
 
 
 def contour(inferred: Inferred, first: int, second: int, share: float) -> Float[ndarray, "2 point"]:
@@ -88,7 +91,7 @@ def draw_pairs(figure: "Figure", inferred: Inferred) -> None:
     draw_triangle(
         figure,
         inferred,
-        [int(number) for number in paired(inferred)],
+        [int(number) for number in paired(inferred.sigma)],
         lambda number: _limits(inferred, number),
         lambda axes, number: _draw_density(axes, inferred, number),
         lambda axes, first, second: _draw_pair(axes, inferred, first, second),

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.plots.derived import SkyImage
-from rubix_like.plots.fits.fit_spectra import Compared, draw_compared, panels_for, ranked_spaxels, spaxel_compared
+from rubix_like.plots.fits.fit_pictures import Compared, draw_compared, panels_for, ranked_spaxels, spaxel_compared
 from rubix_like.plots.fits.fit_view import light, light_residual
 from rubix_like.plots.fits.sample_view import SampleView, model_light_sigma, summed
-from rubix_like.plots.images import draw_image
+from rubix_like.plots.images import draw_images
 from rubix_like.plots.style import LIGHT_LABEL, SPAXEL_COLORS
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def draw_predictive(figure: "Figure", view: SampleView) -> None:
     low, high = first.get_ylim()
     first.set_ylim(low, high + _ROOM * (high - low))
     first.legend(frameon=False, loc="upper right", ncols=4, fontsize=8)
-    _draw_maps(parts[1], view)
+    images = predictive_images(view)
+    draw_images(parts[1], images, view.cubes.sky, len(images))
 
 
 def banded_spectra(view: SampleView) -> tuple[Banded, ...]:
@@ -104,13 +105,3 @@ def predictive_images(view: SampleView) -> tuple[SkyImage, ...]:
         SkyImage("data − predicted: white light", light_residual(cubes), "σ of the data", "deviation"),
         SkyImage("model: σ of the white light", model_light_sigma(view), "σ of the data (at most)"),
     )
-
-
-def _draw_maps(figure: "Figure", view: SampleView) -> None:
-    images = predictive_images(view)
-    grid: Any = figure.subplots(1, len(images), squeeze=False)
-    for number, (axes, image) in enumerate(zip(grid.ravel(), images, strict=True)):
-        draw_image(axes, image, view.cubes.sky)
-        axes.locator_params(nbins=5)
-        if number:
-            axes.set_ylabel("")

@@ -18,21 +18,15 @@ MOST_BLOCKS = 500
 _NEEDED = ("POS", "VEL", "ID", "MASS")
 _AGAIN = "the file is damaged, incomplete or no Gadget snapshot: copy it again"
 
-
 N_TYPES = 6
-
 
 GAS = (0,)
 
-
 STARS = (4,)
-
 
 ALL = tuple(range(N_TYPES))
 
-
 HEADER_BYTES = 256
-
 
 _HEADER = (
     ("NumPart_ThisFile", "u4", 6),

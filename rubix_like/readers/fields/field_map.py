@@ -15,9 +15,18 @@ from rubix_like.config.quantities import Integer, Number, Texts, as_tuple, check
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import SUFFIXES, find_file, read_section
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.readers.fields.labels import LabelSettings
 from rubix_like.runtime.registry import load_plug_in, plug_in_names, plug_in_place
 from rubix_like.runtime.resources import resource, resource_names
+
+
+class LabelSettings(AbstractSettings):
+    """Datasets in which every particle carries the number of its halo and subhalo; of several names the first."""
+
+    halo: Texts = ()
+    subhalo: Texts = ()
+    within_halo: bool = False
+    """Whether the numbers of subhaloes start anew in every halo."""
+
 
 Family = Literal["stars", "gas"]
 FAMILIES: tuple[Family, ...] = ("stars", "gas")

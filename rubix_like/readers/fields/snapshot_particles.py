@@ -1,8 +1,7 @@
 """Particles of a snapshot, slab by slab: stored numbers become named columns in our units (float64)."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool
@@ -37,24 +36,16 @@ class Snapshot:
     container: AbstractContainer
     field_map: FieldMap
     epoch: Epoch
+    _groups: dict[Family, dict[str, int]] = field(default_factory=dict, init=False, compare=False)
+    _places: dict[tuple[Family, str], Places] = field(default_factory=dict, init=False, compare=False)
 
     def groups(self, family: Family) -> dict[str, int]:
         """The groups with stars or gas and their numbers of rows; ValueError where these differ within a group."""
-        return self._star_groups if family == "stars" else self._gas_groups
+        if family not in self._groups:
+            self._groups[family] = self._find_groups(family)
+        return self._groups[family]
 
-    @cached_property
-    def _star_groups(self) -> dict[str, int]:
-        return self._groups("stars")
-
-    @cached_property
-    def _gas_groups(self) -> dict[str, int]:
-        return self._groups("gas")
-
-    @cached_property
-    def _places(self) -> dict[tuple[Family, str], Places]:
-        return {}  # filled by `places`
-
-    def _groups(self, family: Family) -> dict[str, int]:
+    def _find_groups(self, family: Family) -> dict[str, int]:
         settings = self.field_map.family(family)
         if settings is None:
             return {}

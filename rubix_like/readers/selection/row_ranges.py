@@ -17,7 +17,6 @@ SLAB_ROWS: int = 1 << 18
 GAP_ROWS: int = 1 << 12
 """RowRanges between two runs that are read along rather than skipped: many short reads take longer."""
 
-
 Test = Callable[[int, int], Bool[ndarray, " row"]]
 """Which of the rows from a first to a last (exclusive) one are selected."""
 

@@ -12,11 +12,10 @@ from jax.sharding import Mesh
 
 from rubix_like.cube.cube_parts import put_together
 from rubix_like.plots.figure import save_quicklook
-from rubix_like.runs.batch.entries import Entry, entry_of
+from rubix_like.runs.batch.entries import Entry, Sources, entry_of
 from rubix_like.runs.batch.galaxies import LoadedGalaxy, device_groups, load_for, prepare_view
 from rubix_like.runs.batch.records import Record, Records, sizes_of, this_worker
 from rubix_like.runs.batch.rows import Row
-from rubix_like.runs.batch.sources import Sources
 from rubix_like.runs.batch.table import measured
 from rubix_like.runs.batch.workers import Terms
 from rubix_like.runs.run import Prepared, begin, write_results

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ from rubix_like.config.plug_ins import EXECUTORS
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.errors import ConfigError
 from rubix_like.runs.batch.blocks import BlockWork, Galaxies, blocks_of, galaxies_of, observe_block, observe_galaxies
-from rubix_like.runs.batch.entries import Entry
+from rubix_like.runs.batch.entries import Entry, Sources, changes
 from rubix_like.runs.batch.records import Record, Records
-from rubix_like.runs.batch.sources import Sources, changes
 from rubix_like.runs.batch.table import Summary, SummaryRow
 from rubix_like.runs.batch.workers import Terms
 from rubix_like.runtime.files.file_names import beside
@@ -123,7 +123,7 @@ def observe_all(
     mine = [entry for group in groups for entry in group]
     sources = Sources()
     made_from = {entry.name: sources.made_from(entry) for entry in mine}
-    _check_separate(mine, [summary.path, *(records.path(entry.name) for entry in mine)], made_from, read)
+    written = _separate_files(mine, summary, made_from, read)
     before = {entry.name: records.read(entry.name) for entry in mine}
     if not redo:
         _refuse_changed(mine, made_from, before)
@@ -133,7 +133,7 @@ def observe_all(
         front = _Front(summary, report, len(mine), progress.stream)
         work = BlockWork(records, made_from, how.with_picture, front.settle)
         others_go_on = isinstance(how.executor, Executor)  # its owner's work is not ended with this run
-        with _clean([*_written(mine, records), *([summary.path] if part is None else [])], afterwards=not others_go_on):
+        with _clean([*written, *([summary.path] if part is None else [])], afterwards=not others_go_on):
             try:
                 _observe(front, work, _left(front, work, groups, before), before, how)
             finally:
@@ -142,10 +142,15 @@ def observe_all(
     return Outcome(records.folder, summary.path, tuple(summary.rows()), *counts, front.lost)
 
 
-def _written(entries: Sequence[Entry], records: Records) -> Iterator[Path]:
-    """The files of entries."""
-    for entry in entries:
-        yield from (*entry.own_files, beside(entry.path, ".png"), records.path(entry.name))
+def _separate_files(
+    entries: Sequence[Entry], summary: Summary, made_from: dict[str, dict[str, Any]], read: Sequence[Named]
+) -> list[Path]:
+    """The files of entries; ConfigError where one of them, or the summary, is one that these or a list come from."""
+    owned = ((*own.own_files, beside(own.path, ".png"), summary.records.path(own.name)) for own in entries)
+    written = [*chain.from_iterable(owned)]
+    made_of = (("a source", Path(name)) for found in made_from.values() for name in found["sources"])
+    check_separate((*written, summary.path), (*dict.fromkeys(made_of), *read), "--output")
+    return written
 
 
 @contextmanager
@@ -249,15 +254,6 @@ def _take_back(front: _Front, work: BlockWork, block: Sequence[Entry], future: F
             front.settle(entry, record)
         else:
             front.lose(entry, reason)
-
-
-def _check_separate(
-    entries: Sequence[Entry], others: Sequence[Path], made_from: dict[str, dict[str, Any]], read: Sequence[Named]
-) -> None:
-    """Raise ConfigError where a file of the catalogue, of `others` too, is one that it, or a list, is made from."""
-    written = [own for entry in entries for own in (*entry.own_files, beside(entry.path, ".png"))]
-    sources = {name for found in made_from.values() for name in found["sources"]}
-    check_separate((*written, *others), (*(("a source", Path(name)) for name in sources), *read), "--output")
 
 
 def _refuse_changed(

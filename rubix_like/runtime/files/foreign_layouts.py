@@ -83,23 +83,34 @@ def _has_layout(path: Path, layout: SourceFormat) -> bool:
 @contextmanager
 def open_source_fits(path: Path) -> Iterator[Any]:
     """An open FITS file (`HDUList`); a truncated or damaged one is a ValueError."""
-    try:
-        with warnings.catch_warnings(), opened_fits(path) as file:
-            warnings.simplefilter("error", AstropyWarning)
-            yield file
-    except ValueError:
-        raise
-    except UNREADABLE as error:
-        raise ValueError(f"{path}: the FITS file is damaged or incomplete: {reason_of(error)}") from error
+    with _whole(path, "FITS"), warnings.catch_warnings(), opened_fits(path) as file:
+        warnings.simplefilter("error", AstropyWarning)
+        yield file
 
 
 @contextmanager
 def open_source_hdf5(path: Path) -> Iterator[h5py.File]:
     """An open HDF5 file; a truncated or damaged one is a ValueError."""
+    with _whole(path, "HDF5"), opened_hdf5(path) as file:
+        yield file
+
+
+@contextmanager
+def _whole(path: Path, kind: str) -> Iterator[None]:
     try:
-        with opened_hdf5(path) as file:
-            yield file
+        yield
     except ValueError:
         raise
     except UNREADABLE as error:
-        raise ValueError(f"{path}: the HDF5 file is damaged or incomplete: {reason_of(error)}") from error
+        raise ValueError(f"{path}: the {kind} file is damaged or incomplete: {reason_of(error)}") from error
+
+
+def hdf5_names(path: Path) -> set[str]:
+    """What is at the top of an HDF5 file; nothing where it is none, or a damaged one."""
+    if not h5py.is_hdf5(path):
+        return set()
+    try:
+        with opened_hdf5(path, whole=False) as file:
+            return set(file)
+    except UNREADABLE:
+        return set()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,114 +28,108 @@ def opened_hdf5(path: Path, *, whole: bool = True) -> Iterator[h5py.File]:
     completely (`check_stored`), else this is left to whoever reads them. Raises ValueError that names the place, and
     what h5py raises (`UNREADABLE`).
     """
-    _look_through(path, whole, folders_of(path), set())
+    pending, seen = [path], set[Path]()
+    while pending:
+        own = pending.pop(0)
+        if own.resolve() not in seen:
+            seen.add(own.resolve())
+            pending[:0] = filter(Path.is_file, _Visit(own, whole, folders_of(path)).linked_files())
     with h5py.File(path, "r") as file:
         yield file
 
 
-def _look_through(path: Path, whole: bool, folders: tuple[Path, ...], seen: set[Path]) -> None:
-    """Go through a file and those that it links to."""
-    if path.resolve() in seen:
-        return
-    seen.add(path.resolve())
-    guarded = GuardedFile(path)
-    linked: list[Path] = []
-    try:
-        with guarded, h5py.File(guarded, "r") as file:
-            _visit_all(file, path, whole, folders, linked)
-    except UNREADABLE as error:
-        if guarded.fault:
-            raise StorageError(f"{path}: {guarded.fault}") from error
-        if whole or isinstance(error, StorageError):
-            raise
-    if guarded.fault:
-        raise StorageError(f"{path}: {guarded.fault}")
-    for other in linked:
-        if other.is_file():
-            _look_through(other, whole, folders, seen)
+@dataclass
+class _Visit:
+    """A walk through one file, all of whose datasets must be there if it has to be `whole`.
 
-
-def _visit_all(file: h5py.File, path: Path, whole: bool, folders: tuple[Path, ...], linked: list[Path]) -> None:
-    pending: list[tuple[str, Any]] = [("", file["/"])]
-    visited: set[int] = set()
-    taken: list[Extents] = []
-    while pending:
-        place, found = pending.pop()
-        with _naming(path, place, whole):
-            pending += _visit(found, place, path, whole, folders, linked, visited, taken)
-    if whole and share_bytes(taken):
-        raise StorageError(f"{path}: two datasets claim the same bytes; {DAMAGED}")
-
-
-def _visit(
-    found: Any,
-    place: str,
-    path: Path,
-    whole: bool,
-    folders: tuple[Path, ...],
-    linked: list[Path],
-    visited: set[int],
-    taken: list[Extents],
-) -> list[tuple[str, Any]]:
-    """Look at a group or dataset that was not `visited`, and at its attributes; what is in it."""
-    address = h5o.get_info(found.id).addr
-    if address in visited:
-        return []
-    visited.add(address)
-    if len(visited) > MOST_OBJECTS:
-        raise StorageError(f"the file has more than {MOST_OBJECTS} groups and datasets; {DAMAGED}")
-    for name in found.attrs:
-        with _naming(path, f"{place}@{name}", whole):
-            found.attrs[name]
-    if isinstance(found, h5py.Dataset):
-        taken += _visit_dataset(found, path, whole)
-    if not isinstance(found, h5py.Group):
-        return []
-    names: Iterable[Any] = found
-    return [own for name in names for own in _member(found, name, place, path, whole, folders, linked)]
-
-
-def _member(
-    group: h5py.Group, name: Any, place: str, path: Path, whole: bool, folders: tuple[Path, ...], linked: list[Path]
-) -> list[tuple[str, Any]]:
-    """What has a name in a group by a link of its own; the file behind an external one goes to `linked`."""
-    own = f"{place}/{name}"
-    with _naming(path, own, whole):
-        link = group.get(name, getlink=True)
-        if isinstance(link, h5py.HardLink):
-            return [(own, group[name])]
-        if isinstance(link, h5py.ExternalLink):
-            linked.append(located(link.filename, path, folders))
-    return []
-
-
-def _visit_dataset(dataset: h5py.Dataset, path: Path, whole: bool) -> list[Extents]:
-    """Where its data lie, where it must be whole; texts are read, as that is how their heaps are met."""
-    if dataset.is_virtual:
-        walk_sources(dataset, path)
-        return []
-    extents = [check_stored(dataset, path)] if whole or dataset.dtype.hasobject else []
-    if dataset.dtype.hasobject:
-        dataset[()]
-    return extents if whole else []
-
-
-@contextmanager
-def _naming(path: Path, place: str, whole: bool) -> Iterator[None]:
-    """Errors of our own name the file and the place; others are passed over where the file need not be whole.
-
-    What is damaged there is then found by whoever reads it.
+    `visited`: addresses of the groups and datasets that were met; `taken`: where data lie; `linked`: files behind
+    external links, which must be in the `folders`.
     """
-    try:
-        yield
-    except StorageError as error:
-        if str(error).startswith(str(path)):
-            raise
-        raise StorageError(f"{path}: {place.lstrip('/') or 'the file'} cannot be read: {error}") from error
-    except UNREADABLE as error:
-        if str(error).startswith(f"{path}: "):
-            raise
-        if whole:
-            raise ValueError(
-                f"{path}: {place.lstrip('/') or 'the file'} cannot be read ({reason_of(error)}); {DAMAGED}"
-            ) from error
+
+    path: Path
+    whole: bool
+    folders: tuple[Path, ...]
+    visited: set[int] = field(default_factory=set)
+    taken: list[Extents] = field(default_factory=list)
+    linked: list[Path] = field(default_factory=list)
+
+    def linked_files(self) -> list[Path]:
+        """Go through the file; the files that it links to."""
+        guarded = GuardedFile(self.path)
+        try:
+            with guarded, h5py.File(guarded, "r") as file:
+                self._visit_all(file)
+        except UNREADABLE as error:
+            if guarded.fault:
+                raise StorageError(f"{self.path}: {guarded.fault}") from error
+            if self.whole or isinstance(error, StorageError):
+                raise
+        if guarded.fault:
+            raise StorageError(f"{self.path}: {guarded.fault}")
+        return self.linked
+
+    def _visit_all(self, file: h5py.File) -> None:
+        pending: list[tuple[str, Any]] = [("", file["/"])]
+        while pending:
+            place, found = pending.pop()
+            with self._naming(place):
+                pending += self._visit(found, place)
+        if self.whole and share_bytes(self.taken):
+            raise StorageError(f"{self.path}: two datasets claim the same bytes; {DAMAGED}")
+
+    def _visit(self, found: Any, place: str) -> list[tuple[str, Any]]:
+        """Look at a group or dataset that was not visited, and at its attributes; what is in it."""
+        address = h5o.get_info(found.id).addr
+        if address in self.visited:
+            return []
+        self.visited.add(address)
+        if len(self.visited) > MOST_OBJECTS:
+            raise StorageError(f"the file has more than {MOST_OBJECTS} groups and datasets; {DAMAGED}")
+        for name in found.attrs:
+            with self._naming(f"{place}@{name}"):
+                found.attrs[name]
+        if isinstance(found, h5py.Dataset):
+            self._visit_dataset(found)
+        if not isinstance(found, h5py.Group):
+            return []
+        names: Iterable[Any] = found
+        return [own for name in names for own in self._member(found, name, f"{place}/{name}")]
+
+    def _member(self, group: h5py.Group, name: Any, place: str) -> list[tuple[str, Any]]:
+        """What has a name in a group by a link of its own; the file behind an external one goes to `linked`."""
+        with self._naming(place):
+            link = group.get(name, getlink=True)
+            if isinstance(link, h5py.HardLink):
+                return [(place, group[name])]
+            if isinstance(link, h5py.ExternalLink):
+                self.linked.append(located(link.filename, self.path, self.folders))
+        return []
+
+    def _visit_dataset(self, dataset: h5py.Dataset) -> None:
+        """Where its data lie, where it must be whole; texts are read, as that is how their heaps are met."""
+        if dataset.is_virtual:
+            walk_sources(dataset, self.path)
+            return
+        extents = [check_stored(dataset, self.path)] if self.whole or dataset.dtype.hasobject else []
+        if dataset.dtype.hasobject:
+            dataset[()]
+        self.taken += extents if self.whole else []
+
+    @contextmanager
+    def _naming(self, place: str) -> Iterator[None]:
+        """Errors of our own name the file and the place; others are passed over where the file need not be whole.
+
+        What is damaged there is then found by whoever reads it.
+        """
+        where = f"{self.path}: {place.lstrip('/') or 'the file'} cannot be read"
+        try:
+            yield
+        except StorageError as error:
+            if str(error).startswith(str(self.path)):
+                raise
+            raise StorageError(f"{where}: {error}") from error
+        except UNREADABLE as error:
+            if str(error).startswith(f"{self.path}: "):
+                raise
+            if self.whole:
+                raise ValueError(f"{where} ({reason_of(error)}); {DAMAGED}") from error

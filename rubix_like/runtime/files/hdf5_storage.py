@@ -28,7 +28,6 @@ _OWN_FORMAT = {h5z.FILTER_NBIT, h5z.FILTER_SCALEOFFSET}
 
 _NEVER_LEFT_OUT = (h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32)
 
-
 Extents = Int[ndarray, "_ 2"]
 """First byte in the file and number of bytes of each stretch of a dataset's data."""
 

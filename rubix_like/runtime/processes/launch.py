@@ -16,7 +16,6 @@ _MOST_PROCESSES = 1 << 16
 _FIRST_PORT = 65536 - _N_PORTS
 _NAMESPACE = re.compile(r"prterun-(?P<host>.+)-(?P<pid>\d+)@\d+")
 
-
 _LOCAL = ("SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 """Where launchers say which number a process has on its computer."""
 

@@ -12,9 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_hdf5
-from rubix_like.runtime.files.hdf5_files import opened_hdf5
+from rubix_like.runtime.files.foreign_layouts import SourceFormat, hdf5_names, open_source_hdf5
 from rubix_like.ssp.formats import FSPS_CITATION, MIST_SOLAR_METALLICITY, basel_fwhm, node_spacing, per_angstrom
 from rubix_like.ssp.library_file import SSPTable
 from rubix_like.ssp.measured import check_light_unit
@@ -36,13 +34,7 @@ def fsps_miles_fwhm(wavelength: Float[ndarray, " rest"]) -> Float[ndarray, " res
 
 def is_dsps(path: Path) -> bool:
     """Whether `path` is an HDF5 file with the four datasets and no others but those of the emission lines."""
-    if not h5py.is_hdf5(path):
-        return False
-    try:
-        with opened_hdf5(path, whole=False) as file:
-            return set(DATASETS) <= set(file) <= set(DATASETS) | EMISSION_LINES
-    except UNREADABLE:
-        return False
+    return set(DATASETS) <= hdf5_names(path) <= set(DATASETS) | EMISSION_LINES
 
 
 def read_dsps(path: Path) -> SSPTable:

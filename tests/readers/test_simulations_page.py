@@ -1,5 +1,6 @@
 """The page of simulations against the field maps, read here as plain YAML."""
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -7,26 +8,28 @@ import pytest
 import yaml
 
 from rubix_like.readers.fields.field_map import QUANTITIES, FieldSettings, dataset_words, parse_field_map, unit_words
-from rubix_like.readers.fields.field_table import COMMAND, field_rows, simulations_page
 from rubix_like.readers.fields.recognise import way_words
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = importlib.util.spec_from_file_location("simulations_page", REPOSITORY / "docs" / "simulations_page.py")
+script = importlib.util.module_from_spec(PAGE)
+PAGE.loader.exec_module(script)
 MAPS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((REPOSITORY / "simulations").glob("*.yaml"))}
 
 
 def test_the_page_is_what_the_field_maps_give_now():
     page = (REPOSITORY / "docs" / "simulations.md").read_text(encoding="utf-8")
-    assert page == simulations_page(), f"docs/simulations.md is old; write it anew: {COMMAND}"
+    assert page == script.simulations_page(), "python docs/simulations_page.py > docs/simulations.md"
 
 
 def sections():
     """Name of a simulation -> the lines of its section."""
-    parts = re.split(r"^## (\w+)\n", simulations_page(), flags=re.M)
+    parts = re.split(r"^## (\w+)\n", script.simulations_page(), flags=re.M)
     return {name: text.splitlines() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def test_every_simulation_has_a_section_and_a_row_with_its_source():
-    page = simulations_page()
+    page = script.simulations_page()
     assert list(sections()) == list(MAPS)
     for name, content in MAPS.items():
         (row,) = re.findall(rf"^\| \[{name}\]\(#{name}\) .*$", page, re.M)
@@ -62,7 +65,7 @@ def test_stars_and_gas_share_a_row_only_where_they_are_alike():
     other = fields | {"mass": {"dataset": "M", "unit": "Msun"}}
     content = {"title": "Toy", "source": "here"}
     families = {"stars": {"groups": "S", "fields": fields}, "gas": {"groups": "G", "fields": other}}
-    assert field_rows(parse_field_map(content | families, "toy")) == [
+    assert script.field_rows(parse_field_map(content | families, "toy")) == [
         ("position", "stars, gas", "`X`", "kpc", "kpc", ""),
         ("mass", "stars", "`M`", "Msun x h^-1", "Msun", ""),
         ("mass", "gas", "`M`", "Msun", "Msun", ""),

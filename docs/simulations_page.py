@@ -1,6 +1,6 @@
-"""Generate the documentation's page on simulations from the field maps: where each quantity is, and in which unit.
+"""The page on simulations from the field maps: where each quantity is, and in which unit.
 
-`python -m rubix_like.readers.fields.field_table > docs/simulations.md` writes it anew.
+`python docs/simulations_page.py > docs/simulations.md`, in the root of the clone, writes it anew.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,6 @@ from rubix_like.readers.fields.field_map import (
 )
 from rubix_like.readers.fields.recognise import way_words
 from rubix_like.runtime.resources import resource_names
-
-COMMAND: str = "python -m rubix_like.readers.fields.field_table > docs/simulations.md"
 
 COLUMNS: tuple[str, ...] = ("quantity", "of", "dataset", "stored unit", "read into", "note")
 

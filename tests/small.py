@@ -1,0 +1,177 @@
+"""Small things that many tests need: sections of a run, a few stars, cubes, observed cubes and their files."""
+
+import dataclasses
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+from astropy.io import fits
+
+from rubix_like import Galaxy, ObservedCube, Stars
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.meta import Counters, Meta
+
+BLUR = {"psf": {"fwhm": "0.4 arcsec"}, "lsf": {"fwhm": "25 Angstrom"}}
+"""PSF and LSF of small fields; the LSF is wider than the packaged library's."""
+
+
+def muse(start=5000, stop=5300, step=10, fov="1 arcsec", **others):
+    """The section `instrument` of a small field of MUSE, without PSF and LSF but for the `others`."""
+    wavelength = {"start": start, "stop": stop, "step": step}
+    return {"name": "muse", "fov": fov, "psf": None, "lsf": None, "wavelength": wavelength, **others}
+
+
+def few_stars(number: int, extent: float) -> Galaxy:
+    """Stars of one mass at random places (standard deviation `extent` in kpc), the same for the same number."""
+    rng = np.random.default_rng(1)
+    return Galaxy(
+        stars=Stars(
+            position=rng.normal(0, extent, (number, 3)),
+            velocity=rng.normal(0, 50, (number, 3)),
+            initial_mass=np.full(number, 1e8),
+            log_age=rng.uniform(9, 10, number),
+            metallicity=rng.uniform(0.01, 0.03, number),
+        )
+    )
+
+
+def mock_data(shape: tuple[int, int, int], **arrays: np.ndarray) -> ObservedCube:
+    """Data of this shape (y, x, wave), from 5000 Angstrom in bins of 10: flux and variance 1, every voxel used, but
+    for the `arrays` that are given."""
+    own = {"flux": np.ones(shape), "variance": np.ones(shape), "used": np.ones(shape, bool)} | arrays
+    return ObservedCube(
+        **own,
+        bins=WavelengthBins(5000.0, 10.0, shape[2], "linear", "air"),
+        pixel_scale=0.2,
+        source="a mock",
+    )
+
+
+def make_cube(
+    n_y: int = 3, n_x: int = 5, n_wave: int = 4, sampling: str = "linear", medium: str = "air", **changes
+) -> Cube:
+    random = np.random.default_rng(1)
+    flux = random.uniform(1, 2, (n_y, n_x, n_wave)).astype(np.float32)
+    first, step = (3622.0 * 10**0.5e-4, 1e-4) if sampling == "log" else (4749.9 + 0.625, 1.25)
+    fields = {
+        "flux": jnp.asarray(flux),
+        "mask": jnp.asarray(random.integers(0, 4, flux.shape), dtype=jnp.int32),
+        "bins": WavelengthBins(first, step, n_wave, sampling, medium),
+        "pixel_scale": 0.2,
+        "meta": Meta({"ra": 150.0, "dec": 40.0}),
+    }
+    return Cube(**{**fields, **changes})
+
+
+YAML = "galaxy:\n  reader: synthetic\n  n_stars: 50000\n\nnote: 'café'  \n12\n"
+
+
+def full_cube(sampling: str = "linear", medium: str = "air", **changes) -> Cube:
+    cube = make_cube(sampling=sampling, medium=medium)
+    fields = {
+        "variance": 1 + cube.flux**2,
+        "lsf_fwhm": np.linspace(2.5, 2.6, 4),
+        "counters": Counters(n_particles=100, n_outside=3, mass_outside=1.5e9, mass_total=1e10),
+        "meta": Meta(
+            {
+                "ra": 150.0,
+                "dec": 40.0,
+                "config": YAML,
+                "object": "Galaxy é\n1",
+                "redshift": 0.05,
+                "luminosity_distance": float("inf"),
+                "inclination": None,
+                "seed": 3,
+                "exact": True,
+                "one": "1",
+                "empty": "",
+            }
+        ),
+        **changes,
+    }
+    return dataclasses.replace(cube, **fields)
+
+
+def vacuum_cube(sampling="log", **changes):
+    return full_cube(sampling, **{"medium": "vacuum", **changes})
+
+
+def noisy_cube(n_y=5, n_x=6, n_wave=40, **changes):
+    random = np.random.default_rng(3)
+    shape = (n_y, n_x, n_wave)
+    mask = np.zeros(shape, np.int32)
+    mask[..., :3] |= 1
+    mask[0, 0] |= 2
+    fields = {
+        "flux": random.normal(20, 5, shape).astype(np.float32),
+        "variance": random.uniform(4, 9, shape).astype(np.float32),
+        "mask": mask,
+        "meta": Meta({"object": "disc", "ra": 150.0, "dec": 60.0, "redshift": 0.05, "luminosity_distance": 230.0}),
+        **changes,
+    }
+    return make_cube(n_y, n_x, n_wave, **fields)
+
+
+N_WAVE, N_Y, N_X = 5, 3, 4
+
+
+STEP = 0.2 / 3600
+
+
+SKY = {
+    "CTYPE1": "RA---TAN",
+    "CTYPE2": "DEC--TAN",
+    "CUNIT1": "deg",
+    "CUNIT2": "deg",
+    "CRVAL1": 150.0,
+    "CRVAL2": 2.0,
+    "CRPIX1": 2.5,
+    "CRPIX2": 2.0,
+    "CD1_1": -STEP,
+    "CD1_2": 0.0,
+    "CD2_1": 0.0,
+    "CD2_2": STEP,
+}
+
+
+MUSE = SKY | {
+    "CTYPE3": "AWAV",
+    "CUNIT3": "Angstrom",
+    "CRVAL3": 4750.0,
+    "CRPIX3": 1.0,
+    "CD3_3": 1.25,
+    "BUNIT": "10**(-20)*erg/s/cm**2/Angstrom",
+}
+
+
+FLUX = 1.0 + np.arange(N_WAVE * N_Y * N_X, dtype=np.float32).reshape(N_WAVE, N_Y, N_X)
+"""As in the file: (wave, y, x)."""
+
+
+def image(data, cards, name=None):
+    hdu = fits.PrimaryHDU(data) if name is None else fits.ImageHDU(data, name=name)
+    for keyword, value in cards.items():
+        if value is not None:
+            hdu.header[keyword] = value
+    return hdu
+
+
+def write_fits(path: Path, *hdus) -> Path:
+    first = () if isinstance(hdus[0], fits.PrimaryHDU) else (fits.PrimaryHDU(),)
+    fits.HDUList([*first, *hdus]).writeto(path)
+    return path
+
+
+def muse_hdus(flux=FLUX, variance=None, mask=None, primary=None, **cards):
+    """PRIMARY, DATA, STAT, DQ as the pipeline of MUSE writes them, some cards changed (None: left out)."""
+    variance = np.full_like(FLUX, 4.0) if variance is None else variance
+    mask = np.zeros(FLUX.shape, np.int32) if mask is None else mask
+    header = MUSE | cards
+    unit = {"BUNIT": "(10**(-20)*erg/s/cm**2/Angstrom)**2"}
+    return [
+        image(None, {"INSTRUME": "MUSE", "OBJECT": "NGC 1"} | (primary or {})),
+        image(flux, header, "DATA"),
+        image(variance, header | unit, "STAT"),
+        image(mask, {}, "DQ"),
+    ]

@@ -1,0 +1,173 @@
+"""Results of fits and of samplings of which nothing was computed, and the state of a search."""
+
+import functools
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from small import make_cube
+
+from rubix_like.config import load_config
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.cube import Cube
+from rubix_like.cube.meta import NOT_FITTED, Meta
+from rubix_like.forward.parameters import Parameters
+from rubix_like.inference.checks.edges import Edges
+from rubix_like.inference.checks.laplace import Laplace
+from rubix_like.inference.checks.verdict import Verdict
+from rubix_like.inference.posterior.free import Free, FreeParameter
+from rubix_like.inference.posterior.priors import LogUniform, Normal, Uniform
+from rubix_like.inference.posterior.quality import Quality, Scatter
+from rubix_like.inference.results.fit_result import FitResult
+from rubix_like.inference.results.sample_result import SampleResult, flat_values, values_of
+from rubix_like.inference.samplers.convergence import convergence_of
+from rubix_like.inference.samplers.samplers import Sampled
+from rubix_like.inference.search.optimisers import Status
+from rubix_like.inference.search.search_state import SearchState
+
+
+def fit_result():
+    """The result of a fit of a 3 x 5 cube of which nothing was computed; one voxel was left out."""
+    parameters = (
+        FreeParameter(Uniform(20.0, 80.0), "observation.inclination", (), "deg"),
+        FreeParameter(Normal(0.0, 0.5), "observation.offset", (2,), "arcsec"),
+    )
+    free, latent = Free(parameters), np.array([0.5, -1.0, 2.0])
+    covariance = np.diag([0.01, 0.04, 0.09])
+    model = make_cube(mask=np.zeros((3, 5, 4), np.int32))
+    mask = np.zeros((3, 5, 4), np.int32)
+    mask[1, 2, 3] = NOT_FITTED
+    residual = replace(model, flux=np.full((3, 5, 4), 0.5), variance=np.full((3, 5, 4), 4.0), mask=mask)
+    values = {name: np.asarray(value) for name, value in free.values(jnp.asarray(latent)).items()}
+    trace = np.array([[90.0, 20.0, 10.0], [80.0, np.nan, np.nan]])
+    ends = {"loss": np.array([10.0, 80.0]), "gradient_norm": np.ones(2), "n_step": np.array([3, 1])}
+    starts = SearchState(
+        **ends,
+        start=np.zeros((2, 3)),
+        latent=np.stack([latent, latent]),
+        status=np.array([Status.CONVERGED, Status.STEPS_USED_UP]),
+        trace_loss=trace,
+        trace_gradient_norm=trace / 10,
+        trace_latent=np.zeros((2, 3, 0)),
+        slots=np.zeros(0, np.int64),
+        state=(),
+    )
+    return FitResult(
+        free=free,
+        values=values,
+        sigma=values,
+        covariance=covariance,
+        latent=latent,
+        laplace=Laplace(free, latent, np.linalg.inv(covariance) - np.eye(3), covariance),
+        quality=Quality(12.0, 59, 3, 8.0),
+        verdict=Verdict(0.5, {"chi^2": 0.5}, 0.5, 1.0, False, np.zeros(3)),
+        edges=Edges.none(),
+        starts=starts,
+        model=model,
+        residual=residual,
+        parameters=Parameters.build(load_config("quickstart"), "float64"),
+        galaxy=None,
+        config="",
+        versions={},
+    )
+
+
+FREE = Free(
+    (
+        FreeParameter(Uniform(20.0, 80.0), "observation.inclination", (), "deg"),
+        FreeParameter(Normal(0.0, 1.0), "observation.offset", (2,), "arcsec"),
+        FreeParameter(LogUniform(1e-3, 0.04), "stars.metallicity", (3,), ""),
+    )
+)
+
+
+N_CHAIN, N_DRAW, N_LATENT = 3, 200, 6
+
+
+MIXING = np.tril(np.random.default_rng(0).normal(0, 0.05, (N_LATENT, N_LATENT))) + 0.1 * np.eye(N_LATENT)
+"""Of independent normal numbers into the latents."""
+
+
+@functools.cache
+def sampled():
+    rng = np.random.default_rng(1)
+    shape = (N_CHAIN, N_DRAW)
+    statistics = {
+        "loss": rng.gamma(3.0, size=shape),
+        "energy": rng.gamma(6.0, size=shape),
+        "acceptance_rate": rng.uniform(0.6, 1, shape),
+        "n_leapfrog": np.full(shape, 7),
+        "tree_depth": np.full(shape, 3),
+        "diverging": np.arange(N_CHAIN * N_DRAW).reshape(shape) % 100 == 0,
+    }
+    latent = 0.3 + rng.standard_normal((*shape, N_LATENT)) @ MIXING.T
+    keys = np.asarray(jax.random.split(jax.random.PRNGKey(4), N_CHAIN))
+    return Sampled("nuts", latent, statistics, keys, np.array([0.5, 0.6, 0.7]))
+
+
+def _cube(content, flux, variance, mask):
+    return Cube(
+        flux=flux,
+        mask=mask,
+        bins=WavelengthBins(5000.0, 1.0, 5, "linear", "vacuum"),
+        pixel_scale=0.2,
+        variance=variance,
+        meta=Meta({"fit_image": content}),
+    )
+
+
+@functools.cache
+def sample_result():
+    rng = np.random.default_rng(2)
+    shape = (2, 3, 5)
+    mask = np.zeros(shape, np.int32)
+    mask[0, 1, 2] = NOT_FITTED
+    model, data, noise = rng.normal(10, 1, shape), rng.normal(10, 1, shape), rng.uniform(1, 2, shape)
+    spread = rng.uniform(0.1, 0.2, shape)
+    own, latent = sampled(), np.full(N_LATENT, 0.3)
+    values = values_of(FREE, own.latent)
+    return SampleResult(
+        free=FREE,
+        method=own.method,
+        latent=own.latent,
+        values=values,
+        statistics=dict(own.statistics),
+        step_size=own.step_size,
+        keys=own.keys,
+        diagnostics=convergence_of(own, flat_values(FREE, values)),
+        best=latent,
+        laplace=Laplace(FREE, latent, np.linalg.inv(MIXING @ MIXING.T) - np.eye(N_LATENT), MIXING @ MIXING.T),
+        quality=Quality(31.5, 29, 6, 17.0),
+        verdict=Verdict(0.5, {"chi^2": 0.5}, 0.5, 1.0, False, np.zeros(N_LATENT)),
+        scatter=Scatter(29, 30.5, 0.65, 0.95),
+        model=_cube("model", model, spread, np.zeros_like(mask)),
+        predictive=_cube("predictive", model, spread + noise, mask),
+        residual=_cube("residual", data - model, noise, mask),
+        config="fit: {}\n",
+        versions={"jax": "0"},
+        notes=("a note", "another"),
+    )
+
+
+FINGERPRINT = {"data": "a", "model": "b"}
+
+
+def snapshot(step, n_ended=0, n_start=3):
+    """A search of some starts in its `step`-th step, with numbers that no two steps share."""
+    rng = np.random.default_rng(step)
+    status = np.array([Status.CONVERGED] * n_ended + [Status.RUNNING] + [Status.WAITING] * n_start)[:n_start]
+    return SearchState(
+        start=rng.normal(size=(n_start, 2)),
+        latent=rng.normal(size=(n_start, 2)),
+        loss=rng.normal(size=n_start),
+        gradient_norm=rng.normal(size=n_start),
+        n_step=np.full(n_start, step),
+        status=status,
+        trace_loss=np.where(rng.random((n_start, 5)) < 0.5, np.nan, 1.0),
+        trace_gradient_norm=rng.normal(size=(n_start, 5)),
+        trace_latent=rng.normal(size=(n_start, 5, 0)),
+        slots=np.arange(1),
+        state=(rng.normal(size=(1, 2)), np.array([True]), np.array([3], np.int32), rng.normal(size=1).astype("f4")),
+        reserve=rng.normal(size=(4, 2)),
+    )
