@@ -13,9 +13,9 @@ from rubix_like.config import RunConfig
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.forward.resolved import Resolved
+from rubix_like.galaxy.alignment import StarSample
 from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.plausible import VelocitySums
-from rubix_like.galaxy.star_sample import StarSample
 from rubix_like.galaxy.validation import require
 from rubix_like.instrument.detector import rest_window
 from rubix_like.physics.cosmology import find_cosmology, universe_age

@@ -10,7 +10,6 @@ from pydantic import Field, model_validator
 from rubix_like.config.plug_ins import TABLE
 from rubix_like.config.quantities import Integer
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.readers.assembly import make_gas, make_stars
 from rubix_like.readers.birth_mass import MISSING, share_of
 from rubix_like.readers.containers.container import AbstractContainer
 from rubix_like.readers.containers.snapshot_files import open_files, single_file_bytes
@@ -127,13 +126,13 @@ class SnapshotReader(AbstractSelection):
             columns = ColumnReader(selected, self.velocities, self.ages)
             table = columns.stars(0, selected.count("stars"), report=report)
             frame, notes = _find_frame(HeldStars(table), selected)
-            populated = columns.populated(table, frame)
+            stars, origins = columns.placed(table, frame)
             gas, gas_notes = None, ()
             if (n_gas := columns.n_gas()) > 0:
                 gas_table, gas_notes = columns.gas(0, n_gas, report)
-                gas = make_gas(gas_table, frame)
-            info = self._info(columns, frame, populated.origins, notes, gas_notes)
-            return Galaxy(stars=make_stars(populated.table, frame), gas=gas), info
+                gas = frame.gas(gas_table)
+            info = self._info(columns, frame, origins, notes, gas_notes)
+            return Galaxy(stars=stars, gas=gas), info
 
     def _info(
         self,

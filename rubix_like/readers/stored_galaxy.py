@@ -10,14 +10,13 @@ import numpy as np
 from rubix_like.galaxy.galaxy_parts import check_range
 from rubix_like.galaxy.particles import GalaxyInfo, Gas, Stars
 from rubix_like.galaxy.plausible import whole_number_notes
-from rubix_like.readers.assembly import make_gas, make_stars
 from rubix_like.readers.fields.columns import Table
 from rubix_like.readers.fields.snapshot_particles import Snapshot, find_whole_numbers
 from rubix_like.readers.galaxy_frame import GalaxyFrame
 from rubix_like.readers.gas import complete_gas
 from rubix_like.readers.selection.selected import Selected
 from rubix_like.readers.star_formation_history import AgeRecipe
-from rubix_like.readers.stellar_ages import Origins, Populated, age_source, drawn_origins, populate
+from rubix_like.readers.stellar_ages import Origins, age_source, ages_and_metallicities, drawn_origins
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 
@@ -44,9 +43,10 @@ class ColumnReader:
             raise ValueError(self.selected.snapshot.missing("stars", "velocity", remedy))
         return table
 
-    def populated(self, table: Table, frame: GalaxyFrame) -> Populated:
-        """The stars with ages and metallicities of the file or the recipe."""
-        return populate(self.selected.snapshot, table, frame, self.ages)
+    def placed(self, table: Table, frame: GalaxyFrame) -> tuple[Stars, Origins]:
+        """The stars of a table in the frame, with ages and metallicities of the file or recipe, and their origins."""
+        columns, origins = ages_and_metallicities(self.selected.snapshot, table, frame, self.ages)
+        return frame.stars(table | columns), origins
 
     def origins(self) -> Origins:
         """Where ages and metallicities of all selected stars come from; reads none of them."""
@@ -136,7 +136,7 @@ class GalaxySlabs:
         table = self.columns.stars(start, stop)
         if not all("smoothing_length" in snapshot.quantities("stars", group) for group in snapshot.groups("stars")):
             table.pop("smoothing_length", None)
-        return make_stars(self.columns.populated(table, self.frame).table, self.frame)
+        return self.columns.placed(table, self.frame)[0]
 
     def read_gas(self, start: int, stop: int) -> Gas | None:
         """The gas particles `start` to `stop` (exclusive) of the selected ones; None where the galaxy has none."""
@@ -145,7 +145,7 @@ class GalaxySlabs:
             return None
         table, _ = self.columns.gas(start, stop)
         missing = np.full(len(table["mass"]), np.nan)
-        return make_gas({name: table.get(name, missing) for name in sorted(self.gas_quantities)}, self.frame)
+        return self.frame.gas({name: table.get(name, missing) for name in sorted(self.gas_quantities)})
 
 
 def no_stars(snapshot: Snapshot, found: str) -> str:

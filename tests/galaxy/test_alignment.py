@@ -8,9 +8,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config
-from rubix_like.galaxy.alignment import align
+from rubix_like.galaxy.alignment import StarSample, align
 from rubix_like.galaxy.radius import Radius
-from rubix_like.galaxy.star_sample import StarSample
 from rubix_like.runs.run_summary import alignment_lines
 
 TWO, Z = Radius(2.0), np.array([0.0, 0.0, 1.0])

@@ -6,10 +6,9 @@ import pytest
 from observing import configuration, galaxy_of, observe, random_rotation, ring_disc, turned
 
 from rubix_like.cube.cube_sums import white_light
-from rubix_like.galaxy.alignment import align
+from rubix_like.galaxy.alignment import StarSample, align
 from rubix_like.galaxy.radius import Radius
 from rubix_like.galaxy.scene import rotate
-from rubix_like.galaxy.star_sample import StarSample
 from rubix_like.physics.rotations import sky_rotation
 
 DEPOSIT = {"deposit": "tsc"}
