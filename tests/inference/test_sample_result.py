@@ -21,7 +21,7 @@ from rubix_like.inference.posterior.priors import LogUniform, Normal, Uniform
 from rubix_like.inference.posterior.quality import Quality, Scatter
 from rubix_like.inference.results.fit_file import is_result
 from rubix_like.inference.results.sample_file import is_sample_result
-from rubix_like.inference.results.sample_result import SampleResult, flat_values, values_of
+from rubix_like.inference.results.sample_result import SampleResult, values_of
 from rubix_like.inference.samplers.convergence import convergence_of
 from rubix_like.inference.samplers.samplers import Sampled
 from rubix_like.runtime.optional_packages import import_optional
@@ -86,7 +86,7 @@ def result():
         statistics=dict(own.statistics),
         step_size=own.step_size,
         keys=own.keys,
-        diagnostics=convergence_of(own, flat_values(FREE, values)),
+        diagnostics=convergence_of(own, FREE.join(values)),
         best=latent,
         laplace=Laplace(FREE, latent, np.linalg.inv(MIXING @ MIXING.T) - np.eye(N_LATENT), MIXING @ MIXING.T),
         quality=Quality(31.5, 29, 6, 17.0),
@@ -115,7 +115,7 @@ def variational():
         statistics=dict(own.statistics),
         step_size=None,
         keys=own.keys,
-        diagnostics=convergence_of(own, flat_values(FREE, values)),
+        diagnostics=convergence_of(own, FREE.join(values)),
         laplace=None,
     )
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from rubix_like.inference.results.fit_pictures_of import cubes_view, inferred_of
-from rubix_like.inference.results.sample_result import SampleResult, flat_values
+from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.plots.fits.fit_parameters import MOST_PAIRED, triangle_size
 from rubix_like.plots.fits.fit_view import AtEdge, Inferred
 from rubix_like.plots.fits.sample_corner import MOST_LARGE, draw_corner
@@ -55,7 +55,7 @@ def sample_drawings(view: SampleView) -> Iterator[Drawing]:
 
 def sample_view(result: SampleResult, truth: Mapping[str, Any]) -> SampleView:
     """The arrays of a result that are drawn."""
-    values = flat_values(result.free, result.values)
+    values = result.free.join(result.values)
     diverging = np.asarray(result.statistics.get("diverging", np.zeros(result.latent.shape[:2])), bool)
     title = _title(result, int(diverging.sum()))
     return SampleView(
