@@ -39,17 +39,20 @@ class Walk(NamedTuple):
     """What a function deals with when it returns.
 
     `names` are attributes in its code; `texts` are in its code, or the value, key or member of a variable; `arrays` are
-    variables with three numbers in a row. `holds`: what it returns must be or hold the thing itself.
+    variables with three numbers in a row. `holds`: what it returns must be or hold the thing itself, but for the
+    functions where the way begins or `ends`.
     """
 
     names: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
     arrays: frozenset[str] = frozenset()
     holds: Callable[[Any], bool] | None = None
+    ends: frozenset[str] = frozenset()
 
     def passes(self, frame: FrameType, returned: Any) -> bool:
         """Whether a function that returns has dealt with it."""
-        return self._speaks(frame, returned) and (self.holds is None or self.holds(returned))
+        is_end = self.holds is None or frame.f_code.co_name in self.ends
+        return self._speaks(frame, returned) and (is_end or self.holds(returned))
 
     def _speaks(self, frame: FrameType, returned: Any) -> bool:
         code, own = frame.f_code, frame.f_locals
@@ -68,7 +71,8 @@ class Walk(NamedTuple):
 
 
 def _is_vectors(value: Any) -> bool:
-    return len(getattr(value, "shape", ())) == 2 and value.shape[0] > 3 and value.shape[1] == 3
+    shape = getattr(value, "shape", None)
+    return isinstance(shape, tuple) and len(shape) == 2 and shape[0] > 3 and shape[1] == 3
 
 
 def holds_positions(value: Any) -> bool:
@@ -88,14 +92,15 @@ def holds_bins(value: Any) -> bool:
     return isinstance(own, WavelengthBins)
 
 
-POSITION = Walk(*[frozenset({"position"})] * 3)
-BIN = Walk(names=frozenset({"bins", "n_wave", "wave_edges"}), texts=frozenset({"bins"}))
 OF_A_RUN = {
-    "A star's position": POSITION,
-    "A star's position, handed on": POSITION._replace(holds=holds_positions),
-    "A bin of the detector, handed on": BIN._replace(holds=holds_bins),
+    "A star's position": Walk(*[frozenset({"position"})] * 3, holds_positions, frozenset({"weights"})),
+    "A bin of the detector": Walk(
+        names=frozenset({"bins", "n_wave", "sampling"}),
+        texts=frozenset({"bins"}),
+        holds=holds_bins,
+        ends=frozenset({"n_wave", "spectral_cards", "default_members", "write_cube"}),
+    ),
 }
-OF_A_FILE = {"A bin of the detector, from the cube to its file": BIN}
 OF_A_FIT = {"A free parameter": Walk(names=frozenset({"inclination"}), texts=frozenset({PARAMETER}))}
 
 
@@ -182,5 +187,4 @@ if __name__ == "__main__":
         place = Path(name)
         show(followed(OF_A_RUN, lambda: observe(place)))
         observed = data()
-        show(followed(OF_A_FILE, lambda: observed.write(place / "data.fits")))
         show(followed(OF_A_FIT, lambda: fit_angle(observed, place)))

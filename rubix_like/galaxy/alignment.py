@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt64
 from numpy import ndarray
 
+from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.radius import Radius
 from rubix_like.physics.centering import half_mass_radius, squared_distance
 from rubix_like.physics.clipping import clip_velocities
@@ -45,13 +46,10 @@ class StarSample(NamedTuple):
     mass: Float[ndarray, " particle"]
 
     @staticmethod
-    def of(
-        position: Float[ndarray, "particle 3"],
-        velocity: Float[ndarray, "particle 3"],
-        mass: Float[ndarray, " particle"],
-    ) -> "StarSample":
-        """That of these stars, in float64."""
-        position, velocity, mass = (np.asarray(x, dtype=np.float64) for x in (position, velocity, mass))
+    def of(stars: Stars) -> "StarSample":
+        """That of these stars, in float64, with their mass now, or at birth where they have no other."""
+        mass = stars.initial_mass if stars.mass is None else stars.mass
+        position, velocity, mass = (np.asarray(x, dtype=np.float64) for x in (stars.position, stars.velocity, mass))
         numbers = _numbers([*position.T, *velocity.T, mass])
         return StarSample(len(mass), numbers, position, velocity, mass).among(len(mass))
 

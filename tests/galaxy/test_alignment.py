@@ -38,7 +38,8 @@ def with_far_stars(stars):
 
 
 def aligned(stars, by="stars", radius=TWO):
-    return align(by, radius, StarSample.of(*stars))
+    position, velocity, mass = stars
+    return align(by, radius, StarSample.of(Stars(position, velocity, mass, np.zeros_like(mass), np.zeros_like(mass))))
 
 
 def degrees_between(one, two):
@@ -223,7 +224,6 @@ def test_header_summary_and_notes(by, tilt):
 def test_a_star_without_mass_now_has_that_of_its_birth():
     stars = galaxy(5.0).stars
     heavy = dataclasses.replace(stars, mass=None)
-    sample = StarSample.of(heavy.position, heavy.velocity, heavy.initial_mass)
-    assert align("stars", TWO, sample).radius == pytest.approx(
+    assert align("stars", TWO, StarSample.of(heavy)).radius == pytest.approx(
         2 * half_mass_radius((stars.position, stars.velocity, stars.initial_mass)), rel=1e-12
     )
