@@ -2,9 +2,9 @@
 the detector from the settings to the cube's file, a free parameter from the settings to the file of the fit.
 
 `python tests/walks.py` follows one small run and one small fit call by call, and prints the files with their functions.
-A file counts where a function deals with the thing itself, by its name, and hands it on; of a free parameter, wherever a
-function deals with it. It does not count where all particles, all settings or all free numbers pass as one object and no
-name is spoken, nor where positions or bins are only looked at (the search for a centre, checks, line spreads).
+A file counts where a function deals with the thing itself, by its name, and hands it on; of a free parameter, wherever
+a function deals with it. It does not count where all particles, all settings or all free numbers pass as one object and
+no name is spoken, nor where positions or bins are only looked at (the search for a centre, checks, line spreads).
 """
 
 import sys
