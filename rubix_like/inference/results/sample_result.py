@@ -197,8 +197,12 @@ class SampleResult:
 
 def values_of(free: Free, latent: Float[ndarray, "*n latent"]) -> Arrays:
     """The values of any number of latents, by name, through the maps of their priors."""
-    found = np.asarray(_values(free, jnp.asarray(latent.reshape(-1, latent.shape[-1]))))
-    return free.split(found.reshape(latent.shape))
+    return free.split(flat_values(free, latent))
+
+
+def flat_values(free: Free, latent: Float[ndarray, "*n latent"]) -> Float[ndarray, "*n latent"]:
+    """The same in the order of the labels."""
+    return np.asarray(_values(free, jnp.asarray(latent.reshape(-1, latent.shape[-1])))).reshape(latent.shape)
 
 
 @jax.jit
