@@ -25,6 +25,7 @@ ENTRY_POINTS = """[rubix_like.fields]
 gas_mass = field_plug_ins:GasMass
 [rubix_like.scene_stages]
 dim = field_plug_ins:Dim
+fade = field_plug_ins:Fade
 [rubix_like.paint_stages]
 shaded = field_plug_ins:ShadedStars
 [rubix_like.cube_stages]
@@ -77,6 +78,19 @@ class Dim(AbstractSceneStage):
     def __call__(self, scene, parameters):
         field = scene.fields[self.by].at(scene.position)
         return eqx.tree_at(lambda s: s.amount, scene, scene.amount * jnp.exp(-self.strength * field))
+
+
+class Fade(AbstractSceneStage):
+    """Dims stars by their age and metallicity; reads no field."""
+
+    @classmethod
+    def build(cls, setup, options):
+        refuse_options("fade", options)
+        return cls()
+
+    def __call__(self, scene, parameters):
+        left = jnp.exp(-scene.coordinates["age"] + scene.coordinates["metallicity"])
+        return eqx.tree_at(lambda s: s.amount, scene, scene.amount * left)
 
 
 class ShadedStars(AbstractSource):

@@ -20,7 +20,7 @@ from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.priors import LogUniform, Normal, Uniform
 from rubix_like.inference.posterior.quality import Quality, Scatter
 from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.inference.results.sample_result import SampleResult, flat_values, values_of
+from rubix_like.inference.results.sample_result import SampleResult, values_of
 from rubix_like.inference.samplers.convergence import convergence_of
 from rubix_like.inference.samplers.samplers import Sampled
 from rubix_like.inference.search.optimisers import Status
@@ -135,7 +135,7 @@ def sample_result():
         statistics=dict(own.statistics),
         step_size=own.step_size,
         keys=own.keys,
-        diagnostics=convergence_of(own, flat_values(FREE, values)),
+        diagnostics=convergence_of(own, FREE.join(values)),
         best=latent,
         laplace=Laplace(FREE, latent, np.linalg.inv(MIXING @ MIXING.T) - np.eye(N_LATENT), MIXING @ MIXING.T),
         quality=Quality(31.5, 29, 6, 17.0),

@@ -240,6 +240,13 @@ def test_no_public_name_is_defined_twice():
     assert {name: where for name, where in found.items() if len(where) > 1} == {}
 
 
+def test_the_dictionary_of_free_values_stays_in_the_posterior():
+    """Whoever else needs a value while a fit runs asks `Posterior` or `Free.value` for it (tests/walks.py)."""
+    calls = {name for name, node in nodes(ast.Call) if called(node.func) == "values" and node.args}
+    assert "inference/posterior/posterior.py" in calls
+    assert [own for own in calls if own.startswith("inference/") and not own.startswith("inference/posterior/")] == []
+
+
 def test_folders_are_small():
     """At most 15 modules in a folder, two folders deep, five files at the root."""
     folders = {}

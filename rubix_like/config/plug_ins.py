@@ -152,6 +152,12 @@ def field_map_names() -> tuple[str, ...]:
     return packaged + tuple(name for name in plug_in_names(FIELD_MAP_GROUP) if name not in packaged)
 
 
+def section_of_stage(registry: Registry, name: str) -> Any:
+    """The settings that a stage or source from outside brings; None where it brings none, and for any other name."""
+    is_plug_in = name not in registry.builtin and name in registry
+    return getattr(registry.find(name), "section_type", None) if is_plug_in else None
+
+
 def stage_sections(names: Iterable[str] | None = None) -> dict[str, Any]:
     """The settings that stages and sources from outside bring to the section of their name; of all, or of `names`.
 
@@ -160,8 +166,8 @@ def stage_sections(names: Iterable[str] | None = None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for registry in STAGES:
         chosen = registry.names() if names is None else names
-        for name in (name for name in chosen if name not in registry.builtin and name in registry):
-            section = getattr(registry.find(name), "section_type", None)
+        for name in chosen:
+            section = section_of_stage(registry, name)
             if section is not None and found.setdefault(name, section) is not section:
                 raise ConfigError(f"section '{name}': expected settings of one stage or source, got those of two")
     return found

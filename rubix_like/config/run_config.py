@@ -20,7 +20,17 @@ from pydantic_core import CoreSchema
 from rubix_like.config.file_layouts import LayoutName, check_layout, find_format
 from rubix_like.config.parameters import Parameter, parameter_values
 from rubix_like.config.plug_in_sections import read_with_sections, schema_with_sections
-from rubix_like.config.plug_ins import COSMOLOGIES, KERNELS, METHODS, READERS, find_reader, reader_names, stage_sections
+from rubix_like.config.plug_ins import (
+    COSMOLOGIES,
+    KERNELS,
+    METHODS,
+    READERS,
+    STAGES,
+    find_reader,
+    reader_names,
+    section_of_stage,
+    stage_sections,
+)
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
 from rubix_like.config.sections.align_radius import AlignRadius
 from rubix_like.config.sections.dust import DustSettings
@@ -298,12 +308,20 @@ class RunConfig(AbstractSettings):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """With the sections of all plug-ins, and no other keys."""
-        return schema_with_sections(schema, handler, stage_sections())
+        sections = {name: own for name, own in stage_sections().items() if name not in cls.model_fields}
+        return schema_with_sections(schema, handler, sections)
 
     @field_validator("pipeline")
     @classmethod
     def _check_pipeline(cls, value: str) -> str:
-        load_pipeline(value)
+        pipeline = load_pipeline(value)
+        for registry, stages in zip(STAGES, (pipeline.scene, pipeline.paint, pipeline.cube), strict=True):
+            for name in (stage.name for stage in stages if stage.name in cls.model_fields):
+                if section_of_stage(registry, name) is not None:
+                    raise ValueError(
+                        f"expected a stage whose section has a name of its own, got '{name}' of a plug-in, which "
+                        f"brings settings beside the section '{name}' of every run; give the stage another name"
+                    )
         return value
 
     @model_validator(mode="after")

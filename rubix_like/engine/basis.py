@@ -64,7 +64,7 @@ class BasisPainter(AbstractPainter):
 
     H[p, j, r] = sum over templates k of A[p, j, k] C[k, r], where A[p, j, k] = sum_i m_i w_j(v_i) b_k(t_i, Z_i) is how
     much of template k moves at node j in spaxel p, C the templates' coefficients on the basis and M the basis spectra
-    at each node through the detector (`projection.projection_matrix`). Only A sees particles, or, where that is
+    at each node through the detector (`projection.project`). Only A sees particles, or, where that is
     cheaper, H itself, from the particles' own coefficients (`histogram`).
 
     Where devices finish parts of the bins and H has more columns than such a part (`by_rows`), each device keeps the

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.config import RunConfig
+from rubix_like.config import PipelineSettings, RunConfig
 from rubix_like.engine.motion import FastParticles, Motion
 from rubix_like.engine.smoothing import WidthClasses
 from rubix_like.instrument.detector import LineSpread
@@ -39,13 +39,14 @@ class SourcePlan:
 class Setup:
     """What all sources and stages of a run share, to look at when they are built (host only).
 
-    `library`: the run's SSP library, for sources and products that are made of it; `luminosity_distance` in Mpc;
-    `widths`: the width classes of the deposit `smoothed`; `painting`: the deposit and its cells; `particles`: how fast
-    those of each kind are ("stars"), where that is known; `notes`: sentences for the user; `sources`: the plans of the
-    pipeline's sources by name, in its order (none while they are made).
+    `pipeline`: what its lists name; `library`: the run's SSP library, for sources and products that are made of it;
+    `luminosity_distance` in Mpc; `widths`: the width classes of the deposit `smoothed`; `painting`: the deposit and its
+    cells; `particles`: how fast those of each kind are ("stars"), where that is known; `notes`: sentences for the user;
+    `sources`: the plans of the pipeline's sources by name, in its order (none while they are made).
     """
 
     config: RunConfig
+    pipeline: PipelineSettings
     library: SSPLibrary
     instrument: Instrument
     luminosity_distance: float

@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
-from rubix_like.config import RunConfig, load_pipeline
+from rubix_like.config import PipelineSettings, RunConfig
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Stars
 from rubix_like.instrument.blur import blur_layers
@@ -110,7 +110,7 @@ def allowed_length(config: RunConfig, arcsec_per_kpc: float) -> float:
 
 
 def plan_widths(
-    config: RunConfig, lengths: Lengths | None, arcsec_per_kpc: float, cells: int = 1
+    config: RunConfig, pipeline: PipelineSettings, lengths: Lengths | None, arcsec_per_kpc: float, cells: int = 1
 ) -> tuple[WidthClasses | None, str]:
     """The classes for stars' smoothing lengths, and a note where some are wider than is allowed for.
 
@@ -125,7 +125,8 @@ def plan_widths(
         )
     scale = config.engine.smoothing.sigma * cells / config.instrument.pixel_scale
     widest = min(lengths.widest, allowed_length(config, arcsec_per_kpc)) * arcsec_per_kpc * scale
-    deposit_variance = DEPOSIT_SIGMA**2 if _is_taken_off(config) else _BOX
+    is_taken_off = config.instrument.psf is not None and pipeline.has_cube_stage("psf")
+    deposit_variance = DEPOSIT_SIGMA**2 if is_taken_off else _BOX
     last = max(float(np.hypot(widest, np.sqrt(deposit_variance))), DEPOSIT_SIGMA)
     n_step = int(np.ceil(np.log(last / DEPOSIT_SIGMA) / np.log(_RATIO) - 1e-9))
     ladder = np.geomspace(DEPOSIT_SIGMA, last, n_step + 1)
@@ -138,8 +139,3 @@ def plan_widths(
         )
     reach = reach_of(last) if n_step else 0
     return WidthClasses(ladder, np.asarray(scale), np.asarray(deposit_variance), reach), note
-
-
-def _is_taken_off(config: RunConfig) -> bool:
-    """Whether a PSF takes the deposit's variance off."""
-    return config.instrument.psf is not None and load_pipeline(config.pipeline).has_cube_stage("psf")

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
@@ -13,8 +14,8 @@ from rubix_like.config import RunConfig
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.forward.resolved import Resolved
+from rubix_like.galaxy.alignment import StarSample
 from rubix_like.galaxy.particles import Stars
-from rubix_like.galaxy.star_sample import StarSample
 from rubix_like.galaxy.validation import VelocitySums, require
 from rubix_like.instrument.detector import rest_window
 from rubix_like.physics.cosmology import find_cosmology, universe_age
@@ -107,7 +108,7 @@ class Brightness(NamedTuple):
     @staticmethod
     def build(resolved: Resolved, redshift: float) -> "Brightness":
         """The means of the library's templates over the range of the detector."""
-        bins, library = resolved.bins, resolved.library
+        bins, library = resolved.instrument.bins, resolved.library
         edges = bins.to_vacuum(bins.edges[[0, -1]]) / (1 + redshift)
         window = rest_window(np.asarray(library.rest_wavelength), edges, 0.0)
         template = np.asarray(library.spectra)[:, :, window].mean(axis=2)
@@ -148,24 +149,18 @@ class _Rules(NamedTuple):
     def census(self, stars: Stars) -> Census:
         """The census of one slab."""
         stars = _real(stars)
-        mass = stars.initial_mass if stars.mass is None else stars.mass
         birth_mass, velocity = (np.asarray(x, dtype=np.float64) for x in (stars.initial_mass, stars.velocity))
         return Census(
             n_stars=len(birth_mass),
             birth_mass=float(birth_mass.sum()),
             velocities=VelocitySums.of(stars),
-            sample=self._sample(stars, mass),
+            sample=StarSample.of(_no_stars() if self.config.resolved_align == "none" else stars),
             fast=FastParticles.of(velocity, speeds(self.config, stars), self.brightness.of(stars)),
             lengths=Lengths.of(stars, self.widest),
             n_without_mass=len(birth_mass) if stars.mass is None else 0,
             n_older=int(np.sum(np.asarray(stars.log_age) > self.oldest)),
             n_beyond_losvd=0 if self.losvd == np.inf else int(np.sum(speeds(self.config, stars) > self.losvd)),
         )
-
-    def _sample(self, stars: Stars, mass: Any) -> StarSample:
-        """What the alignment goes by."""
-        some = slice(None) if self.config.resolved_align != "none" else slice(0)
-        return StarSample.of(*(np.asarray(values)[some] for values in (stars.position, stars.velocity, mass)))
 
 
 def log_universe_age(config: RunConfig) -> float:
@@ -176,14 +171,12 @@ def log_universe_age(config: RunConfig) -> float:
 
 def _real(stars: Stars) -> Stars:
     """The stars on the host without padding; raises ValueError where values are not finite."""
-    arrays = {name: np.asarray(values) for name, values in vars(stars).items() if values is not None}
-    weight = arrays.pop("weight", None)
-    if weight is not None:
-        arrays = {name: values[weight > 0] for name, values in arrays.items()}
+    real = slice(None) if stars.weight is None else np.asarray(stars.weight) > 0
+    stars = jax.tree.map(lambda leaf: np.asarray(leaf)[real], replace(stars, weight=None))
     remedy = "leave these particles out or repair the file"
-    for name, values in arrays.items():
-        require(np.isfinite(values), values, f"stars.{name}", "finite values", remedy)
-    return Stars(**arrays)
+    for path, values in jax.tree_util.tree_leaves_with_path(stars):
+        require(np.isfinite(values), values, f"stars{jax.tree_util.keystr(path)}", "finite values", remedy)
+    return stars
 
 
 def _no_stars() -> Stars:

@@ -20,8 +20,8 @@ from rubix_like.engine.spaxels import field_of
 from rubix_like.forward.fields.field import sum_field
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.sums import ProductImages, Sighting
-from rubix_like.forward.sources.source import AbstractSource, particles_of
-from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, before_fields, split_keys
+from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
+from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, split_keys
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.placing import particle_shardings
@@ -50,17 +50,25 @@ def sum_fields(
 ) -> tuple[Float[Array, " cell"], ...]:
     """The sums of each field over the particles at hand, in chunks, as the stages see them that read no field."""
 
-    def look(chunk: Any) -> Scene:
-        amount = jnp.ones_like(jnp.asarray(chunk.position)[:, 0])
-        scene = to_scene(chunk, amount, {}, tables.alignment, tables.arcsec_per_kpc)
-        for stage in before_fields(tables.scene):
-            scene = stage(scene, parameters)
-        return scene
-
+    looks = (functools.partial(scene_before_fields, tables, parameters, field.kind) for field in tables.fields)
     return tuple(
         sum_field(field, look, own, tables.grid, plan.chunk, tables.kernel)
-        for field, own in zip(tables.fields, particles, strict=True)
+        for field, look, own in zip(tables.fields, looks, particles, strict=True)
     )
+
+
+def scene_before_fields(tables: Tables, parameters: Parameters, kind: Kind, particles: Any) -> Scene:
+    """Where particles of a kind are seen, and how fast: after the scene stages that read no field, with an amount of 1.
+
+    They have the coordinates that the sources of this kind give them.
+    """
+    place = tables.alignment, tables.arcsec_per_kpc
+    shining = [source.scene(particles, *place).coordinates for source in tables.paint if source.kind == kind]
+    coordinates = {name: values for own in shining for name, values in own.items()}
+    scene = to_scene(particles, jnp.ones_like(jnp.asarray(particles.position)[:, 0]), coordinates, *place)
+    for stage in tables.scene:
+        scene = scene if stage.reads else stage(scene, parameters)
+    return scene
 
 
 def finish_fields(plan: Plan, tables: Tables, sums: tuple[Float[Array, " cell"], ...]) -> Fields:

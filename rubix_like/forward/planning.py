@@ -46,7 +46,7 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     alignment = _alignment(config, census)
     pipeline = resolved.pipeline
     _check_noise(config, pipeline)
-    paint = _sources(pipeline, setup)
+    paint = _sources(setup)
     lists = ((FIELDS, pipeline.fields), (SCENE_STAGES, pipeline.scene), (CUBE_STAGES, pipeline.cube))
     fields, scene, cube = (
         tuple(_made(stage, registry.find(stage.name).build, setup) for stage in stages) for registry, stages in lists
@@ -67,13 +67,13 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     )
     notes = (
         *(() if alignment is None else alignment.notes),
-        *run_notes(setup, pipeline, paint, census),
+        *run_notes(setup, paint, census),
         *products_notes(setup, census),
     )
-    return Planned(_plan(setup, pipeline, margin), tables, setup, notes, alignment)
+    return Planned(_plan(setup, margin), tables, setup, notes, alignment)
 
 
-def _plan(setup: Setup, pipeline: PipelineSettings, margin: int) -> Plan:
+def _plan(setup: Setup, margin: int) -> Plan:
     """The sizes and switches; `margin` in spaxels, without what wide stars need beyond."""
     engine, instrument, cells = setup.config.engine, setup.instrument, setup.painting.cells
     return Plan(
@@ -87,7 +87,7 @@ def _plan(setup: Setup, pipeline: PipelineSettings, margin: int) -> Plan:
         cells=cells,
         n_wave=instrument.bins.n_wave,
         chunk=engine.chunk,
-        fields=tuple(field.name for field in pipeline.fields),
+        fields=tuple(field.name for field in setup.pipeline.fields),
     )
 
 
@@ -136,9 +136,11 @@ def _check_fields(
 def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> Setup:
     """What stages may look at, the plans of the pipeline's sources among it; raises ConfigError for what cannot be."""
     lengths = None if census is None else census.lengths
-    widths, width_note = plan_widths(config, lengths, resolved.arcsec_per_kpc, resolved.painting.cells)
+    pipeline, scale, cells = resolved.pipeline, resolved.arcsec_per_kpc, resolved.painting.cells
+    widths, width_note = plan_widths(config, pipeline, lengths, scale, cells)
     shared = Setup(
         config=config,
+        pipeline=pipeline,
         library=resolved.library,
         instrument=resolved.instrument,
         luminosity_distance=resolved.distance,
@@ -147,24 +149,24 @@ def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> 
         particles={} if census is None else {"stars": census.fast},
         notes=(width_note,) if width_note else (),
     )
-    return replace(shared, sources=_source_plans(resolved.pipeline, shared))
+    return replace(shared, sources=_source_plans(shared))
 
 
-def _source_plans(pipeline: PipelineSettings, setup: Setup) -> dict[str, SourcePlan]:
+def _source_plans(setup: Setup) -> dict[str, SourcePlan]:
     """The plan of each source by name; raises ConfigError where one is painted twice."""
-    names = [source.name for source in pipeline.paint]
+    names = [source.name for source in setup.pipeline.paint]
     if len(set(names)) < len(names):
         raise ConfigError(
             f"pipeline.paint: expected each source once (its light would be counted twice), got {', '.join(names)}"
         )
-    return {source.name: _made(source, PAINT_STAGES.find(source.name).plan, setup) for source in pipeline.paint}
+    return {source.name: _made(source, PAINT_STAGES.find(source.name).plan, setup) for source in setup.pipeline.paint}
 
 
-def _sources(pipeline: PipelineSettings, setup: Setup) -> tuple[AbstractSource, ...]:
+def _sources(setup: Setup) -> tuple[AbstractSource, ...]:
     """The sources with their painters."""
     return tuple(
         _made(source, PAINT_STAGES.find(source.name).build, setup, setup.sources[source.name])
-        for source in pipeline.paint
+        for source in setup.pipeline.paint
     )
 
 

@@ -7,7 +7,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rubix_like.config import RunConfig, load_pipeline
 from rubix_like.cube.meta import Meta, MetaValue
 from rubix_like.engine.setup import Setup
 from rubix_like.forward.stages.noise_models import describe_noise
@@ -32,7 +31,7 @@ def describe_run(
     known = {name: value for report in reports for name, value in report.items()}
     accuracy = {"tolerance": config.engine.tolerance} if "basis" in plan.method.split(", ") else {}
     entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
-    entries |= accuracy | known | _dust_entries(config) | describe_noise(config.noise)
+    entries |= accuracy | known | _dust_entries(setup) | describe_noise(config.noise)
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes
@@ -68,10 +67,10 @@ def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
     }
 
 
-def _dust_entries(config: RunConfig) -> dict[str, str | int | float]:
+def _dust_entries(setup: Setup) -> dict[str, str | int | float]:
     """The dust that the light went through: none where the pipeline has no stage for it."""
-    dust = config.dust
-    if dust is None or not load_pipeline(config.pipeline).has_cube_stage("dust"):
+    dust = setup.config.dust
+    if dust is None or not setup.pipeline.has_cube_stage("dust"):
         return {}
     return {
         "dust_a_v": dust.a_v,

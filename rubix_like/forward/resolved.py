@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import jax
 
 from rubix_like.config import PipelineSettings, RunConfig, load_pipeline
-from rubix_like.cube.bins import WavelengthBins
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.painting import Painting, plan_painting
 from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
@@ -27,11 +26,6 @@ class Resolved:
     painting: Painting
     distance: float
     arcsec_per_kpc: float
-
-    @property
-    def bins(self) -> WavelengthBins:
-        """The detector's wavelength bins, those of the cube and its files as well."""
-        return self.instrument.bins
 
 
 def resolve(config: RunConfig) -> Resolved:

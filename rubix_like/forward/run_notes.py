@@ -2,21 +2,19 @@
 
 import numpy as np
 
-from rubix_like.config import PipelineSettings, RunConfig
+from rubix_like.config import RunConfig
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.galaxy.validation import mass_notes
 
 
-def run_notes(
-    setup: Setup, pipeline: PipelineSettings, sources: tuple[AbstractSource, ...], census: Census | None
-) -> tuple[str, ...]:
+def run_notes(setup: Setup, sources: tuple[AbstractSource, ...], census: Census | None) -> tuple[str, ...]:
     """Sentences on the spectra, on settings without effect, on the accuracy of `sources` and on the stars."""
     return (
         *setup.notes,
         *(note for plan in setup.sources.values() for note in _source_notes(plan)),
-        *_unused_notes(setup, pipeline),
+        *_unused_notes(setup),
         *_accuracy_notes(sources, setup.config),
         *_star_notes(setup, census),
     )
@@ -43,11 +41,11 @@ def _source_notes(plan: SourcePlan) -> list[str]:
     return notes
 
 
-def _unused_notes(setup: Setup, pipeline: PipelineSettings) -> list[str]:
+def _unused_notes(setup: Setup) -> list[str]:
     """Says so where the pipeline has no stage for the run's dust, or no PSF that takes light from cells to spaxels."""
     notes, wanted = [], setup.config.engine.oversampling
-    if setup.config.dust is not None and not pipeline.has_cube_stage("dust"):
-        notes.append(f"the pipeline '{pipeline.name}' has no stage 'dust': the section dust has no effect")
+    if setup.config.dust is not None and not setup.pipeline.has_cube_stage("dust"):
+        notes.append(f"the pipeline '{setup.pipeline.name}' has no stage 'dust': the section dust has no effect")
     if wanted not in ("auto", setup.painting.cells):
         notes.append(
             f"engine.oversampling: {wanted} has no effect without a PSF, or where stage 'psf' is not the first of the "

@@ -13,7 +13,8 @@ from rubix_like.inference.checks.laplace import Laplace, laplace, laplace_from
 from rubix_like.inference.checks.misfit import Half, Residue, halves_of, measure_misfit, measure_misfit_roughly
 from rubix_like.inference.checks.verdict import Verdict, verdict_on
 from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
-from rubix_like.inference.posterior.likelihood import NOISE_SCALE, with_scale_information
+from rubix_like.inference.posterior.free import NOISE_SCALE
+from rubix_like.inference.posterior.likelihood import with_scale_information
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
@@ -45,7 +46,8 @@ def describe_best(problem: Problem, latent: Float[ndarray, " latent"], trouble: 
     residue = jax.device_get(_residue(posterior, at, evaluated, quality))
     approximation = laplace(posterior, at) if residue.whole is None else _laplace(posterior, at, residue.whole)
     sigma = None if isinstance(approximation, str) else approximation.sigma
-    scale = posterior.free.labels.index(NOISE_SCALE) if NOISE_SCALE in posterior.free.names else None
+    place = posterior.free.places.get(NOISE_SCALE)
+    scale = None if place is None else place.start
     verdict = verdict_on(residue, quality, np.asarray(latent, np.float64), sigma, scale, trouble)
     return BestFit(evaluated, quality, approximation, verdict)
 

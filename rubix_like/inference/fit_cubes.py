@@ -17,7 +17,6 @@ from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.posterior.fit_model import GALAXY, STARS
 from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.likelihood import NOISE_SCALE
 from rubix_like.inference.posterior.posterior import Posterior, half_square
 from rubix_like.inference.posterior.problem import Problem, variance_of
 from rubix_like.inference.posterior.quality import Quality
@@ -25,11 +24,12 @@ from rubix_like.inference.posterior.quality import Quality
 
 class Evaluated(NamedTuple):
     """The posterior at one place: the model's parameters and particles (None where nothing of them is free), its flux
-    with the continuum, the counters, the squared sum of the voxels' residuals, -ln(posterior)."""
+    with the continuum, the noise scale, the counters, the squared sum of the voxels' residuals, -ln(posterior)."""
 
     parameters: Parameters
     galaxy: Galaxy | None
     flux: Float[Array, "y x wave"]
+    noise_scale: Float[Array, ""]
     counters: dict[str, SourceCounters]
     chi_square: Float[Array, ""]
     loss: Float[Array, ""]
@@ -38,15 +38,16 @@ class Evaluated(NamedTuple):
 @eqx.filter_jit
 def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
     """Everything that is said of a place, from one model."""
-    values, likelihood = posterior.free.values(latent), posterior.likelihood
-    galaxy, parameters = posterior.forward.at(values)
-    observed = posterior.forward.observed(values)
+    scale, likelihood = posterior.noise_scale(latent), posterior.likelihood
+    galaxy, parameters = posterior.at(latent)
+    observed = posterior.observed(latent)
     flux = observed.voxels.flux.astype(likelihood.flux.dtype)
-    residuals = likelihood.residuals(flux, values)._replace(prior=latent)
+    residuals = posterior.residuals_of(flux, latent)
     return Evaluated(
         parameters,
-        galaxy if any(name.startswith((GALAXY, STARS)) for name in values) else None,
-        flux * likelihood.continuum(flux, values),
+        galaxy if posterior.free.has(GALAXY, STARS) else None,
+        flux * likelihood.continuum(flux, scale),
+        jnp.ones((), flux.dtype) if scale is None else scale,
         observed.counters,
         jnp.sum(residuals.voxels**2),
         half_square(residuals),
@@ -63,11 +64,11 @@ def quality_of(problem: Problem, found: Evaluated) -> Quality:
     return Quality(float(found.chi_square), int(used.sum()), n_free, float(found.loss))
 
 
-def cubes_of(problem: Problem, found: Evaluated, noise_scale: float) -> tuple[Cube, Cube]:
+def cubes_of(problem: Problem, found: Evaluated) -> tuple[Cube, Cube]:
     """The model and the residuals (data less model), on the data's grid."""
     flux = np.asarray(found.flux)
     own: dict[str, SourceCounters] = jax.tree.map(np.asarray, found.counters)
-    variance = noise_variance(problem) * noise_scale**2
+    variance = noise_variance(problem) * float(found.noise_scale) ** 2
     residual = on_grid(problem, "residual", problem.observed.flux - flux, variance, of_data=True)
     return on_grid(problem, "model", flux, None, counters=own), residual
 
@@ -108,8 +109,3 @@ def noise_variance(problem: Problem) -> Float[ndarray, "y x wave"]:
     """Variance of the data, 0 where they are not used."""
     variance = variance_of(problem.observed, problem.settings)
     return np.where(np.isfinite(variance) & (variance > 0), variance, 0.0)
-
-
-def noise_scale_of(values: dict[str, ndarray]) -> float:
-    """The fitted factor on the data's standard deviations; 1 where it was not free."""
-    return float(values.get(NOISE_SCALE, np.ones(())))

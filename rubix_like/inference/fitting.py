@@ -25,14 +25,14 @@ from rubix_like.inference.checks.discreteness import (
     with_discreteness,
 )
 from rubix_like.inference.checks.edges import Edges, notes_on_edges
-from rubix_like.inference.fit_cubes import cubes_of, noise_scale_of
+from rubix_like.inference.fit_cubes import cubes_of
 from rubix_like.inference.posterior.checks_before import check_effects, check_start
 from rubix_like.inference.posterior.device_rows import models_at_once
 from rubix_like.inference.posterior.fit_model import SyntheticSource
 from rubix_like.inference.posterior.model_error import with_model_error
 from rubix_like.inference.posterior.problem import Problem, pose
 from rubix_like.inference.request import Data, Priors, Request, read_request
-from rubix_like.inference.results.fit_result import FitResult, split_by_name
+from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_places import check_places, write_in_order
 from rubix_like.inference.search.optimisers import Status
 from rubix_like.inference.search.search import search
@@ -209,13 +209,12 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
     normal, covariance = with_discreteness(own.laplace, grain)
     sigma = np.full(free.n_latent, np.nan) if covariance is None else np.sqrt(np.diag(covariance))
     sigma[edges.index] = np.nan
-    values = {name: np.asarray(value) for name, value in free.values(jnp.asarray(best)).items()}
     evaluated = own.evaluated
-    model, residual = cubes_of(problem, evaluated, noise_scale_of(values))
+    model, residual = cubes_of(problem, evaluated)
     return FitResult(
         free=free,
-        values=values,
-        sigma=split_by_name(free, sigma),
+        values=free.split(np.asarray(free.flat(jnp.asarray(best)))),
+        sigma=free.split(sigma),
         covariance=covariance,
         latent=best,
         laplace=normal,

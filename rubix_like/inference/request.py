@@ -90,8 +90,7 @@ def read_request(
             "fit.free: expected at least one parameter with its prior, got none; e.g. "
             "fit: {free: {observation.inclination: {uniform: [10 deg, 80 deg]}}}"
         )
-    for name, prior in config.fit.free.items():
-        check_free(name, prior)
+    check_free(config.fit.free)
     chosen = config.fit.data if data is None else data
     if chosen is None:
         raise ConfigError("fit.data: expected an observed cube, got none; give its file here, or with --data")

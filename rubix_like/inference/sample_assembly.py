@@ -13,7 +13,7 @@ from rubix_like.inference.checkpoint import versions
 from rubix_like.inference.checks import notes_after as diagnosis
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.results.sample_result import SampleResult, flat_values, values_of
+from rubix_like.inference.results.sample_result import SampleResult, flat_values
 from rubix_like.inference.samplers.convergence import Convergence, convergence_of, notes_on_sampling, trouble_of_chains
 from rubix_like.inference.samplers.predictive import Predictive, predict
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
@@ -34,15 +34,15 @@ def make_sample_result(
 ) -> SampleResult:
     """A whole result from draws; `best`, `found`: the best fit that they began at, with its `notes`."""
     free = problem.posterior.free
-    values = values_of(free, sampled.latent)
-    diagnostics = convergence_of(sampled, flat_values(free, values))
+    values = flat_values(free, sampled.latent)
+    diagnostics = convergence_of(sampled, values)
     predicted = predict(problem, sampled.latent, problem.settings.sampling.predictive)
     said = [*_on_best(sampled, found.quality), *_on_draws(problem, sampler, sampled, diagnostics, predicted)]
     return SampleResult(
         free=free,
         method=sampled.method,
         latent=sampled.latent,
-        values=values,
+        values=free.split(values),
         statistics=dict(sampled.statistics),
         step_size=sampled.step_size,
         keys=sampled.keys,

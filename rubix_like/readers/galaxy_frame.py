@@ -2,14 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import reduce
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.physics.centering import (
     completing_half,
     half_mass_radius,
@@ -127,9 +130,23 @@ class GalaxyFrame:
     velocity: Vector
     box_size: float | None
 
-    def apply(self, table: Table) -> tuple[Vectors, Vectors]:
-        """Positions (kpc; nearest periodic images) and velocities (km/s) relative to the galaxy."""
-        return self.offset(table["position"]), table["velocity"] - self.velocity
+    def stars(self, table: Table) -> Stars:
+        """Stars from the columns position, velocity, mass, log_age, metallicity and, where there are, the others.
+
+        Where there is no `initial_mass` it is NaN, to be filled in by the SSP library's surviving fraction.
+        """
+        return Stars(**self._columns(Stars, {"initial_mass": np.full_like(table["mass"], np.nan)} | table))
+
+    def gas(self, table: Table) -> Gas:
+        """Gas from the columns position, velocity, mass, metallicity and, where there are, the others."""
+        return Gas(**self._columns(Gas, table))
+
+    def _columns(self, kind: type[Stars | Gas], table: Table) -> dict[str, Array]:
+        """The columns that a kind of particles has, positions (nearest periodic images) and velocities relative to
+        the galaxy."""
+        own = table | {"position": self.offset(table["position"]), "velocity": table["velocity"] - self.velocity}
+        dtype = jax.dtypes.canonicalize_dtype(float)
+        return {field.name: jnp.asarray(own[field.name], dtype) for field in fields(kind) if field.name in own}
 
     def offset(self, position: Vectors) -> Vectors:
         """Nearest periodic images relative to the galaxy's centre, in kpc."""

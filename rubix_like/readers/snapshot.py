@@ -27,7 +27,7 @@ from rubix_like.readers.selection.selection import AUTO, AbstractSelection
 from rubix_like.readers.smoothing_lengths import NEIGHBOURS, SmoothingChoice
 from rubix_like.readers.star_formation_history import Ages
 from rubix_like.readers.stellar_ages import Origins
-from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs, make_gas, make_stars, no_stars
+from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs, no_stars
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 
@@ -125,13 +125,13 @@ class SnapshotReader(AbstractSelection):
             columns = ColumnReader(selected, self.velocities, self.ages)
             table = columns.stars(0, selected.count("stars"), report=report)
             frame, notes = _find_frame(HeldStars(table), selected)
-            populated = columns.populated(table, frame)
+            stars, origins = columns.placed(table, frame)
             gas, gas_notes = None, ()
             if (n_gas := columns.n_gas()) > 0:
                 gas_table, gas_notes = columns.gas(0, n_gas, report)
-                gas = make_gas(gas_table, frame)
-            info = self._info(columns, frame, populated.origins, notes, gas_notes)
-            return Galaxy(stars=make_stars(populated.table, frame), gas=gas), info
+                gas = frame.gas(gas_table)
+            info = self._info(columns, frame, origins, notes, gas_notes)
+            return Galaxy(stars=stars, gas=gas), info
 
     def _info(
         self,

@@ -29,15 +29,11 @@ class Origins(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-class Populated(NamedTuple):
-    """Stars with `log_age` and `metallicity`, and where these come from."""
-
-    table: Table
-    origins: Origins = Origins()
-
-
-def populate(snapshot: Snapshot, table: Table, frame: GalaxyFrame, recipe: AgeRecipe | None) -> Populated:
-    """Ages and metallicities of all stars: the file's and, for those without, the recipe's by their rows in the file.
+def ages_and_metallicities(
+    snapshot: Snapshot, table: Table, frame: GalaxyFrame, recipe: AgeRecipe | None
+) -> tuple[Table, Origins]:
+    """Columns `log_age` and `metallicity` of all stars, and where they come from: the file or, for those without, the
+    recipe, by their rows in the file.
 
     Raises ValueError where some have none and there is no recipe, and for what the file has wrong.
     """
@@ -49,16 +45,16 @@ def populate(snapshot: Snapshot, table: Table, frame: GalaxyFrame, recipe: AgeRe
     if recipe is None:
         _require_none(snapshot, ageless, _age_name(snapshot))
         _require_none(snapshot, metalless, "metallicity")
-        return Populated(table | {"log_age": log_age})
+        return {"log_age": log_age, "metallicity": metallicity}, Origins()
     origins = drawn_origins(snapshot, recipe, int(ageless.sum()), int(metalless.sum()), ageless.size)
     if not (ageless.any() or metalless.any()):
-        return Populated(table | {"log_age": log_age}, origins)
+        return {"log_age": log_age, "metallicity": metallicity}, origins
     row, radius = table["row"], np.linalg.norm(frame.offset(table["position"]), axis=1)
     drawn = {
         "log_age": _filled(log_age, ageless, recipe.log_age(row[ageless], snapshot.epoch.universe_age)),
         "metallicity": _filled(metallicity, metalless, recipe.metal_fraction(row[metalless], radius[metalless])),
     }
-    return Populated(table | drawn, origins)
+    return drawn, origins
 
 
 def drawn_origins(snapshot: Snapshot, recipe: AgeRecipe, n_ageless: int, n_metalless: int, n_stars: int) -> Origins:

@@ -1,14 +1,11 @@
 """A galaxy in a file, part by part: stars and gas of any range of the selected particles, in the galaxy's own frame."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from rubix_like.galaxy.galaxy_parts import check_range
 from rubix_like.galaxy.particles import GalaxyInfo, Gas, Stars
@@ -19,31 +16,9 @@ from rubix_like.readers.galaxy_frame import GalaxyFrame
 from rubix_like.readers.gas import complete_gas
 from rubix_like.readers.selection.selected import Selected
 from rubix_like.readers.star_formation_history import AgeRecipe
-from rubix_like.readers.stellar_ages import Origins, Populated, age_source, drawn_origins, populate
+from rubix_like.readers.stellar_ages import Origins, age_source, ages_and_metallicities, drawn_origins
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
-
-
-def make_stars(table: Table, frame: GalaxyFrame) -> Stars:
-    """Stars from the columns position, velocity, mass, log_age, metallicity and, where there are, the others.
-
-    Where there is no `initial_mass` it is NaN, to be filled in by the SSP library's surviving fraction.
-    """
-    unknown = {"initial_mass": np.full_like(table["mass"], np.nan)}
-    return Stars(**_leaves(Stars, unknown | table, frame))
-
-
-def make_gas(table: Table, frame: GalaxyFrame) -> Gas:
-    """Gas from the columns position, velocity, mass, metallicity and, where there are, the others."""
-    return Gas(**_leaves(Gas, table, frame))
-
-
-def _leaves(kind: type, table: Table, frame: GalaxyFrame) -> dict[str, Float[Array, "..."]]:
-    """The columns that a kind of particles keeps, in the galaxy's frame."""
-    position, velocity = frame.apply(table)
-    columns = table | {"position": position, "velocity": velocity}
-    dtype = jax.dtypes.canonicalize_dtype(float)
-    return {own.name: jnp.asarray(columns[own.name], dtype) for own in fields(kind) if own.name in columns}
 
 
 @dataclass(frozen=True)
@@ -68,9 +43,10 @@ class ColumnReader:
             raise ValueError(self.selected.snapshot.missing("stars", "velocity", remedy))
         return table
 
-    def populated(self, table: Table, frame: GalaxyFrame) -> Populated:
-        """The stars with ages and metallicities of the file or the recipe."""
-        return populate(self.selected.snapshot, table, frame, self.ages)
+    def placed(self, table: Table, frame: GalaxyFrame) -> tuple[Stars, Origins]:
+        """The stars of a table in the frame, with ages and metallicities of the file or recipe, and their origins."""
+        columns, origins = ages_and_metallicities(self.selected.snapshot, table, frame, self.ages)
+        return frame.stars(table | columns), origins
 
     def origins(self) -> Origins:
         """Where ages and metallicities of all selected stars come from; reads none of them."""
@@ -160,7 +136,7 @@ class GalaxySlabs:
         table = self.columns.stars(start, stop)
         if not all("smoothing_length" in snapshot.quantities("stars", group) for group in snapshot.groups("stars")):
             table.pop("smoothing_length", None)
-        return make_stars(self.columns.populated(table, self.frame).table, self.frame)
+        return self.columns.placed(table, self.frame)[0]
 
     def read_gas(self, start: int, stop: int) -> Gas | None:
         """The gas particles `start` to `stop` (exclusive) of the selected ones; None where the galaxy has none."""
@@ -169,7 +145,7 @@ class GalaxySlabs:
             return None
         table, _ = self.columns.gas(start, stop)
         missing = np.full(len(table["mass"]), np.nan)
-        return make_gas({name: table.get(name, missing) for name in sorted(self.gas_quantities)}, self.frame)
+        return self.frame.gas({name: table.get(name, missing) for name in sorted(self.gas_quantities)})
 
 
 def no_stars(snapshot: Snapshot, found: str) -> str:

@@ -1,7 +1,7 @@
 """Compiled runs: the cubes of all pointings of particles that are in memory, or that come slab by slab."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,9 +127,8 @@ class SlabObserver(AbstractObserver):
         (slab,) = _placed([sample], cuts, pipeline)
         parameters, key = pipeline.chosen()
         programs = compile_programs(pipeline.plan, pipeline.layout, tables, parameters, key, slab)
-        largest = max(own.add.memory_analysis().output_size_in_bytes for own in programs)
-        sums = largest * len(pipeline.mesh.local_devices)
-        room = (least_memory(team) or 0) // _SHARE_FOR_SUMS // sums
+        largest = max(_result_bytes(own.add) for own in programs) + _field_bytes(programs)
+        room = (least_memory(team) or 0) // _SHARE_FOR_SUMS // (largest * len(pipeline.mesh.local_devices))
         return cls(parts, cuts, programs, min(max(1, room), max(1, len(pipeline.pointings))), team.size)
 
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
@@ -189,17 +188,17 @@ class SlabObserver(AbstractObserver):
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
         """The pass that takes the most: its sums, one slab on the devices and the next one; then what it makes."""
         device = max(self._pass_bytes(own, pipeline) for own in self.programs)
-        result = self.programs[-1].finish.memory_analysis().output_size_in_bytes
+        result = _result_bytes(self.programs[-1].finish)
         return need_of(device, result, pipeline.mesh, mask_and_writing_bytes, self.cuts.size * BYTES_PER_STAR)
 
     def _pass_bytes(self, programs: SlabPrograms, pipeline: Pipeline) -> int:
-        """What a pass takes of each device."""
+        """What a pass takes of each device, with the fields of the other pointings."""
         add, rounded, finish = programs.add, programs.rounded, programs.finish
-        n_others, sums = self.n_pass - 1, add.memory_analysis().output_size_in_bytes
+        n_others, fields = self.n_pass - 1, (self.n_pass - 1) * _field_bytes(self.programs)
         n_own = pipeline.mesh.shape[DATA_AXIS] // self.n_process
-        summing = device_bytes(add) + n_others * sums + self.cuts.size * BYTES_PER_PLACED_STAR // n_own
-        finishing = device_bytes(finish) + n_others * rounded.memory_analysis().output_size_in_bytes
-        return max(summing, self.n_pass * device_bytes(rounded), finishing)
+        summing = device_bytes(add) + n_others * _result_bytes(add) + self.cuts.size * BYTES_PER_PLACED_STAR // n_own
+        finishing = device_bytes(finish) + n_others * _result_bytes(rounded)
+        return max(summing, self.n_pass * device_bytes(rounded), finishing) + fields
 
     def words(self) -> str:
         """How many slabs, and of what size."""
@@ -208,6 +207,15 @@ class SlabObserver(AbstractObserver):
         if self.cuts.n_slab == 1:
             return f"{share}1 slab of {'at most ' if share else ''}{stars}"
         return f"{share}{self.cuts.n_slab} slabs of at most {stars}, each read while the one before is painted"
+
+
+def _result_bytes(compiled: Any) -> int:
+    return compiled.memory_analysis().output_size_in_bytes
+
+
+def _field_bytes(programs: Sequence[SlabPrograms]) -> int:
+    """What the fields of one pointing take of each device from their pass to the end of its painting."""
+    return sum(_result_bytes(own.finish) for own in programs[:-1])
 
 
 def views_of(pipeline: Pipeline) -> list[View]:

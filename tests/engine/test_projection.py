@@ -12,9 +12,9 @@ from scipy.special import ndtr
 
 from rubix_like.config import LSFSettings
 from rubix_like.cube.bins import WavelengthBins
-from rubix_like.engine.spectra.projection import Detection, detect_compiled, projection_matrix_compiled
+from rubix_like.engine.spectra.projection import Detection, detect, project
 from rubix_like.instrument.detector import LineSpread
-from rubix_like.instrument.response import plan_response
+from rubix_like.instrument.response import Response, plan_response, spread_matrix
 from rubix_like.physics import bspline
 from rubix_like.ssp import SSPLibrary
 
@@ -52,10 +52,23 @@ def detection_of(bins, fwhm=None, redshift=REDSHIFT):
     return Detection.build(REST, plan_response(bins, spread), redshift)
 
 
+def seen_by(detection, spectra, velocity):
+    response = Response(spread_matrix(jnp.asarray(detection.kernel), detection.geometry))
+    return detect(response, detection, spectra, velocity)
+
+
+@jax.jit
+def projection_matrix(detection, spectra, velocity, prefilter, smooth, distance):
+    return project(seen_by(detection, spectra, velocity), prefilter, smooth, distance)
+
+
+seen_compiled = jax.jit(seen_by)
+
+
 def detected(detection, velocity):
     """At any number of velocities up to 40, compiled once."""
     padded = np.pad(velocity, (0, 40 - len(velocity)))
-    return np.asarray(detect_compiled(detection, jnp.asarray(SPECTRA), jnp.asarray(padded)))[: len(velocity)]
+    return np.asarray(seen_compiled(detection, jnp.asarray(SPECTRA), jnp.asarray(padded)))[: len(velocity)]
 
 
 def vacuum_of(air):
@@ -128,7 +141,7 @@ def matrix_of(detection, step, n_node, smooth=None, distance=1.0):
     nodes = (np.arange(n_node) - n_node // 2) * step
     smooth = np.ones(60, bool) if smooth is None else smooth
     arguments = detection, SPECTRA, nodes, bspline.prefilter(n_node), smooth, np.asarray(distance)
-    return nodes, np.asarray(projection_matrix_compiled(*jax.tree.map(jnp.asarray, arguments)))
+    return nodes, np.asarray(projection_matrix(*jax.tree.map(jnp.asarray, arguments)))
 
 
 def between(matrix, nodes, velocity):
@@ -189,7 +202,7 @@ def test_gradients_are_central_differences():
     @functools.partial(jax.value_and_grad, argnums=(0, 1, 2))
     def loss(redshift, kernel, distance):
         own = eqx.tree_at(lambda d: (d.redshift, d.kernel), detection, (redshift, kernel))
-        return (projection_matrix_compiled(own, spectra, nodes, filtered, smooth, distance) * weight).sum()
+        return (projection_matrix(own, spectra, nodes, filtered, smooth, distance) * weight).sum()
 
     direction = jnp.asarray(GENERATOR.uniform(0.5, 1.5, np.shape(detection.kernel)))
     at = jnp.asarray(REDSHIFT), jnp.asarray(detection.kernel), jnp.asarray(50.0)

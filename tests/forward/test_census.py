@@ -19,7 +19,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.planning import make_setup, plan_run
 from rubix_like.forward.resolved import resolve
-from rubix_like.galaxy import star_sample as sample_module
+from rubix_like.galaxy import alignment as sample_module
 from rubix_like.physics.cosmology import arcsec_per_kpc
 from rubix_like.readers.galaxy_loading import open_galaxy
 

@@ -202,6 +202,9 @@ def test_a_run_by_slabs_sums_the_fields_of_every_pointing_first(configuration):
     assert observer.n_pass == 2
     assert [collectives(programs.add.as_text()) for programs in observer.programs] == [[], []]
     assert collectives(observer.programs[0].finish.as_text()) == [("all-reduce", "ENTRY")]
+    one, two = (replace(observer, n_pass=count).need(pipeline, 0).device for count in (1, 2))
+    sums = observer.programs[-1].rounded.memory_analysis().output_size_in_bytes
+    assert two - one >= sums + cubes["all"][0].maps.before.fields["surface_density"].nbytes
     cubes["apart"] = [cube for _, cube in replace(observer, n_pass=1).cubes(pipeline, Progress())]
     for way in (15, "apart"):
         for found, whole in zip(cubes[way], cubes["all"], strict=True):
@@ -217,8 +220,8 @@ def field_alone(pipeline, stars, parameters):
 
 
 def test_a_field_has_the_gradient_of_its_deposit(configuration):
-    """With respect to the inclination and to masses, against differences; smooth with `tsc`."""
-    config = configuration("fields: [surface_density]\nscene: [orient, point]\npaint: [stars]\n", "tsc")
+    """With respect to the inclination and to masses, against differences; smooth with `tsc`. A stage looks at ages."""
+    config = configuration("fields: [surface_density]\nscene: [orient, fade, point]\npaint: [stars]\n", "tsc")
     pipeline = jax.device_put(Pipeline.from_config(config, galaxy(), mesh=make_mesh(1)), jax.devices()[0])
     stars = jax.tree.map(jnp.asarray, replace(galaxy().stars, weight=np.ones(N_STARS)))
     pattern = np.random.default_rng(2).normal(size=(N_Y, N_X))

@@ -8,9 +8,8 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from rubix_like import Galaxy, Pipeline, Stars, load_config
-from rubix_like.galaxy.alignment import align
+from rubix_like.galaxy.alignment import StarSample, align
 from rubix_like.galaxy.radius import Radius
-from rubix_like.galaxy.star_sample import StarSample
 from rubix_like.runs.run_summary import alignment_lines
 
 TWO, Z = Radius(2.0), np.array([0.0, 0.0, 1.0])
@@ -39,7 +38,8 @@ def with_far_stars(stars):
 
 
 def aligned(stars, by="stars", radius=TWO):
-    return align(by, radius, StarSample.of(*stars))
+    position, velocity, mass = stars
+    return align(by, radius, StarSample.of(Stars(position, velocity, mass, np.zeros_like(mass), np.zeros_like(mass))))
 
 
 def degrees_between(one, two):
@@ -224,7 +224,6 @@ def test_header_summary_and_notes(by, tilt):
 def test_a_star_without_mass_now_has_that_of_its_birth():
     stars = galaxy(5.0).stars
     heavy = dataclasses.replace(stars, mass=None)
-    sample = StarSample.of(heavy.position, heavy.velocity, heavy.initial_mass)
-    assert align("stars", TWO, sample).radius == pytest.approx(
+    assert align("stars", TWO, StarSample.of(heavy)).radius == pytest.approx(
         2 * half_mass_radius((stars.position, stars.velocity, stars.initial_mass)), rel=1e-12
     )

@@ -15,8 +15,7 @@ from rubix_like.cube.observed import observed_from
 from rubix_like.galaxy.synthetic import draw_base
 from rubix_like.inference.checks.laplace import laplace
 from rubix_like.inference.posterior.fit_model import HeldSource
-from rubix_like.inference.posterior.free import Free, FreeParameter
-from rubix_like.inference.posterior.likelihood import NOISE_SCALE
+from rubix_like.inference.posterior.free import NOISE_SCALE, Free, FreeParameter
 from rubix_like.inference.posterior.model_error import find_model_error, other_cubes, sandwich, with_model_error
 from rubix_like.inference.posterior.priors import LogUniform
 from rubix_like.inference.posterior.problem import pose

@@ -63,7 +63,10 @@ class Screen(AbstractCubeStage):
 def installed(tmp_path_factory):
     """A folder with the pipeline `screened.yaml`, which names the stage of an installed package."""
     folder = tmp_path_factory.mktemp("screen")
-    write_dist_info(folder, "screen", "[rubix_like.cube_stages]\nscreen = test_plug_in_parameters:Screen\n")
+    own = "test_plug_in_parameters:Screen\n"
+    entry_points = f"[rubix_like.cube_stages]\nscreen = {own}[rubix_like.scene_stages]\ndust = {own}"
+    write_dist_info(folder, "screen", entry_points)
+    (folder / "misnamed.yaml").write_text("scene: [dust]\npaint: [stars]\n")
     (folder / "screened.yaml").write_text("scene: [orient, point]\npaint: [stars]\ncube: [screen]\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
@@ -88,9 +91,8 @@ def data(installed):
     blank, config = mock_data((2, 2, 21)), load_config(sections(installed, optical_depth=0.1))
     posterior = pose(config, blank, config.fit, few_stars(20, 0.1)).posterior
     bare = eqx.tree_at(lambda p: p.forward.parameters.screen.optical_depth, posterior, jnp.zeros(()))
-    flux = np.asarray(jax.jit(lambda forward: forward({}))(bare.forward)) * np.exp(
-        -TRUTH * (CENTRE / blank.wavelength) ** 2
-    )
+    flux = jax.jit(lambda forward: forward.observed({}).voxels.flux)(bare.forward)
+    flux = np.asarray(flux) * np.exp(-TRUTH * (CENTRE / blank.wavelength) ** 2)
     return replace(blank, flux=flux, variance=np.full(flux.shape, (1e-3 * flux.mean()) ** 2))
 
 
@@ -156,6 +158,17 @@ def test_the_section_is_checked_and_in_the_schema(installed):
     changed = load_config(sections(installed, optical_depth=1), overrides={"screen.optical_depth": "0.5"})
     assert changed.section("screen").optical_depth == 0.5
     assert load_config(dict(changed)) == changed
+
+
+def test_a_stage_with_settings_cannot_have_the_name_of_a_section_of_every_run(installed):
+    """Where a pipeline uses it; it does not change the section."""
+    misnamed = sections(installed, optical_depth=1) | {"pipeline": str(installed / "misnamed.yaml")}
+    with pytest.raises(
+        ConfigError, match=r"pipeline.*: expected a stage whose section has a name of its own, got 'dust'"
+    ):
+        load_config(misnamed)
+    assert load_config(sections(installed, optical_depth=1) | {"dust": {"a_v": 0.5}}).dust.a_v == 0.5
+    assert "optical_depth" not in str(json_schema()["properties"]["dust"])
 
 
 def test_its_prior_is_held_to_its_limits(installed):

@@ -16,7 +16,8 @@ from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.inference import sample_assembly as assembly
 from rubix_like.inference.best_fit import describe_best
 from rubix_like.inference.posterior.device_rows import placed
-from rubix_like.inference.posterior.likelihood import NOISE_SCALE, ModelError
+from rubix_like.inference.posterior.free import NOISE_SCALE
+from rubix_like.inference.posterior.likelihood import ModelError
 from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.sample_assembly import make_sample_result
@@ -102,11 +103,11 @@ def continuum(model, sigma):
 def one_by_one():
     """The models of the draws and their noise scales, each by itself on one device."""
     posterior = problem().posterior
-    model = jax.jit(lambda forward, values: forward(values))
+    model = jax.jit(lambda posterior, latent: posterior.model(latent))
     cubes, scales = [], []
     for latent in LATENT[0]:
         values = posterior.free.values(jnp.asarray(latent))
-        flux = np.asarray(model(posterior.forward, values))
+        flux = np.asarray(model(posterior, jnp.asarray(latent)))
         scales.append(float(values[NOISE_SCALE]))
         cubes.append(flux * continuum(flux, scales[-1]))
     return np.array(cubes), np.array(scales)

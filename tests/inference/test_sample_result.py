@@ -14,7 +14,7 @@ from small_results import FREE, sample_result
 
 from rubix_like.inference.results.fit_file import FIT_FILE
 from rubix_like.inference.results.sample_file import SAMPLE_FILE
-from rubix_like.inference.results.sample_result import SampleResult, flat_values, values_of
+from rubix_like.inference.results.sample_result import SampleResult, values_of
 from rubix_like.inference.samplers.convergence import convergence_of
 from rubix_like.inference.samplers.samplers import Sampled
 from rubix_like.runtime.optional_packages import import_optional
@@ -34,7 +34,7 @@ def variational():
         statistics=dict(own.statistics),
         step_size=None,
         keys=own.keys,
-        diagnostics=convergence_of(own, flat_values(FREE, values)),
+        diagnostics=convergence_of(own, FREE.join(values)),
         laplace=None,
     )
 

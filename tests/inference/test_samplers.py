@@ -26,7 +26,7 @@ from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.posterior import half_square
 from rubix_like.inference.posterior.priors import Normal
 from rubix_like.inference.posterior.quality import Quality, Scatter
-from rubix_like.inference.results.sample_result import flat_values, values_of
+from rubix_like.inference.results.sample_result import values_of
 from rubix_like.inference.samplers.chains import AbstractChainSampler, Chains
 from rubix_like.inference.samplers.convergence import convergence_of, notes_on_sampling
 from rubix_like.inference.samplers.samplers import make_sampler
@@ -142,7 +142,7 @@ def result_of(sampled):
         statistics=dict(sampled.statistics),
         step_size=sampled.step_size,
         keys=sampled.keys,
-        diagnostics=convergence_of(sampled, flat_values(FREE, values)),
+        diagnostics=convergence_of(sampled, FREE.join(values)),
         best=MEAN,
         laplace=None,
         quality=Quality(3.0, 3, 2, 1.5),

@@ -20,7 +20,7 @@ from rubix_like import ConfigError, Pipeline, load_config, load_galaxy
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.cube.observed import observed_from
 from rubix_like.inference.checks.laplace import information
-from rubix_like.inference.posterior.likelihood import NOISE_SCALE
+from rubix_like.inference.posterior.free import NOISE_SCALE
 from rubix_like.inference.posterior.posterior import half_square
 from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.samplers import variational

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from observing import configuration, galaxy_of, observe, random_rotation, ring_disc, turned
 
+from rubix_like import Stars
 from rubix_like.cube.cube_sums import white_light
-from rubix_like.galaxy.alignment import align
+from rubix_like.galaxy.alignment import StarSample, align
 from rubix_like.galaxy.radius import Radius
 from rubix_like.galaxy.scene import rotate
-from rubix_like.galaxy.star_sample import StarSample
 from rubix_like.physics.rotations import sky_rotation
 
 DEPOSIT = {"deposit": "tsc"}
@@ -95,7 +95,8 @@ def test_rotation_speed_is_projected_by_the_inclination():
 
 
 def body_axes(position, velocity, mass):
-    return align("stars", Radius(2.0), StarSample.of(position, velocity, mass)).rotation
+    stars = Stars(position, velocity, mass, np.zeros_like(mass), np.zeros_like(mass))
+    return align("stars", Radius(2.0), StarSample.of(stars)).rotation
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -359,7 +359,7 @@ def test_blocks_hold_what_compiles_alike(folder):
     galaxies.sort(key=lambda galaxy: galaxy[0].compiling)
 
     def sizes(most):
-        blocks = blocks_of(galaxies, lambda entry: False, most)
+        blocks = blocks_of(galaxies, most)
         assert all(len({entry.compiling for entry in block}) == 1 for block in blocks)
         assert [entry for block in blocks for entry in block] == [entry for galaxy in galaxies for entry in galaxy]
         return [len(block) for block in blocks]

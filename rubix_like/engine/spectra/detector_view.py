@@ -9,7 +9,7 @@ from numpy import ndarray
 from scipy.special import ndtr
 
 from rubix_like.engine.setup import SourcePlan
-from rubix_like.engine.spectra.projection import Detection, detect_by_compiled
+from rubix_like.engine.spectra.projection import Detection, detect_compiled
 from rubix_like.instrument.detector import rest_window
 from rubix_like.instrument.response import Response, plan_response, spread_matrix
 from rubix_like.runtime.mesh.placement import as_dtype
@@ -57,6 +57,6 @@ def seen(
         for row in range(0, len(rows), n_row):
             block = jax.device_put(rows[row : row + n_row])
             for first in range(0, len(velocities), n_velocity):
-                part = detect_by_compiled(*detector, block, velocities[first : first + n_velocity])
+                part = detect_compiled(*detector, block, velocities[first : first + n_velocity])
                 found[first : first + n_velocity, row : row + n_row] = part
     return found[: len(velocity), : len(spectra)]

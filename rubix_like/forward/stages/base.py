@@ -115,11 +115,6 @@ class AbstractCubeStage(eqx.Module):
         """What it does beside changing the cube's values."""
 
 
-def before_fields(stages: tuple[AbstractSceneStage, ...]) -> tuple[AbstractSceneStage, ...]:
-    """The stages that read no field: those that say where particles are seen, and how fast."""
-    return tuple(stage for stage in stages if not stage.reads)
-
-
 def refuse_options(stage: str, options: Mapping[str, Any], known: tuple[str, ...] = ()) -> None:
     """Raise ConfigError for an option of a pipeline's stage that the stage does not have."""
     for name in options:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
 from rubix_like.inference.described_trees import described_as
@@ -54,10 +54,9 @@ class Laplace:
         normal = np.random.default_rng(seed).standard_normal((count, len(self.latent)))
         return np.asarray(jax.vmap(self.free.flat)(jnp.asarray(self.latent + normal @ half.T)))
 
-    def without_effect(self) -> tuple[str, ...]:
-        """Labels of latents of which the data say nothing."""
-        silent = np.diag(self.information) < _NO_EFFECT
-        return tuple(label for label, is_silent in zip(self.free.labels, silent, strict=True) if is_silent)
+    def without_effect(self) -> Bool[ndarray, " latent"]:
+        """Which latents the data say nothing of."""
+        return np.diag(self.information) < _NO_EFFECT
 
 
 def laplace(posterior: Posterior, latent: Latent) -> Laplace | str:

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.likelihood import NOISE_SCALE, Residuals, with_scale_information
+from rubix_like.inference.posterior.likelihood import Residuals, with_scale_information
 from rubix_like.inference.posterior.linearise import jacobian
 from rubix_like.inference.posterior.posterior import Posterior
 
@@ -106,17 +106,16 @@ def _first_half(order: Float[ndarray, "..."], weight: Float[ndarray, "..."]) -> 
 @jax.jit
 def measure_misfit(posterior: Posterior, latent: Latent, light: Float[Array, "y x wave"], halves: Halves) -> Residue:
     """All sums, with the derivatives of the residuals; `light`: the model in units of sigma."""
-    likelihood, values = posterior.likelihood, posterior.free.values(latent)
+    likelihood, noise_scale = posterior.likelihood, posterior.noise_scale(latent)
     residuals, columns = jacobian(posterior, latent)
     slopes, size = columns.voxels, latent.shape[0]
     design = None
     if likelihood.polynomial is not None:
-        design = likelihood.design(posterior.model(latent), values)
+        design = likelihood.design(posterior.model(latent), noise_scale)
     others = jnp.zeros((0, *likelihood.flux.shape), slopes.dtype)
     if likelihood.model_error is not None:
-        noise_scale = values.get(NOISE_SCALE, jnp.ones((), slopes.dtype))
-        model_error = likelihood.model_error
-        others = jax.vmap(lambda own: model_error.whiten(own / noise_scale, noise_scale))(model_error.held_out)
+        model_error, own_scale = likelihood.model_error, 1.0 if noise_scale is None else noise_scale
+        others = jax.vmap(lambda own: model_error.whiten(own / own_scale, own_scale))(model_error.held_out)
 
     def half(mask: tuple[Array, Array]) -> Half:
         own = mask[0][:, :, None] * mask[1][None, None]

@@ -1,10 +1,10 @@
 """What should be known of a fit before its numbers are used, in sentences."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 import jax
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
@@ -84,36 +84,31 @@ def _as_good(
 def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplace | str) -> list[str]:
     """Of values at the edge of their priors, and of what the data do not say."""
     notes = []
-    for own, far in zip(free.parameters, by_parameter(free, np.abs(best) >= edges_from(free)), strict=True):
+    for own, far in zip(free.parameters, free.split(np.abs(best) >= edges_from(free)).values(), strict=True):
         if far.any():
-            names = listed(np.array(own.labels, dtype=object)[far])
+            names = listed(np.array(own.labels, dtype=object)[far.ravel()])
             notes.append(f"{names} is at the edge of its prior ({shown(own.prior)}); widen it if it need not be there")
     if isinstance(laplace, str):
         return [*notes, f"no uncertainties: {laplace}"]
-    silent = laplace.without_effect()
-    return [*notes, *notes_on_silence(laplace), *notes_on_spread(free, laplace.sigma, laplace.correlation, silent)]
+    known = np.where(laplace.without_effect(), 0.0, laplace.sigma)
+    return [*notes, *notes_on_silence(laplace), *notes_on_spread(free, known, laplace.correlation)]
 
 
 def notes_on_silence(laplace: Laplace) -> list[str]:
     """Of latents of which the data say nothing."""
-    silent = laplace.without_effect()
-    if not silent:
+    silent = np.array(laplace.free.labels, dtype=object)[laplace.without_effect()]
+    if not len(silent):
         return []
     return [f"the data say nothing of {listed(silent)}: the model of what is fitted does not depend on it"]
 
 
 def notes_on_spread(
-    free: Free,
-    sigma: Float[ndarray, " latent"],
-    correlation: Float[ndarray, "latent latent"] | None,
-    silent: Sequence[str] = (),
+    free: Free, sigma: Float[ndarray, " latent"], correlation: Float[ndarray, "latent latent"] | None
 ) -> list[str]:
-    """Of what the data hardly say, by the standard deviations of the latents, but for the `silent`, of which they say
-    nothing; and of what they say together only."""
+    """Of what the data hardly say, by the standard deviations of the latents; and of what they say together only."""
     labels, notes = free.labels, []
-    vague = [label for label, own in zip(labels, sigma, strict=True) if own > UNDETERMINED]
-    vague = [label for label in vague if label not in silent]
-    if vague:
+    vague = np.array(labels, dtype=object)[sigma > UNDETERMINED]
+    if len(vague):
         notes.append(f"the data hardly determine {listed(vague)}: its uncertainty is that of its prior")
     if correlation is None:
         return notes
@@ -156,8 +151,3 @@ def listed(words: Iterable[str]) -> str:
     words = list(words)
     more = [f"{len(words) - _MOST} more"] if len(words) > _MOST else []
     return ", ".join([*words[:_MOST], *more])
-
-
-def by_parameter(free: Free, flat: Shaped[ndarray, " latent"]) -> list[Shaped[ndarray, " own"]]:
-    """Numbers in the order of the labels, those of each parameter for themselves."""
-    return np.split(flat, np.cumsum([parameter.size for parameter in free.parameters])[:-1])

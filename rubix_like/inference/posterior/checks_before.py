@@ -48,10 +48,8 @@ def check_effects(posterior: Posterior) -> tuple[str, ...]:
         dead &= np.abs(effect) < LEAST_EFFECT  # not where it is not finite: that is no lack of effect
         if not dead.any():
             return ()
-    notes, start = [], 0
-    for parameter in free.parameters:
-        own = dead[start : start + parameter.size]
-        start += parameter.size
+    notes = []
+    for parameter, own in zip(free.parameters, free.split(dead).values(), strict=True):
         if own.all():
             raise ConfigError(
                 f"fit.free.{parameter.name}: expected a parameter that changes the voxels that are fitted, got one "

@@ -10,16 +10,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from rubix_like.forward.model import Observed, Particles, observe_anywhere, observe_share
+from rubix_like.forward.model import Observed, Particles, observe_anywhere, observe_share, scene_before_fields
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.stages.base import before_fields
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import own_share, shard
-from rubix_like.galaxy.scene import to_scene
 from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy
-from rubix_like.inference.posterior.free import Values
-from rubix_like.inference.posterior.likelihood import NOISE_SCALE
+from rubix_like.inference.posterior.free import NOISE_SCALE, Values
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
 from rubix_like.runtime.mesh.placement import as_dtype
@@ -77,12 +74,8 @@ class Forward(eqx.Module):
     layout: DeviceLayout = eqx.field(static=True)
     on_device: bool = eqx.field(static=True, default=False)
 
-    def __call__(self, values: Values) -> Float[Array, "y x wave"]:
-        """Flux (1e-20 erg/s/cm2/Angstrom) for these values; pure, traceable, differentiable."""
-        return self.observed(values).voxels.flux
-
     def observed(self, values: Values) -> Observed:
-        """The same with the counters of the particles."""
+        """The cube for these values, with the counters of the particles; pure, traceable, differentiable."""
         if self.on_device:
             return self._observed_here(values)
         galaxy, parameters = self.at(values)
@@ -139,9 +132,7 @@ def line_of_sight(tables: Tables, parameters: Parameters) -> Float[Array, "3"]:
     velocity = jnp.concatenate([jnp.zeros((1, 3), dtype), jnp.eye(3, dtype=dtype)])
     numbers = jnp.ones((4,), dtype)
     probes = Stars(jnp.zeros_like(velocity), velocity, initial_mass=numbers, log_age=numbers, metallicity=numbers)
-    scene = to_scene(probes, numbers, {}, tables.alignment, tables.arcsec_per_kpc)
-    for stage in before_fields(tables.scene):
-        scene = stage(scene, parameters)
+    scene = scene_before_fields(tables, parameters, "stars", probes)
     return scene.v_los[1:] - scene.v_los[0]
 
 

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float, Shaped
 
 from rubix_like.config.quantities import parse_number, parse_quantity
 from rubix_like.errors import ConfigError, suggest
@@ -20,6 +20,9 @@ Values = Mapping[str, Float[Array, "..."]]
 
 OF_GALAXY: str = "galaxy"
 """Stands in a configuration for the values that the galaxy has."""
+
+NOISE_SCALE: str = "noise_scale"
+"""Name of the factor on the standard deviations of the data, where it is free."""
 
 
 class FreeParameter(eqx.Module):
@@ -63,14 +66,35 @@ class Free(eqx.Module):
         """The dotted names."""
         return tuple(parameter.name for parameter in self.parameters)
 
+    @property
+    def places(self) -> dict[str, slice]:
+        """Where the latents of each parameter are, by its name."""
+        ends = np.cumsum([parameter.size for parameter in self.parameters]).tolist()
+        return {own.name: slice(end - own.size, end) for own, end in zip(self.parameters, ends, strict=True)}
+
+    def has(self, *beginnings: str) -> bool:
+        """Whether a parameter is free whose name begins with one of these."""
+        return any(name.startswith(beginnings) for name in self.names)
+
     def values(self, latent: Latent) -> dict[str, Array]:
         """The value of every parameter; differentiable."""
-        values, start = {}, 0
-        for parameter in self.parameters:
-            own = latent[start : start + parameter.size].reshape(parameter.shape)
-            values[parameter.name] = parameter.prior.value(own)
-            start += parameter.size
-        return values
+        places = self.places
+        return {own.name: own.prior.value(latent[places[own.name]].reshape(own.shape)) for own in self.parameters}
+
+    def value(self, name: str, latent: Latent) -> Array | None:
+        """The value of one parameter; None where it is not free."""
+        return self.values(latent).get(name)
+
+    def split(self, flat: Shaped[np.ndarray, "*n latent"]) -> dict[str, np.ndarray]:
+        """Numbers in the order of the labels as arrays of the parameters' shapes, by name."""
+        places, before = self.places, flat.shape[:-1]
+        return {own.name: flat[..., places[own.name]].reshape((*before, *own.shape)) for own in self.parameters}
+
+    def join(self, values: Mapping[str, Shaped[np.ndarray, "..."]]) -> Shaped[np.ndarray, "*n latent"]:
+        """Arrays by name as numbers in the order of the labels: what `split` has split."""
+        pairs = [(np.asarray(values[own.name]), own) for own in self.parameters]
+        rows = [value.reshape((*value.shape[: value.ndim - len(own.shape)], own.size)) for value, own in pairs]
+        return np.concatenate(rows, axis=-1)
 
     def flat(self, latent: Latent) -> Latent:
         """The values in the order of the labels; each depends on its own latent only."""

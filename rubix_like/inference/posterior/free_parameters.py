@@ -20,8 +20,16 @@ from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.census import log_universe_age
 from rubix_like.galaxy.validation import AGE_SLACK, LARGEST, limits_of
 from rubix_like.inference.posterior.fit_model import GALAXY, STARS, V_LOS, leaf_at
-from rubix_like.inference.posterior.free import OF_GALAXY, Free, FreeParameter, Latent, read_prior, read_values, shown
-from rubix_like.inference.posterior.likelihood import NOISE_SCALE
+from rubix_like.inference.posterior.free import (
+    NOISE_SCALE,
+    OF_GALAXY,
+    Free,
+    FreeParameter,
+    Latent,
+    read_prior,
+    read_values,
+    shown,
+)
 from rubix_like.inference.posterior.priors import AbstractPrior
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.readers.synthetic_reader import SyntheticReader
@@ -94,12 +102,13 @@ def find_parameter(name: str) -> Declaration:
     raise ConfigError(f"fit.free: unknown parameter '{name}'{suggest(name, known_parameters())}")
 
 
-def check_free(name: str, prior: Any) -> None:
-    """Raise ConfigError for what can be seen to be wrong with a free parameter before there is a model."""
-    declared = find_parameter(name)
-    of_galaxy = isinstance(prior, Mapping) and any(OF_GALAXY in numbers for numbers in prior.values())
-    if not (of_galaxy and name.startswith((GALAXY, STARS))):
-        _read_prior(declared, prior, None)
+def check_free(free: Mapping[str, Any]) -> None:
+    """Raise ConfigError for what can be seen to be wrong with free parameters before there is a model."""
+    for name, prior in free.items():
+        declared = find_parameter(name)
+        of_galaxy = isinstance(prior, Mapping) and any(OF_GALAXY in numbers for numbers in prior.values())
+        if not (of_galaxy and name.startswith((GALAXY, STARS))):
+            _read_prior(declared, prior, None)
 
 
 def read_free(settings: FitSettings, trees: Mapping[str, Any], deposit: str) -> Free:

@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from rubix_like.inference.posterior.free import Free, Latent, Values
+from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent
 
-NOISE_SCALE: str = "noise_scale"
-"""Name of the factor on the standard deviations among the values."""
+NoiseScale = Float[Array, ""] | None
+"""The factor on the standard deviations of the data; None where it is 1 and not free."""
 
 
 class Polynomial(eqx.Module):
@@ -70,12 +70,11 @@ class Likelihood(eqx.Module):
     model_error: ModelError | None = None
     smallest_scale: Float[Array, ""] = eqx.field(default=1.0, converter=jnp.asarray)
 
-    def residuals(self, model: Float[Array, "y x wave"], values: Values) -> Residuals:
+    def residuals(self, model: Float[Array, "y x wave"], scale: NoiseScale) -> Residuals:
         """Of the model's flux; the polynomial's coefficients are those that fit best, which is exact for their
         posterior's maximum."""
         model = model.astype(jax.dtypes.canonicalize_dtype(float))
-        scale = values.get(NOISE_SCALE)
-        weight = self.inverse_sigma if scale is None else self.inverse_sigma / scale
+        weight = self._weight(scale)
         coefficients = None
         if self.polynomial is not None:
             coefficients = self._coefficients(self.polynomial, model, weight)
@@ -97,19 +96,21 @@ class Likelihood(eqx.Module):
             square = square + self.model_error.log_determinant(scale)
         return jnp.sqrt(square)
 
-    def continuum(self, model: Float[Array, "y x wave"], values: Values) -> Float[Array, "y x wave"]:
+    def continuum(self, model: Float[Array, "y x wave"], scale: NoiseScale) -> Float[Array, "y x wave"]:
         """The factor on the model's flux that fits best; 1 without a polynomial."""
         if self.polynomial is None:
             return jnp.ones_like(model)
-        weight = self.inverse_sigma / values.get(NOISE_SCALE, 1.0)
-        return _factor(self.polynomial, self._coefficients(self.polynomial, model, weight))
+        return _factor(self.polynomial, self._coefficients(self.polynomial, model, self._weight(scale)))
 
-    def design(self, model: Float[Array, "y x wave"], values: Values) -> Float[Array, "y x wave degree"]:
+    def design(self, model: Float[Array, "y x wave"], scale: NoiseScale) -> Float[Array, "y x wave degree"]:
         """By how much the residuals of voxels fall with each coefficient of the continua; ValueError without any."""
         if self.polynomial is None:
             raise ValueError("expected a likelihood with a polynomial, got one without")
-        weight = self.inverse_sigma / values.get(NOISE_SCALE, 1.0)
+        weight = self._weight(scale)
         return _design(self.polynomial, model.astype(weight.dtype), weight)
+
+    def _weight(self, scale: NoiseScale) -> Float[Array, "y x wave"]:
+        return self.inverse_sigma if scale is None else self.inverse_sigma / scale
 
     def _coefficients(
         self, polynomial: Polynomial, model: Float[Array, "y x wave"], weight: Float[Array, "y x wave"]
@@ -129,8 +130,7 @@ def with_scale_information(
     with others; unchanged where the scale is not free."""
     if NOISE_SCALE not in free.names:
         return matrix
-    names = [parameter.name for parameter in free.parameters for _ in range(parameter.size)]
-    index = names.index(NOISE_SCALE)
+    index = free.places[NOISE_SCALE].start
     slope = jax.grad(lambda at: jnp.log(free.values(at)[NOISE_SCALE]))(latent)[index]
     without = matrix.at[index, :].set(0).at[:, index].set(0)
     return without.at[index, index].set(2 * n_voxel.astype(matrix.dtype) * slope**2)

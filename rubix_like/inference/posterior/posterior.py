@@ -7,9 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from rubix_like.forward.model import Observed
+from rubix_like.forward.parameters import Parameters
+from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.posterior.fit_model import Forward
-from rubix_like.inference.posterior.free import Free, Latent
-from rubix_like.inference.posterior.likelihood import Likelihood, Residuals
+from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent
+from rubix_like.inference.posterior.likelihood import Likelihood, NoiseScale, Residuals
 
 
 class Posterior(eqx.Module):
@@ -19,14 +22,29 @@ class Posterior(eqx.Module):
     free: Free
     likelihood: Likelihood
 
+    def at(self, latent: Latent) -> tuple[Galaxy, Parameters]:
+        """The particles and parameters of the model."""
+        return self.forward.at(self.free.values(latent))
+
+    def observed(self, latent: Latent) -> Observed:
+        """The cube of the model, without the continuum's polynomial, with the counters of the particles."""
+        return self.forward.observed(self.free.values(latent))
+
     def model(self, latent: Latent) -> Float[Array, "y x wave"]:
         """Flux (1e-20 erg/s/cm2/Angstrom) of the model, without the continuum's polynomial."""
-        return self.forward(self.free.values(latent))
+        return self.observed(latent).voxels.flux
+
+    def noise_scale(self, latent: Latent) -> NoiseScale:
+        """The factor on the standard deviations of the data; None where it is not free."""
+        return self.free.value(NOISE_SCALE, latent)
 
     def residuals(self, latent: Latent) -> Residuals:
         """A pytree of residuals: half their squared sum is the loss. The prior's are the latents themselves."""
-        values = self.free.values(latent)
-        return self.likelihood.residuals(self.forward(values), values)._replace(prior=latent)
+        return self.residuals_of(self.model(latent), latent)
+
+    def residuals_of(self, model: Float[Array, "y x wave"], latent: Latent) -> Residuals:
+        """The same of a model whose flux is there already."""
+        return self.likelihood.residuals(model, self.noise_scale(latent))._replace(prior=latent)
 
     def loss(self, latent: Latent) -> Float[Array, ""]:
         """-ln(posterior density of the latents) up to a constant."""

@@ -11,7 +11,7 @@ from jax.sharding import AxisType, Mesh
 from jaxtyping import Array, ArrayLike, Bool
 from numpy import ndarray
 
-from rubix_like.config import RunConfig, load_config, load_pipeline
+from rubix_like.config import RunConfig, load_config
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.cube.observed.observed_cube import check_any_used, choose_voxels
@@ -19,7 +19,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.model import table_specs
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.forward.resolved import resolve
+from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.noise import Noise
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
@@ -36,7 +36,7 @@ from rubix_like.inference.posterior.fit_model import (
     SyntheticSource,
     line_of_sight,
 )
-from rubix_like.inference.posterior.free import Free, Latent, read_prior
+from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent, read_prior
 from rubix_like.inference.posterior.free_parameters import (
     SMALLEST_LATENT,
     age_notes,
@@ -44,9 +44,9 @@ from rubix_like.inference.posterior.free_parameters import (
     read_free,
     read_start,
 )
-from rubix_like.inference.posterior.likelihood import NOISE_SCALE, Likelihood, Polynomial
+from rubix_like.inference.posterior.likelihood import Likelihood, Polynomial
 from rubix_like.inference.posterior.posterior import Posterior
-from rubix_like.instrument.painting import plan_painting
+from rubix_like.instrument.instrument import Instrument
 from rubix_like.readers.galaxy_loading import load
 from rubix_like.readers.synthetic_reader import SyntheticReader
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
@@ -104,7 +104,7 @@ def pose(
         notes: tuple[str, ...] = ()
     else:
         config = _for_model(on_grid_of(config_or_pipeline, observed), settings)
-        resolved = resolve(config)
+        config, resolved = _for_widest_psf(config, resolve(config), settings)
         source, info = _source(config, resolved.library, galaxy, report)
         trees = _trees(source, Parameters.build(config, config.engine.precision), None)
         free = read_free(settings, trees, config.engine.deposit)
@@ -187,15 +187,12 @@ def make_likelihood(
     inverse_sigma = np.where(used, 1 / np.sqrt(np.where(used, variance, 1)), 0)
     flux = np.where(used, observed.flux, 0)
     dtype = jax.dtypes.canonicalize_dtype(float)
-    smallest = 1.0
-    if NOISE_SCALE in free.names:
-        (parameter,) = [own for own in free.parameters if own.name == NOISE_SCALE]
-        smallest = parameter.prior.value(jnp.asarray(SMALLEST_LATENT, dtype))
+    smallest = free.value(NOISE_SCALE, jnp.full(free.n_latent, SMALLEST_LATENT, dtype))
     return Likelihood(
         flux=jnp.asarray(flux, dtype),
         inverse_sigma=jnp.asarray(inverse_sigma, dtype),
         polynomial=_polynomial(settings, observed.wavelength),
-        smallest_scale=jnp.asarray(smallest, dtype),
+        smallest_scale=jnp.asarray(1.0 if smallest is None else smallest, dtype),
     )
 
 
@@ -268,13 +265,21 @@ def _for_model(config: RunConfig, settings: FitSettings) -> RunConfig:
     for name in ("observation.inclination", "observation.position_angle"):
         if name in settings.free and getattr(config.observation, name.removeprefix("observation.")) is None:
             overrides[name] = 0.0
-    psf = config.instrument.psf
-    if "instrument.psf.fwhm" in settings.free and psf is not None and psf.fwhm is not None:
-        prior = read_prior("instrument.psf.fwhm", settings.free["instrument.psf.fwhm"], "arcsec")
-        widest = float(jnp.max(prior.value(jnp.asarray(_WIDEST))))
-        overrides["instrument.psf.fwhm"] = np.full(np.shape(psf.fwhm), widest).tolist()
-        overrides["engine.oversampling"] = plan_painting(config, load_pipeline(config.pipeline)).cells
     return load_config(config, overrides=overrides)
+
+
+def _for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings) -> tuple[RunConfig, Resolved]:
+    """Both with the widest PSF of its prior, where its width is free: the margin is made for it, the cells for the
+    PSF of the configuration."""
+    psf = config.instrument.psf
+    if "instrument.psf.fwhm" not in settings.free or psf is None or psf.fwhm is None:
+        return config, resolved
+    prior = read_prior("instrument.psf.fwhm", settings.free["instrument.psf.fwhm"], "arcsec")
+    widest = float(jnp.max(prior.value(jnp.asarray(_WIDEST))))
+    overrides: dict[str, Any] = {"instrument.psf.fwhm": np.full(np.shape(psf.fwhm), widest).tolist()}
+    config = load_config(config, overrides=overrides | {"engine.oversampling": resolved.painting.cells})
+    instrument = Instrument.build(config.instrument, resolved.painting)
+    return config, dataclasses.replace(resolved, instrument=instrument)
 
 
 def _source(
@@ -300,8 +305,7 @@ def _with_velocity_range(config: RunConfig, source: AbstractParticleSource, free
     @jax.jit
     def fastest(source: AbstractParticleSource, free: Free, latent: Latent) -> Array:
         values = free.values(latent)
-        own = {name: value for name, value in values.items() if name.startswith((GALAXY, STARS))}
-        speed = jnp.linalg.norm(source.galaxy(own).stars.velocity, axis=1) + jnp.abs(own.get(V_LOS, 0.0))
+        speed = jnp.linalg.norm(source.galaxy(values).stars.velocity, axis=1) + jnp.abs(values.get(V_LOS, 0.0))
         return speed.max() + jnp.abs(values.get("observation.velocity_offset", config.observation.velocity_offset))
 
     speeds = [float(fastest(source, free, latent)) for latent in free.draw(0, _PRIOR_DRAWS)]

@@ -7,7 +7,6 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.likelihood import Residuals
 from rubix_like.inference.posterior.linearise import products
 from rubix_like.inference.posterior.posterior import Posterior, half_square
 
@@ -43,11 +42,7 @@ def normal_equations_at(
     posterior: Posterior, latent: Latent, tangent: Tangent
 ) -> tuple[Float[Array, "latent latent"], Latent, Float[Array, ""]]:
     """J^T J, J^T r and the loss of a posterior at these latents, if its model has this tangent there."""
-
-    def residuals(flux: Float[Array, "y x wave"], latent: Latent) -> Residuals:
-        return posterior.likelihood.residuals(flux, posterior.free.values(latent))._replace(prior=latent)
-
-    here, along = jax.linearize(residuals, tangent.flux, latent)
+    here, along = jax.linearize(posterior.residuals_of, tangent.flux, latent)
     unit = jnp.eye(latent.shape[0], dtype=latent.dtype)
     matrix, gradient = products(here, lax.map(lambda own: along(*own), (tangent.slopes, unit)))
     return matrix, gradient, half_square(here)

@@ -12,7 +12,7 @@ from rubix_like.inference.checks.discreteness import Discreteness
 from rubix_like.inference.checks.edges import LIMIT, Edges
 from rubix_like.inference.described_trees import add_dataset, numbers_of, read_tree, write_tree
 from rubix_like.inference.posterior.free_parameters import declarations_of
-from rubix_like.inference.results.fit_result import FitResult, split_by_name
+from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.result_parts import (
     TEXT,
     Column,
@@ -44,8 +44,8 @@ def _write(result: FitResult, file: Any) -> None:
         **_marks(result),
     }
     if grain is not None:
-        columns["discreteness"] = Column(split_by_name(result.free, grain.values), "its shift by many more draws")
-        columns["data_sigma"] = Column(split_by_name(result.free, grain.value_sigma), "sigma without that shift")
+        columns["discreteness"] = Column(result.free.split(grain.values), "its shift by many more draws")
+        columns["data_sigma"] = Column(result.free.split(grain.value_sigma), "sigma without that shift")
     write_free(result.free, columns, file)
     if result.covariance is not None:
         add_dataset(file, "covariance", result.covariance, "covariance of the values", "units of the labels")
@@ -69,13 +69,11 @@ def _marks(result: FitResult) -> dict[str, Column]:
         number = result.labels.index(label)
         kinds[number] = {"<": b"upper limit", ">": b"lower limit"}.get(reach.sign, b"interval")
         limits[number] = {"<": reach.high, ">": reach.low}.get(reach.sign, np.nan)
-    doubtful = split_by_name(result.free, result.verdict.doubtful)
+    doubtful = result.free.split(result.verdict.doubtful)
     kind = "value (with sigma), or at the edge of the prior interval (low to high), upper limit or lower limit"
     return {
-        "kind": Column(split_by_name(result.free, kinds), kind, pure=True),
-        "limit": Column(
-            split_by_name(result.free, limits), f"the limit with probability {LIMIT}; NaN where it is none"
-        ),
+        "kind": Column(result.free.split(kinds), kind, pure=True),
+        "limit": Column(result.free.split(limits), f"the limit with probability {LIMIT}; NaN where it is none"),
         "doubtful": Column(doubtful, "whether the uncertainty is too small, because the model does not fit", pure=True),
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from numpy import ndarray
 from scipy.special import ndtri
 
@@ -100,11 +100,12 @@ class FitResult:
         end of the prior, one of them is that end, and nothing is left out on its side.
         """
         reach = self._latent_sigma() * float(ndtri(0.5 + probability / 2))
-        ends = [flat_of(self._named(own)) for own in (self.latent - reach, self.latent + reach)]
+        latents = self.latent - reach, self.latent + reach
+        ends = [np.array(self.free.flat(jnp.asarray(own)), np.float64) for own in latents]
         for number, index in enumerate(self.edges.index):
             own = self.edges.reach(self.free, number, probability)
             ends[0][index], ends[1][index] = own.low, own.high
-        return split_by_name(self.free, ends[0]), split_by_name(self.free, ends[1])
+        return self.free.split(ends[0]), self.free.split(ends[1])
 
     def limits(self, probability: float = LIMIT) -> dict[str, Reach]:
         """The limit of each value at the edge of its prior, by its label: an upper ("<") or lower limit (">") with this
@@ -119,7 +120,7 @@ class FitResult:
         """
         if self.laplace is None:
             raise ValueError(f"samples: expected a Gaussian approximation, got none: {'; '.join(self.notes)}")
-        return split_by_name(self.free, self.laplace.sample(seed, n))
+        return self.free.split(self.laplace.sample(seed, n))
 
     def summary(self) -> str:
         """A table of the values, and sentences on how far they can be trusted."""
@@ -153,20 +154,3 @@ class FitResult:
 
     def _latent_sigma(self) -> Float[ndarray, " latent"]:
         return np.full_like(self.latent, np.nan) if self.laplace is None else self.laplace.sigma
-
-    def _named(self, latent: Float[ndarray, " latent"]) -> Arrays:
-        return {name: np.asarray(value) for name, value in self.free.values(jnp.asarray(latent)).items()}
-
-
-def flat_of(values: Mapping[str, Float[ndarray, "..."]]) -> Float[ndarray, " latent"]:
-    """Arrays by name, in the order of the parameters, as numbers in the order of the labels."""
-    return np.concatenate([np.ravel(own) for own in values.values()]).astype(np.float64)
-
-
-def split_by_name(free: Free, flat: Shaped[ndarray, "*n latent"]) -> dict[str, Any]:
-    """Numbers in the order of the labels as arrays of the parameters' shapes."""
-    ends = np.cumsum([parameter.size for parameter in free.parameters])[:-1]
-    parts = np.split(flat, ends, axis=-1)
-    return {
-        own.name: part.reshape((*flat.shape[:-1], *own.shape)) for own, part in zip(free.parameters, parts, strict=True)
-    }

@@ -16,7 +16,7 @@ from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.results.fit_result import FitResult
-from rubix_like.inference.results.sample_result import SampleResult, flat_values
+from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.plots.fits.fit_parameters import paired, triangle_size
 from rubix_like.plots.fits.fit_pictures import drawings
 from rubix_like.plots.fits.fit_view import AtEdge, FitView, Inferred, Trace, fine_nodes
@@ -170,7 +170,7 @@ def sample_drawings(view: SampleView) -> Iterator[Drawing]:
 
 def sample_view(result: SampleResult, truth: Mapping[str, Any]) -> SampleView:
     """The arrays of a result that are drawn."""
-    values = flat_values(result.free, result.values)
+    values = result.free.join(result.values)
     diverging = np.asarray(result.statistics.get("diverging", np.zeros(result.latent.shape[:2])), bool)
     title = _sample_title(result, int(diverging.sum()))
     return SampleView(

@@ -17,7 +17,7 @@ from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality, Scatter
-from rubix_like.inference.results.fit_result import Arrays, split_by_name
+from rubix_like.inference.results.fit_result import Arrays
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.inference.samplers.samplers import Statistics, find_sampler
 from rubix_like.runtime.places import found_at
@@ -134,7 +134,7 @@ class SampleResult:
         """Of each value whose draws are at the edge of its prior (their median is), by its label: an upper ("<") or
         lower limit (">") with this probability, or the interval that holds it."""
         latent = np.median(self.latent.reshape(-1, self.latent.shape[2]), axis=0)
-        draws = flat_values(self.free, self.values).reshape(-1, len(latent))
+        draws = self.free.join(self.values).reshape(-1, len(latent))
         found = {}
         for index in at_edge(self.free, latent):
             own, ends = draws[:, index], ends_of(self.free, int(index))
@@ -149,7 +149,7 @@ class SampleResult:
 
     def covariance(self) -> Float[ndarray, "latent latent"]:
         """Of the values, from the draws of all chains, in the order of `labels`."""
-        flat = flat_values(self.free, self.values)
+        flat = self.free.join(self.values)
         return np.atleast_2d(np.cov(flat.reshape(-1, flat.shape[2]), rowvar=False, ddof=0))
 
     def samples(self) -> Arrays:
@@ -158,7 +158,7 @@ class SampleResult:
 
     def by_name(self, flat: Shaped[ndarray, "*n latent"]) -> dict[str, Any]:
         """Numbers in the order of the labels (`diagnostics.r_hat`) as arrays of the parameters' shapes."""
-        return split_by_name(self.free, flat)
+        return self.free.split(flat)
 
     def summary(self) -> str:
         """A table of the values with what their draws are worth, and sentences on how far they can be trusted."""
@@ -197,18 +197,14 @@ class SampleResult:
 
 def values_of(free: Free, latent: Float[ndarray, "*n latent"]) -> Arrays:
     """The values of any number of latents, by name, through the maps of their priors."""
-    flat = jnp.asarray(latent.reshape(-1, latent.shape[-1]))
-    found = _values(free, flat)
-    return {name: np.asarray(own).reshape((*latent.shape[:-1], *own.shape[1:])) for name, own in found.items()}
+    return free.split(flat_values(free, latent))
+
+
+def flat_values(free: Free, latent: Float[ndarray, "*n latent"]) -> Float[ndarray, "*n latent"]:
+    """The same in the order of the labels."""
+    return np.asarray(_values(free, jnp.asarray(latent.reshape(-1, latent.shape[-1])))).reshape(latent.shape)
 
 
 @jax.jit
-def _values(free: Free, latent: Float[Array, "draw latent"]) -> dict[str, Array]:
-    return jax.vmap(free.values)(latent)
-
-
-def flat_values(free: Free, values: Arrays) -> Float[ndarray, "chain draw latent"]:
-    """Draws by name as one array, in the order of the labels."""
-    return np.concatenate(
-        [values[own.name].reshape((*values[own.name].shape[:2], own.size)) for own in free.parameters], axis=2
-    )
+def _values(free: Free, latent: Float[Array, "draw latent"]) -> Float[Array, "draw latent"]:
+    return jax.vmap(free.flat)(latent)

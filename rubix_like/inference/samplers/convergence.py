@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.inference.checks.edges import edges_from
-from rubix_like.inference.checks.notes_after import by_parameter, listed, notes_on_spread
+from rubix_like.inference.checks.notes_after import listed, notes_on_spread
 from rubix_like.inference.posterior.free import Free, shown
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
 from rubix_like.inference.search.choose_optimiser import MOST_DENSE
@@ -173,9 +173,9 @@ def _on_values(free: Free, latent: Float[ndarray, "chain draw latent"]) -> Itera
     """Notes on values at the edge of their priors, that are not determined, or only together."""
     flat = latent.reshape(-1, latent.shape[2])
     outside = np.mean(np.abs(flat) > edges_from(free), axis=0)
-    for own, share in zip(free.parameters, by_parameter(free, outside), strict=True):
+    for own, share in zip(free.parameters, free.split(outside).values(), strict=True):
         if np.any(share > AT_THE_EDGE):
-            names = listed(np.array(own.labels, dtype=object)[share > AT_THE_EDGE])
+            names = listed(np.array(own.labels, dtype=object)[share.ravel() > AT_THE_EDGE])
             yield (
                 f"up to {share.max():.0%} of the draws of {names} are at the edge of its prior ({shown(own.prior)}); "
                 f"widen it if it need not be there"

@@ -17,7 +17,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float, UInt32
 
 from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.likelihood import NOISE_SCALE
+from rubix_like.inference.posterior.likelihood import Residuals
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
 from rubix_like.inference.samplers.roots import find_root
 from rubix_like.runtime.optional_packages import import_optional
@@ -87,8 +87,8 @@ def data_residuals(posterior: SquaredLoss, latent: Latent) -> Flat:
     Where the noise scale s is free: those of the voxels, and sqrt(2 N) ln(s) for N voxels. Derivatives are then taken
     at the residuals' own scale, so that J^T J is Fisher's information: 2 N of ln(s), and none of it with others.
     """
-    if isinstance(posterior, Posterior) and NOISE_SCALE in posterior.free.names:
-        residuals = _with_scale(posterior, latent)
+    if isinstance(posterior, Posterior) and (scale := posterior.noise_scale(latent)) is not None:
+        residuals = _with_scale(posterior, scale, latent)
     else:
         residuals = posterior.residuals(latent)
     leaves = jax.tree_util.tree_leaves_with_path(residuals)
@@ -96,12 +96,11 @@ def data_residuals(posterior: SquaredLoss, latent: Latent) -> Flat:
     return jnp.concatenate([leaf.reshape(-1) for leaf in of_data])
 
 
-def _with_scale(posterior: Posterior, latent: Latent) -> Any:
-    values, likelihood = posterior.free.values(latent), posterior.likelihood
-    held = values | {NOISE_SCALE: lax.stop_gradient(values[NOISE_SCALE])}
+def _with_scale(posterior: Posterior, scale: Float[Array, ""], latent: Latent) -> Residuals:
+    likelihood = posterior.likelihood
     count = jnp.sum(likelihood.inverse_sigma > 0, dtype=latent.dtype)
-    scale = jnp.sqrt(2 * count) * jnp.log(values[NOISE_SCALE].reshape(1).astype(latent.dtype))
-    return likelihood.residuals(posterior.forward(held), held)._replace(scale=scale)
+    own = jnp.sqrt(2 * count) * jnp.log(scale.reshape(1).astype(latent.dtype))
+    return likelihood.residuals(posterior.model(latent), lax.stop_gradient(scale))._replace(scale=own)
 
 
 def likelihood_about(posterior: SquaredLoss, expansion: Expansion) -> Any:

@@ -16,7 +16,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.inference.fit_cubes import noise_variance, on_grid
 from rubix_like.inference.posterior.device_rows import Placed, placed
 from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.likelihood import NOISE_SCALE, ModelError
+from rubix_like.inference.posterior.likelihood import ModelError
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Scatter
@@ -92,13 +92,13 @@ def _moments(posterior: Posterior, latent: Placed) -> Moments:
 
 def _predicted(posterior: Posterior, latent: Latent) -> Predicted:
     """What one draw says."""
-    values, likelihood = posterior.free.values(latent), posterior.likelihood
-    observed = posterior.forward.observed(values)
+    scale, likelihood = posterior.noise_scale(latent), posterior.likelihood
+    observed = posterior.observed(latent)
     flux = observed.voxels.flux.astype(likelihood.flux.dtype)
     counters = list(observed.counters.values())
     return Predicted(
-        flux * likelihood.continuum(flux, values),
-        values.get(NOISE_SCALE, jnp.ones((), flux.dtype)),
+        flux * likelihood.continuum(flux, scale),
+        jnp.ones((), flux.dtype) if scale is None else scale,
         jnp.asarray(sum(own.n_beyond_velocity + own.n_overflow for own in counters), flux.dtype),
         jnp.asarray(sum(own.n_not_finite for own in counters), flux.dtype),
     )

@@ -1,6 +1,6 @@
 """Which latents a search begins with: many are tried, by one model each, and the best are started from."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from rubix_like.inference.posterior.free import Free, Latent
 from rubix_like.inference.posterior.linearise import losses, over_starts
 from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss, half_square
 from rubix_like.inference.posterior.problem import Problem
-from rubix_like.inference.search.guesses import SHOWN, Surroundings, guesses
+from rubix_like.inference.search.guesses import SHOWN, VELOCITY_OFFSET, Surroundings, guesses
 from rubix_like.inference.search.per_spaxel_search import evolved
 from rubix_like.inference.search.sketch import Sketch, shift_of, sketch_of
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
@@ -91,15 +91,17 @@ def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -
 
 def _surroundings(posterior: SquaredLoss, problem: Problem, mesh: Mesh, sketch: Sketch) -> Surroundings:
     """By the model at the medians of all priors."""
-    forward, free = problem.posterior.forward, problem.posterior.free
-    middle = free.values(jnp.zeros(free.n_latent))
-    psf = forward.parameters.instrument.psf
-    seeing: Any = None if psf is None else middle.get(_PSF, psf.fwhm)
+    free, forward = problem.posterior.free, problem.posterior.forward
+    middle, parameters = jnp.zeros(free.n_latent), forward.parameters
+    psf, seeing = parameters.instrument.psf, free.value(_PSF, middle)
+    if seeing is None and psf is not None:
+        seeing = psf.fwhm
     width = 0.0 if seeing is None else float(np.mean(np.asarray(seeing)))
     reference = _grade(posterior, mesh, np.zeros((1, free.n_latent)))
     shift = shift_of(sketch, np.asarray(reference.spectrum[0], np.float64), problem.pipeline.frame.bins.wavelength)
-    own: Any = middle.get("observation.velocity_offset", forward.parameters.observation.velocity_offset)
-    return Surroundings(float(forward.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, float(own) + shift)
+    own = free.value(VELOCITY_OFFSET, middle)
+    systemic = float(parameters.observation.velocity_offset if own is None else own) + shift
+    return Surroundings(float(forward.tables.arcsec_per_kpc), width / FWHM_PER_SIGMA, systemic)
 
 
 def _graded(
@@ -132,11 +134,10 @@ def _scaled(posterior: Posterior, latent: Latent) -> Graded:
     """With the stellar mass, where it is free, times a = sum(m d / sigma^2) / sum(m^2 / sigma^2), m the model and d the
     data: of all masses that with the least chi^2."""
     free, likelihood = posterior.free, posterior.likelihood
-    model = posterior.forward(free.values(latent)).astype(latent.dtype)
+    model = posterior.model(latent).astype(latent.dtype)
     if MASS in free.names:
-        number = free.names.index(MASS)
-        place = sum(parameter.size for parameter in free.parameters[:number])
-        prior, old = free.parameters[number].prior, latent[place]
+        prior, place = free.parameters[free.names.index(MASS)].prior, free.places[MASS].start
+        old = latent[place]
         weight = likelihood.inverse_sigma**2
         own = jnp.sum(model * model * weight)
         best = jnp.sum(model * likelihood.flux * weight) / jnp.where(own > 0, own, 1.0)
@@ -146,7 +147,7 @@ def _scaled(posterior: Posterior, latent: Latent) -> Graded:
         new = jnp.where(jnp.isfinite(new), new, old)
         model = model * (prior.value(new) / prior.value(old))
         latent = latent.at[place].set(new)
-    residuals = likelihood.residuals(model, free.values(latent))._replace(prior=latent)
+    residuals = posterior.residuals_of(model, latent)
     return Graded(latent, half_square(residuals), jnp.sum(model, axis=(0, 1)))
 
 

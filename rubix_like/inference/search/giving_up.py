@@ -85,10 +85,8 @@ def _taken_up(found: SearchState, latent: ndarray, itself: int | None = None) ->
 
 def is_saturated(free: Free, latent: ndarray) -> bool:
     """Whether the prior of any latent is flat there; those of single stars do not count."""
-    begin = 0
-    for parameter in free.parameters:
-        own = latent[begin : begin + parameter.size]
-        begin += parameter.size
+    for parameter, place in zip(free.parameters, free.places.values(), strict=True):
+        own = latent[place]
         if not parameter.name.startswith(STARS) and np.any(np.abs(own) > SATURATED) and _is_flat(parameter, own):
             return True
     return False

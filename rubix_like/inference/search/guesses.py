@@ -74,14 +74,12 @@ def guesses(
     """Latents of guesses; every fourth is a draw from the prior."""
     prior = generator.standard_normal((count, free.n_latent))
     values = _values(sketch, around, generator, count)
-    latent, begin = np.clip(prior, -_MOST, _MOST), 0
-    for parameter in free.parameters:
-        own = slice(begin, begin + parameter.size)
+    latent = np.clip(prior, -_MOST, _MOST)
+    for parameter, own in zip(free.parameters, free.places.values(), strict=True):
         if parameter.name in values:
             given = np.reshape(values[parameter.name], (count, -1))
             given = _turned(parameter, given) if parameter.name == POSITION_ANGLE else given
             latent[:, own] = _latents(parameter, given, latent[:, own])
-        begin += parameter.size
     drawn = np.arange(count) % round(1 / _FROM_PRIOR) == round(1 / _FROM_PRIOR) - 1
     return np.where(drawn[:, None], prior, latent)
 

@@ -19,8 +19,7 @@ from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import FitSettings
-from rubix_like.forward.stages.base import before_fields
-from rubix_like.galaxy.scene import to_scene
+from rubix_like.forward.model import scene_before_fields
 from rubix_like.inference.posterior.fit_model import STARS, HeldSource
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.linearise import over_starts
@@ -123,7 +122,7 @@ def evolve(
 def patches_of(posterior: Posterior, latent: Latent) -> Patches | None:
     """Where the stars are for these latents; None where no parameter of stars is free."""
     free, forward = posterior.free, posterior.forward
-    if not (isinstance(forward.source, HeldSource) and any(name.startswith(STARS) for name in free.names)):
+    if not (isinstance(forward.source, HeldSource) and free.has(STARS)):
         return None
     spaxel = _spaxels(posterior, latent)
     owners = [
@@ -137,11 +136,8 @@ def patches_of(posterior: Posterior, latent: Latent) -> Patches | None:
 def _spaxels(posterior: Posterior, latent: Latent) -> Int[Array, " star"]:
     """Flat index of the spaxel whose middle is nearest to each star."""
     forward = posterior.forward
-    galaxy, parameters = forward.at(posterior.free.values(latent))
-    stars = galaxy.stars
-    scene = to_scene(stars, stars.initial_mass, {}, forward.tables.alignment, forward.tables.arcsec_per_kpc)
-    for stage in before_fields(forward.tables.scene):
-        scene = stage(scene, parameters)
+    galaxy, parameters = posterior.at(latent)
+    scene = scene_before_fields(forward.tables, parameters, "stars", galaxy.stars)
     n_y, n_x, scale = forward.plan.n_y, forward.plan.n_x, forward.tables.grid.pixel_scale * forward.plan.cells
     column = jnp.round((n_x - 1) / 2 - scene.position[:, 0] / scale)
     row = jnp.round((n_y - 1) / 2 + scene.position[:, 1] / scale)
@@ -162,13 +158,12 @@ def scaled(posterior: Posterior, patches: Patches, latent: Latent) -> tuple[Late
 
     The part of a patch is half of chi^2 in its spaxel and half the squares of its stars' latents.
     """
-    free = posterior.free
     likelihood = dataclasses.replace(posterior.likelihood, model_error=None)
-    model = posterior.forward(free.values(latent)).astype(latent.dtype)
-    if MASS in free.names:
+    model = posterior.model(latent).astype(latent.dtype)
+    if MASS in posterior.free.names:
         latent, factor = _best_masses(posterior, patches, latent, model)
         model = model * factor[:-1].reshape(model.shape[:2])[:, :, None]
-    residuals = likelihood.residuals(model, free.values(latent))
+    residuals = likelihood.residuals(model, posterior.noise_scale(latent))
     square = jnp.sum(residuals.voxels**2, axis=2)
     if residuals.coefficients is not None:
         square = square + jnp.sum(residuals.coefficients**2, axis=2)
@@ -187,12 +182,10 @@ def _best_masses(
     own = jnp.sum(model * model * weight, axis=2)
     best = jnp.sum(model * likelihood.flux * weight, axis=2) / jnp.where(own > 0, own, 1.0)
     factor = jnp.append(jnp.where(best > 0, best, 1.0).reshape(-1), 1.0)
-    number = free.names.index(MASS)
-    begin = sum(parameter.size for parameter in free.parameters[:number])
-    mass = free.parameters[number]
-    old = latent[begin : begin + mass.size]
-    new = mass.prior.latent(mass.prior.value(old) * factor[patches.spaxel])
+    prior, place = free.parameters[free.names.index(MASS)].prior, free.places[MASS]
+    old = latent[place]
+    new = prior.latent(prior.value(old) * factor[patches.spaxel])
     outside = (~(jnp.abs(new) < _FARTHEST)).astype(jnp.int32)
     kept = jax.ops.segment_max(outside, patches.spaxel, patches.count) > 0
     new = jnp.where(kept[patches.spaxel], old, new)
-    return latent.at[begin : begin + mass.size].set(new), jnp.where(kept, 1.0, factor)
+    return latent.at[place].set(new), jnp.where(kept, 1.0, factor)

@@ -92,7 +92,7 @@ def check_any_left(snapshot: SearchState, free: Free) -> None:
 
 def _described(free: Free, latent: ndarray) -> str:
     """The values of some latents."""
-    values = np.concatenate([np.ravel(value) for value in free.values(jnp.asarray(latent)).values()])
+    values = np.asarray(free.flat(jnp.asarray(latent)))
     shown = [f"{label} = {value:.6g}" for label, value in zip(free.labels, values, strict=True)]
     return ", ".join(shown[:_VALUES_SHOWN] + (["..."] if len(shown) > _VALUES_SHOWN else []))
 

@@ -73,13 +73,13 @@ def galaxies_of(entries: Sequence[Entry]) -> list[tuple[Entry, ...]]:
     return [tuple(group) for _, group in groupby(entries, key=lambda entry: entry.loading)]
 
 
-def blocks_of(galaxies: Galaxies, apart: Callable[[Entry], Any], most: int | None) -> list[tuple[Entry, ...]]:
-    """Blocks of at most `most` entries that compile alike and agree in `apart`; None: a block for every galaxy.
+def blocks_of(galaxies: Galaxies, most: int | None) -> list[tuple[Entry, ...]]:
+    """Blocks of at most `most` entries that compile alike; None: a block for every galaxy.
 
     The views of a galaxy are in one block where they fit.
     """
     blocks: list[tuple[Entry, ...]] = []
-    for _, alike in groupby(galaxies, key=lambda galaxy: {(apart(entry), entry.compiling) for entry in galaxy}):
+    for _, alike in groupby(galaxies, key=lambda galaxy: {entry.compiling for entry in galaxy}):
         block: tuple[Entry, ...] = ()
         for part in (part for galaxy in alike for part in _parts(galaxy, most)):
             if block and (most is None or len(block) + len(part) > most):

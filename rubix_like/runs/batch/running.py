@@ -135,7 +135,7 @@ def observe_all(
         others_go_on = isinstance(how.executor, Executor)  # its owner's work is not ended with this run
         with _clean([*written, *([summary.path] if part is None else [])], afterwards=not others_go_on):
             try:
-                _observe(front, work, _left(front, work, groups, before), before, how)
+                _observe(front, work, _left(front, work, groups, before), how)
             finally:
                 summary.update(now=True)
     counts = (len(front.done), len(front.failed), len(front.skipped))
@@ -167,10 +167,10 @@ def _clean(paths: Sequence[Path], *, afterwards: bool) -> Iterator[None]:
 
 def _left(
     front: _Front, work: BlockWork, groups: Galaxies, before: dict[str, Record | None]
-) -> list[tuple[Entry, ...]]:
-    """What is not done of the galaxies.
+) -> tuple[Galaxies, Galaxies]:
+    """What is not done of the galaxies, and apart from it those that were being computed when a process ended.
 
-    Those that were being computed when a process ended come last: if one of them was the cause, all else is done first.
+    These come last: if one of them was the cause, all else is done first.
     """
     for entry in (entry for group in groups for entry in group):
         record = before[entry.name]
@@ -178,27 +178,28 @@ def _left(
             front.skipped.add(entry.name)
             front.summary.settle(entry.name, record)
     front.show()
-    left = [tuple(entry for entry in group if entry.name not in front.skipped) for group in groups]
-    return sorted(filter(None, left), key=lambda group: any(_was_interrupted(before[entry.name]) for entry in group))
+    left, last = list[tuple[Entry, ...]](), list[tuple[Entry, ...]]()
+    for group in groups:
+        own = tuple(entry for entry in group if entry.name not in front.skipped)
+        if own:
+            (last if any(_was_interrupted(before[entry.name]) for entry in own) else left).append(own)
+    return left, last
 
 
 def _was_interrupted(record: Record | None) -> bool:
     return record is not None and record.status == "started"
 
 
-def _observe(front: _Front, work: BlockWork, left: Galaxies, before: dict[str, Record | None], how: How) -> None:
+def _observe(front: _Front, work: BlockWork, left: tuple[Galaxies, Galaxies], how: How) -> None:
     """What is left, in this process or by blocks."""
-    if how.executor is None or not left:
-        observe_galaxies(work, left)
+    galaxies = [galaxy for part in left for galaxy in part]
+    if how.executor is None or not galaxies:
+        observe_galaxies(work, galaxies)
         return
-    alike = {galaxy[0].compiling: number for number, galaxy in reversed(list(enumerate(left)))}
-
-    def interrupted(entry: Entry) -> bool:
-        return _was_interrupted(before[entry.name])
-
-    ordered = sorted(left, key=lambda galaxy: (any(map(interrupted, galaxy)), alike[galaxy[0].compiling]))
-    blocks = blocks_of(ordered, interrupted, how.block)
-    with _opened(how.executor, left[0][0].config.devices) as executor:
+    alike = {galaxy[0].compiling: number for number, galaxy in reversed(list(enumerate(galaxies)))}
+    parts = (sorted(part, key=lambda galaxy: alike[galaxy[0].compiling]) for part in left)
+    blocks = [block for part in parts for block in blocks_of(part, how.block)]
+    with _opened(how.executor, galaxies[0][0].config.devices) as executor:
         _hand_out(front, work, blocks, executor)
 
 
