@@ -8,6 +8,7 @@ from astropy.coordinates import SkyCoord
 
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Counters, Meta
 
 
@@ -21,7 +22,7 @@ def make_cube(
         "flux": jnp.asarray(flux),
         "mask": jnp.asarray(random.integers(0, 4, flux.shape), dtype=jnp.int32),
         "bins": WavelengthBins(first, step, n_wave, sampling, medium),
-        "pixel_scale": 0.2,
+        "footprint": Footprint.of(flux.shape, 0.2),
         "meta": Meta({"ra": 150.0, "dec": 40.0}),
     }
     return Cube(**{**fields, **changes})
@@ -40,7 +41,7 @@ def test_passes_through_jit_and_grad():
     cube = make_cube()
 
     def total(scale):
-        scaled = Cube(scale * cube.flux, cube.mask, cube.bins, 0.2, variance=scale * cube.flux)
+        scaled = Cube(scale * cube.flux, cube.mask, cube.bins, cube.footprint, variance=scale * cube.flux)
         return jnp.sum(scaled.flux * scaled.ivar)
 
     good = np.asarray(cube.mask) == 0
@@ -73,6 +74,7 @@ def test_gradient_of_ivar_is_finite_where_the_variance_is_zero():
         ("mask", np.zeros((3, 5, 3), np.int32)),
         ("variance", np.zeros((5, 3, 4))),
         ("bins", WavelengthBins(5000.0, 1.0, 5, "linear", "air")),
+        ("footprint", Footprint(5, 3, 0.2)),
         ("lsf_fwhm", np.zeros(5)),
         ("mean_v_los", np.zeros((5, 3))),
     ],

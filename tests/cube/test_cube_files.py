@@ -22,6 +22,7 @@ from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.files.fits_manga import line_spread_sigmas
 from rubix_like.cube.files.hdf5_cube import ARRAYS
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Counters, Meta
 from rubix_like.errors import ConfigError
 from rubix_like.runs.run import run
@@ -233,7 +234,7 @@ def test_size_is_known_before(tmp_path, layout, name, dtype, noise):
         flux=values,
         mask=jnp.zeros(shape, jnp.int32),
         bins=WavelengthBins(5000.5, 1.0, 400, "linear", "vacuum"),
-        pixel_scale=0.2,
+        footprint=Footprint(60, 50, 0.2),
         variance=values if noise or layout == "manga" else None,
         lsf_fwhm=np.full(400, 2.5),
         counters=Counters(),

@@ -4,6 +4,7 @@ import numpy as np
 
 from rubix_like import Galaxy, ObservedCube, Stars
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import Footprint
 
 
 def few_stars(number: int, extent: float) -> Galaxy:
@@ -27,6 +28,6 @@ def mock_data(shape: tuple[int, int, int], **arrays: np.ndarray) -> ObservedCube
     return ObservedCube(
         **own,
         bins=WavelengthBins(5000.0, 10.0, shape[2], "linear", "air"),
-        pixel_scale=0.2,
+        footprint=Footprint.of(shape, 0.2),
         source="a mock",
     )

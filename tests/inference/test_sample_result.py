@@ -13,6 +13,7 @@ import pytest
 
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import NOT_FITTED, Meta
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
@@ -62,7 +63,7 @@ def cube(content, flux, variance, mask):
         flux=flux,
         mask=mask,
         bins=WavelengthBins(5000.0, 1.0, 5, "linear", "vacuum"),
-        pixel_scale=0.2,
+        footprint=Footprint(2, 3, 0.2),
         variance=variance,
         meta=Meta({"fit_image": content}),
     )

@@ -11,6 +11,7 @@ from test_cube import make_cube
 from rubix_like.cli.main import main
 from rubix_like.config import load_config
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import NOT_FITTED
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
@@ -82,7 +83,7 @@ def make_view(n_y=4, n_x=5, shift=0.0, noise=1.0):
         Trace(np.array([90.0, 20.0, 10.0]), np.array([9.0, 2.0, 1e-3])),
         Trace(np.array([80.0]), np.ones(1), False),
     )
-    sky = SkyOffsets(n_x, n_y, 0.5, ((-0.5, 0.0), (0.0, 0.5)), ((n_x - 1) / 2, (n_y - 1) / 2), None)
+    sky = SkyOffsets(Footprint(n_y, n_x, 0.5), ((-0.5, 0.0), (0.0, 0.5)), ((n_x - 1) / 2, (n_y - 1) / 2), None)
     return FitView("mock", sky, bins, flux, model, inverse_sigma, traces, make_inferred())
 
 
