@@ -286,7 +286,9 @@ def source(margin, n=9):
     spectrum = jnp.linspace(1.0, 2.0, n_wave)
     moments = jnp.stack([image * 1.5, image * 150.0], axis=2)
     footprint = Footprint(side, side, jnp.asarray(0.2))
-    return PaintedCube(footprint.elements(image[:, :, None] * spectrum), footprint.elements(moments), footprint)
+    return PaintedCube(
+        footprint.elements(image[:, :, None] * spectrum[None, None, :]), footprint.elements(moments), footprint
+    )
 
 
 DIMMING = {"dust"}
