@@ -215,10 +215,8 @@ def finish(
     def spatial(columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
         return seen(tables.grid.images(columns))
 
-    projected = [
-        source.painter.project(light, spatial, layout)
-        for source, light in zip(tables.paint, partial.light, strict=True)
-    ]
+    lights = zip(tables.paint, partial.light, strict=True)
+    projected = [source.painter.project(light, spatial, layout) for source, light in lights]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
     products = _product_images(plan, tables, fields, partial.products)
