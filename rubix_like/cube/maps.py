@@ -105,7 +105,7 @@ class Maps(AbstractGridded, eqx.Module):
     fields: tuple[MapLabel, ...] = eqx.field(static=True, default=())
 
     def fitted(self) -> "Maps":
-        """With V, sigma, h3 and h4 of Gauss-Hermite fits (on the host, float64), where there are stars enough.
+        """The maps with V, sigma, h3 and h4 of Gauss-Hermite fits (on the host, float64), where there are stars enough.
 
         Unchanged without a velocity distribution. A distribution of few stars is a row of spikes: below `fit_particles`
         stars in a spaxel (after the PSF: of the stars that are seen there) there is no fit.
