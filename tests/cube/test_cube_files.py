@@ -80,7 +80,7 @@ def test_hdf5_describes_itself(tmp_path):
 
 
 def test_hdf5_has_every_array_of_a_cube():
-    others = {"counters", "source_counters", "pixel_scale", "meta", "maps", "bins"}
+    others = {"counters", "source_counters", "footprint", "meta", "maps", "bins"}
     assert set(ARRAYS) - {"wavelength", "wave_edges"} == {field.name for field in dataclasses.fields(Cube)} - others
 
 
