@@ -16,11 +16,12 @@ from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, READER
 from rubix_like.config.sections.instrument import STEP_UNITS
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.lsf import instrument_fwhm
+from rubix_like.nebular import line_rows
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.resources import resource, resource_names
 from rubix_like.runtime.text_tables import table_lines
-from rubix_like.ssp import list_libraries
+from rubix_like.ssp import SHELF
 
 Rows = list[tuple[str, str]]
 
@@ -150,7 +151,8 @@ def print_list(options: argparse.Namespace) -> None:
 
 
 _LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {
-    "ssp": list_libraries,
+    "ssp": SHELF.rows,
+    "lines": line_rows,
     "stages": stage_rows,
     "readers": reader_rows,
     "pipelines": pipeline_rows,
