@@ -7,7 +7,7 @@
 | a field | `AbstractField`, `spread`, `painted_field`, `PaintedField` |
 | parameters of a stage or source | `AbstractSettings`, `Parameter`, types of settings |
 | a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
-| a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `StageReport`, `Spatial`, `per_bin`, `normal_row` |
+| a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `Footprint`, `StageReport`, `Spatial`, `per_bin`, ... |
 | a method of painting | `AbstractPainter` |
 | a deposit kernel | `AbstractDepositKernel`, `Factors` |
 | a layout of a cube's file | `FileLayout`, `FileFormat`, `WavelengthBins` |
@@ -46,6 +46,7 @@ from rubix_like.config.quantities import (
 from rubix_like.config.sections.fit import AbstractChainSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.methods import build_painter
 from rubix_like.engine.painter import AbstractPainter
@@ -98,6 +99,7 @@ __all__ = [
     "Factors",
     "FileFormat",
     "FileLayout",
+    "Footprint",
     "Gyr",
     "InUnit",
     "Integer",

@@ -138,5 +138,5 @@ class Lift(AbstractCubeStage):
         return StageReport()
 
     def __call__(self, cube, parameters, key):
-        image = cube.fields["surface_density"].image(*cube.flux.shape[:2])
-        return eqx.tree_at(lambda c: c.flux, cube, cube.flux * (1 + self.strength * image[:, :, None]))
+        density = cube.fields["surface_density"].on(cube.footprint)
+        return eqx.tree_at(lambda c: c.flux, cube, cube.flux * (1 + self.strength * density[:, None]))

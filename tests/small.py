@@ -10,6 +10,7 @@ from astropy.io import fits
 from rubix_like import Galaxy, ObservedCube, Stars
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Counters, Meta
 
 BLUR = {"psf": {"fwhm": "0.4 arcsec"}, "lsf": {"fwhm": "25 Angstrom"}}
@@ -43,7 +44,7 @@ def mock_data(shape: tuple[int, int, int], **arrays: np.ndarray) -> ObservedCube
     return ObservedCube(
         **own,
         bins=WavelengthBins(5000.0, 10.0, shape[2], "linear", "air"),
-        pixel_scale=0.2,
+        footprint=Footprint.of(shape, 0.2),
         source="a mock",
     )
 
@@ -58,7 +59,7 @@ def make_cube(
         "flux": jnp.asarray(flux),
         "mask": jnp.asarray(random.integers(0, 4, flux.shape), dtype=jnp.int32),
         "bins": WavelengthBins(first, step, n_wave, sampling, medium),
-        "pixel_scale": 0.2,
+        "footprint": Footprint.of(flux.shape, 0.2),
         "meta": Meta({"ra": 150.0, "dec": 40.0}),
     }
     return Cube(**{**fields, **changes})

@@ -11,6 +11,7 @@ from small import make_cube
 from rubix_like.config import load_config
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import NOT_FITTED, Meta
 from rubix_like.forward.parameters import Parameters
 from rubix_like.inference.checks.edges import Edges
@@ -111,7 +112,7 @@ def _cube(content, flux, variance, mask):
         flux=flux,
         mask=mask,
         bins=WavelengthBins(5000.0, 1.0, 5, "linear", "vacuum"),
-        pixel_scale=0.2,
+        footprint=Footprint(2, 3, 0.2),
         variance=variance,
         meta=Meta({"fit_image": content}),
     )

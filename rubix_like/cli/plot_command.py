@@ -4,8 +4,6 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from rubix_like.cube.cube import Cube
 from rubix_like.errors import ConfigError
 from rubix_like.inference.results.fit_file import FIT_FILE
@@ -78,5 +76,4 @@ def _maps(cube: Cube, cube_path: Path, options: argparse.Namespace) -> tuple[Sky
     path = Path(options.maps or beside(cube_path, "_maps.fits"))
     if options.maps is None and not path.is_file():
         return None
-    n_y, n_x, _ = np.shape(cube.flux)
-    return read_sky_images(path, n_y, n_x, truth=options.html)
+    return read_sky_images(path, cube.footprint, truth=options.html)

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from rubix_like.cube.bins import AbstractBinned, WavelengthBins
+from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.meta import Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards, world_coordinates
 from rubix_like.runtime.places import found_at
@@ -33,7 +34,7 @@ Bins = Float[Array | np.ndarray, " wave"]
 Map = Float[Array | np.ndarray, "y x"]
 
 
-class Cube(AbstractBinned, eqx.Module):
+class Cube(AbstractCube, eqx.Module):
     """A mock IFU observation; a pytree whose leaves are arrays, everything else static.
 
     | field | shape | unit |
@@ -41,7 +42,7 @@ class Cube(AbstractBinned, eqx.Module):
     | flux | (y, x, wave) | 1e-20 erg/s/cm2 per Angstrom of the cube's own medium, per spaxel |
     | mask | (y, x, wave) | bits: 0 good, else `OUTSIDE_SSP`, `OUTSIDE_APERTURE`, `SPREAD_FROM_BEYOND`, `NOT_FITTED` |
     | bins | static | the wavelength bins: `wavelength`, `wave_edges`, `medium` and `sampling` of the cube |
-    | pixel_scale | static | arcsec per spaxel side |
+    | footprint | static | the grid of spaxels: `pixel_scale` (arcsec per spaxel side) of the cube |
     | variance | (y, x, wave) or None | square of the flux unit; None without a noise model |
     | truth | (y, x, wave) or None | flux without its noise, where `noise.keep_truth` is true; not kept in FITS files |
     | lsf_fwhm | (wave,) or None | Angstrom: effective LSF, library's and instrument's together |
@@ -59,7 +60,7 @@ class Cube(AbstractBinned, eqx.Module):
     flux: Voxels
     mask: MaskBits
     bins: WavelengthBins = eqx.field(static=True)
-    pixel_scale: float = eqx.field(static=True)
+    footprint: Footprint = eqx.field(static=True)
     variance: Voxels | None = None
     lsf_fwhm: Bins | None = None
     mean_v_los: Map | None = None
@@ -73,8 +74,8 @@ class Cube(AbstractBinned, eqx.Module):
         shape = np.shape(self.flux)
         if len(shape) != 3:
             raise ValueError(f"Cube.flux: expected shape (y, x, wave), got {shape}")
-        if self.bins.n_wave != shape[2]:
-            raise ValueError(f"Cube.bins: expected {shape[2]} bins to go with flux {shape}, got {self.bins.n_wave}")
+        if self.shape != shape:
+            raise ValueError(f"Cube: expected footprint and bins of shape {shape} to go with flux, got {self.shape}")
         expected = {
             "mask": shape,
             "variance": shape,
@@ -99,8 +100,7 @@ class Cube(AbstractBinned, eqx.Module):
     @property
     def wcs_cards(self) -> tuple[Card, ...]:
         """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
-        n_y, n_x, n_wave = np.shape(self.flux)
-        return cube_cards((n_y, n_x, n_wave), self.pixel_scale, self.bins, self.meta)
+        return cube_cards(self.footprint, self.bins, self.meta)
 
     @property
     def wcs(self) -> "WCS":

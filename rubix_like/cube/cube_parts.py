@@ -16,6 +16,7 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Bins, Cube, Map, Voxels
+from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.meta import NOISE_KEYS, Counters, Meta, SourceCounters
 from rubix_like.cube.wcs import Card, cube_cards
 
@@ -87,7 +88,7 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedCube:
+class ShardedCube(AbstractCube):
     """A cube without its voxels, as `Cube` has it, and those of its voxels that this process has.
 
     `mask_bits`: integers (y or 1, x, wave or 1) whose bits together are the mask, as the mask of a pipeline's cube is
@@ -97,7 +98,7 @@ class ShardedCube:
     parts: tuple[Part, ...]
     mask_bits: tuple[Int[Array | ndarray, "_ _ _"], ...]
     bins: WavelengthBins
-    pixel_scale: float
+    footprint: Footprint
     has_variance: bool = False
     has_truth: bool = False
     lsf_fwhm: Bins | None = None
@@ -108,7 +109,7 @@ class ShardedCube:
     source_counters: dict[str, SourceCounters] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        expected = np.broadcast_shapes(*(np.shape(bits) for bits in self.mask_bits))[:2]
+        expected = self.footprint.shape
         for part in self.parts:
             if np.shape(part.flux)[:2] != expected:
                 raise ValueError(
@@ -116,15 +117,9 @@ class ShardedCube:
                 )
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """(y, x, wave) of the whole cube."""
-        n_y, n_x, _ = np.broadcast_shapes(*(np.shape(bits) for bits in self.mask_bits))
-        return n_y, n_x, self.bins.n_wave
-
-    @property
     def wcs_cards(self) -> tuple[Card, ...]:
         """The FITS cards (keyword, value, comment) of the world coordinates, as written to files."""
-        return cube_cards(self.shape, self.pixel_scale, self.bins, self.meta)
+        return cube_cards(self.footprint, self.bins, self.meta)
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
@@ -188,7 +183,7 @@ def put_together(cube: Cube | ShardedCube) -> Cube:
     )
 
 
-_DESCRIBED = ("bins", "pixel_scale", "lsf_fwhm", "mean_v_los", "counters", "source_counters", "maps", "meta")
+_DESCRIBED = ("bins", "footprint", "lsf_fwhm", "mean_v_los", "counters", "source_counters", "maps", "meta")
 """Fields that a cube and a cube in parts share."""
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from rubix_like.constants import AB_ZERO_POINT
+from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.meta import Counters, Meta
 from rubix_like.physics.gauss_hermite import fit_gauss_hermite
 from rubix_like.runtime.places import found_at
@@ -81,7 +82,7 @@ class MapLabel(NamedTuple):
     text: str
 
 
-class Maps(eqx.Module):
+class Maps(AbstractGridded, eqx.Module):
     """What a cube's particles are and do: `before` the PSF (the truth) and `after` it, on the cube's spaxels.
 
     `mask` (y, x) has the cube's bits per spaxel (2: outside the aperture, where the maps go on); `velocity` are the
@@ -98,7 +99,7 @@ class Maps(eqx.Module):
     filters: tuple[str, ...] = eqx.field(static=True)
     band: str = eqx.field(static=True)
     fit_particles: int = eqx.field(static=True)
-    pixel_scale: float = eqx.field(static=True)
+    footprint: Footprint = eqx.field(static=True)
     meta: Meta = eqx.field(static=True, default=Meta())
     fields: tuple[MapLabel, ...] = eqx.field(static=True, default=())
 

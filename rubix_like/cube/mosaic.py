@@ -17,7 +17,7 @@ from rubix_like.physics.tangent_plane import convergence, to_tangent_plane
 LEAST_AREA: float = 0.5
 """A spaxel belongs to the mosaic where good spaxels of the pointings cover at least this share of it."""
 
-_SHARED = ("bins", "lsf_fwhm", "pixel_scale")
+_SHARED = ("bins", "lsf_fwhm")
 """Fields of a cube that all pointings have alike."""
 
 _TARGET = {"signal_to_noise": None, "signal_to_noise_definition": None}
@@ -53,20 +53,19 @@ def make_mosaic(cubes: Sequence[Cube]) -> Cube:
     _check_alike(cubes)
     first = cubes[0]
     grid, layers = _layers(cubes)
-    flux, variance, mask = _combined(layers, grid.n_y * grid.n_x)
+    flux, variance, mask = _combined(layers, grid.footprint.n_element)
     truth = None
     if all(cube.truth is not None for cube in cubes):
-        noiseless = [
-            np.asarray(cube.truth).reshape(layer.flux.shape) for cube, layer in zip(cubes, layers, strict=True)
-        ]
+        noiseless = [cube.footprint.elements(np.asarray(cube.truth)) for cube in cubes]
         swapped = [layer._replace(flux=own) for layer, own in zip(layers, noiseless, strict=True)]
-        truth = _combined(swapped, grid.n_y * grid.n_x)[0]
-    shape = (grid.n_y, grid.n_x, -1)
+        truth = _combined(swapped, grid.footprint.n_element)[0]
+    images = grid.footprint.images
     return Cube(
-        flux=flux.reshape(shape),
-        variance=None if variance is None else variance.reshape(shape),
-        truth=None if truth is None else truth.reshape(shape),
-        mask=mask.reshape(shape),
+        flux=images(flux),
+        variance=None if variance is None else images(variance),
+        truth=None if truth is None else images(truth),
+        mask=images(mask),
+        footprint=grid.footprint,
         mean_v_los=_mean_velocity(cubes, [layer.overlap for layer in layers], grid),
         meta=first.meta.replace(**_place(grid), **_TARGET, n_pointings=len(cubes)),
         **{name: getattr(first, name) for name in _SHARED},
@@ -81,7 +80,7 @@ def coverage(cubes: Sequence[Cube]) -> Float[ndarray, "y x"]:
     _check_alike(cubes)
     grid, layers = _layers(cubes)
     seen = [layer.overlap @ np.any(layer.mask == 0, axis=1).astype(np.float64) for layer in layers]
-    return np.sum(seen, axis=0).reshape(grid.n_y, grid.n_x)
+    return grid.footprint.images(np.sum(seen, axis=0))
 
 
 def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[_Layer]]:
@@ -90,10 +89,10 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[_Layer]]:
     names = ("reference_ra", "reference_dec") if meta.get("reference_ra") is not None else ("ra", "dec")
     reference = float(meta.get(names[0]) or 0.0), float(meta.get(names[1]) or 0.0)
     fields = [_field(cube, reference) for cube in cubes]
-    grid = grid_around(reference, fields, cubes[0].pixel_scale)
+    grid = grid_around(reference, fields)
     layers = []
     for cube, field in zip(cubes, fields, strict=True):
-        flux, mask = (np.asarray(values).reshape(field.n_y * field.n_x, -1) for values in (cube.flux, cube.mask))
+        flux, mask = (cube.footprint.elements(np.asarray(values)) for values in (cube.flux, cube.mask))
         variance = None if cube.variance is None else np.asarray(cube.variance).reshape(flux.shape)
         layers.append(_Layer(flux, variance, mask, grid.overlap(field)))
     return grid, layers
@@ -102,8 +101,7 @@ def _layers(cubes: Sequence[Cube]) -> tuple[MosaicGrid, list[_Layer]]:
 def _field(cube: Cube, reference: tuple[float, float]) -> Field:
     """Where a cube lies in the plane of the reference, from its header."""
     ra, dec, angle = (float(cube.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
-    n_y, n_x, _ = np.shape(cube.flux)
-    return Field(to_tangent_plane(reference, (ra, dec)), angle - convergence(reference, (ra, dec)), n_y, n_x)
+    return Field(to_tangent_plane(reference, (ra, dec)), angle - convergence(reference, (ra, dec)), cube.footprint)
 
 
 def _place(grid: MosaicGrid) -> dict[str, float | None]:
@@ -187,7 +185,7 @@ def _mean_velocity(
     cubes: Sequence[Cube], overlaps: Sequence[csr_array], grid: MosaicGrid
 ) -> Float[ndarray, "y x"] | None:
     """Mean of the pointings' velocities (km/s), weighted with their white light; None where one has none."""
-    light = weighted = np.zeros(grid.n_y * grid.n_x)
+    light = weighted = np.zeros(grid.footprint.n_element)
     for cube, overlap in zip(cubes, overlaps, strict=True):
         if cube.mean_v_los is None:
             return None
@@ -196,7 +194,7 @@ def _mean_velocity(
         light = light + overlap @ own_light
         weighted = weighted + overlap @ (own_light * np.nan_to_num(velocity))
     mean = np.where(light > 0, weighted / np.where(light > 0, light, 1.0), np.nan)
-    return mean.reshape(grid.n_y, grid.n_x)
+    return grid.footprint.images(mean)
 
 
 def _check_alike(cubes: Sequence[Cube]) -> None:

@@ -8,6 +8,7 @@ from astropy.io.fits import Header
 from astropy.wcs import WCS
 
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import Footprint
 
 Card = tuple[str, Any, str]
 """Keyword, value, comment."""
@@ -21,16 +22,14 @@ SPECTRAL_TYPE: dict[tuple[str, str], str] = {
 """(medium, sampling) -> CTYPE3 (Greisen et al. 2006, A&A 446, 747: 'FITS paper III')."""
 
 
-def celestial_cards(
-    n_x: int, n_y: int, pixel_scale: float, ra: float, dec: float, field_angle: float = 0.0
-) -> tuple[Card, ...]:
+def celestial_cards(footprint: Footprint, ra: float, dec: float, field_angle: float = 0.0) -> tuple[Card, ...]:
     """Cards of a tangent-plane sky: the field's centre (`ra`, `dec`, deg) in the middle of the array, East to the left.
 
-    `pixel_scale` in arcsec; `field_angle` (deg) is the position angle of the rows' direction, +y, North through East:
+    `field_angle` (deg) is the position angle of the rows' direction, +y, North through East:
     CD = step ((-cos, sin), (sin, cos)) (Calabretta & Greisen 2002, A&A 395, 1077). CDELT keeps the pixel scale, which
     readers of CD ignore. CRPIX counts from 1, at the centre of the first spaxel.
     """
-    step = pixel_scale / 3600.0
+    step = footprint.pixel_scale / 3600.0
     cos, sin = step * math.cos(math.radians(field_angle)), step * math.sin(math.radians(field_angle))
     return (
         ("WCSAXES", 3, "number of world axes"),
@@ -38,8 +37,8 @@ def celestial_cards(
         ("CTYPE2", "DEC--TAN", "declination, gnomonic projection"),
         ("CUNIT1", "deg", ""),
         ("CUNIT2", "deg", ""),
-        ("CRPIX1", (n_x + 1) / 2, "centre of the field"),
-        ("CRPIX2", (n_y + 1) / 2, "centre of the field"),
+        ("CRPIX1", (footprint.n_x + 1) / 2, "centre of the field"),
+        ("CRPIX2", (footprint.n_y + 1) / 2, "centre of the field"),
         ("CRVAL1", float(ra), "[deg] right ascension of the centre"),
         ("CRVAL2", float(dec), "[deg] declination of the centre"),
         ("CD1_1", -cos, "[deg] East is left where it is < 0"),
@@ -76,14 +75,11 @@ def spectral_cards(bins: WavelengthBins) -> tuple[Card, ...]:
     )
 
 
-def cube_cards(
-    shape: tuple[int, int, int], pixel_scale: float, bins: WavelengthBins, meta: Mapping[str, Any]
-) -> tuple[Card, ...]:
-    """Cards of the sky and the wavelength axis of a cube of `shape` (y, x, wave), its place taken from `meta`."""
-    n_y, n_x, _ = shape
+def cube_cards(footprint: Footprint, bins: WavelengthBins, meta: Mapping[str, Any]) -> tuple[Card, ...]:
+    """Cards of the sky and the wavelength axis of a cube, its place taken from `meta`."""
     centre_and_angle = (float(meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
     return (
-        *celestial_cards(n_x, n_y, pixel_scale, *centre_and_angle),
+        *celestial_cards(footprint, *centre_and_angle),
         *spectral_cards(bins),
     )
 

@@ -9,6 +9,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.templates import TemplateAxes
@@ -16,18 +17,17 @@ from rubix_like.physics.templates import TemplateAxes
 Scalar = Float[Array | ndarray, ""]
 
 
-def count(
-    scene: Scene, axes: TemplateAxes, half_field: tuple[Scalar, Scalar], velocity_limit: Scalar
-) -> SourceCounters:
+def count(scene: Scene, axes: TemplateAxes, field: Footprint, velocity_limit: Scalar) -> SourceCounters:
     """Counts (padding left out) and amounts of a source's particles.
 
-    `axes` are those of its templates; `half_field`: half the field's (width, height) in arcsec.
+    `axes` are those of its templates; `field`: that of the instrument.
     """
     scene = lax.stop_gradient(scene)
     coordinates = tuple(scene.coordinates[name] for name in axes.names)
     values = (scene.position[:, 0], scene.position[:, 1], scene.v_los, scene.amount, *coordinates)
     finite = jnp.stack([jnp.isfinite(value) for value in values]).all(axis=0)
-    outside = (jnp.abs(scene.position[:, 0]) > half_field[0]) | (jnp.abs(scene.position[:, 1]) > half_field[1])
+    beyond_x, beyond_y = (jnp.abs(scene.position[:, axis]) > 0.5 * side for axis, side in enumerate(field.sides))
+    outside = beyond_x | beyond_y
     clamped = {name: axes.outside(name, coordinates) for name in axes.names}
 
     def number(which: Bool[Array, " particle"]) -> Float[Array, ""]:

@@ -83,13 +83,10 @@ def _work(setup: Setup, spread: LineSpread, fast: FastParticles | None) -> Work:
     """The sizes that costs go by."""
     instrument, painting, widths = setup.instrument, setup.painting, setup.widths
     n_layer, n_shared, beyond = (1, 1, 0) if widths is None else (widths.n_layer, 2, widths.reach)
-    n_y, n_x = (
-        painting.cells * (size + 2 * instrument.psf_reach) + 2 * beyond for size in (instrument.n_y, instrument.n_x)
-    )
     return Work(
         n_particle=0 if fast is None else fast.number,
         n_corner=CORNERS[setup.config.engine.deposit] ** 2 * n_shared,
-        n_spaxel=n_layer * n_y * n_x,
+        n_spaxel=n_layer * instrument.footprint.painted(instrument.psf_reach, painting.cells).painted(beyond).n_element,
         n_template=spread.templates.axes.n_template,
         n_wave=instrument.bins.n_wave,
         n_fine=n_fine_bins(instrument.bins, spread),

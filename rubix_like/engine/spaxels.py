@@ -3,8 +3,8 @@
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
-from numpy import ndarray
 
+from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.smoothing import WidthClasses
 
 CORNERS: dict[str, int] = {"nearest": 1, "cic": 2, "tsc": 3, "smoothed": 3}
@@ -12,17 +12,15 @@ CORNERS: dict[str, int] = {"nearest": 1, "cic": 2, "tsc": 3, "smoothed": 3}
 
 
 class SpaxelGrid(eqx.Module):
-    """n_y x n_x square spaxels about the field's centre, in one layer or, for stars with widths, one per width class.
+    """The spaxels of a footprint that is painted, in one layer or, for stars with widths, one per width class.
 
     Where a spaxel is cut into cells, these are what is called spaxels here.
 
     column = (n_x - 1)/2 - x/pixel_scale, row = (n_y - 1)/2 + y/pixel_scale with x East and y North in arcsec, so East
-    is towards small columns. `pixel_scale` is a scalar array (arcsec).
+    is towards small columns.
     """
 
-    pixel_scale: Float[Array | ndarray, ""]
-    n_y: int = eqx.field(static=True)
-    n_x: int = eqx.field(static=True)
+    footprint: Footprint
     deposit: str = eqx.field(static=True)
     widths: WidthClasses | None = None
 
@@ -34,7 +32,7 @@ class SpaxelGrid(eqx.Module):
     @property
     def n_spaxel(self) -> int:
         """Number of spaxels in all layers; also the index that stands for 'outside'."""
-        return self.n_layer * self.n_y * self.n_x
+        return self.n_layer * self.footprint.n_element
 
     @property
     def n_corner(self) -> int:
@@ -48,19 +46,20 @@ class SpaxelGrid(eqx.Module):
 
         `smoothing_length` in arcsec; ValueError where the deposit needs it and there is none.
         """
-        column = (self.n_x - 1) / 2 - position[:, 0] / self.pixel_scale
-        row = (self.n_y - 1) / 2 + position[:, 1] / self.pixel_scale
+        (n_y, n_x), pixel_scale = self.footprint.shape, self.footprint.pixel_scale
+        column = (n_x - 1) / 2 - position[:, 0] / pixel_scale
+        row = (n_y - 1) / 2 + position[:, 1] / pixel_scale
         columns, column_weights = deposit_weights(column, self.deposit)
         rows, row_weights = deposit_weights(row, self.deposit)
-        inside = _within(columns, self.n_x)[:, None, :] & _within(rows, self.n_y)[:, :, None]
-        flat = rows[:, :, None] * self.n_x + columns[:, None, :]
+        inside = _within(columns, n_x)[:, None, :] & _within(rows, n_y)[:, :, None]
+        flat = rows[:, :, None] * n_x + columns[:, None, :]
         index = jnp.where(inside, flat, self.n_spaxel).reshape(len(row), -1)
         weight = (row_weights[:, :, None] * column_weights[:, None, :]).reshape(len(row), -1)
         return (index, weight) if self.widths is None else self._in_layers(index, weight, smoothing_length)
 
     def images(self, columns: Float[Array, "spaxel k"]) -> Float[Array, "y x k"]:
         """What was painted as images; layers are convolved to their widths and added, which takes a margin off."""
-        layers = columns.reshape(self.n_layer, self.n_y, self.n_x, -1)
+        layers = columns.reshape(self.n_layer, *self.footprint.shape, -1)
         return layers[0] if self.widths is None else self.widths.together(layers)
 
     def _in_layers(
@@ -76,14 +75,15 @@ class SpaxelGrid(eqx.Module):
             )
         layer, share = self.widths.shares(smoothing_length)
         inside = (index < self.n_spaxel)[:, None, :]
-        shifted = index[:, None, :] + layer[:, :, None] * (self.n_y * self.n_x)
+        shifted = index[:, None, :] + layer[:, :, None] * self.footprint.n_element
         shared = share[:, :, None] * weight[:, None, :]
         index = jnp.where(inside, shifted, self.n_spaxel)
         return index.reshape(len(layer), -1), shared.reshape(len(layer), -1)
 
 
-def field_of(painted: Float[Array, "y x k"], n_y: int, n_x: int, cells: int) -> Float[Array, "inner_y inner_x k"]:
-    """The field of n_y x n_x spaxels in the middle of what was painted, the cells of each spaxel added up."""
+def field_of(painted: Float[Array, "y x k"], field: Footprint, cells: int) -> Float[Array, "inner_y inner_x k"]:
+    """The field in the middle of what was painted, the cells of each spaxel added up."""
+    n_y, n_x = field.shape
     low_y, low_x = ((size - cells * inner) // 2 for size, inner in zip(painted.shape, (n_y, n_x), strict=False))
     inside = painted[low_y : low_y + cells * n_y, low_x : low_x + cells * n_x]
     return inside.reshape(n_y, cells, n_x, cells, -1).sum(axis=(1, 3))

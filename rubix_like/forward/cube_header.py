@@ -9,6 +9,7 @@ from jaxtyping import Int
 from numpy import ndarray
 
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.maps import ProductAxes
 from rubix_like.cube.meta import OUTSIDE_SSP, Meta
 from rubix_like.errors import ConfigError
@@ -20,7 +21,7 @@ from rubix_like.instrument.pointing import Pointing, pointings_of
 
 
 @dataclass(frozen=True, eq=False)
-class Header:
+class Header(AbstractCube):
     """What every cube of a pipeline shares and no device needs (host arrays, float64).
 
     The mask of a voxel is `spaxel_bits | wave_bits`: kept apart, so that planning needs no memory of a cube's size.
@@ -30,7 +31,7 @@ class Header:
     lsf_fwhm: ndarray
     spaxel_bits: Int[ndarray, "y x"]
     wave_bits: Int[ndarray, " wave"]
-    pixel_scale: float
+    footprint: Footprint
     meta: Meta
     notes: tuple[str, ...]
     pointings: tuple[Pointing, ...]
@@ -40,7 +41,7 @@ class Header:
 def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
     """The cube's axes, mask and header for a planned run."""
     setup = planned.setup
-    bins = setup.instrument.bins
+    bins, footprint = setup.instrument.bins, setup.instrument.footprint
     stages = [stage.report() for stage in planned.tables.cube]
     painters = _painter_reports(planned)
     widths = [stage.lsf_fwhm for stage in stages if stage.lsf_fwhm is not None]
@@ -54,11 +55,11 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
     return Header(
         bins=bins,
         lsf_fwhm=widths[-1] if widths else setup.lsf_fwhm,
-        spaxel_bits=_combined([stage.spaxel_bits for stage in stages], setup.instrument.inside.shape),
+        spaxel_bits=_combined([stage.spaxel_bits for stage in stages], footprint.shape),
         wave_bits=_combined(
             [np.where(setup.covered, 0, OUTSIDE_SSP), *(stage.wave_bits for stage in stages)], (bins.n_wave,)
         ),
-        pixel_scale=float(setup.instrument.pixel_scale),
+        footprint=footprint,
         meta=describe_run(setup, planned.plan, info, [*aligned, *painters, *(stage.meta for stage in stages)], notes),
         notes=notes,
         pointings=pointings_of(setup.config.observation),

@@ -102,14 +102,12 @@ def _paint_source(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, particles: Any
 ) -> tuple[Any, SourceCounters]:
     painter = source.painter
-    scale = tables.grid.pixel_scale * plan.cells
-    half_field = (0.5 * plan.n_x * scale, 0.5 * plan.n_y * scale)
 
     def look(chunk: Any) -> tuple[View, SourceCounters]:
         scene = _observed_scene(tables, parameters, fields, source, chunk)
         spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
         view = View(scene.amount, _coordinates(painter.axes, scene), scene.v_los, spaxel, share)
-        return view, count(scene, painter.axes, half_field, painter.velocity_limit)
+        return view, count(scene, painter.axes, tables.footprint, painter.velocity_limit)
 
     return painter.paint(look, particles, tables.grid, plan.chunk)
 
@@ -225,25 +223,24 @@ def finish(
     def spatial(columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
         return seen(tables.grid.images(columns))
 
-    projected = [
-        source.painter.project(light, spatial, layout)
-        for source, light in zip(tables.paint, partial.light, strict=True)
-    ]
+    lights = zip(tables.paint, partial.light, strict=True)
+    projected = [source.painter.project(light, spatial, layout) for source, light in lights]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
     products = _product_images(plan, tables, fields, partial.products)
     if products is not None:
         moments = jnp.concatenate([moments, seen(products)], axis=1)
-    cells, margin = 1 if early else plan.cells, sum(stage.margin for stage, _ in late)
-    shape = (cells * (plan.n_y + 2 * margin), cells * (plan.n_x + 2 * margin), -1)
-    cube = PaintedCube(flux.reshape(shape), moments.reshape(shape), fields=fields, split=layout.split)
+    painted = tables.footprint.painted(sum(stage.margin for stage, _ in late), 1 if early else plan.cells)
+    cube = PaintedCube(flux, moments, painted, fields=fields, split=layout.split)
     keys = split_keys(key, tables.cube)
     for stage, number in late:
         cube = stage(cube, parameters, keys[number])
+    voxels = jax.tree.map(cube.footprint.images, Voxels(cube.flux, cube.variance, cube.truth))
+    moments = cube.footprint.images(cube.moments)
     if products is not None:
-        cube = _with_products(plan, parameters, cube, products)
-    counters = dict(zip(plan.sources, partial.counters, strict=True))
-    return Observed(Voxels(cube.flux, cube.variance, cube.truth), cube.moments, cube.products, counters)
+        before = field_of(products, tables.footprint, plan.cells)
+        products = ProductImages(before, moments[:, :, 2:], parameters.observation.velocity_offset)
+    return Observed(voxels, moments[:, :, :2], products, dict(zip(plan.sources, partial.counters, strict=True)))
 
 
 def _product_images(
@@ -268,15 +265,6 @@ def leading_spatial(
             break
         early.append(spatial)
     return early, [(stage, number) for number, stage in enumerate(stages)][len(early) :]
-
-
-def _with_products(
-    plan: Plan, parameters: Parameters, cube: PaintedCube, painted: Float[Array, "y x column"]
-) -> PaintedCube:
-    """The products' images out of the moments after the last stage, and as painted, in the field."""
-    before = field_of(painted, plan.n_y, plan.n_x, plan.cells)
-    images = ProductImages(before, cube.moments[:, :, 2:], parameters.observation.velocity_offset)
-    return dataclasses.replace(cube, moments=cube.moments[:, :, :2], products=images)
 
 
 class Particles(NamedTuple):

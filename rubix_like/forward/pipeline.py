@@ -228,7 +228,7 @@ class Pipeline(eqx.Module):
             "mean_v_los": jnp.where(empty, nothing, light_velocity / jnp.where(empty, jnp.ones_like(light), light)),
             "counters": star_counters(observed.counters),
             "source_counters": {name: own for name, own in observed.counters.items() if name != STAR_SOURCE},
-            "pixel_scale": frame.pixel_scale,
+            "footprint": frame.footprint,
             "meta": frame.meta,
             "maps": self._maps(observed),
         }
@@ -253,7 +253,7 @@ class Pipeline(eqx.Module):
             frame.products,
             frame.spaxel_bits,
             star_counters(observed.counters),
-            pixel_scale=frame.pixel_scale,
+            footprint=frame.footprint,
             meta=frame.meta,
         )
 

@@ -36,7 +36,7 @@ class Planned:
     @property
     def projected(self) -> tuple[tuple[int, int], ...]:
         """Of each source the spaxels that are projected onto the detector, and from how many coefficients each."""
-        n_spaxel = self.tables.grid.n_y * self.tables.grid.n_x
+        n_spaxel = self.tables.grid.footprint.n_element
         return tuple((n_spaxel, source.painter.n_coefficient) for source in self.tables.paint)
 
 
@@ -57,6 +57,7 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     tables = Tables(
         alignment=None if alignment is None else alignment.rotation,
         arcsec_per_kpc=np.asarray(resolved.arcsec_per_kpc),
+        footprint=setup.instrument.footprint,
         grid=_grid(setup, margin),
         scene=scene,
         paint=paint,
@@ -81,8 +82,6 @@ def _plan(setup: Setup, margin: int) -> Plan:
         method=", ".join(dict.fromkeys(plan.method for plan in setup.sources.values())),
         deposit=engine.deposit,
         dtype=engine.precision,
-        n_y=instrument.n_y,
-        n_x=instrument.n_x,
         margin=margin + (0 if setup.widths is None else -(-setup.widths.reach // cells)),
         cells=cells,
         n_wave=instrument.bins.n_wave,
@@ -93,10 +92,9 @@ def _plan(setup: Setup, margin: int) -> Plan:
 
 def _grid(setup: Setup, margin: int) -> SpaxelGrid:
     """The cells that are painted: those of the field and of a margin in spaxels, and what wide stars need beyond."""
-    instrument, (deposit, cells) = setup.instrument, setup.painting
+    deposit, cells = setup.painting
     beyond = 0 if setup.widths is None else setup.widths.reach
-    n_y, n_x = (cells * (size + 2 * margin) + 2 * beyond for size in (instrument.n_y, instrument.n_x))
-    return SpaxelGrid(np.asarray(instrument.pixel_scale / cells), n_y, n_x, deposit, setup.widths)
+    return SpaxelGrid(setup.instrument.footprint.painted(margin, cells).painted(beyond), deposit, setup.widths)
 
 
 def _check_noise(config: RunConfig, pipeline: PipelineSettings) -> None:

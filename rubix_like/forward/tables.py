@@ -6,6 +6,7 @@ import equinox as eqx
 from jaxtyping import Array, Float
 from numpy import ndarray
 
+from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.fields.field import AbstractField
@@ -18,8 +19,8 @@ from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage
 class Plan:
     """Sizes and switches, fixed on the host before anything is compiled; hashable, so equal plans share compilations.
 
-    `sources`: names of what is painted; `method`: theirs, with ", " between those that differ; `n_y`, `n_x`: the field
-    in spaxels; `margin`: spaxels painted beyond it on each side; `chunk`: particles per step; `cells`: along the side
+    `sources`: names of what is painted; `method`: theirs, with ", " between those that differ; `margin`: spaxels
+    painted beyond the field on each side; `chunk`: particles per step; `cells`: along the side
     of a spaxel, of the grid that is painted; `fields`: names of the fields.
     """
 
@@ -27,8 +28,6 @@ class Plan:
     method: str
     deposit: str
     dtype: str
-    n_y: int
-    n_x: int
     margin: int
     n_wave: int
     chunk: int
@@ -39,12 +38,14 @@ class Plan:
 class Tables(eqx.Module):
     """Arrays that no particle changes: arguments of the compiled function, never constants in it.
 
-    `alignment`: rotation to the body axes (None: the axes of the arrays); the stages hold their own tables;
+    `alignment`: rotation to the body axes (None: the axes of the arrays); `footprint`: the field; `grid`: the cells
+    that are painted, also beyond the field; the stages hold their own tables;
     `kernel`: what fields are summed by; `products`: what maps are summed with (None: no maps).
     """
 
     alignment: Float[Array | ndarray, "3 3"] | None
     arcsec_per_kpc: Float[Array | ndarray, ""]
+    footprint: Footprint
     grid: SpaxelGrid
     scene: tuple[AbstractSceneStage, ...]
     paint: tuple[AbstractSource, ...]

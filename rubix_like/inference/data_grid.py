@@ -31,10 +31,9 @@ def on_grid_of(config: ConfigSource, observed: ObservedCube) -> RunConfig:
     if config.observation.pointings is not None:
         raise ConfigError("observation.pointings: expected null for the fit of one cube, got pointings")
     _check_overlap(config, observed)
-    n_y, n_x, _ = observed.shape
     instrument = config.instrument.model_dump() | {
         "pixel_scale": observed.pixel_scale,
-        "fov": (n_x * observed.pixel_scale, n_y * observed.pixel_scale),
+        "fov": observed.footprint.sides,
         "aperture": None,
         "wavelength": _wavelength_section(observed),
     }
@@ -82,10 +81,9 @@ def _check_overlap(config: RunConfig, observed: ObservedCube) -> None:
 def check_same_grid(frame: Header, observed: ObservedCube) -> None:
     """Raise ConfigError where a pipeline's cube (`pipeline.frame`) has another grid than an observed one."""
     own, wanted, source = frame.bins, observed.bins, observed.source
-    shape = (*frame.spaxel_bits.shape, own.n_wave)
     differences = []
-    if shape != observed.shape:
-        differences.append(f"instrument: expected shape (y, x, wave) {observed.shape}, got {shape}")
+    if frame.shape != observed.shape:
+        differences.append(f"instrument: expected shape (y, x, wave) {observed.shape}, got {frame.shape}")
     elif own.medium != wanted.medium:
         differences.append(f"instrument.wavelength.medium: expected {wanted.medium}, got {own.medium}")
     elif (off := wanted.offset(own.wavelength)) > SAME_BINS:

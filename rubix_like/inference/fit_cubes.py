@@ -98,7 +98,7 @@ def on_grid(
         variance=variance,
         bins=frame.bins,
         lsf_fwhm=frame.lsf_fwhm,
-        pixel_scale=frame.pixel_scale,
+        footprint=frame.footprint,
         counters=star_counters(counters or {}),
         source_counters={name: own for name, own in (counters or {}).items() if name != STAR_SOURCE},
         meta=meta.replace(fit_image=content),

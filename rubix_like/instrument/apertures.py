@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.config import ApertureSettings
+from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import IMAGES, opened_fits
@@ -17,20 +18,18 @@ FLAT_PER_CORNER: float = float(np.sqrt(3) / 2)
 
 
 def aperture_mask(
-    settings: ApertureSettings | None, fov: tuple[float, float], n_xy: tuple[int, int], pixel_scale: float
+    settings: ApertureSettings | None, fov: tuple[float, float], footprint: Footprint
 ) -> Bool[ndarray, "y x"]:
     """Whether the centre of each spaxel lies in the aperture (None: all do).
 
-    `fov` (x, y) and `pixel_scale` in arcsec. Raises ConfigError for a mask file that cannot be used.
+    `fov` (x, y) in arcsec. Raises ConfigError for a mask file that cannot be used.
     """
-    n_x, n_y = n_xy
     if settings is None:
-        return np.ones((n_y, n_x), dtype=bool)
+        return np.ones(footprint.shape, dtype=bool)
     if settings.file is not None:
-        return read_mask(settings.file, (n_y, n_x))
-    x = (np.arange(n_x) - (n_x - 1) / 2) * pixel_scale
-    y = (np.arange(n_y) - (n_y - 1) / 2) * pixel_scale
-    return inside_aperture(settings.shape, *np.meshgrid(x, y), *_sides(settings, fov))
+        return read_mask(settings.file, footprint.shape)
+    x, y = np.meshgrid(*footprint.centres())
+    return inside_aperture(settings.shape, x, y, *_sides(settings, fov))
 
 
 def inside_aperture(

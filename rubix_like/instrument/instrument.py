@@ -3,33 +3,33 @@
 from typing import Any
 
 import equinox as eqx
-import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool
 from numpy import ndarray
 from pydantic import ValidationError
 
 from rubix_like.config import InstrumentSettings, LSFSettings
 from rubix_like.config.messages import explain
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.apertures import aperture_mask
 from rubix_like.instrument.painting import ON_SPAXELS, Painting
 from rubix_like.instrument.psf import PSF
 
 
-class Instrument(eqx.Module):
+class Instrument(AbstractGridded, eqx.Module):
     """What a galaxy is observed with.
 
     | field | shape | unit |
     |---|---|---|
-    | pixel_scale | scalar | arcsec per spaxel side |
+    | footprint | | the grid of spaxels: `n_y`, `n_x`, `pixel_scale` (arcsec per spaxel side) |
     | psf | PSF or None | its image on the spaxels |
     | inside | (y, x) | whether a spaxel's centre lies in the aperture |
     | bins | static | detector bins: `bins.wavelength`, `bins.edges` in Angstrom of `bins.medium` |
     | lsf | static or None | settings of the line-spread function |
     """
 
-    pixel_scale: Float[Array | ndarray, ""]
+    footprint: Footprint
     psf: PSF | None
     inside: Bool[Array | ndarray, "y x"]
     bins: WavelengthBins = eqx.field(static=True)
@@ -40,28 +40,18 @@ class Instrument(eqx.Module):
     def build(cls, settings: InstrumentSettings, painting: Painting = ON_SPAXELS) -> "Instrument":
         """The instrument that checked settings describe, its PSF for stars that are painted in some way; raises
         ConfigError for a file that cannot be used."""
-        bins = WavelengthBins.build(settings.wavelength)
+        bins, footprint = WavelengthBins.build(settings.wavelength), Footprint.build(settings)
         psf = None
         if settings.psf is not None:
             psf = PSF.build(settings.psf, settings.pixel_scale, bins.wavelength, painting)
         return cls(
-            pixel_scale=np.asarray(settings.pixel_scale),
+            footprint=footprint,
             psf=psf,
-            inside=aperture_mask(settings.aperture, settings.fov, settings.n_spaxel_xy, settings.pixel_scale),
+            inside=aperture_mask(settings.aperture, settings.fov, footprint),
             bins=bins,
             lsf=settings.lsf,
             name=settings.name,
         )
-
-    @property
-    def n_y(self) -> int:
-        """Rows of spaxels."""
-        return self.inside.shape[0]
-
-    @property
-    def n_x(self) -> int:
-        """Columns of spaxels."""
-        return self.inside.shape[1]
 
     @property
     def psf_reach(self) -> int:

@@ -12,6 +12,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import CubeSums, sums_of
 from rubix_like.cube.files.maps_file import TRUE
+from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.plots.scales import Kind, Scale, scale_of
 from rubix_like.plots.style import BAND_LABEL, LIGHT_LABEL, unit_label
@@ -113,11 +114,11 @@ def _mean(values: Float[ndarray, "y x bin"], good: Bool[ndarray, "y x bin"]) -> 
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def read_sky_images(path: str | Path, n_y: int, n_x: int, *, truth: bool = True) -> tuple[SkyImage, ...]:
+def read_sky_images(path: str | Path, footprint: Footprint, *, truth: bool = True) -> tuple[SkyImage, ...]:
     """Every 2-D image of the file but its mask (DQ), by its COMMENT, or else EXTNAME, and BUNIT, as float64.
 
     Without `truth` those before the PSF are left out. Raises FileNotFoundError, or ConfigError if the
-    file is no FITS file or its images are not of n_y x n_x spaxels.
+    file is no FITS file or its images are not of the cube's footprint.
     """
     path = Path(path).expanduser()
     if not path.is_file():
@@ -129,11 +130,11 @@ def read_sky_images(path: str | Path, n_y: int, n_x: int, *, truth: bool = True)
         raise ConfigError(
             f"{path} cannot be read as maps ({reason_of(error)}); expected a FITS file with 2-D images"
         ) from error
-    wrong = next((image for image in images if image.values.shape != (n_y, n_x)), None)
+    wrong = next((image for image in images if image.values.shape != footprint.shape), None)
     if wrong is not None or not images:
         found = "none" if wrong is None else f"'{wrong.title}' with {wrong.values.shape[1]} x {wrong.values.shape[0]}"
         raise ConfigError(
-            f"{path}: expected 2-D images of {n_x} x {n_y} spaxels, as the cube has, got {found}; "
+            f"{path}: expected 2-D images of {footprint.n_x} x {footprint.n_y} spaxels, as the cube has, got {found}; "
             f"give the maps of this cube with --maps, or move the file away"
         )
     return images

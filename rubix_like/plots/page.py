@@ -200,8 +200,7 @@ def write_page(cube: Cube, path: str | Path, choice: Choice | None = None, limit
     check_choice(cube, choice)
     images = chosen_images(cube, replace(choice, band=None))
     n_layers = 1 if cube.variance is None else 2
-    n_y, n_x, n_wave = np.shape(cube.flux)
-    blocks = choose_blocks((n_y, n_x, n_wave), n_layers, len(images), limit)
+    blocks = choose_blocks(cube.shape, n_layers, len(images), limit)
     layers = block_layers(cube, blocks)
     script = "\n".join(_read(name) for name in SCRIPTS)
     style = _read("page.css")

@@ -5,20 +5,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.cube_parts import ShardedCube, in_parts
+from rubix_like.cube.cube_parts import ShardedCube
+from rubix_like.cube.footprint import AbstractGridded, Footprint
 
 
 @dataclass(frozen=True)
-class SkyOffsets:
+class SkyOffsets(AbstractGridded):
     """The plane of the sky of a cube, in arcsec from the field's centre; spaxels (x, y) count from 0.
 
     `matrix` ((2, 2), arcsec) turns steps along x and y into offsets East and North: the cube's CD matrix. `center` is
     the spaxel position (x, y) of the field's centre. `kpc_per_arcsec` is None where the cube knows no distance.
     """
 
-    n_x: int
-    n_y: int
-    pixel_scale: float
+    footprint: Footprint
     matrix: tuple[tuple[float, float], tuple[float, float]]
     center: tuple[float, float]
     kpc_per_arcsec: float | None
@@ -50,12 +49,9 @@ class SkyOffsets:
 def sky_of(cube: Cube | ShardedCube) -> SkyOffsets:
     """The sky of a cube, from its world coordinates and, for kpc, its distance."""
     cards = {keyword: value for keyword, value, _ in cube.wcs_cards}
-    n_y, n_x, _ = in_parts(cube).shape
     rows = tuple((3600.0 * float(cards[f"CD{row}_1"]), 3600.0 * float(cards[f"CD{row}_2"])) for row in (1, 2))
     return SkyOffsets(
-        n_x=n_x,
-        n_y=n_y,
-        pixel_scale=cube.pixel_scale,
+        footprint=cube.footprint,
         matrix=(rows[0], rows[1]),
         center=(cards["CRPIX1"] - 1.0, cards["CRPIX2"] - 1.0),
         kpc_per_arcsec=_kpc_per_arcsec(cube),

@@ -127,7 +127,7 @@ def _need(config: RunConfig, path: Path, observer: AbstractObserver, pipeline: P
     files, layout = output_files(config, path), pipeline.layout
     own = files[0]
     mask = own.n_voxel * np.dtype(np.int32).itemsize // (1 if layout.gathered else process_count(layout.mesh))
-    writing = writing_bytes(own.n_bytes) + expected_maps_size(config, pipeline)
+    writing = writing_bytes(own.n_bytes) + expected_maps_size(pipeline)
     need = observer.need(pipeline, mask + writing)
     if not files[-1].is_mosaic:
         return need
@@ -164,7 +164,7 @@ def write_results(prepared: Prepared, path: Path, progress: Progress, team: Abst
     config = prepared.config
     files = output_files(config, path)
     for maps in (file.maps for file in files if file.maps is not None):
-        team.in_first(lambda maps=maps: check_writable(maps, expected_maps_size(config, prepared.pipeline)))
+        team.in_first(lambda maps=maps: check_writable(maps, expected_maps_size(prepared.pipeline)))
     waiting: list[Cube | ShardedCube] = []
     for cube, file in zip(_observed(prepared, progress), files, strict=False):
         _write_together(cube, file, progress, team)
@@ -212,10 +212,10 @@ def _write(cube: Cube | ShardedCube, file: OutputFile, progress: Progress, team:
             team.exchange(lambda: str(maps.write(path)) if team.number == 0 else None)
 
 
-def expected_maps_size(config: RunConfig, pipeline: Pipeline) -> int:
+def expected_maps_size(pipeline: Pipeline) -> int:
     """Bytes of the file of maps of a run, 0 without `products`."""
-    n_x, n_y = config.instrument.n_spaxel_xy
-    return 0 if pipeline.frame.products is None else maps_file_size(n_y, n_x, pipeline.frame.products)
+    frame = pipeline.frame
+    return 0 if frame.products is None else maps_file_size(frame.footprint, frame.products)
 
 
 def check_lines(prepared: Prepared) -> list[str]:
@@ -223,15 +223,15 @@ def check_lines(prepared: Prepared) -> list[str]:
     pipeline, info = prepared.pipeline, prepared.info
     plan, frame, need = pipeline.plan, pipeline.frame, prepared.need
     meta, bins = frame.meta, frame.bins
-    painted = tuple(plan.cells * (size + 2 * plan.margin) for size in (plan.n_y, plan.n_x))
+    painted = frame.footprint.painted(plan.margin, plan.cells)
     lines = [
         f"galaxy      {info.name}: {info.n_stars} stars, {info.n_gas} gas particles ({info.reader})",
         f"ssp         {meta['ssp_library']}",
         f"distance    {meta['luminosity_distance']:.6g} Mpc (redshift {meta['redshift']:g}, {meta['cosmology']}); "
         f"{float(pipeline.tables.arcsec_per_kpc):.4g} arcsec per kpc",
-        f"cube        {plan.n_y} x {plan.n_x} spaxels of {frame.pixel_scale:g} arcsec, {plan.n_wave} bins of "
+        f"cube        {frame.n_y} x {frame.n_x} spaxels of {frame.pixel_scale:g} arcsec, {plan.n_wave} bins of "
         f"{bins.first:.6g}-{bins.wavelength[-1]:.6g} Angstrom ({bins.medium}, {bins.sampling}); "
-        f"painted on {painted[0]} x {painted[1]}",
+        f"painted on {painted.n_y} x {painted.n_x}",
         f"velocities  up to {float(pipeline.velocity_limit):g} km/s",
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
         *(f"alignment   {line.removeprefix('Alignment: ')}" for line in alignment_lines(meta)),
@@ -280,5 +280,5 @@ def _maps_lines(prepared: Prepared) -> list[str]:
     bins = "" if axes.velocity is None else f", {len(axes.velocity)} velocities up to {axes.velocity[-1]:g} km/s"
     filters = f", images in {', '.join(axes.filters)}" if axes.filters else ""
     fields = "".join(f", {label.name}" for label in axes.fields)
-    size = format_bytes(expected_maps_size(prepared.config, prepared.pipeline))
+    size = format_bytes(expected_maps_size(prepared.pipeline))
     return [f"maps        weighted by light in {axes.band}{bins}{filters}{fields}; {size}"]

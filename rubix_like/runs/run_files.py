@@ -8,6 +8,7 @@ from pathlib import Path
 from rubix_like.config import RunConfig
 from rubix_like.config.file_layouts import check_several, file_size, find_format
 from rubix_like.cube.files.maps_file import maps_path
+from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.mosaic_grid import Field, grid_around
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.pointing import pointings_of
@@ -45,15 +46,14 @@ def files_at(path: Path) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class OutputFile:
-    """A cube that a run will write, of n_y x n_x spaxels, and what goes beside it.
+class OutputFile(AbstractGridded):
+    """A cube that a run will write, and what goes beside it.
 
     `truth`: the noiseless cube, in the layout 'default'; None where there is none, or the same file holds it.
     """
 
     path: Path
-    n_y: int
-    n_x: int
+    footprint: Footprint
     n_wave: int
     n_bytes: int
     layout: str = "default"
@@ -71,7 +71,7 @@ class OutputFile:
     @property
     def n_voxel(self) -> int:
         """Voxels of the cube."""
-        return self.n_y * self.n_x * self.n_wave
+        return self.footprint.n_element * self.n_wave
 
 
 def output_files(config: RunConfig, path: Path) -> tuple[OutputFile, ...]:
@@ -83,22 +83,22 @@ def output_files(config: RunConfig, path: Path) -> tuple[OutputFile, ...]:
     """
     path = path.expanduser()
     pointings = pointings_of(config.observation)
-    n_x, n_y = config.instrument.n_spaxel_xy
+    footprint = Footprint.build(config.instrument)
     maps = None if config.products is None else maps_path(path, config.output.maps)
     if len(pointings) < 2:
-        return (replace(_file(config, path, n_y, n_x), maps=maps),)
+        return (replace(_file(config, path, footprint), maps=maps),)
     files = tuple(
         replace(
-            _file(config, pointing_path(path, pointing.name), n_y, n_x),
+            _file(config, pointing_path(path, pointing.name), footprint),
             maps=None if maps is None else pointing_path(maps, pointing.name),
         )
         for pointing in pointings
     )
     if not config.observation.mosaic:
         return files
-    fields = [Field(pointing.offset, pointing.field_angle, n_y, n_x) for pointing in pointings]
-    grid = grid_around(pointings[0].reference, fields, config.instrument.pixel_scale)
-    return (*files, _file(config, path, grid.n_y, grid.n_x, is_mosaic=True))
+    fields = [Field(pointing.offset, pointing.field_angle, footprint) for pointing in pointings]
+    grid = grid_around(pointings[0].reference, fields)
+    return (*files, _file(config, path, grid.footprint, is_mosaic=True))
 
 
 def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequence[Named] = ()) -> None:
@@ -133,8 +133,9 @@ def cube_bytes(config: RunConfig, n_voxel: int) -> int:
     return n_voxel * (flux * n_arrays + 4)
 
 
-def _file(config: RunConfig, path: Path, n_y: int, n_x: int, *, is_mosaic: bool = False) -> OutputFile:
-    shape = (n_y, n_x, config.instrument.wavelength.n_wave)
+def _file(config: RunConfig, path: Path, footprint: Footprint, *, is_mosaic: bool = False) -> OutputFile:
+    n_wave = config.instrument.wavelength.n_wave
+    shape = (*footprint.shape, n_wave)
     layout, chosen = config.output.layout, find_format(path, config.output.layout)
     noise, wide = config.noise is not None, config.engine.precision == "float64"
     own = file_size(chosen, shape, noise=noise, truth=keeps_truth(config), float64=wide)
@@ -142,7 +143,7 @@ def _file(config: RunConfig, path: Path, n_y: int, n_x: int, *, is_mosaic: bool 
     if keeps_truth(config) and not chosen.keeps_all:
         truth = with_addition(path, "_truth")
         truth_bytes = file_size(find_format(truth, "default"), shape, noise=False)
-    return OutputFile(path, *shape, own, layout, truth, truth_bytes, is_mosaic)
+    return OutputFile(path, footprint, n_wave, own, layout, truth, truth_bytes, is_mosaic)
 
 
 def keeps_truth(config: RunConfig) -> bool:

@@ -104,7 +104,7 @@ def sizes_of(pipeline: Any, placed: Any) -> Sizes:
         n_data=layout.n_data,
         n_part=painted.n_shard,
         n_spaxel=int(grid.n_spaxel),
-        n_seen=pipeline.plan.n_y * pipeline.plan.n_x,
+        n_seen=pipeline.tables.footprint.n_element,
         n_corner=int(grid.n_corner),
         n_painted=n_painted,
         n_finished=n_wave if split.is_whole else split.n_own,

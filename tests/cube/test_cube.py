@@ -9,6 +9,7 @@ from small import make_cube
 
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Counters, Meta
 
 
@@ -25,7 +26,7 @@ def test_passes_through_jit_and_grad():
     cube = make_cube()
 
     def total(scale):
-        scaled = Cube(scale * cube.flux, cube.mask, cube.bins, 0.2, variance=scale * cube.flux)
+        scaled = Cube(scale * cube.flux, cube.mask, cube.bins, cube.footprint, variance=scale * cube.flux)
         return jnp.sum(scaled.flux * scaled.ivar)
 
     good = np.asarray(cube.mask) == 0
@@ -58,6 +59,7 @@ def test_gradient_of_ivar_is_finite_where_the_variance_is_zero():
         ("mask", np.zeros((3, 5, 3), np.int32)),
         ("variance", np.zeros((5, 3, 4))),
         ("bins", WavelengthBins(5000.0, 1.0, 5, "linear", "air")),
+        ("footprint", Footprint(5, 3, 0.2)),
         ("lsf_fwhm", np.zeros(5)),
         ("mean_v_los", np.zeros((5, 3))),
     ],

@@ -21,6 +21,7 @@ from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.files.fits_manga import line_spread_sigmas
 from rubix_like.cube.files.hdf5_cube import ARRAYS
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Counters, Meta
 from rubix_like.errors import ConfigError
 from rubix_like.runs.run import run
@@ -74,7 +75,7 @@ def test_hdf5_describes_itself(tmp_path):
 
 
 def test_hdf5_has_every_array_of_a_cube():
-    others = {"counters", "source_counters", "pixel_scale", "meta", "maps", "bins"}
+    others = {"counters", "source_counters", "footprint", "meta", "maps", "bins"}
     assert set(ARRAYS) - {"wavelength", "wave_edges"} == {field.name for field in dataclasses.fields(Cube)} - others
 
 
@@ -228,7 +229,7 @@ def test_size_is_known_before(tmp_path, layout, name, dtype, noise):
         flux=values,
         mask=jnp.zeros(shape, jnp.int32),
         bins=WavelengthBins(5000.5, 1.0, 400, "linear", "vacuum"),
-        pixel_scale=0.2,
+        footprint=Footprint(60, 50, 0.2),
         variance=values if noise or layout == "manga" else None,
         lsf_fwhm=np.full(400, 2.5),
         counters=Counters(),

@@ -344,16 +344,18 @@ import numpy as np
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube, Meta
 from rubix_like.cube.files.cube_files import writing_bytes
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.cube_sums import sums_of
 
 shape = (300, 300, 300)
 values = jnp.ones(shape, jnp.float32)
 cube = Cube(
     flux=values, mask=np.zeros(shape, np.int32), variance=values,
-    bins=WavelengthBins(5000.5, 1.0, 300, "linear", "vacuum"), pixel_scale=0.2, lsf_fwhm=np.full(300, 2.5),
+    bins=WavelengthBins(5000.5, 1.0, 300, "linear", "vacuum"), footprint=Footprint(300, 300, 0.2),
+    lsf_fwhm=np.full(300, 2.5),
 )
 small = {name: np.ones((2, 2, 300), value.dtype) for name, value in (("flux", values), ("mask", cube.mask))}
-tiny = replace(cube, **small, variance=small["flux"])
+tiny = replace(cube, **small, variance=small["flux"], footprint=Footprint(2, 2, 0.2))
 
 def peak():
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -6,6 +6,7 @@ from astropy.wcs import WCS
 
 from rubix_like import Cube, make_mosaic
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import OUTSIDE_APERTURE, OUTSIDE_SSP, Meta
 from rubix_like.cube.mosaic import coverage
 from rubix_like.cube.mosaic_grid import Field, area_in_unit_square, grid_around, overlap_matrix
@@ -25,7 +26,7 @@ def make_cube(offset=(0.0, 0.0), angle=0.0, n_y=8, n_x=10, n_wave=3, flux=None, 
         "flux": np.asarray(values, np.float32),
         "mask": np.zeros((n_y, n_x, n_wave), np.int32),
         "bins": WavelengthBins(5000.0, 1.0, n_wave, "linear", "vacuum"),
-        "pixel_scale": SCALE,
+        "footprint": Footprint(n_y, n_x, SCALE),
         "variance": None if variance is None else np.full((n_y, n_x, n_wave), variance, np.float32),
         "meta": Meta(
             {
@@ -82,8 +83,8 @@ def test_area_against_a_count_of_points():
 
 @pytest.mark.parametrize("angle", [0.0, 1e-7, 17.0, 45.0, 90.0, 213.0])
 def test_every_spaxel_is_shared_out_whole_and_none_twice(angle):
-    field = Field((0.07, -0.13), angle, 7, 9)
-    grid = grid_around(REFERENCE, [Field((0.0, 0.0), 0.0, 5, 5), field], SCALE)
+    field = Field((0.07, -0.13), angle, Footprint(7, 9, SCALE))
+    grid = grid_around(REFERENCE, [Field((0.0, 0.0), 0.0, Footprint(5, 5, SCALE)), field])
     matrix = grid.overlap(field)
     np.testing.assert_allclose(matrix.sum(axis=0), 1.0, atol=3e-6)
     assert matrix.sum(axis=1).max() < 1 + 1e-9
@@ -169,7 +170,8 @@ def test_light_is_conserved(offset, angle):
     random = np.random.default_rng(5).uniform(0, 1, (20, 20, 2))
     cube = make_cube(offset, angle, 20, 20, 2, flux=random)
     seen = coverage([cube])
-    matrix = grid_around(REFERENCE, [Field(offset, angle, 20, 20)], SCALE).overlap(Field(offset, angle, 20, 20))
+    field = Field(offset, angle, cube.footprint)
+    matrix = grid_around(REFERENCE, [field]).overlap(field)
     np.testing.assert_allclose(seen.sum(), 400, rtol=1e-6)
     np.testing.assert_allclose(matrix.sum(axis=1), seen.ravel(), atol=1e-9)
     light = (make_mosaic([cube]).flux * seen[:, :, None]).sum(axis=(0, 1))
@@ -252,7 +254,7 @@ def test_velocities_are_weighted_with_light():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"pixel_scale": 0.3}, "pixel_scale"),
+        ({"footprint": Footprint(8, 10, 0.3)}, "pixel_scale"),
         ({"bins": WavelengthBins(5000.0, 1.0, 3, "linear", "air")}, "wavelength bins"),
         ({"bins": WavelengthBins(4999.5, 1.0, 3, "linear", "vacuum")}, "wavelength bins"),
         ({"lsf_fwhm": np.ones(3)}, "lsf_fwhm"),

@@ -15,6 +15,7 @@ from astropy.wcs import WCS
 from small import FLUX, MUSE, N_WAVE, N_X, N_Y, SKY, STEP, full_cube, image, muse_hdus, write_fits
 
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed import ObservedCube, observed_from, read_observed
 from rubix_like.cube.observed.flux_units import flux_factor, parse_unit
 from rubix_like.cube.wcs import celestial_cards, header_of
@@ -452,8 +453,8 @@ def test_a_turned_and_mirrored_field_comes_out_right(tmp_path, angle, mirrored):
     observed = plain(tmp_path / "cube.fits", cards)
     with fits.open(tmp_path / "cube.fits") as hdus:
         there = WCS(hdus[0].header).celestial
-    place = (observed.pixel_scale, observed.ra, observed.dec, observed.field_angle)
-    here = WCS(header_of(celestial_cards(N_X, N_Y, *place))).celestial
+    place = (observed.ra, observed.dec, observed.field_angle)
+    here = WCS(header_of(celestial_cards(Footprint(N_Y, N_X, observed.pixel_scale), *place))).celestial
     for y, x in np.ndindex(N_Y, N_X):
         row, column = np.argwhere(FLUX[0] == observed.flux[y, x, 0])[0]
         np.testing.assert_allclose(here.wcs_pix2world([[x, y]], 0), there.wcs_pix2world([[column, row]], 0), atol=1e-9)
@@ -662,5 +663,5 @@ def test_crop():
 
 def test_shapes_are_checked():
     observed = observed_from(full_cube())
-    with pytest.raises(ValueError, match=r"ObservedCube.bins: expected 4 bins, got 3"):
+    with pytest.raises(ValueError, match=r"ObservedCube.flux: expected the shape of the axes, \(.*3\), got \(.*4\)"):
         dataclasses.replace(observed, bins=observed.bins.part(0, 3))

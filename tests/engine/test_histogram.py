@@ -14,6 +14,7 @@ from numpy import ndarray
 from scipy.interpolate import BSpline
 
 from rubix_like import make_mesh
+from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.counters import no_counts
 from rubix_like.engine.histogram import VelocityNodes, coefficient_histogram, template_histogram
 from rubix_like.engine.kernels.kernel import build_kernel
@@ -75,7 +76,7 @@ def look_through(grid):
 def summed(particles, deposit="cic", first=0, size=N_SPAXEL, chunk=64, ranked=False, n_devices=1):
     """(histogram, counters), added up over devices."""
     dtype = particles.mass.dtype
-    look = look_through(SpaxelGrid(jnp.asarray(SCALE, dtype), N_Y, N_X, deposit))
+    look = look_through(SpaxelGrid(Footprint(N_Y, N_X, jnp.asarray(SCALE, dtype)), deposit))
     nodes, axes = VelocityNodes(jnp.asarray(STEP, dtype), N_NODE), jax.tree.map(lambda x: jnp.asarray(x, dtype), AXES)
 
     def own_sums(own, first):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.spaxels import CORNERS, SpaxelGrid, deposit_weights
 
 GENERATOR = np.random.default_rng(2)
@@ -12,7 +13,7 @@ COORDINATE = GENERATOR.uniform(-3, 12, 400)
 
 
 def grid(deposit="nearest", n_y=4, n_x=6, scale=0.5):
-    return SpaxelGrid(np.asarray(scale), n_y, n_x, deposit)
+    return SpaxelGrid(Footprint(n_y, n_x, scale), deposit)
 
 
 @pytest.mark.parametrize("deposit", CORNERS)

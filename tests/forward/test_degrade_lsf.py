@@ -8,6 +8,7 @@ from small import muse
 
 from rubix_like import ConfigError, Pipeline, load_config
 from rubix_like.config.plug_ins import CUBE_STAGES
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import SPREAD_FROM_BEYOND
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.planning import make_setup
@@ -30,9 +31,12 @@ def stage_for(options, **changes):
 
 
 def applied(stage, parameters, spectrum):
-    flux = jnp.broadcast_to(jnp.asarray(spectrum), (2, 1, len(spectrum)))
-    cube = PaintedCube(flux=flux, moments=jnp.zeros((2, 1, 2)))
-    return np.asarray(stage(cube, parameters, None).flux)[1, 0]
+    flux = jnp.broadcast_to(jnp.asarray(spectrum), (2, len(spectrum)))
+    return np.asarray(stage(painted(flux), parameters, None).flux)[1]
+
+
+def painted(flux, **arrays):
+    return PaintedCube(flux, jnp.zeros((len(flux), 2)), Footprint(len(flux), 1, 0.2), **arrays)
 
 
 @pytest.mark.parametrize("sampling", ["linear", "log"])
@@ -93,9 +97,9 @@ def test_wrong_options_are_refused(options, words):
 
 def test_noise_comes_after():
     stage, _, parameters = stage_for({"fwhm": "100 Angstrom"})
-    flux = jnp.ones((1, 1, 401))
+    flux = jnp.ones((1, 401))
     with pytest.raises(ConfigError, match="expected 'degrade_lsf' before 'noise'"):
-        stage(PaintedCube(flux=flux, moments=jnp.zeros((1, 1, 2)), variance=flux), parameters, None)
+        stage(painted(flux, variance=flux), parameters, None)
 
 
 def test_in_a_pipeline_it_sets_lsf_mask_and_header(tmp_path):
@@ -119,10 +123,10 @@ def test_twice_is_refused(tmp_path):
 def test_gradient_is_the_transpose():
     stage, _, parameters = stage_for({"fwhm": "100 Angstrom"})
     rng = np.random.default_rng(2)
-    flux, other = (jnp.asarray(rng.normal(size=(1, 1, 401))) for _ in range(2))
+    flux, other = (jnp.asarray(rng.normal(size=(1, 401))) for _ in range(2))
 
     def through(flux):
-        return stage(PaintedCube(flux=flux, moments=jnp.zeros((1, 1, 2))), parameters, None).flux
+        return stage(painted(flux), parameters, None).flux
 
     back = jax.vjp(through, flux)[1](other)[0]
     assert float((through(flux) * other).sum()) == pytest.approx(float((flux * back).sum()), rel=1e-12)

@@ -369,12 +369,14 @@ def compilations(caplog, function):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_shares_a_compilation(method, caplog):
-    """A galaxy of the same size class, other parameters, another key, another pipeline with the same plan."""
+    """A galaxy of the same size class, other parameters, another key, another pipeline with the same plan, spaxels a
+    little larger."""
     own = config(method, chunk=5)
     pipeline = Pipeline.from_config(own, disc(77), mesh=make_mesh(2))
     parameters = eqx.tree_at(lambda p: p.observation.inclination, pipeline.parameters, jnp.asarray(33.0))
     narrower = eqx.tree_at(lambda p: p.instrument.psf.fwhm, pipeline.parameters, jnp.asarray(0.3))
     turned = load_config(own, {"observation.inclination": "20 deg", "observation.offset": [0.1, 0]})
+    larger = load_config(own, {"instrument.pixel_scale": 0.202, "instrument.fov": 1.212})
     assert compilations(caplog, lambda: pipeline(disc(77))) == 1
     again = {
         "the same galaxy": lambda: pipeline(disc(77)),
@@ -383,6 +385,7 @@ def test_what_shares_a_compilation(method, caplog):
         "a changed PSF": lambda: pipeline(disc(77), narrower),
         "another noise key": lambda: pipeline(disc(77), key=jax.random.key(9)),
         "an equal plan": lambda: Pipeline.from_config(turned, disc(75), mesh=make_mesh(2))(disc(77)),
+        "another pixel scale": lambda: Pipeline.from_config(larger, disc(77), mesh=make_mesh(2))(disc(77)),
     }
     assert {what: compilations(caplog, call) for what, call in again.items()} == dict.fromkeys(again, 0)
 

@@ -9,10 +9,11 @@ from scipy.special import erf
 
 from rubix_like.config import ExposureSettings, InstrumentSettings, load_config
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.forward.stages.exposure_noise import ExposureNoise
-from rubix_like.runtime.mesh.bin_split import WHOLE
 
 SMALL = {"wavelength": {"start": 6980.0, "stop": 7020.0, "step": 1.25}}
 DETECTOR = {"collecting_area": 2.0, "throughput": 0.25, "read_noise": 4.0, "dark_current": 7.2, "pixels_per_voxel": 3}
@@ -36,8 +37,10 @@ def bins_of(settings):
 
 
 def drawn(model, flux, seed=1):
-    noise, variance = model.draw(jnp.asarray(flux), PARAMETERS, jax.random.key(seed), WHOLE)
-    return np.asarray(noise), np.asarray(variance)
+    footprint = Footprint.of(flux.shape, 0.2)
+    cube = PaintedCube(footprint.elements(jnp.asarray(flux)), jnp.zeros((footprint.n_element, 2)), footprint)
+    noise, variance = model.draw(cube, PARAMETERS, jax.random.key(seed))
+    return np.asarray(footprint.images(noise)), np.asarray(footprint.images(variance))
 
 
 def test_electrons_of_a_source():

@@ -16,6 +16,7 @@ from small import muse
 
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, Stars, load_config, make_mesh
 from rubix_like.config.plug_ins import FIELDS
+from rubix_like.cube.footprint import Footprint
 from rubix_like.extend import AbstractField, PaintedField
 from rubix_like.forward.model import sum_fields
 from rubix_like.forward.slabs import reads_gas
@@ -270,13 +271,14 @@ def test_a_cube_has_the_gradient_of_what_its_stages_read(configuration):
 def test_a_field_between_its_cells(cells):
     """`at` interpolates per spaxel as `cic` deposits; beyond the grid there is nothing; cells of a spaxel add up."""
     values = np.arange(16.0 * 24).reshape(16, 24)
-    field = PaintedField(jnp.asarray(values), jnp.asarray(0.5), cells, "cic")
+    field = PaintedField(jnp.asarray(values), Footprint(16, 24, 0.5), cells, "cic")
     column, row = np.array([3.0, 3.5, 40.0]), np.array([2.0, 4.25, 2.0])
     position = np.stack([(11.5 - column) * 0.5, (row - 7.5) * 0.5, np.zeros(3)], axis=1)
     expected = cells**2 * np.array([2 * 24 + 3, 4.25 * 24 + 3.5, 0.0])
     np.testing.assert_allclose(field.at(jnp.asarray(position)), expected, rtol=1e-12)
     image = values[4:12, 6:18].reshape(8 // cells, cells, 12 // cells, cells).sum(axis=(1, 3))
-    np.testing.assert_array_equal(field.image(8 // cells, 12 // cells), image)
+    inner = Footprint(8 // cells, 12 // cells, 0.5 * cells)
+    np.testing.assert_array_equal(inner.images(field.on(inner)), image)
 
 
 @pytest.mark.parametrize("name", FIELDS.names())

@@ -26,6 +26,7 @@ from rubix_like import (
     load_ssp,
     make_mesh,
 )
+from rubix_like.cube.footprint import Footprint
 
 KPC_PER_ARCSEC = 100e3 * np.pi / 180 / 3600
 """At an angular distance of 100 Mpc: 0.48 kpc."""
@@ -94,7 +95,8 @@ def test_built_from_a_dict_a_path_and_a_config(pipeline, tmp_path):
 def test_built_from_a_packaged_name():
     galaxy = load_galaxy(load_config("quickstart", {"galaxy.n_stars": 100}))
     built = Pipeline.from_config("quickstart", galaxy)
-    assert (built.plan.n_y, built.plan.n_x) == (25, 25)
+    assert built.frame.footprint == Footprint(25, 25, 0.2)
+    assert built.tables.footprint.shape == (25, 25)
     assert built.tables.alignment is not None
     assert built.mesh.size == len(jax.devices())
 

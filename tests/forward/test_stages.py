@@ -18,6 +18,7 @@ from small import BLUR, muse
 
 from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh, shard, validate
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, METHODS, PAINT_STAGES, READERS, SCENE_STAGES
+from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.spaxels import CORNERS, SpaxelGrid
 from rubix_like.forward.model import observe
@@ -179,14 +180,13 @@ def test_every_scene_stage(name, setups):
 
 def painted(source, before, deposit="nearest", n=9, scale=0.2, n_devices=1, chunk=N_STARS):
     """Flux (spaxel, wave) and moments (spaxel, 2) of stars, in a model of this source and no other stage."""
-    plan = Plan(
-        sources=("own",), method="", deposit=deposit, dtype="float64", n_y=n, n_x=n, margin=0, n_wave=21, chunk=chunk
-    )
-    grid = SpaxelGrid(jnp.asarray(scale), n, n, deposit)
+    plan = Plan(sources=("own",), method="", deposit=deposit, dtype="float64", margin=0, n_wave=21, chunk=chunk)
+    footprint = Footprint(n, n, jnp.asarray(scale))
     tables = Tables(
         alignment=None,
         arcsec_per_kpc=jnp.asarray(1.0),
-        grid=grid,
+        footprint=footprint,
+        grid=SpaxelGrid(footprint, deposit),
         scene=(),
         paint=(source,),
         cube=(),
@@ -279,7 +279,10 @@ def source(margin, n=9):
     image = jnp.zeros((side, side)).at[side // 2, side // 2].set(1e4)
     spectrum = jnp.linspace(1.0, 2.0, n_wave)
     moments = jnp.stack([image * 1.5, image * 150.0], axis=2)
-    return PaintedCube(flux=image[:, :, None] * spectrum[None, None, :], moments=moments)
+    footprint = Footprint(side, side, jnp.asarray(0.2))
+    return PaintedCube(
+        footprint.elements(image[:, :, None] * spectrum[None, None, :]), footprint.elements(moments), footprint
+    )
 
 
 DIMMING = {"dust"}
@@ -298,19 +301,20 @@ def test_every_cube_stage(name, setups):
         return stage(cube, parameters, key)
 
     after = apply(stage, parameters, before)
-    assert after.flux.shape == (9, 9, 21)
-    assert after.moments.shape == (9, 9, 2)
-    noise = 0.0 if after.variance is None else 6 * np.sqrt(np.asarray(after.variance).sum(axis=(0, 1)))
-    axes = (0, 1, 2) if name == "degrade_lsf" else (0, 1)  # which moves light along wavelength
+    assert after.footprint.shape == (9, 9)
+    assert after.flux.shape == (81, 21)
+    assert after.moments.shape == (81, 2)
+    noise = 0.0 if after.variance is None else 6 * np.sqrt(np.asarray(after.variance).sum(axis=0))
+    axes = (0, 1) if name == "degrade_lsf" else 0  # which moves light along wavelength
     gained = np.asarray(after.flux.sum(axis=axes) - before.flux.sum(axis=axes))
     difference = gained if name in DIMMING else np.abs(gained)
     assert (difference <= 1e-10 * np.asarray(before.flux).sum(axis=axes) + noise).all()
-    assert_close(after.moments.sum(axis=(0, 1)), before.moments.sum(axis=(0, 1)))
+    assert_close(after.moments.sum(axis=0), before.moments.sum(axis=0))
     bits = stage.report().spaxel_bits
     assert bits is None or (bits.shape == (9, 9) and bits.dtype == np.int32)
     spatial = stage.spatial(parameters)
     if spatial is not None:
-        assert_close(spatial(before.flux), after.flux)
+        assert_close(spatial(before.footprint.images(before.flux)), after.footprint.images(after.flux))
     gradient = eqx.filter_grad(lambda everything: weighted(apply(*everything)))((stage, parameters, before))
     assert_finite(gradient)
     traces.clear()

@@ -17,6 +17,7 @@ from small import BLUR, muse
 
 from rubix_like import ConfigError, load_config
 from rubix_like.config.plug_ins import CUBE_STAGES
+from rubix_like.cube.footprint import Footprint
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.planning import make_setup
 from rubix_like.forward.resolved import resolve
@@ -87,11 +88,13 @@ def painted(n_wave, margin, precision):
 
 def through(split, stages, parameters, flux, moments, key):
     """What a device makes of its part."""
-    cube = PaintedCube(flux, moments, split=split)
+    footprint = Footprint.of(flux.shape, jnp.asarray(0.2, flux.dtype))
+    cube = PaintedCube(footprint.elements(flux), footprint.elements(moments), footprint, split=split)
     for number, stage in enumerate(stages):
         cube = stage(cube, parameters, jax.random.fold_in(key, number))
     assert cube.split == split
-    return {"flux": cube.flux, "variance": cube.variance, "truth": cube.truth, "moments": cube.moments}
+    values = {"flux": cube.flux, "variance": cube.variance, "truth": cube.truth, "moments": cube.moments}
+    return jax.tree.map(cube.footprint.images, values)
 
 
 def split_over(n_wave, axes):

@@ -9,6 +9,7 @@ import pytest
 
 from rubix_like.config import load_config
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed import ObservedCube, read_observed
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
@@ -29,7 +30,7 @@ def data_on(bins: WavelengthBins, shape=(5, 4), **changes) -> ObservedCube:
         "variance": flux,
         "used": flux > 0,
         "bins": bins,
-        "pixel_scale": 0.5000004,
+        "footprint": Footprint.of(flux.shape, 0.5000004),
         "field_angle": -35.0,
         "ra": 150.0,
         "dec": 2.0,
@@ -96,7 +97,7 @@ def test_data_without_a_place_leave_the_configurations():
 def test_a_pipeline_is_on_the_grid():
     pipeline, data = pipeline_on_muse(), data_on(MUSE)
     frame = pipeline.frame
-    assert (*frame.spaxel_bits.shape, frame.bins.n_wave) == data.shape
+    assert frame.shape == (*frame.spaxel_bits.shape, frame.bins.n_wave) == data.shape
     assert np.max(np.abs(frame.bins.wavelength - data.wavelength)) < 1e-6 * 1.25
     assert np.max(np.abs(frame.bins.edges - data.wave_edges)) < 1e-6 * 1.25
     assert frame.pixel_scale == data.pixel_scale
@@ -181,7 +182,7 @@ def test_pointings_are_refused():
         ),
         (dataclasses.replace(MUSE, medium="vacuum"), {}, "instrument.wavelength.medium: expected vacuum, got air"),
         (dataclasses.replace(MUSE, first=4749.895), {}, "instrument.wavelength: expected bins from 4749.8950 to"),
-        (MUSE, {"pixel_scale": 0.501}, "instrument.pixel_scale: expected 0.501 arcsec, got 0.5"),
+        (MUSE, {"footprint": Footprint(5, 4, 0.501)}, "instrument.pixel_scale: expected 0.501 arcsec, got 0.5"),
         (MUSE, {"field_angle": 324.0}, "observation.field_angle: expected 324 deg, got -35"),
     ],
 )

@@ -20,6 +20,7 @@ from rubix_like.config.plug_ins import SAMPLERS
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.footprint import Footprint
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free, FreeParameter
@@ -130,7 +131,7 @@ def result_of(sampled):
         flux=voxels,
         mask=np.zeros(voxels.shape, np.int32),
         bins=WavelengthBins(5000.0, 1.0, 3, "linear", "vacuum"),
-        pixel_scale=0.2,
+        footprint=Footprint(1, 1, 0.2),
         variance=voxels,
     )
     values = values_of(FREE, sampled.latent)

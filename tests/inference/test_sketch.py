@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from rubix_like.constants import SPEED_OF_LIGHT
+from rubix_like.cube.footprint import Footprint
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.priors import LogNormal, LogUniform, Normal, Uniform
 from rubix_like.inference.search.guesses import Surroundings, guesses, inclination_of, scale_length_of
@@ -59,7 +60,7 @@ def disc(shape, angle, tilt, scale_length, centre=(0.0, 0.0), rotation=100.0, ps
 @pytest.mark.parametrize(("angle", "long", "short"), [(30.0, 1.5, 0.8), (-50.0, 2.0, 1.0), (10.0, 1.2, 1.1)])
 def test_moments_are_those_of_a_gaussian(angle, long, short):
     """Also where the field ends at 1.7 of its standard deviations."""
-    place = places((14, 16), SCALE, 0.0)
+    place = places(Footprint(14, 16, SCALE), 0.0)
     major, minor = axes_of(angle)
     offset = place - [0.4, -0.7]
     image = 7 * np.exp(-0.5 * ((offset @ major / long) ** 2 + (offset @ minor / short) ** 2))
@@ -71,7 +72,7 @@ def test_moments_are_those_of_a_gaussian(angle, long, short):
 
 def test_places_of_a_turned_field():
     """+y at 30 deg: (sin 30, cos 30) is up; columns run the other way than x."""
-    place = places((3, 3), 2.0, 30.0).reshape(3, 3, 2)
+    place = places(Footprint(3, 3, 2.0), 30.0).reshape(3, 3, 2)
     np.testing.assert_allclose(place[2, 1], 2 * np.array([0.5, np.sqrt(0.75)]), atol=1e-12)
     np.testing.assert_allclose(place[1, 0], 2 * np.array([np.sqrt(0.75), -0.5]), atol=1e-12)
     np.testing.assert_allclose(place[1, 1], 0, atol=1e-12)
@@ -104,7 +105,7 @@ def test_sketch_of_a_disc(angle, tilt, turn):
     flux, image = disc((24, 24), angle - turn, tilt, 1.5, centre=(0.5, -0.3), psf=0.8)
     sigma = np.full(flux.shape, image.max() / 50)
     flux = flux + sigma * np.random.default_rng(3).standard_normal(flux.shape)
-    sketch = sketch_of(flux, 1 / sigma, WAVELENGTH, SCALE, turn)
+    sketch = sketch_of(flux, 1 / sigma, WAVELENGTH, Footprint(24, 24, SCALE), turn)
     a = np.deg2rad(turn)
     centre = [0.5 * np.cos(a) - 0.3 * np.sin(a), -0.5 * np.sin(a) - 0.3 * np.cos(a)]
     np.testing.assert_allclose(sketch.centre, centre, atol=0.1)
@@ -123,12 +124,14 @@ def test_nothing_is_said_of_the_rotation_of_noise():
     said = []
     for seed in range(30):
         noisy = flux + sigma * np.random.default_rng(seed).standard_normal(flux.shape)
-        said.append(np.isfinite(sketch_of(noisy, 1 / sigma, WAVELENGTH, SCALE).receding_angle))
+        said.append(np.isfinite(sketch_of(noisy, 1 / sigma, WAVELENGTH, Footprint(12, 12, SCALE)).receding_angle))
     assert np.sum(said) <= 3
 
 
 def test_a_cube_without_light_has_no_size_to_go_by():
-    sketch = sketch_of(np.zeros((6, 6, len(WAVELENGTH))), np.ones((6, 6, len(WAVELENGTH))), WAVELENGTH, SCALE)
+    sketch = sketch_of(
+        np.zeros((6, 6, len(WAVELENGTH))), np.ones((6, 6, len(WAVELENGTH))), WAVELENGTH, Footprint(6, 6, SCALE)
+    )
     assert np.isnan(sketch.receding_angle)
     assert np.isfinite([*sketch.centre, sketch.major, sketch.minor]).all()
 
@@ -148,7 +151,7 @@ FREE = Free(
 
 def guessed(angle=210.0, tilt=60.0, count=400, **settings):
     flux, image = disc((24, 24), angle, tilt, 1.5, centre=(0.5, -0.3), psf=0.8, **settings)
-    sketch = sketch_of(flux, np.full(flux.shape, 50 / image.max()), WAVELENGTH, SCALE)
+    sketch = sketch_of(flux, np.full(flux.shape, 50 / image.max()), WAVELENGTH, Footprint(24, 24, SCALE))
     latent = guesses(sketch, Surroundings(1.2, 0.8, 70.0), FREE, np.random.default_rng(1), count)
     return latent, [FREE.values(jnp.asarray(own)) for own in latent]
 
@@ -181,7 +184,7 @@ def test_both_ends_of_an_axis_are_tried_where_the_prior_has_them():
     wide = Free((FreeParameter(Uniform(0.0, 360.0), "observation.position_angle", (), "deg"),))
     flux, image = disc((24, 24), 210.0, 60.0, 1.5)
     for ratio, least, most in [(50, 0.02, 0.3), (0.5, 0.3, 0.7)]:
-        sketch = sketch_of(flux, np.full(flux.shape, ratio / image.max()), WAVELENGTH, SCALE)
+        sketch = sketch_of(flux, np.full(flux.shape, ratio / image.max()), WAVELENGTH, Footprint(24, 24, SCALE))
         latent = guesses(sketch, Surroundings(1.2, 0.0, 0.0), wide, np.random.default_rng(1), 400)
         found = np.array([float(wide.values(jnp.asarray(own))["observation.position_angle"]) for own in latent])
         assert least < np.mean(np.abs(found - 30) < 30) < most
@@ -193,6 +196,8 @@ def test_what_a_cube_does_not_show_is_drawn_from_its_prior():
     mass = latent[np.arange(len(latent)) % 4 != 3, -1]
     assert abs(mass.mean()) < 0.2
     assert 0.7 < mass.std() < 1.0
-    unknown = sketch_of(np.zeros((6, 6, len(WAVELENGTH))), np.ones((6, 6, len(WAVELENGTH))), WAVELENGTH, SCALE)
+    unknown = sketch_of(
+        np.zeros((6, 6, len(WAVELENGTH))), np.ones((6, 6, len(WAVELENGTH))), WAVELENGTH, Footprint(6, 6, SCALE)
+    )
     drawn = guesses(unknown, Surroundings(1.2, 0.8, np.nan), FREE, np.random.default_rng(1), 50)
     assert np.isfinite(drawn).all()

@@ -12,6 +12,7 @@ from scipy.stats import norm
 from rubix_like import Galaxy, Pipeline, Stars, load_config
 from rubix_like.config import PSFSettings, load_pipeline
 from rubix_like.cube.cube_sums import white_light
+from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.instrument.blur import blur, blur_separable
 from rubix_like.instrument.painting import Painting, plan_painting
@@ -30,7 +31,7 @@ def seen(psf, painting, places=PLACES, n=9):
     settings = PSFSettings.model_validate(psf)
     own = PSF.build(settings, 1.0, np.linspace(5000.0, 6000.0, 3), painting)
     side = painting.cells * (n + 2 * own.reach)
-    grid = SpaxelGrid(np.asarray(1.0 / painting.cells), side, side, painting.deposit)
+    grid = SpaxelGrid(Footprint(side, side, 1.0 / painting.cells), painting.deposit)
     index, weight = grid.weights(jnp.asarray(np.c_[-places[:, 0], places[:, 1], np.zeros(len(places))]))
     star = jnp.arange(len(places))[:, None]
     painted = jnp.zeros((side**2, len(places))).at[index, star].add(weight).reshape(side, side, -1)

@@ -13,6 +13,7 @@ from small import make_cube, noisy_cube
 
 from rubix_like.cli.main import main
 from rubix_like.cube.cube_sums import white_light
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Meta
 from rubix_like.errors import ConfigError
 from rubix_like.plots.choice import Choice, read_band, read_spaxels
@@ -209,13 +210,13 @@ def test_maps_are_read_by_comment_name_and_unit(tmp_path):
         H3=(np.arange(30.0).reshape(5, 6), "", ""),
         V_LIGHT_TRUE=(4.0, "km s-1", "mean velocity, before the PSF"),
     )
-    velocity, h3, truth = read_sky_images(path, 5, 6)
+    velocity, h3, truth = read_sky_images(path, Footprint(5, 6, 0.2))
     assert (velocity.title, velocity.unit, h3.title, h3.unit) == ("mean velocity, after the PSF", "km s⁻¹", "H3", "")
     np.testing.assert_array_equal(h3.values, np.arange(30.0).reshape(5, 6))
     assert truth.values[0, 0] == 4.0
-    assert [image.title for image in read_sky_images(path, 5, 6, truth=False)] == [velocity.title, "H3"]
+    assert [image.title for image in read_sky_images(path, Footprint(5, 6, 0.2), truth=False)] == [velocity.title, "H3"]
     with pytest.raises(ConfigError, match=r"6 x 4 spaxels, as the cube has, got 'mean velocity.*' with 6 x 5"):
-        read_sky_images(path, 4, 6)
+        read_sky_images(path, Footprint(4, 6, 0.2))
 
 
 def test_blocks_keep_as_much_as_fits():

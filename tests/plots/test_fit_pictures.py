@@ -9,6 +9,7 @@ from small_results import fit_result
 
 from rubix_like.cli.main import main
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.inference.results.result_pictures import view_of
 from rubix_like.plots.fits.fit_parameters import (
@@ -67,7 +68,7 @@ def make_view(n_y=4, n_x=5, shift=0.0, noise=1.0):
         Trace(np.array([90.0, 20.0, 10.0]), np.array([9.0, 2.0, 1e-3])),
         Trace(np.array([80.0]), np.ones(1), False),
     )
-    sky = SkyOffsets(n_x, n_y, 0.5, ((-0.5, 0.0), (0.0, 0.5)), ((n_x - 1) / 2, (n_y - 1) / 2), None)
+    sky = SkyOffsets(Footprint(n_y, n_x, 0.5), ((-0.5, 0.0), (0.0, 0.5)), ((n_x - 1) / 2, (n_y - 1) / 2), None)
     return FitView("mock", sky, bins, flux, model, inverse_sigma, traces, make_inferred())
 
 

@@ -43,15 +43,14 @@ def _cards(cube: ShardedCube) -> tuple[Card, ...]:
 
 def _sky_cards(cube: ShardedCube) -> tuple[Card, ...]:
     """Offsets from the field's centre in mas; of a turned field (card FIELDPA) along its own axes."""
-    n_y, n_x, _ = cube.shape
     step = 1000.0 * cube.pixel_scale
     return (
         ("CTYPE1", "x", "offset to the West"),
         ("CTYPE2", "y", "offset to the North"),
         ("CUNIT1", "mas", ""),
         ("CUNIT2", "mas", ""),
-        ("CRPIX1", (n_x + 1) / 2, "centre of the field"),
-        ("CRPIX2", (n_y + 1) / 2, "centre of the field"),
+        ("CRPIX1", (cube.n_x + 1) / 2, "centre of the field"),
+        ("CRPIX2", (cube.n_y + 1) / 2, "centre of the field"),
         ("CRVAL1", 0.0, ""),
         ("CRVAL2", 0.0, ""),
         ("CDELT1", step, "[mas]"),

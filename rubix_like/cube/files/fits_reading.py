@@ -15,6 +15,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_values import checked_values
 from rubix_like.cube.files.default import FLUX_UNIT, ORIGIN, VARIANCE_UNIT
 from rubix_like.cube.files.fits_checksum import broken_sums
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Counters, Meta, SourceCounters, source_counters
 from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, join_rows
 from rubix_like.runtime.files.damaged_files import UNREADABLE
@@ -72,11 +73,12 @@ def _check_ours(hdus: Any) -> None:
 def _cube_from(hdus: Any) -> Cube:
     """The cube in an opened file of ours."""
     meta, counters, others = read_config_table(hdus["CONFIG"])
+    flux = _voxels(hdus, "DATA", np.float32)
     return Cube(
-        flux=_voxels(hdus, "DATA", np.float32),
+        flux=flux,
         mask=_voxels(hdus, "DQ", np.int32),
         bins=_bins_of(hdus),
-        pixel_scale=float(hdus[0].header["PIXSCALE"]),
+        footprint=Footprint.of(flux.shape, float(hdus[0].header["PIXSCALE"])),
         variance=_voxels(hdus, "STAT", np.float32) if "STAT" in hdus else None,
         lsf_fwhm=np.array(hdus["LSF"].data["FWHM"], dtype=np.float64) if "LSF" in hdus else None,
         counters=counters,

@@ -17,6 +17,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
 from rubix_like.cube.cube_values import checked_values
 from rubix_like.cube.files.default import ORIGIN
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Counters, Meta, MetaValue, flat_counters, source_counters
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
@@ -164,7 +165,7 @@ def read_group(file: Any) -> Cube:
             **arrays,
             bins=bins,
             lsf_fwhm=lsf_fwhm,
-            pixel_scale=float(file.attrs["pixel_scale"]),
+            footprint=Footprint.of(file["flux"].shape, float(file.attrs["pixel_scale"])),
             counters=None if counters is None else Counters(**counters),
             source_counters=source_counters(_numbers(file.get("source_counters", {}))),
             meta=Meta({key: _plain(value[()]) for key, value in file["meta"].items()}),

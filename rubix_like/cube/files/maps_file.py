@@ -17,6 +17,7 @@ from numpy import ndarray
 from rubix_like.cube.files.default import ORIGIN, config_table, primary_cards
 from rubix_like.cube.files.fits_images import encoded, gzipped
 from rubix_like.cube.files.fits_reading import opened_whole, read_config_table
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.maps import MapLabel, Maps, MapSet, ProductAxes
 from rubix_like.cube.wcs import Card, celestial_cards, header_of
 from rubix_like.errors import ConfigError
@@ -67,11 +68,11 @@ def maps_path(cube_path: str | Path, chosen: Path | None) -> Path:
     return beside(Path(cube_path).expanduser(), "_maps.fits")
 
 
-def maps_file_size(n_y: int, n_x: int, axes: ProductAxes) -> int:
+def maps_file_size(footprint: Footprint, axes: ProductAxes) -> int:
     """Bytes of an uncompressed file of maps (for `check_writable`): 4 per spaxel and image, blocks of 2880, CONFIG."""
     n_image = len(EXTENSIONS) + 2 * len(axes.filters) + len(axes.fields)
     n_velocity = 0 if axes.velocity is None else len(axes.velocity)
-    return 4 * n_y * n_x * (2 * (n_image + n_velocity) + 1) + 2 * n_image * 8640 + 200_000
+    return 4 * footprint.n_element * (2 * (n_image + n_velocity) + 1) + 2 * n_image * 8640 + 200_000
 
 
 def write_maps(maps: Maps, path: str | Path) -> Path:
@@ -174,9 +175,8 @@ def _source(maps: Maps) -> tuple[Card, ...]:
 
 def _sky(maps: Maps, axes: int = 2) -> tuple[Card, ...]:
     """World coordinates of the images: those of the cube."""
-    n_y, n_x = np.shape(maps.mask)
     centre_and_angle = (float(maps.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
-    cards = celestial_cards(n_x, n_y, maps.pixel_scale, *centre_and_angle)
+    cards = celestial_cards(maps.footprint, *centre_and_angle)
     return (("WCSAXES", axes, "number of world axes"), *(card for card in cards if card[0] != "WCSAXES"))
 
 
@@ -195,16 +195,17 @@ def _maps_from(hdus: Any) -> Maps:
     meta, counters, _ = read_config_table(hdus["CONFIG"])
     own = [hdu.header for hdu in hdus if hdu.name == field_name(hdu.header.get("FIELD", ""))]
     fields = tuple(MapLabel(found["FIELD"], found.get("BUNIT", ""), found["FTEXT"]) for found in own)
+    mask = np.array(hdus["DQ"].data, np.int32)
     return Maps(
         before=_set_from(hdus, filters, fields, TRUE),
         after=_set_from(hdus, filters, fields, ""),
-        mask=np.array(hdus["DQ"].data, np.int32),
+        mask=mask,
         velocity=_velocity_from(hdus["LOSVD"].header) if "LOSVD" in hdus else None,
         counters=counters,
         filters=filters,
         band=header["BAND"],
         fit_particles=header["FITSTARS"],
-        pixel_scale=float(header["PIXSCALE"]),
+        footprint=Footprint.of(mask.shape, float(header["PIXSCALE"])),
         meta=meta,
         fields=fields,
     )

@@ -7,8 +7,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.cube.bins import AbstractBinned, WavelengthBins
+from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.footprint import AbstractCube, Footprint
 from rubix_like.cube.meta import NOT_FITTED, OUTSIDE_APERTURE, OUTSIDE_SSP, SPREAD_FROM_BEYOND
 
 Voxels = Float[ndarray, "y x wave"]
@@ -23,7 +24,7 @@ _BITS: dict[int, str] = {
 
 
 @dataclass(frozen=True, eq=False)
-class ObservedCube(AbstractBinned):
+class ObservedCube(AbstractCube):
     """A cube of spectra as a telescope (or a mock observation) gave it, on the host in float64.
 
     | field | shape | meaning |
@@ -32,7 +33,7 @@ class ObservedCube(AbstractBinned):
     | variance | (y, x, wave) or None | of the flux; None where the file has none |
     | used | (y, x, wave) | whether a voxel is not masked, its flux finite, its variance finite and > 0 |
     | bins | | the wavelength bins: `wavelength`, `wave_edges`, `medium` and `sampling` of the cube |
-    | pixel_scale | | arcsec per side of the (square) spaxels |
+    | footprint | | the grid of spaxels: `pixel_scale` (arcsec per side) of the cube |
     | field_angle | | deg: position angle of +y, North through East |
     | ra, dec | | deg, of the field's centre; None where the file does not say |
     | name, source | | the object; where it was read |
@@ -45,7 +46,7 @@ class ObservedCube(AbstractBinned):
     variance: Voxels | None
     used: Choice
     bins: WavelengthBins
-    pixel_scale: float
+    footprint: Footprint
     field_angle: float = 0.0
     ra: float | None = None
     dec: float | None = None
@@ -54,18 +55,10 @@ class ObservedCube(AbstractBinned):
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for field in ("used", "variance"):
+        for field in ("flux", "used", "variance"):
             came = np.shape(getattr(self, field))
             if getattr(self, field) is not None and came != self.shape:
-                raise ValueError(f"ObservedCube.{field}: expected the shape of the flux, {self.shape}, got {came}")
-        if self.bins.n_wave != self.shape[2]:
-            raise ValueError(f"ObservedCube.bins: expected {self.shape[2]} bins, got {self.bins.n_wave}")
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """The shape (y, x, wave) of the cube."""
-        n_y, n_x, n_wave = self.flux.shape
-        return n_y, n_x, n_wave
+                raise ValueError(f"ObservedCube.{field}: expected the shape of the axes, {self.shape}, got {came}")
 
     def crop(self, low: float | int, high: float | int) -> "ObservedCube":
         """The bins whose centres lie from `low` to `high` (Angstrom, in the cube's own medium).
@@ -135,7 +128,7 @@ def observed_from(cube: Cube, source: str = "a Cube") -> ObservedCube:
         variance=variance,
         used=used,
         bins=cube.bins,
-        pixel_scale=cube.pixel_scale,
+        footprint=cube.footprint,
         field_angle=_number(cube.meta.get("field_angle")) or 0.0,
         ra=ra if dec is not None else None,
         dec=dec if ra is not None else None,

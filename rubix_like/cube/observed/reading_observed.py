@@ -14,6 +14,7 @@ from numpy import ndarray
 from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.files.default import ORIGIN
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed.axes import Axes, find_axes
 from rubix_like.cube.observed.flux_units import flux_factor, in_unit, parse_unit
 from rubix_like.cube.observed.observed_cube import (
@@ -120,7 +121,7 @@ def _read(path: Path, hdus: Any, medium: Medium | None, unit: str | None, pixel_
         variance=variance,
         used=used,
         bins=grid.bins,
-        pixel_scale=grid.sky.pixel_scale,
+        footprint=Footprint.of(flux.shape, grid.sky.pixel_scale),
         field_angle=grid.sky.field_angle,
         ra=grid.sky.ra,
         dec=grid.sky.dec,

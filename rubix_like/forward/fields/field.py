@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
-from numpy import ndarray
 
+from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.kernels.deposits import sum_deposits
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.setup import Setup
@@ -56,12 +56,12 @@ class AbstractField(eqx.Module):
 class PaintedField(eqx.Module):
     """A field on the painted grid: `values` (y, x) are what each cell holds, those of a spaxel's cells add up.
 
-    `cell` is the side of a cell in arcsec, `cells` how many are along the side of a spaxel, `deposit` how particles
-    were shared among cells, and how `at` interpolates.
+    `footprint` is that of the cells, `cells` how many are along the side of a spaxel, `deposit` how particles were
+    shared among cells, and how `at` interpolates.
     """
 
     values: Float[Array, "y x"]
-    cell: Float[Array | ndarray, ""]
+    footprint: Footprint
     cells: int = eqx.field(static=True)
     deposit: str = eqx.field(static=True)
 
@@ -70,14 +70,14 @@ class PaintedField(eqx.Module):
 
         It has a gradient with respect to the positions where the deposit has one.
         """
-        grid = SpaxelGrid(self.cell, *self.values.shape, deposit=self.deposit)
+        grid = SpaxelGrid(self.footprint, self.deposit)
         cell, share = grid.weights(position)
-        values = self.values.reshape(-1).at[cell].get(mode="fill", fill_value=0)
+        values = self.footprint.elements(self.values).at[cell].get(mode="fill", fill_value=0)
         return self.cells**2 * jnp.sum(share * values, axis=1)
 
-    def image(self, n_y: int, n_x: int) -> Float[Array, "{n_y} {n_x}"]:
-        """The field in the n_y x n_x spaxels in the middle of the painted grid, before any PSF."""
-        return field_of(self.values[:, :, None], n_y, n_x, self.cells)[:, :, 0]
+    def on(self, field: Footprint) -> Float[Array, " element"]:
+        """The field in the spaxels of a footprint in the middle of the painted grid, before any PSF."""
+        return field.elements(field_of(self.values[:, :, None], field, self.cells))[:, 0]
 
 
 def spread(amount: Float[Array, " particle"], scene: Scene, grid: SpaxelGrid) -> Parts:
@@ -89,7 +89,8 @@ def spread(amount: Float[Array, " particle"], scene: Scene, grid: SpaxelGrid) ->
 def painted_field(sums: Float[Array, " cell"], grid: SpaxelGrid, cells: int) -> PaintedField:
     """The field of sums over `spread` particles; `cells` along the side of a spaxel (`Setup.painting.cells`)."""
     deposit = grid.deposit if grid.widths is None else "tsc"
-    return PaintedField(grid.images(sums[:, None])[:, :, 0], jnp.asarray(grid.pixel_scale), cells, deposit)
+    values = grid.images(sums[:, None])[:, :, 0]
+    return PaintedField(values, Footprint.of(values.shape, grid.footprint.pixel_scale), cells, deposit)
 
 
 def sum_field(
@@ -109,6 +110,6 @@ def sum_field(
         one = jnp.ones((len(row), 1), amount.dtype)
         return (Factors(row, amount, one, one),), ()
 
-    dtype = jnp.result_type(grid.pixel_scale)
+    dtype = jnp.result_type(grid.footprint.pixel_scale)
     (sums,), _ = sum_deposits(contribute, particles, kernel, ((n_cell + 1, 1),), (), chunk, dtype)
     return sums[:n_cell, 0]

@@ -37,7 +37,7 @@ class SurfaceDensity(AbstractField):
         """No options."""
         refuse_options("surface_density", options)
         scale = arcsec_per_kpc(setup.luminosity_distance, setup.config.observation.redshift)
-        side = float(setup.instrument.pixel_scale) / float(scale)
+        side = setup.instrument.pixel_scale / float(scale)
         return cls(MassNow.build(setup.library), np.asarray(side**2), setup.painting.cells)
 
     def n_cell(self, grid: SpaxelGrid) -> int:

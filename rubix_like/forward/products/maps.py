@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.maps import Image, Maps, MapSet, ProductAxes
 from rubix_like.cube.meta import Counters, Meta
 from rubix_like.forward.products.sums import SUMS, ProductImages
@@ -20,7 +21,7 @@ def make_maps(
     mask: Int[np.ndarray, "y x"],
     counters: Counters | None,
     *,
-    pixel_scale: float,
+    footprint: Footprint,
     meta: Meta,
 ) -> Maps:
     """The maps, before and after the PSF, that images of the sums hold; differentiable."""
@@ -33,7 +34,7 @@ def make_maps(
         filters=axes.filters,
         band=axes.band,
         fit_particles=axes.fit_particles,
-        pixel_scale=pixel_scale,
+        footprint=footprint,
         meta=meta,
         fields=axes.fields,
     )

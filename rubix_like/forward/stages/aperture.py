@@ -29,7 +29,8 @@ class Aperture(AbstractCubeStage):
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube with no flux outside."""
-        flux = jnp.where(jnp.asarray(self.inside)[:, :, None], cube.flux, jnp.zeros((), cube.flux.dtype))
+        inside = cube.footprint.elements(jnp.asarray(self.inside))
+        flux = jnp.where(inside[:, None], cube.flux, jnp.zeros((), cube.flux.dtype))
         return eqx.tree_at(lambda c: c.flux, cube, flux)
 
     def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002

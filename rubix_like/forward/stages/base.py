@@ -11,31 +11,31 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from rubix_like.config.settings import AbstractSettings
+from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.products.sums import ProductImages
 from rubix_like.galaxy.scene import Scene
 from rubix_like.runtime.mesh.bin_split import WHOLE, BinSplit
 
 
 class PaintedCube(eqx.Module):
-    """The cube inside the model: flux and variance (y, x, wave) in 1e-20 erg/s/cm2/Angstrom (squared).
+    """The cube inside the model: flux and variance (element, wave) in 1e-20 erg/s/cm2/Angstrom (squared).
 
-    moments (y, x, moment) are sums over particles of what is not of one wavelength, which a stage treats like light of
-    the detector's whole range: light, light times v_los (km/s), and within the cube stages also what the products sum.
-    `products` is what became of the latter, set after the last stage; `truth` (y, x, wave) is the flux before noise;
+    An element is a spaxel of the `footprint`, which turns spectra into images and back. moments (element, moment) are
+    sums over particles of what is not of one wavelength, which a stage treats like light of the detector's whole range:
+    light, light times v_los (km/s), and what the products sum. `truth` (element, wave) is the flux before noise;
     `fields` is what the pipeline's fields hold, by name.
 
     `split`: a device may hold a part of the bins only (of flux, variance and truth, and of the tables that a stage
-    marks as `per_bin`); the moments and products are the same on all devices.
+    marks as `per_bin`); the moments are the same on all devices.
     """
 
-    flux: Float[Array, "y x wave"]
-    moments: Float[Array, "y x moment"]
-    variance: Float[Array, "y x wave"] | None = None
-    truth: Float[Array, "y x wave"] | None = None
-    products: ProductImages | None = None
+    flux: Float[Array, "element wave"]
+    moments: Float[Array, "element moment"]
+    footprint: Footprint
+    variance: Float[Array, "element wave"] | None = None
+    truth: Float[Array, "element wave"] | None = None
     fields: Mapping[str, Any] = eqx.field(default_factory=dict)
     split: BinSplit = eqx.field(static=True, default=WHOLE)
 
@@ -85,9 +85,9 @@ class AbstractSceneStage(eqx.Module):
 class AbstractCubeStage(eqx.Module):
     """Cube to cube, on the sum over all particles and devices.
 
-    A stage with a `margin` gets a field that is larger by that many spaxels on each side and returns it without. One
-    that reads fields of the pipeline names them in `reads` and finds them in `cube.fields`; `section_type` is as in
-    `AbstractSceneStage`.
+    A stage with a `margin` gets a field that is larger by that many spaxels on each side and returns it without, on
+    `cube.footprint.within(margin)`. One that reads fields of the pipeline names them in `reads` and finds them in
+    `cube.fields`; `section_type` is as in `AbstractSceneStage`.
     """
 
     reads: ClassVar[tuple[str, ...]] = ()

@@ -87,8 +87,7 @@ class DegradeLSF(AbstractCubeStage):
             starts = jnp.arange(n_block, dtype=jnp.int32)
             return lax.scan(add, jnp.zeros_like(spectrum, shape=(n_wave,)), (starts, weights))[0]
 
-        spectra = longer.reshape(-1, longer.shape[2])
-        flux = lax.map(spread, spectra, batch_size=_SPAXELS_AT_ONCE).reshape(cube.flux.shape)
+        flux = lax.map(spread, longer, batch_size=_SPAXELS_AT_ONCE)
         return eqx.tree_at(lambda c: c.flux, cube, flux)
 
     def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002

@@ -39,7 +39,7 @@ class Dust(AbstractCubeStage):
             return cube
         refuse_noisy("dust", cube, "it would dim the noise, too, and not its variance")
         transmission = jnp.power(10.0, -0.4 * parameters.dust.a_v * jnp.asarray(self.relative))
-        return eqx.tree_at(lambda c: c.flux, cube, cube.flux * transmission[None, None, :])
+        return eqx.tree_at(lambda c: c.flux, cube, cube.flux * transmission[None, :])
 
     def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
         """It is not the same at all wavelengths."""

@@ -12,10 +12,11 @@ from rubix_like.constants import ANGSTROM_PER_MICRON, PHOTONS_AT_1_ANGSTROM
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
-from rubix_like.forward.stages.noise_models import AbstractNoise, Row, Voxels, by_rows, normal_row
+from rubix_like.forward.stages.base import PaintedCube
+from rubix_like.forward.stages.noise_models import AbstractNoise, Row, Spectra, by_rows, normal_row
 from rubix_like.instrument.sky import Sky, bin_means, load_sky
 from rubix_like.physics.poisson import poisson_quantile
-from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
+from rubix_like.runtime.mesh.bin_split import per_bin
 
 _SECONDS_PER_HOUR = 3600.0
 
@@ -64,11 +65,10 @@ class ExposureNoise(AbstractNoise):
 
     def draw(
         self,
-        flux: Voxels,
+        cube: PaintedCube,
         parameters: Parameters,  # noqa: ARG002
         key: PRNGKeyArray,
-        split: BinSplit,
-    ) -> tuple[Voxels, Voxels]:
+    ) -> tuple[Spectra, Spectra]:
         """Noise of every voxel; light below 0, which only rounding makes, counts as none."""
 
         gain, background = jnp.asarray(self.gain)[None, :], jnp.asarray(self.background)[None, :]
@@ -76,11 +76,11 @@ class ExposureNoise(AbstractNoise):
         def draw_row(row: Row, row_key: PRNGKeyArray) -> tuple[Row, Row]:
             expected = jnp.maximum(row, jnp.zeros_like(row)) * gain + background
             photon_key, read_key = jax.random.split(row_key)
-            read = jnp.sqrt(jnp.asarray(self.read_variance)) * normal_row(read_key, row, split)
-            error = poisson_quantile(normal_row(photon_key, row, split), expected) - expected + read
+            read = jnp.sqrt(jnp.asarray(self.read_variance)) * normal_row(read_key, row, cube.split)
+            error = poisson_quantile(normal_row(photon_key, row, cube.split), expected) - expected + read
             return error / gain, (expected + self.read_variance) / gain**2
 
-        return by_rows(draw_row, flux, key)
+        return by_rows(draw_row, cube, key)
 
 
 def _seen(sky: Sky | None, vacuum_edges: ndarray) -> tuple[ndarray, ndarray]:

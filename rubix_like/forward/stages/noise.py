@@ -44,7 +44,7 @@ class Noise(AbstractCubeStage):
             return cube
         if key is None:
             raise ConfigError("noise: expected a random key, got none; set noise.seed or pass key=jax.random.key(...)")
-        noise, variance = self.model.draw(*lax.stop_gradient((cube.flux, parameters)), key, cube.split)
+        noise, variance = self.model.draw(*lax.stop_gradient((cube, parameters)), key)
         truth = cube.flux if self.keep_truth else None
         return dataclasses.replace(cube, flux=cube.flux + noise, variance=variance, truth=truth)
 

@@ -13,16 +13,19 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.config import NoiseSettings
+from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters, displaced
+from rubix_like.forward.stages.base import PaintedCube
 from rubix_like.galaxy.scene import rotate
 from rubix_like.instrument.pointing import pointings_of
 from rubix_like.physics.numbered_random import numbered_normal
 from rubix_like.physics.rotations import field_rotation
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
+from rubix_like.runtime.mesh.placement import as_dtype
 
-Voxels = Float[Array, "y x wave"]
+Spectra = Float[Array, "element wave"]
 Row = Float[Array, "x wave"]
 Spectrum = Float[Array, " wave"]
 
@@ -31,11 +34,11 @@ class AbstractNoise(eqx.Module):
     """One model of the noise of a cube."""
 
     @abstractmethod
-    def draw(self, flux: Voxels, parameters: Parameters, key: PRNGKeyArray, split: BinSplit) -> tuple[Voxels, Voxels]:
-        """Noise to be added to the noiseless `flux`, and its true variance (unit of the flux, squared).
+    def draw(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray) -> tuple[Spectra, Spectra]:
+        """Noise to be added to the flux of a noiseless cube, and its true variance (unit of the flux, squared).
 
-        `flux` and the model's own tables hold the bins of this device (`split`). What is drawn for a voxel must not
-        depend on which device holds it: `normal_row` draws so.
+        The cube and the model's own tables hold the bins of this device (`cube.split`). What is drawn for a voxel must
+        not depend on which device holds it: `normal_row` draws so.
         """
 
 
@@ -50,7 +53,6 @@ class TargetNoise(AbstractNoise):
     signal_to_noise: Float[Array | ndarray, ""]
     radius: Float[Array | ndarray, ""] | None
     inside: Bool[Array | ndarray, "y x"]
-    pixel_scale: Float[Array | ndarray, ""]
     window: Bool[Array | ndarray, " wave"] = eqx.field(metadata=per_bin(pad="zero"))
     average: bool = eqx.field(static=True)
 
@@ -65,45 +67,44 @@ class TargetNoise(AbstractNoise):
             signal_to_noise=np.asarray(settings.signal_to_noise),
             radius=radius,
             inside=instrument.inside,
-            pixel_scale=instrument.pixel_scale,
             window=_window(setup, settings),
             average=settings.wavelength is not None,
         )
 
-    def draw(self, flux: Voxels, parameters: Parameters, key: PRNGKeyArray, split: BinSplit) -> tuple[Voxels, Voxels]:
+    def draw(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray) -> tuple[Spectra, Spectra]:
         """Normal noise of one sigma."""
-        sigma = self.reference(flux, parameters, split) / self.signal_to_noise
+        sigma = self.reference(cube, parameters) / self.signal_to_noise
 
         def draw_row(row: Row, row_key: PRNGKeyArray) -> tuple[Row, Row]:
-            return sigma * normal_row(row_key, row, split), jnp.full_like(row, 1.0) * sigma**2
+            return sigma * normal_row(row_key, row, cube.split), jnp.full_like(row, 1.0) * sigma**2
 
-        return by_rows(draw_row, flux, key)
+        return by_rows(draw_row, cube, key)
 
-    def reference(self, flux: Voxels, parameters: Parameters, split: BinSplit) -> Float[Array, ""]:
+    def reference(self, cube: PaintedCube, parameters: Parameters) -> Float[Array, ""]:
         """The flux per voxel that signal_to_noise refers to."""
-        spectrum, window = self._spectrum(flux, parameters, split), jnp.asarray(self.window)
+        spectrum, window, split = self._spectrum(cube, parameters), jnp.asarray(self.window), cube.split
         if self.average:
             chosen = jnp.where(window, spectrum, jnp.zeros_like(spectrum))
-            light, number = split.add_up(jnp.stack([chosen.sum(), window.sum(dtype=flux.dtype)]))
+            light, number = split.add_up(jnp.stack([chosen.sum(), window.sum(dtype=spectrum.dtype)]))
             return light / number
         return jnp.nanmedian(split.gather(jnp.where(window, spectrum, jnp.full_like(spectrum, jnp.nan))))
 
-    def _spectrum(self, flux: Voxels, parameters: Parameters, split: BinSplit) -> Spectrum:
+    def _spectrum(self, cube: PaintedCube, parameters: Parameters) -> Spectrum:
         """The own bins of the spectrum that the reference is taken of."""
-        spectra = flux.reshape(-1, flux.shape[2])
         if self.radius is None:
-            return spectra[jnp.argmax(split.add_up(split.without_padding(spectra).sum(axis=1)))]
-        center = galaxy_center(parameters)
-        weights = ring_weights(jnp.asarray(self.inside), self.pixel_scale, center, self.radius).reshape(-1)
-        return jnp.einsum("s,sw->w", weights, spectra, precision=lax.Precision.HIGHEST)
+            return cube.flux[jnp.argmax(cube.split.add_up(cube.split.without_padding(cube.flux).sum(axis=1)))]
+        ring = ring_weights(jnp.asarray(self.inside), cube.footprint, galaxy_center(parameters), self.radius)
+        return jnp.einsum("s,sw->w", cube.footprint.elements(ring), cube.flux, precision=lax.Precision.HIGHEST)
 
 
 def by_rows(
-    draw: Callable[[Row, PRNGKeyArray], tuple[Row, Row]], flux: Voxels, key: PRNGKeyArray
-) -> tuple[Voxels, Voxels]:
+    draw: Callable[[Row, PRNGKeyArray], tuple[Row, Row]], cube: PaintedCube, key: PRNGKeyArray
+) -> tuple[Spectra, Spectra]:
     """Noise and variance row after row of spaxels, each with its own key: no more memory than the two results."""
-    keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(flux.shape[0]))
-    return lax.map(lambda one: draw(*one), (flux, keys))
+    footprint = cube.footprint
+    keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(footprint.n_y))
+    noise, variance = lax.map(lambda one: draw(*one), (footprint.images(cube.flux), keys))
+    return footprint.elements(noise), footprint.elements(variance)
 
 
 def normal_row(key: PRNGKeyArray, like: Row, split: BinSplit) -> Row:
@@ -123,18 +124,16 @@ def galaxy_center(parameters: Parameters) -> Float[Array, "2"]:
     return center[0, :2]
 
 
-def ring_weights(inside: Any, pixel_scale: Any, center: Any, radius: Any) -> Float[Array, "y x"]:
+def ring_weights(inside: Any, footprint: Footprint, center: Any, radius: Any) -> Float[Array, "y x"]:
     """Equal weights (sum 1) of the spaxels of a ring about the point `center` (x, y; arcsec) on the field's axes.
 
     The ring's spaxels are those in the aperture (`inside`) whose centre is at most half a spaxel's diagonal nearer to
     or farther from the point than `radius` (arcsec), so at least all that the circle runs through. All 0 if there are
     none.
     """
-    n_y, n_x = inside.shape
-    x = ((n_x - 1) / 2 - jnp.arange(n_x, dtype=jnp.result_type(pixel_scale))) * pixel_scale - center[0]
-    y = (jnp.arange(n_y, dtype=jnp.result_type(pixel_scale)) - (n_y - 1) / 2) * pixel_scale - center[1]
-    distance = jnp.hypot(x[None, :], y[:, None])
-    near = jnp.abs(distance - radius) <= pixel_scale * np.sqrt(0.5).item()
+    x, y = footprint.centres(jnp)
+    distance = jnp.hypot(x[None, :] - center[0], y[:, None] - center[1])
+    near = jnp.abs(distance - radius) <= footprint.pixel_scale * np.sqrt(0.5).item()
     weights = (near & inside).astype(distance.dtype)
     return weights / jnp.maximum(jnp.sum(weights), jnp.ones((), distance.dtype))
 
@@ -144,10 +143,10 @@ def _check_ring(setup: Setup, radius: float | None) -> None:
     instrument, config = setup.instrument, setup.config
     whole = Parameters.build(config, config.engine.precision)
     fields = [displaced(whole, pointing) for pointing in pointings_of(config.observation)] or [whole]
-    scale, distance = (np.asarray(value, config.engine.precision) for value in (instrument.pixel_scale, radius))
+    footprint, distance = as_dtype((instrument.footprint, radius), config.engine.precision)
     for center in (galaxy_center(field) for field in fields):
-        if not np.any(ring_weights(instrument.inside, scale, center, distance)):
-            side_x, side_y = (n * float(instrument.pixel_scale) for n in (instrument.n_x, instrument.n_y))
+        if not np.any(ring_weights(instrument.inside, footprint, center, distance)):
+            side_x, side_y = instrument.footprint.sides
             raise ConfigError(
                 f"noise.radius: expected a circle about the galaxy's centre ({center[0]:g}, {center[1]:g} arcsec from "
                 f"the field's) that runs through the aperture in the field of {side_x:g} x {side_y:g} arcsec, got "

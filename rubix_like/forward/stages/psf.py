@@ -1,5 +1,6 @@
 """Stage `psf`: the point-spread function, on a field with a painted margin."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,13 +66,16 @@ class PSFStage(AbstractCubeStage):
         psf = self.psf
         if psf is None:
             return cube
-        everywhere = self.broadband(parameters)
+        everywhere, cells = self.broadband(parameters), psf.painting.cells
+        images, moments = cube.footprint.images(cube.flux), cube.footprint.images(cube.moments)
         if psf.node_wavelength is None:
-            flux = everywhere(cube.flux)
+            flux = everywhere(images)
         else:
             shares = node_shares(jnp.asarray(self.wavelength), jnp.asarray(psf.node_wavelength))
-            flux = blur_each(cube.flux, psf.images(_widths(parameters)), shares, psf.painting.cells)
-        return eqx.tree_at(lambda c: (c.flux, c.moments), cube, (flux, everywhere(cube.moments)))
+            flux = blur_each(images, psf.images(_widths(parameters)), shares, cells)
+        seen = cube.footprint.within(self.margin, cells)
+        flux, moments = seen.elements(flux), seen.elements(everywhere(moments))
+        return dataclasses.replace(cube, flux=flux, moments=moments, footprint=seen)
 
     def report(self) -> StageReport:
         """The kind of PSF, its width and the one that stars are seen with, and the light that is given back."""

@@ -84,7 +84,7 @@ def _guessed(posterior: SquaredLoss, problem: Problem, mesh: Mesh, count: int) -
     likelihood, observation = problem.posterior.likelihood, forward.parameters.observation
     flux, inverse_sigma = (np.asarray(own, np.float64) for own in (likelihood.flux, likelihood.inverse_sigma))
     turn = 0.0 if observation.field_angle is None else float(observation.field_angle)
-    sketch = sketch_of(flux, inverse_sigma, frame.bins.wavelength, frame.pixel_scale, turn)
+    sketch = sketch_of(flux, inverse_sigma, frame.bins.wavelength, frame.footprint, turn)
     around = _surroundings(posterior, problem, mesh, sketch)
     return guesses(sketch, around, free, np.random.default_rng([problem.settings.seed, _STREAM]), count)
 

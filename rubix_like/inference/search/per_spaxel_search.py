@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.config.sections.fit import FitSettings
+from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.model import scene_before_fields
 from rubix_like.inference.posterior.fit_model import STARS, HeldSource
 from rubix_like.inference.posterior.free import Latent
@@ -129,7 +130,7 @@ def patches_of(posterior: Posterior, latent: Latent) -> Patches | None:
         jnp.repeat(spaxel, own.size // len(spaxel)) if own.name.startswith(STARS) else jnp.full(own.size, -1, jnp.int32)
         for own in free.parameters
     ]
-    return Patches(spaxel, jnp.concatenate(owners), forward.plan.n_y * forward.plan.n_x + 1)
+    return Patches(spaxel, jnp.concatenate(owners), forward.tables.footprint.n_element + 1)
 
 
 @jax.jit
@@ -138,11 +139,7 @@ def _spaxels(posterior: Posterior, latent: Latent) -> Int[Array, " star"]:
     forward = posterior.forward
     galaxy, parameters = posterior.at(latent)
     scene = scene_before_fields(forward.tables, parameters, "stars", galaxy.stars)
-    n_y, n_x, scale = forward.plan.n_y, forward.plan.n_x, forward.tables.grid.pixel_scale * forward.plan.cells
-    column = jnp.round((n_x - 1) / 2 - scene.position[:, 0] / scale)
-    row = jnp.round((n_y - 1) / 2 + scene.position[:, 1] / scale)
-    inside = (column >= 0) & (column < n_x) & (row >= 0) & (row < n_y)
-    return jnp.where(inside, row * n_x + column, n_y * n_x).astype(jnp.int32)
+    return SpaxelGrid(forward.tables.footprint, "nearest").weights(scene.position)[0][:, 0]
 
 
 @jax.jit

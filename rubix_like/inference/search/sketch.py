@@ -11,6 +11,7 @@ from numpy import ndarray
 from scipy.interpolate import CubicSpline
 
 from rubix_like.constants import SPEED_OF_LIGHT
+from rubix_like.cube.footprint import Footprint
 
 FASTEST: float = 1000.0
 """Largest shift that is tried, km/s."""
@@ -61,15 +62,15 @@ def sketch_of(
     flux: Float[ndarray, "y x wave"],
     inverse_sigma: Float[ndarray, "y x wave"],
     wavelength: Float[ndarray, " wave"],
-    pixel_scale: float,
+    footprint: Footprint,
     field_angle: float = 0.0,
 ) -> Sketch:
     """The sketch of a cube; `flux` and `inverse_sigma` are 0 where a voxel says nothing; `field_angle`: deg, of +y."""
     used = inverse_sigma > 0
     count = used.sum(axis=2)
     image = flux.sum(axis=2) / np.maximum(count, 1)
-    place = places(image.shape, pixel_scale, field_angle)
-    centre, covariance = moments(image.reshape(-1), place, pixel_scale)
+    place = places(footprint, field_angle)
+    centre, covariance = moments(image.reshape(-1), place, footprint.pixel_scale)
     size, axes = np.linalg.eigh(covariance)
     spectra, whole = flux.reshape(-1, len(wavelength)), (2 * count > count.max()).reshape(-1)
     weight = np.einsum("yxw,yxw->w", inverse_sigma, inverse_sigma) / np.maximum(used.sum(axis=(0, 1)), 1)
@@ -88,13 +89,12 @@ def sketch_of(
     )
 
 
-def places(shape: tuple[int, int], pixel_scale: float, field_angle: float) -> Float[ndarray, "spaxel 2"]:
+def places(footprint: Footprint, field_angle: float) -> Float[ndarray, "spaxel 2"]:
     """East and North (arcsec) of the field's centre of every spaxel, row by row.
 
     Columns run to -x; x = East cos a - North sin a, y = East sin a + North cos a for a field with +y at angle a.
     """
-    row, column = np.indices(shape)
-    x, y = ((shape[1] - 1) / 2 - column) * pixel_scale, (row - (shape[0] - 1) / 2) * pixel_scale
+    x, y = np.meshgrid(*footprint.centres())
     cos, sin = np.cos(np.deg2rad(field_angle)), np.sin(np.deg2rad(field_angle))
     return np.stack([x * cos + y * sin, y * cos - x * sin], axis=-1).reshape(-1, 2)
 

@@ -1,0 +1,104 @@
+"""What is seen of the sky: the grid of spaxels of an instrument, of a cube and of its files."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Shaped
+
+from rubix_like.config import InstrumentSettings
+from rubix_like.cube.bins import AbstractBinned
+
+
+class Footprint(eqx.Module):
+    """n_y x n_x square spaxels about the field's centre, `pixel_scale` arcsec wide.
+
+    Inside the model spectra are (element, wave): an element is a spaxel, row after row. `images` and `elements` turn
+    them into images and back. `pixel_scale` is a number on the host, an array in the model: another one compiles
+    nothing anew.
+    """
+
+    n_y: int = eqx.field(static=True)
+    n_x: int = eqx.field(static=True)
+    pixel_scale: Any
+
+    @classmethod
+    def build(cls, settings: InstrumentSettings) -> "Footprint":
+        """The spaxels of an instrument's settings."""
+        n_x, n_y = settings.n_spaxel_xy
+        return cls(n_y, n_x, settings.pixel_scale)
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], pixel_scale: Any) -> "Footprint":
+        """The spaxels of an array (y, x, ...)."""
+        n_y, n_x = shape[:2]
+        return cls(n_y, n_x, pixel_scale)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.n_y, self.n_x
+
+    @property
+    def n_element(self) -> int:
+        """Number of spaxels."""
+        return self.n_y * self.n_x
+
+    @property
+    def sides(self) -> tuple[Any, Any]:
+        """Width and height in arcsec."""
+        return self.n_x * self.pixel_scale, self.n_y * self.pixel_scale
+
+    def centres(self, namespace: Any = np) -> tuple[Shaped[Any, " x"], Shaped[Any, " y"]]:
+        """The columns' x and the rows' y in arcsec from the field's centre: on the host, or with `jax.numpy`."""
+        dtype = namespace.result_type(self.pixel_scale)
+        column, row = (namespace.arange(size, dtype=dtype) for size in (self.n_x, self.n_y))
+        return ((self.n_x - 1) / 2 - column) * self.pixel_scale, (row - (self.n_y - 1) / 2) * self.pixel_scale
+
+    def images(self, values: Shaped[Any, "element *rest"]) -> Shaped[Any, "y x *rest"]:
+        """The values of all spaxels as images."""
+        return values.reshape(*self.shape, *values.shape[1:])
+
+    def elements(self, images: Shaped[Any, "y x *rest"]) -> Shaped[Any, "element *rest"]:
+        """The values of all spaxels, from images."""
+        return images.reshape(self.n_element, *images.shape[2:])
+
+    def painted(self, margin: int, cells: int = 1) -> "Footprint":
+        """With `margin` spaxels more on each side, every spaxel cut into `cells` x `cells`."""
+        n_y, n_x = (cells * (size + 2 * margin) for size in self.shape)
+        return Footprint(n_y, n_x, self.pixel_scale / cells)
+
+    def within(self, margin: int, cells: int = 1) -> "Footprint":
+        """The footprint of which `painted` makes this one."""
+        n_y, n_x = (size // cells - 2 * margin for size in self.shape)
+        return Footprint(n_y, n_x, self.pixel_scale * cells)
+
+
+class AbstractGridded:
+    """The spaxels of what has a `footprint`."""
+
+    footprint: Footprint
+
+    @property
+    def n_y(self) -> int:
+        """Rows of spaxels."""
+        return self.footprint.n_y
+
+    @property
+    def n_x(self) -> int:
+        """Columns of spaxels."""
+        return self.footprint.n_x
+
+    @property
+    def pixel_scale(self) -> float:
+        """Arcsec per side of the (square) spaxels."""
+        return float(self.footprint.pixel_scale)
+
+
+class AbstractCube(AbstractBinned, AbstractGridded):
+    """The axes of what has `bins` and a `footprint`."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(y, x, wave) of the whole cube."""
+        return *self.footprint.shape, self.bins.n_wave
