@@ -4,6 +4,7 @@ Names alone are known here; a member is imported when it is asked for. Configura
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,15 @@ def field_map_names() -> tuple[str, ...]:
     """Names of the packaged field maps, then of those from entry points."""
     packaged = resource_names(FIELD_MAPS)
     return packaged + tuple(name for name in plug_in_names(FIELD_MAP_GROUP) if name not in packaged)
+
+
+def section_names() -> tuple[str, ...]:
+    """The sections that stages and sources from outside bring, but for those that cannot be imported."""
+    found: list[str] = []
+    for name in dict.fromkeys(name for registry in STAGES for name in registry.names()):
+        with suppress(ConfigError):
+            found += stage_sections([name])
+    return tuple(found)
 
 
 def stage_sections(names: Iterable[str] | None = None) -> dict[str, Any]:

@@ -20,7 +20,16 @@ from pydantic_core import CoreSchema
 from rubix_like.config.file_layouts import LayoutName, check_layout, find_format
 from rubix_like.config.parameters import Parameter, parameter_values
 from rubix_like.config.plug_in_sections import read_with_sections, schema_with_sections
-from rubix_like.config.plug_ins import COSMOLOGIES, KERNELS, METHODS, READERS, find_reader, reader_names, stage_sections
+from rubix_like.config.plug_ins import (
+    COSMOLOGIES,
+    KERNELS,
+    METHODS,
+    READERS,
+    find_reader,
+    reader_names,
+    section_names,
+    stage_sections,
+)
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
 from rubix_like.config.sections.align_radius import AlignRadius
 from rubix_like.config.sections.dust import DustSettings
@@ -32,7 +41,7 @@ from rubix_like.config.sections.pointings import Pointings
 from rubix_like.config.sections.products import ProductsSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import format_yaml
-from rubix_like.errors import ConfigError, suggest
+from rubix_like.errors import ConfigError, nearest, suggest
 from rubix_like.galaxy.radius import Radius
 from rubix_like.runtime.registry import Registry
 
@@ -176,7 +185,8 @@ class EngineSettings(AbstractSettings):
 
 def _auto_or_member(registry: Registry, value: str) -> str:
     if value != "auto" and value not in registry:
-        raise ValueError(f"expected one of {', '.join(('auto', *registry.names()))}, got '{value}'")
+        known = ("auto", *registry.names())
+        raise ValueError(f"expected one of {', '.join(known)}, got '{value}'{nearest(value, known)}")
     return value
 
 
@@ -284,6 +294,11 @@ class RunConfig(AbstractSettings):
     def sections(cls, *names: str) -> dict[str, type[BaseModel]]:
         """The settings of the sections that plug-ins bring, of those stages and sources among `names` that do."""
         return stage_sections([name for name in names if name not in cls.model_fields])
+
+    @classmethod
+    def section_names(cls) -> tuple[str, ...]:
+        """The keys of the sections that plug-ins bring, without those of plug-ins that cannot be used."""
+        return section_names()
 
     @model_validator(mode="wrap")
     @classmethod

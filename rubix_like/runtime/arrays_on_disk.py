@@ -16,7 +16,7 @@ from numpy import ndarray
 
 from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.resources import cache_directory
-from rubix_like.runtime.words import format_bytes
+from rubix_like.runtime.words import counted, format_bytes
 from rubix_like.version import __version__
 
 LIMIT_BYTES: int = 2_000_000_000
@@ -169,7 +169,7 @@ def cache_lines() -> list[str]:
     for name, text, entries, limit in kinds:
         size = format_bytes(sum(size for _, size, _ in entries))
         most = "" if limit is None else f" of at most {format_bytes(limit)}"
-        lines.append(f"{name:<11} {len(entries)} file{'' if len(entries) == 1 else 's'}, {size}{most}: {text}")
+        lines.append(f"{name:<11} {counted(len(entries), 'file')}, {size}{most}: {text}")
     return lines
 
 

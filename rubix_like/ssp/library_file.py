@@ -18,8 +18,8 @@ import numpy as np
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.outputs import explained, replacing
+from rubix_like.runtime.files.writers import LIBRARY
 
-FORMAT = "rubix_like ssp"
 FORMAT_VERSION = 1
 FLUX_UNIT = "Lsun/Angstrom/Msun"
 AGE_UNIT = "log10(yr)"
@@ -91,7 +91,7 @@ def write_table(table: SSPTable, path: Path, compression: int = 4) -> None:
 def _file_image(table: SSPTable, compression: int) -> bytes:
     arrays = _stored_arrays(table)
     with h5py.File(table.name, "w", driver="core", backing_store=False) as file:
-        file.attrs["format"] = FORMAT
+        file.attrs["format"] = LIBRARY
         file.attrs["format_version"] = FORMAT_VERSION
         file.attrs["flux_unit"] = FLUX_UNIT
         file.attrs["age_unit"] = AGE_UNIT
@@ -139,7 +139,7 @@ def is_ours(path: Path) -> bool:
         return False
     try:
         with opened_hdf5(path, whole=False) as file:
-            return file.attrs.get("format") == FORMAT
+            return file.attrs.get("format") == LIBRARY
     except UNREADABLE as error:
         raise ValueError(
             f"{path}: the HDF5 file is damaged or incomplete ({error}); fetch or import it again from its source"

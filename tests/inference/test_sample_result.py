@@ -19,11 +19,10 @@ from rubix_like.inference.checks.verdict import Verdict
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.priors import LogUniform, Normal, Uniform
 from rubix_like.inference.posterior.quality import Quality, Scatter
-from rubix_like.inference.results.fit_file import is_result
-from rubix_like.inference.results.sample_file import is_sample_result
 from rubix_like.inference.results.sample_result import SampleResult, flat_values, values_of
 from rubix_like.inference.samplers.convergence import convergence_of
 from rubix_like.inference.samplers.samplers import Sampled
+from rubix_like.runtime.files.writers import SAMPLES, written_by_us
 from rubix_like.runtime.optional_packages import import_optional
 
 FREE = Free(
@@ -170,7 +169,7 @@ def test_the_summary_has_a_row_for_each_number():
         "NUTS: 3 chains of 200 draws; 6 of 600 diverged; mean acceptance 0.80; 7 steps a draw; E-B"
     )
     assert lines[8].startswith("Best fit: chi^2 31.5 of 29 voxels, 23 degrees of freedom")
-    assert lines[9].startswith("Predicted: 65.0% of 29 voxels are within 1 sigma, 95.0% within 2")
+    assert lines[9].startswith("Predicted: 65.0 % of 29 voxels are within 1 sigma, 95.0 % within 2")
     assert lines[10:] == ["Note: a note", "Note: another"]
     assert str(result()) == result().summary()
     assert repr(result()) == "SampleResult(nuts, 6 numbers free, 3 chains of 200 draws)"
@@ -206,8 +205,7 @@ def test_a_result_is_read_back_equal(made, tmp_path):
     for one, other in zip(arrays, same_arrays, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
-    assert is_sample_result(path)
-    assert not is_result(path)
+    assert written_by_us(path).kind == SAMPLES
 
 
 def test_the_file_says_what_is_in_it(tmp_path):

@@ -17,12 +17,12 @@ from rubix_like.inference.described_trees import describe_dataset, numbers_of, r
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.free_parameters import declarations_of
 from rubix_like.inference.results.fit_result import FitResult, split_by_name
+from rubix_like.inference.results.fit_summary import verdict_line
 from rubix_like.inference.results.result_parts import (
     TEXT,
     Column,
     ResultKind,
     check_alike,
-    is_kind,
     read_best,
     read_column,
     read_cubes,
@@ -39,9 +39,10 @@ from rubix_like.inference.results.result_parts import (
     write_whole,
 )
 from rubix_like.inference.search.search_state import SearchState
+from rubix_like.runtime.files.writers import FIT
 
 KIND = ResultKind(
-    format="rubix_like fit",
+    format=FIT,
     layout=3,
     description="maximum of the posterior of a datacube, and its Gaussian approximation there",
     name="result of a fit",
@@ -56,11 +57,6 @@ def write_result(result: FitResult, path: Path) -> Path:
     return write_whole(path, KIND, lambda file: _write(result, file))
 
 
-def is_result(path: Path) -> bool:
-    """Whether a file is the result of a fit, whole or not."""
-    return is_kind(path, KIND)
-
-
 def read_result(path: Path) -> FitResult:
     """The result in a file made by `write_result`; float64 needs 64-bit numbers switched on in JAX, else float32.
 
@@ -71,7 +67,7 @@ def read_result(path: Path) -> FitResult:
 
 def _write(result: FitResult, file: Any) -> None:
     write_quality(result.quality, file)
-    write_verdict(result.verdict, file)
+    write_verdict(result.verdict, verdict_line(result), file)
     file.attrs["converged"] = result.converged
     low, high = result.interval()
     grain = result.discreteness

@@ -19,6 +19,7 @@ from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.plots.fits.fit_pictures import draw_fit
 from rubix_like.plots.fits.fit_view import AtEdge, FitView, Inferred, Trace, fine_nodes
 from rubix_like.plots.sky_offsets import sky_of
+from rubix_like.runtime.words import counted
 
 
 def save_fit_pictures(
@@ -72,7 +73,10 @@ def cubes_view(title: str, model: Cube, residual: Cube) -> FitView:
 def _title(result: FitResult) -> str:
     """What was fitted, and how well."""
     meta, quality = result.model.meta, result.quality
-    words = [f"fit of {len(result.labels)} numbers", f"χ² / {quality.degrees_of_freedom} = {quality.reduced:.4g}"]
+    words = [
+        f"fit of {counted(len(result.labels), 'number')}",
+        f"χ² / {quality.degrees_of_freedom} = {quality.reduced:.4g}",
+    ]
     words += [str(meta["instrument"])] if meta.get("instrument") else []
     words += [] if result.converged else ["not converged"]
     words += ["the model does not describe the data"] if result.verdict.matters else []

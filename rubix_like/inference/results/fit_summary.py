@@ -11,6 +11,7 @@ from rubix_like.inference.posterior.free import shown
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.runtime.text_tables import table_lines
+from rubix_like.runtime.words import counted
 
 MOST_ROWS: int = 40
 """Rows of the table; a fit of many particles has more numbers."""
@@ -26,8 +27,15 @@ _HEAD = ("parameter", "best", "sigma", "16 %", "84 %", "unit", "prior")
 def fit_summary_lines(result: FitResult) -> list[str]:
     """The end-of-fit text, one sentence a line."""
     notes = (f"Note: {note}" for note in result.notes)
-    lines = [result.verdict.sentence, *fit_table_lines(result), *discreteness_lines(result), *fit_quality_lines(result)]
+    lines = [verdict_line(result), *fit_table_lines(result), *discreteness_lines(result), *fit_quality_lines(result)]
     return [*lines, *notes]
+
+
+def verdict_line(result: FitResult) -> str:
+    """The verdict, and whether finite draws make most of the errors where the model describes the data."""
+    grain = result.discreteness
+    more = "" if grain is None or result.verdict.matters else grain.sentence
+    return "; but ".join(filter(None, (result.verdict.sentence, more)))
 
 
 def fit_table_lines(result: FitResult) -> list[str]:
@@ -76,8 +84,8 @@ def fit_quality_lines(result: FitResult) -> list[str]:
     same = int(np.sum(starts.loss < starts.loss[best] + ELSEWHERE))
     return [
         chi_square_line(result.quality),
-        f"Start {best + 1} of {n_start} is the best: {starts.reasons()[best]}; {int(starts.n_step[best])} steps, "
-        f"{same} of {n_start} ended with that loss",
+        f"Start {best + 1} of {n_start} is the best: {starts.reasons()[best]}; "
+        f"{counted(int(starts.n_step[best]), 'step')}, {same} of {n_start} ended with that loss",
     ]
 
 

@@ -11,7 +11,6 @@ from jaxtyping import Shaped
 from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.files.default import ORIGIN
 from rubix_like.cube.files.hdf5_cube import read_group
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
@@ -22,9 +21,9 @@ from rubix_like.inference.posterior.quality import Quality
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.outputs import replacing
+from rubix_like.runtime.files.writers import CREATOR
 from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.runtime.words import reason_of
-from rubix_like.version import __version__
 
 Result = TypeVar("Result")
 
@@ -65,7 +64,7 @@ def write_whole(path: Path, kind: ResultKind, write: Callable[[Any], None]) -> P
                     {
                         "format": kind.format,
                         "layout": kind.layout,
-                        "creator": f"{ORIGIN} {__version__}",
+                        "creator": CREATOR,
                         "date": date_words(),
                         "description": kind.description,
                     }
@@ -74,17 +73,6 @@ def write_whole(path: Path, kind: ResultKind, write: Callable[[Any], None]) -> P
         except RuntimeError as error:  # from closing a file that could not be written, with the OSError as its context
             raise OSError(f"HDF5: {error}") from error
     return path
-
-
-def is_kind(path: Path, kind: ResultKind) -> bool:
-    """Whether a file is of this kind, whole or not."""
-    if not (path.is_file() and h5py.is_hdf5(path)):
-        return False
-    try:
-        with opened_hdf5(path, whole=False) as file:
-            return bool(file.attrs.get("format") == kind.format)
-    except UNREADABLE:
-        return False
 
 
 def read_whole(path: Path, kind: ResultKind, read: Callable[[Any], Result]) -> Result:
@@ -194,11 +182,11 @@ def write_quality(quality: Quality, file: Any) -> None:
     file.attrs.update(own)
 
 
-def write_verdict(verdict: Verdict, file: Any) -> None:
-    """Whether the model describes the data, in the group `verdict`."""
+def write_verdict(verdict: Verdict, text: str, file: Any) -> None:
+    """Whether the model describes the data, in the group `verdict`; `text`: the first line of the summary."""
     group = file.create_group("verdict")
     write_tree(verdict, group)
-    group.attrs.update({"text": verdict.sentence, "misfit": verdict.misfit, "matters": verdict.matters})
+    group.attrs.update({"text": text, "misfit": verdict.misfit, "matters": verdict.matters})
     names = group.create_dataset("tests", data=list(verdict.tests), dtype=TEXT, shape=(len(verdict.tests),))
     describe_dataset(names, "", "names of the tests")
     found = group.create_dataset("probabilities", data=np.array(list(verdict.tests.values()), float))

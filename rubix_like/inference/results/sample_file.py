@@ -15,7 +15,6 @@ from rubix_like.inference.posterior.quality import Scatter
 from rubix_like.inference.results.result_parts import (
     Column,
     ResultKind,
-    is_kind,
     read_best,
     read_column,
     read_cubes,
@@ -34,9 +33,10 @@ from rubix_like.inference.results.result_parts import (
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.inference.samplers.samplers import LOSS, find_sampler
+from rubix_like.runtime.files.writers import SAMPLES
 
 KIND = ResultKind(
-    format="rubix_like samples",
+    format=SAMPLES,
     layout=3,
     description="draws from the posterior of a datacube, and what they predict",
     name="file of samples",
@@ -59,11 +59,6 @@ def write_samples(result: SampleResult, path: Path) -> Path:
     return write_whole(path, KIND, lambda file: _write(result, file))
 
 
-def is_sample_result(path: Path) -> bool:
-    """Whether a file is that of samples, whole or not."""
-    return is_kind(path, KIND)
-
-
 def read_samples(path: Path) -> SampleResult:
     """The result in a file made by `write_samples`.
 
@@ -74,7 +69,7 @@ def read_samples(path: Path) -> SampleResult:
 
 def _write(result: SampleResult, file: Any) -> None:
     write_quality(result.quality, file)
-    write_verdict(result.verdict, file)
+    write_verdict(result.verdict, result.verdict.sentence, file)
     file.attrs.update({"method": result.method, "n_chain": result.n_chain, "n_draw": result.n_draw})
     write_free(result.free, _columns(result), file)
     latent = file.create_group("latent")

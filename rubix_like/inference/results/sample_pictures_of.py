@@ -18,6 +18,7 @@ from rubix_like.plots.fits.sample_predictive import draw_predictive, predictive_
 from rubix_like.plots.fits.sample_trace import draw_followed
 from rubix_like.plots.fits.sample_view import Corner, Followed, SampleView
 from rubix_like.plots.picture_files import Drawing, save_drawings
+from rubix_like.runtime.words import counted
 
 MOST_FOLLOWED: int = 12
 """Numbers that are drawn draw by draw."""
@@ -71,8 +72,8 @@ def sample_view(result: SampleResult, truth: Mapping[str, Any]) -> SampleView:
 
 def _title(result: SampleResult, n_diverging: int) -> str:
     """How the draws were made, and how many."""
-    chains = f"{result.n_chain} chains of " if result.is_chain else ""
-    words = [f"{result.title}: {chains}{result.n_draw} draws"]
+    chains = f"{counted(result.n_chain, 'chain')} of " if result.is_chain else ""
+    words = [f"{result.title}: {chains}{counted(result.n_draw, 'draw')}"]
     words += [f"{n_diverging} diverged"] if n_diverging else []
     words += ["the model does not describe the data"] if result.verdict.matters else []
     instrument = result.predictive.meta.get("instrument")

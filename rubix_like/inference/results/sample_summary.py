@@ -9,6 +9,7 @@ from rubix_like.inference.posterior.free import shown
 from rubix_like.inference.results.fit_summary import aligned, chi_square_line, legend, marks_of, with_digits
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.samplers.samplers import describe_statistics
+from rubix_like.runtime.words import counted, percent
 
 _HEAD = ("parameter", "mean", "sd", "16 %", "50 %", "84 %", "R-hat", "bulk ESS", "tail ESS", "unit", "prior")
 
@@ -43,16 +44,18 @@ def sample_quality_lines(result: SampleResult) -> list[str]:
     return [
         _draws_line(result),
         f"Best fit: {chi_square_line(result.quality)}",
-        f"Predicted: {scatter.within_one:.1%} of {scatter.n_voxel} voxels are within 1 sigma, {scatter.within_two:.1%} "
-        f"within 2 (of normal errors 68.3% and 95.4%)",
+        f"Predicted: {percent(scatter.within_one, 1)} of {scatter.n_voxel} voxels are within 1 sigma, "
+        f"{percent(scatter.within_two, 1)} within 2 (of normal errors 68.3 % and 95.4 %)",
     ]
 
 
 def _draws_line(result: SampleResult) -> str:
     said = describe_statistics(result.method, result.statistics)
     if not result.is_chain:
-        return "; ".join([f"{result.title}: {result.n_draw} draws from an approximation of the posterior", *said])
-    words = [f"{result.n_chain} chains of {result.n_draw} draws", *said]
+        return "; ".join(
+            [f"{result.title}: {counted(result.n_draw, 'draw')} from an approximation of the posterior", *said]
+        )
+    words = [f"{counted(result.n_chain, 'chain')} of {counted(result.n_draw, 'draw')}", *said]
     if np.isfinite(result.diagnostics.e_bfmi).any():
         words.append(f"E-BFMI {', '.join(f'{own:.2f}' for own in result.diagnostics.e_bfmi)}")
     return f"{result.title}: {'; '.join(words)}"
