@@ -1,17 +1,31 @@
-"""Write the tables of the pages that follow from the settings: `python docs/write_tables.py`, in the root of the clone.
+"""Write the tables of the pages that follow from the code: `python docs/write_tables.py`, in the root of the clone.
 
 A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; a test fails where one is not up to date.
 """
 
+import ast
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
 from pathlib import Path
 
+from pydantic.fields import FieldInfo
+
+from rubix_like.cli.listing import COLUMNS, instrument_table
 from rubix_like.config.parameters import Declaration
+from rubix_like.config.run_config import DevicesSettings
+from rubix_like.config.sections.dust import DustSettings
 from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
+from rubix_like.config.settings import AbstractSettings
+from rubix_like.cube.files.maps_file import EXTENSIONS, LOSVD_UNIT
 from rubix_like.inference.posterior.free_parameters import known_parameters
+from rubix_like.readers.star_formation_history import AgeRecipe
 
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n\n).*?(\n<!-- end of table -->)", re.S)
+
+_ROOT = Path(__file__).resolve().parents[1]
 
 _SIGNS = {"gt": ">", "above": ">", "ge": "≥", "lt": "<", "le": "≤"}
 
@@ -23,26 +37,82 @@ def parameter_table() -> str:
 
 
 def sampling_table() -> str:
-    """The keys of `fit.sampling` and of its sections, with their defaults."""
-    own = [("", SamplingSettings), *((f"{name}.", kind) for name, kind in SamplingSettings.sections().items())]
-    fields = [(prefix + key, field) for prefix, kind in own for key, field in kind.model_fields.items()]
-    rows = [
-        (
-            f"`{key}`",
-            "null" if field.default is None else str(field.default),
-            " ".join((field.description or "").split()),
-        )
-        for key, field in fields
-    ]
-    return _markdown(("key", "default", "meaning"), rows)
+    """The keys of `fit.sampling` and of its sections."""
+    sections = {f"{name}.": kind for name, kind in SamplingSettings.sections().items()}
+    return _key_table({"": SamplingSettings, **sections})
 
 
-TABLES: Mapping[str, Callable[[], str]] = {"parameters": parameter_table, "sampling": sampling_table}
+def product_table() -> str:
+    """The keys of `products` and of its section `losvd`."""
+    return _key_table({"": ProductsSettings, "losvd.": LOSVDSettings})
+
+
+def folder_table() -> str:
+    """Every folder of the package, the highest first."""
+    settings = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    tops = [name.strip() for layer in layers for name in layer.split("|")]
+    folders = [path for name in tops for path in sorted((_ROOT / "rubix_like").glob(f"{name}/**/__init__.py"))]
+    rows = [(f"`{path.parent.relative_to(_ROOT / 'rubix_like')}/`", _first_line(path)) for path in folders]
+    return _markdown(("folder of `rubix_like/`", "what is there"), rows)
+
+
+def preset_table() -> str:
+    """Every preset of an instrument."""
+    return _markdown(COLUMNS[:-1], [(f"`{row[0]}`", *row[1:-1]) for row in instrument_table()])
+
+
+def source_list() -> str:
+    """Where the values of the presets come from."""
+    groups = groupby(instrument_table(), key=lambda row: row[-1])
+    return "".join(f"- {', '.join(f'`{row[0]}`' for row in group)}: {source}\n" for source, group in groups)
+
+
+def map_table() -> str:
+    """The extensions of a file of maps that every run with `products` has."""
+    rows = [(f"`{field.upper()}`", unit, text) for field, unit, text in EXTENSIONS]
+    losvd = ("`LOSVD`", LOSVD_UNIT, "light per velocity, axes (velocity, y, x); its integral is LIGHT")
+    return _markdown(("extension", "BUNIT", "what it is"), [*rows, losvd])
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "parameters": parameter_table,
+    "sampling": sampling_table,
+    "products": product_table,
+    "dust": lambda: _key_table({"": DustSettings}),
+    "ages": lambda: _key_table({"": AgeRecipe}),
+    "devices": lambda: _key_table({"": DevicesSettings}),
+    "folders": folder_table,
+    "presets": preset_table,
+    "sources": source_list,
+    "maps": map_table,
+}
 
 
 def with_tables(text: str) -> str:
     """A page with its tables as they should be."""
     return _TABLE.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}{found[3]}", text)
+
+
+def _key_table(kinds: Mapping[str, type[AbstractSettings]]) -> str:
+    """The keys of sections, by their prefix, with defaults and meanings."""
+    fields = [(prefix + key, field) for prefix, kind in kinds.items() for key, field in kind.model_fields.items()]
+    rows = [(f"`{key}`", _default(field), " ".join((field.description or "").split())) for key, field in fields]
+    return _markdown(("key", "default", "meaning"), rows)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "(required)"
+    if field.default is None:
+        return "null"
+    if field.default == ():
+        return "none"
+    return "on" if isinstance(field.default, AbstractSettings) else str(field.default)
+
+
+def _first_line(module: Path) -> str:
+    return (ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or "").splitlines()[0]
 
 
 def _limits(declared: Declaration) -> str:
@@ -58,5 +128,5 @@ def _markdown(title: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 if __name__ == "__main__":
-    for page in sorted(Path("docs").glob("*.md")):
+    for page in sorted((_ROOT / "docs").glob("*.md")):
         page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")

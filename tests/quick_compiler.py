@@ -1,8 +1,13 @@
 """Compiling quickly instead of well: most of the time of the tests goes into programs that run for milliseconds."""
 
+import contextlib
 import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
 
 FLAGS = "--xla_cpu_use_fusion_emitters=false" if jax.__version_info__ < (0, 11) else ""
 """XLA's newer way to write fused loops takes half of its time; a later JAX may know no other, and XLA ends a process
@@ -28,3 +33,21 @@ def quick_environment() -> dict[str, str]:
     if not jax.config.read("jax_disable_most_optimizations"):
         return {}
     return {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}"}
+
+
+@contextlib.contextmanager
+def kept_programs(folder: Path) -> Iterator[None]:
+    """Compiles a program once, also where it is traced anew: for fits that differ in their data alone."""
+    own = {"jax_compilation_cache_dir": str(folder), "jax_persistent_cache_min_compile_time_secs": 0}
+    before = {name: getattr(jax.config, name) for name in own}
+    _set(own)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()

@@ -197,16 +197,28 @@ def test_the_marked_commands_run(words: tuple[str, ...], capsys: pytest.CaptureF
     assert out
 
 
-@pytest.mark.parametrize("page", ["docs/fitting.md", "docs/posteriors.md"])
-def test_the_tables_are_those_of_the_settings(page: str) -> None:
-    spec = importlib.util.spec_from_file_location("write_tables", REPOSITORY / "docs" / "write_tables.py")
+def load_script(name: str) -> Any:
+    """A script of the folder docs, as a module."""
+    spec = importlib.util.spec_from_file_location(name, REPOSITORY / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    return script
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "<!-- table: " in (REPOSITORY / page).read_text("utf-8")])
+def test_the_tables_are_those_of_the_code(page: str) -> None:
     text = (REPOSITORY / page).read_text(encoding="utf-8")
-    assert "<!-- table: " in text
-    assert text == script.with_tables(text), "python docs/write_tables.py"
+    assert text == load_script("write_tables").with_tables(text), "python docs/write_tables.py"
+
+
+def test_the_words_of_a_page_are_those_kept_by_hand(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    table = "| a | b |\n|---|---|\n| c | d |\n"
+    generated = f"<!-- table: it -->\n\n{table}\n<!-- end of table -->\n\n<!-- printed -->\n\n{table}\n"
+    page.write_text(f"# One two\n\n{generated}three - 4\n\n{table}\n```text\nx y\n```\n", encoding="utf-8")
+    assert load_script("count_words").count_words(page) == 8
 
 
 def test_the_table_of_priors_is_that_of_the_code() -> None:

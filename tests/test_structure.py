@@ -251,14 +251,6 @@ def test_folders_are_small():
     assert sorted(folders["."]) == ["constants.py", "errors.py", "extend.py", "version.py"]
 
 
-def test_the_page_of_developers_describes_every_folder():
-    page = (PACKAGE.parent / "docs" / "developers.md").read_text(encoding="utf-8")
-    for name, tree in TREES.items():
-        folder = Path(name).parent
-        if Path(name).name == "__init__.py" and folder != Path():
-            assert f"| `{folder}/` | {ast.get_docstring(tree).splitlines()[0]} |" in page, folder
-
-
 def test_public_names_exist_and_are_few():
     package = __import__("rubix_like")
     assert len(package.__all__) <= 40

@@ -1,4 +1,4 @@
-"""JAX as commands need it."""
+"""Settings of JAX for a command: 64-bit numbers and the cache of compiled programs."""
 
 import jax
 

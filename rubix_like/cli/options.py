@@ -80,7 +80,7 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     add_config_options(parser)
     parser.add_argument("--data", metavar="CUBE", help="the observed cube (default: fit.data)")
     parser.add_argument("--output", metavar="PATH", help="the result's file, .h5 (default: fit.output)")
-    parser.add_argument("--restart", action="store_true", help="start anew, also where a checkpoint is left")
+    parser.add_argument("--restart", action="store_true", help="start from scratch, also if there is a checkpoint")
     parser.add_argument("--plot", action="store_true", help="also draw steps, spectra, maps and parameters as PNG")
 
 
@@ -90,7 +90,7 @@ def add_sample_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="CUBE", help="the observed cube (default: fit.data)")
     parser.add_argument("--fitted", metavar="FIT", help="the result of a fit to begin at (default: fit first)")
     parser.add_argument("--output", metavar="PATH", help="the result's file, .h5 (default: fit.sampling.output)")
-    parser.add_argument("--restart", action="store_true", help="start anew, also where a checkpoint is left")
+    parser.add_argument("--restart", action="store_true", help="start from scratch, also if there is a checkpoint")
     parser.add_argument("--plot", action="store_true", help="also draw corner, traces and predictions as PNG")
 
 

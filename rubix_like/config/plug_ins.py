@@ -117,7 +117,7 @@ SHARED_SECTIONS: Mapping[str, str] = {"geovi": "variational", "mgvi": "variation
 """Method -> its section under `fit.sampling`, where it shares one; that of all others has the method's name."""
 
 COSMOLOGIES: tuple[str, ...] = ("Planck13", "Planck15", "Planck18", "WMAP1", "WMAP3", "WMAP5", "WMAP7", "WMAP9")
-"""Those of astropy, by name: importing them takes a second."""
+"""Names of astropy's cosmologies; importing them takes a second."""
 
 FIELD_MAPS = "simulations"
 """Folder of the packaged field maps."""

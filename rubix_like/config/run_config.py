@@ -194,11 +194,12 @@ class DevicesSettings(AbstractSettings):
     """The mesh of devices that a run is spread over."""
 
     data: Annotated[Literal["all"] | int, BeforeValidator(_parse_devices)] = "all"
-    """Devices over which the particles are spread; all: those that there are, over `wave`."""
+    """Parts of the particles, each painted by its own devices; all: the available devices, divided by `wave`."""
     wave: Annotated[Integer, Field(ge=1)] = 1
-    """Parts of the detector's bins that are painted apart, each by `data` devices."""
+    """Parts of the detector's bins that are painted separately, each by `data` devices."""
     output: Literal["replicated", "sharded"] | None = None
-    """Whether every device gets the whole cube, or its own part of the wavelengths; null: replicated for wave 1."""
+    """replicated: every device ends with the whole cube; sharded: with its own part of the wavelengths; null:
+    replicated for `wave: 1`, else sharded."""
 
     @property
     def is_sharded(self) -> bool:

@@ -28,7 +28,7 @@ _RESOLVERS = {None: [(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{text})$")) f
 
 
 MOST_BYTES: int = 1 << 20
-"""Of a YAML text; the longest that the package writes have some 30,000."""
+"""Longest YAML text that is read; the longest that the package writes have some 30,000."""
 
 MOST_NODES: int = 20_000
 """Values, lists and sections of a text, those that an alias repeats counted each time."""
@@ -70,7 +70,7 @@ _FAULTS = (
     TypeError,
     ValueError,
 )
-"""What PyYAML raises for what is not YAML, and for YAML of which nothing can be made."""
+"""Errors that PyYAML raises for text that is not YAML, and for YAML that it cannot convert."""
 
 
 def parse_yaml(text: str, place: str) -> Any:

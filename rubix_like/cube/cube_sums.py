@@ -103,7 +103,7 @@ class Spaxel(NamedTuple):
 
 
 def spaxel_of(cube: Cube | ShardedCube, x: int, y: int, team: AbstractProcessGroup | None = None) -> Spaxel:
-    """The spectrum of spaxel (x, y), put together from all parts (float64)."""
+    """The spectrum of spaxel (x, y), joined from all parts (float64)."""
     parts = in_parts(cube)
 
     def own() -> list[ndarray]:

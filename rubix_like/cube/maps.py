@@ -112,7 +112,7 @@ class Maps(eqx.Module):
         return celestial_cards(n_x, n_y, self.pixel_scale, *centre_and_angle)
 
     def fitted(self) -> "Maps":
-        """With V, sigma, h3 and h4 of Gauss-Hermite fits (on the host, float64), where there are stars enough.
+        """The maps with V, sigma, h3 and h4 of Gauss-Hermite fits (on the host, float64), where there are stars enough.
 
         Unchanged without a velocity distribution. A distribution of few stars is a row of spikes: below `fit_particles`
         stars in a spaxel (after the PSF: of the stars that are seen there) there is no fit.

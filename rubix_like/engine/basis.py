@@ -108,7 +108,7 @@ class BasisPainter(AbstractPainter):
         return 0 if self._projects_early else self.matrix.shape[0]
 
     def laid_out(self, layout: DeviceLayout) -> "BasisPainter":
-        """With the columns of the projection matrix padded; by rows where that moves less."""
+        """The painter with the columns of the projection matrix padded; by rows where that moves less."""
         split = layout.split
         if split.is_whole:
             return self

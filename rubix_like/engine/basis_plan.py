@@ -23,7 +23,7 @@ from rubix_like.runtime.arrays_on_disk import key_of, remembered
 from rubix_like.runtime.mesh.placement import as_dtype
 
 _VELOCITY_SHARE = 0.55
-"""Of the tolerance, what interpolation between velocity nodes may err by; sqrt(1 + 0.55^2) = 1.14 in all."""
+"""Share of the tolerance for the interpolation between velocity nodes; sqrt(1 + 0.55^2) = 1.14 in all."""
 
 _FOUND = ("spectra", "coefficients", "residuals", "candidates", "local_error", "flux_error", "lowest")
 _NODES = ("matrix", "step", "n_node", "velocity_error", "spectrum_error")
@@ -58,7 +58,7 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
 def _moment_matrix(
     matrix: Float[ndarray, "velocity_rank wave"], nodes: VelocityNodes, bin_width: Float[ndarray, " wave"]
 ) -> Float[ndarray, "velocity_rank 2"]:
-    """Of each coefficient: its light on the detector (1e-20 erg/s/cm2), and that of its light times v_los (km/s).
+    """Light of each coefficient on the detector (1e-20 erg/s/cm2), and that of its light times v_los (km/s).
 
     The second is the spline through the light at each node times the node's velocity.
     """

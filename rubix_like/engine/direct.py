@@ -88,11 +88,11 @@ class DirectPainter(AbstractPainter):
 
     @property
     def n_coefficient(self) -> int:
-        """None."""
+        """0: `direct` has no coefficients."""
         return 0
 
     def laid_out(self, layout: DeviceLayout) -> "DirectPainter":
-        """With the fine bins of each part after those of the one before; padded bins see nothing."""
+        """The painter with the fine bins of each part after those of the one before; padded bins see nothing."""
         if layout.split.is_whole:
             return self
         n_part = layout.painted.n_shard
@@ -162,7 +162,7 @@ class DirectPainter(AbstractPainter):
         return spatial(flux), spatial(partial.moments)
 
     def report(self) -> dict[str, int | float]:
-        """Nothing: it is exact."""
+        """Nothing to report: the method is exact."""
         return {}
 
     def _on_detector(self, light: Float[Array, "particle fine"]) -> Float[Array, " particle"]:

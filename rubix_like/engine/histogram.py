@@ -1,4 +1,4 @@
-"""How much of which template moves how fast in which spaxel: the sums over particles that `basis` needs."""
+"""The sums over particles that `basis` needs: the amount of each template at each velocity node in each spaxel."""
 
 from typing import Any
 

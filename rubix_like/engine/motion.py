@@ -48,12 +48,12 @@ class FastParticles(NamedTuple):
     def of(
         velocity: Float[ndarray, "particle 3"], speed: Float[ndarray, " particle"], light: Float[ndarray, " particle"]
     ) -> "FastParticles":
-        """Those of particles with these velocities, largest |v_los| (all km/s) and brightness."""
+        """The motion of particles with these velocities, largest |v_los| (all km/s) and brightness."""
         fastest = float(np.linalg.norm(velocity, axis=1).max(initial=0.0))
         return FastParticles(*_fastest(speed, light), len(speed), float(light.sum()), fastest)
 
     def joined(self, other: "FastParticles") -> "FastParticles":
-        """Those of the particles of both."""
+        """The motion of the particles of both."""
         kept = _fastest(np.concatenate([self.speed, other.speed]), np.concatenate([self.light, other.light]))
         number, light = self.number + other.number, self.total_light + other.total_light
         return FastParticles(*kept, number, light, max(self.fastest, other.fastest))

@@ -39,11 +39,11 @@ class View(eqx.Module):
 
 
 Look = Callable[[Any], tuple[View, SourceCounters]]
-"""From a chunk of a source's particles to what a painter sees of them, and their counters."""
+"""Function from a chunk of a source's particles to the painter's view of them and their counters."""
 
 
 Images = Callable[[Float[Array, "spaxel k"]], Float[Array, "seen k"]]
-"""From columns over the painted grid to columns over the spaxels that are seen: linear, the same for each."""
+"""Linear function from columns over the painted grid to columns over the spaxels that are seen."""
 
 
 class Sum(Enum):
@@ -81,7 +81,7 @@ class AbstractPainter(eqx.Module):
 
     @abstractmethod
     def laid_out(self, layout: DeviceLayout) -> "AbstractPainter":
-        """On the host: the painter whose tables along the detector's bins, cut evenly, are those of each part."""
+        """The painter with tables along the detector's bins that can be cut evenly into parts (on the host)."""
 
     @property
     @abstractmethod

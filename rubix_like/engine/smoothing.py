@@ -30,7 +30,7 @@ _WIDEST_OF_FIELD = 1 / 8
 
 
 class WidthClasses(eqx.Module):
-    """Log-spaced widths of Gaussians, between two of which the light of each star is split.
+    """Log-spaced widths of Gaussians; the light of each star is split between the two nearest.
 
     The split keeps the light and the variance: a star painted with the width s, between the classes a and b, has the
     share (s^2 - a^2) / (b^2 - a^2) in b; its image is then at most 12 % more peaked than a Gaussian of width s. It is
@@ -87,14 +87,14 @@ class Lengths(NamedTuple):
 
     @staticmethod
     def of(stars: Stars, allowed: float) -> "Lengths":
-        """Those of these stars; `allowed`: the largest of which a star is painted as wide as it is (kpc)."""
+        """The lengths of these stars; `allowed`: the largest width that is painted in full (kpc)."""
         if stars.smoothing_length is None:
             return Lengths(0.0, 0, len(stars.position))
         length = np.asarray(stars.smoothing_length, dtype=np.float64)
         return Lengths(float(length.max(initial=0.0)), int(np.sum(length > allowed * (1 + 1e-9))), 0)
 
     def joined(self, other: "Lengths") -> "Lengths":
-        """Those of the stars of both."""
+        """The lengths of the stars of both."""
         n_wider, n_lacking = self.n_wider + other.n_wider, self.n_lacking + other.n_lacking
         return Lengths(max(self.widest, other.widest), n_wider, n_lacking)
 

@@ -47,7 +47,7 @@ class Census:
         return replace(self, sample=self.sample.among(n_stars))
 
     def joined(self, other: "Census") -> "Census":
-        """That of the stars of both."""
+        """The census of the stars of both."""
         return Census(
             n_stars=self.n_stars + other.n_stars,
             birth_mass=self.birth_mass + other.birth_mass,

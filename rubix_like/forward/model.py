@@ -140,7 +140,7 @@ def _paint_products(
 
 
 def add_up(layout: DeviceLayout, tables: Tables, partial: Partial) -> Partial:
-    """The sums over all devices, of which each keeps what it finishes: one collective for each kind of `Sum`."""
+    """The sums over all devices; each keeps what it finishes. One collective for each kind of `Sum`."""
     leaves, structure = jax.tree.flatten(partial)
     kinds = kinds_of_sums(tables, len(leaves))
     added = list(leaves)
@@ -171,7 +171,7 @@ def _added(leaves: list[Array], kind: Sum, layout: DeviceLayout) -> list[Array]:
 
 
 def _multiple(array: Array, axis: int, multiple: int) -> Array:
-    """With zeros up to a length that can be cut evenly."""
+    """An array with zeros appended up to a length that can be cut evenly."""
     widths = [(0, 0)] * array.ndim
     widths[axis] = (0, -array.shape[axis] % multiple)
     return jnp.pad(array, widths)
@@ -206,7 +206,8 @@ def finish(
     partial: Partial,
     key: PRNGKeyArray | None,
 ) -> Observed:
-    """From sums over all particles to the observed cube, or a device's part: the detector, then the cube stages."""
+    """The observed cube, or a device's part of it, from the sums over all particles: the detector, then the cube
+    stages."""
     early, late = leading_spatial(tables.cube, parameters)
 
     def seen(images: Float[Array, "y x k"]) -> Float[Array, "seen k"]:
@@ -279,7 +280,7 @@ class Particles(NamedTuple):
 
     @classmethod
     def of(cls, tables: Tables, galaxy: Galaxy) -> "Particles":
-        """Those of a galaxy, or of a device's share; raises ValueError where it has none of a kind."""
+        """The particles of a galaxy, or of a device's share; raises ValueError where it has none of a kind."""
         return cls(particles_of(tables.fields, galaxy), particles_of(tables.paint, galaxy))
 
 
@@ -323,7 +324,7 @@ def observed_specs(layout: DeviceLayout) -> Observed:
 
 
 def gathered(plan: Plan, layout: DeviceLayout, observed: Observed) -> Observed:
-    """Without the padding, where the parts will be put together on every device."""
+    """The array without its padding, if every device will get all parts."""
     if layout.split.is_whole or not layout.gathered:
         return observed
     return observed._replace(voxels=jax.tree.map(lambda voxels: voxels[:, :, : plan.n_wave], observed.voxels))
@@ -336,7 +337,7 @@ def observed_shardings(layout: DeviceLayout) -> Observed:
 
 
 def lay_out(tables: Tables, layout: DeviceLayout) -> Tables:
-    """On the host: the tables whose arrays along the bins, cut evenly, are those of each device's part."""
+    """The tables with arrays along the bins that can be cut evenly into the devices' parts (on the host)."""
     painters = [source.painter.laid_out(layout) for source in tables.paint]
     laid = eqx.tree_at(lambda t: [source.painter for source in t.paint], tables, painters)
     return laid if layout.split.is_whole else dataclasses.replace(laid, cube=padded(tables.cube, layout.split))

@@ -43,7 +43,7 @@ from rubix_like.runtime.mesh.placement import as_dtype, own_copy, put
 
 
 class Pipeline(eqx.Module):
-    """From galaxies to mock cubes; call it with a Galaxy.
+    """A function from galaxies to mock cubes; call it with a Galaxy.
 
     `plan` holds the sizes, `tables` the arrays, `parameters` what can be varied or fitted (leaves under the YAML's
     dotted names). A pipeline is itself a pytree, so it can be passed to a jitted function as an argument.
@@ -127,7 +127,7 @@ class Pipeline(eqx.Module):
         return self.to_cube(self.compiled(*arguments)(*arguments))
 
     def at(self, pointing: Pointing) -> "Pipeline":
-        """This pipeline with the parameters, the noise key and the header of another field; compiles nothing anew."""
+        """This pipeline with the parameters, the noise key and the header of another field; nothing is recompiled."""
         return dataclasses.replace(
             self,
             parameters=displaced(self.parameters, pointing),
@@ -199,7 +199,7 @@ class Pipeline(eqx.Module):
         )
 
     def to_parts(self, observed: Observed) -> ShardedCube:
-        """The same with the voxels as they lie on the devices of this process: nothing is put together."""
+        """The same, with the voxels left in parts on the devices of this process."""
         observed = own_copy(observed)
         frame, voxels = self.frame, observed.voxels
         return ShardedCube(

@@ -53,7 +53,7 @@ class SlabPass:
     specs: Callable[[DeviceLayout], Any]
     """The prefix of the tree of PartitionSpecs of what `finish` makes."""
     whole: Callable[[Plan, DeviceLayout, Any], Any]
-    """What is made, as it is where the parts of all devices are put together."""
+    """The result of a pass with the parts of all devices joined."""
     shardings: Callable[[DeviceLayout], Any]
     """The prefix of the tree of shardings of what `whole` returns."""
 

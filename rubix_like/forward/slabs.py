@@ -99,7 +99,7 @@ def columns_of(slab: Galaxy) -> str:
 
 
 def _placed(slab: Galaxy, n_rows: int, dtype: str, mesh: Mesh) -> Galaxy:
-    """As `sharding.shard`, put together on the host, so that no device ever holds more than its own particles."""
+    """As `shard`, but assembled on the host, so that no device holds more than its own particles."""
     gas = None if slab.gas is None else pad_on_host(slab.gas, n_rows, dtype)
     padded = Galaxy(stars=pad_on_host(slab.stars, n_rows, dtype), gas=gas)
     return place_rows(padded, mesh)
@@ -107,7 +107,7 @@ def _placed(slab: Galaxy, n_rows: int, dtype: str, mesh: Mesh) -> Galaxy:
 
 @contextmanager
 def read_ahead(items: Iterator[Item]) -> Iterator[Iterator[Item]]:
-    """The items, of which each is made in a background thread while the one before is used: two at most are there."""
+    """The items, each made in a background thread while the one before is used; at most two exist."""
 
     def one() -> list[Item]:
         return list(islice(items, 1))

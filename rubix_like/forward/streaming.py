@@ -60,7 +60,7 @@ class SumsForm:
 
     @property
     def specs(self) -> tuple[PartitionSpec, ...]:
-        """Of every array, along which it is spread over the devices."""
+        """The PartitionSpec of every array."""
         return tuple(PartitionSpec(axes) for axes in self.axes)
 
     def empty(self, layout: DeviceLayout) -> Sums:
@@ -118,7 +118,7 @@ def finish_sums(
     view: SlabView,
     key: PRNGKeyArray | None,
 ) -> Any:
-    """From the sums of every device to the fields or the observed cube: they are added up once."""
+    """The fields or the observed cube from the sums of every device, which are added up once."""
 
     def on_each_device(sums: Sums, tables: Tables, view: SlabView, key: Any) -> Any:
         return one.finish(plan, layout, tables, view, form.own(sums), key)

@@ -45,7 +45,7 @@ def shard(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
 
 
 def own_share(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
-    """Of a galaxy that every device has whole, the particles that `shard` would place on this one.
+    """The particles that `shard` would place on this device, of a galaxy that every device has whole.
 
     Inside a `jax.shard_map` over the mesh only.
     """

@@ -11,9 +11,9 @@ class Radius:
     in_kpc: bool = False
 
     def kpc(self, half_mass_radius: float) -> float:
-        """In kpc, for stars of this half-mass radius (kpc)."""
+        """The radius in kpc, for stars of this half-mass radius (kpc)."""
         return self.number if self.in_kpc else self.number * half_mass_radius
 
     def written(self) -> float | str:
-        """As in a YAML: a bare number is in half-mass radii."""
+        """The radius as in a YAML: a bare number is in half-mass radii."""
         return f"{self.number!r} kpc" if self.in_kpc else self.number

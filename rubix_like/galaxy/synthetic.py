@@ -58,7 +58,7 @@ class BaseDraws(eqx.Module):
     kind: Draws = eqx.field(static=True, default="random")
 
     def others(self, seed: int) -> "BaseDraws":
-        """As many stars and gas particles, of the same kind, from another seed."""
+        """Other draws: as many stars and gas particles, of the same kind, from another seed."""
         n_stars = self.disc.uniform.shape[0] + self.bulge.uniform.shape[0]
         return draw_base(n_stars, 0 if self.gas is None else self.gas.uniform.shape[0], seed, self.kind)
 

@@ -20,7 +20,7 @@ SMALLEST_METALLICITY: float = -1e-12
 """Negative mass fractions down to here are rounding of the simulation and become 0."""
 
 MASS_RATIOS: tuple[float, float] = (0.01, 1.01)
-"""Of a star's mass now to that at its birth: stars lose mass (at most about half of it), and files round."""
+"""Possible ratios of a star's mass now to that at birth: stars lose at most about half, and files round."""
 
 LARGEST: dict[str, float] = {
     "position": 1e9,

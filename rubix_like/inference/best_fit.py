@@ -67,7 +67,7 @@ def _residue(posterior: Posterior, latent: Float[Array, " latent"], found: Evalu
 
 
 def _laplace(posterior: Posterior, latent: Float[Array, " latent"], whole: Half) -> Laplace | str:
-    """From the derivatives that are there."""
+    """Laplace's approximation from the derivatives at hand."""
     n_voxel = jnp.sum(posterior.likelihood.inverse_sigma > 0)
     matrix = with_scale_information(jnp.asarray(whole.matrix), posterior.free, latent, n_voxel)
     return laplace_from(posterior, latent, matrix)

@@ -28,12 +28,12 @@ SECONDS: float = 1.0
 """Between two checkpoints, at least, except at the end of a start."""
 
 _SHARE = 0.1
-"""Of the time that may go into checkpoints."""
+"""Largest share of the time that goes into checkpoints."""
 
 _FINGERPRINT, _NOTES, _DIGEST = "fingerprint", "notes", "digest"
 
 _LAYOUT = 2
-"""Of what is kept of a search; 2: with a reserve of candidates."""
+"""Layout of a search's checkpoint; 2: with a reserve of candidates."""
 
 _FITTERS = ("rubix_like", "jax", "jaxlib", "equinox", "numpy", "scipy", "optax", "optimistix", "lineax")
 
@@ -153,7 +153,7 @@ def claimed(output: Path, *written: Path) -> Iterator[None]:
 
 
 def fingerprint_of(problem: Problem) -> dict[str, str]:
-    """Of everything that the numbers of a fit depend on."""
+    """A fingerprint of everything that the numbers of a fit depend on."""
     posterior, settings = problem.posterior, problem.settings
     forward = posterior.forward
     mesh, model = forward.layout.mesh, (forward.tables, forward.parameters)
@@ -174,7 +174,7 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
 
 
 def versions(*others: str) -> dict[str, str]:
-    """Of the packages that the numbers of a fit come from, and of `others`: those that are installed."""
+    """Versions of the packages that the numbers of a fit come from, and of `others`: those that are installed."""
     found = {}
     for package in (*_FITTERS, *others):
         try:

@@ -105,7 +105,7 @@ def on_grid(
 
 
 def noise_variance(problem: Problem) -> Float[ndarray, "y x wave"]:
-    """Of the data, 0 where they say nothing."""
+    """Variance of the data, 0 where they are not used."""
     variance = variance_of(problem.observed, problem.settings)
     return np.where(np.isfinite(variance) & (variance > 0), variance, 0.0)
 

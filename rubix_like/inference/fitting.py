@@ -106,7 +106,7 @@ def _fit(
     *,
     resume: bool,
 ) -> FitResult:
-    """Pose, search, describe, write."""
+    """Pose the problem, search for the best fit, describe it and write it."""
     with progress.step("load", "reading the data"):
         observed = request.read()
     if files is not None:
@@ -164,7 +164,7 @@ def _search(problem: Problem, place: Path | None, progress: Progress, *, resume:
     """The search's end; with a place for them it leaves checkpoints, and goes on from one that is there."""
 
     def forget(snapshot: SearchState) -> None:
-        """Nothing is kept."""
+        """Keep nothing: there is no place for checkpoints."""
 
     begun, keep = None, forget
     if place is not None:

@@ -1,4 +1,4 @@
-"""What a fit is asked for: settings from the configuration and from Python put together, and the data."""
+"""The request for a fit: its settings, from the configuration and from Python, and its data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ def read_request(
     output: str | Path | None,
     settings: Mapping[str, Any],
 ) -> Request:
-    """Settings from everywhere put together and checked; nothing is read or computed."""
+    """The settings of the configuration and of the call, joined and checked; nothing is read or computed."""
     given = {f"fit.{name}": value for name, value in settings.items()}
     if free is not None:
         given["fit.free"] = {name: _section(prior) for name, prior in free.items()}

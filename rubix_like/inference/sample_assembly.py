@@ -1,4 +1,4 @@
-"""The result of sampling, put together: values, what they are worth, what they predict, what should be known."""
+"""Assemble the result of sampling: values, diagnostics, predictions and notes."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from rubix_like.inference.samplers.predictive import Predictive, predict
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
 
 _FAR_EXCESS = 10.0
-"""Of a mean loss beyond twice what is expected, from which on an approximation is called wrong."""
+"""Excess of the mean loss over twice the expected one from which on an approximation is called wrong."""
 
 
 def make_sample_result(
@@ -62,7 +62,7 @@ def make_sample_result(
 
 
 def _on_problem(problem: Problem) -> list[str]:
-    """Of the data and the model."""
+    """Notes on the data and the model."""
     return [*diagnosis.notes_on_precision(), *problem.notes, *problem.pipeline.notes]
 
 
@@ -75,7 +75,7 @@ def _on_draws(
 
 
 def _on_best(sampled: Sampled, quality: Quality) -> list[str]:
-    """Of draws that fit better than the best fit, and of variational ones that fit too badly: draws from a normal
+    """Notes on draws that fit better than the best fit, and of variational ones that fit too badly: draws from a normal
     posterior have losses half the number of latents above the lowest, on average."""
     lower = quality.loss - float(np.min(sampled.statistics["loss"]))
     expected = 0.5 * sampled.latent.shape[2]
@@ -94,7 +94,7 @@ def _on_best(sampled: Sampled, quality: Quality) -> list[str]:
 
 
 def _on_particles(predicted: Predictive, problem: Problem) -> list[str]:
-    """Of stars that the models of the draws cannot treat."""
+    """Notes on stars that the models of the draws cannot treat."""
     notes = []
     if predicted.n_fast:
         notes.append(

@@ -49,7 +49,7 @@ _SAME = 1e-4
 """Part of a loss by which it may differ between a fit's numbers of 32 bits and others of 64."""
 
 _LAYOUT = 2
-"""Of what is kept of a sampler between two steps; 2: with the state of any kernel."""
+"""Layout of a sampler's checkpoint; 2: with the state of any kernel."""
 
 Fitted = FitResult | str | Path
 """The result of a fit, or its file."""
@@ -175,7 +175,7 @@ def _drawn(
     keep: Callable[[Any], None],
     progress: Progress,
 ) -> SampleResult:
-    """From the best fit, or from where it was left, to the result."""
+    """Draw from the best fit, or resume, up to the result."""
     with progress.step("uncertainties", "the posterior about the best values") as report:
         found = describe_best(problem, best)
         normal = found.laplace
@@ -191,7 +191,7 @@ def _drawn(
 
 
 def _fingerprint(problem: Problem, sampler: AbstractSampler, fitted: FitResult | None) -> dict[str, str]:
-    """Of everything that the draws depend on; devices are not among it: the draws are the same on all."""
+    """A fingerprint of everything that the draws depend on; devices are not among it: the draws are the same on all."""
     own = {what: kept for what, kept in fingerprint_of(problem).items() if what != "devices"}
     settings = sampler.settings
     chosen = settings.model_dump(include={"method", "seed"}) | {
@@ -243,7 +243,7 @@ def _best(
 
 
 def _with_origin(result: SampleResult, fitted: FitResult | None) -> SampleResult:
-    """With a note where the best fit is that of other data, or of another model."""
+    """The result with a note where the best fit is that of other data, or of another model."""
     if fitted is None:
         return result
     here, there = result.quality.loss, fitted.quality.loss

@@ -15,7 +15,7 @@ _CANDIDATE_MARGIN = 1.5
 _SHELLS = 1 << 16
 
 _SAME_PLACE = 1e-12
-"""Of the first radius: particles that are nearer to each other are at one place, as where a file was overwritten."""
+"""Distance, in first radii, below which particles are at one place, as in an overwritten file."""
 
 
 def unwrap(position: Vectors, reference: Vector, box_size: float | None) -> Vectors:
@@ -90,6 +90,6 @@ def shell_masses(edges: Float[ndarray, " edge"], squared: Scalars, mass: Scalars
 
 
 def squared_distance(position: Vectors, center: Vector | None = None) -> Scalars:
-    """Of each particle from a centre (None: the origin)."""
+    """Squared distance of each particle from a centre (None: the origin)."""
     offset = position if center is None else position - center
     return np.einsum("ij,ij->i", offset, offset)

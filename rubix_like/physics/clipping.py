@@ -18,7 +18,7 @@ FEWEST: int = 10
 """Fewer stars do not tell a dispersion to clip by."""
 
 _TO_SIGMA = 1.4826
-"""Of a normal distribution, the standard deviation over the median absolute deviation."""
+"""Standard deviation over median absolute deviation of a normal distribution."""
 _MOST_ITERATIONS = 50
 
 

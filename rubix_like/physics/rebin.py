@@ -62,7 +62,7 @@ class Rebinner(eqx.Module):
         )
 
     def chosen(self, number: Int[ndarray, " chosen"]) -> "Rebinner":
-        """With the edges of these numbers, in this order; between two that are the same there is no light."""
+        """A Rebinner with the edges of these numbers, in this order; between two equal ones there is no light."""
         names = ("edges", "edges_low", "log_edges")
         return dataclasses.replace(self, **{name: np.asarray(getattr(self, name))[number] for name in names})
 

@@ -16,7 +16,7 @@ _THINNEST = 0.01
 _DEGENERATE = 1e-10
 """Eigenvalues below this share of the largest one are 0."""
 _AMPLIFIED = 2.0
-"""By how much the iteration enlarges the noise of the axes: the ellipsoid follows the stars that happen to be there."""
+"""Factor by which the iteration enlarges the noise of the axes, since the ellipsoid follows the stars."""
 
 
 class Shape(NamedTuple):

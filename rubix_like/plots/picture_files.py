@@ -16,7 +16,7 @@ Drawing = tuple[str, tuple[float, float], Callable[["Figure"], None]]
 """The end of the file's name, the figure's size in inches, and what draws on it."""
 
 _CHARACTERS_PER_INCH = 10
-"""Of a title."""
+"""Characters of a title per inch of its figure."""
 
 
 def save_drawings(title: str, drawings: Iterable[Drawing], stem: str | Path, suffix: str) -> tuple[Path, ...]:

@@ -46,7 +46,7 @@ def open_galaxy(
     team: AbstractProcessGroup = SINGLE,
     library: SSPLibrary | None = None,
 ) -> Iterator[GalaxyParts]:
-    """The galaxy of a run, to be read part by part: the parts, put together, are what `load` gives.
+    """The galaxy of a run, to be read part by part: the parts together are what `load` gives.
 
     With `n_stars`, `read_stars(start, stop)`, `n_gas`, `read_gas(start, stop)` and `info`. Of a file only what is asked
     for is read, after passes that select particles and find the galaxy's frame (docs/big-files.md), in which each

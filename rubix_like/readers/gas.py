@@ -34,7 +34,7 @@ _OPTIONAL = (
 
 
 def complete_gas(table: Table) -> tuple[Table, tuple[str, ...]]:
-    """The columns of gas with temperature and smoothing length where they can be told, and notes.
+    """The columns of gas with temperature and smoothing length where they can be derived, and notes.
 
     Temperatures that the file has not come from the internal energy, with hydrogen 0.76 and `assumed_temperature` where
     fractions and electron abundance are missing; smoothing lengths from mass and density. A column that is known of
@@ -65,10 +65,10 @@ def _temperature(known: Table) -> tuple[Float[ndarray, " particle"], Bool[ndarra
     hydrogen = np.where(np.isnan(known["hydrogen_fraction"]), PRIMORDIAL_HYDROGEN, known["hydrogen_fraction"])
     derived = np.isnan(stored) & ~np.isnan(energy)
     assumed = derived & np.isnan(electrons)
-    told = np.where(
+    computed = np.where(
         assumed, assumed_temperature(energy, hydrogen), gas_temperature(energy, np.nan_to_num(electrons), hydrogen)
     )
-    return np.where(derived, told, stored), assumed
+    return np.where(derived, computed, stored), assumed
 
 
 def assumed_temperature(

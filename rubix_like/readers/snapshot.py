@@ -34,7 +34,7 @@ from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGr
 from rubix_like.runtime.progress import Report, silent
 
 _LEAST_BYTES_PER_STAR = 16
-"""Of a file, even a compressed one: there are at least eight numbers of a star."""
+"""Least bytes per star of a file, even a compressed one: a star has at least eight numbers."""
 
 
 class SnapshotReader(AbstractSelection):
@@ -43,7 +43,7 @@ class SnapshotReader(AbstractSelection):
     velocities: Literal["file", "zero"] = "file"
     """'zero' for files without velocities: all particles, stars and gas, are at rest."""
     ages: Ages = None
-    """'recipe', or a section that states it, for stars of which the file has no ages or metallicities; null: file."""
+    """'recipe', or a section that states it, for stars without ages or metallicities in the file; null: file."""
     smoothing_length: SmoothingChoice = "auto"
     """Of stars, for engine.deposit smoothed: the file's, by their neighbours, or auto: the file's where usable."""
     neighbours: Annotated[Integer, Field(ge=1)] = NEIGHBOURS

@@ -37,19 +37,21 @@ class AgeRecipe(AbstractSettings):
     """
 
     history: Literal["constant", "exponential", "delayed", "burst"] = "constant"
+    """Formation history of the mass that is in stars now."""
     oldest: Annotated[Gyr, Field(gt=0, le=10 ** (LARGEST_LOG_AGE - 9))] | None = None
     """When star formation began, in Gyr before the snapshot; null: 12, or the Universe's age where that is less."""
     youngest: Annotated[Gyr, Field(ge=0)] | None = None
-    """When it ended, in Gyr before the snapshot; null: 0.1. Not of a burst."""
+    """When it ended, in Gyr before the snapshot; null: 0.1. A burst has none."""
     timescale: Annotated[Gyr, Field(gt=0)] | None = None
-    """Of exponential and delayed, in Gyr; null: 3."""
+    """Timescale of exponential and delayed, in Gyr; null: 3."""
     metallicity: Annotated[Number, Field(gt=0, le=0.1)] = 0.02
     """Median metal mass fraction at the galaxy's centre."""
     metallicity_gradient: Annotated[float, InUnit("dex / kpc")] = -0.03
-    """Of the median log10 Z with the distance from the galaxy's centre."""
+    """Slope of the median log10 Z with the distance from the galaxy's centre, in dex/kpc."""
     scatter: Annotated[Dex, Field(ge=0)] = 0.1
-    """Standard deviation of log10 Z (normal) about the median."""
+    """Standard deviation of log10 Z (normal) about the median, in dex."""
     seed: Annotated[Integer, Field(ge=0, lt=2**64)] = 1
+    """Another seed gives other stars."""
 
     @model_validator(mode="after")
     def _check_keys(self) -> "AgeRecipe":

@@ -108,7 +108,7 @@ class ColumnReader:
 class GalaxySlabs:
     """An open galaxy whose particles are read when they are asked for: `n_stars`, `read_stars`, `n_gas`, `read_gas`.
 
-    The frame was found from all its stars, so parts put together are the whole.
+    The frame was found from all its stars, so the parts together are the whole.
     """
 
     columns: ColumnReader

@@ -65,8 +65,8 @@ def compile_observer(source: Source, pipeline: Pipeline) -> AbstractObserver:
 
 @dataclass(frozen=True)
 class WholeObserver(AbstractObserver):
-    """Of particles in memory, `n_stars` of them stars: `galaxy` is placed on the devices, of all processes; `first`:
-    what the only cube will be, where it has begun."""
+    """A compiled run of particles in memory, `n_stars` of them stars: `galaxy` is placed on the devices, of all
+    processes; `first`: what the only cube will be, where it has begun."""
 
     galaxy: Galaxy
     n_stars: int
@@ -92,11 +92,11 @@ class WholeObserver(AbstractObserver):
         return replace(self, first=self.compiled(*view.arguments(self.galaxy)))
 
     def need(self, pipeline: Pipeline, mask_and_writing_bytes: int) -> MemoryNeed:
-        """As compiled."""
+        """The memory that the compiled program needs."""
         return memory_need(self.compiled, pipeline.mesh, mask_and_writing_bytes)
 
     def words(self) -> str:
-        """All at once."""
+        """Words for the summary: the particles are in memory all at once."""
         return "all particles at once" + (
             f", each of {self.n_process} processes its share" if self.n_process > 1 else ""
         )
@@ -104,7 +104,8 @@ class WholeObserver(AbstractObserver):
 
 @dataclass(frozen=True)
 class SlabObserver(AbstractObserver):
-    """Of particles that are read slab by slab, once for every `n_pass` pointings, and once more before that for fields.
+    """A compiled run of particles that are read slab by slab, once for every `n_pass` pointings, and once more before
+    that for fields.
 
     Each of `n_process` processes reads its own share in as many slabs; their sums are added up once, after the last
     slab. `programs` are those of each pass.

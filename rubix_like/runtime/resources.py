@@ -51,7 +51,8 @@ def cache_directory() -> Path:
 
 
 def _folder(kind: str) -> Path:
-    """In an installed wheel the folders lie inside the package; in a checkout beside it (next to pyproject.toml)."""
+    """The folder of a kind of resource. In an installed wheel the folders lie inside the package; in a checkout beside
+    it (next to pyproject.toml)."""
     if kind not in _PLACES:
         raise ConfigError(f"unknown kind of resource '{kind}'{suggest(kind, _PLACES)}")
     place = _PLACES[kind][0]

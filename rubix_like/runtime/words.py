@@ -1,4 +1,4 @@
-"""Numbers in words, for messages."""
+"""Words for messages: amounts of memory, counts with their nouns, shortened texts."""
 
 from typing import SupportsFloat
 
@@ -31,5 +31,5 @@ def reason_of(error: BaseException) -> str:
 
 
 def shortened(text: str, most: int = 300) -> str:
-    """Text of which the middle is left out where it is longer: a damaged file may put anything into a message."""
+    """The text without its middle if it is too long: a damaged file may put anything into a message."""
     return text if len(text) <= most else f"{text[: most - 50]} ... {text[-40:]}"

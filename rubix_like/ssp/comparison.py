@@ -14,7 +14,7 @@ AGES: dict[str, float] = {"10 Myr": 7.0, "100 Myr": 8.0, "1 Gyr": 9.0, "10 Gyr":
 """The ages that are compared, as log10(age / yr)."""
 
 REFERENCE_WAVELENGTH = 5500.0
-"""Vacuum Angstrom at which resolutions are told."""
+"""Vacuum Angstrom at which resolutions are printed."""
 
 
 @dataclass(frozen=True)

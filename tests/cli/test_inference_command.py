@@ -119,7 +119,7 @@ def contents(path):
 @pytest.mark.parametrize(
     "signals",
     [
-        pytest.param([signal.SIGKILL], marks=pytest.mark.slow(60)),
+        pytest.param([signal.SIGKILL], marks=pytest.mark.long),
         pytest.param([signal.SIGTERM, signal.SIGKILL], marks=pytest.mark.long),
     ],
 )

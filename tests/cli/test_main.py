@@ -645,7 +645,7 @@ def interruptible():
     ("number", "code", "said"),
     [
         (signal.SIGINT, 130, "rubix-like: interrupted; nothing was left half-written\n"),
-        pytest.param(signal.SIGTERM, 143, "", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, "", marks=pytest.mark.long),
     ],
 )
 def test_interruption_while_the_cube_is_written(cache, tmp_path, number, code, said):

@@ -1,19 +1,14 @@
-"""Every instrument preset: published values, a run of a small galaxy, the source, the row in the docs."""
-
-from itertools import groupby
-from pathlib import Path
+"""Every instrument preset: published values, a run of a small galaxy, the source."""
 
 import numpy as np
 import pytest
 from astropy.io import fits
 
 from rubix_like import Cube, load_config, load_instrument, run
-from rubix_like.cli.listing import COLUMNS, instrument_table
 from rubix_like.config import InstrumentSettings
 from rubix_like.instrument.lsf import instrument_fwhm
 from rubix_like.runtime.resources import resource, resource_names
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "instruments.md"
 NAMES = resource_names("instruments")
 SLOW = pytest.mark.slow  # only in that there are many of them: a second each
 
@@ -202,21 +197,3 @@ def test_a_whole_field_and_range(name, tmp_path):
     assert (flux[~inside] == 0).all()
     assert flux[inside].sum() > 0
     assert cube.sampling == Cube.read(path).sampling
-
-
-def page_table():
-    """The table of docs/instruments.md as the presets make it, and the list of sources below it."""
-    rows = instrument_table()
-    titles = [*COLUMNS[:-1]]
-    lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
-    lines += [f"| `{row[0]}` | {' | '.join(row[1:-1])} |" for row in rows]
-    sources = [
-        f"- {', '.join(f'`{row[0]}`' for row in group)}: {source}"
-        for source, group in groupby(rows, key=lambda row: row[-1])
-    ]
-    return "\n".join(lines), "\n".join(sources)
-
-
-@pytest.mark.parametrize("part", page_table(), ids=["table", "sources"])
-def test_the_page_of_the_documentation_is_up_to_date(part):
-    assert part in PAGE.read_text(), f"replace the part in {PAGE.name} by:\n\n{part}"

@@ -143,13 +143,11 @@ def relative_difference(found, expected):
 def rows(*quick):
     """All sizes in both precisions by both methods; those that are not `quick` run with --slow.
 
-    Single precision, and sizes that need programs of their own, run with --long: stars are shared among devices before
-    they are painted.
+    Single precision and other sizes run with --long: stars are shared among devices before they are painted.
     """
     every = [(method, size, precision) for method in METHODS for size in SIZES for precision in CUBE_TOLERANCE]
     assert set(quick) <= set(every)
-    shared = ("divisible by devices", "divisible by neither")
-    others = {row for row in every if row[1] not in shared or row[2] == "float32"}
+    others = {row for row in every if row[1] != "divisible by neither" or row[2] == "float32"}
     marks = {row: pytest.mark.long if row in others else pytest.mark.slow for row in every}
     return [pytest.param(*row, marks=() if row in quick else marks[row]) for row in every]
 
@@ -158,7 +156,6 @@ def rows(*quick):
     ("method", "size", "precision"),
     rows(
         ("direct", "divisible by neither", "float32"),
-        ("direct", "divisible by neither", "float64"),
         ("direct", "fewer than devices", "float64"),
         ("basis", "divisible by neither", "float64"),
     ),
@@ -264,7 +261,7 @@ def test_alignment_and_noise_are_at_work(method):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_devices", [2, 7])
+@pytest.mark.parametrize("n_devices", [pytest.param(2, marks=pytest.mark.long), 7])
 @pytest.mark.parametrize("method", METHODS)
 def test_any_number_of_devices(method, n_devices):
     found, expected = cube_of(method, 77, n_devices, CHUNK), cube_of(method, 77, 1, WHOLE)

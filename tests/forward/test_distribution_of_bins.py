@@ -81,12 +81,20 @@ def rows(*quick, long=()):
     return [pytest.param(*row, marks=mark) for row, mark in marks.items()]
 
 
-REPEATS = (("basis", "two axes"), ("basis", "each device its own bins"))
-"""By `direct` alone where CI takes the time: `basis` has the cubes of all layouts, and the other two of them here."""
-GRADIENT_REPEATS = (*REPEATS, ("direct", "parts on all devices"), ("direct", "each device its own bins"))
+REPEATS = (("basis", "two axes"), ("basis", "each device its own bins"), ("direct", "each device its own bins"))
+"""Left to --long: layouts whose parts, sums and exchanges are those of the other rows."""
+CUBE_REPEATS = (*REPEATS, ("direct", "parts on all devices"), ("basis", "painted apart, put together"))
+GRADIENT_REPEATS = (
+    *REPEATS,
+    ("direct", "parts on all devices"),
+    ("direct", "painted apart, put together"),
+    ("basis", "painted apart, put together"),
+)
 
 
-@pytest.mark.parametrize(("method", "layout"), rows(("direct", "two axes"), ("basis", "parts on all devices")))
+@pytest.mark.parametrize(
+    ("method", "layout"), rows(("direct", "two axes"), ("basis", "parts on all devices"), long=CUBE_REPEATS)
+)
 def test_cube_is_that_of_one_device(method, layout):
     """31 bins, which no number of parts divides: flux, variance (noise is on), mean velocity and counters."""
     assert_that_of_one_device(method, layout, "float64")
@@ -98,7 +106,7 @@ def assert_that_of_one_device(method, layout, precision):
     assert_same_cube(found, cube_of(method, None, UNEVEN, precision, WHOLE), CUBE_TOLERANCE[precision])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["direct", "basis"])
 def test_cube_is_that_of_one_device_in_single_precision(method):
     assert_that_of_one_device(method, "two axes", "float32")
@@ -123,11 +131,12 @@ def largest_along_bins(text, n_spaxel):
     return max(shape[-1] for shape in shapes if int(np.prod(shape[:-1])) == n_spaxel)
 
 
-@pytest.mark.parametrize(("method", "layout"), rows(("direct", "two axes"), long=GRADIENT_REPEATS))
+@pytest.mark.parametrize(("method", "layout"), rows(long=GRADIENT_REPEATS))
 def test_gradient_is_that_of_one_device(method, layout):
     assert_same_gradient(gradient_of(method, layout), gradient_of(method, None), GRADIENT_TOLERANCE["float64"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [UNEVEN, pytest.param(EVEN, marks=pytest.mark.long)], ids=["31 bins", "32 bins"])
 @pytest.mark.parametrize("method", ["direct", pytest.param("basis", marks=pytest.mark.long)])
 def test_gradient_outside_of_jit_is_that_of_one_device(method, stop):
@@ -157,7 +166,7 @@ MOVING = ("all-gather", "reduce-scatter", "all-to-all", "collective-permute")
     ("method", "layout", "moving"),
     [
         ("direct", "two axes", ["reduce-scatter"]),
-        ("direct", "painted apart, put together", ["all-gather"]),
+        pytest.param("direct", "painted apart, put together", ["all-gather"], marks=pytest.mark.long),
         ("basis", "parts on all devices", ["reduce-scatter"]),
     ],
 )
@@ -211,7 +220,7 @@ def test_a_run_writes_the_parts(tmp_path):
     ("layout", "by_rows", "moving"),
     [
         ("parts on all devices", True, ["all-to-all", "reduce-scatter"]),
-        ("five devices", False, []),
+        pytest.param("five devices", False, [], marks=pytest.mark.long),
         ("painted apart, put together", False, ["all-gather"]),
     ],
 )
@@ -286,7 +295,7 @@ def test_own_bins_of_what_is_painted():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["direct", "basis"])
+@pytest.mark.parametrize("method", [pytest.param("direct", marks=pytest.mark.long), "basis"])
 def test_shared_bins_are_those_of_one_device(method):
     """Each of eight devices finishes its own of 31 bins, and every one gets the whole cube."""
     one, layout = pipeline_for(method, None), DeviceLayout.build(make_mesh(8), 31, sharded=False, shared=True)

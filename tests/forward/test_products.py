@@ -21,7 +21,6 @@ from rubix_like.forward.products import sums as sums_module
 from rubix_like.plots.stored_maps import read_sky_images
 from rubix_like.runs.run_summary import summary_lines
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "products.md"
 ON = {"filters": ["sdss2010-g"], "losvd": {"step": "40 km/s", "fit_particles": 3}}
 
 
@@ -139,13 +138,6 @@ def test_the_velocity_axis_is_that_of_the_bins(written):
     assert header["BUNIT"] == LOSVD_UNIT
     per_velocity = units.Unit("1e-20 erg / (cm2 km)")
     assert units.Unit(LOSVD_UNIT, format="fits").to(per_velocity) == pytest.approx(1.0)
-
-
-def test_the_table_of_the_documentation_is_that_of_the_file():
-    rows = re.findall(r"^\| `([A-Z0-9_]+)` \| ([^|]*)\| ([^|]*) \|$", DOCS.read_text(encoding="utf-8"), re.M)
-    documented = [(name, unit.strip(), text) for name, unit, text in rows if name != "LOSVD"]
-    assert documented == [(field.upper(), unit, text) for field, unit, text in EXTENSIONS]
-    assert any(name == "LOSVD" and unit.strip() == LOSVD_UNIT for name, unit, _ in rows)
 
 
 def test_another_file_is_not_a_file_of_maps(written, tmp_path):

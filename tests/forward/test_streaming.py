@@ -51,7 +51,7 @@ ROWS = [("direct", "float32", False)] + [
         ("direct", "float64", False, pytest.mark.long),
         ("basis", "float32", False, pytest.mark.long),
         ("basis", "float64", False, pytest.mark.slow),
-        ("direct", "float32", True, pytest.mark.slow),
+        ("direct", "float32", True, pytest.mark.long),
         ("basis", "float64", True, pytest.mark.long),
     )
 ]

@@ -73,7 +73,7 @@ def draws(chains, shape):
     ("chains", "shape"),
     [
         (3, (2, 4)),
-        *(pytest.param(*own, marks=pytest.mark.slow) for own in ((3, (8, 1)), (8, (3, 2)))),
+        *(pytest.param(*own, marks=pytest.mark.slow) for own in ((8, (3, 2)),)),
         *(pytest.param(3, own, marks=pytest.mark.long) for own in ((4, 2), (4, 1), (3, 2), (1, 8))),
         *(pytest.param(8, own, marks=pytest.mark.long) for own in ((1, 8), (2, 4), (8, 1), (4, 1), (4, 2))),
     ],

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from foreign_cube import TRUTH, write_foreign_cube
+from quick_compiler import kept_programs
 
 from rubix_like import FitResult, fit
 
@@ -53,12 +54,13 @@ def configuration(n_stars, library="popstar", **fit_settings):
 
 
 @pytest.fixture(scope="module")
-def noisy(tmp_path_factory):
-    """The fit of the cube with noise, read back from its file."""
+def fits(tmp_path_factory):
+    """Of the cube with noise, read back from its file, and of the one without, by the same programs."""
     folder = tmp_path_factory.mktemp("foreign")
-    cube = write_foreign_cube(folder / "foreign.fits")
-    fit(configuration(N_STARS), cube, output=folder / "fit.h5")
-    return FitResult.read(folder / "fit.h5")
+    with kept_programs(folder / "programs"):
+        fit(configuration(N_STARS), write_foreign_cube(folder / "noisy.fits"), output=folder / "fit.h5")
+        smooth = fit(configuration(N_STARS), write_foreign_cube(folder / "smooth.fits", seed=None))
+    return FitResult.read(folder / "fit.h5"), smooth
 
 
 def assert_true(result):
@@ -69,20 +71,20 @@ def assert_true(result):
         assert abs(result.values[name] - TRUTH[name]) < 4 * result.sigma[name], name
 
 
-@pytest.mark.slow(60)
-def test_the_truth_lies_within_the_stated_errors(noisy):
+@pytest.mark.slow(100)
+def test_the_truth_lies_within_the_stated_errors(fits):
+    noisy, _ = fits
     assert_true(noisy)
     grain = noisy.discreteness
     for name, stated, sigma in zip(noisy.labels, grain.values, grain.value_sigma, strict=True):
         assert float(noisy.sigma[name]) == pytest.approx(np.hypot(sigma, stated), rel=1e-6)
 
 
-@pytest.mark.slow(60)
-def test_the_stated_discreteness_is_the_true_shift(tmp_path):
+@pytest.mark.slow(100)
+def test_the_stated_discreteness_is_the_true_shift(fits):
     """Without noise a fit with any number of draws would end at the truth: what it is off is its shift, to a factor of
     two for each parameter that it moves by half a sigma."""
-    cube = write_foreign_cube(tmp_path / "smooth.fits", seed=None)
-    result = fit(configuration(N_STARS), cube)
+    _, result = fits
     grain, matter = result.discreteness, []
     for name, stated, sigma in zip(result.labels, grain.values, grain.value_sigma, strict=True):
         true = float(TRUTH[name] - result.values[name])
@@ -95,8 +97,9 @@ def test_the_stated_discreteness_is_the_true_shift(tmp_path):
     assert expected <= set(matter)
 
 
-@pytest.mark.slow(60)
-def test_a_shift_beyond_half_a_sigma_is_noted_with_its_remedy(noisy):
+@pytest.mark.slow(100)
+def test_a_shift_beyond_half_a_sigma_is_noted_with_its_remedy(fits):
+    noisy, _ = fits
     (note,) = [note for note in noisy.notes if "too few for these data" in note]
     for words in ("8192 sobol draws", "with 65536", "instrument.psf.fwhm by -0.", "set galaxy.n_stars: "):
         assert words in note

@@ -154,6 +154,7 @@ def test_what_cannot_be_sampled_is_refused(given, message, tmp_path, monkeypatch
     assert not list(tmp_path.glob("*.h5"))
 
 
+@pytest.mark.slow(45)
 def test_the_fit_of_other_priors_is_refused():
     free = {**CONFIG["fit"]["free"], "observation.velocity_offset": {"normal": [0, 50]}}
     with pytest.raises(ConfigError, match="with other priors; fit again"):

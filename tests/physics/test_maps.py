@@ -417,7 +417,7 @@ def test_gradients_of_maps_are_those_of_finite_differences():
         assert (slope * direction).sum() == pytest.approx((ends[0] - ends[1]) / (2 * change), rel=1e-4), name
 
 
-@pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
+@pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.long), "float64"])
 def test_maps_of_eight_devices_are_those_of_one(precision):
     tolerance = {"float32": 1e-5, "float64": 1e-12}[precision]
     one, eight = (

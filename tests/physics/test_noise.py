@@ -79,7 +79,7 @@ def test_the_seed_makes_the_key(pipeline):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n_devices", [pytest.param(2, marks=pytest.mark.slow), 8])
+@pytest.mark.parametrize("n_devices", [pytest.param(2, marks=pytest.mark.long), 8])
 def test_noise_does_not_depend_on_the_devices(kind, n_devices):
     """Bit by bit where the flux is (dark spaxels); where its sum is rounded otherwise, to rounding."""
     small = {"fov": 2.0}

@@ -179,8 +179,8 @@ def test_every_kind_of_psf_lets_light_shine_in_and_keeps_it(psf):
 @pytest.mark.parametrize(
     ("psf", "engine"),
     [
-        ({"fwhm": 0.8}, {}),
-        (MOFFAT, {}),
+        pytest.param({"fwhm": 0.8}, {}, marks=pytest.mark.long),
+        pytest.param(MOFFAT, {}, marks=pytest.mark.long),
         (CHROMATIC, {}),
         ({"fwhm": 0.3}, {"deposit": "tsc", "oversampling": 3}),
         (CHROMATIC, {"deposit": "tsc", "oversampling": 2}),

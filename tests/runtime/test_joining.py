@@ -250,7 +250,11 @@ def until(condition, seconds=150):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "victim", "blow"),
-    [("writing", 1, signal.SIGKILL), ("endless", 0, signal.SIGKILL), ("endless", 1, signal.SIGSTOP)],
+    [
+        ("writing", 1, signal.SIGKILL),
+        pytest.param("endless", 0, signal.SIGKILL, marks=pytest.mark.long),
+        ("endless", 1, signal.SIGSTOP),
+    ],
 )
 def test_where_one_goes_all_end(tmp_path, scenario, victim, blow):
     processes = start(scenario, tmp_path, 2)
@@ -302,7 +306,7 @@ def placed(port, number, size=2):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_coordinator_that_is_not_there_and_a_process_that_never_comes(number):
     code, said = ended(command(*placed(free_port(), number), "--connect-timeout", "1"))
     assert code != 0
@@ -318,9 +322,9 @@ SIZES = "--num-processes: expected the same in every process, got 3 here and 2 i
     ("words", "words_of_second", "size_of_second", "said_by_first", "said_by_second"),
     [
         ((), ("--set", "galaxy.seed=x"), 2, "process 1: ", "galaxy.seed: expected a whole number"),
-        ((), ("--set", "galaxy.seed=9"), 2, "got another one in process 1", "got another one in process 1"),
+        pytest.param((), ("--set", "galaxy.seed=9"), 2, *2 * ("got another one in process 1",), marks=pytest.mark.long),
         ((), (), 3, f"process 1: {SIZES}", SIZES),
-        (NOWHERE, NOWHERE, 2, "/nowhere.hdf5", "/nowhere.hdf5"),
+        pytest.param(NOWHERE, NOWHERE, 2, "/nowhere.hdf5", "/nowhere.hdf5", marks=pytest.mark.long),
     ],
 )
 def test_a_refusal_ends_all_with_one_sentence(words, words_of_second, size_of_second, said_by_first, said_by_second):
@@ -406,7 +410,9 @@ def open_mpi_5(job, size, number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launcher", [slurm, pytest.param(open_mpi_4, marks=pytest.mark.long), open_mpi_5])
+@pytest.mark.parametrize(
+    "launcher", [slurm, *(pytest.param(own, marks=pytest.mark.long) for own in (open_mpi_4, open_mpi_5))]
+)
 def test_launchers_say_who_is_who(launcher, tmp_path):
     job = 1 + secrets.randbelow(4000)
     finish([worker("launched", tmp_path, number, **launcher(job, 2, number)) for number in range(2)], tmp_path)

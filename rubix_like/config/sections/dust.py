@@ -16,11 +16,11 @@ class DustSettings(AbstractSettings):
     a_v: Annotated[Mag, Field(ge=0), Parameter()]
     """Attenuation in V."""
     curve: str = "calzetti"
-    """'calzetti' (starbursts), 'cardelli' or 'gordon' (Milky Way), 'smc'."""
+    """calzetti (starbursts), cardelli or gordon (Milky Way), smc, or the name of another curve that is installed."""
     r_v: Number | None = None
     """A(V) / E(B-V); null: the curve's own."""
     place: Literal["galaxy", "foreground"] = "galaxy"
-    """'galaxy': dust at the galaxy's redshift, the curve at rest wavelengths; 'foreground': at observed ones."""
+    """galaxy: dust at the galaxy's redshift, k at lambda / (1 + z); foreground: dust of the Milky Way, k at lambda."""
 
     @field_validator("curve")
     @classmethod

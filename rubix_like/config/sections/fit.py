@@ -30,12 +30,12 @@ class _Array(Protocol):
     """Arrays of numpy and of JAX, which takes a second to import."""
 
     def __array__(self, dtype: Any = None) -> np.ndarray:
-        """As numpy's."""
+        """Convert the numbers to a numpy array."""
         ...
 
 
 class AbstractChainSettings(AbstractSettings):
-    """What every sampler of chains is told: how many chains, how long they adapt, how long they draw."""
+    """The settings of every sampler of chains: the number of chains, of warm-up steps and of draws."""
 
     chains: Annotated[Integer, Field(ge=1)] = 4
     """Independent chains, each with its own adaptation; at least four, to see whether they agree."""
@@ -129,7 +129,7 @@ class SamplingSettings(AbstractSettings):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """With the sections of all samplers, and no other keys."""
+        """The schema with the sections of all samplers, and no other keys."""
         return schema_with_sections(schema, handler, cls.sections(*SAMPLERS.names()))
 
     @field_validator("method")
@@ -223,7 +223,7 @@ class FitSettings(AbstractSettings):
     """Values at which the first start begins, e.g. `observation.inclination: 40 deg`, those that are left out at the
     medians of their priors, `galaxy` standing for a galaxy's own; null: it is drawn from the prior like the others."""
     candidates: Annotated[Integer, Field(ge=1)] = 16
-    """Guesses for every start, of which the best are started from; the next best take the place of those given up."""
+    """Guesses for every start. Searches begin at the best ones; the next best replace starts that are given up."""
     starts_from: Literal["cube", "prior"] = "cube"
     """Whether the guesses go by what the cube shows (centre, size, axis, velocities), or are draws from the prior."""
     generations: Annotated[Integer, Field(ge=0)] = 100

@@ -39,7 +39,7 @@ def labels(pointings: tuple[PointingSettings, ...]) -> tuple[str, ...]:
 
 
 def _check_labels(pointings: tuple[PointingSettings, ...]) -> tuple[PointingSettings, ...]:
-    """Refuse two pointings whose files would have one name, also where capitals are not told apart."""
+    """Refuse two pointings whose files would have one name, also where names ignore case."""
     names = labels(pointings)
     twice = sorted({name for name in names if [other.lower() for other in names].count(name.lower()) > 1})
     if twice:

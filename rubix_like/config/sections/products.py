@@ -14,9 +14,10 @@ class LOSVDSettings(AbstractSettings):
     step: Annotated[Kms, Field(gt=0)] = 25.0
     """Distance between the bins in km/s; a bin lies at 0."""
     limit: Annotated[Kms, Field(gt=0)] | None = None
-    """Largest |v_los| in km/s, rounded up to whole steps; the outermost bins take what is faster. null: no star is."""
+    """Largest velocity of a bin in km/s, rounded up to whole steps; faster stars go into the outermost bins. null: that
+    of the fastest star."""
     fit_particles: Annotated[Integer, Field(ge=1)] = 30
-    """Least number of stars in a spaxel for the Gauss-Hermite fit (V, sigma, h3, h4); below it the maps hold NaN."""
+    """Least number of stars in a spaxel for the Gauss-Hermite fit (V, sigma, h3, h4); NaN below it."""
 
 
 class ProductsSettings(AbstractSettings):

@@ -32,7 +32,7 @@ def write_cube(
 ) -> Path:
     """Write `cube` to `path` and return the path; an older file is replaced only on success.
 
-    A cube of parts is never put together: a few blocks of it are in memory at a time. With a `team`, each of its
+    A cube in parts is never assembled: a few blocks of it are in memory at a time. With a `team`, each of its
     processes calls this with its own parts, and all write into one file; they succeed, or fail, together.
     Raises ConfigError for an unknown layout or ending and for a cube that the layout cannot hold, OSError (disk full,
     no permission, no such folder) with the remedy, ValueError where the parts are not the whole cube.

@@ -42,7 +42,7 @@ class VoxelImage:
 
     @property
     def n_bytes(self) -> int:
-        """Of its data, without what fills them up."""
+        """Bytes of its data, without padding."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def stored(self, block: Block) -> ndarray:

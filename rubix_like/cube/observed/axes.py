@@ -103,7 +103,7 @@ def _spectral_axis(header: Any, kinds: dict[int, str], place: str, has_wave_tabl
 def pixel_matrix(header: Any, place: str) -> Float[ndarray, "3 3"]:
     """World per pixel: CDi_j where there is any, else PCi_j (or the old CROTA2) times CDELTi.
 
-    An axis of which no CDi_j speaks has its CDELTi, as in files whose CD is that of the sky alone.
+    An axis without a CDi_j has its CDELTi, as in files whose CD is that of the sky alone.
 
     Greisen & Calabretta 2002, A&A 395, 1061, section 2.1.2; CROTA2: section 6.1.
     """

@@ -26,7 +26,8 @@ PROJECTIONS: tuple[str, ...] = ("-TAN", "-SIN", "-ARC", "-STG", "-ZEA")
 
 @dataclass(frozen=True)
 class SkyGrid:
-    """Of an array (y, x): spaxel side (arcsec), position angle of +y (deg) and centre (deg) after it has been flipped.
+    """The sky grid of an array (y, x): spaxel side (arcsec), position angle of +y (deg) and centre (deg) after it has
+    been flipped.
 
     `flip_y`, `flip_x`: whether rows and columns must be put in reverse, so that the field is not mirrored.
     """

@@ -1,4 +1,4 @@
-"""From spectra in the rest frame to what the detector sees of them at a velocity: a pure, differentiable function."""
+"""Project rest-frame spectra onto the detector at a velocity: a pure, differentiable function."""
 
 import equinox as eqx
 import jax

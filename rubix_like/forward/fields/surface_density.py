@@ -41,7 +41,7 @@ class SurfaceDensity(AbstractField):
         return cls(MassNow.build(setup.library), np.asarray(side**2), setup.painting.cells)
 
     def n_cell(self, grid: SpaxelGrid) -> int:
-        """Those of the painted grid."""
+        """The number of spaxels of the painted grid."""
         return grid.n_spaxel
 
     def deposit(self, particles: Stars, scene: Scene, grid: SpaxelGrid) -> Parts:

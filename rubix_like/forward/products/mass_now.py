@@ -21,7 +21,7 @@ class MassNow(eqx.Module):
 
     @classmethod
     def build(cls, library: SSPLibrary) -> "MassNow":
-        """With the surviving fractions of a library."""
+        """Build it with the surviving fractions of a library."""
         surviving = library.surviving_fraction
         return cls(library.templates().axes, None if surviving is None else np.asarray(surviving).reshape(-1, 1))
 

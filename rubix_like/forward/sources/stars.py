@@ -38,7 +38,7 @@ class StarsSource(AbstractSource):
 
     @classmethod
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "StarsSource":  # noqa: ARG003
-        """With the painter of the plan's method."""
+        """Build the source with the painter of the plan's method."""
         return cls(build_painter(plan, setup))
 
     def scene(

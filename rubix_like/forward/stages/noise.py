@@ -49,9 +49,9 @@ class Noise(AbstractCubeStage):
         return dataclasses.replace(cube, flux=cube.flux + noise, variance=variance, truth=truth)
 
     def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
-        """Not linear."""
+        """None: noise is not a linear map."""
         return
 
     def report(self) -> StageReport:
-        """Nothing."""
+        """An empty report."""
         return StageReport()

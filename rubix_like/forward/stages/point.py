@@ -13,7 +13,7 @@ from rubix_like.physics.rotations import field_rotation
 
 
 class Point(AbstractSceneStage):
-    """From the sky to the field.
+    """Move the scene from the sky to the field.
 
     Adds `observation.offset` (East, North) to positions and `.velocity_offset` to line-of-sight velocities, then turns
     both onto the field's axes by `.field_angle` (`geometry.field_rotation`); not where null.

@@ -31,10 +31,10 @@ _FURTHEST = 6.0
 """|latent| beyond which there is nothing of a prior."""
 
 _MOST_NODES = 14
-"""On each side of the best fit."""
+"""Largest number of nodes on each side of the best fit."""
 
 _SMALL_GAIN = 0.02
-"""Of the loss, which a step in the other latents is not taken for."""
+"""Gain of the loss below which no step in the other latents is made."""
 
 _MOST_STEPS = 6
 
@@ -42,7 +42,7 @@ _LONGEST = 0.7
 """Change of a latent in a step, in units of the prior's standard deviation."""
 
 _PART = 0.7
-"""Of a standard deviation between two nodes."""
+"""Distance of two nodes, in standard deviations."""
 
 Row = tuple[Float[ndarray, " node"], Float[ndarray, " node"], float, float]
 """Latents, density, by how much the loss is lower elsewhere, and where."""
@@ -55,8 +55,8 @@ def normalised(at: Float[ndarray, " node"], log_density: Float[ndarray, " node"]
 
 
 class _Node(NamedTuple):
-    """Of the posterior along a latent: where, the other latents with it, the loss with its slope along the latent and
-    the standard deviation there, and ln det A of the others."""
+    """A node of the posterior along a latent: where, the other latents with it, the loss with its slope along the
+    latent and the standard deviation there, and ln det A of the others."""
 
     at: float
     latent: Float[ndarray, " latent"]
@@ -148,7 +148,7 @@ def _node(posterior: SquaredLoss, latent: Float[ndarray, " latent"], index: int,
 
 
 def _slopes(posterior: SquaredLoss, latent: Float[ndarray, " latent"], index: int, others: ndarray) -> _Slopes:
-    """By the normal equations."""
+    """The slopes, by the normal equations."""
     form = normal_forms(posterior, jnp.asarray(latent)[None])
     factor, gradient = np.asarray(form.factor[0], np.float64), np.asarray(form.gradient[0], np.float64)
     matrix = factor.T @ factor

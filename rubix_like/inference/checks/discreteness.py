@@ -49,7 +49,7 @@ _LONGEST = 0.7
 _MOST_STEPS = 8
 
 _SEED = 1_928_374_655
-"""Of the other draws: not one that a galaxy is likely to have."""
+"""Seed of the other draws: one that a galaxy is unlikely to have."""
 
 _FALL = 1.5
 """Power of the number of Sobol draws by which shifts fall."""

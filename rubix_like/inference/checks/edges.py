@@ -34,7 +34,7 @@ MOST_FOLLOWED: int = 4
 """Values whose posterior is followed: those nearest to their edges."""
 
 MOST_LATENTS: int = 100
-"""Of a fit in which that is done: each step along a latent costs as much as a step of the search."""
+"""Largest number of latents of a fit whose edges are followed: a step along a latent costs a step of the search."""
 
 _KNOWN = 0.02
 """Standard deviation of a latent below which its normal approximation is right at an edge, too."""
@@ -48,7 +48,7 @@ class Reach(NamedTuple):
     high: float
 
     def words(self, probability: float = LIMIT) -> str:
-        """With the probability that it holds."""
+        """The limit in words, with its probability."""
         share = f"({100 * probability:g} %)"
         if self.sign:
             return f"{self.sign} {self.high if self.sign == '<' else self.low:.3g} {share}"
@@ -59,7 +59,8 @@ class Reach(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """Of some latents, `index` in the order of the labels, the density `density` at the latents `latent`, rising.
+    """Posteriors of some latents: `index` in the order of the labels, the density `density` at the latents `latent`,
+    rising.
 
     `lower_loss`: by how much the loss is lower elsewhere along the latent than at the best fit, and `lower_at` where.
     """
@@ -78,7 +79,7 @@ class Edges:
 
     @classmethod
     def none(cls) -> "Edges":
-        """Of no latent."""
+        """The edges of a fit without any."""
         nothing = np.zeros((0, NODES))
         return cls(np.zeros(0, np.int64), nothing, nothing, np.zeros(0), np.zeros(0))
 
@@ -161,7 +162,7 @@ def ends_of(free: Free, index: int) -> tuple[float, float]:
 
 
 def notes_on_edges(free: Free, edges: Edges, furthest: float) -> list[str]:
-    """Of false maxima: where along a latent the loss is lower by more than `furthest` than at the best fit."""
+    """Notes on false maxima: where along a latent the loss is lower by more than `furthest` than at the best fit."""
     return [
         f"the loss is lower by {gap:.3g} with {free.labels[own]} at {_value(free, int(own), at):.4g}: the search has "
         f"ended in a false maximum at the edge of its prior; begin there (fit.start), or with more starts"
@@ -171,7 +172,7 @@ def notes_on_edges(free: Free, edges: Edges, furthest: float) -> list[str]:
 
 
 def _value(free: Free, index: int, latent: float) -> float:
-    """Of one latent."""
+    """The value of one latent."""
     for own in free.parameters:
         if index < own.size:
             return float(jnp.ravel(own.prior.value(jnp.full(own.shape, latent)))[index])

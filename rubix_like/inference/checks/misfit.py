@@ -27,7 +27,7 @@ from rubix_like.inference.posterior.linearise import jacobian
 from rubix_like.inference.posterior.posterior import Posterior
 
 AXES: tuple[str, ...] = ("y", "x", "wavelength")
-"""Of a cube, in the order of its axes."""
+"""Names of a cube's axes, in their order."""
 
 HALVES: tuple[tuple[str, str], ...] = (
     ("left", "right"),
@@ -52,7 +52,7 @@ class Halves(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of one test: the sum, its mean and variance if the model is true, how many terms it has, and which part of the
+    """The sum of one test, its mean and variance if the model is true, how many terms it has, and which part of the
     variance is that of particle noise."""
 
     value: Float[Array, "*test"] | float

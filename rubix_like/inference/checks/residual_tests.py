@@ -11,18 +11,18 @@ from scipy.stats import chi2, norm
 from rubix_like.inference.checks.misfit import AXES, HALVES, Half, Residue, Sums
 
 FEWEST: int = 20
-"""Pairs, spaxels or bins of which a test is made."""
+"""The least number of pairs, spaxels or bins for a test."""
 
 _KNOWN = 1e-2
 """Of a combination of latents p (1 - p), p the part of its information in a half, from which on halves are compared."""
 
 _BEYOND_NOISE = 3.0
-"""Of the standard deviation that a movement has if the model is true; less is no movement."""
+"""Smaller movements, in standard deviations expected of a true model, count as none."""
 
 
 @dataclass(frozen=True)
 class Moves:
-    """By how much latents move with half of the data, and the standard deviation of that for a model that is true."""
+    """Shifts of latents with half of the data, and the standard deviation of that for a model that is true."""
 
     step: Float[ndarray, "half latent"]
     scatter: Float[ndarray, "half latent"]
@@ -31,7 +31,7 @@ class Moves:
 def probabilities(
     residue: Residue, latent: Float[ndarray, " latent"], free_scale: int | None = None
 ) -> dict[str, float]:
-    """Of residuals at least as large, or as correlated, for each test by name.
+    """Probabilities of residuals at least as large, or as correlated, for each test by name.
 
     `free_scale`: the place of the noise scale among the latents (None: it is not free); with it chi^2 says nothing.
     """
@@ -67,7 +67,7 @@ def too_small(residue: Residue) -> float:
 
 
 def moves_of(residue: Residue, latent: Float[ndarray, " latent"], free_scale: int | None = None) -> Moves | None:
-    """From the best fit to that of each half, by one Gauss-Newton step; the noise scale, if it is free, stays.
+    """Shifts from the best fit to that of each half, by one Gauss-Newton step; the noise scale, if it is free, stays.
 
     None without derivatives.
     """
@@ -94,7 +94,8 @@ def furthest(moves: Moves, sigma: Float[ndarray, " latent"]) -> Float[ndarray, "
 
 
 def _of_squares(sums: Sums) -> float:
-    """Of a sum of squares: chi^2's distribution of this mean and variance (Welch 1938 and Satterthwaite 1946)."""
+    """Probability of a sum of squares: chi^2's distribution of this mean and variance (Welch 1938 and Satterthwaite
+    1946)."""
     scale, degrees = _scaled(sums)
     return float(chi2.sf(float(sums.value) / scale, degrees)) if degrees > 0 else float("nan")
 
@@ -105,7 +106,7 @@ def _scaled(sums: Sums) -> tuple[float, float]:
 
 
 def _runs(pairs: Sums, agreeing: float) -> float:
-    """Of how many neighbours have the same sign (few runs), above a half of all: in standard deviations.
+    """Excess of neighbours with the same sign (few runs) above half of all: in standard deviations.
 
     For a correlation rho of neighbours the expected share is 1/2 + asin(rho) / pi (Sheppard 1899).
     """
@@ -116,7 +117,7 @@ def _runs(pairs: Sums, agreeing: float) -> float:
 
 @dataclass(frozen=True)
 class _Part:
-    """Of a part of the data: J^T J + 1, J^T r + latent, J^T U, of the latents that are kept."""
+    """Sums of a part of the data: J^T J + 1, J^T r + latent, J^T U, of the latents that are kept."""
 
     precision: Float[ndarray, "kept kept"]
     gradient: Float[ndarray, " kept"]
@@ -148,8 +149,8 @@ def _score(half: _Part, whole: _Part) -> tuple[Float[ndarray, " kept"], Float[nd
 
 
 def _of_halves(residue: Residue, latent: Float[ndarray, " latent"], free_scale: int | None) -> dict[str, float]:
-    """That both halves want the same values: the gradient of one at the maximum of both, by its covariance, in the
-    combinations of latents of which both halves say something."""
+    """Probability that both halves want the same values: the gradient of one at the maximum of both, by its covariance,
+    in the combinations of latents that both halves constrain."""
     if residue.whole is None or residue.halves is None:
         return {}
     kept, found = _kept(len(latent), free_scale), {}

@@ -63,7 +63,7 @@ class Verdict:
 
     @property
     def matters(self) -> bool:
-        """Whether there is a misfit because of which uncertainties are too small."""
+        """Whether a misfit makes uncertainties too small."""
         return bool(self.doubtful.any())
 
     @property
@@ -75,7 +75,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """In a line."""
+        """The verdict in one line."""
         begin = f"{self.trouble}; at the best values " if self.trouble else ""
         return f"Verdict: {begin}{self._on_model()}"
 

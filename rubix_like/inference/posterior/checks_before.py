@@ -84,7 +84,7 @@ def check_light(posterior: Posterior, latent: Latent) -> None:
 
 
 def check_start(posterior: Posterior, latent: Latent) -> None:
-    """Raise ValueError for a start, as the user gives it, of which the loss is not finite."""
+    """Raise ValueError if the loss at a start that the user gives is not finite."""
     loss = float(_loss(posterior, latent))
     if not np.isfinite(loss):
         check_light(posterior, latent)

@@ -98,7 +98,7 @@ def _on_device(posterior: SquaredLoss) -> SquaredLoss:
 
 
 def everywhere(tree: Any, mesh: Mesh) -> Any:
-    """A pytree of which every device of the mesh has the whole."""
+    """The pytree, whole on every device of the mesh."""
     return jax.device_put(tree, replicated(mesh))
 
 

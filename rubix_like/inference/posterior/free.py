@@ -78,7 +78,7 @@ class Free(eqx.Module):
         return jnp.concatenate([value.reshape(-1) for value in self.values(latent).values()])
 
     def slopes(self, latent: Latent) -> Float[np.ndarray, " latent"]:
-        """Of the values by their latents, in the order of the labels."""
+        """Derivatives of the values by their latents, in the order of the labels."""
         return np.asarray(jax.jvp(self.flat, (latent,), (jnp.ones_like(latent),))[1])
 
     def latent(self, values: Mapping[str, ArrayLike]) -> Latent:

@@ -119,7 +119,7 @@ def read_free(settings: FitSettings, trees: Mapping[str, Any], deposit: str) -> 
         declared = find_parameter(name)
         if deposit == "nearest" and declared.mark.moves:
             raise ConfigError(
-                f"fit.free.{name}: expected engine.deposit cic, tsc or smoothed, got nearest, of which it has no "
+                f"fit.free.{name}: expected engine.deposit cic, tsc or smoothed, got nearest, which gives it no "
                 f"gradient; set engine.deposit: tsc"
             )
         own = leaf_of(name, trees)

@@ -31,7 +31,7 @@ class NormalForm(eqx.Module):
 
     @property
     def excess(self) -> Float[Array, "*start"]:
-        """By how much the loss would fall if the residuals were linear."""
+        """The fall of the loss if the residuals were linear."""
         return 0.5 * jnp.sum(self.projected**2, axis=-1)
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 Values = Float[Array, "..."]
 
 _LEAST_PROBABILITY = 1e-3
-"""Of a normal distribution between the ends where it is cut off."""
+"""Least probability of a normal distribution between the ends where it is cut off."""
 
 
 def _text(values: Values) -> str:
@@ -183,7 +183,7 @@ PRIORS: Mapping[str, tuple[type[AbstractPrior], tuple[str, ...]]] = {
 """Names in a configuration, and what their numbers are."""
 
 LIMITED: tuple[type[AbstractPrior], ...] = (Uniform, LogUniform, TruncatedNormal)
-"""Those with limits, near which a value hardly changes with its latent."""
+"""Priors with limits, near which a value hardly changes with its latent."""
 
 PURE: tuple[str, ...] = ("dex",)
 """Which of these numbers never have the parameter's unit."""

@@ -1,4 +1,4 @@
-"""From a configuration, or a pipeline, and an observed cube to the posterior that is fitted."""
+"""Make the posterior that is fitted from a configuration, or a pipeline, and an observed cube."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ _PRIOR_DRAWS = 64
 """Draws from the prior by which the fastest star is looked for."""
 
 _ROOM = 1.2
-"""On top of the fastest star of those draws."""
+"""Factor on the speed of the fastest star of those draws."""
 
 
 @dataclass(frozen=True)
@@ -123,13 +123,13 @@ def pose(
 
 
 def _library_notes(free: Free, pipeline: Pipeline) -> tuple[str, ...]:
-    """On priors of the stars' ages and metallicities, where the pipeline paints stars."""
+    """Notes on priors of the stars' ages and metallicities, where the pipeline paints stars."""
     painted = dict(zip(pipeline.plan.sources, pipeline.tables.paint, strict=True))
     return library_notes(free, painted[STAR_SOURCE].painter.axes) if STAR_SOURCE in painted else ()
 
 
 def _draw_notes(source: AbstractParticleSource) -> tuple[str, ...]:
-    """On the particles of the model."""
+    """Notes on the particles of the model."""
     return (_RANDOM_DRAWS,) if isinstance(source, SyntheticSource) and source.draws.kind == "random" else ()
 
 
@@ -168,7 +168,7 @@ def select_bins(observed: ObservedCube, settings: FitSettings) -> tuple[Observed
 
 
 def variance_of(observed: ObservedCube, settings: FitSettings) -> ndarray:
-    """Of every voxel: the data's, or where they have none that of `fit.sigma`."""
+    """Variance of every voxel: the data's, or where they have none that of `fit.sigma`."""
     return np.full(observed.shape, (settings.sigma or 0.0) ** 2) if observed.variance is None else observed.variance
 
 

@@ -26,13 +26,13 @@ class Tangent(eqx.Module):
         return jax.tree.map(jnp.add, self, other)
 
     def over(self, count: int) -> "Tangent":
-        """Divided by a number."""
+        """The tangent divided by a number."""
         return jax.tree.map(lambda leaf: leaf / count, self)
 
 
 @jax.jit
 def tangent_of(posterior: Posterior, latent: Latent) -> Tangent:
-    """That of the posterior's model; the slopes one after the other, as in `linearise.jacobian`."""
+    """The tangent of the posterior's model; the slopes one after the other, as in `linearise.jacobian`."""
     dtype = posterior.likelihood.flux.dtype
     flux, along = jax.linearize(lambda at: posterior.model(at).astype(dtype), latent)
     return Tangent(flux, lax.map(along, jnp.eye(latent.shape[0], dtype=latent.dtype)))

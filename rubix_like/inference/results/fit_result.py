@@ -48,7 +48,7 @@ class FitResult:
     | | | prior (`edges`) |
     | covariance | (latent, latent) or None | of the values, in the order of `labels`, by their slopes, sigma^2 on its |
     | | | diagonal; it says nothing of values whose sigma is NaN |
-    | latent | (latent,) | the best values as latents, of which the priors are N(0, 1) |
+    | latent | (latent,) | the best values as latents, whose priors are N(0, 1) |
     | laplace | | the Gaussian approximation of the latents; None where there are too many of them |
     | discreteness | | of a synthetic galaxy: how far its finite draws move the values; None: not measured |
     | quality | | chi^2 and what goes with it |
@@ -108,7 +108,7 @@ class FitResult:
         return split_by_name(self.free, ends[0]), split_by_name(self.free, ends[1])
 
     def limits(self, probability: float = LIMIT) -> dict[str, Reach]:
-        """Of each value at the edge of its prior, by its label: an upper ("<") or lower limit (">") with this
+        """The limit of each value at the edge of its prior, by its label: an upper ("<") or lower limit (">") with this
         probability, or the interval that holds it."""
         reaches = [self.edges.reach(self.free, number, probability) for number in range(len(self.edges.index))]
         return {self.labels[index]: own for index, own in zip(self.edges.index, reaches, strict=True)}

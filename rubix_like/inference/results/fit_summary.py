@@ -19,7 +19,7 @@ MOST_ROWS: int = 40
 _MARK = "!"
 
 _LEAST_DIGITS = 1e-9
-"""Of a value, as its uncertainty where it has none."""
+"""Relative uncertainty that rounds a value without one."""
 
 _HEAD = ("parameter", "best", "sigma", "16 %", "84 %", "unit", "prior")
 
@@ -117,7 +117,7 @@ def _cells(numbers: Sequence[float], reach: Reach | None, mark: str) -> list[str
 
 
 def _numbers(best: float, sigma: float, low: float, high: float) -> list[str]:
-    """As text; only the best without a standard deviation."""
+    """Numbers as text; only the best without a standard deviation."""
     if not (np.isfinite(sigma) and sigma > 0):
         return [f"{best:.6g}", "-", "-", "-"]
     best_text, *limits = with_digits(sigma, best, low, high)

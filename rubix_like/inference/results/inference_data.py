@@ -1,4 +1,4 @@
-"""Samples as ArviZ has them."""
+"""Convert samples to ArviZ's InferenceData."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,7 +47,7 @@ def inference_data(result: SampleResult) -> Any:
 
 
 def _statistics(result: SampleResult) -> dict[str, ndarray]:
-    """Under ArviZ's names."""
+    """The statistics of each draw, under ArviZ's names."""
     statistics = {_NAMES.get(name, name): np.asarray(own) for name, own in result.statistics.items() if name != "loss"}
     statistics["lp"] = -np.asarray(result.statistics["loss"])
     if result.step_size is not None:

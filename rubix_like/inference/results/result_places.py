@@ -15,12 +15,12 @@ class Writable(Protocol):
     """A result that has a file."""
 
     def write(self, path: str | Path) -> Path:
-        """Write it."""
+        """Write the result to its places."""
         ...
 
 
 def check_places(places: Iterable[Path], cube: Path, shape: tuple[int, int, int]) -> None:
-    """Raise OSError where they could not be written, with cubes of this shape of which `cube` is one."""
+    """Raise OSError if they cannot be written, with cubes of the shape of `cube`."""
     size = file_size(find_format(cube, "default"), shape, noise=True)
     for path in places:
         check_writable(path, 6 * size)

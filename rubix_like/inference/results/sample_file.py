@@ -167,5 +167,5 @@ def _check_draws(
 
 
 def _flat(free: Free, values: Mapping[str, np.ndarray]) -> np.ndarray:
-    """In the order of the labels."""
+    """Values in the order of the labels."""
     return np.concatenate([np.ravel(values[name]) for name in free.names])

@@ -33,10 +33,10 @@ MOST_STEPS: int = 64
 """Most steps of a chain in one call of the compiled program."""
 
 _SECONDS = 1.0
-"""That a group of steps should take."""
+"""Seconds that a group of steps should take."""
 
 _SPREAD = 2.0
-"""Of the starts of the chains about the best fit, in standard deviations: wider than the posterior."""
+"""Spread of the chains' starts about the best fit, in standard deviations: wider than the posterior."""
 
 _TRIES = 40
 """How often the start of a chain is moved half of the way to the best fit, at most."""
@@ -121,7 +121,7 @@ class Chains:
 
     @property
     def whitening(self) -> Whitening:
-        """The coordinates they move in."""
+        """The coordinates in which the chains move."""
         return Whitening.of(self.centre, self.half)
 
     @property
@@ -145,7 +145,7 @@ class Chains:
         return {name: own[:, self.warmup : self.n_done] for name, own in self.steps.items()}
 
     def after(self, state: ChainState, steps: Mapping[str, ndarray], count: int) -> "Chains":
-        """With `count` steps more."""
+        """The states after `count` more steps."""
         added = {name: _with_steps(own, self.n_done, steps[name][:, :count]) for name, own in self.steps.items()}
         return dataclasses.replace(
             self,
@@ -252,7 +252,7 @@ class AbstractChainSampler(AbstractSampler):
         laplace: Laplace | None,
         begun: Chains | None,
     ) -> Iterator[Chains]:
-        """In coordinates that are white in Laplace's approximation."""
+        """Run the chains in coordinates that are white in Laplace's approximation."""
         whitening = Whitening.about(best, laplace) if begun is None else begun.whitening
         return run_chains(posterior, mesh, self, whitening, begun)
 
@@ -312,7 +312,7 @@ def run_chains(
 
 
 def _keys(settings: SamplingSettings) -> UInt32[ndarray, "chain 2"]:
-    """One of each chain."""
+    """A random key for each chain."""
     return np.asarray(jax.random.split(jax.random.PRNGKey(settings.seed), settings.section.chains))
 
 
@@ -340,7 +340,7 @@ def _begun(sampler: AbstractChainSampler, whitening: Whitening, state: ChainStat
 
 
 def _dtype(kind: type, real: Any) -> Any:
-    """Of a statistic of this kind."""
+    """The dtype of a statistic of this kind."""
     return {float: real, int: np.dtype(np.int32), bool: np.dtype(bool)}[kind]
 
 
@@ -366,7 +366,7 @@ def _started(
 
 
 def _is_finite(state: ChainState) -> Bool[ndarray, " chain"]:
-    """Of which chains all numbers are finite."""
+    """Whether all numbers of each chain are finite."""
     leaves = (np.asarray(leaf) for leaf in jax.tree.leaves(state))
     return np.all([np.isfinite(leaf.reshape(len(leaf), -1)).all(axis=1) for leaf in leaves], axis=0)
 
@@ -402,7 +402,7 @@ def _run(
     at_once: int,
     columns: tuple[tuple[str, type], ...],
 ) -> tuple[ChainState, dict[str, Array]]:
-    """Every chain some steps further."""
+    """Advance every chain by some steps."""
 
     def further(posterior: SquaredLoss, own: tuple[ChainState, Array], *shared: Any) -> Any:
         kernel, whitening, (first, count) = shared

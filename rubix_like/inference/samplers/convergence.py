@@ -36,7 +36,7 @@ APART: float = 4.0
 """Distance of the means of two chains that are in different places, in units of both chains' standard deviations."""
 
 _FEWEST = 4
-"""Draws of a chain of which ArviZ makes anything."""
+"""The least number of draws of a chain for which ArviZ computes diagnostics."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ def notes_on_sampling(sampler: AbstractSampler, free: Free, sampled: Sampled, fo
 
 
 def _on_chains(free: Free, sampled: Sampled, found: Convergence, section: str) -> Iterator[str]:
-    """Of chains that do not agree, or say little."""
+    """Notes on chains that do not agree, or say little."""
     if sampled.n_draw < _FEWEST:
         yield f"{sampled.n_draw} draws of a chain say nothing of its convergence; raise {section}.draws"
         return
@@ -141,7 +141,7 @@ def _on_chains(free: Free, sampled: Sampled, found: Convergence, section: str) -
 
 
 def _on_places(free: Free, sampled: Sampled) -> Iterator[str]:
-    """Of chains far from the one with the lowest loss."""
+    """Notes on chains far from the one with the lowest loss."""
     mean, sd = sampled.latent.mean(axis=1), sampled.latent.std(axis=1)
     loss = np.asarray(sampled.statistics["loss"]).mean(axis=1)
     lowest = int(np.argmin(np.where(np.isfinite(loss), loss, np.inf)))
@@ -160,7 +160,7 @@ def _on_places(free: Free, sampled: Sampled) -> Iterator[str]:
 
 
 def _on_energies(found: Convergence, section: str) -> Iterator[str]:
-    """Of chains whose energy changes slowly."""
+    """Notes on chains whose energy changes slowly."""
     slow = np.flatnonzero(found.e_bfmi < LEAST_BFMI)
     if len(slow):
         chains = listed(f"{chain + 1} ({found.e_bfmi[chain]:.2f})" for chain in slow)
@@ -171,7 +171,7 @@ def _on_energies(found: Convergence, section: str) -> Iterator[str]:
 
 
 def _on_values(free: Free, latent: Float[ndarray, "chain draw latent"]) -> Iterator[str]:
-    """Of values at the edge of their priors, that are not determined, or only together."""
+    """Notes on values at the edge of their priors, that are not determined, or only together."""
     flat = latent.reshape(-1, latent.shape[2])
     outside = np.mean(np.abs(flat) > edges_from(free), axis=0)
     for own, share in zip(free.parameters, by_parameter(free, outside), strict=True):

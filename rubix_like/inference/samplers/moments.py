@@ -19,7 +19,7 @@ from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
 
 
 class Moments(eqx.Module):
-    """Of some samples: how many, and pytrees of their mean and of the sum of squared deviations from it."""
+    """Moments of some samples: their number, and pytrees of their mean and of the sum of squared deviations from it."""
 
     count: Float[Array, ""]
     mean: Any
@@ -27,18 +27,18 @@ class Moments(eqx.Module):
 
     @property
     def variance(self) -> Any:
-        """Of the samples about their mean: the sum of squares divided by their number."""
+        """Variance of the samples about their mean: the sum of squares divided by their number."""
         return jax.tree.map(lambda square: square / self.count, self.square)
 
     def with_sample(self, sample: Any) -> "Moments":
-        """With one more."""
+        """The moments with one more sample."""
         count = self.count + 1
         mean = jax.tree.map(lambda old, new: old + (new - old) / count, self.mean, sample)
         deviations = jax.tree.map(lambda new, old, now: (new - old) * (new - now), sample, self.mean, mean)
         return Moments(count, mean, jax.tree.map(jnp.add, self.square, deviations))
 
     def of_all_rows(self) -> "Moments":
-        """Those of all rows together; inside a `jax.shard_map` only."""
+        """The moments of all rows together; inside a `jax.shard_map` only."""
         count = lax.psum(self.count, SAMPLE_AXIS)
         mean = jax.tree.map(lambda own: lax.psum(self.count * own, SAMPLE_AXIS) / count, self.mean)
 

@@ -23,10 +23,10 @@ from rubix_like.inference.samplers.roots import find_root
 from rubix_like.runtime.optional_packages import import_optional
 
 MOST_EVALUATIONS = 100
-"""Of the model, for one sample."""
+"""Largest number of evaluations of the model for one sample."""
 
 MOST_STEPS = 10
-"""Of the mean, within one iteration."""
+"""Largest number of steps of the mean within one iteration."""
 
 _PRIOR = "prior"
 """Name of the residuals that are the latents themselves."""
@@ -163,7 +163,7 @@ def draw(
 def _by_root(
     likelihood: Any, expansion: Expansion, slopes: Slopes, metric_sample: Latent, tolerance: Float[Array, ""]
 ) -> Callable[..., Any]:
-    """To be handed to NIFTy: geoVI's equation is solved by evaluations of the model alone.
+    """A solver for NIFTy: geoVI's equation is solved by evaluations of the model alone.
 
     In units of standard deviations at the centre, where the derivatives of the equation are those of the metric.
     """
@@ -183,7 +183,7 @@ def _by_root(
 
 
 def _by_newton(_: None, x0: Latent, **options: Any) -> Any:
-    """To be handed to NIFTy: its own Newton steps with conjugate gradients; what is missing is not more than said."""
+    """A solver for NIFTy: its own Newton steps with conjugate gradients; what is missing is not more than said."""
     nifty: Any = _nifty()
     with jax.numpy_dtype_promotion("standard"):
         found = nifty.static_newton_cg(None, x0, **options)

@@ -180,7 +180,7 @@ class Nuts(AbstractKernel):
         return made
 
     def _adaptations(self) -> tuple[tuple[Callable[..., Any], ...], tuple[Callable[..., Any], ...]]:
-        """Of step sizes and of inverse mass matrices: each how it begins, goes on, and ends a window."""
+        """The adaptations of step sizes and of inverse mass matrices: how each begins, continues and ends a window."""
         sizes, matrices = (
             import_optional(f"blackjax.adaptation.{name}", _PURPOSE) for name in ("step_size", "mass_matrix")
         )

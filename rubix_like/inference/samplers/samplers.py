@@ -48,7 +48,7 @@ class Sampled:
     | field | shape | |
     |---|---|---|
     | method | | the sampler's name, e.g. "nuts" |
-    | latent | (chain, draw, latent) | of which the priors are standard normal |
+    | latent | (chain, draw, latent) | whose priors are standard normal |
     | statistics | (chain, draw) by name | `loss`, -ln(posterior) + constant, and those that the sampler declares |
     | keys | (key, 2) | the random keys, one of each chain or pair of draws |
     | step_size | (chain,) or None | of a chain's steps, in standard deviations of the posterior |
@@ -64,7 +64,7 @@ class Sampled:
 
     @property
     def n_chain(self) -> int:
-        """How many chains there are."""
+        """Number of chains."""
         return self.latent.shape[0]
 
     @property

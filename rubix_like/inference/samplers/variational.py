@@ -43,7 +43,7 @@ _ACCURACY = 0.4
 """Power of the smallest step of numbers of the model's precision: 5e-7 and 2e-3 standard deviations."""
 
 _PART = 0.3
-"""Of the tolerance, at which a movement of the mean is no longer refined within an iteration."""
+"""Share of the tolerance below which a movement of the mean ends an iteration."""
 
 
 _INACCURATE = 0.01
@@ -74,7 +74,7 @@ class AbstractVariationalSampler(AbstractSampler):
         laplace: Laplace | None,  # noqa: ARG002 (its metric is that of every mean)
         begun: "VariationalState | None",
     ) -> Iterator["VariationalState"]:
-        """From the best fit to the mean, then the draws."""
+        """Find the mean from the best fit, then make the draws."""
         return run_variational(posterior, mesh, self.settings, best if begun is None else begun.best, begun)
 
     def progress(self, state: "VariationalState") -> tuple[str, int, int]:
@@ -178,7 +178,7 @@ class VariationalState:
 
     @property
     def n_done(self) -> int:
-        """How many draws there are."""
+        """Number of draws."""
         return len(self.latent)
 
     @property
@@ -197,7 +197,7 @@ class VariationalState:
         return bool(len(self.shift)) and bool(self.shift[-1] < self.tolerance)
 
     def moved(self, mean: Float[ndarray, " latent"], kl: float, shift: float) -> "VariationalState":
-        """After an iteration."""
+        """The state after an iteration."""
         return dataclasses.replace(
             self,
             means=np.concatenate([self.means, mean[None]]),
@@ -206,7 +206,7 @@ class VariationalState:
         )
 
     def drawn(self, group: Group) -> "VariationalState":
-        """With more draws."""
+        """The state with more draws."""
         return dataclasses.replace(
             self,
             latent=np.concatenate([self.latent, group.latent]),
@@ -393,7 +393,7 @@ def _draw(
 def _mean_loss(
     own: SquaredLoss, mesh: Mesh, ways: Placed, mean: Latent, *, at_once: int
 ) -> tuple[Float[Array, ""], Latent]:
-    """Of the samples, and its gradient."""
+    """Mean loss of the samples, and its gradient."""
 
     def kernel(posterior: SquaredLoss, way: Latent, mean: Latent) -> tuple[Float[Array, ""], Latent]:
         return jax.value_and_grad(posterior.loss)(mean + way)

@@ -15,10 +15,10 @@ White = Float[Array, " latent"]
 """Coordinates z with latents = centre + half z: about N(0, 1), uncorrelated, where Laplace's approximation holds."""
 
 _SPACING = 2.0**-16
-"""Of the lattice on which chains move, in standard deviations of the posterior."""
+"""Spacing of the lattice on which chains move, in standard deviations of the posterior."""
 
 _FINE = 2.0**-24
-"""Of the same without an approximation, in standard deviations of the prior."""
+"""Spacing without Laplace's approximation, in standard deviations of the prior."""
 
 
 class Whitening(eqx.Module):
@@ -33,12 +33,12 @@ class Whitening(eqx.Module):
 
     @classmethod
     def about(cls, best: Float[ndarray, " latent"], laplace: Laplace | None) -> "Whitening":
-        """Of the best fit and the approximation there (None: there are too many latents)."""
+        """The coordinates about the best fit and the approximation there (None: there are too many latents)."""
         return cls.of(best, None if laplace is None else np.linalg.cholesky(laplace.covariance))
 
     @classmethod
     def of(cls, centre: Float[ndarray, " latent"], half: Float[ndarray, "latent latent"] | None) -> "Whitening":
-        """Of host arrays."""
+        """The coordinates from arrays on the host."""
         if half is None:
             return cls(jnp.asarray(centre), None, jnp.asarray(_FINE))
         return cls(jnp.asarray(centre), jnp.asarray(half), jnp.asarray(_SPACING))

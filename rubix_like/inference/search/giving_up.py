@@ -22,7 +22,7 @@ _FLAT = 0.05
 """Slope of a prior, in units of that in its middle, below which it is flat."""
 
 _BETTER = 1.0
-"""By how much lower another start's loss is, at least, that is better."""
+"""Least difference of the losses of two starts for one to count as better."""
 
 _WATCHED, _GAIN = 5, 0.01
 """A saturated start is given up that has gained less than this part of its loss (of its distance to a better one:
@@ -53,7 +53,7 @@ def reviewed(before: SearchState, after: SearchState, free: Free) -> SearchState
 
 
 def _verdict(found: SearchState, start: int, free: Free) -> Status:
-    """Of a start that is running."""
+    """The verdict on a start that is running."""
     loss = found.loss[start]
     others = np.where(found.failed | (np.arange(len(found.loss)) == start), np.inf, found.loss)
     behind = loss - np.min(others)
@@ -68,7 +68,7 @@ def _verdict(found: SearchState, start: int, free: Free) -> Status:
 
 
 def _gain(found: SearchState, start: int, steps: int) -> float:
-    """By how much a start's loss has fallen in its last steps; infinite where it has not made as many."""
+    """The fall of a start's loss in its last steps; infinite where it has not made as many."""
     last = int(found.n_step[start]) - 1
     if last < steps:
         return np.inf
@@ -95,7 +95,7 @@ def is_saturated(free: Free, latent: ndarray) -> bool:
 
 
 def _is_flat(parameter: FreeParameter, own: ndarray) -> bool:
-    """Of a prior with limits; those without have a slope everywhere."""
+    """Whether a prior with limits is flat here; those without have a slope everywhere."""
     if not isinstance(parameter.prior, LIMITED):
         return False
     latent = jnp.asarray(own).reshape(parameter.shape)

@@ -23,7 +23,7 @@ SCALE_LENGTH: str = GALAXY + "disc_scale_length"
 ROTATION: str = GALAXY + "rotation_velocity"
 
 SHOWN: frozenset[str] = frozenset({INCLINATION, POSITION_ANGLE, OFFSET, VELOCITY_OFFSET, SCALE_LENGTH, ROTATION})
-"""Parameters of which a cube shows something at a glance."""
+"""Parameters that can be guessed from the cube."""
 
 _MOST = 1.5
 """Largest latent of a parameter that is drawn from its prior."""
@@ -46,16 +46,16 @@ _TWIN, _BY_LIGHT, _FROM_PRIOR = 0.15, 0.5, 0.25
 the light's axis and not the velocities; of guesses that are draws from the prior."""
 
 _ANGLE_SCATTER, _TILT_SCATTER = 10.0, 8.0
-"""Of position angles and inclinations, deg."""
+"""Scatter of guessed position angles and inclinations, deg."""
 
 _SIZE_SCATTER, _CENTRE_SCATTER, _SYSTEMIC_SCATTER = 0.1, 0.1, 15.0
-"""Of scale lengths in dex, of centres in units of the light's extent, of velocities in km/s."""
+"""Scatter of scale lengths (dex), centres (units of the light's extent) and velocities (km/s)."""
 
 _UNSMEARED = 3.0
 """What a rotation is divided by, at most, when it is averaged over half a disc and smeared by a PSF."""
 
 _LEAST_SINE = 0.3
-"""Of an inclination by which a velocity is divided."""
+"""Least sine of an inclination by which a velocity is divided."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def guesses(
 def _values(
     sketch: Sketch, around: Surroundings, generator: np.random.Generator, count: int
 ) -> dict[str, Float[ndarray, "count ..."]]:
-    """Of every parameter that is shown, with their scatter."""
+    """Values of every parameter that the cube shows, with their scatter."""
     tilt = inclination_of(sketch, around) + _TILT_SCATTER * generator.standard_normal(count)
     sine = np.maximum(np.abs(np.sin(np.deg2rad(tilt))), _LEAST_SINE)
     centre = sketch.centre + _CENTRE_SCATTER * sketch.major * generator.standard_normal((count, 2))
@@ -106,7 +106,8 @@ def _values(
 
 
 def scale_length_of(sketch: Sketch, around: Surroundings) -> float:
-    """Of an exponential disc (kpc): sqrt(major^2 - psf^2) / 1.1615, of the light's standard deviation and the PSF's."""
+    """Scale length of an exponential disc (kpc): sqrt(major^2 - psf^2) / 1.1615, of the light's standard deviation and
+    the PSF's."""
     return float(np.sqrt(_variances(sketch, around)[0])) / _ADAPTIVE / around.arcsec_per_kpc
 
 

@@ -35,7 +35,7 @@ _ROUNDINGS = 8.0
 """How many roundings a loss may be off by."""
 
 _SOLVED = 1e-3
-"""To which part of the gradient a step solves the linear system, where that is done by iteration."""
+"""Relative residual at which the iterative solution of a step's linear system ends."""
 
 _ITERATIONS = 200
 """Most products with the Jacobian and its transpose for one step."""
@@ -120,7 +120,7 @@ def _judge(optimiser: LeastSquares, state: State, loss: Float[Array, " start"]) 
 
 
 def _judged(optimiser: LeastSquares, own: State, loss: Float[Array, ""]) -> _Verdict:
-    """By the residuals along the step alone: from 0 to 1 they would fall from sqrt(2 gain) to 0."""
+    """A step judged by the residuals along it alone: from 0 to 1 they would fall from sqrt(2 gain) to 0."""
     optx = import_optional("optimistix", _PURPOSE)
     gain = own.memory.gain
     change = jnp.where(jnp.isfinite(loss), loss - own.loss, jnp.inf)
@@ -236,7 +236,8 @@ def _advanced(
 
 
 def _rounding_of(optimiser: LeastSquares, loss: Float[Array, ""]) -> Float[Array, ""]:
-    """Of a loss L: eps L as a sum, and sqrt(2 L) d by residuals r that are off by d each, as sum(r d) scatters."""
+    """Rounding of a loss L: eps L as a sum, and sqrt(2 L) d by residuals r that are off by d each, as sum(r d)
+    scatters."""
     own = jnp.finfo(loss.dtype).eps * loss
     return _ROUNDINGS * (own + optimiser.rounding * jnp.sqrt(2 * jnp.abs(loss)))
 

@@ -14,7 +14,7 @@ from rubix_like.inference.posterior.posterior import Latents, SquaredLoss
 
 
 class Status(IntEnum):
-    """Where a start is."""
+    """State of a start: running, or why it ended."""
 
     RUNNING = 0
     CONVERGED = 1
@@ -95,7 +95,7 @@ class AbstractOptimiser(eqx.Module):
 
 
 def chosen(pick: Array, these: Any, others: Any) -> Any:
-    """Of two pytrees of arrays with the axis `start` first, for each start the one or the other."""
+    """For each start the one or the other of two pytrees of arrays with the axis `start` first."""
 
     def choose(one: Array, other: Array) -> Array:
         return jnp.where(pick.reshape(pick.shape + (1,) * (one.ndim - 1)), one.astype(other.dtype), other)

@@ -180,7 +180,8 @@ def scaled(posterior: Posterior, patches: Patches, latent: Latent) -> tuple[Late
 def _best_masses(
     posterior: Posterior, patches: Patches, latent: Latent, model: Float[Array, "y x wave"]
 ) -> tuple[Latent, Float[Array, " patch"]]:
-    """With every patch's masses times the factor of least chi^2, and the factors: 1 where the prior has no such."""
+    """Candidates with every patch's masses times the factor of least chi^2, and the factors: 1 where the prior has no
+    such."""
     free, likelihood = posterior.free, posterior.likelihood
     weight = likelihood.inverse_sigma**2
     own = jnp.sum(model * model * weight, axis=2)

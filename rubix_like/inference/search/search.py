@@ -1,4 +1,4 @@
-"""From the starts to the ends of all of them, step by step, and resumable after every step."""
+"""Search from all starts, step by step; resumable after every step."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -40,7 +40,8 @@ def search(problem: Problem, resume: SearchState | None = None) -> Iterator[Sear
 
 
 def _rounding(posterior: Posterior) -> float:
-    """Of a residual (data - model) / sigma: that of the model's numbers times the data's rms of flux / sigma."""
+    """Rounding of a residual (data - model) / sigma: that of the model's numbers times the data's rms of flux /
+    sigma."""
     likelihood = posterior.likelihood
     ratio = float(jnp.sqrt(jnp.mean((likelihood.flux * likelihood.inverse_sigma) ** 2)))
     return ratio * float(jnp.finfo(posterior.forward.plan.dtype).eps)
@@ -123,7 +124,7 @@ def _begun(optimiser: AbstractOptimiser, latent: Float[ndarray, "start latent"],
 
 
 def _lengthened(rows: Float[ndarray, "start latent"], count: int) -> Float[ndarray, "slot latent"]:
-    """With rows like the last one, or of zeros where there is none."""
+    """An array with more rows like the last one, or of zeros where there is none."""
     filling = rows[-1:] if len(rows) else np.zeros((1, rows.shape[1]))
     return np.concatenate([rows, np.repeat(filling, count - len(rows), axis=0)])
 

@@ -19,13 +19,13 @@ _SHIFT_STEP = 20.0
 """Between shifts, km/s."""
 
 _DEGREE = 4
-"""Of the Legendre polynomial that is taken for a spectrum's continuum."""
+"""Degree of the Legendre polynomial that stands for a spectrum's continuum."""
 
 _LEAST_BINS = 3 * _DEGREE
-"""That are covered whatever the shift, of which one is found."""
+"""Least number of bins that must be covered at every shift."""
 
 _ROUNDS = 60
-"""Of the iteration for the moments, which takes about 15 for a round galaxy."""
+"""Most rounds of the iteration for the moments; a round galaxy takes about 15."""
 
 _LINES = 12
 """Through the centre, that part the field into halves."""
@@ -34,7 +34,7 @@ _KNOWN = 3.0
 """Velocity of one half against the other, in units of its error, from which on it says how the galaxy lies."""
 
 _REACH = 2.0
-"""Of the Gaussian that weights spaxels where velocities are compared, in units of the light's own."""
+"""Width of the Gaussian that weights spaxels when velocities are compared, in units of the light's own."""
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ def draw_triangle(
 
 
 def triangle_size(count: int, panel: float) -> tuple[float, float]:
-    """Of a figure with so many panels of this side along each edge, inches."""
+    """Size of a figure with so many panels of this side along each edge, inches."""
     left, right, bottom, top = MARGINS
     return left + right + count * panel, bottom + top + count * panel
 

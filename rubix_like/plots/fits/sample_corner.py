@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHARES: tuple[float, ...] = (0.16, 0.5, 0.84)
-"""Of the draws, below the lines in a histogram."""
+"""Shares of the draws below the lines in a histogram."""
 
 DRAW_COLOR, TRUTH_COLOR, LAPLACE_COLOR = SPAXEL_COLORS[:3]
 

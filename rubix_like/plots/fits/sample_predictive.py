@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SPAXELS: tuple[str, ...] = ("brightest", "faint")
-"""Of `ranked_spaxels`, those that are drawn."""
+"""The spaxels of `ranked_spaxels` that are drawn."""
 
 PREDICTED_COLOR: str = "#bcd9ea"
 MODEL_COLOR: str = SPAXEL_COLORS[4]
@@ -66,7 +66,7 @@ def draw_predictive(figure: "Figure", view: SampleView) -> None:
 
 
 def banded_spectra(view: SampleView) -> tuple[Banded, ...]:
-    """Of the sum of all spaxels, whose model sigma is an upper limit, and of single ones."""
+    """Spectra with bands: of the sum of all spaxels, whose model sigma is an upper limit, and of single ones."""
     of_all, used = summed(view), np.isfinite(summed(view).flux)
     words = "sum of all spaxels (the model: at most ± 1σ)"
     residual = (of_all.flux - of_all.model) / np.where(used, of_all.noise_sigma, 1)

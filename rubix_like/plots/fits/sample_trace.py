@@ -60,7 +60,7 @@ def _draw_histograms(axes: "Axes", own: Followed) -> None:
 
 
 def bins_of(values: Float[ndarray, "chain draw"]) -> Float[ndarray, " edge"]:
-    """As many as the square root of the draws of a chain."""
+    """Number of bins: as many as the square root of the draws of a chain."""
     n_bins = int(np.clip(np.sqrt(values.shape[1]), _FEWEST_BINS, _MOST_BINS))
     return np.histogram_bin_edges(values, n_bins)
 

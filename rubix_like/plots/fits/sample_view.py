@@ -14,13 +14,13 @@ CONTOURS: tuple[float, ...] = tuple(1 - float(np.exp(-0.5 * radius**2)) for radi
 """Shares of the draws within the contours of two numbers, 39 % and 86 %: of a normal distribution 1 and 2 sigma."""
 
 _FEWEST = 20
-"""Draws of which contours are made."""
+"""Number of draws from which contours are made."""
 
 _MOST_CELLS = 400
-"""Of the grid of a density, along each axis."""
+"""Largest number of cells of the grid of a density, along each axis."""
 
 _ROUNDEST = 1e-9
-"""Added to the unit variances of numbers of which one tells the other."""
+"""Added to the unit variances of numbers that determine each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Corner:
     | laplace | | the Gaussian approximation of the same latents; None without one |
     | latent, values | (draw, number) | |
     | within | (number, number) | covariance of the latents within the chains |
-    | diverging | (draw,) | of which the trajectory left the posterior's energy |
+    | diverging | (draw,) | whether the trajectory left the posterior's energy |
     """
 
     drawn: Inferred
@@ -75,7 +75,8 @@ class SampleView:
 
 @dataclass(frozen=True, eq=False)
 class Density:
-    """Of draws of two latents: `height` on cells with the middles `latent`, and the heights that contours have."""
+    """Density of draws of two latents: `height` on cells with the middles `latent`, and the heights that contours
+    have."""
 
     latent: Float[ndarray, "2 i j"]
     height: Float[ndarray, "i j"]

@@ -85,7 +85,7 @@ LAYOUTS: dict[str, BlockLayout] = {
     "TEMP": BlockLayout("Temperature"),
     "POT": BlockLayout("Potential", types=(ALL,)),
 }
-"""By the label of format 2, without its padding."""
+"""Blocks by their label in format 2, without its padding."""
 
 
 def parse_header(record: bytes, order: str) -> dict[str, Any]:

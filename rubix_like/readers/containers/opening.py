@@ -27,7 +27,7 @@ _KNOWN = "HDF5, Gadget's binary formats, tables (FITS, ECSV, CSV, Parquet, npz),
 
 @contextmanager
 def open_container(path: Path, by_pynbody: bool = False) -> Iterator[tuple[AbstractContainer, str]]:
-    """The open file and its kind ("hdf5", "gadget-binary", "table", "pynbody"), told from its first bytes.
+    """The open file and its kind ("hdf5", "gadget-binary", "table", "pynbody"), found from its first bytes.
 
     `by_pynbody` leaves any file to pynbody. Raises FileNotFoundError, IsADirectoryError, OSError or ValueError.
     """

@@ -39,7 +39,7 @@ DERIVED: dict[str, tuple[tuple[str, ...], ...]] = {
     "mass": (("rho", "smooth"),),
     "temp": (("rho", "p"),),
 }
-"""Arrays that pynbody computes, and the sets of stored arrays of which one is enough for it."""
+"""Arrays that pynbody computes, and the sets of stored arrays that it computes them from (one set is enough)."""
 
 FAMILIES = {"stars": "star", "gas": "gas", "dark_matter": "dm"}
 
@@ -47,7 +47,7 @@ _NO_PARAMETERS = "No readable param file"
 
 _TIPSY_BYTES = 32
 _BYTES_PER_PARTICLE = (48, 36, 44)
-"""Of gas, dark matter and stars in tipsy files with single-precision positions."""
+"""Bytes of a gas, dark matter and star particle in tipsy files with single-precision positions."""
 
 
 @dataclass(frozen=True)

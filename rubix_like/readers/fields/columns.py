@@ -7,7 +7,7 @@ from numpy import ndarray
 from rubix_like.readers.fields.field_map import FieldSettings
 
 Places = dict[str, tuple[FieldSettings, tuple[str, ...]]]
-"""By quantity: the field, and the datasets that it is read from."""
+"""The field of each quantity, and the datasets that it is read from."""
 
 Vector = Float[ndarray, "3"]
 Vectors = Float[ndarray, "particle 3"]

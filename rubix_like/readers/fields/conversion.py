@@ -134,7 +134,8 @@ def _attributes(
 
 
 def _as_named(stated: Conversion, unit: str, place: str) -> Conversion:
-    """With the unit that a dataset names, if it names one; raises ValueError where it is of another kind."""
+    """The conversion with the unit that a dataset names, if it names one; raises ValueError where it is of another
+    kind."""
     if not unit:
         return stated
     try:
@@ -161,7 +162,7 @@ def _code_unit(quantity: str, container: AbstractContainer, header: HeaderSettin
 
 
 def _unit_factor(cgs: float | None, stated: Conversion) -> float:
-    """From a CGS factor (0 stands for a pure number in TNG) to our unit; the stated one where they are the same."""
+    """The factor to our unit from a CGS factor (0 stands for a pure number in TNG); the stated one if they agree."""
     if not cgs:
         return stated.unit_factor
     factor = cgs / _in_cgs(stated.to_unit)

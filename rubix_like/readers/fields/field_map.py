@@ -219,7 +219,7 @@ class FieldMap(AbstractSettings):
     container: Kinds = ("hdf5",)
     """Kinds of file that have these groups and datasets, one or several."""
     recognise: tuple[RecogniseSettings, ...] = ()
-    """Ways to recognise it, of which one must hold; none: only by name."""
+    """Ways to recognise it; one must hold. None: only by name."""
     over: tuple[str, ...] = ()
     """Field maps that give way to this one where both fit."""
     expansion: Literal["always", "auto", "never"] = "always"
@@ -252,7 +252,7 @@ def load_field_map(name: str, place: str = "galaxy.reader") -> FieldMap:
 
 
 @functools.lru_cache(maxsize=256)
-def _read(name: str, path: Path, changed: int) -> FieldMap:  # noqa: ARG001  (a changed file is read anew)
+def _read(name: str, path: Path, changed: int) -> FieldMap:  # noqa: ARG001  (a changed file is read again)
     return parse_field_map(read_section(path) | {"name": name}, str(path))
 
 

@@ -67,7 +67,7 @@ class Snapshot:
         return sum(self.groups(family).values())
 
     def places(self, family: Family, group: str) -> Places:
-        """By quantity of `group` the field and its datasets; births are times only in a run without expansion."""
+        """The field and the datasets of each quantity of `group`; births are times only in a run without expansion."""
         if (family, group) not in self._places:
             self._places[family, group] = self._find_places(family, group)
         return self._places[family, group]

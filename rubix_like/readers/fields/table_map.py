@@ -67,7 +67,7 @@ UNIT_ATTRIBUTES = ("unit", "units", "Unit", "Units", "UNIT", "UNITS")
 PURE_NUMBERS = ("", "1", "none", "dimensionless")
 
 _AMBIGUOUS = ("age",)
-"""Quantities of which no unit is assumed."""
+"""Quantities without an assumed unit."""
 
 _META = {
     "redshift": ("redshift", "Redshift", "REDSHIFT"),

@@ -17,7 +17,7 @@ from rubix_like.readers.selection.row_ranges import SLAB_ROWS
 from rubix_like.readers.stellar_ages import age_source, log_ages
 
 SUMMED: tuple[str, ...] = ("mass", "initial_mass", "star_formation_rate")
-"""Quantities whose sum says something of the galaxy."""
+"""Quantities whose sum is a property of the galaxy."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class GroupRows:
     n_rows: int
 
     def kept(self, start: int, stop: int) -> Bool[ndarray, " particle"]:
-        """Which rows count; all where that cannot be told, as the dataset that tells it is damaged."""
+        """Which rows count; all if the dataset that decides is damaged."""
         everything = np.ones(stop - start, dtype=bool)
         try:
             kept = self.snapshot.kept(self.family, self.group, start, stop)

@@ -35,7 +35,7 @@ def structure_lines(container: AbstractContainer) -> tuple[str, ...]:
 
 
 def stored_shape(container: AbstractContainer, group: str, dataset: str) -> str:
-    """`(7524, 3)`, `(7524)`, or why that cannot be told."""
+    """`(7524, 3)`, `(7524)`, or why the shape is unknown."""
     try:
         return shape_words(container.shape(group, dataset))
     except ValueError as error:
@@ -48,7 +48,7 @@ def shape_words(shape: tuple[int, ...]) -> str:
 
 
 def stored_words(container: AbstractContainer, group: str, dataset: str) -> str:
-    """`(7524, 3) float64`, or why that cannot be told."""
+    """`(7524, 3) float64`, or why these are unknown."""
     try:
         dtype = container.read(group, dataset, 0, 0).dtype.newbyteorder("=").name
     except ValueError as error:

@@ -54,7 +54,7 @@ class RowRanges:
         )
 
     def within(self, start: int, stop: int) -> "RowRanges":
-        """Those of the rows that lie from `start` to `stop` (exclusive)."""
+        """The rows that lie from `start` to `stop` (exclusive)."""
         near = slice(*np.searchsorted(self.stops, [start], "right"), *np.searchsorted(self.starts, [stop]))
         return _without_empty(np.maximum(self.starts[near], start), np.minimum(self.stops[near], stop))
 
@@ -104,7 +104,7 @@ def chained(parts: Sequence[RowRanges]) -> RowRanges:
 
 
 def filtered(rows: RowRanges, test: Test, what: str, report: Report, team: AbstractProcessGroup = SINGLE) -> RowRanges:
-    """Those of the rows that pass a test, slab by slab; each process tests its share, and all know which ones pass."""
+    """The rows that pass a test, slab by slab; each process tests its share, and all know which ones pass."""
 
     def own() -> RowRanges:
         share, found, done = rows.part(*team.share(rows.count)), [], 0

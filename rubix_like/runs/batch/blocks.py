@@ -119,7 +119,7 @@ def _observe_in_turn(work: BlockWork, mesh: Mesh, galaxies: Iterator[tuple[Entry
 
 
 def _serving(loaded: LoadedGalaxy | None, entry: Entry, mesh: Mesh) -> LoadedGalaxy:
-    """The galaxy at hand, or read anew where there is none or it does not do for this view."""
+    """The galaxy at hand, or read again if there is none or it does not suit this view."""
     if loaded is not None and loaded.serves(entry.config):
         return loaded
     other = load_for(entry, mesh)  # where it fails, the one at hand is still open for the next view

@@ -37,7 +37,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """That of its files."""
+        """The name of its files."""
         return self.row.name
 
     @property
@@ -145,7 +145,7 @@ def _raise_for(problems: list[str], place: str) -> None:
 
 
 def _check_files(entries: Iterable[Entry]) -> None:
-    """Refuse entries of which one would overwrite a file of another."""
+    """Refuse entries that would write the same file."""
     owners: dict[str, Entry] = {}
     for entry in entries:
         for path in entry.own_files:

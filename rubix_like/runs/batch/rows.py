@@ -147,7 +147,7 @@ def _checked_name(place: str, name: str, made: bool) -> str:
 
 
 def _check_unique(rows: Sequence[Row]) -> None:
-    """Names must differ also where capitals are not told apart."""
+    """Names must differ also where names ignore case."""
     seen: dict[str, Row] = {}
     for row in rows:
         other = seen.setdefault(row.name.lower(), row)

@@ -58,7 +58,7 @@ class How:
 
 
 HERE = How()
-"""In this process, galaxy by galaxy."""
+"""The default: in this process, galaxy by galaxy."""
 
 
 @dataclass
@@ -263,7 +263,7 @@ def _check_separate(
 def _refuse_changed(
     entries: Sequence[Entry], made_from: dict[str, dict[str, Any]], before: dict[str, Record | None]
 ) -> None:
-    """Raise ConfigError where cubes that are done would be made anew from something else."""
+    """Raise ConfigError if finished cubes would be replaced by ones made from something else."""
     changed = [
         (entry, changes(record.made_from, made_from[entry.name]))
         for entry in entries

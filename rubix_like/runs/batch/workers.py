@@ -35,7 +35,7 @@ class Terms:
 
     @classmethod
     def here(cls, *, with_picture: bool) -> "Terms":
-        """Those of this process."""
+        """The conditions of this process."""
         return cls(Path.cwd(), {name: getattr(jax.config, name) for name in _TAKEN_OVER}, with_picture)
 
     def take_over(self) -> None:

@@ -20,10 +20,10 @@ FITS_BLOCK: int = 2880
 """Bytes of a block; headers and data fill whole ones (FITS standard 4.0, section 3.1)."""
 
 CARDS: int = 36
-"""In a block, of 80 bytes each."""
+"""Cards of 80 bytes in a block."""
 
 MOST_BLOCKS: int = 300
-"""Of a header: 10,800 cards."""
+"""Largest number of blocks of a header: 10,800 cards."""
 
 MOST_AXES: int = 999
 

@@ -15,7 +15,7 @@ _OBJECT = struct.Struct("<HH4xQ")
 class GuardedFile(io.RawIOBase):
     """The bytes of a file for h5py's driver of Python objects; `fault`: why a read was refused, empty before.
 
-    A global heap (HDF5 File Format Specification, III.E) is a chain of objects, each of which says how long it is. The
+    A global heap (HDF5 File Format Specification, III.E) is a chain of objects, each with its own length. The
     library follows it while it is inside, so an object of length 0, or one whose length overflows, never ends.
     """
 
@@ -24,19 +24,19 @@ class GuardedFile(io.RawIOBase):
         self._file = path.open("rb")
 
     def readable(self) -> bool:
-        """As a file for reading."""
+        """True: the heap reads like a file."""
         return True
 
     def seekable(self) -> bool:
-        """As a file on a disk."""
+        """True: the heap can be sought like a file."""
         return True
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """As a file's."""
+        """Move to a byte, as a file does."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """As a file's."""
+        """The present byte, as of a file."""
         return self._file.tell()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import h5py
 from h5py import h5o  # pyright: ignore[reportAttributeAccessIssue]
 
 _BLOCK = "%b"
-"""In the name of a source HDF5 puts 0, 1, 2 ... for it, as long as there is one."""
+"""HDF5 replaces it in the name of a source by 0, 1, 2 ..., as long as there is such a file."""
 
 _LONGEST_CHAIN = 30
 

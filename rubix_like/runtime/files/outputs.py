@@ -16,7 +16,7 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 _OWN = "rubix-like"
-"""In every name of a file that nobody is meant to open but this package."""
+"""Part of the name of every file that only this package opens."""
 
 _TEMPORARY = re.compile(rf"\.{_OWN}-[A-Za-z0-9]+-[0-9a-f]{{12}}-(?P<name>.+)")
 

@@ -47,7 +47,7 @@ class DeviceLayout:
         return DATA_AXIS in self.split.axes
 
     def own_bins(self, painted: Float[Array, "... part"]) -> Float[Array, "... own"]:
-        """Of an array over the bins that are painted here, those that are finished here."""
+        """The bins that are finished here, of an array over those that are painted here."""
         if not self.scatters:
             return painted
         start = lax.axis_index(DATA_AXIS) * self.split.n_own

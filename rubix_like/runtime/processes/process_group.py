@@ -55,7 +55,7 @@ class Alone(AbstractProcessGroup):
         return "SINGLE"
 
     def exchange(self, work: Callable[[], Value]) -> list[Value]:
-        """What `work` gives."""
+        """The result of `work`."""
         return [work()]
 
 

@@ -82,7 +82,7 @@ LIBRARIES: dict[tuple[str, str], StellarLibrary] = {
     ("hr", "xmiless"): MILES,
     ("hr", "xmilesi"): MILES,
 }
-"""By resolution and library in the file's name; the names of 2003 have no library."""
+"""Libraries by the resolution and library in the file's name; the names of 2003 have no library."""
 
 
 def read_bc03_ascii(path: Path) -> SSPTable:

@@ -127,7 +127,7 @@ def _number(path: Path, header: dict[str, Any], key: str) -> float:
 
 
 def _is_pipe3d(path: Path) -> bool:
-    """By the first header, which a file that is cut short still has."""
+    """Whether it is one, by the first header, which a file that is cut short still has."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", AstropyWarning)

@@ -57,7 +57,7 @@ POPULATIONS: dict[str, PopulationModel] = {
     "fsps": PopulationModel(f"FSPS: {FSPS_CITATION}", MIST_SOLAR_METALLICITY),
     "maraston": PopulationModel("Maraston 2005, MNRAS 362, 799; Maraston & Stromback 2011, MNRAS 418, 2785", 0.02),
 }
-"""By the beginning of sps_name."""
+"""Models by the beginning of sps_name."""
 
 
 def read_synthesizer(path: Path) -> SSPTable:
