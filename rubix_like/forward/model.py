@@ -206,8 +206,7 @@ def finish(
     partial: Partial,
     key: PRNGKeyArray | None,
 ) -> Observed:
-    """The observed cube, or a device's part of it, from the sums over all particles: the detector, then the cube
-    stages."""
+    """The observed cube, or a device's part of it: the sums over all particles pass the detector and the stages."""
     early, late = leading_spatial(tables.cube, parameters)
 
     def seen(images: Float[Array, "y x k"]) -> Float[Array, "seen k"]:
