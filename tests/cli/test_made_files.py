@@ -10,6 +10,7 @@ from test_fit_pictures import make_result
 from test_sample_result import result
 
 from rubix_like.cli.main import main
+from rubix_like.cube.cube import Cube
 from rubix_like.cube.meta import Meta
 from rubix_like.runtime.resources import resource
 from rubix_like.version import __version__
@@ -88,6 +89,12 @@ def test_a_damaged_file_of_ours_is_refused(made, tmp_path, capsys):
     (tmp_path / "cube.fits").write_bytes(whole[:-2880])
     assert main(["inspect", "cube.fits"]) == 2
     assert "cube.fits is not a complete cube of rubix_like" in capsys.readouterr().err
+
+
+def test_maps_are_no_cube(made):
+    made("cube_maps.fits")
+    with pytest.raises(ValueError, match=r"cube_maps.fits is not a complete cube of rubix_like \(it holds maps\)"):
+        Cube.read("cube_maps.fits")
 
 
 @pytest.mark.slow
