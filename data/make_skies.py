@@ -20,8 +20,7 @@ from scipy.ndimage import gaussian_filter1d
 
 from rubix_like.constants import FWHM_PER_SIGMA
 from rubix_like.instrument.sky import bin_means
-from rubix_like.ssp.fetch import extract_member, fetch_member
-from rubix_like.ssp.known_libraries import Wheel
+from rubix_like.runtime.pinned_wheels import Wheel, extract_member, fetch_member
 
 ESO_SHA256 = "18003a35065618cf4b02f07b8c2b66c2c21f4d8f416215c7bc9eea38eb617e76"
 PYPEIT = ("pypeit", "2.0.1", "675f465304bd296ec9afb8574e0649cb2b53416282ea519780299c76a03ca5c8", 17)
@@ -52,9 +51,11 @@ def main() -> None:
 
         def member(package: tuple[str, str, str, int], name: str) -> Path:
             source, version, checksum, size = package
-            wheel = Wheel(source, version, checksum, name, "", size)
+            wheel = Wheel(source, version, checksum, name, size)
             own = [path for path in wheels if path.name.startswith(source)]
-            return extract_member(wheel, own[0], Path(folder)) if own else fetch_member(wheel, Path(folder), print)
+            if own:
+                return extract_member(wheel, own[0], Path(folder))
+            return fetch_member(wheel, Path(folder), print, "data/make_skies.py")
 
         dark = dark_sky(eso, member)
         moon = moonlight(dark["wavelength"], member)

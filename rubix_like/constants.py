@@ -30,6 +30,15 @@ PHOTONS_AT_1_ANGSTROM: float = float(
 )
 """Photons/s/m2 of 1 Angstrom in a flux of 1e-20 erg/s/cm2 (5.034e-9); the number grows with the wavelength."""
 
+PHOTON_ENERGY_AT_1_ANGSTROM: float = float((constants.h * constants.c).to_value(units.erg * units.Angstrom))
+"""erg (1.986e-8); the energy falls with the wavelength."""
+
+LYMAN_LIMIT: float = 911.753
+"""Vacuum Angstrom below which light ionises hydrogen (NIST Atomic Spectra Database: 109678.77 / cm)."""
+
+BOLTZMANN_CONSTANT: float = float(constants.k_B.to_value(units.erg / units.K))
+"""erg/K"""
+
 FWHM_PER_SIGMA: float = float(np.sqrt(8 * np.log(2)))
 """FWHM of a Gaussian of unit standard deviation (2.3548)."""
 

@@ -12,6 +12,7 @@
 | a deposit kernel | `AbstractDepositKernel`, `Factors` |
 | a layout of a cube's file | `FileLayout`, `FileFormat`, `WavelengthBins` |
 | an SSP format | `SourceFormat`, `SSPTable` |
+| a format of nebular tables | `SourceFormat`, `NebularTable` |
 | a sampler of chains | `AbstractChainSampler`, `AbstractChainSettings`, `AbstractKernel`, `ChainState`, `Statistic` |
 | a sampler of another kind | `AbstractSampler`, `Sampled`, `Statistic` |
 | an executor for catalogues | nothing: it is called with its words and the section `devices` |
@@ -69,10 +70,11 @@ from rubix_like.inference.samplers.chains import (
     LogDensity,
 )
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, Statistic
+from rubix_like.nebular.table_file import NebularTable
 from rubix_like.physics.templates import TemplateAxes, Templates
+from rubix_like.runtime.files.foreign_layouts import SourceFormat
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
 from rubix_like.runtime.optional_packages import import_optional
-from rubix_like.ssp.formats import SourceFormat
 from rubix_like.ssp.library_file import SSPTable
 
 __all__ = [
@@ -105,6 +107,7 @@ __all__ = [
     "Mag",
     "Mpc",
     "Msun",
+    "NebularTable",
     "Number",
     "PaintedCube",
     "PaintedField",

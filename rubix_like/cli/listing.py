@@ -17,6 +17,7 @@ from rubix_like.config.sections.instrument import STEP_UNITS
 from rubix_like.config.sections.pipeline import LISTS
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.lsf import instrument_fwhm
+from rubix_like.nebular import line_rows
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.registry import Registry
@@ -141,11 +142,12 @@ def print_list(options: argparse.Namespace) -> None:
     print(*table_lines(rows), sep="\n")
 
 
-_LIBRARIES = "rubix_like.ssp:list_libraries"
+_LIBRARIES = "rubix_like.ssp:SHELF.rows"
 """What lists the libraries; importing it takes a second, which the other lists do not need."""
 
 
 _KINDS: dict[str, Callable[[], Rows]] = {
+    "lines": line_rows,
     "stages": stage_rows,
     "fields": partial(member_rows, FIELDS),
     "kernels": partial(member_rows, KERNELS),

@@ -13,7 +13,7 @@ import rubix_like as rl
 from rubix_like.readers.inspection.report import Inspection
 from rubix_like.readers.inspection.text import inspection_text
 from rubix_like.runtime.files.fits_opening import first_header
-from rubix_like.runtime.files.writers import CUBE, FIT, FOREIGN, LAYOUT_CARD, LIBRARY, MAPS, SAMPLES, Written
+from rubix_like.runtime.files.writers import CUBE, FIT, FOREIGN, LAYOUT_CARD, LIBRARY, MAPS, NEBULAR, SAMPLES, Written
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import counted
 
@@ -98,8 +98,8 @@ def _foreign(path: Path) -> MadeFile:
     return MadeFile({"layout": layout}, found_at(_OPENING_LINES)(path, layout))
 
 
-def _library(path: Path) -> MadeFile:
-    return MadeFile({}, [f"Look at it: rubix-like ssp info {shlex.quote(str(path))}"])
+def _table(path: Path, command: str) -> MadeFile:
+    return MadeFile({}, [f"Look at it: rubix-like {command} info {shlex.quote(str(path))}"])
 
 
 _KINDS: Mapping[str, tuple[str, Callable[[Path], MadeFile]]] = {
@@ -108,6 +108,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Path], MadeFile]]] = {
     MAPS: ("maps", _maps),
     FIT: ("result of a fit", partial(_result, name="FitResult")),
     SAMPLES: ("result of a sampling", partial(_result, name="SampleResult")),
-    LIBRARY: ("SSP library", _library),
+    LIBRARY: ("SSP library", partial(_table, command="ssp")),
+    NEBULAR: ("table of nebular lines", partial(_table, command="nebular")),
 }
 """Kind of a file -> what it is called, and what describes it."""

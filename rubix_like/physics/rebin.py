@@ -1,4 +1,4 @@
-"""Exact integrals of a Doppler-shifted, piecewise linear spectrum over detector bins."""
+"""Exact integrals of piecewise linear spectra: Doppler-shifted over detector bins, and of photons below a limit."""
 
 import dataclasses
 
@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
+from rubix_like.constants import PHOTON_ENERGY_AT_1_ANGSTROM
 from rubix_like.runtime.mesh.bin_split import per_bin
 
 _MAX_CELLS = 1 << 17
@@ -139,3 +140,20 @@ def _block(log_nodes: Float[ndarray, " rest"], log_edges: Float[ndarray, " fine_
     widest = np.diff(log_edges).max()
     most = int((np.searchsorted(log_nodes, log_nodes + widest, side="right") - np.arange(len(log_nodes))).max())
     return max(_SMALLEST_BLOCK, most + 1)
+
+
+def photons_below(
+    limit: float, wavelength: Float[ndarray, " rest"], spectra: Float[ndarray, "*node rest"]
+) -> Float[ndarray, "*node"]:
+    """Photons per second at wavelengths (Angstrom) below `limit`, of spectra in erg/s/Angstrom.
+
+    integral of lambda L_lambda d lambda / (h c), exact for spectra that are straight between their nodes. From the last
+    node below the limit to the limit itself the spectrum is level: the next node may be beyond the Lyman edge.
+    """
+    inside = wavelength < limit
+    nodes = np.append(wavelength[inside], limit)
+    light = spectra[..., inside]
+    light = np.concatenate([light, light[..., -1:]], axis=-1)
+    low, high, first, second = nodes[:-1], nodes[1:], light[..., :-1], light[..., 1:]
+    energy_times = (high - low) / 6.0 * (low * (2.0 * first + second) + high * (first + 2.0 * second))
+    return energy_times.sum(axis=-1) / PHOTON_ENERGY_AT_1_ANGSTROM

@@ -7,7 +7,7 @@ from pathlib import Path
 from rubix_like.config import RunConfig
 from rubix_like.readers.containers.snapshot_files import sisters
 from rubix_like.runtime.files.separate_files import Named, paths_in
-from rubix_like.ssp.known_libraries import LIBRARIES, locate
+from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
 
 
 def named_paths(config: RunConfig) -> Iterator[Named]:
@@ -18,7 +18,7 @@ def named_paths(config: RunConfig) -> Iterator[Named]:
     yield from paths_in(config.model_dump(exclude={"output", "fit"}))
     library = config.ssp.library
     if library not in LIBRARIES or LIBRARIES[library].kind != "embedded":
-        yield "ssp.library", locate(library)
+        yield "ssp.library", SHELF.locate(library)
 
 
 def named_files(config: RunConfig) -> Iterator[Named]:

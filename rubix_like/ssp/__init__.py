@@ -2,17 +2,17 @@
 
 from rubix_like.ssp.fetch import get
 from rubix_like.ssp.formats import FORMATS, import_library
-from rubix_like.ssp.known_libraries import LIBRARIES, LibraryEntry, list_libraries
+from rubix_like.ssp.known_libraries import LIBRARIES, SHELF, LibraryEntry
 from rubix_like.ssp.library import SSPLibrary, describe_library, load_ssp
 
 __all__ = [
     "FORMATS",
     "LIBRARIES",
+    "SHELF",
     "LibraryEntry",
     "SSPLibrary",
     "describe_library",
     "get",
     "import_library",
-    "list_libraries",
     "load_ssp",
 ]

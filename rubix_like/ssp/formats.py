@@ -4,30 +4,18 @@ An importer is a `SourceFormat`; another distribution adds one through the entry
 "rubix_like.ssp_formats".
 """
 
-import re
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import h5py
 import numpy as np
-from astropy.utils.exceptions import AstropyWarning
 from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import ANGSTROM_PER_KM, SPEED_OF_LIGHT
-from rubix_like.errors import ConfigError
-from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
-from rubix_like.runtime.files.fits_opening import opened_fits
-from rubix_like.runtime.files.hdf5_files import opened_hdf5
-from rubix_like.runtime.files.separate_files import check_separate
+from rubix_like.runtime.files.foreign_layouts import SourceFormat, read_foreign
 from rubix_like.runtime.registry import Registry
-from rubix_like.runtime.words import reason_of
-from rubix_like.ssp.known_libraries import LIBRARIES, cached_path
-from rubix_like.ssp.library_file import SSPTable, is_ours, read_table, write_table
+from rubix_like.ssp.known_libraries import SHELF
+from rubix_like.ssp.library_file import LAYOUT, SSPTable, read_table, write_table
 
 FORMATS = Registry(
     "SSP format",
@@ -59,18 +47,6 @@ MIST_SOLAR_METALLICITY = 0.0142
 FSPS_CITATION = "Conroy, Gunn & White 2009, ApJ 699, 486; Conroy & Gunn 2010, ApJ 712, 833"
 
 
-@dataclass(frozen=True)
-class SourceFormat:
-    """A layout: `recognises(path)` tells whether a file has it, `read(path)` gives its arrays in ours.
-
-    With `directory` the library is a folder of files: both functions are then called with folders only.
-    """
-
-    recognises: Callable[[Path], bool]
-    read: Callable[[Path], SSPTable]
-    directory: bool = False
-
-
 def import_library(path: str | Path, name: str | None = None) -> Path:
     """Convert the SSP file or folder `path`, whose layout is recognised, into the user's cache under `name`.
 
@@ -78,18 +54,9 @@ def import_library(path: str | Path, name: str | None = None) -> Path:
     layout is not recognised or the name cannot be used, FileNotFoundError or ValueError for a bad file.
     """
     path = Path(path).expanduser()
-    if not (path.is_file() or path.is_dir()):
-        raise FileNotFoundError(f"SSP library: no such file or folder: {path}")
-    table = _read(path)
-    name = name or table.name
-    if not re.fullmatch(r"[\w-][\w.-]*", name):
-        raise ConfigError(f"library name: expected letters, digits, '-', '_' and '.', got '{name}'")
-    if name in LIBRARIES and LIBRARIES[name].kind == "embedded":
-        raise ConfigError(f"library name: '{name}' is the embedded library; give another name")
-    target = cached_path(name)
-    sources = path.iterdir() if path.is_dir() else (path,)
-    check_separate([target], (("FILE", own) for own in sources), "library name")
-    write_table(replace(table, name=name), target)
+    table: SSPTable = read_foreign(path, FORMATS, "an SSP library", "docs/ssp.md")
+    target = SHELF.place_for(name or table.name, path)
+    write_table(replace(table, name=target.stem), target)
     return target
 
 
@@ -123,72 +90,4 @@ def bc03_miles_fwhm(wavelength: Float[ndarray, " rest"]) -> Float[ndarray, " res
     return np.where((wavelength > 7350.0) & (wavelength <= 8750.0), 3.0, fwhm)
 
 
-def _read(path: Path) -> SSPTable:
-    source_format = _recognise(path)
-    try:
-        return source_format.read(path)
-    except ValueError as error:
-        if path.name in str(error):
-            raise
-        raise ValueError(f"{path}: {error}") from error
-    except UNREADABLE as error:
-        raise ValueError(
-            f"{path}: expected an SSP library, got one that cannot be read ({reason_of(error)}); {DAMAGED}"
-        ) from error
-
-
-def _recognise(path: Path) -> SourceFormat:
-    known = {name: FORMATS.find(name) for name in FORMATS.names()}
-    asked = {name: known[name] for name in known if known[name].directory == path.is_dir()}
-    fitting = [name for name in asked if _has_layout(path, asked[name])]
-    if len(fitting) == 1:
-        return asked[fitting[0]]
-    if fitting:
-        raise ConfigError(f"{path}: fits several layouts of an SSP library, {', '.join(fitting)}: expected one")
-    what = "folder" if path.is_dir() else "file"
-    beside = [
-        name for name in known if known[name].directory and path.is_file() and known[name].recognises(path.parent)
-    ]
-    hint = f"; its folder is one of {beside[0]}: give {path.parent}" if beside else ""
-    raise ConfigError(
-        f"{path}: not a known layout of an SSP library{hint}; known layouts of a {what}: {', '.join(asked)} "
-        "(docs/ssp.md tells how each is recognised)"
-    )
-
-
-def _has_layout(path: Path, layout: SourceFormat) -> bool:
-    """Whether a file has a layout; what cannot be told of a damaged one counts as no."""
-    try:
-        return layout.recognises(path)
-    except ValueError:
-        raise
-    except UNREADABLE:
-        return False
-
-
-@contextmanager
-def open_source_fits(path: Path) -> Iterator[Any]:
-    """An open FITS file (`HDUList`); a truncated or damaged one is a ValueError."""
-    try:
-        with warnings.catch_warnings(), opened_fits(path) as file:
-            warnings.simplefilter("error", AstropyWarning)
-            yield file
-    except ValueError:
-        raise
-    except UNREADABLE as error:
-        raise ValueError(f"{path}: the FITS file is damaged or incomplete: {reason_of(error)}") from error
-
-
-@contextmanager
-def open_source_hdf5(path: Path) -> Iterator[h5py.File]:
-    """An open HDF5 file; a truncated or damaged one is a ValueError."""
-    try:
-        with opened_hdf5(path) as file:
-            yield file
-    except ValueError:
-        raise
-    except UNREADABLE as error:
-        raise ValueError(f"{path}: the HDF5 file is damaged or incomplete: {reason_of(error)}") from error
-
-
-OURS = SourceFormat(is_ours, read_table)
+OURS = SourceFormat(LAYOUT.is_one, read_table)

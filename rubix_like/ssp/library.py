@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from rubix_like.physics import air
 from rubix_like.physics.templates import TemplateAxes, Templates
-from rubix_like.ssp.known_libraries import locate
+from rubix_like.ssp.known_libraries import SHELF
 from rubix_like.ssp.library_file import check_arrays, read_table
 
 _FINE = "bc03-miles"
@@ -84,7 +84,7 @@ def load_ssp(config_or_name: str | Path | HasSSPSettings) -> SSPLibrary:
     ValueError for a file that is missing, damaged or of another layout.
     """
     library = config_or_name if isinstance(config_or_name, str | Path) else config_or_name.ssp.library
-    table = read_table(locate(library))
+    table = read_table(SHELF.locate(library))
     wavelength = np.asarray(table.rest_wavelength, dtype=np.float64)
     spectra = np.asarray(table.spectra, dtype=np.float64)
     fwhm = np.asarray(table.fwhm, dtype=np.float64)

@@ -28,6 +28,7 @@ WRITERS = {
     "fit.h5": lambda path: make_result().write(path),
     "samples.h5": lambda path: result().write(path),
     "library.h5": lambda path: shutil.copy(resource("data", "popstar"), path),
+    "lines.h5": lambda path: shutil.copy(resource("data", "mappings-hii"), path),
 }
 MADE = ["galaxy         disc", "instrument     MUSE", "redshift       0.05", "pipeline       stellar", "Note: a note"]
 
@@ -64,6 +65,7 @@ def made(tmp_path, monkeypatch):
             marks=pytest.mark.slow,
         ),
         ("library.h5", ["kind  SSP library", "Look at it: rubix-like ssp info library.h5"]),
+        ("lines.h5", ["kind  table of nebular lines", "Look at it: rubix-like nebular info lines.h5"]),
     ],
 )
 def test_a_file_of_ours_says_what_it_is(made, capsys, name, lines):

@@ -11,6 +11,7 @@ TESTS = Path(__file__).resolve().parent.parent
 sys.path[:0] = [*(str(TESTS / name) for name in ("", "cube", "inference", "plots")), str(TESTS.parent)]
 
 from damage import write_eagle, write_gadget, write_illustris  # noqa: E402
+from nebular_files import fsps_text, write_nebulabayes, write_synthesizer  # noqa: E402
 from ssp_files import dsps, pipe3d, ppxf, synthesizer  # noqa: E402
 from test_checkpoint import FINGERPRINT, snapshot  # noqa: E402
 from test_default import full_cube  # noqa: E402
@@ -21,12 +22,13 @@ from test_sample_result import result as sampled  # noqa: E402
 
 from fuzz.settings import CONFIG, INSTRUMENT  # noqa: E402
 from rubix_like.inference.checkpoint import save  # noqa: E402
+from rubix_like.nebular import import_nebular  # noqa: E402
 from rubix_like.ssp.formats import import_library  # noqa: E402
 
 
 def write_all(folder: Path) -> None:
     """One file or more of each kind, `KIND.NAME` in the folder."""
-    for kind in ("galaxy", "gadget", "ssp", "mask", "psf", "cube-fits", "cube-hdf5", "observed"):
+    for kind in ("galaxy", "gadget", "ssp", "nebular", "mask", "psf", "cube-fits", "cube-hdf5", "observed"):
         (folder / kind).mkdir()
     write_illustris(folder / "galaxy/tng.hdf5")
     write_eagle(folder / "galaxy/eagle.hdf5")
@@ -42,6 +44,10 @@ def write_all(folder: Path) -> None:
     for layout in (dsps, ppxf, pipe3d, synthesizer):
         layout.write_sample(folder / "ssp")
     import_library(folder / "ssp" / dsps.write_sample(folder / "ssp").name, "own").rename(folder / "ssp/own.h5")
+    write_nebulabayes(folder / "nebular")
+    write_synthesizer(folder / "nebular")
+    (folder / "nebular/fsps.lines").write_text(fsps_text())
+    import_nebular(folder / "nebular/fsps.lines", "own").rename(folder / "nebular/own.h5")
     write_fits(folder / "observed/muse.fits", *muse_hdus())
     write_fits(folder / "observed/packed.fits.gz", *muse_hdus())
     full_cube().write(folder / "cube-fits/cube.fits")

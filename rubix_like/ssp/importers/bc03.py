@@ -10,12 +10,8 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.errors import ConfigError
-from rubix_like.ssp.formats import (
-    BC03_SOLAR_METALLICITY,
-    SourceFormat,
-    basel_fwhm,
-    bc03_miles_fwhm,
-)
+from rubix_like.runtime.files.foreign_layouts import SourceFormat
+from rubix_like.ssp.formats import BC03_SOLAR_METALLICITY, basel_fwhm, bc03_miles_fwhm
 from rubix_like.ssp.importers.ised import Model, read_model
 from rubix_like.ssp.library_file import SSPTable
 

@@ -13,16 +13,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_hdf5
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
-from rubix_like.ssp.formats import (
-    FSPS_CITATION,
-    MIST_SOLAR_METALLICITY,
-    SourceFormat,
-    basel_fwhm,
-    node_spacing,
-    open_source_hdf5,
-    per_angstrom,
-)
+from rubix_like.ssp.formats import FSPS_CITATION, MIST_SOLAR_METALLICITY, basel_fwhm, node_spacing, per_angstrom
 from rubix_like.ssp.library_file import SSPTable
 from rubix_like.ssp.measured import check_light_unit
 

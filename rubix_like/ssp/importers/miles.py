@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
-from rubix_like.ssp.formats import SourceFormat, open_source_fits
+from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_fits
 from rubix_like.ssp.library_file import SSPTable
 
 _NAME = re.compile(

@@ -8,15 +8,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_fits, open_source_hdf5
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
-from rubix_like.ssp.formats import (
-    BC03_SOLAR_METALLICITY,
-    SourceFormat,
-    basel_fwhm,
-    bc03_miles_fwhm,
-    open_source_fits,
-    open_source_hdf5,
-)
+from rubix_like.ssp.formats import BC03_SOLAR_METALLICITY, basel_fwhm, bc03_miles_fwhm
 from rubix_like.ssp.known_libraries import LIBRARIES
 from rubix_like.ssp.library_file import SSPTable
 

@@ -18,7 +18,8 @@ from numpy import ndarray
 
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import check_fits
-from rubix_like.ssp.formats import SourceFormat, node_spacing, open_source_fits
+from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_fits
+from rubix_like.ssp.formats import node_spacing
 from rubix_like.ssp.library_file import SSPTable
 from rubix_like.ssp.measured import check_light_unit, measured_medium
 

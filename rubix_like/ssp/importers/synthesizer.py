@@ -21,15 +21,9 @@ from numpy import ndarray
 
 from rubix_like.constants import SOLAR_LUMINOSITY
 from rubix_like.runtime.files.damaged_files import UNREADABLE
+from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_hdf5
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
-from rubix_like.ssp.formats import (
-    FSPS_CITATION,
-    MIST_SOLAR_METALLICITY,
-    SourceFormat,
-    node_spacing,
-    open_source_hdf5,
-    per_angstrom,
-)
+from rubix_like.ssp.formats import FSPS_CITATION, MIST_SOLAR_METALLICITY, node_spacing, per_angstrom
 from rubix_like.ssp.library_file import SSPTable
 from rubix_like.ssp.measured import check_light_unit, measured_medium, shows_lines
 

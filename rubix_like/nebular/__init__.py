@@ -1,0 +1,29 @@
+"""Nebulae: the lines and the continuum of ionised gas, per ionising photon, from tables and atomic physics."""
+
+from rubix_like.nebular.case_b import energy_per_photon, ratio_to_h_beta, recombination_coefficient
+from rubix_like.nebular.continuum import nebular_continuum
+from rubix_like.nebular.description import describe_table, line_rows
+from rubix_like.nebular.known_tables import SHELF
+from rubix_like.nebular.line_list import FIXED_RATIOS, LINES, EmissionLine, find_line
+from rubix_like.nebular.table_file import NebularTable, write_nebular
+from rubix_like.nebular.table_formats import FORMATS, get_nebular, import_nebular, load_nebular
+
+__all__ = [
+    "FIXED_RATIOS",
+    "FORMATS",
+    "LINES",
+    "SHELF",
+    "EmissionLine",
+    "NebularTable",
+    "describe_table",
+    "energy_per_photon",
+    "find_line",
+    "get_nebular",
+    "import_nebular",
+    "line_rows",
+    "load_nebular",
+    "nebular_continuum",
+    "ratio_to_h_beta",
+    "recombination_coefficient",
+    "write_nebular",
+]

