@@ -11,7 +11,10 @@ class ConfigError(ValueError):
 def suggest(word: str, known: Iterable[str]) -> str:
     """`"; did you mean 'fwhm'?"` for the known word nearest to `word`, else the list of the known words."""
     known = sorted(known)
-    near = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean '{near[0]}'?"
-    return f"; known: {', '.join(known)}" if known else ""
+    return nearest(word, known) or (f"; known: {', '.join(known)}" if known else "")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`"; did you mean 'fwhm'?"` for the known word nearest to `word`; empty where none is near."""
+    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return f"; did you mean '{near[0]}'?" if near else ""

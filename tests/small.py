@@ -10,7 +10,9 @@ from astropy.io import fits
 from rubix_like import Galaxy, ObservedCube, Stars
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.cube import Cube
+from rubix_like.cube.files.maps_file import EXTENSIONS
 from rubix_like.cube.footprint import Footprint
+from rubix_like.cube.maps import MapLabel, Maps, MapSet
 from rubix_like.cube.meta import Counters, Meta
 
 BLUR = {"psf": {"fwhm": "0.4 arcsec"}, "lsf": {"fwhm": "25 Angstrom"}}
@@ -63,6 +65,27 @@ def make_cube(
         "meta": Meta({"ra": 150.0, "dec": 40.0}),
     }
     return Cube(**{**fields, **changes})
+
+
+def make_maps(n_y: int = 3, n_x: int = 5) -> Maps:
+    """All images are 1; one filter, one field."""
+    names = [name for name, *_ in EXTENSIONS if name not in ("v_fit", "sigma_fit", "h3", "h4")]
+    images = {name: np.ones((n_y, n_x), np.float32) for name in names}
+    field = {"surface_density": images["mass"]}
+    both = MapSet(**images, flux=np.ones((n_y, n_x, 1), np.float32), fields=field)
+    return Maps(
+        before=both,
+        after=both,
+        mask=np.zeros((n_y, n_x), np.int32),
+        velocity=None,
+        counters=None,
+        filters=("V",),
+        band="detector",
+        fit_particles=10,
+        footprint=Footprint(n_y, n_x, 0.2),
+        meta=Meta({"object": "disc", "redshift": 0.05}),
+        fields=(MapLabel("surface_density", "solMass kpc-2", "surface density of stars"),),
+    )
 
 
 YAML = "galaxy:\n  reader: synthetic\n  n_stars: 50000\n\nnote: 'café'  \n12\n"

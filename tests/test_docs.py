@@ -167,6 +167,7 @@ def check_yaml(block: Block, folder: Path) -> None:
 
 @pytest.mark.parametrize("page", pages_with("yaml"))
 def test_the_configurations_load(page: str, desk: Path) -> None:
+    prepare_files(page, desk)
     for block in read_blocks(page, "yaml"):
         whole = {"observation", "instrument"} <= set(parse_yaml(block.text, page))
         if whole:

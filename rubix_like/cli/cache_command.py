@@ -4,7 +4,7 @@ import argparse
 
 from rubix_like.runtime.arrays_on_disk import cache_lines, clear_cache
 from rubix_like.runtime.resources import cache_directory
-from rubix_like.runtime.words import format_bytes
+from rubix_like.runtime.words import counted, format_bytes
 
 
 def print_cache(options: argparse.Namespace) -> None:  # noqa: ARG001
@@ -16,4 +16,4 @@ def print_cache(options: argparse.Namespace) -> None:  # noqa: ARG001
 def empty_cache(options: argparse.Namespace) -> None:  # noqa: ARG001
     """`rubix-like cache clear`."""
     n_files, n_bytes = clear_cache()
-    print(f"Removed {n_files} file{'' if n_files == 1 else 's'} ({format_bytes(n_bytes)}) from {cache_directory()}")
+    print(f"Removed {counted(n_files, 'file')} ({format_bytes(n_bytes)}) from {cache_directory()}")

@@ -1,10 +1,10 @@
 """The commands `rubix-like fit CONFIG` and `rubix-like sample CONFIG`."""
 
 import argparse
-import shlex
 from pathlib import Path
 
 from rubix_like.cli.jax_settings import set_up_jax
+from rubix_like.cli.made_files import result_lines
 from rubix_like.cli.options import read_overrides
 from rubix_like.config import load_config
 from rubix_like.config.sections.fit import FitSettings
@@ -56,5 +56,4 @@ def _say(result: FitResult | SampleResult, place: Path, written: str, progress: 
         with progress.step("plot", drawing):
             pictures = result.plot(place.with_suffix(""))
         print(f"Pictures: {', '.join(map(str, pictures))}")
-    print(f"Look at it: rubix-like plot {shlex.quote(str(place))}")
-    print(f"In Python: result = rubix_like.{type(result).__name__}.read({str(place)!r})")
+    print(*result_lines(place, type(result).__name__), sep="\n")

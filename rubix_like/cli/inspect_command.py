@@ -1,4 +1,4 @@
-"""The command `rubix-like inspect`: what a galaxy's file holds, and how it would be read."""
+"""The command `rubix-like inspect`: what a galaxy's file holds, and how it would be read; what a file of ours is."""
 
 import argparse
 import dataclasses
@@ -6,19 +6,28 @@ import json
 import shutil
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from rubix_like.cli.made_files import print_made
 from rubix_like.cli.options import read_overrides
 from rubix_like.config.loading import overridden
 from rubix_like.errors import ConfigError
 from rubix_like.readers.inspection.report import Inspection, inspect_galaxy
 from rubix_like.readers.inspection.text import inspection_text
+from rubix_like.runtime.files.writers import written_by_us
+from rubix_like.runtime.words import counted
 
 WIDEST: int = 120
 
 
 def inspect_file(options: argparse.Namespace) -> None:
     """Print the report; raises ConfigError where nothing is recognised, ValueError where the file would be refused."""
+    path = Path(options.files[0]).expanduser()
+    written = written_by_us(path) if len(options.files) == 1 and options.reader is None else None
+    if written is not None:
+        print_made(path, written, _width(), as_json=options.json)
+        return
     inspection = inspect_galaxy(_section(options, read_overrides(options.set)))
     if options.json:
         print(json.dumps(dataclasses.asdict(inspection), indent=2))
@@ -41,8 +50,9 @@ def _section(options: argparse.Namespace, overrides: Mapping[str, str]) -> dict[
 
 
 def _summary(inspection: Inspection) -> str:
-    count = len(inspection.problems)
-    return f"{inspection.facts['file']} cannot be used as it is: {count} problem{'s' if count > 1 else ''}, as listed"
+    return (
+        f"{inspection.facts['file']} cannot be used as it is: {counted(len(inspection.problems), 'problem')}, as listed"
+    )
 
 
 def _width() -> int:

@@ -4,40 +4,40 @@ import argparse
 import inspect
 import json
 import shutil
-import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 
 import numpy as np
 
 from rubix_like.config import InstrumentSettings, json_schema, load_pipeline
-from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, READERS, SCENE_STAGES, TABLE, field_map_names
+from rubix_like.config.plug_ins import EXECUTORS, FIELDS, KERNELS, READERS, SAMPLERS, TABLE, field_map_names
 from rubix_like.config.sections.instrument import STEP_UNITS
+from rubix_like.config.sections.pipeline import LISTS
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.detector import instrument_fwhm
 from rubix_like.nebular import line_rows
 from rubix_like.readers.fields.field_map import load_field_map
+from rubix_like.runtime.places import found_at
 from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.resources import resource, resource_names
 from rubix_like.runtime.text_tables import table_lines
-from rubix_like.ssp import SHELF
 
 Rows = list[tuple[str, str]]
+
+WIDTH: int = 100
+"""Columns of the table of instruments where no terminal says another width."""
 
 
 def stage_rows() -> Rows:
     """Name, kind and first line of the description of every member of a pipeline's lists."""
-    rows = []
-    kinds = (("fields", FIELDS), ("scene", SCENE_STAGES), ("paint", PAINT_STAGES), ("cube", CUBE_STAGES))
-    for kind, registry in kinds:
-        rows += [(name, f"{kind}: {text}") for name, text in _described(registry)]
-    return rows
+    return [(name, f"{kind}: {text}") for kind, own in LISTS.items() for name, text in member_rows(own)]
 
 
 def reader_rows() -> Rows:
     """Name and first line of the description of every reader, then the simulations with a field map."""
-    readers = _described(READERS)
+    readers = member_rows(READERS)
     taken = {name for name, _ in readers}
     readers.append((TABLE, "Plain tables (FITS, ECSV, CSV, Parquet, npz, HDF5), by the names of their columns"))
     return readers + [(name, _title(name)) for name in field_map_names() if name not in taken]
@@ -48,9 +48,7 @@ def pipeline_rows() -> Rows:
     rows = []
     for name in resource_names("pipelines"):
         pipeline = load_pipeline(name)
-        stages = " -> ".join(
-            stage.name for stage in (*pipeline.fields, *pipeline.scene, *pipeline.paint, *pipeline.cube)
-        )
+        stages = " -> ".join(stage.name for stage in (*pipeline.fields, *pipeline.stages))
         rows.append((name, f"{pipeline.description} [{stages}]"))
     return rows
 
@@ -60,14 +58,15 @@ def config_rows() -> Rows:
     return [(name, str(resource("configs", name))) for name in resource_names("configs")]
 
 
-def _described(registry: Registry) -> Rows:
+def member_rows(registry: Registry) -> Rows:
+    """Name and first line of the description of every member of a registry."""
     return [(name, _first_line(registry, name)) for name in registry.names()]
 
 
 def _first_line(registry: Registry, name: str) -> str:
-    """Of a member's description; what is wrong with a member from outside that cannot be used."""
+    """Of a member's description, broken or not; what is wrong with one from outside that cannot be used."""
     try:
-        return (inspect.getdoc(registry.find(name)) or "").split("\n")[0]
+        return " ".join((inspect.getdoc(registry.find(name)) or "").partition("\n\n")[0].split())
     except ConfigError as error:
         return f"cannot be used: {error}"
 
@@ -91,8 +90,8 @@ def instrument_table() -> list[tuple[str, ...]]:
     return [_row(preset) for preset in presets]
 
 
-def wrapped_table(rows: Sequence[Sequence[str]], width: int) -> str:
-    """The table for a terminal of `width` columns: presets of one source together, that source once above them."""
+def instrument_text(rows: Sequence[Sequence[str]], width: int) -> str:
+    """The table within `width` columns: a line per preset, those of one source together and that source above them."""
     short = [[*row[:1], *row[2:-1]] for row in (COLUMNS, *rows)]
     title, *lines = table_lines(short)
     if max(map(len, (title, *lines))) > width:
@@ -103,14 +102,6 @@ def wrapped_table(rows: Sequence[Sequence[str]], width: int) -> str:
         heading = textwrap.fill(f"{telescope}: {source}", width, break_long_words=False, break_on_hyphens=False)
         blocks.append("\n".join([heading, *(line for _, line in group)]))
     return "\n\n".join(blocks)
-
-
-def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """The table on standard output: fitted to a terminal, else plain, one line per row."""
-    if sys.stdout.isatty():
-        print(wrapped_table(rows, shutil.get_terminal_size().columns))
-    else:
-        print(*table_lines([COLUMNS, *rows]), sep="\n")
 
 
 def _row(preset: InstrumentSettings) -> tuple[str, ...]:
@@ -145,15 +136,23 @@ def _field(preset: InstrumentSettings) -> str:
 def print_list(options: argparse.Namespace) -> None:
     """`rubix-like list`."""
     if options.kind == "instruments":
-        print_table(instrument_table())
+        print(instrument_text(instrument_table(), shutil.get_terminal_size((WIDTH, 24)).columns))
         return
-    print(*table_lines(_LISTS[options.kind]()), sep="\n")
+    rows = found_at(_LIBRARIES)() if options.kind == "ssp" else _KINDS[options.kind]()
+    print(*table_lines(rows), sep="\n")
 
 
-_LISTS: dict[str, Callable[[], list[tuple[str, str]]]] = {
-    "ssp": SHELF.rows,
+_LIBRARIES = "rubix_like.ssp:SHELF.rows"
+"""What lists the libraries; importing it takes a second, which the other lists do not need."""
+
+
+_KINDS: dict[str, Callable[[], Rows]] = {
     "lines": line_rows,
     "stages": stage_rows,
+    "fields": partial(member_rows, FIELDS),
+    "kernels": partial(member_rows, KERNELS),
+    "samplers": partial(member_rows, SAMPLERS),
+    "executors": partial(member_rows, EXECUTORS),
     "readers": reader_rows,
     "pipelines": pipeline_rows,
     "configs": config_rows,

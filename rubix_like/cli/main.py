@@ -91,13 +91,14 @@ COMMANDS: dict[str, Command | tuple[str, Mapping[str, Command]]] = {
         "rubix_like.cli.inference_command:run_sample",
     ),
     "plot": Command(
-        "draw a cube: white light, a narrow band, maps, spectra; --html: a page to look around in it; or a fit, or "
-        "samples",
+        "draw a cube: white light, a narrow band, maps, spectra; --html: a page to look around in it; or maps alone, a "
+        "fit, or samples",
         of.add_plot_options,
         "rubix_like.cli.plot_command:plot",
     ),
     "inspect": Command(
-        "say what a galaxy's file holds: simulation, quantities, units, ranges, and what is missing",
+        "say what a galaxy's file holds: simulation, quantities, units, ranges, and what is missing; or what a file of "
+        "rubix-like is",
         of.add_inspect_options,
         "rubix_like.cli.inspect_command:inspect_file",
     ),

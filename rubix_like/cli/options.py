@@ -99,7 +99,8 @@ def add_plot_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "cube",
         metavar="CUBE",
-        help="a file written by `rubix-like run` (FITS in the layout 'default' or HDF5), `rubix-like fit` or `sample`",
+        help="a file written by `rubix-like run` (a cube in FITS of the layout 'default' or HDF5, or maps), `fit` or "
+        "`sample`",
     )
     parser.add_argument(
         "--output",
@@ -129,7 +130,7 @@ def add_inspect_options(parser: argparse.ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="+",
-        help="a snapshot, cut-out or table of particles; several: the files of one snapshot",
+        help="a snapshot, cut-out or table of particles, or a file of rubix-like; several: the files of one snapshot",
     )
     parser.add_argument(
         "--reader",
@@ -168,7 +169,8 @@ def add_check_options(parser: argparse.ArgumentParser) -> None:
 
 def add_list_options(parser: argparse.ArgumentParser) -> None:
     """The options of `rubix-like list`."""
-    parser.add_argument("kind", choices=("instruments", "ssp", "lines", "stages", "readers", "pipelines", "configs"))
+    kinds = ("instruments", "ssp", "readers", "configs", "pipelines", "stages", "fields", "lines")
+    parser.add_argument("kind", choices=(*kinds, "kernels", "samplers", "executors"))
 
 
 def add_library_options(parser: argparse.ArgumentParser) -> None:

@@ -1,37 +1,37 @@
-"""The command `rubix-like plot`: a cube file as a picture or as a page for the browser, results as pictures."""
+"""The command `rubix-like plot`: a cube as a picture or as a page for the browser, maps and results as pictures."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rubix_like.cube.cube import Cube
 from rubix_like.errors import ConfigError
-from rubix_like.inference.results.fit_file import FIT_FILE
 from rubix_like.inference.results.result_pictures import save_fit_pictures, save_sample_pictures
-from rubix_like.inference.results.sample_file import SAMPLE_FILE
 from rubix_like.plots.choice import Choice, check_choice, read_band, read_spaxels
 from rubix_like.plots.derived import SkyImage, read_sky_images
-from rubix_like.plots.figure import check_picture_suffix, save_figure
+from rubix_like.plots.figure import check_picture_suffix, save_figure, save_maps
 from rubix_like.plots.page import PAGE_BYTES, check_page_suffix, write_page
 from rubix_like.plots.style import import_matplotlib
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import check_separate, given_files
+from rubix_like.runtime.files.writers import FIT, MAPS, SAMPLES, written_by_us
 
-INFERRED: tuple[tuple[str, Callable[[Path], bool], Callable[..., tuple[Path, ...]]], ...] = (
-    ("result of a fit", FIT_FILE.is_at, save_fit_pictures),
-    ("result of a sampling", SAMPLE_FILE.is_at, save_sample_pictures),
-)
-"""What has pictures of its own: its name, what knows its files, and what draws them."""
+PICTURED: Mapping[str, tuple[str, Callable[..., tuple[Path, ...]]]] = {
+    FIT: ("result of a fit", save_fit_pictures),
+    SAMPLES: ("result of a sampling", save_sample_pictures),
+    MAPS: ("file of maps", save_maps),
+}
+"""Kinds of files, beside cubes, that have pictures of their own: what they are called, and what draws them."""
 
 
 def plot(options: argparse.Namespace) -> None:
     """Draw what the options say; raises ConfigError, ValueError or OSError with the remedy."""
     path = Path(options.cube).expanduser()
-    for kind, is_kind, save in INFERRED:
-        if is_kind(path):
-            _plot_inferred(kind, path, save, options)
-            return
+    written = written_by_us(path)
+    if written is not None and written.kind in PICTURED:
+        _plot_other(*PICTURED[written.kind], path, options)
+        return
     spaxels = read_spaxels(options.spaxel)
     band = None if options.band is None else read_band(options.band)
     output = _output_path(path, options)
@@ -45,13 +45,13 @@ def plot(options: argparse.Namespace) -> None:
         print(f"Picture: {save_figure(cube, output, choice)}")
 
 
-def _plot_inferred(kind: str, path: Path, save: Callable[..., tuple[Path, ...]], options: argparse.Namespace) -> None:
-    """The pictures of a result, beside it or where `--output` says, its suffix theirs."""
+def _plot_other(kind: str, save: Callable[..., tuple[Path, ...]], path: Path, options: argparse.Namespace) -> None:
+    """The pictures of maps or a result, beside it or where `--output` says, its suffix theirs."""
     chosen = {"--spaxel": options.spaxel, "--band": options.band, "--maps": options.maps, "--html": options.html}
     for option, value in chosen.items():
         if value:
-            raise ConfigError(f"{option}: expected a cube, got the {kind}, {path}; plot its cubes")
-    output = check_picture_suffix(options.output or path.with_suffix(".png"))
+            raise ConfigError(f"{option}: expected a cube, got the {kind}, {path}; leave it out, or plot a cube")
+    output = check_picture_suffix(options.output or beside(path, ".png"))
     check_separate([output], given_files({"CUBE": path}), "--output")
     import_matplotlib()
     check_writable(output, 0)

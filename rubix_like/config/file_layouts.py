@@ -9,7 +9,7 @@ from pydantic import AfterValidator, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from rubix_like.config.plug_ins import FILE_LAYOUTS
-from rubix_like.errors import ConfigError, suggest
+from rubix_like.errors import ConfigError, nearest, suggest
 
 HEADER_BYTES: int = 200_000
 """More than all headers and tables of a file, except those with a row per bin."""
@@ -58,9 +58,8 @@ class _KnownLayout:
 
 def _check_known(value: str) -> str:
     if value not in FILE_LAYOUTS:
-        raise ValueError(
-            f"expected one of {', '.join(FILE_LAYOUTS.names())}, got '{value}'{suggest(value, FILE_LAYOUTS.names())}"
-        )
+        known = FILE_LAYOUTS.names()
+        raise ValueError(f"expected one of {', '.join(known)}, got '{value}'{nearest(value, known)}")
     return value
 
 

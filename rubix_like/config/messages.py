@@ -7,8 +7,9 @@ from typing import Any, Protocol, get_origin, runtime_checkable
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from rubix_like.config.quantities import InUnit
 from rubix_like.config.settings import sections_in
-from rubix_like.errors import suggest
+from rubix_like.errors import nearest, suggest
 
 
 @runtime_checkable
@@ -18,6 +19,11 @@ class Extended(Protocol):
     @classmethod
     def sections(cls, *names: str) -> dict[str, type[BaseModel]]:
         """Key -> settings: of the built-in sections, and of these of plug-ins."""
+        ...
+
+    @classmethod
+    def section_names(cls) -> tuple[str, ...]:
+        """The keys of the built-in sections, and of those of all plug-ins that can be used."""
         ...
 
 
@@ -78,15 +84,14 @@ def _sentence(item: ErrorDetails, model: type[BaseModel], location: tuple[str | 
     key, kind, context = dotted(location), item["type"], item.get("ctx", {})
     came = f"got {_shown(item['input'])}"
     if kind == "extra_forbidden":
-        return f"unknown key '{key}'{suggest(str(location[-1]), _known_keys(model, location[:-1]))}"
+        return f"unknown key '{key}'{_remedy(str(location[-1]), _section_at(model, location[:-1]))}"
     if kind == "missing":
-        return f"{key}: expected a value, got none"
+        return f"{key}: expected {_wanted(str(location[-1]), _section_at(model, location[:-1]))}, got none"
     if kind == "value_error":
         return ": ".join(filter(None, (key, str(context["error"]))))
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
-        hint = suggest(str(item["input"]), choices)
-        return f"{key}: expected one of {', '.join(choices)}, {came}{hint if 'did you mean' in hint else ''}"
+        return f"{key}: expected one of {', '.join(choices)}, {came}{nearest(str(item['input']), choices)}"
     if kind in _LIMITS:
         name, text = _LIMITS[kind]
         came = f"got {context['actual_length']}" if "actual_length" in context else came
@@ -100,23 +105,47 @@ def _shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _known_keys(model: type[BaseModel], location: Sequence[str | int]) -> tuple[str, ...]:
-    """The keys of the section at `location` below `model`; empty where the section's model is not known."""
+def _section_at(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel] | None:
+    """The settings of the section at `location` below `model`; None where they are not known."""
     named_freely = False  # the next part is a key of a mapping from names to sections
     for part in location:
         if isinstance(part, int) or named_freely:
             named_freely = False
             continue
-        annotation = _annotations(model).get(str(part))
+        annotation = _annotation(model, str(part))
         inner = next(sections_in(annotation), None)
         if inner is None:
-            return ()
+            return None
         named_freely = get_origin(annotation) is dict
         model = inner
-    return tuple(_annotations(model))
+    return model
 
 
-def _annotations(model: type[BaseModel]) -> dict[str, Any]:
-    """The types of a section's keys, those of sections that plug-ins bring among them."""
-    own = {name: field.annotation for name, field in model.model_fields.items()}
-    return own | (model.sections() if isinstance(model, Extended) else {})
+def _annotation(model: type[BaseModel], key: str) -> Any:
+    """The type of a key, also of a section that a plug-in brings; None for one that is not known."""
+    if key in model.model_fields:
+        return model.model_fields[key].annotation
+    return model.sections(key).get(key) if isinstance(model, Extended) else None
+
+
+def _remedy(key: str, section: type[BaseModel] | None) -> str:
+    """What may have been meant by a key that a section does not have."""
+    if not isinstance(section, Extended):
+        return "" if section is None else suggest(key, section.model_fields)
+    known = (*section.model_fields, *section.section_names())
+    missing = "; if it is a section of a plug-in, install the package that brings it"
+    return nearest(key, known) or suggest(key, known) + missing
+
+
+def _wanted(key: str, section: type[BaseModel] | None) -> str:
+    """A value of a required key in words: its unit and limits."""
+    field = None if section is None else section.model_fields.get(key)
+    if field is None:
+        return "a value"
+    unit = next((own.unit for own in field.metadata if isinstance(own, InUnit)), None)
+    kinds = {float: "a number", int: "a whole number"}
+    what = kinds.get(field.annotation, "a value") if unit is None else f"a quantity in {unit}"
+    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    found = [(sign, getattr(own, name, None)) for own in field.metadata for name, sign in signs.items()]
+    limits = [f"{sign} {limit:g}" for sign, limit in found if limit is not None]
+    return f"{what} ({', '.join(limits)})" if limits else what

@@ -4,6 +4,7 @@ Names alone are known here; a member is imported when it is asked for. Configura
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,15 @@ def section_of_stage(registry: Registry, name: str) -> Any:
     """The settings that a stage or source from outside brings; None where it brings none, and for any other name."""
     is_plug_in = name not in registry.builtin and name in registry
     return getattr(registry.find(name), "section_type", None) if is_plug_in else None
+
+
+def section_names() -> tuple[str, ...]:
+    """The sections that stages and sources from outside bring, but for those that cannot be imported."""
+    found: list[str] = []
+    for name in dict.fromkeys(name for registry in STAGES for name in registry.names()):
+        with suppress(ConfigError):
+            found += stage_sections([name])
+    return tuple(found)
 
 
 def stage_sections(names: Iterable[str] | None = None) -> dict[str, Any]:

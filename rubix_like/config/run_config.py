@@ -28,6 +28,7 @@ from rubix_like.config.plug_ins import (
     STAGES,
     find_reader,
     reader_names,
+    section_names,
     section_of_stage,
     stage_sections,
 )
@@ -42,7 +43,7 @@ from rubix_like.config.sections.pointings import Pointings
 from rubix_like.config.sections.products import ProductsSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import format_yaml
-from rubix_like.errors import ConfigError, suggest
+from rubix_like.errors import ConfigError, nearest, suggest
 from rubix_like.galaxy.radius import Radius
 from rubix_like.runtime.registry import Registry
 
@@ -186,7 +187,8 @@ class EngineSettings(AbstractSettings):
 
 def _auto_or_member(registry: Registry, value: str) -> str:
     if value != "auto" and value not in registry:
-        raise ValueError(f"expected one of {', '.join(('auto', *registry.names()))}, got '{value}'")
+        known = ("auto", *registry.names())
+        raise ValueError(f"expected one of {', '.join(known)}, got '{value}'{nearest(value, known)}")
     return value
 
 
@@ -295,6 +297,11 @@ class RunConfig(AbstractSettings):
     def sections(cls, *names: str) -> dict[str, type[BaseModel]]:
         """The settings of the sections that plug-ins bring, of those stages and sources among `names` that do."""
         return stage_sections([name for name in names if name not in cls.model_fields])
+
+    @classmethod
+    def section_names(cls) -> tuple[str, ...]:
+        """The keys of the sections that plug-ins bring, without those of plug-ins that cannot be used."""
+        return section_names()
 
     @model_validator(mode="wrap")
     @classmethod

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from rubix_like.errors import ConfigError, suggest
+from rubix_like.errors import ConfigError, nearest
 from rubix_like.runtime.resources import resource, resource_names
 from rubix_like.runtime.words import reason_of
 
@@ -216,5 +216,4 @@ def find_file(kind: str, name: str) -> Path:
     thing = kind.removesuffix("s")
     problem = f"no file '{name}'" if is_path else f"unknown {thing} '{name}'"
     remedy = f"packaged: {', '.join(names)}; or give the path of a .yaml file"
-    hint = suggest(path.stem if is_path else name, names)
-    raise ConfigError(f"{problem}{hint if 'did you mean' in hint else ''} ({remedy})")
+    raise ConfigError(f"{problem}{nearest(path.stem if is_path else name, names)} ({remedy})")

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.engine.cost import Work, rates_here
+from rubix_like.runtime.words import percent
 
 OUTLIER_LIGHT: float = 0.01
 """Particles with more than this share of the light are never left to the outliers' way."""
@@ -89,7 +90,7 @@ def plan_motion(fast: FastParticles, work: Work) -> Motion:
         return Motion(limit, capacity)
     which = "1 fast particle holds" if cheapest[1] == 1 else f"{cheapest[1]} fast particles hold"
     note = (
-        f"{which} {cheapest[3]:.1%} of the light, too much to be treated as outliers: velocities "
+        f"{which} {percent(cheapest[3], 1)} of the light, too much to be treated as outliers: velocities "
         f"up to {limit:.0f} km/s instead of {cheapest[2]:.0f} km/s cost {seconds / cheapest[0]:.2g} times as much"
     )
     return Motion(limit, capacity, note)

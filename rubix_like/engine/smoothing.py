@@ -18,6 +18,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Stars
 from rubix_like.instrument.blur import blur_layers
 from rubix_like.physics.gaussian import gaussian_weights, reach_of
+from rubix_like.runtime.words import counted
 
 DEPOSIT_SIGMA: float = 0.5
 """Standard deviation (cells) along an axis of a star shared among 3 x 3 cells (tsc): the narrowest class."""
@@ -134,8 +135,8 @@ def plan_widths(
     if lengths.n_wider:
         widest_sigma = lengths.widest * arcsec_per_kpc * config.engine.smoothing.sigma
         note = (
-            f"{lengths.n_wider} stars are smoothed with a sigma of {largest_sigma(config):.3g} arcsec instead of up to "
-            f"{widest_sigma:.3g} arcsec (engine.smoothing.largest)"
+            f"{counted(lengths.n_wider, 'star is', 'stars are')} smoothed with a sigma of {largest_sigma(config):.3g} "
+            f"arcsec instead of up to {widest_sigma:.3g} arcsec (engine.smoothing.largest)"
         )
     reach = reach_of(last) if n_step else 0
     return WidthClasses(ladder, np.asarray(scale), np.asarray(deposit_variance), reach), note

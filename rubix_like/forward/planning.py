@@ -113,8 +113,7 @@ def _check_fields(
     names = [field.name for field in pipeline.fields]
     if len(set(names)) < len(names):
         raise ConfigError(f"pipeline.fields: expected each field once, got {', '.join(names)}")
-    settings = (*pipeline.scene, *pipeline.paint, *pipeline.cube)
-    for own, stage in zip(settings, (*scene, *paint, *cube), strict=True):
+    for own, stage in zip(pipeline.stages, (*scene, *paint, *cube), strict=True):
         for name in stage.reads:
             if name not in names:
                 raise ConfigError(

@@ -7,6 +7,7 @@ from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.galaxy.validation import mass_notes
+from rubix_like.runtime.words import counted, percent
 
 
 def run_notes(setup: Setup, sources: tuple[AbstractSource, ...], census: Census | None) -> tuple[str, ...]:
@@ -30,22 +31,28 @@ def _source_notes(plan: SourcePlan) -> list[str]:
         share, worst = np.mean(coarser), np.max(effective / np.maximum(instrument, 1e-12))
         remedy = f"; {templates.remedy}" if templates.remedy else ""
         notes.append(
-            f"{templates.name} is coarser than the instrument in {share:.0%} of the bins (up to {worst:.1f} times its "
-            f"LSF); the file's LSF table holds the effective width{remedy}"
+            f"{templates.name} is coarser than the instrument in {percent(share)} of the bins (up to {worst:.1f} times "
+            f"its LSF); the file's LSF table holds the effective width{remedy}"
         )
     if not plan.covered.all():
         notes.append(
-            f"{np.mean(~plan.covered):.1%} of the detector's bins lie outside {templates.name} and are flagged in the "
-            f"mask (bit 1)"
+            f"{percent(np.mean(~plan.covered), 1)} of the detector's bins lie outside {templates.name} and are flagged "
+            f"in the mask (bit 1)"
         )
     return notes
 
 
 def _unused_notes(setup: Setup) -> list[str]:
-    """Says so where the pipeline has no stage for the run's dust, or no PSF that takes light from cells to spaxels."""
-    notes, wanted = [], setup.config.engine.oversampling
-    if setup.config.dust is not None and not setup.pipeline.has_cube_stage("dust"):
-        notes.append(f"the pipeline '{setup.pipeline.name}' has no stage 'dust': the section dust has no effect")
+    """Says so where the pipeline has no stage for a section, or no PSF that takes light from cells to spaxels."""
+    config, pipeline = setup.config, setup.pipeline
+    listed = {stage.name for stage in pipeline.stages}
+    sections = [*([] if config.dust is None else ["dust"]), *(config.model_extra or {})]
+    notes = [
+        f"the pipeline '{pipeline.name}' has no stage '{name}': the section {name} has no effect"
+        for name in sections
+        if name not in listed
+    ]
+    wanted = config.engine.oversampling
     if wanted not in ("auto", setup.painting.cells):
         notes.append(
             f"engine.oversampling: {wanted} has no effect without a PSF, or where stage 'psf' is not the first of the "
@@ -79,6 +86,7 @@ def _age_notes(setup: Setup, census: Census) -> tuple[str, ...]:
     if not census.n_older:
         return ()
     return (
-        f"{census.n_older} stars are older than the Universe at redshift {setup.config.observation.redshift:g} "
-        f"({10 ** (log_universe_age(setup.config) - 9):.3g} Gyr); they are observed as they are",
+        f"{counted(census.n_older, 'star is', 'stars are')} older than the Universe at redshift "
+        f"{setup.config.observation.redshift:g} ({10 ** (log_universe_age(setup.config) - 9):.3g} Gyr); they are "
+        f"observed as they are",
     )

@@ -13,6 +13,7 @@ from rubix_like.physics.centering import half_mass_radius, squared_distance
 from rubix_like.physics.clipping import clip_velocities
 from rubix_like.physics.rotations import smallest_rotation
 from rubix_like.physics.shape import MOST_ITERATIONS, Shape, measure_shape
+from rubix_like.runtime.words import counted
 
 Vector = Float[ndarray, "3"]
 
@@ -162,8 +163,7 @@ class _Stars(NamedTuple):
     @property
     def words(self) -> str:
         """The stars in words, such as `3 stars within 2.1 kpc`."""
-        n_inside = int(self.inside_sphere.sum())
-        return f"{n_inside} star{'' if n_inside == 1 else 's'} within {self.radius:.3g} kpc of the centre"
+        return f"{counted(int(self.inside_sphere.sum()), 'star')} within {self.radius:.3g} kpc of the centre"
 
     def spin(self, which: Bool[ndarray, " particle"]) -> Vector | None:
         """The direction of the angular momentum of these stars; None where they have none."""

@@ -41,6 +41,7 @@ from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import own_name
 from rubix_like.runtime.files.separate_files import check_separate
 from rubix_like.runtime.progress import Progress, Report, silent
+from rubix_like.runtime.words import counted
 
 
 @dataclass(frozen=True)
@@ -173,8 +174,8 @@ def _search(problem: Problem, place: Path | None, progress: Progress, *, resume:
         def keep(snapshot: SearchState) -> None:
             save(place, snapshot, fingerprint)
 
-    again = "" if begun is None else f", going on after {int(begun.n_step.sum())} steps"
-    with progress.step("fit", f"fitting {problem.posterior.free.n_latent} numbers{again}") as report:
+    again = "" if begun is None else f", going on after {counted(int(begun.n_step.sum()), 'step')}"
+    with progress.step("fit", f"fitting {counted(problem.posterior.free.n_latent, 'number')}{again}") as report:
         try:
             return advance(search(problem, begun), keep, _seen_by(report, problem.settings.optimiser.steps))
         except ValueError:  # nothing came of any start: another try needs other settings

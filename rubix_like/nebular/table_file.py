@@ -16,6 +16,7 @@ from numpy import ndarray
 
 from rubix_like.nebular.line_list import LINES, find_line
 from rubix_like.runtime.files.array_files import ArrayFileLayout
+from rubix_like.runtime.files.writers import NEBULAR
 
 AXES: Mapping[str, str] = {
     "oxygen_abundance": "12 + log10(O/H) of the gas, by number",
@@ -39,7 +40,7 @@ LAYOUT = ArrayFileLayout(
     noun="nebular table",
     article="a",
     command="rubix-like nebular",
-    format="rubix_like nebular",
+    format=NEBULAR,
     version=1,
     texts=("name", "axes", "lines", "citation", "licence", "source"),
     numbers=("solar_oxygen", "solar_metallicity"),

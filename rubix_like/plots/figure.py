@@ -1,18 +1,20 @@
 """One figure of a cube: white light, narrow band, maps, spectra of chosen spaxels (needs the `plots` extra)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
+from rubix_like.cube.maps import Maps
 from rubix_like.errors import ConfigError
 from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
-from rubix_like.plots.derived import Band, SkyImage, light_image, velocity_image
+from rubix_like.plots.derived import Band, SkyImage, light_image, read_sky_images, velocity_image
 from rubix_like.plots.images import draw_images
 from rubix_like.plots.sky_offsets import SkyOffsets, cube_title, sky_of
 from rubix_like.plots.spectra import Spectrum, brightest_spaxel, draw_spectrum, field_spectrum, spaxel_spectrum
@@ -70,26 +72,42 @@ def save_quicklook(cube: Cube | ShardedCube, path: str | Path, team: AbstractPro
     return path
 
 
+def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png") -> tuple[Path]:
+    """Draw the images of a maps file as they are after the PSF, as `STEM.png`; return its path.
+
+    Raises ConfigError (no matplotlib), ValueError for another file, OSError if one cannot be read or written.
+    """
+    maps, output = Maps.read(path), Path(f"{stem}{suffix}")
+    panels, sky = read_sky_images(path, maps.footprint, truth=False), sky_of(maps)
+    grid = _Grid.of(panels, sky)
+    with _figure(output, grid.width, grid.height) as figure:
+        draw_title(figure, maps)
+        draw_images(figure, panels, sky, grid.n_column)
+    return (output,)
+
+
 def _save(
     path: Path, cube: Cube | ShardedCube, panels: Sequence[SkyImage], spectra: Sequence[Spectrum], choice: Choice
 ) -> None:
-    make_figure, rc_context = import_matplotlib("matplotlib.figure").Figure, import_matplotlib().rc_context
     sky = sky_of(cube)
-    n_columns = _columns(len(panels))
-    n_rows = -(-len(panels) // n_columns)
-    image_height = n_rows * (0.68 * _IMAGE_WIDTH * min(max(sky.n_y / sky.n_x, 0.3), 3.0) + 0.75)
-    spectra_height = _SPECTRUM_HEIGHT * len(spectra) + 0.4
-    with rc_context(FIGURE_STYLE):
-        figure = make_figure(
-            figsize=(n_columns * _IMAGE_WIDTH, image_height + spectra_height + 0.4), layout="constrained"
-        )
-        parts: Any = figure.subfigures(2, 1, height_ratios=(image_height, spectra_height))
+    grid, spectra_height = _Grid.of(panels, sky), _SPECTRUM_HEIGHT * len(spectra) + 0.4
+    with _figure(path, grid.width, grid.height + spectra_height) as figure:
+        parts: Any = figure.subfigures(2, 1, height_ratios=(grid.height, spectra_height))
         upper, lower = parts
         draw_title(figure, cube)
-        for axes, image in zip(draw_images(upper, panels, sky, n_columns), panels, strict=True):
+        for axes, image in zip(draw_images(upper, panels, sky, grid.n_column), panels, strict=True):
             if image.kind == "brightness":
                 _draw_marks(axes, sky, _marks(choice, spectra))
         draw_spectra(lower, cube, spectra, choice.band)
+
+
+@contextmanager
+def _figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
+    """A figure of that size (inches) below its title, to be drawn into; it is written where the block ends."""
+    make_figure, rc_context = import_matplotlib("matplotlib.figure").Figure, import_matplotlib().rc_context
+    with rc_context(FIGURE_STYLE):
+        figure = make_figure(figsize=(width, height + 0.4), layout="constrained")
+        yield figure
         with replacing(path) as temporary:
             figure.savefig(temporary, format=path.suffix[1:], dpi=150, bbox_inches="tight", pad_inches=0.08)
 
@@ -114,15 +132,27 @@ Mark = tuple[Spaxel, str]
 """A spaxel and its colour."""
 
 
-def draw_title(figure: "Figure", cube: Cube | ShardedCube) -> None:
+def draw_title(figure: "Figure", cube: Cube | ShardedCube | Maps) -> None:
     """Object, instrument, redshift and inclination above everything else, as plain text."""
     style: Any = {"ha": "left", "fontsize": 11, "fontweight": "bold", "color": INK, "parse_math": False}
     figure.suptitle(cube_title(cube), x=0.01, **style)
 
 
-def _columns(n_panels: int) -> int:
-    """Images side by side: few gaps, and no picture that is much taller than wide."""
-    return 2 if n_panels in (1, 2, 4) else 3 if n_panels <= 9 else 4
+class _Grid(NamedTuple):
+    """Columns of images, and the room that all take (inches)."""
+
+    n_column: int
+    width: float
+    height: float
+
+    @classmethod
+    def of(cls, panels: Sequence[SkyImage], sky: SkyOffsets) -> "_Grid":
+        """Few gaps, and no picture that is much taller than wide."""
+        n_panel = len(panels)
+        n_column = 2 if n_panel in (1, 2, 4) else 3 if n_panel <= 9 else 4
+        n_row = -(-n_panel // n_column)
+        height = 0.68 * _IMAGE_WIDTH * min(max(sky.n_y / sky.n_x, 0.3), 3.0) + 0.75
+        return cls(n_column, n_column * _IMAGE_WIDTH, n_row * height)
 
 
 def _marks(choice: Choice, spectra: Sequence[Spectrum]) -> list[Mark]:

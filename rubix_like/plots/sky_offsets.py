@@ -7,6 +7,7 @@ import numpy as np
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.footprint import AbstractGridded, Footprint
+from rubix_like.cube.maps import Maps
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class SkyOffsets(AbstractGridded):
         return {name: (float(s[0] / np.hypot(*s)), float(s[1] / np.hypot(*s))) for name, s in steps.items()}
 
 
-def sky_of(cube: Cube | ShardedCube) -> SkyOffsets:
-    """The sky of a cube, from its world coordinates and, for kpc, its distance."""
+def sky_of(cube: Cube | ShardedCube | Maps) -> SkyOffsets:
+    """The sky of a cube or of maps, from their world coordinates and, for kpc, their distance."""
     cards = {keyword: value for keyword, value, _ in cube.wcs_cards}
     rows = tuple((3600.0 * float(cards[f"CD{row}_1"]), 3600.0 * float(cards[f"CD{row}_2"])) for row in (1, 2))
     return SkyOffsets(
@@ -58,7 +59,7 @@ def sky_of(cube: Cube | ShardedCube) -> SkyOffsets:
     )
 
 
-def _kpc_per_arcsec(cube: Cube | ShardedCube) -> float | None:
+def _kpc_per_arcsec(cube: Cube | ShardedCube | Maps) -> float | None:
     """D_A = D_L / (1 + z)^2 as kpc per arcsec; None where the cube does not know its distance."""
     distance, redshift = cube.meta.get("luminosity_distance"), cube.meta.get("redshift")
     if not isinstance(distance, int | float) or not isinstance(redshift, int | float):
@@ -75,7 +76,7 @@ def scale_bar(sky: SkyOffsets) -> tuple[float, str]:
     return length / per_arcsec, f"{length:g}{unit}"
 
 
-def cube_title(cube: Cube | ShardedCube) -> str:
+def cube_title(cube: Cube | ShardedCube | Maps) -> str:
     """Object, instrument, redshift and inclination, as far as known."""
     meta = cube.meta
     words = [str(meta[key]) for key in ("object", "instrument") if meta.get(key)]

@@ -76,9 +76,9 @@ class WholeObserver(AbstractObserver):
 
     def cubes(self, pipeline: Pipeline, progress: Progress) -> Iterator[tuple[str, Cube | ShardedCube]]:
         """One computation per pointing, by all processes."""
-        where, observed = f"{pipeline.mesh.size} device(s){of_processes(pipeline.mesh)}", self.first
+        where, observed = f"{counted(pipeline.mesh.size, 'device')}{of_processes(pipeline.mesh)}", self.first
         for which, view in views_of(pipeline):
-            with progress.step("run", f"painting {self.n_stars} stars on {where}{which}"):
+            with progress.step("run", f"painting {counted(self.n_stars, 'star')} on {where}{which}"):
                 observed = self.compiled(*view.arguments(self.galaxy)) if observed is None else observed
                 cube = view.result(jax.block_until_ready(observed))
             observed = None
@@ -173,8 +173,9 @@ class SlabObserver(AbstractObserver):
     ) -> list[Any]:
         """The sums of all slabs for each of the views."""
         n_stars, n_slab = self.parts.n_stars, self.cuts.n_slab
-        slabs, mesh = f"{n_slab} slab(s){' each' if self.n_process > 1 else ''}", pipeline.mesh
-        label = f"{one.words} {n_stars} stars in {slabs} on {mesh.size} device(s){of_processes(mesh)}{words}"
+        slabs, mesh = f"{counted(n_slab, 'slab')}{' each' if self.n_process > 1 else ''}", pipeline.mesh
+        where = f"{counted(mesh.size, 'device')}{of_processes(mesh)}"
+        label = f"{one.words} {counted(n_stars, 'star')} in {slabs} on {where}{words}"
 
         def tell(number: int) -> None:
             report(f"stars {one.done}", n_stars * number // n_slab, n_stars)

@@ -32,7 +32,7 @@ from rubix_like.runtime.memory import MemoryNeed, available_memory, check_memory
 from rubix_like.runtime.mesh.mesh import process_count
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Progress
-from rubix_like.runtime.words import format_bytes
+from rubix_like.runtime.words import counted, format_bytes
 
 
 class Result(NamedTuple):
@@ -170,7 +170,7 @@ def write_results(prepared: Prepared, path: Path, progress: Progress, team: Abst
         _write_together(cube, file, progress, team)
         waiting = [*waiting, _without_maps(cube)] if files[-1].is_mosaic else [cube]
     if files[-1].is_mosaic:
-        with progress.step("mosaic", f"combining {len(waiting)} pointings"):
+        with progress.step("mosaic", f"combining {counted(len(waiting), 'pointing')}"):
             waiting = [make_mosaic([put_together(cube) for cube in waiting])]
         _write_together(waiting[0], files[-1], progress, team)
     pointings = tuple(("Pointing", file.path) for file in files[:-1])
@@ -185,7 +185,7 @@ def _without_maps(cube: Cube | ShardedCube) -> Cube:
 def _observed(prepared: Prepared, progress: Progress) -> Iterator[Cube | ShardedCube]:
     """The cube of every pointing, or the only one, each computed when it is asked for."""
     for which, cube in prepared.observer.cubes(prepared.pipeline, progress):
-        if cube.maps is None:
+        if cube.maps is None or cube.maps.velocity is None:
             yield cube
             continue
         with progress.step("maps", "fitting velocity distributions" + which):
@@ -225,7 +225,8 @@ def check_lines(prepared: Prepared) -> list[str]:
     meta, bins = frame.meta, frame.bins
     painted = frame.footprint.painted(plan.margin, plan.cells)
     lines = [
-        f"galaxy      {info.name}: {info.n_stars} stars, {info.n_gas} gas particles ({info.reader})",
+        f"galaxy      {info.name}: {counted(info.n_stars, 'star')}, {counted(info.n_gas, 'gas particle')} "
+        f"({info.reader})",
         f"ssp         {meta['ssp_library']}",
         f"distance    {meta['luminosity_distance']:.6g} Mpc (redshift {meta['redshift']:g}, {meta['cosmology']}); "
         f"{float(pipeline.tables.arcsec_per_kpc):.4g} arcsec per kpc",
@@ -252,7 +253,7 @@ def _layout_words(pipeline: Pipeline) -> str:
     layout, split = pipeline.layout, pipeline.layout.split
     apart = f", {layout.painted.n_shard} parts of the bins painted apart" if layout.painted.n_shard > 1 else ""
     kept = "the whole cube" if layout.gathered else f"its own {split.n_own} of the {pipeline.plan.n_wave} bins"
-    return f"particles in {layout.n_data} parts{apart}; each device keeps {kept}"
+    return f"particles in {counted(layout.n_data, 'part')}{apart}; each device keeps {kept}"
 
 
 def _file_lines(prepared: Prepared) -> list[str]:

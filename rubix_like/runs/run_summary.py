@@ -12,6 +12,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, in_parts
 from rubix_like.cube.cube_sums import CubeSums, sums_of
 from rubix_like.cube.meta import Counters
+from rubix_like.runtime.words import counted
 
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
     ("n_outside", "mass_outside", "outside the field: not in the cube"),
@@ -49,14 +50,14 @@ def summary_lines(
     lines.append(_noise_line(in_parts(cube), sums))
     if timings:
         lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
-    return [*lines, *_opening_lines(path, layout)]
+    return [*lines, *opening_lines(path, layout)]
 
 
 def _size_line(cube: ShardedCube) -> str:
     n_y, n_x, n_wave = cube.shape
     edges = cube.bins.edges
     return (
-        f"{n_x} x {n_y} spaxels of {cube.pixel_scale:g} arcsec, {n_wave} bin{'s' if n_wave > 1 else ''} "
+        f"{n_x} x {n_y} spaxels of {cube.pixel_scale:g} arcsec, {counted(n_wave, 'bin')} "
         f"from {edges[0]:.2f} to {edges[-1]:.2f} Angstrom ({cube.bins.medium}, {cube.bins.sampling})"
     )
 
@@ -128,7 +129,7 @@ def _noise_line(cube: ShardedCube, sums: CubeSums) -> str:
     return f"Noise: {words}" + (f" ({definition})" if definition else "")
 
 
-def _opening_lines(path: Path, layout: str) -> list[str]:
+def opening_lines(path: Path, layout: str) -> list[str]:
     """What opens the file: our own commands read the layout 'default', ds9 and mpdaf only FITS."""
     name = str(path)
     if layout != "default":

@@ -33,16 +33,20 @@ class Registry:
         """All names: the built-in ones first, in their order, then those from entry points."""
         return tuple(self.builtin) + tuple(name for name in plug_in_names(self.group) if name not in self.builtin)
 
+    def check(self, name: str) -> None:
+        """Raise ConfigError with the nearest known name if there is no member called `name`; imports none."""
+        if name not in self:
+            raise ConfigError(f"unknown {self.kind} '{name}'{suggest(name, self.names())}")
+
     def find(self, name: str) -> Any:
         """The member called `name`; raises ConfigError with the nearest known name if there is none.
 
         A member from outside that cannot be imported, or that is no member of this kind, is a ConfigError that names
         its distribution.
         """
+        self.check(name)
         if name in self.builtin:
             return found_at(self.builtin[name])
-        if name not in self:
-            raise ConfigError(f"unknown {self.kind} '{name}'{suggest(name, self.names())}")
         member = load_plug_in(self.kind, self.group, name)
         if any(getattr(member, need, None) is None for need in self.needs):
             raise ConfigError(

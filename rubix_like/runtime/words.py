@@ -1,5 +1,7 @@
 """Words for messages: amounts of memory, counts with their nouns, shortened texts."""
 
+from typing import SupportsFloat
+
 
 def format_bytes(number: int | None) -> str:
     """`"1.2 GB"`; "unknown" for None."""
@@ -13,9 +15,14 @@ def format_bytes(number: int | None) -> str:
     return f"{size:.3g} {units[0]}"
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 star`, `2 stars`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, several: str = "") -> str:
+    """`1 star`, `2 stars`; `several`: the plural of a noun that takes no s."""
+    return f"{number} {noun if number == 1 else several or noun + 's'}"
+
+
+def percent(share: SupportsFloat, digits: int = 0) -> str:
+    """`24.5 %` of the share 0.245."""
+    return f"{100 * float(share):.{digits}f} %"
 
 
 def reason_of(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rubix_like.runtime.files.array_files import ArrayFileLayout
+from rubix_like.runtime.files.writers import LIBRARY
 
 FLUX_UNIT = "Lsun/Angstrom/Msun"
 AGE_UNIT = "log10(yr)"
@@ -26,7 +27,7 @@ LAYOUT = ArrayFileLayout(
     noun="SSP library",
     article="an",
     command="rubix-like ssp",
-    format="rubix_like ssp",
+    format=LIBRARY,
     version=1,
     texts=_TEXTS,
     numbers=("solar_metallicity",),

@@ -1,15 +1,13 @@
-"""The table of instruments: one line per preset in a pipe, fitted to a terminal, against the files read here."""
+"""The table of instruments: a line per preset, as wide as there is room, against the files read here."""
 
-import io
 import re
-import sys
 
 import pytest
 import yaml
 
-from rubix_like.cli.listing import COLUMNS, instrument_table, print_table, wrapped_table
+from rubix_like.cli.listing import COLUMNS, instrument_table, instrument_text
+from rubix_like.cli.main import main
 from rubix_like.runtime.resources import resource, resource_names
-from rubix_like.runtime.text_tables import table_lines
 
 
 def number(text):
@@ -45,18 +43,9 @@ def test_fields_steps_and_resolutions():
     assert (rows["muse"]["FWHM"], rows["muse"]["R"]) == ("2.48", "2844")
 
 
-def test_plain_text_has_one_aligned_line_per_preset(capsys):
-    print_table(instrument_table())
-    title, *lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(resource_names("instruments"))
-    column = title.index("source")
-    assert all(line[column - 2 : column] == "  " and line[column] != " " for line in lines)
-    assert lines == table_lines([COLUMNS, *instrument_table()])[1:]
-
-
 @pytest.mark.parametrize("width", [80, 100, 150])
-def test_a_terminal_gets_lines_that_fit_and_each_source_once(width):
-    text = wrapped_table(instrument_table(), width)
+def test_lines_fit_and_each_source_is_there_once(width):
+    text = instrument_text(instrument_table(), width)
     assert max(map(len, text.splitlines())) <= width
     for name in resource_names("instruments"):
         assert len(re.findall(rf"^{name} ", text, re.M)) == 1
@@ -65,16 +54,12 @@ def test_a_terminal_gets_lines_that_fit_and_each_source_once(width):
         assert flat.count(source) == 1
 
 
-class Terminal(io.StringIO):
-    """Text that says it goes to a terminal."""
-
-    def isatty(self):
-        return True
-
-
-def test_on_a_terminal_the_table_is_fitted(monkeypatch):
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
-    monkeypatch.setenv("COLUMNS", "100")
-    print_table(instrument_table()[:2])
-    assert terminal.getvalue() == wrapped_table(instrument_table()[:2], 100) + "\n"
+@pytest.mark.parametrize(("columns", "width"), [("80", 80), (None, 100)])
+def test_in_a_pipe_the_table_is_as_wide_as_the_variable_or_else_100(monkeypatch, capsys, columns, width):
+    monkeypatch.setattr("sys.__stdout__", None)  # no terminal, as in a pipe
+    if columns is None:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    else:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert main(["list", "instruments"]) == 0
+    assert capsys.readouterr().out == instrument_text(instrument_table(), width) + "\n"

@@ -166,7 +166,10 @@ def test_configurations_that_cannot_be_read(command, tmp_path, name, content, fr
 @pytest.mark.parametrize(
     ("stages", "fragments"),
     [
-        ("scene: [orient, piont]\npaint: [stars]\n", ["'piont'", "did you mean 'point'"]),
+        (
+            "scene: [orient, piont]\npaint: [stars]\n",
+            ["mine.yaml: scene: unknown scene stage 'piont'", "did you mean 'point'"],
+        ),
         ("scene: [orient]\npaint: [stars]\ncube: [{psf: {fwmh: 3}}]\n", ["'psf'", "no option 'fwmh'"]),
         ("scene: [orient]\npaint: []\n", ["paint", "at least 1"]),
     ],
@@ -376,7 +379,7 @@ def test_standard_output_holds_the_results_alone(command):
         "loading the galaxy ...",
         "planning the run ...",
         "compiling ...",
-        "painting 100 stars on 1 device(s) ...",
+        "painting 100 stars on 1 device ...",
         "writing cube.fits ...",
     ]
 
@@ -561,9 +564,12 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("instruments", ["name", *resource_names("instruments")]),
         ("ssp", ["popstar", "bc03-miles", "bc03-lr", "fsps"]),
         ("stages", ["surface_density", "orient", "point", "stars", "psf", "dust", "degrade_lsf", "aperture", "noise"]),
+        ("fields", ["surface_density"]),
+        ("kernels", ["scatter"]),
+        ("samplers", ["nuts", "geovi", "mgvi"]),
+        ("executors", ["processes", "mpi", "dask", "parsl"]),
         ("readers", ["synthetic", "auto", "table", *resource_names("simulations")]),
         ("pipelines", ["stellar", "stellar_density"]),
         ("configs", ["fit_synthetic", "manga_tng", "muse_tng", "quickstart"]),

@@ -157,7 +157,7 @@ def test_a_fast_star_with_more_than_a_percent_of_the_light_widens_the_nodes(brig
     assert narrow.capacity > 0
     share = 250.0 + narrow.capacity - 1
     assert f"{narrow.capacity} fast particle" in motion.note
-    assert f" {share / (10_000 + 250):.1%} of the light" in motion.note
+    assert f" {100 * share / (10_000 + 250):.1f} % of the light" in motion.note
     assert f"up to {motion.limit:.0f} km/s instead of {narrow.limit:.0f} km/s" in motion.note
     assert f"cost {cost:.2g} times as much" in motion.note
 

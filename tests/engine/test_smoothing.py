@@ -152,7 +152,7 @@ def test_too_wide_stars_are_limited_and_said():
     galaxy = galaxy_of([(0, 0, 0), (0, 0, 0)], [0.3, 5.0])
     pipeline = Pipeline.from_config(configuration(), galaxy)
     assert any(
-        "1 stars are smoothed with a sigma of 0.9 arcsec instead of up to 5 arcsec" in note for note in pipeline.notes
+        "1 star is smoothed with a sigma of 0.9 arcsec instead of up to 5 arcsec" in note for note in pipeline.notes
     )
     widths = pipeline.tables.grid.widths
     assert float(widths.sigma[-1]) * PIXEL == pytest.approx(np.sqrt(0.9**2 + PIXEL**2 / 12))

@@ -77,7 +77,7 @@ def test_a_sharper_cube_is_not_to_be_had():
     report = stage.report()
     effective = setup.sources["stars"].spread.widths(setup.instrument.bins.wavelength)[1]
     np.testing.assert_allclose(report.lsf_fwhm, effective)
-    assert "already coarser than wanted in 100%" in report.notes[0]
+    assert "already coarser than wanted in 100 %" in report.notes[0]
     assert not report.wave_bits.any()
 
 

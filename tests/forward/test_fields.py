@@ -310,7 +310,7 @@ def test_every_field(name, configuration):
         ("fields: [surface_density, surface_density]\npaint: [stars]\n", "each field once, got surface_density, surf"),
         (
             "fields: [surface_densty]\npaint: [stars]\n",
-            r"unknown field 'surface_densty'; did you mean 'surface_density'",
+            r"pipeline: .*\.yaml: fields: unknown field 'surface_densty'; did you mean 'surface_density'",
         ),
         (
             EVERYTHING.replace(", gas_mass]", "]"),

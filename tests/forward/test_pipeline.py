@@ -334,7 +334,7 @@ def test_a_detector_beyond_the_library():
 def test_a_library_coarser_than_the_instrument_is_noted():
     instrument = {**settings()["instrument"], "lsf": {"fwhm": "2.5 Angstrom"}}
     built = Pipeline.from_config(settings(instrument=instrument), stars())
-    assert any("coarser than the instrument in 100% of the bins" in note for note in built.notes)
+    assert any("coarser than the instrument in 100 % of the bins" in note for note in built.notes)
     assert (built.frame.lsf_fwhm > 5).all()
 
 

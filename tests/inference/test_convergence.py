@@ -115,7 +115,7 @@ def test_divergences_and_long_trajectories_are_counted():
     diverging = np.zeros((N_CHAIN, N_DRAW), bool)
     diverging[1, 5:17] = True
     (note,) = notes_on(sampled(good().latent, diverging=diverging))
-    assert note.startswith("12 of 4000 draws diverged (0.3%)")
+    assert note.startswith("12 of 4000 draws diverged (0.3 %)")
     assert "fit.sampling.nuts.target_acceptance" in note
     depth = np.full((N_CHAIN, N_DRAW), 4)
     depth[0, :8] = DEEPEST
@@ -141,7 +141,7 @@ def test_values_at_the_edge_or_not_determined_or_only_together_are_named():
     share = np.mean(edge[:, :, 0] > 2)
     assert 0.3 < share < 0.7
     assert note.startswith(
-        f"up to {share:.0%} of the draws of observation.inclination are at the edge of its prior ({{"
+        f"up to {100 * share:.0f} % of the draws of observation.inclination are at the edge of its prior ({{"
     )
     vague = good().latent.copy()
     vague[:, :, 2] *= 9.5

@@ -69,6 +69,10 @@ def test_shifts_beyond_half_a_sigma_are_noted():
     (note,) = notes_on_discreteness(shifted(kind="random"))
     assert note.endswith("and galaxy.draws: sobol")
     assert notes_on_discreteness(shifted(shift=0.49 * SIGMA)) == []
+    assert shifted(shift=0.99 * SIGMA).sentence == ""
+    assert (
+        shifted().sentence == "the errors of 1 of 2 values are mostly those of finite draws: set galaxy.n_stars: 5120"
+    )
     assert notes_on_discreteness(None) == []
     (note,) = notes_on_discreteness("why")
     assert "could not be measured (why)" in note

@@ -124,7 +124,7 @@ def test_priors_of_stars(free, expected):
         ({"noise_scale": {"normal": [1, 0.3]}}, ["fit.noise_scale", "above 0", "{normal: [1, 0.3]}"]),
         ({"sigma": 1.0}, ["fit.sigma", "got both"]),
         ({"windows": [(7000, 7500)]}, ["7000", "4750.00"]),
-        ({"exclude": [(3000, 9000)]}, ["0% of the wavelengths are selected", "fit.exclude"]),
+        ({"exclude": [(3000, 9000)]}, ["0 % of the wavelengths are selected", "fit.exclude"]),
         ({"start": {"dust.a_v": 1}}, ["fit.start", "'dust.a_v'", "observation.inclination"]),
         ({"start": {"observation.inclination": "10 deg"}}, ["inside its prior, {uniform: [20, 80]}, got 10"]),
         ({"start": {"observation.inclination": "abc"}}, ["fit.start.observation.inclination", "deg", "'abc'"]),

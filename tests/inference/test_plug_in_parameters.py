@@ -14,7 +14,7 @@ from installed_package import write_dist_info
 from pydantic import Field
 from small import few_stars, mock_data, muse
 
-from rubix_like import ConfigError, FitResult, fit, load_config, sample
+from rubix_like import ConfigError, FitResult, Pipeline, fit, load_config, sample
 from rubix_like.config import json_schema
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.extend import AbstractCubeStage, AbstractSettings, Angstrom, Number, Parameter, StageReport, per_bin
@@ -151,10 +151,13 @@ def test_the_section_is_checked_and_in_the_schema(installed):
         "screen.slop'",
     ):
         assert words in str(caught.value)
-    with pytest.raises(ConfigError, match=r"screen.optical_depth: expected a value, got none"):
-        load_config({**sections(installed), "screen": None})
-    with pytest.raises(ConfigError, match=r"unknown key 'scren'"):
-        load_config({**sections(installed, optical_depth=1), "scren": {}})
+    for changed, words in (
+        ({"screen": None}, r"screen.optical_depth: expected a number \(>= 0, <= 5\), got none"),
+        ({"screen": {"optical_dept": 1}}, "unknown key 'screen.optical_dept'; did you mean 'optical_depth'"),
+        ({"scren": {}}, "unknown key 'scren'; did you mean 'screen'"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            load_config({**sections(installed, optical_depth=1), **changed})
     changed = load_config(sections(installed, optical_depth=1), overrides={"screen.optical_depth": "0.5"})
     assert changed.section("screen").optical_depth == 0.5
     assert load_config(dict(changed)) == changed
@@ -169,6 +172,14 @@ def test_a_stage_with_settings_cannot_have_the_name_of_a_section_of_every_run(in
         load_config(misnamed)
     assert load_config(sections(installed, optical_depth=1) | {"dust": {"a_v": 0.5}}).dust.a_v == 0.5
     assert "optical_depth" not in str(json_schema()["properties"]["dust"])
+
+
+def test_a_section_that_no_stage_reads_is_noted(installed):
+    own, galaxy = sections(installed, optical_depth=1), few_stars(20, 0.1)
+    said = "the pipeline 'stellar' has no stage 'screen': the section screen has no effect"
+    for changed, expected in (({}, []), ({"pipeline": "stellar"}, [said])):
+        notes = Pipeline.from_config(load_config({**own, **changed}), galaxy).notes
+        assert [note for note in notes if "no effect" in note] == expected
 
 
 def test_its_prior_is_held_to_its_limits(installed):

@@ -190,7 +190,7 @@ def test_a_result_is_put_together():
         f"a draw has a loss lower by {result.quality.loss + 7:.3g} than the best fit",
         "of the sampler",
         "the 5 draws are MGVI's",
-        "up to 20% of the draws of observation.velocity_offset are at the edge",
+        "up to 20 % of the draws of observation.velocity_offset are at the edge",
         f"in the models of the draws {41 / 5:.3g} stars, on average, are faster than the model is made for (",
     )
     places = [[note.startswith(words) for note in result.notes].index(True) for words in beginnings]

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from small_results import FREE, sample_result
 
-from rubix_like.inference.results.fit_file import FIT_FILE
-from rubix_like.inference.results.sample_file import SAMPLE_FILE
 from rubix_like.inference.results.sample_result import SampleResult, values_of
 from rubix_like.inference.samplers.convergence import convergence_of
 from rubix_like.inference.samplers.samplers import Sampled
+from rubix_like.runtime.files.writers import SAMPLES, written_by_us
 from rubix_like.runtime.optional_packages import import_optional
 
 
@@ -92,7 +91,7 @@ def test_the_summary_has_a_row_for_each_number():
         "NUTS: 3 chains of 200 draws; 6 of 600 diverged; mean acceptance 0.80; 7 steps a draw; E-B"
     )
     assert lines[8].startswith("Best fit: chi^2 31.5 of 29 voxels, 23 degrees of freedom")
-    assert lines[9].startswith("Predicted: 65.0% of 29 voxels are within 1 sigma, 95.0% within 2")
+    assert lines[9].startswith("Predicted: 65.0 % of 29 voxels are within 1 sigma, 95.0 % within 2")
     assert lines[10:] == ["Note: a note", "Note: another"]
     assert str(sample_result()) == sample_result().summary()
     assert repr(sample_result()) == "SampleResult(nuts, 6 numbers free, 3 chains of 200 draws)"
@@ -128,8 +127,7 @@ def test_a_result_is_read_back_equal(made, tmp_path):
     for one, other in zip(arrays, same_arrays, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
-    assert SAMPLE_FILE.is_at(path)
-    assert not FIT_FILE.is_at(path)
+    assert written_by_us(path).kind == SAMPLES
 
 
 def test_the_file_says_what_is_in_it(tmp_path):

@@ -98,7 +98,7 @@ def test_it_draws_from_a_known_posterior_and_goes_on_after_an_end():
     assert isinstance(begun, Chains)
     np.testing.assert_array_equal(run(sampler, mesh_of(1, 1), begun)[-1].steps["latent"], states[-1].steps["latent"])
     words, done, total = sampler.progress(states[-1])
-    assert re.fullmatch(r"4 chains drawing, \d\d% of jumps made, step", words)
+    assert re.fullmatch(r"4 chains drawing, \d\d % of jumps made, step", words)
     assert done == total == 2100
 
 
@@ -162,7 +162,7 @@ def test_its_draws_have_a_table_notes_a_file_and_pictures(tmp_path):
     sampler = sampler_of(chains=2, warmup=20, draws=30)
     sampled = sampler.sampled(run(sampler, mesh_of(1, 1))[-1])
     own = result_of(sampled)
-    line = r"Metropolis: 2 chains of 30 draws; \d\d% of jumps made"
+    line = r"Metropolis: 2 chains of 30 draws; \d\d % of jumps made"
     assert re.search(line, own.summary())
     assert repr(own) == "SampleResult(metropolis, 2 numbers free, 2 chains of 30 draws)"
     notes = notes_on_sampling(sampler, FREE, sampled, own.diagnostics)

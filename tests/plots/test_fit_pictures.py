@@ -11,6 +11,7 @@ from rubix_like.cli.main import main
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
+from rubix_like.inference.checks.discreteness import Discreteness
 from rubix_like.inference.results.result_pictures import view_of
 from rubix_like.plots.fits.fit_parameters import (
     MOST_NAMED,
@@ -238,6 +239,21 @@ def test_the_arrays_of_a_result():
     assert view_of(replace(result, laplace=None)).inferred is None
     assert view_of(result).inferred.truth is None
     assert view.title == "fit of 3 numbers   ·   χ² / 56 = 0.2143"
+
+
+def test_the_first_line_says_where_finite_draws_make_the_errors():
+    """Only where the model describes the data: else all errors are too small, and more draws do not mend that."""
+    result = fit_result()
+    shift, sigma = np.array([0.5, 0.0, 0.1]), np.array([0.1, 0.2, 0.3])
+    grain = Discreteness(result.free, result.latent, shift, sigma, 1000, 8000, "random")
+    told = replace(result, discreteness=grain)
+    assert result.summary().splitlines()[0] == result.verdict.sentence
+    assert told.summary().splitlines()[0] == (
+        f"{result.verdict.sentence}; but the errors of 1 of 3 values are mostly those of finite draws: "
+        f"set galaxy.n_stars: 5120 and galaxy.draws: sobol"
+    )
+    wrong = replace(result.verdict, p=0.0, reduced=9.0)
+    assert "finite draws" not in replace(told, verdict=wrong).summary().splitlines()[0]
 
 
 @pytest.mark.slow

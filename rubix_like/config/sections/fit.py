@@ -19,6 +19,7 @@ from rubix_like.config.plug_in_sections import read_with_sections, schema_with_s
 from rubix_like.config.plug_ins import SAMPLERS, SHARED_SECTIONS
 from rubix_like.config.quantities import Angstrom, Arcsec, Integer, Number
 from rubix_like.config.settings import AbstractSettings
+from rubix_like.errors import nearest
 
 Window = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)]]
 """First and last wavelength in Angstrom of the data's own medium."""
@@ -112,6 +113,11 @@ class SamplingSettings(AbstractSettings):
                 found[name] = SAMPLERS.find(name).section_type
         return found
 
+    @classmethod
+    def section_names(cls) -> tuple[str, ...]:
+        """The keys of the sections of all samplers."""
+        return tuple(dict.fromkeys(SHARED_SECTIONS.get(name, name) for name in SAMPLERS.names()))
+
     @model_validator(mode="wrap")
     @classmethod
     def _read_sections(cls, given: Any, handler: Callable[[Any], "SamplingSettings"]) -> "SamplingSettings":
@@ -130,7 +136,8 @@ class SamplingSettings(AbstractSettings):
     @classmethod
     def _check_method(cls, value: str) -> str:
         if value not in SAMPLERS:
-            raise ValueError(f"expected one of {', '.join(SAMPLERS.names())}, got '{value}'")
+            known = SAMPLERS.names()
+            raise ValueError(f"expected one of {', '.join(known)}, got '{value}'{nearest(value, known)}")
         return value
 
     @field_validator("output")

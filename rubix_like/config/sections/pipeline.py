@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from rubix_like.config.messages import explain
+from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import find_file, read_section
 from rubix_like.errors import ConfigError
+from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.resources import resource_names
 
 
@@ -34,6 +36,14 @@ def _parse_stage(entry: object) -> object:
     raise ValueError(f"expected the name of a stage, or its name with options (name: {{key: value}}), got {entry!r}")
 
 
+LISTS: Mapping[str, Registry] = {
+    "fields": FIELDS,
+    "scene": SCENE_STAGES,
+    "paint": PAINT_STAGES,
+    "cube": CUBE_STAGES,
+}
+"""List of a pipeline -> the members that it can name."""
+
 Stages = tuple[Annotated[StageSettings, BeforeValidator(_parse_stage)], ...]
 
 
@@ -50,6 +60,19 @@ class PipelineSettings(AbstractSettings):
     """Sources that shine into the cube: stars."""
     cube: Stages = ()
     """Cube to cube: PSF, dust, aperture, noise."""
+
+    @field_validator(*LISTS)
+    @classmethod
+    def _check_names(cls, value: Stages, info: Any) -> Stages:
+        """Refuse what is not registered; nothing is imported for it."""
+        for stage in value:
+            LISTS[info.field_name].check(stage.name)
+        return value
+
+    @property
+    def stages(self) -> Stages:
+        """Sources and stages in order, without the fields."""
+        return (*self.scene, *self.paint, *self.cube)
 
     def has_cube_stage(self, name: str) -> bool:
         """Whether a stage of that name works on the cube."""
@@ -74,4 +97,4 @@ def stage_names(pipeline: object) -> tuple[str, ...]:
         settings = load_pipeline(pipeline)
     except ConfigError:
         return ()
-    return tuple(stage.name for stage in (*settings.scene, *settings.paint, *settings.cube))
+    return tuple(stage.name for stage in settings.stages)

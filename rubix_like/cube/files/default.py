@@ -17,11 +17,8 @@ from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
 from rubix_like.cube.meta import Described, MetaValue, SourceCounters, flat_counters
 from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, split_rows
 from rubix_like.cube.wcs import Card, header_of
+from rubix_like.runtime.files.writers import CREATOR, ORIGIN
 from rubix_like.runtime.files.writing_date import date_words
-from rubix_like.version import __version__
-
-ORIGIN: str = "rubix_like"
-"""PRIMARY's ORIGIN card, by which our files are known."""
 
 FLUX_UNIT: str = "10**-20 erg s-1 cm-2 Angstrom-1"
 VARIANCE_UNIT: str = "10**-40 erg2 s-2 cm-4 Angstrom-2"
@@ -144,7 +141,7 @@ def primary_cards(cube: Described) -> tuple[Card, ...]:
         counts = ((keyword, int(getattr(cube.counters, name)), comment) for keyword, name, comment in COUNTER_CARDS)
     return (
         ("ORIGIN", ORIGIN, "mock observation of a simulated galaxy"),
-        ("CREATOR", f"{ORIGIN} {__version__}", "program and version"),
+        ("CREATOR", CREATOR, "program and version"),
         ("DATE", date_words(), "[UTC] when the file was written"),
         ("RADESYS", "ICRS", ""),
         ("EQUINOX", 2000.0, ""),

@@ -13,13 +13,14 @@ from astropy.utils.exceptions import AstropyUserWarning
 from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_values import checked_values
-from rubix_like.cube.files.default import FLUX_UNIT, ORIGIN, VARIANCE_UNIT
+from rubix_like.cube.files.default import FLUX_UNIT, VARIANCE_UNIT
 from rubix_like.cube.files.fits_checksum import broken_sums
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Counters, Meta, SourceCounters, source_counters
 from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, join_rows
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import opened_fits
+from rubix_like.runtime.files.writers import LAYOUT_CARD, MAPS_CARD, ORIGIN
 from rubix_like.runtime.words import reason_of
 
 _UNITS: dict[str, str] = {"DATA": FLUX_UNIT, "STAT": VARIANCE_UNIT}
@@ -66,8 +67,10 @@ def _check_ours(hdus: Any) -> None:
     header = hdus[0].header
     if header.get("ORIGIN") != ORIGIN:
         raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r}")
-    if "LAYOUT" in header:
-        raise ValueError(f"its layout is '{header['LAYOUT']}', which is for other programs")
+    if MAPS_CARD in header:
+        raise ValueError("it holds maps")
+    if LAYOUT_CARD in header:
+        raise ValueError(f"its layout is '{header[LAYOUT_CARD]}', which is for other programs")
 
 
 def _cube_from(hdus: Any) -> Cube:

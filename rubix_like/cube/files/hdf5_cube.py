@@ -16,18 +16,14 @@ from rubix_like.cube.bins import Medium, Sampling, WavelengthBins
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, check_complete
 from rubix_like.cube.cube_values import checked_values
-from rubix_like.cube.files.default import ORIGIN
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.meta import Counters, Meta, MetaValue, flat_counters, source_counters
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
+from rubix_like.runtime.files.writers import CREATOR, CUBE
 from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.runtime.processes.process_group import AbstractProcessGroup
 from rubix_like.runtime.words import reason_of
-from rubix_like.version import __version__
-
-FORMAT: str = "rubix_like cube"
-"""The attribute `format`, by which our files are known."""
 
 ARRAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "flux": (("y", "x", "wave"), "1e-20 erg s-1 cm-2 Angstrom-1", "flux of a spaxel per Angstrom"),
@@ -74,8 +70,8 @@ def read_hdf5(path: Path) -> Cube:
     """
     try:
         with opened_hdf5(path) as file:
-            if file.attrs.get("format") != FORMAT:
-                raise ValueError(f"its attribute 'format' is {file.attrs.get('format')!r}, not {FORMAT!r}")
+            if file.attrs.get("format") != CUBE:
+                raise ValueError(f"its attribute 'format' is {file.attrs.get('format')!r}, not {CUBE!r}")
             return read_group(file)
     except UNREADABLE as error:
         raise ValueError(
@@ -86,8 +82,8 @@ def read_hdf5(path: Path) -> Cube:
 
 def _attributes(cube: ShardedCube) -> dict[str, Any]:
     return {
-        "format": FORMAT,
-        "creator": f"{ORIGIN} {__version__}",
+        "format": CUBE,
+        "creator": CREATOR,
         "date": date_words(),
         "pixel_scale": cube.pixel_scale,
         "pixel_scale_unit": "arcsec",

@@ -14,15 +14,16 @@ from astropy.io import fits
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.cube.files.default import ORIGIN, config_table, primary_cards
+from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import encoded, gzipped
 from rubix_like.cube.files.fits_reading import opened_whole, read_config_table
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.maps import MapLabel, Maps, MapSet, ProductAxes
-from rubix_like.cube.wcs import Card, celestial_cards, header_of
+from rubix_like.cube.wcs import Card, header_of
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import replacing
+from rubix_like.runtime.files.writers import MAPS_CARD, ORIGIN
 
 SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz")
 
@@ -111,7 +112,7 @@ def _primary(maps: Maps) -> fits.PrimaryHDU:
     run = [card for card in primary_cards(maps) if card[0] != "DISPAXIS"]
     own: tuple[Card, ...] = (
         ("BAND", maps.band, "light is that in this band"),
-        ("NFILTER", len(maps.filters), "filters with images"),
+        (MAPS_CARD, len(maps.filters), "filters with images"),
         *((f"FILTER{number}", name, "") for number, name in enumerate(maps.filters, start=1)),
         ("FITSTARS", maps.fit_particles, "least stars of a spaxel with a fit"),
     )
@@ -175,9 +176,8 @@ def _source(maps: Maps) -> tuple[Card, ...]:
 
 def _sky(maps: Maps, axes: int = 2) -> tuple[Card, ...]:
     """World coordinates of the images: those of the cube."""
-    centre_and_angle = (float(maps.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
-    cards = celestial_cards(maps.footprint, *centre_and_angle)
-    return (("WCSAXES", axes, "number of world axes"), *(card for card in cards if card[0] != "WCSAXES"))
+    cards = (card for card in maps.wcs_cards if card[0] != "WCSAXES")
+    return (("WCSAXES", axes, "number of world axes"), *cards)
 
 
 def _image(name: str, values: object, unit: str, text: str, world: tuple[Card, ...]) -> fits.ImageHDU:
@@ -191,7 +191,7 @@ def _maps_from(hdus: Any) -> Maps:
     header = hdus[0].header
     if header.get("ORIGIN") != ORIGIN or "LIGHT" not in hdus:
         raise ValueError(f"ORIGIN is {header.get('ORIGIN')!r}, not {ORIGIN!r} with the extension LIGHT")
-    filters = tuple(header[f"FILTER{number}"] for number in range(1, header["NFILTER"] + 1))
+    filters = tuple(header[f"FILTER{number}"] for number in range(1, header[MAPS_CARD] + 1))
     meta, counters, _ = read_config_table(hdus["CONFIG"])
     own = [hdu.header for hdu in hdus if hdu.name == field_name(hdu.header.get("FIELD", ""))]
     fields = tuple(MapLabel(found["FIELD"], found.get("BUNIT", ""), found["FTEXT"]) for found in own)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rubix_like.cube.bins import Medium
-from rubix_like.cube.files.default import ORIGIN
 from rubix_like.cube.files.fits_manga import DO_NOT_USE, NO_COVERAGE
 from rubix_like.cube.observed.opening_observed import is_image, label, text_card
+from rubix_like.runtime.files.writers import ORIGIN
 
 ErrorKind = Literal["variance", "sigma", "inverse variance", "inverse sigma"]
 

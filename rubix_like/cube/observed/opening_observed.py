@@ -12,10 +12,10 @@ from astropy.io import fits
 from astropy.utils.exceptions import AstropyUserWarning, AstropyWarning
 from numpy import ndarray
 
-from rubix_like.cube.files.default import ORIGIN
 from rubix_like.cube.files.fits_checksum import broken_sums
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.fits_opening import IMAGES, opened_fits
+from rubix_like.runtime.files.writers import ORIGIN
 from rubix_like.runtime.words import reason_of
 
 

@@ -13,7 +13,6 @@ from numpy import ndarray
 
 from rubix_like.cube.bins import Medium, WavelengthBins
 from rubix_like.cube.cube import Cube
-from rubix_like.cube.files.default import ORIGIN
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.observed.axes import Axes, find_axes
 from rubix_like.cube.observed.flux_units import flux_factor, in_unit, parse_unit
@@ -28,6 +27,7 @@ from rubix_like.cube.observed.observed_layouts import ErrorKind, Parts, Survey, 
 from rubix_like.cube.observed.opening_observed import image_values, label, notes_on_sums, number_card, opened, text_card
 from rubix_like.cube.observed.sky_axes import SkyGrid, read_sky
 from rubix_like.cube.observed.wavelengths import SpectralGrid, read_wavelengths
+from rubix_like.runtime.files.writers import ORIGIN
 
 _POWERS: dict[ErrorKind, int] = {"variance": 2, "sigma": 1, "inverse variance": -2, "inverse sigma": -1}
 """Power of the flux that the numbers of an error have."""

@@ -49,10 +49,10 @@ def seen(
     n_row, n_velocity = _BLOCK
     rows = np.pad(spectra, ((0, -len(spectra) % n_row), (0, 0)))
     velocities = np.pad(velocity, (0, -len(velocity) % n_velocity), mode="edge")
-    detection = as_dtype(window.detection, "float64")
-    response = Response(spread_matrix(np.asarray(detection.kernel), detection.geometry, np, ndtr))
-    found = np.empty((len(velocities), len(rows), len(detection.geometry.bin_width)))
+    found = np.empty((len(velocities), len(rows), len(window.detection.geometry.bin_width)))
     with jax.enable_x64(True):
+        detection = as_dtype(window.detection, "float64")
+        response = Response(spread_matrix(np.asarray(detection.kernel), detection.geometry, np, ndtr))
         detector = jax.device_put((response, detection))
         for row in range(0, len(rows), n_row):
             block = jax.device_put(rows[row : row + n_row])

@@ -24,6 +24,7 @@ from rubix_like.instrument.detector import instrument_fwhm
 from rubix_like.instrument.response import bin_geometry, spread_matrix
 from rubix_like.physics.gaussian import reach_of
 from rubix_like.runtime.mesh.bin_split import per_bin
+from rubix_like.runtime.words import percent
 
 _SPAXELS_AT_ONCE = 64
 
@@ -98,8 +99,8 @@ class DegradeLSF(AbstractCubeStage):
         """The new effective LSF, the flagged ends, and where the cube was coarser already."""
         widths, sharper = np.asarray(self.lsf_fwhm), int(self.n_sharper)
         note = (
-            f"degrade_lsf: the cube is already coarser than wanted in {sharper / len(widths):.0%} of the bins, which "
-            f"stay as they are; the file's LSF table holds the effective width"
+            f"degrade_lsf: the cube is already coarser than wanted in {percent(sharper / len(widths))} of the bins, "
+            f"which stay as they are; the file's LSF table holds the effective width"
         )
         return StageReport(
             wave_bits=np.asarray(self.bits), lsf_fwhm=widths, meta={"lsf_degraded": True}, notes=(note,) * (sharper > 0)

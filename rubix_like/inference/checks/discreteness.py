@@ -37,6 +37,9 @@ from rubix_like.runtime.progress import Report, silent
 MATTERS: float = 0.5
 """Shift, in standard deviations of the data alone, beyond which it is noted."""
 
+DOMINATES: float = 1.0
+"""The same, beyond which the shift is the larger part of an error that holds both."""
+
 _CLOSE = 3.0
 """Standard deviations of a step up to which the model is linear enough for it to be the last."""
 
@@ -85,17 +88,32 @@ class Discreteness:
     def notes(self, consequence: str = "the errors are enlarged by that") -> list[str]:
         """Says which values finite draws move by more than half a standard deviation, and the remedy."""
         ratio, moved = self.shift / self.sigma, self.values
-        limits = at_edge(self.free, self.latent)
-        order = (number for number in np.argsort(-np.abs(ratio)) if number not in limits)
-        far = [number for number in order if abs(ratio[number]) > MATTERS]
+        far = self._beyond(MATTERS)
         if not far:
             return []
         words = listed(f"{self.free.labels[own]} by {moved[own]:+.2g} ({ratio[own]:+.1f} sigma)" for own in far)
         return [
             f"{self.n_stars} {self.kind} draws are too few for these data: with {self.n_compared} the best values move "
-            f"({words}), and {consequence}; set galaxy.n_stars: {self.n_advised}"
-            f"{'' if self.kind == 'sobol' else ' and galaxy.draws: sobol'}"
+            f"({words}), and {consequence}; {self.remedy}"
         ]
+
+    @property
+    def sentence(self) -> str:
+        """Of which values the errors are those of finite draws rather than of the data, in a line; empty for none."""
+        n_value, n_far = len(self.shift), len(self._beyond(DOMINATES))
+        if not n_far:
+            return ""
+        return f"the errors of {n_far} of {n_value} values are mostly those of finite draws: {self.remedy}"
+
+    @property
+    def remedy(self) -> str:
+        """The settings with which draws no longer matter."""
+        return f"set galaxy.n_stars: {self.n_advised}{'' if self.kind == 'sobol' else ' and galaxy.draws: sobol'}"
+
+    def _beyond(self, limit: float) -> list[int]:
+        """The numbers that move by more standard deviations, the furthest first, but for those at an edge."""
+        ratio, edges = np.abs(self.shift / self.sigma), at_edge(self.free, self.latent)
+        return [int(own) for own in np.argsort(-ratio) if ratio[own] > limit and own not in edges]
 
     @property
     def n_advised(self) -> int:

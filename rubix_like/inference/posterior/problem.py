@@ -53,6 +53,7 @@ from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS
 from rubix_like.runtime.mesh.placement import put
 from rubix_like.runtime.progress import Report, silent
+from rubix_like.runtime.words import percent
 from rubix_like.ssp import SSPLibrary
 
 _RANDOM_DRAWS = (
@@ -179,10 +180,11 @@ def make_likelihood(
     used = observed.used & selection & ((frame.spaxel_bits[:, :, None] | frame.wave_bits) == 0)
     if not used.any():
         raise ValueError(
-            f"{observed.source}: expected voxels to fit, got none: {np.mean(observed.used):.0%} of them are usable "
-            f"data, {np.mean(selection):.0%} of the wavelengths are selected, and the model covers "
-            f"{np.mean(frame.wave_bits == 0):.0%} of the wavelengths and {np.mean(frame.spaxel_bits == 0):.0%} of the "
-            f"spaxels; check mask, fit.windows, fit.exclude, the SSP library and the aperture"
+            f"{observed.source}: expected voxels to fit, got none: {percent(np.mean(observed.used))} of them are "
+            f"usable data, {percent(np.mean(selection))} of the wavelengths are selected, and the model covers "
+            f"{percent(np.mean(frame.wave_bits == 0))} of the wavelengths and "
+            f"{percent(np.mean(frame.spaxel_bits == 0))} of the spaxels; check mask, fit.windows, "
+            f"fit.exclude, the SSP library and the aperture"
         )
     inverse_sigma = np.where(used, 1 / np.sqrt(np.where(used, variance, 1)), 0)
     flux = np.where(used, observed.flux, 0)

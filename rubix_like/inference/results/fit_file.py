@@ -26,13 +26,15 @@ from rubix_like.inference.results.result_parts import (
     write_free,
     write_shared,
 )
+from rubix_like.inference.results.result_summaries import verdict_line
 from rubix_like.inference.search.search_state import SearchState
+from rubix_like.runtime.files.writers import FIT
 
 _CUBES = ("model", "residual")
 
 
 def _write(result: FitResult, file: Any) -> None:
-    write_shared(result, _CUBES, file)
+    write_shared(result, verdict_line(result), _CUBES, file)
     file.attrs["converged"] = result.converged
     low, high = result.interval()
     grain = result.discreteness
@@ -136,7 +138,7 @@ def _galaxy_of(leaves: dict[str, Any]) -> Galaxy:
 
 
 FIT_FILE = ResultKind(
-    format="rubix_like fit",
+    format=FIT,
     layout=3,
     description="maximum of the posterior of a datacube, and its Gaussian approximation there",
     name="result of a fit",

@@ -22,6 +22,7 @@ from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.search.search_state import SearchState
 from rubix_like.runtime.places import found_at
+from rubix_like.runtime.words import counted
 
 Arrays = dict[str, Float[ndarray, "..."]]
 """Dotted name -> an array of the shape of the parameter (of samples: with one more axis in front)."""
@@ -145,7 +146,7 @@ class FitResult:
     def __repr__(self) -> str:
         quality = self.quality
         return (
-            f"FitResult({len(self.labels)} numbers free, chi^2 = {quality.chi_square:.6g} for "
+            f"FitResult({counted(len(self.labels), 'number')} free, chi^2 = {quality.chi_square:.6g} for "
             f"{quality.degrees_of_freedom} degrees of freedom, {'' if self.converged else 'not '}converged)"
         )
 

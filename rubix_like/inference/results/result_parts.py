@@ -13,7 +13,6 @@ from numpy import ndarray
 
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import in_parts
-from rubix_like.cube.files.default import ORIGIN
 from rubix_like.cube.files.hdf5_cube import read_group, write_group
 from rubix_like.inference.checks.laplace import Laplace
 from rubix_like.inference.checks.verdict import Verdict
@@ -24,9 +23,9 @@ from rubix_like.inference.posterior.quality import Quality
 from rubix_like.runtime.files.damaged_files import UNREADABLE
 from rubix_like.runtime.files.hdf5_files import opened_hdf5
 from rubix_like.runtime.files.outputs import replacing
+from rubix_like.runtime.files.writers import CREATOR
 from rubix_like.runtime.files.writing_date import date_words
 from rubix_like.runtime.words import reason_of
-from rubix_like.version import __version__
 
 TEXT = h5py.string_dtype()
 
@@ -56,21 +55,11 @@ class ResultKind:
         with replacing(path) as temporary:
             try:
                 with h5py.File(temporary, "w", rdcc_nbytes=0) as file:
-                    file.attrs.update({**known, "creator": f"{ORIGIN} {__version__}", "date": date_words()})
+                    file.attrs.update({**known, "creator": CREATOR, "date": date_words()})
                     self.fill(result, file)
             except RuntimeError as error:  # from closing a file that could not be written, the OSError its context
                 raise OSError(f"HDF5: {error}") from error
         return path
-
-    def is_at(self, path: Path) -> bool:
-        """Whether a file is of this kind, whole or not."""
-        if not (path.is_file() and h5py.is_hdf5(path)):
-            return False
-        try:
-            with opened_hdf5(path, whole=False) as file:
-                return bool(file.attrs.get("format") == self.format)
-        except UNREADABLE:
-            return False
 
     def read(self, path: Path) -> Any:
         """The result in a file; FileNotFoundError, or ValueError if it is no complete file of this kind.
@@ -163,13 +152,13 @@ def read_best(free: Free, group: Any) -> tuple[ndarray, Laplace | None]:
     return latent, Laplace(free=free, latent=latent, **read_tree(Laplace, group, {"latent": size}))
 
 
-def write_shared(result: Any, cubes: Sequence[str], file: Any) -> None:
-    """What results of fits and of samplings have alike: the quality as attributes, the verdict, these cubes, what was
-    run, with what, and the notes."""
+def write_shared(result: Any, verdict: str, cubes: Sequence[str], file: Any) -> None:
+    """What results of fits and of samplings have alike: the quality as attributes, the verdict with the first line of
+    the summary, these cubes, what was run, with what, and the notes."""
     quality = result.quality
     write_tree(quality, file)
     file.attrs.update({"degrees_of_freedom": quality.degrees_of_freedom, "reduced_chi_square": quality.reduced})
-    _write_verdict(result.verdict, file.create_group("verdict"))
+    _write_verdict(result.verdict, verdict, file.create_group("verdict"))
     for name in cubes:
         write_group(in_parts(getattr(result, name)), file.create_group(name))
     file["config"] = result.config
@@ -194,10 +183,10 @@ def read_shared(file: Any, n_number: int, cubes: Sequence[str], with_variance: S
     }
 
 
-def _write_verdict(verdict: Verdict, group: Any) -> None:
+def _write_verdict(verdict: Verdict, text: str, group: Any) -> None:
     """Whether the model describes the data."""
     write_tree(verdict, group)
-    group.attrs.update({"text": verdict.sentence, "misfit": verdict.misfit, "matters": verdict.matters})
+    group.attrs.update({"text": text, "misfit": verdict.misfit, "matters": verdict.matters})
     add_dataset(group, "tests", list(verdict.tests), "names of the tests", dtype=TEXT, shape=(len(verdict.tests),))
     found = np.array(list(verdict.tests.values()), float)
     add_dataset(group, "probabilities", found, "of such residuals, if the model is true, by each of the tests")

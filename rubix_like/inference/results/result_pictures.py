@@ -26,6 +26,7 @@ from rubix_like.plots.fits.sample_trace import draw_followed
 from rubix_like.plots.fits.sample_view import Corner, Followed, SampleView
 from rubix_like.plots.picture_files import Drawing, save_drawings
 from rubix_like.plots.sky_offsets import sky_of
+from rubix_like.runtime.words import counted
 
 
 def save_fit_pictures(
@@ -80,7 +81,10 @@ def cubes_view(title: str, model: Cube, residual: Cube) -> FitView:
 def _fit_title(result: FitResult) -> str:
     """What was fitted, and how well."""
     meta, quality = result.model.meta, result.quality
-    words = [f"fit of {len(result.labels)} numbers", f"χ² / {quality.degrees_of_freedom} = {quality.reduced:.4g}"]
+    words = [
+        f"fit of {counted(len(result.labels), 'number')}",
+        f"χ² / {quality.degrees_of_freedom} = {quality.reduced:.4g}",
+    ]
     words += [str(meta["instrument"])] if meta.get("instrument") else []
     words += [] if result.converged else ["not converged"]
     words += ["the model does not describe the data"] if result.verdict.matters else []
@@ -186,8 +190,8 @@ def sample_view(result: SampleResult, truth: Mapping[str, Any]) -> SampleView:
 
 def _sample_title(result: SampleResult, n_diverging: int) -> str:
     """How the draws were made, and how many."""
-    chains = f"{result.n_chain} chains of " if result.is_chain else ""
-    words = [f"{result.title}: {chains}{result.n_draw} draws"]
+    chains = f"{counted(result.n_chain, 'chain')} of " if result.is_chain else ""
+    words = [f"{result.title}: {chains}{counted(result.n_draw, 'draw')}"]
     words += [f"{n_diverging} diverged"] if n_diverging else []
     words += ["the model does not describe the data"] if result.verdict.matters else []
     instrument = result.predictive.meta.get("instrument")

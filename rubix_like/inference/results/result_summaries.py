@@ -13,6 +13,7 @@ from rubix_like.inference.results.fit_result import FitResult
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.samplers.samplers import describe_statistics
 from rubix_like.runtime.text_tables import table_lines
+from rubix_like.runtime.words import counted, percent
 
 MOST_ROWS: int = 40
 """Rows of the table; a fit of many particles has more numbers."""
@@ -28,8 +29,15 @@ _FIT_HEAD = ("parameter", "best", "sigma", "16 %", "84 %", "unit", "prior")
 def fit_summary_lines(result: FitResult) -> list[str]:
     """The end-of-fit text, one sentence a line."""
     notes = (f"Note: {note}" for note in result.notes)
-    lines = [result.verdict.sentence, *fit_table_lines(result), *discreteness_lines(result), *fit_quality_lines(result)]
+    lines = [verdict_line(result), *fit_table_lines(result), *discreteness_lines(result), *fit_quality_lines(result)]
     return [*lines, *notes]
+
+
+def verdict_line(result: FitResult) -> str:
+    """The verdict, and whether finite draws make most of the errors where the model describes the data."""
+    grain = result.discreteness
+    more = "" if grain is None or result.verdict.matters else grain.sentence
+    return "; but ".join(filter(None, (result.verdict.sentence, more)))
 
 
 def fit_table_lines(result: FitResult) -> list[str]:
@@ -78,8 +86,8 @@ def fit_quality_lines(result: FitResult) -> list[str]:
     same = int(np.sum(starts.loss < starts.loss[best] + ELSEWHERE))
     return [
         chi_square_line(result.quality),
-        f"Start {best + 1} of {n_start} is the best: {starts.reasons()[best]}; {int(starts.n_step[best])} steps, "
-        f"{same} of {n_start} ended with that loss",
+        f"Start {best + 1} of {n_start} is the best: {starts.reasons()[best]}; "
+        f"{counted(int(starts.n_step[best]), 'step')}, {same} of {n_start} ended with that loss",
     ]
 
 
@@ -157,16 +165,18 @@ def sample_quality_lines(result: SampleResult) -> list[str]:
     return [
         _draws_line(result),
         f"Best fit: {chi_square_line(result.quality)}",
-        f"Predicted: {scatter.within_one:.1%} of {scatter.n_voxel} voxels are within 1 sigma, {scatter.within_two:.1%} "
-        f"within 2 (of normal errors 68.3% and 95.4%)",
+        f"Predicted: {percent(scatter.within_one, 1)} of {scatter.n_voxel} voxels are within 1 sigma, "
+        f"{percent(scatter.within_two, 1)} within 2 (of normal errors 68.3 % and 95.4 %)",
     ]
 
 
 def _draws_line(result: SampleResult) -> str:
     said = describe_statistics(result.method, result.statistics)
     if not result.is_chain:
-        return "; ".join([f"{result.title}: {result.n_draw} draws from an approximation of the posterior", *said])
-    words = [f"{result.n_chain} chains of {result.n_draw} draws", *said]
+        return "; ".join(
+            [f"{result.title}: {counted(result.n_draw, 'draw')} from an approximation of the posterior", *said]
+        )
+    words = [f"{counted(result.n_chain, 'chain')} of {counted(result.n_draw, 'draw')}", *said]
     if np.isfinite(result.diagnostics.e_bfmi).any():
         words.append(f"E-BFMI {', '.join(f'{own:.2f}' for own in result.diagnostics.e_bfmi)}")
     return f"{result.title}: {'; '.join(words)}"

@@ -23,6 +23,7 @@ from rubix_like.inference.results.result_parts import (
 from rubix_like.inference.results.sample_result import SampleResult
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.inference.samplers.samplers import LOSS, find_sampler
+from rubix_like.runtime.files.writers import SAMPLES
 
 _CUBES = ("model", "predictive", "residual")
 
@@ -34,7 +35,7 @@ _OF_NUMBERS: Mapping[str, str] = {
 
 
 def _write(result: SampleResult, file: Any) -> None:
-    write_shared(result, _CUBES, file)
+    write_shared(result, result.verdict.sentence, _CUBES, file)
     file.attrs.update({"method": result.method, "n_chain": result.n_chain, "n_draw": result.n_draw})
     write_free(result.free, _columns(result), file)
     latent = file.create_group("latent")
@@ -125,7 +126,7 @@ def _flat(free: Free, values: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 SAMPLE_FILE = ResultKind(
-    format="rubix_like samples",
+    format=SAMPLES,
     layout=3,
     description="draws from the posterior of a datacube, and what they predict",
     name="file of samples",

@@ -21,6 +21,7 @@ from rubix_like.inference.results.fit_result import Arrays
 from rubix_like.inference.samplers.convergence import Convergence
 from rubix_like.inference.samplers.samplers import Statistics, find_sampler
 from rubix_like.runtime.places import found_at
+from rubix_like.runtime.words import counted
 
 _OUTPUTS: dict[str, str] = {
     "summary": "rubix_like.inference.results.result_summaries:sample_summary_lines",
@@ -188,8 +189,9 @@ class SampleResult:
         return found_at(_OUTPUTS["read"])(Path(path))
 
     def __repr__(self) -> str:
-        chains = f"{self.n_chain} chains of {self.n_draw} draws" if self.is_chain else f"{self.n_draw} draws"
-        return f"SampleResult({self.method}, {len(self.labels)} numbers free, {chains})"
+        chains = f"{counted(self.n_chain, 'chain')} of " if self.is_chain else ""
+        draws = chains + counted(self.n_draw, "draw")
+        return f"SampleResult({self.method}, {counted(len(self.labels), 'number')} free, {draws})"
 
     def __str__(self) -> str:
         return self.summary()

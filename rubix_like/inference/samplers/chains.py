@@ -27,6 +27,7 @@ from rubix_like.inference.posterior.device_rows import Placed, everywhere, fetch
 from rubix_like.inference.posterior.posterior import SquaredLoss
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, describe_statistics
 from rubix_like.inference.samplers.whitening import White, Whitening, normal_starts
+from rubix_like.runtime.words import counted
 
 MOST_STEPS: int = 64
 """Most steps of a chain in one call of the compiled program."""
@@ -217,7 +218,7 @@ class AbstractChainSampler(AbstractSampler):
         title: ClassVar = "Metropolis"
         section_type: ClassVar = MetropolisSettings
         statistics: ClassVar = {
-            "moved": Statistic("whether the jump was made", bool, lambda own: f"{own.mean():.0%} of jumps made")
+            "moved": Statistic("whether the jump was made", bool, lambda own: f"{100 * own.mean():.0f} % of jumps made")
         }
 
         def kernel(self, n_latent):
@@ -260,7 +261,7 @@ class AbstractChainSampler(AbstractSampler):
         stage = "warming up" if state.n_done < state.warmup else "drawing"
         first = state.warmup if state.n_done > state.warmup else 0
         made = {name: own[:, first : state.n_done] for name, own in state.steps.items() if name != "latent"}
-        words = [f"{len(state.keys)} chains {stage}"]
+        words = [f"{counted(len(state.keys), 'chain')} {stage}"]
         if state.n_done:
             words += describe_statistics(self.settings.method, made)
         return f"{', '.join(words)}, step", state.n_done, state.n_step

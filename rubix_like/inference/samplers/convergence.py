@@ -18,6 +18,7 @@ from rubix_like.inference.posterior.free import Free, shown
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled
 from rubix_like.inference.search.choose_optimiser import MOST_DENSE
 from rubix_like.runtime.optional_packages import import_optional
+from rubix_like.runtime.words import percent
 
 MOST_R_HAT: float = 1.01
 """R-hat above which chains do not agree (Vehtari et al. 2021)."""
@@ -177,8 +178,8 @@ def _on_values(free: Free, latent: Float[ndarray, "chain draw latent"]) -> Itera
         if np.any(share > AT_THE_EDGE):
             names = listed(np.array(own.labels, dtype=object)[share.ravel() > AT_THE_EDGE])
             yield (
-                f"up to {share.max():.0%} of the draws of {names} are at the edge of its prior ({shown(own.prior)}); "
-                f"widen it if it need not be there"
+                f"up to {percent(share.max())} of the draws of {names} are at the edge of its prior "
+                f"({shown(own.prior)}); widen it if it need not be there"
             )
     sigma = flat.std(axis=0)
     correlation = None

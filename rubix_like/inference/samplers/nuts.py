@@ -79,7 +79,7 @@ class NutsSampler(AbstractChainSampler):
         notes = []
         if diverged:
             notes.append(
-                f"{diverged} of {total} draws diverged ({100 * diverged / total:.2g}%): the steps are too long for a "
+                f"{diverged} of {total} draws diverged ({100 * diverged / total:.2g} %): the steps are too long for a "
                 f"part of the posterior, and draws are missing there; raise fit.sampling.nuts.target_acceptance "
                 f"(0.95), or warmup, or narrow the priors"
             )

@@ -25,6 +25,7 @@ from rubix_like.readers.selection.halo_ids import find_entry
 from rubix_like.readers.selection.selected import select
 from rubix_like.readers.selection.selection import AUTO
 from rubix_like.readers.snapshot import SnapshotReader
+from rubix_like.runtime.words import counted
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,5 @@ def _unused_groups(snapshot: Snapshot, used: Collection[str]) -> tuple[str, ...]
         inner = tuple(f"{other.removeprefix(f'{group}/')}/" for other in used if other.startswith(f"{group}/"))
         counts[group] = sum(not name.startswith(inner) for name in dataset_names(snapshot.container, group))
     return tuple(
-        f"{group} ({count} dataset{'s' if count > 1 else ''})"
-        for group, count in counts.items()
-        if count and group not in used
+        f"{group} ({counted(count, 'dataset')})" for group, count in counts.items() if count and group not in used
     )

@@ -21,7 +21,7 @@ from rubix_like.runtime.files.file_names import beside
 from rubix_like.runtime.files.outputs import remove_stale
 from rubix_like.runtime.files.separate_files import Named, check_separate
 from rubix_like.runtime.progress import Progress, Report, Stream
-from rubix_like.runtime.words import reason_of
+from rubix_like.runtime.words import counted, reason_of
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def observe_all(
     if not redo:
         _refuse_changed(mine, made_from, before)
         _refuse_unknown([entry for entry in mine if before[entry.name] is None])
-    label = f"observing {len(mine)} entries of {len(groups)} galaxies"
+    label = f"observing {counted(len(mine), 'entry', 'entries')} of {counted(len(groups), 'galaxy', 'galaxies')}"
     with progress.step("catalogue", label) as report:
         front = _Front(summary, report, len(mine), progress.stream)
         work = BlockWork(records, made_from, how.with_picture, front.settle)

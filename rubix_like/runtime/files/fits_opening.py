@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase
+from itertools import takewhile
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from astropy.io import fits
 from astropy.utils.exceptions import AstropyWarning
 
-from rubix_like.runtime.files.damaged_files import DAMAGED
+from rubix_like.runtime.files.damaged_files import DAMAGED, UNREADABLE
 from rubix_like.runtime.files.packed_files import unpacked
 
 FITS_BLOCK: int = 2880
@@ -44,6 +45,20 @@ def opened_fits(path: Path, *, quiet: bool = False) -> Iterator[Any]:
             warnings.simplefilter("ignore", AstropyWarning)
         with path.open("rb") as file, fits.open(file, memmap=False) as hdus:
             yield hdus
+
+
+def first_header(path: Path) -> dict[str, Any]:
+    """The cards of a FITS file's first header, to know its writer by; none where there is no such header, whole."""
+    try:
+        with unpacked(path) as stream:
+            cards = list(takewhile(lambda card: card.rstrip() != b"END", _cards(stream, 0)))
+        if not cards or not cards[0].startswith(b"SIMPLE") or len(cards) == MOST_BLOCKS * CARDS:
+            return {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AstropyWarning)
+            return dict(fits.Header.fromstring(b"".join(cards)))
+    except UNREADABLE:
+        return {}
 
 
 def check_fits(path: Path) -> None:

@@ -1,0 +1,114 @@
+"""Files that rubix-like wrote: what each is, what it was made by, what is in it, how to look at it."""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import rubix_like as rl
+from rubix_like.readers.inspection.report import Inspection
+from rubix_like.readers.inspection.text import inspection_text
+from rubix_like.runtime.files.fits_opening import first_header
+from rubix_like.runtime.files.writers import CUBE, FIT, FOREIGN, LAYOUT_CARD, LIBRARY, MAPS, NEBULAR, SAMPLES, Written
+from rubix_like.runtime.places import found_at
+from rubix_like.runtime.words import counted
+
+_MADE_OF: Mapping[str, str] = {
+    "galaxy": "object",
+    "instrument": "instrument",
+    "redshift": "redshift",
+    "SSP library": "ssp_library",
+    "pipeline": "pipeline",
+}
+"""What is told of a run -> its entry in `meta`."""
+
+
+_SUMMARY_LINES = "rubix_like.runs.run_summary:summary_lines"
+_OPENING_LINES = "rubix_like.runs.run_summary:opening_lines"
+"""Imported for files of ours alone: those of galaxies do not need what cubes do."""
+
+
+class MadeFile(NamedTuple):
+    """What is known of a file of ours by name, and its summary."""
+
+    facts: dict[str, str]
+    summary: list[str]
+
+
+def print_made(path: Path, written: Written, width: int, *, as_json: bool) -> None:
+    """Print what is known of a file of ours, all of which is read; raises ValueError for a damaged one."""
+    title, describe = _KINDS[written.kind]
+    own, summary = describe(path)
+    writer = {"written by": f"{written.creator}, {written.date}"} if written.creator else {}
+    facts = {"file": str(path), "kind": title, **writer, **own}
+    if as_json:
+        print(json.dumps({"facts": facts, "summary": summary}, indent=2))
+    else:
+        print(inspection_text(Inspection(facts), width), *summary, sep="\n")
+
+
+def result_lines(path: Path, name: str) -> list[str]:
+    """How to look at the file of a result, of the public class `name`."""
+    return [
+        f"Look at it: rubix-like plot {shlex.quote(str(path))}",
+        f"In Python: result = rubix_like.{name}.read({str(path)!r})",
+    ]
+
+
+def _cube(path: Path) -> MadeFile:
+    cube = rl.Cube.read(path)
+    notes = [f"Note: {value}" for key, value in cube.meta.items() if key.startswith("note_")]
+    _, *lines = found_at(_SUMMARY_LINES)(cube, path, {})
+    return MadeFile(_facts(cube.meta, path, "Cube"), [*lines, *notes])
+
+
+def _maps(path: Path) -> MadeFile:
+    maps = rl.Maps.read(path)
+    n_y, n_x = np.shape(maps.mask)
+    more = [] if maps.velocity is None else [f"velocity distributions in {counted(len(maps.velocity), 'bin')}"]
+    more += [f"images in {', '.join(maps.filters)}"] if maps.filters else []
+    more += [label.name for label in maps.fields]
+    words = "; ".join(["mass, light, motions, ages and metallicities, before and after the PSF", *more])
+    name = shlex.quote(str(path))
+    lines = [
+        f"Maps of {n_x} x {n_y} spaxels of {maps.pixel_scale:g} arcsec, weighted by light in {maps.band}: {words}",
+        f"Look at it: rubix-like plot {name}, or with its cube: rubix-like plot CUBE --maps {name}",
+        f"In Python: maps = rubix_like.Maps.read({str(path)!r})",
+    ]
+    return MadeFile(_facts(maps.meta, path, "Maps"), lines)
+
+
+def _facts(meta: Mapping[str, Any], path: Path, name: str) -> dict[str, str]:
+    """What a run was made of, and where the rest is said."""
+    found = {word: str(meta[key]) for word, key in _MADE_OF.items() if meta.get(key) is not None}
+    return {**found, "configuration": f"rubix_like.{name}.read({str(path)!r}).meta['config']"}
+
+
+def _result(path: Path, name: str) -> MadeFile:
+    result = getattr(rl, name).read(path)
+    return MadeFile({}, [*result.summary().splitlines(), *result_lines(path, name)])
+
+
+def _foreign(path: Path) -> MadeFile:
+    layout = first_header(path)[LAYOUT_CARD]
+    return MadeFile({"layout": layout}, found_at(_OPENING_LINES)(path, layout))
+
+
+def _table(path: Path, command: str) -> MadeFile:
+    return MadeFile({}, [f"Look at it: rubix-like {command} info {shlex.quote(str(path))}"])
+
+
+_KINDS: Mapping[str, tuple[str, Callable[[Path], MadeFile]]] = {
+    CUBE: ("cube", _cube),
+    FOREIGN: ("cube for other programs", _foreign),
+    MAPS: ("maps", _maps),
+    FIT: ("result of a fit", partial(_result, name="FitResult")),
+    SAMPLES: ("result of a sampling", partial(_result, name="SampleResult")),
+    LIBRARY: ("SSP library", partial(_table, command="ssp")),
+    NEBULAR: ("table of nebular lines", partial(_table, command="nebular")),
+}
+"""Kind of a file -> what it is called, and what describes it."""
