@@ -24,8 +24,8 @@ from rubix_like.runtime.resources import resource as packaged
 SECONDS = 60
 """A recipe that takes longer is a hang."""
 
-MORE_MEMORY = 1 << 30
-"""Bytes of address space that reading may take."""
+MORE_MEMORY = 2 << 30
+"""Bytes of address space that reading may take, with what JAX takes to compile its first programs."""
 
 
 def read(path, reader="auto"):
