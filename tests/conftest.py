@@ -101,7 +101,7 @@ def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MAPPINGS = Path("/proc/self/maps")
-MOST_MAPPINGS = 45_000
+MOST_MAPPINGS = 25_000
 """Of 65530 that Linux allows a process by default. Every compiled program holds some; LLVM crashes without."""
 
 

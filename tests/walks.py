@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from inference.small_mock import few_stars
+from small import few_stars
 from small_snapshots import GADGET_HEADER
 from snapshot_files import write_snapshot
 
@@ -30,7 +30,6 @@ ROOT = Path(rubix_like.__file__).parent
 
 PARAMETER = "observation.inclination"
 SETTINGS_OF_FIT = {"free": {PARAMETER: {"uniform": [10, 80]}}, "starts": 1, "candidates": 4}
-
 
 _KEYED = dict | MappingProxyType
 """Not any mapping: open files are some, too."""

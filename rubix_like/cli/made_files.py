@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 import rubix_like as rl
 from rubix_like.readers.inspection.report import Inspection
 from rubix_like.readers.inspection.text import inspection_text
@@ -40,7 +38,8 @@ class MadeFile(NamedTuple):
 
 
 def print_made(path: Path, written: Written, width: int, *, as_json: bool) -> None:
-    """Print what is known of a file of ours, all of which is read; raises ValueError for a damaged one."""
+    """Print what is known of a file of ours. Cubes in our own layout, maps and results are read whole: ValueError for a
+    damaged one."""
     title, describe = _KINDS[written.kind]
     own, summary = describe(path)
     writer = {"written by": f"{written.creator}, {written.date}"} if written.creator else {}
@@ -68,14 +67,13 @@ def _cube(path: Path) -> MadeFile:
 
 def _maps(path: Path) -> MadeFile:
     maps = rl.Maps.read(path)
-    n_y, n_x = np.shape(maps.mask)
     more = [] if maps.velocity is None else [f"velocity distributions in {counted(len(maps.velocity), 'bin')}"]
     more += [f"images in {', '.join(maps.filters)}"] if maps.filters else []
     more += [label.name for label in maps.fields]
     words = "; ".join(["mass, light, motions, ages and metallicities, before and after the PSF", *more])
     name = shlex.quote(str(path))
     lines = [
-        f"Maps of {n_x} x {n_y} spaxels of {maps.pixel_scale:g} arcsec, weighted by light in {maps.band}: {words}",
+        f"Maps of {maps.n_x} x {maps.n_y} spaxels of {maps.pixel_scale:g} arcsec, weighted by light in {maps.band}: {words}",
         f"Look at it: rubix-like plot {name}, or with its cube: rubix-like plot CUBE --maps {name}",
         f"In Python: maps = rubix_like.Maps.read({str(path)!r})",
     ]

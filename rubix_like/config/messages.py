@@ -23,7 +23,7 @@ class Extended(Protocol):
 
     @classmethod
     def section_names(cls) -> tuple[str, ...]:
-        """The keys of the built-in sections, and of those of all plug-ins that can be used."""
+        """The keys of the sections that plug-ins bring, without those of plug-ins that cannot be used."""
         ...
 
 

@@ -14,8 +14,8 @@ class Footprint(eqx.Module):
     """n_y x n_x square spaxels about the field's centre, `pixel_scale` arcsec wide.
 
     Inside the model spectra are (element, wave): an element is a spaxel, row after row. `images` and `elements` turn
-    them into images and back. `pixel_scale` is a number on the host, an array in the model: another one compiles
-    nothing anew.
+    them into images and back. `pixel_scale` is a number on the host, an array in the model: a new value
+    does not recompile it.
     """
 
     n_y: int = eqx.field(static=True)
@@ -64,7 +64,7 @@ class Footprint(eqx.Module):
         return images.reshape(self.n_element, *images.shape[2:])
 
     def painted(self, margin: int, cells: int = 1) -> "Footprint":
-        """With `margin` spaxels more on each side, every spaxel cut into `cells` x `cells`."""
+        """The footprint with `margin` spaxels more on each side, every spaxel cut into `cells` x `cells`."""
         n_y, n_x = (cells * (size + 2 * margin) for size in self.shape)
         return Footprint(n_y, n_x, self.pixel_scale / cells)
 

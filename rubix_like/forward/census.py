@@ -43,7 +43,7 @@ class Census:
     n_beyond_losvd: int
 
     def among(self, n_stars: int) -> "Census":
-        """The same with what of the sample is left among `n_stars` stars, of which these are a part."""
+        """The census of a part, with its sample reduced to that of all `n_stars` stars."""
         return replace(self, sample=self.sample.among(n_stars))
 
     def joined(self, other: "Census") -> "Census":

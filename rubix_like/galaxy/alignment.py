@@ -24,7 +24,7 @@ LARGEST_ERROR: float = 15.0
 """deg: short axes known less well are those of round galaxies, of which 95 % have a larger error (2000 stars)."""
 
 SAMPLE_STARS: int = 1 << 18
-"""Of more stars than this about so many are kept."""
+"""Largest number of stars that are kept whole; of more, about this many are drawn."""
 
 _SPREAD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -48,14 +48,14 @@ class StarSample(NamedTuple):
 
     @staticmethod
     def of(stars: Stars) -> "StarSample":
-        """That of these stars, in float64, with their mass now, or at birth where they have no other."""
+        """The sample of these stars, in float64, with their mass now, or at birth where it is not known."""
         mass = stars.initial_mass if stars.mass is None else stars.mass
         position, velocity, mass = (np.asarray(x, dtype=np.float64) for x in (stars.position, stars.velocity, mass))
         numbers = _numbers([*position.T, *velocity.T, mass])
         return StarSample(len(mass), numbers, position, velocity, mass).among(len(mass))
 
     def joined(self, other: "StarSample") -> "StarSample":
-        """That of the stars of both."""
+        """The sample of the stars of both."""
         both = (np.concatenate(pair) for pair in zip(self[1:], other[1:], strict=True))
         n_stars = self.n_stars + other.n_stars
         return StarSample(n_stars, *both).among(n_stars)
@@ -67,7 +67,7 @@ class StarSample(NamedTuple):
         return self._taken(self.number < np.uint64((SAMPLE_STARS << 64) // n_stars))
 
     def in_order(self) -> "StarSample":
-        """By their numbers, so that sums over it have the same bits whatever the parts that it was joined from."""
+        """The sample sorted by number, so that sums over it do not depend on the parts that it was joined from."""
         return self._taken(np.argsort(self.number, kind="stable"))
 
     def _taken(self, which: ndarray) -> "StarSample":

@@ -47,12 +47,9 @@ TABLES: Mapping[str, TableEntry] = {
     ),
 }
 
-DEFAULT = "mappings-hii"
-"""The table that a run takes without another word."""
-
 SHELF = Shelf(
     folder="nebular",
-    setting="nebular.table",
+    setting="nebular",
     noun="table",
     thing="a nebular file",
     command="rubix-like nebular",

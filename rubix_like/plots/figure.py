@@ -1,4 +1,4 @@
-"""One figure of a cube: white light, narrow band, maps, spectra of chosen spaxels (needs the `plots` extra)."""
+"""Figures of a cube (white light, narrow band, maps, spectra of chosen spaxels) or of maps alone (`plots` extra)."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -272,8 +272,8 @@ class _InnerHalf:
         return total
 
     def _inside_and_between(self, first: float, last: float) -> tuple[_Motion, Float[ndarray, "particle 5"]]:
-        """Sums over this process's stars: those over those below the squared radius `first`, and squared radius, mass
-        and velocity of those up to `last` and little beyond."""
+        """Of this process's stars: the sums over those within the squared radius `first`, and squared radius, mass and
+        velocity of each from there to just beyond `last`."""
         inside, between = _Motion(0.0, np.zeros(3), 0, 0, 0.0), [np.zeros((0, 5))]
         for table in self.stars.slabs(_MOTIONS, "velocities of stars read"):
             squared, mass, velocity = self._squared(table), table["mass"], table["velocity"]

@@ -22,6 +22,7 @@ from rubix_like.forward.resolved import resolve
 from rubix_like.galaxy import alignment as sample_module
 from rubix_like.physics.cosmology import arcsec_per_kpc
 from rubix_like.readers.galaxy_loading import open_galaxy
+from rubix_like.runtime.words import counted
 
 SETTINGS = {
     "observation": {"redshift": 0.05, "align": "stars", "inclination": 40.0},
@@ -91,7 +92,7 @@ def test_it_counts_what_it_says():
     assert census.n_older == (own.log_age == 10.2).sum() > 0
     assert census.lengths.widest == own.smoothing_length.max()
     setup = make_setup(config, resolve(config), census)
-    assert f"{census.lengths.n_wider} stars are smoothed" in setup.notes[0]
+    assert f"{counted(census.lengths.n_wider, 'star is', 'stars are')} smoothed with" in setup.notes[0]
     sigma = own.smoothing_length * config.engine.smoothing.sigma * arcsec_per_kpc(setup.luminosity_distance, 0.05)
     assert census.lengths.n_wider == (sigma > 1.0).sum() > 0
     found = census.sample.in_order()
@@ -179,7 +180,7 @@ def test_a_run_is_planned_by_a_census_as_by_the_galaxy(monkeypatch, tmp_path, me
     found = Pipeline.from_config(config, census=census, mesh=make_mesh(2))
     assert found.plan == expected.plan
     assert found.notes == expected.notes
-    for words in ("stars are older than the Universe", "products.losvd.limit", "are smoothed with"):
+    for words in ("older than the Universe", "products.losvd.limit", "smoothed with a sigma of"):
         assert any(words in note for note in found.notes)
     assert found.frame.meta == expected.frame.meta
     assert eqx.tree_equal(found.tables, expected.tables, rtol=1e-12, atol=1e-12)

@@ -122,8 +122,8 @@ def write_group(cube: ShardedCube, file: Any) -> None:
 
 
 def _stored(shape: tuple[int, ...]) -> dict[str, Any]:
-    """Write an array in chunks of whole spectra, each with a checksum (fletcher32) by which HDF5 knows a damaged one on
-    reading."""
+    """Options of h5py for an array: chunks of whole spectra, each with a checksum (fletcher32) by which HDF5 knows a
+    damaged one on reading."""
     sizes, room = list(shape), _CHUNK_VALUES
     for axis in range(len(shape) - 2, -1, -1):
         room = max(room // sizes[axis + 1], 1)

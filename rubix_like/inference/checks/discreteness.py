@@ -38,7 +38,7 @@ MATTERS: float = 0.5
 """Shift, in standard deviations of the data alone, beyond which it is noted."""
 
 DOMINATES: float = 1.0
-"""The same, beyond which the shift is the larger part of an error that holds both."""
+"""Shift, in standard deviations of the data alone, beyond which most of the error is that of finite draws."""
 
 _CLOSE = 3.0
 """Standard deviations of a step up to which the model is linear enough for it to be the last."""
@@ -99,7 +99,7 @@ class Discreteness:
 
     @property
     def sentence(self) -> str:
-        """Of which values the errors are those of finite draws rather than of the data, in a line; empty for none."""
+        """A line on the values whose errors are mostly those of finite draws; empty for none."""
         n_value, n_far = len(self.shift), len(self._beyond(DOMINATES))
         if not n_far:
             return ""

@@ -95,7 +95,7 @@ def notes_on_values(free: Free, best: Float[ndarray, " latent"], laplace: Laplac
 
 
 def notes_on_silence(laplace: Laplace) -> list[str]:
-    """Of latents of which the data say nothing."""
+    """Notes on latents that the data say nothing of."""
     silent = np.array(laplace.free.labels, dtype=object)[laplace.without_effect()]
     if not len(silent):
         return []
@@ -105,7 +105,7 @@ def notes_on_silence(laplace: Laplace) -> list[str]:
 def notes_on_spread(
     free: Free, sigma: Float[ndarray, " latent"], correlation: Float[ndarray, "latent latent"] | None
 ) -> list[str]:
-    """Of what the data hardly say, by the standard deviations of the latents; and of what they say together only."""
+    """Notes on values that the data hardly determine, or only in combination, by the covariance of the latents."""
     labels, notes = free.labels, []
     vague = np.array(labels, dtype=object)[sigma > UNDETERMINED]
     if len(vague):

@@ -43,7 +43,7 @@ class Posterior(eqx.Module):
         return self.residuals_of(self.model(latent), latent)
 
     def residuals_of(self, model: Float[Array, "y x wave"], latent: Latent) -> Residuals:
-        """The same of a model whose flux is there already."""
+        """Residuals of a model whose flux is known."""
         return self.likelihood.residuals(model, self.noise_scale(latent))._replace(prior=latent)
 
     def loss(self, latent: Latent) -> Float[Array, ""]:

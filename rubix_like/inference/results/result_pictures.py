@@ -55,7 +55,7 @@ def view_of(result: FitResult, truth: Mapping[str, Any] | None = None) -> FitVie
 
 
 def _limits(result: FitResult) -> dict[int, AtEdge]:
-    """Of the values at the edges of their priors, by their places among the labels."""
+    """Limits of the values at the edges of their priors, by their places among the labels."""
     edges, reaches = result.edges, list(result.limits().values())
     known = zip(edges.index, reaches, edges.latent, edges.density, strict=True)
     return {int(index): AtEdge(reach.words(), latent, density) for index, reach, latent, density in known}
@@ -124,7 +124,7 @@ def inferred_of(
 
 
 def _values(parameter: FreeParameter, index: int, latent: Float[ndarray, " node"]) -> Float[ndarray, " node"]:
-    """Of one of a parameter's numbers, whose prior may have numbers of its own."""
+    """Values of one number of a parameter at these latents."""
     own: Any = jax.tree.map(lambda leaf: np.broadcast_to(leaf, parameter.shape).ravel()[index], parameter.prior)
     return np.asarray(own.value(jnp.asarray(latent)), dtype=np.float64)
 
@@ -139,13 +139,13 @@ def _flat(free: Free, truth: Mapping[str, Any]) -> Float[ndarray, " parameter"]:
 
 
 MOST_FOLLOWED: int = 12
-"""Numbers that are drawn draw by draw."""
+"""Largest number of traces in the picture of draws."""
 
 _SMALL, _LARGE = 1.2, 1.7
 """Sides of a panel of the corner plot, where there are many of them, and few."""
 
 _NARROWEST = 5.8
-"""Of its widths: there is room for its legend."""
+"""Least width of the corner plot (inches): there is room for its legend."""
 
 
 def save_sample_pictures(

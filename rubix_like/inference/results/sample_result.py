@@ -203,7 +203,7 @@ def values_of(free: Free, latent: Float[ndarray, "*n latent"]) -> Arrays:
 
 
 def flat_values(free: Free, latent: Float[ndarray, "*n latent"]) -> Float[ndarray, "*n latent"]:
-    """The same in the order of the labels."""
+    """The values of any number of latents, in the order of the labels."""
     return np.asarray(_values(free, jnp.asarray(latent.reshape(-1, latent.shape[-1])))).reshape(latent.shape)
 
 
