@@ -73,7 +73,8 @@ def _maps(path: Path) -> MadeFile:
     words = "; ".join(["mass, light, motions, ages and metallicities, before and after the PSF", *more])
     name = shlex.quote(str(path))
     lines = [
-        f"Maps of {maps.n_x} x {maps.n_y} spaxels of {maps.pixel_scale:g} arcsec, weighted by light in {maps.band}: {words}",
+        f"Maps of {maps.n_x} x {maps.n_y} spaxels of {maps.pixel_scale:g} arcsec, weighted by light in {maps.band}: "
+        f"{words}",
         f"Look at it: rubix-like plot {name}, or with its cube: rubix-like plot CUBE --maps {name}",
         f"In Python: maps = rubix_like.Maps.read({str(path)!r})",
     ]

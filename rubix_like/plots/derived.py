@@ -115,8 +115,7 @@ def _mean(values: Float[ndarray, "y x bin"], good: Bool[ndarray, "y x bin"]) -> 
 
 
 def read_sky_images(path: str | Path, footprint: Footprint, *, truth: bool = True) -> tuple[SkyImage, ...]:
-    """Every 2-D image of a maps file but its mask (DQ), titled by its COMMENT, else its EXTNAME, with the unit BUNIT, as
-    float64.
+    """Every 2-D image of a maps file but its mask (DQ), titled by its COMMENT or EXTNAME, its unit BUNIT, as float64.
 
     Without `truth` those before the PSF are left out. Raises FileNotFoundError, or ConfigError if the
     file is no FITS file or its images are not of the cube's footprint.

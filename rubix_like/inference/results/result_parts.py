@@ -199,7 +199,7 @@ def _read_verdict(group: Any, count: int) -> Verdict:
 
 
 def _read_cubes(file: Any, names: Sequence[str], with_variance: Sequence[str]) -> dict[str, Cube]:
-    """Read the cubes, by the names of their groups; ValueError where they differ in shape, or one lacks its variance."""
+    """The cubes, by the names of their groups; ValueError where they differ in shape, or one lacks its variance."""
     cubes = {name: read_group(file[name]) for name in names}
     for name, cube in cubes.items():
         expected = np.shape(cubes[names[0]].flux)
