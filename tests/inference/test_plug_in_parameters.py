@@ -50,7 +50,7 @@ class Screen(AbstractCubeStage):
     def __call__(self, cube, parameters, key):
         own = parameters.screen
         depth = own.optical_depth * (own.centre / jnp.asarray(self.wavelength)) ** self.slope
-        return eqx.tree_at(lambda c: c.flux, cube, cube.flux * jnp.exp(-depth)[None, None, :])
+        return eqx.tree_at(lambda c: c.flux, cube, cube.flux * jnp.exp(-depth)[None, :])
 
     def spatial(self, parameters):
         return None

@@ -3,6 +3,7 @@
 import functools
 import subprocess
 import sys
+from pathlib import Path
 
 import equinox as eqx
 import independent
@@ -330,7 +331,7 @@ def test_gradients_are_those_of_direct():
 
 WITHOUT_X64 = """
 import jax, jax.numpy as jnp, numpy as np, sys
-sys.path.insert(0, {folder!r})
+sys.path[:0] = {folders}
 from observing import galaxy_of
 from rubix_like import Pipeline, load_config
 assert not jax.config.read("jax_enable_x64")
@@ -360,8 +361,8 @@ print(abs(mass[::2] / (one.sum() / 1.1e4) - 1).max(), gradient.stars.velocity.dt
 @pytest.mark.parametrize("n", [100_000, pytest.param(10_000_000, marks=pytest.mark.long)])
 def test_equal_stars_in_float32_without_64_bit_mode_lose_nothing(n):
     """Half of them in one spaxel, all in one cell of the histogram; JAX as users have it."""
-    folder = str(__file__).rsplit("/", 1)[0]
-    script = WITHOUT_X64.format(folder=folder, n=n)
+    folders = [str(folder) for folder in Path(__file__).parents[:2]]
+    script = WITHOUT_X64.format(folders=folders, n=n)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     cube_line, gradient_line = done.stdout.splitlines()
