@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from rubix_like.constants import AB_ZERO_POINT
 from rubix_like.cube.footprint import AbstractGridded, Footprint
 from rubix_like.cube.meta import Counters, Meta
-from rubix_like.cube.wcs import Card, celestial_cards
+from rubix_like.cube.wcs import Card, sky_cards
 from rubix_like.physics.gauss_hermite import fit_gauss_hermite
 from rubix_like.runtime.places import found_at
 
@@ -107,8 +107,7 @@ class Maps(AbstractGridded, eqx.Module):
     @property
     def wcs_cards(self) -> tuple[Card, ...]:
         """World coordinates of the images as FITS cards: those of the cube."""
-        centre_and_angle = (float(self.meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
-        return celestial_cards(self.footprint, *centre_and_angle)
+        return sky_cards(self.footprint, self.meta)
 
     def fitted(self) -> "Maps":
         """The maps with V, sigma, h3 and h4 of Gauss-Hermite fits (on the host, float64), where there are stars enough.

@@ -75,13 +75,14 @@ def spectral_cards(bins: WavelengthBins) -> tuple[Card, ...]:
     )
 
 
+def sky_cards(footprint: Footprint, meta: Mapping[str, Any]) -> tuple[Card, ...]:
+    """Cards of the sky of a cube or of maps, their place taken from `meta`."""
+    return celestial_cards(footprint, *(float(meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle")))
+
+
 def cube_cards(footprint: Footprint, bins: WavelengthBins, meta: Mapping[str, Any]) -> tuple[Card, ...]:
     """Cards of the sky and the wavelength axis of a cube, its place taken from `meta`."""
-    centre_and_angle = (float(meta.get(key) or 0.0) for key in ("ra", "dec", "field_angle"))
-    return (
-        *celestial_cards(footprint, *centre_and_angle),
-        *spectral_cards(bins),
-    )
+    return (*sky_cards(footprint, meta), *spectral_cards(bins))
 
 
 def header_of(cards: Iterable[Card]) -> Header:

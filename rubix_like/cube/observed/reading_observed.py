@@ -27,7 +27,7 @@ from rubix_like.cube.observed.observed_layouts import ErrorKind, Parts, Survey, 
 from rubix_like.cube.observed.opening_observed import image_values, label, notes_on_sums, number_card, opened, text_card
 from rubix_like.cube.observed.sky_axes import SkyGrid, read_sky
 from rubix_like.cube.observed.wavelengths import SpectralGrid, read_wavelengths
-from rubix_like.runtime.files.writers import ORIGIN
+from rubix_like.runtime.files.writers import LAYOUT_CARD, ORIGIN
 
 _POWERS: dict[ErrorKind, int] = {"variance": 2, "sigma": 1, "inverse variance": -2, "inverse sigma": -1}
 """Power of the flux that the numbers of an error have."""
@@ -93,7 +93,7 @@ def read_observed(
 
 def _is_ours(header: Any) -> bool:
     """Whether `Cube.read` is to read a FITS file: it is ours, in the layout 'default'."""
-    return text_card(header, "ORIGIN") == ORIGIN and "LAYOUT" not in header
+    return text_card(header, "ORIGIN") == ORIGIN and LAYOUT_CARD not in header
 
 
 def _read(path: Path, hdus: Any, medium: Medium | None, unit: str | None, pixel_scale: float | None) -> ObservedCube:

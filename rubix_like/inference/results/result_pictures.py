@@ -134,8 +134,10 @@ def _flat(free: Free, truth: Mapping[str, Any]) -> Float[ndarray, " parameter"]:
     for name in truth:
         if name not in free.names:
             raise ConfigError(f"truth: expected names of free parameters, got '{name}'{suggest(name, free.names)}")
-    known = [np.broadcast_to(np.asarray(truth.get(own.name, np.nan), float), own.shape) for own in free.parameters]
-    return np.concatenate([np.ravel(values) for values in known])
+    known = (np.asarray(truth.get(own.name, np.nan), float) for own in free.parameters)
+    return free.join(
+        {own.name: np.broadcast_to(value, own.shape) for own, value in zip(free.parameters, known, strict=True)}
+    )
 
 
 MOST_FOLLOWED: int = 12

@@ -73,7 +73,7 @@ def _columns(result: SampleResult) -> dict[str, Column]:
 def _read(file: Any) -> SampleResult:
     free = read_free_from_file(file, of="best")
     best, laplace = read_best(free, file["latent"])
-    numbers = {name: _flat(free, read_column(file, name)) for name in _OF_NUMBERS}
+    numbers = {name: free.join(read_column(file, name)) for name in _OF_NUMBERS}
     latent, values = numbers_of(file["latent/draws"], finite=True), read_column(file, "draws", finite=True)
     statistics = {name: numbers_of(data) for name, data in file["statistics"].items()}
     _check_draws(free, latent, values, statistics)
@@ -118,11 +118,6 @@ def _check_draws(
     for name, own in {**values, **statistics}.items():
         if own.shape != expected[name]:
             raise ValueError(f"{name}: expected shape {expected[name]}, got {own.shape}")
-
-
-def _flat(free: Free, values: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Values in the order of the labels."""
-    return np.concatenate([np.ravel(values[name]) for name in free.names])
 
 
 SAMPLE_FILE = ResultKind(

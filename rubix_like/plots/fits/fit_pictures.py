@@ -33,6 +33,7 @@ def drawings(view: FitView) -> Iterator[Drawing]:
 
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLUMNS: int = 3
@@ -67,10 +68,6 @@ def draw_fit_maps(figure: "Figure", view: FitView) -> None:
     images = fit_images(view)
     draw_images(figure, images, view.sky, COLUMNS, {1: images[0].scale})
 
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 FLOOR: float = 1e-4
 """Distance from the best loss at which the logarithmic axis ends."""
@@ -107,10 +104,6 @@ def _finish(axes: "Axes") -> None:
     axes.xaxis.set_major_locator(import_matplotlib("matplotlib.ticker").MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
 
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 RANKS: dict[str, float] = {"brightest": 1.0, "median": 0.5, "faint": 0.1}
 """Names of the spaxels that are drawn -> which fraction of the fitted spaxels is at most as bright."""
