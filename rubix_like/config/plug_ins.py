@@ -68,6 +68,16 @@ METHODS = Registry(
 )
 """Painters by the name that `engine.method` gives them."""
 
+LINE_METHODS = Registry(
+    "line method",
+    "rubix_like.line_methods",
+    {
+        "basis": "rubix_like.engine.lines.line_plan:build_line_nodes",
+        "direct": "rubix_like.engine.lines.line_direct:DirectLinePainter.build",
+    },
+)
+"""Painters of lines by the same names."""
+
 KERNELS = Registry(
     "deposit kernel",
     "rubix_like.kernels",

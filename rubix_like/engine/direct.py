@@ -136,7 +136,7 @@ class DirectPainter(AbstractPainter):
 
     def contribution(self, view: View) -> DirectContribution:
         """Spectra of one chunk, Doppler-shifted and collected in bins, shared among their spaxels."""
-        spectra = weighted_rows(jnp.asarray(self.spectra), self.axes.corners(view.coordinates))
+        spectra = weighted_rows(jnp.asarray(self.spectra), view.corners(self.axes))
         light = self.rebinner.light(spectra, view.v_los / SPEED_OF_LIGHT)
         light = light * (view.amount * self.flux_factor)[:, None]
         total = self._on_detector(light)
