@@ -39,7 +39,10 @@ SCENE_STAGES = Registry(
 PAINT_STAGES = Registry(
     "paint stage",
     "rubix_like.paint_stages",
-    {"stars": "rubix_like.forward.sources.stars:StarsSource"},
+    {
+        "stars": "rubix_like.forward.sources.stars:StarsSource",
+        "lines": "rubix_like.forward.sources.lines:LinesSource",
+    },
     needs=("kind", "plan", "build"),
 )
 CUBE_STAGES = Registry(

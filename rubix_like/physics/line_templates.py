@@ -8,6 +8,9 @@ from numpy import ndarray
 
 from rubix_like.physics.templates import TemplateAxes
 
+LARGEST_DISPERSION: float = 500.0
+"""Largest velocity_dispersion (km/s) that lines are painted with."""
+
 
 @dataclass(frozen=True, eq=False)
 class LineTemplates:

@@ -11,10 +11,7 @@ from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.instrument.detector import LineSpread
 from rubix_like.physics import air
-from rubix_like.physics.line_templates import LineTemplates
-
-WIDEST: float = 500.0
-"""Largest velocity_dispersion (km/s) that lines have room for."""
+from rubix_like.physics.line_templates import LARGEST_DISPERSION, LineTemplates
 
 REACH: float = 5.6
 """Sigmas on either side of a line within which it is painted: 2e-8 of its light is beyond."""
@@ -69,7 +66,7 @@ class LineTracks:
     def windows(self, velocity: Float[ndarray, " velocity"]) -> tuple[Int[ndarray, " line"], Int[ndarray, " line"]]:
         """The first and last bin (of a detector without ends) that each line reaches at any of these velocities."""
         placed = self.at(velocity)
-        reach = REACH * self.sigma(placed, WIDEST)
+        reach = REACH * self.sigma(placed, LARGEST_DISPERSION)
         low = self.bins.place(np.maximum((placed.centre - reach).min(axis=0), np.finfo(float).tiny))
         high = self.bins.place((placed.centre + reach).max(axis=0))
         return np.floor(low + 0.5).astype(np.int32), np.floor(high + 0.5).astype(np.int32)
