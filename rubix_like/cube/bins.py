@@ -61,7 +61,7 @@ class WavelengthBins:
             )
         return found
 
-    def at(self, index: Num[ndarray, " index"]) -> Float[ndarray, " index"]:
+    def at(self, index: Num[ndarray, "..."]) -> Float[ndarray, "..."]:
         """Wavelength (Angstrom, in `medium`) at fractional bin indices; whole numbers are bin centres."""
         if self.sampling == "log":
             return self.first * 10.0 ** (self.step * np.asarray(index, dtype=np.float64))

@@ -24,11 +24,11 @@ LIMIT = 400.0
 LINES = {"Hb": 4862.691, "[O III] 4959": 4960.295, "[O III] 5007": 5008.240}
 RATIOS = (1.0, 0.5, 1.5)
 LINEAR = {
-    "wavelength": {"sampling": "linear", "medium": "air", "start": 4850, "stop": 5055, "step": "1.25 Angstrom"},
+    "wavelength": {"sampling": "linear", "medium": "air", "start": 4910, "stop": 5090, "step": "1.25 Angstrom"},
     "lsf": {"polynomial": [6.040, -9.187e-4, 5.866e-8], "includes_pixel": True},
 }
 LOG = {
-    "wavelength": {"sampling": "log", "medium": "vacuum", "start": 4903.5, "stop": 5085, "step": "1e-4 dex"},
+    "wavelength": {"sampling": "log", "medium": "vacuum", "start": 4911.0, "stop": 5100, "step": "1e-4 dex"},
     "lsf": {"wavelength": [4800, 5000, 5200], "resolving_power": [1800, 2000, 1900]},
 }
 NARROW = {**LINEAR, "lsf": None}
@@ -188,14 +188,15 @@ def _assert_slope(value, slope, step):
 
 
 def test_any_width_follows_without_another_compilation():
-    """Also one that was not planned; one beyond what windows hold is not painted wrong."""
+    """Also one that was not planned; one beyond what windows hold is not painted wrong. Light of a line that the
+    detector's end cuts is as good as one bin."""
     pipeline = pipeline_of("linear", "basis")
     wide = changed(pipeline.parameters, "velocity_dispersion", 120.0)
     cube = pipeline(galaxy(), wide)
     expected = by_numpy("linear", cube.wave_edges, 150.0).sum(axis=1)
     found = np.asarray(cube.flux).reshape(9, -1)
     np.testing.assert_allclose(found, expected, atol=1e-3 * expected.max())
-    np.testing.assert_allclose(found.sum(axis=1), expected.sum(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(found.sum(axis=1), expected.sum(axis=1), rtol=1e-5)
     beyond = pipeline(galaxy(), changed(pipeline.parameters, "velocity_dispersion", 600.0))
     assert np.isnan(np.asarray(beyond.flux)).all(axis=2).any()
 
@@ -242,14 +243,14 @@ def test_a_fast_particle_is_painted_apart():
             assert float(painter.nodes.limit) < 1000
     found, expected = (np.asarray(cube.flux) for cube in cubes)
     np.testing.assert_allclose(found, expected, atol=2e-3 * expected.max())
-    np.testing.assert_allclose(found.sum(axis=2), expected.sum(axis=2), rtol=1e-6)
+    np.testing.assert_allclose(found.sum(axis=2), expected.sum(axis=2), rtol=2e-5)
     np.testing.assert_allclose(cubes[0].mean_v_los, cubes[1].mean_v_los, rtol=1e-5)
 
 
 def test_each_line_has_its_share_of_its_own_flux():
     """A random table of faint and bright lines, compared line by line; at full rank it is exact."""
     rng = np.random.default_rng(1)
-    table = np.exp(rng.normal(0, 1, (300, 6)) @ rng.normal(0, 0.4, (6, 30)) - 6 * rng.uniform(0, 1, 30))
+    table = np.exp(rng.normal(0, 1, (300, 2)) @ rng.normal(0, 0.3, (2, 30)) - 6 * rng.uniform(0, 1, 30))
     lines = ("Hb", *(f"line {number}" for number in range(29)))
     reference = reference_light(table, lines)
     np.testing.assert_array_equal(reference, table[:, 0])

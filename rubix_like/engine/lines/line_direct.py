@@ -178,7 +178,7 @@ class DirectLinePainter(AbstractPainter):
     ) -> Float[Array, "particle wave"]:
         """Flux density in the own bins, one line of all particles after the other."""
         relative = jnp.log1p(shift / jnp.asarray(self.centre)[None, :]) if self.sampling == "log" else shift
-        middle = jnp.floor(relative / self.step + self.phase + 0.5).astype(jnp.int32)
+        middle = jnp.floor(relative / self.step + jnp.asarray(self.phase)[None, :] + 0.5).astype(jnp.int32)
         first, n_wave = jnp.asarray(self.bin_number)[0], len(self.bin_number)
         particle = jnp.arange(len(flux), dtype=jnp.int32)[:, None]
         within = jnp.arange(self.window + 1, dtype=jnp.int32) - self.window // 2

@@ -53,10 +53,11 @@ class LineTracks:
     def at(self, velocity: Float[ndarray, " velocity"]) -> Placed:
         """The lines at velocities in km/s."""
         stretch = (1.0 + self.spread.redshift) * np.exp(velocity / SPEED_OF_LIGHT)
-        vacuum = stretch[:, None] * self.wavelength[None, :]
+        vacuum = (stretch[:, None] * self.wavelength[None, :]).reshape(-1)
         centre = air.to_air(vacuum) if self.bins.medium == "air" else vacuum
-        kernel, _, _ = self.spread.widths(centre.reshape(-1))
-        return Placed(centre, kernel.reshape(centre.shape) / FWHM_PER_SIGMA)
+        kernel, _, _ = self.spread.widths(centre)
+        shape = len(velocity), len(self.wavelength)
+        return Placed(centre.reshape(shape), kernel.reshape(shape) / FWHM_PER_SIGMA)
 
     def sigma(self, placed: Placed, dispersion: float) -> Float[ndarray, "velocity line"]:
         """Standard deviation (Angstrom) of lines with a velocity_dispersion (km/s)."""
