@@ -75,8 +75,7 @@ from rubix_like.inference.samplers.chains import (
 )
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, Statistic
 from rubix_like.nebular.table_file import NebularTable
-from rubix_like.physics.line_templates import LineTemplates
-from rubix_like.physics.templates import TemplateAxes, Templates
+from rubix_like.physics.templates import LineTemplates, TemplateAxes, Templates
 from rubix_like.runtime.files.foreign_layouts import SourceFormat
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
 from rubix_like.runtime.optional_packages import import_optional

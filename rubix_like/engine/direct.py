@@ -134,7 +134,7 @@ class DirectPainter(AbstractPainter):
         total = self._on_detector(light)
         moments = jnp.stack([total, total * view.v_los], axis=1)
         light = self.response.apply(light) if self.responds == "chunk" else light
-        return shared_out(light, moments, view)
+        return onto_spaxels(light, moments, view)
 
     def project(
         self,
@@ -186,7 +186,7 @@ def chunk_of(limit: int, n_corner: int, n_bin: int) -> int:
     return int(np.clip(rows // n_corner, 1, limit))
 
 
-def shared_out(
+def onto_spaxels(
     light: Float[Array, "particle bin"], moments: Float[Array, "particle 2"], view: View
 ) -> DirectContribution:
     """The particles' spectra and moments, shared among their spaxels."""

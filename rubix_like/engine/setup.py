@@ -14,8 +14,7 @@ from rubix_like.engine.smoothing import WidthClasses
 from rubix_like.instrument.detector import LineSpread
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.painting import Painting
-from rubix_like.physics.line_templates import LineTemplates
-from rubix_like.physics.templates import Templates
+from rubix_like.physics.templates import LineTemplates, Templates
 from rubix_like.ssp import SSPLibrary
 
 

@@ -10,8 +10,7 @@ from rubix_like.config import LSFSettings
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.physics.gaussian import ENCLOSED_SIGMAS
-from rubix_like.physics.line_templates import LineTemplates
-from rubix_like.physics.templates import Templates
+from rubix_like.physics.templates import LineTemplates, Templates
 
 
 def instrument_fwhm(lsf: LSFSettings, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:

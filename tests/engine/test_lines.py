@@ -213,9 +213,11 @@ def test_eight_devices_and_slabs_give_the_same(method):
     np.testing.assert_allclose(eight.observe_slabs(slabs).flux, whole, atol=1e-12 * whole.max())
 
 
-@pytest.mark.slow(20)
-@pytest.mark.parametrize("method", ["direct", "basis"])
-@pytest.mark.parametrize("devices", [{"data": 8, "output": "sharded"}, {"data": 2, "wave": 4}, {"data": 4, "wave": 2}])
+ROWS, PARTS = {"data": 8, "output": "sharded"}, {"data": 2, "wave": 4}
+
+
+@pytest.mark.slow(3)
+@pytest.mark.parametrize(("method", "devices"), [("basis", ROWS), ("basis", PARTS), ("direct", PARTS)])
 def test_parts_of_the_bins_give_the_same(method, devices):
     """Coefficients by rows, bins that cannot be cut evenly, lines across the parts' borders."""
     many = galaxy(200)
@@ -244,7 +246,7 @@ def test_a_fast_particle_is_painted_apart():
     found, expected = (np.asarray(cube.flux) for cube in cubes)
     np.testing.assert_allclose(found, expected, atol=2e-3 * expected.max())
     np.testing.assert_allclose(found.sum(axis=2), expected.sum(axis=2), rtol=2e-5)
-    np.testing.assert_allclose(cubes[0].mean_v_los, cubes[1].mean_v_los, rtol=1e-5)
+    np.testing.assert_allclose(cubes[0].mean_v_los, cubes[1].mean_v_los, atol=5e-3)
 
 
 def test_each_line_has_its_share_of_its_own_flux():

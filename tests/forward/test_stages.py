@@ -76,17 +76,18 @@ OTHER_NUMBERS = {
 OF_SOURCES = {
     "lines": {
         "pipeline": "lines",
-        "lines": {"wavelengths": [4600, 4620], "particles": "stars", "velocity_dispersion": 150},
+        "lines": {"wavelengths": [4610, 4630], "particles": "stars", "velocity_dispersion": 150},
+        "instrument.lsf": {"fwhm": "8 Angstrom"},
     }
 }
-"""What runs need for a source beside those of `stellar`; every source here shines as stars."""
+"""What runs need for a source beside those of `stellar`, well within the detector; every source here reads stars."""
 
 
 @functools.cache
 def setups_for(method, name="stars"):
     """The same run twice, every continuous number a little different: (setup, parameters) of both."""
     own = {"engine.method": method, **OF_SOURCES.get(name, {})}
-    configs = [run(**own, **numbers) for numbers in ({}, OTHER_NUMBERS)]
+    configs = [run(**{**numbers, **own}) for numbers in ({}, OTHER_NUMBERS)]
     return [(make_setup(config, resolve(config), None), Parameters.build(config, "float64")) for config in configs]
 
 
@@ -224,7 +225,8 @@ def test_every_source_keeps_the_light(name, method):
     source, before = source_for(name, method), some_stars()
     small = eqx.tree_at(lambda s: s.position, before, before.position * 0.3)
     totals = [np.asarray(paint(source, small, deposit)[0]).sum(axis=0) for deposit in CORNERS]
-    assert totals[0].min() > 0
+    assert totals[0].max() > 0
+    assert totals[0].min() > -1e-5 * totals[0].max()  # between lines, by splines between velocity nodes
     assert_close(totals[1:], [totals[0]] * (len(totals) - 1))
     assert_close(np.asarray(paint(source, before, "nearest", 1, 100.0)[0])[0], totals[0])
     heavier = eqx.tree_at(lambda s: s.initial_mass, small, small.initial_mass * 3)

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import Angstrom, Kms, Number, as_tuple, parse_quantity
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.physics.line_templates import LARGEST_DISPERSION
+from rubix_like.physics.templates import LARGEST_DISPERSION
 
 
 def _parse_line(value: object) -> object:

@@ -15,13 +15,13 @@ from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube.bins import Sampling
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import no_counts
-from rubix_like.engine.direct import DirectContribution, DirectPartial, chunk_of, shared_out, sum_spectra
-from rubix_like.engine.lines.line_tracks import REACH, LineTracks
+from rubix_like.engine.direct import DirectContribution, DirectPartial, chunk_of, onto_spaxels, sum_spectra
+from rubix_like.engine.lines.line_planning import lines_of
+from rubix_like.engine.lines.line_tracks import REACH, LineTracks, rounded_up
 from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.physics.line_templates import LARGEST_DISPERSION
-from rubix_like.physics.templates import TemplateAxes, weighted_rows
+from rubix_like.physics.templates import LARGEST_DISPERSION, TemplateAxes, weighted_rows
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import varying
@@ -72,14 +72,15 @@ class DirectLinePainter(AbstractPainter):
         """The lines that reach the detector at up to the plan's velocity limit."""
         bins, limit = setup.instrument.bins, plan.velocity_limit
         grid = np.linspace(-limit, limit, _N_GRID)
-        tracks = LineTracks.of(plan.templates, plan.spread)
+        templates = lines_of(plan)
+        tracks = LineTracks.of(templates, plan.spread)
         seen = tracks.on_detector(grid)
         tracks = tracks.chosen(seen)
         placed, centre = tracks.at(grid), tracks.at(np.zeros(1)).centre[0]
         place = bins.place(centre)
         return cls(
-            axes=plan.templates.axes,
-            luminosity=plan.templates.table[:, seen],
+            axes=templates.axes,
+            luminosity=templates.table[:, seen],
             flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
             centre=centre,
             number=np.round(place).astype(np.int32),
@@ -130,7 +131,7 @@ class DirectLinePainter(AbstractPainter):
         seen = ndtr((ends[None, :, 1] - shift) / sigma) - ndtr((ends[None, :, 0] - shift) / sigma)
         total = (flux * seen).sum(axis=1)
         moments = jnp.stack([total, total * view.v_los], axis=1)
-        return shared_out(self._in_bins(flux, shift, sigma), moments, view)
+        return onto_spaxels(self._in_bins(flux, shift, sigma), moments, view)
 
     def project(
         self,
@@ -199,7 +200,8 @@ class DirectLinePainter(AbstractPainter):
 
     def _border(self, centre: Float[Array, ""], place: Float[Array, "particle border"]) -> Float[Array, "..."]:
         """Distances (Angstrom) from a line at rest of places that are so many bins from it."""
-        return centre * jnp.expm1(self.step * place) if self.sampling == "log" else self.step * place
+        steps = jnp.asarray(self.step) * place
+        return centre * jnp.expm1(steps) if self.sampling == "log" else steps
 
 
 def _window(tracks: LineTracks, velocity: Float[ndarray, " velocity"]) -> int:
@@ -208,4 +210,4 @@ def _window(tracks: LineTracks, velocity: Float[ndarray, " velocity"]) -> int:
     reach = REACH * tracks.sigma(placed, LARGEST_DISPERSION)
     place = tracks.bins.place
     below = place(placed.centre) - place(np.maximum(placed.centre - reach, np.finfo(float).tiny))
-    return 2 * int(np.ceil(below.max())) + 3
+    return rounded_up(2 * int(np.ceil(below.max())) + 3)

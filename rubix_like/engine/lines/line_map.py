@@ -14,7 +14,7 @@ from numpy import ndarray
 
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, Spectra
-from rubix_like.physics.line_templates import LARGEST_DISPERSION
+from rubix_like.physics.templates import LARGEST_DISPERSION
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import varying

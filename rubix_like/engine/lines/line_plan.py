@@ -15,9 +15,9 @@ from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.lines.line_direct import DirectLinePainter
 from rubix_like.engine.lines.line_map import LineMap
-from rubix_like.engine.lines.line_planning import node_step
+from rubix_like.engine.lines.line_planning import lines_of, node_step
 from rubix_like.engine.lines.line_ratios import find_ratios, reference_light
-from rubix_like.engine.lines.line_tracks import LineTracks
+from rubix_like.engine.lines.line_tracks import LineTracks, rounded_up
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spectra.velocity_nodes import node_velocity, plan_nodes
@@ -42,7 +42,7 @@ class LineAccuracy(eqx.Module):
 
 def build_line_nodes(plan: SourcePlan, setup: Setup) -> BasisPainter:
     """The painter of lines at velocity nodes."""
-    engine, templates, motion = setup.config.engine, plan.templates, plan.motion
+    engine, templates, motion = setup.config.engine, lines_of(plan), plan.motion
     every = LineTracks.of(templates, plan.spread)
     step = node_step(every, motion.limit, plan.narrowest, engine.tolerance)
     nodes = plan_nodes(motion.limit, step)
@@ -84,7 +84,7 @@ def _line_map(
     bins, velocity = tracks.bins, node_velocity(nodes)
     placed, rest = tracks.at(velocity), tracks.at(np.zeros(1)).centre[0]
     first, last = tracks.windows(velocity)
-    number = first[:, None] + np.arange(int((last - first).max()) + 2)[None, :]
+    number = first[:, None] + np.arange(rounded_up(int((last - first).max()) + 1) + 1)[None, :]
     border = bins.at(number - 0.5)
     return LineMap(
         bin_number=np.arange(bins.n_wave, dtype=np.int32),

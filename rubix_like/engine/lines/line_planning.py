@@ -8,7 +8,7 @@ from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.source_planning import method_and_motion, velocity_limit_of, work_of
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.detector import LineSpread
-from rubix_like.physics.line_templates import LineTemplates
+from rubix_like.physics.templates import LineTemplates
 
 LEAST_STEP: float = 0.5
 """Smallest distance between velocity nodes in km/s."""
@@ -51,6 +51,13 @@ def plan_lines(
         covered=np.ones(setup.instrument.bins.n_wave, bool),
         narrowest=narrowest,
     )
+
+
+def lines_of(plan: SourcePlan) -> LineTemplates:
+    """The lines of a plan; raises TypeError for one of spectra."""
+    if isinstance(plan.templates, LineTemplates):
+        return plan.templates
+    raise TypeError(f"plan: expected lines (plan_lines), got {plan.templates.name} (take build_painter)")
 
 
 def node_step(tracks: LineTracks, limit: float, narrowest: float, tolerance: float) -> float:

@@ -11,13 +11,18 @@ from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.instrument.detector import LineSpread
 from rubix_like.physics import air
-from rubix_like.physics.line_templates import LARGEST_DISPERSION, LineTemplates
+from rubix_like.physics.templates import LARGEST_DISPERSION, LineTemplates
 
 REACH: float = 5.6
 """Sigmas on either side of a line within which it is painted: 2e-8 of its light is beyond."""
 
 
-class Placed(NamedTuple):
+def rounded_up(n_bin: int) -> int:
+    """A window's bins, a few more, so that runs with other numbers share compilations."""
+    return -(-n_bin // 16) * 16
+
+
+class LinePlaces(NamedTuple):
     """Lines on the detector at some velocities: centres, and sigma of the line spread (Angstrom of the medium)."""
 
     centre: Float[ndarray, "velocity line"]
@@ -50,16 +55,16 @@ class LineTracks:
         """Those of some lines."""
         return LineTracks(self.spread, self.wavelength[which], self.thermal[which])
 
-    def at(self, velocity: Float[ndarray, " velocity"]) -> Placed:
+    def at(self, velocity: Float[ndarray, " velocity"]) -> LinePlaces:
         """The lines at velocities in km/s."""
         stretch = (1.0 + self.spread.redshift) * np.exp(velocity / SPEED_OF_LIGHT)
         vacuum = (stretch[:, None] * self.wavelength[None, :]).reshape(-1)
         centre = air.to_air(vacuum) if self.bins.medium == "air" else vacuum
         kernel, _, _ = self.spread.widths(centre)
         shape = len(velocity), len(self.wavelength)
-        return Placed(centre.reshape(shape), kernel.reshape(shape) / FWHM_PER_SIGMA)
+        return LinePlaces(centre.reshape(shape), kernel.reshape(shape) / FWHM_PER_SIGMA)
 
-    def sigma(self, placed: Placed, dispersion: float) -> Float[ndarray, "velocity line"]:
+    def sigma(self, placed: LinePlaces, dispersion: float) -> Float[ndarray, "velocity line"]:
         """Standard deviation (Angstrom) of lines with a velocity_dispersion (km/s)."""
         moved = placed.centre / SPEED_OF_LIGHT
         return np.sqrt(placed.spread**2 + moved**2 * (self.thermal**2 + dispersion**2))

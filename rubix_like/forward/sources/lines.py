@@ -22,8 +22,7 @@ from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene
 from rubix_like.nebular.line_list import find_line
-from rubix_like.physics.line_templates import LineTemplates
-from rubix_like.physics.templates import TemplateAxes
+from rubix_like.physics.templates import LineTemplates, TemplateAxes
 
 LINE_SOURCE: str = "lines"
 """The source's name in a pipeline."""
