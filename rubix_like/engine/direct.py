@@ -15,6 +15,7 @@ from numpy import ndarray
 
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube.meta import SourceCounters
+from rubix_like.engine.cost import rates_here
 from rubix_like.engine.counters import no_counts
 from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
 from rubix_like.engine.setup import Setup, SourcePlan
@@ -30,7 +31,6 @@ from rubix_like.runtime.mesh.mesh import varying
 
 Responds = Literal["sum", "device", "chunk"]
 
-_CHUNK_VALUES = 1 << 19
 _CHUNK_ROWS = 256
 
 
@@ -182,7 +182,7 @@ def sum_spectra(
 
 def chunk_of(limit: int, n_corner: int, n_bin: int) -> int:
     """Particles per chunk: `limit`, or fewer: spectra stay in the processor's cache, float32 sums stay short."""
-    rows = min(_CHUNK_VALUES // n_bin, _CHUNK_ROWS)
+    rows = min(4 * rates_here().values_at_once // n_bin, _CHUNK_ROWS)
     return int(np.clip(rows // n_corner, 1, limit))
 
 
