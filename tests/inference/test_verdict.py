@@ -302,6 +302,7 @@ def test_a_galaxy_of_a_simulation_is_no_disc(real_data):
         starts=1,
         start={name: own for name, own in example.BY_EYE.items() if name in names},
         optimiser={"steps": 12, "tolerance": 1.0},
+        discreteness=None,
     )
     first = result.summary().splitlines()[0]
     assert "the model does not describe the data (chi^2/dof " in first
