@@ -68,7 +68,7 @@ class Gas(eqx.Module):
     | star_formation_rate | (particle,) or None | Msun / yr |
     | hydrogen_fraction, oxygen_fraction | (particle,) or None | mass fractions, of all the gas |
     | smoothing_length | (particle,) or None | kpc |
-    | hi_fraction | (particle,) or None | mass fraction of neutral hydrogen (atomic, where the file tells it apart) |
+    | hi_fraction | (particle,) or None | mass fraction of neutral hydrogen; of HI alone where the file separates H2 |
     | h2_fraction | (particle,) or None | mass fraction of molecular hydrogen |
     | dust_mass | (particle,) or None | Msun, part of `mass` |
     | weight | (particle,) or None | 1 for a particle, 0 for padding; set by `shard`, never by hand |

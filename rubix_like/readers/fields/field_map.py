@@ -114,7 +114,10 @@ class FieldSettings(AbstractSettings):
     def find(
         self, present: Collection[str], shape_of: Callable[[str], tuple[int, ...]]
     ) -> tuple["FieldSettings", tuple[str, ...]] | None:
-        """The settings that hold, and the datasets to read, for a group that has the datasets `present`."""
+        """The settings that hold, and the datasets to read, for a group that has the datasets `present`.
+
+        `shape_of` gives the shape of one of them; it is asked for where a `width` is stated.
+        """
         if self.stack and all(name in present for name in self.stack):
             return self, self.stack
         name = next((name for name in self.dataset if name in present), None)

@@ -229,10 +229,11 @@ class Snapshot:
         field, datasets = self.places(family, group)[quantity]
         values = self._stored_quantity(quantity, field, group, datasets, start, stop, checked)
         factor = self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = values * factor
+        whole = 1.0
         if field.fraction_of is not None:
-            values = values * self._whole(family, group, field.fraction_of, start, stop, checked, known or {})
+            whole = self._whole(family, group, field.fraction_of, start, stop, checked, known or {})
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = values * factor * whole
         if checked:
             self._check_range(quantity, values, factor, f"{self.container.name}: {group}/{' '.join(datasets)}")
         return values

@@ -87,9 +87,9 @@ class TableSettings(AbstractSettings):
     hydrogen_fraction: Column = None
     oxygen_fraction: Column = None
     hi_fraction: Column = None
-    """Neutral (atomic) hydrogen, as a fraction of the gas mass."""
+    """Neutral hydrogen as a fraction of the gas mass, H2 left out where it has a column of its own."""
     h2_fraction: Column = None
-    """Molecular hydrogen, as a fraction of the gas mass."""
+    """Molecular hydrogen as a fraction of the gas mass."""
     dust_mass: Column = None
 
     def named(self) -> dict[str, ColumnSettings]:
