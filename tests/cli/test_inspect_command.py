@@ -142,7 +142,7 @@ Gas in PartType0: 2
   - no smoothing lengths: they follow from mass and density
   Light that it can make:
   - nebulae: no star_formation_rate, so gas makes none; those around young stars need no gas
-  - abundances: no oxygen_fraction and no hydrogen_fraction: metallicity alone
+  - abundances: O/H from metallicity in solar proportions (no oxygen_fraction)
   - dust: no dust_mass; metallicity and mass give it for a stated dust-to-metal ratio
   - neutral hydrogen: neither hi_fraction nor h2_fraction
 
@@ -180,16 +180,17 @@ def test_light_of_gas_that_forms_stars(desk):
 def test_light_of_gas_that_has_little():
     rate = FieldReport("star_formation_rate", unit="Msun / yr", total=0.0, n_values=7, n_positive=0)
     still = "nebulae: none around forming stars: star_formation_rate is 0 in all 7 particles"
-    metals = "abundances: no oxygen_fraction and no hydrogen_fraction"
-    assert light_of_gas([rate, FieldReport("metallicity")])[:2] == (still, f"{metals}: metallicity alone")
+    metals = "abundances: O/H from metallicity in solar proportions (no oxygen_fraction)"
+    assert light_of_gas([rate, FieldReport("metallicity")])[:2] == (still, metals)
     damaged = [FieldReport(name, problems=("2 NaN",)) for name in ("star_formation_rate", "dust_mass")]
     assert light_of_gas([*damaged, FieldReport("oxygen_fraction")]) == (
         "nebulae: star_formation_rate has no number that can be read",
-        "abundances: no hydrogen_fraction, nor metallicity",
+        "abundances: O/H from oxygen_fraction and a usual share of hydrogen (no hydrogen_fraction)",
         "dust: dust_mass has no number that can be read",
         "neutral hydrogen: neither hi_fraction nor h2_fraction",
     )
-    assert light_of_gas([])[2] == "dust: neither dust_mass nor metallicity"
+    nothing = ("abundances: neither oxygen_fraction nor metallicity", "dust: neither dust_mass nor metallicity")
+    assert light_of_gas([])[1:3] == nothing
 
 
 @pytest.mark.parametrize(("name", "stated"), [("simba", "1e10 Msun x h^-1 = 1.42857e+10 Msun"), ("swift", "")])

@@ -28,13 +28,13 @@ def _star_formation(found: Mapping[str, FieldReport]) -> str:
 
 def _abundances(found: Mapping[str, FieldReport]) -> str:
     """What tells the O/H of the gas."""
-    absent = [name for name in ("oxygen_fraction", "hydrogen_fraction") if name not in found]
-    if not absent:
+    if "oxygen_fraction" in found and "hydrogen_fraction" in found:
         return "abundances: O/H from oxygen_fraction and hydrogen_fraction"
-    lacking = f"no {' and no '.join(absent)}"
+    if "oxygen_fraction" in found:
+        return "abundances: O/H from oxygen_fraction and a usual share of hydrogen (no hydrogen_fraction)"
     if "metallicity" in found:
-        return f"abundances: {lacking}: metallicity alone"
-    return f"abundances: {lacking}, nor metallicity"
+        return "abundances: O/H from metallicity in solar proportions (no oxygen_fraction)"
+    return "abundances: neither oxygen_fraction nor metallicity"
 
 
 def _dust(found: Mapping[str, FieldReport]) -> str:
