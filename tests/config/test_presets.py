@@ -182,7 +182,7 @@ def marked(name):
     )
 
 
-@pytest.mark.parametrize("name", map(marked, NAMES))
+@pytest.mark.parametrize("name", [marked(name) for name in NAMES])
 def test_a_small_galaxy_is_observed(name, tmp_path):
     path = tmp_path / "cube.fits"
     cube = run(load_config(small_run(name)), path)
