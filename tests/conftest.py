@@ -84,13 +84,14 @@ def jax_settings() -> Iterator[None]:
 
 @pytest.fixture
 def optimised() -> Iterator[None]:
-    """For tests that compare programs to the last bit: they are compiled with XLA's optimisations, as a run's are."""
+    """For tests that compare programs to the last bit: they are compiled with XLA's optimisations, as a run's are.
+
+    What has been compiled stays as it is: the programs of such a test have sizes of their own.
+    """
     before = jax.config.read("jax_disable_most_optimizations")
     jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
     yield
     jax.config.update("jax_disable_most_optimizations", before)
-    jax.clear_caches()
 
 
 @pytest.fixture
