@@ -375,9 +375,20 @@ def test_every_reader(name, tmp_path):
     placed = shard(galaxy, make_mesh(8)).stars
     total = np.asarray(galaxy.stars.initial_mass).sum()
     np.testing.assert_allclose(float((placed.initial_mass * placed.weight).sum()), total, rtol=1e-12)
-    pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(8), info=info)
-    slope = jax.value_and_grad(lambda galaxy: weighted(pipeline(galaxy).flux))
-    assert_finite(jax.jit(slope, compiler_options={"xla_backend_optimization_level": 0})(galaxy))
+    assert_finite(Pipeline.from_config(config, galaxy, mesh=make_mesh(8), info=info)(galaxy).flux)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", READERS.names())
+def test_the_gradient_of_what_every_reader_gives(name, tmp_path):
+    config = run(galaxy=READER_EXAMPLES[name](tmp_path), noise=None)
+    galaxy, results = load(config)[0], []
+    for n_devices in (1, 8):
+        pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(n_devices))
+        slope = jax.value_and_grad(lambda galaxy, pipeline=pipeline: weighted(pipeline(galaxy).flux))
+        results.append(jax.jit(slope, compiler_options={"xla_backend_optimization_level": 0})(galaxy))
+    assert_finite(results)
+    assert_close(results[1], results[0], 1e-10)
 
 
 WAVELENGTH = np.concatenate([np.arange(2500.0, 9000.0, 4.0), [12000.0]])

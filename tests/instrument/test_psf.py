@@ -199,7 +199,7 @@ def test_separable_blurs_are_convolutions():
 
 def test_images_are_differentiable_in_their_widths():
     """Against finite differences, for a Moffat that depends on wavelength."""
-    psf, parameters = build(**CHROMATIC)
+    psf, parameters = build(**CHROMATIC, enclosed=0.95)
     values = {"fwhm": parameters.fwhm, "beta": parameters.beta}
     weights = jnp.asarray(np.random.default_rng(5).normal(size=(2 * psf.reach + 1,) * 2))
 

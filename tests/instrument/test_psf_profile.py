@@ -148,7 +148,7 @@ def test_the_effective_width_is_that_of_stars_anywhere(painting, fwhm):
     assert painting.effective_fwhm(fwhm) == pytest.approx(np.sqrt(max(variance, 0)) / SIGMA, abs=0.01)
 
 
-def smooth_galaxy(sigma, n=101, reach=4.5):
+def smooth_galaxy(sigma, n=61, reach=4.5):
     """Stars on a dense grid whose masses make a round Gaussian of that width (kpc)."""
     axis = np.linspace(-reach * sigma, reach * sigma, n)
     x, y = (grid.ravel() for grid in np.meshgrid(axis, axis))

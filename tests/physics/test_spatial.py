@@ -166,19 +166,28 @@ def test_a_point_source_has_its_own_width_at_every_wavelength():
     np.testing.assert_allclose(flux.sum(axis=(0, 1)), single, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "psf",
-    [pytest.param(MOFFAT, marks=pytest.mark.slow), CHROMATIC, pytest.param(GAUSSIANS, marks=pytest.mark.slow)],
-    ids=lambda psf: f"{psf['kind']}{len(psf)}",
-)
-def test_every_kind_of_psf_lets_light_shine_in_and_keeps_it(psf):
-    """The same image as in a larger field; on eight devices as on one."""
+KINDS = [pytest.param(MOFFAT, marks=pytest.mark.slow), CHROMATIC, pytest.param(GAUSSIANS, marks=pytest.mark.slow)]
+
+
+def name_of(psf):
+    return f"{psf['kind']}{len(psf)}"
+
+
+@pytest.mark.parametrize("psf", KINDS, ids=name_of)
+def test_every_kind_of_psf_lets_light_shine_in(psf):
+    """The same image as in a larger field."""
     stars = np.random.default_rng(5).normal(size=(60, 3))
     small, large = (np.asarray(image(stars, fov=fov, psf=psf).flux) for fov in (3.0, 9.0))
     np.testing.assert_allclose(small, large[15:-15, 15:-15], rtol=1e-9, atol=1e-12 * large.max())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("psf", [MOFFAT, CHROMATIC, GAUSSIANS], ids=name_of)
+def test_every_kind_of_psf_is_the_same_on_eight_devices(psf):
+    galaxy = galaxy_of(np.random.default_rng(5).normal(size=(60, 3)))
     config = configuration(instrument={"fov": 3.0, "wavelength": BINS, "psf": psf})
-    on_eight = np.asarray(observe(config, galaxy_of(stars), n_devices=8).flux)
-    np.testing.assert_allclose(on_eight, small, rtol=1e-9, atol=1e-12 * large.max())
+    one, eight = (np.asarray(observe(config, galaxy, n).flux) for n in (1, 8))
+    np.testing.assert_allclose(eight, one, rtol=1e-9, atol=1e-12 * one.max())
 
 
 @pytest.mark.parametrize(
