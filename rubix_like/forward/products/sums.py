@@ -11,6 +11,7 @@ from numpy import ndarray
 
 from rubix_like.config import LOSVDSettings
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
+from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.deposits import Spaxels, in_blocks, sum_deposits
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors, build_kernel
 from rubix_like.engine.setup import Setup
@@ -41,7 +42,6 @@ SUMS: tuple[str, ...] = (
 )
 """The columns that every run with products sums: Msun, 1e-20 erg/s/cm2, km/s from the reference, Gyr, mass fraction."""
 
-_CHUNK_VALUES = 1 << 18
 _ROOM = 1 << 28
 """Bytes for sums in 64 bits."""
 
@@ -161,7 +161,7 @@ class ProductTables(eqx.Module):
         """The sums of all particles at hand, kept in 64 bits, as many spaxels at a time as there is room for, and
         returned in the tables' precision."""
         table = self.bands.through(self.transmission(parameters)) * self.flux_factor
-        own_chunk = max(1, min(chunk, _CHUNK_VALUES // (grid.n_corner * self.n_column)))
+        own_chunk = max(1, min(chunk, 2 * rates_here().values_at_once // (grid.n_corner * self.n_column)))
 
         def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
             return self._block(look, particles, spaxels, own_chunk, table, parameters), None
