@@ -379,8 +379,9 @@ def test_mass_now_is_the_surviving_mass_where_the_galaxy_does_not_say():
 @pytest.mark.usefixtures("optimised")
 def test_products_change_nothing_in_the_cube_and_cost_nothing_without():
     galaxy = stars_of()
-    with_maps = observe(settings(), galaxy)
-    pipeline = Pipeline.from_config(load_config(settings(), overrides={"products": None}), galaxy, mesh=make_mesh(1))
+    smaller = load_config(settings(), overrides={"instrument.fov": (SIDE - 2) * PIXEL})
+    with_maps = observe(smaller, galaxy)
+    pipeline = Pipeline.from_config(load_config(smaller, overrides={"products": None}), galaxy, mesh=make_mesh(1))
     cube = pipeline(galaxy)
     assert cube.maps is None
     assert pipeline.tables.products is None
