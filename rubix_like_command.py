@@ -12,10 +12,13 @@ def main() -> int:
     """Import the package and run the command line; Ctrl-C ends it in one line from the beginning."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has us ignore it
         signal.signal(signal.SIGINT, _leave)
-    command = importlib.import_module("rubix_like.cli.main")
+    return importlib.import_module("rubix_like.cli.main").main(imported=_imported)
+
+
+def _imported() -> None:
+    """From now on Ctrl-C is an exception, after which what was begun is put in order."""
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    return command.main()
 
 
 def _leave(number: int, frame: object) -> None:  # noqa: ARG001

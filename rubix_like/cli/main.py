@@ -117,14 +117,18 @@ COMMANDS: dict[str, Command | tuple[str, Mapping[str, Command]]] = {
 """Name -> the command, or one line of help and the commands below it."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, imported: Callable[[], object] = lambda: None) -> int:
     """Run the command line; returns the exit code: 0, 1 where a part of a catalogue failed, 2 where settings or data
-    cannot be used, 70 where the program is at fault; but for 0 with one message on standard error."""
+    cannot be used, 70 where the program is at fault; but for 0 with one message on standard error.
+
+    `imported` is called once all that the command needs has been imported, before it begins."""
     options = make_parser().parse_args(arguments)
     logging.basicConfig(format="%(message)s", level=logging.ERROR)
     try:
         with orderly_termination(), explained_exhaustion():
-            code = found_at(options.function)(options) or 0
+            function = found_at(options.function)
+            imported()
+            code = function(options) or 0
             sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         return ended_by(error, traceback=options.traceback)

@@ -134,6 +134,10 @@ def _parse_oversampling(value: object) -> object:
     return _parse_number_or(value, ("auto",), "cells")
 
 
+def _parse_chunk(value: object) -> object:
+    return _parse_number_or(value, ("auto",), "particles")
+
+
 def _parse_devices(value: object) -> object:
     return _parse_number_or(value, ("all",), "devices")
 
@@ -163,8 +167,8 @@ class EngineSettings(AbstractSettings):
     ] = "auto"
     """Cells along the side of a spaxel that stars are painted on before the PSF; auto: as many as its width needs."""
     smoothing: SmoothingSettings = SmoothingSettings()
-    chunk: Annotated[Integer, Field(ge=1)] = 8192
-    """Particles computed at once on one device."""
+    chunk: Annotated[Literal["auto"] | Annotated[Integer, Field(ge=1)], BeforeValidator(_parse_chunk)] = "auto"
+    """Particles computed at once on one device; auto: as many as suit it."""
     kernel: str = "auto"
     """How what particles give is added up: 'scatter', or one from outside; auto: the fastest on this platform."""
     slab: Annotated[Literal["auto", "all"] | Integer, BeforeValidator(_parse_slab)] = "auto"

@@ -27,8 +27,6 @@ from rubix_like.runtime.mesh.mesh import DATA_AXIS
 _LEAST_ROOM = 1 << 29
 """Bytes for a histogram, or as many as the cube takes."""
 
-_CHUNK_VALUES = 1 << 17
-
 Number = Float[Array | ndarray, ""]
 
 
@@ -177,7 +175,7 @@ class BasisPainter(AbstractPainter):
         by_template = self._by_template(len(particles.weight), grid)
         shares = 4 * grid.n_corner
         values = shares * self.axes.n_corner if by_template else shares + self.rank
-        own_chunk = max(1, min(chunk, _CHUNK_VALUES // values))
+        own_chunk = max(1, min(chunk, rates_here().values_at_once // values))
         reduced = self._of_templates if by_template else self._of_coefficients
 
         def sums(spaxels: Spaxels) -> tuple[tuple[Array, Array], SourceCounters]:

@@ -39,6 +39,10 @@ class Rates(NamedTuple):
     gathered_voxel: float
     """Per voxel that all devices are given, beside `gather_start`."""
     gather_start: float
+    chunk: int
+    """Particles that are computed at once where `engine.chunk` is "auto"."""
+    values_at_once: int
+    """Numbers made at once of a chunk: as many as stay in a processor's cache, or keep an accelerator busy."""
 
     def direct_seconds(self, work: Work) -> float:
         """Every particle's spectrum, collected in fine bins and added to each of its spaxels."""
@@ -89,20 +93,24 @@ _CPU = Rates(
     matrix_value=12e-9,
     gathered_voxel=16e-9,
     gather_start=0.02,
+    chunk=8192,
+    values_at_once=1 << 17,
 )
 
 RATES: dict[str, Rates] = {
     "cpu": _CPU,
     "gpu": Rates(
         kernel="scatter",
-        deposit=4 / 5e9,
-        coefficient=4 / 2e10,
-        histogram_value=16 / 2.0e12,
-        flop=1 / 33.5e12,
-        direct_value=1 / 2e11,
+        deposit=0.3e-9,
+        coefficient=0.5e-9,
+        histogram_value=16 / 2.3e12,
+        flop=1 / 50e12,
+        direct_value=0.25e-9,
         matrix_value=_CPU.matrix_value,
         gathered_voxel=4 / 35e9,
         gather_start=12 * 10e-6,
+        chunk=1 << 20,
+        values_at_once=1 << 24,
     ),
 }
 """Rates by JAX's name of the platform; one that is not in the table is given the rates of "cpu".
@@ -110,11 +118,10 @@ RATES: dict[str, Rates] = {
 | platform | source |
 |---|---|
 | cpu | measured on two cores by `tests/benchmarks/engine.py` (docs/benchmarks.md) |
-| gpu | not measured: those of an NVIDIA H100 in docs/scaling.md ("1e9 particles on 64 GPUs") |
+| gpu | measured on an NVIDIA H100 (docs/benchmarks.md) |
 
-Of "gpu", from data sheets: flops, memory (16 bytes for each number of a histogram) and link (4 bytes for each voxel);
-assumed: additions, values of spectra, 12 hops of 10 us; no figure exists for the projection matrix, which is mostly the
-host's work: that of "cpu".
+Of "gpu", not measured: the link (4 bytes for each voxel at 35 GB/s, 12 hops of 10 us), and the projection matrix, which
+is mostly the host's work: that of "cpu".
 """
 
 

@@ -3,6 +3,7 @@
 import logging
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.core import Tracer
@@ -63,6 +64,7 @@ def check_counters(counters: SourceCounters, what: str, velocity_limit: Float[Ar
     """
     if isinstance(counters.n_not_finite, Tracer):
         return
+    counters = jax.device_get(counters)
     broken, fast, total = (int(n) for n in (counters.n_not_finite, counters.n_beyond_velocity, counters.n_particles))
     if int(counters.n_outside) == total:
         logging.getLogger("rubix_like").warning(

@@ -14,6 +14,7 @@ from numpy import ndarray
 
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube.meta import SourceCounters
+from rubix_like.engine.cost import rates_here
 from rubix_like.engine.counters import no_counts
 from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
 from rubix_like.engine.setup import Setup, SourcePlan
@@ -29,7 +30,6 @@ from rubix_like.runtime.mesh.mesh import varying
 
 Responds = Literal["sum", "device", "chunk"]
 
-_CHUNK_VALUES = 1 << 19
 _CHUNK_ROWS = 256
 
 
@@ -176,7 +176,7 @@ class DirectPainter(AbstractPainter):
 
     def _chunk(self, limit: int, n_corner: int) -> int:
         """Particles per chunk: `limit`, or fewer: spectra stay in the processor's cache, float32 sums stay short."""
-        rows = min(_CHUNK_VALUES // self.response.n_fine, _CHUNK_ROWS)
+        rows = min(4 * rates_here().values_at_once // self.response.n_fine, _CHUNK_ROWS)
         return int(np.clip(rows // n_corner, 1, limit))
 
 

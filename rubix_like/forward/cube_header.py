@@ -37,6 +37,12 @@ class Header(AbstractCube):
     pointings: tuple[Pointing, ...]
     products: ProductAxes | None
 
+    def mask(self) -> Int[ndarray, "y x wave"]:
+        """The bits of every voxel, read-only: where all spaxels are alike they take the memory of one."""
+        if self.spaxel_bits.any():
+            return self.spaxel_bits[:, :, None] | self.wave_bits
+        return np.broadcast_to(self.wave_bits, (*self.spaxel_bits.shape, len(self.wave_bits)))
+
 
 def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
     """The cube's axes, mask and header for a planned run."""

@@ -193,7 +193,7 @@ class Pipeline(eqx.Module):
             flux=voxels.flux,
             variance=voxels.variance,
             truth=voxels.truth,
-            mask=frame.spaxel_bits[:, :, None] | frame.wave_bits[None, None, :],
+            mask=frame.mask(),
             **self._described(observed),
         )
 
@@ -219,13 +219,10 @@ class Pipeline(eqx.Module):
             what = name if name == source.kind else f"particles of source '{name}'"
             check_counters(observed.counters[name], what, own_copy(source.painter.velocity_limit))
         frame = self.frame
-        light, light_velocity = observed.moments[:, :, 0], observed.moments[:, :, 1]
-        empty = light <= 0
-        nothing = jnp.full_like(light, jnp.nan)
         return {
             "bins": frame.bins,
             "lsf_fwhm": frame.lsf_fwhm,
-            "mean_v_los": jnp.where(empty, nothing, light_velocity / jnp.where(empty, jnp.ones_like(light), light)),
+            "mean_v_los": _mean_v_los(observed.moments),
             "counters": star_counters(observed.counters),
             "source_counters": {name: own for name, own in observed.counters.items() if name != STAR_SOURCE},
             "footprint": frame.footprint,
@@ -256,6 +253,15 @@ class Pipeline(eqx.Module):
             footprint=frame.footprint,
             meta=frame.meta,
         )
+
+
+@jax.jit
+def _mean_v_los(moments: Float[Array, "y x 2"]) -> Float[Array, "y x"]:
+    """The mean velocity of the light (km/s), NaN in spaxels without any."""
+    light, light_velocity = moments[:, :, 0], moments[:, :, 1]
+    empty = light <= 0
+    mean = light_velocity / jnp.where(empty, jnp.ones_like(light), light)
+    return jnp.where(empty, jnp.full_like(light, jnp.nan), mean)
 
 
 def _check_precision(config: RunConfig) -> None:

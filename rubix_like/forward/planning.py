@@ -8,6 +8,7 @@ import numpy as np
 
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES
+from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.smoothing import plan_widths
@@ -86,7 +87,7 @@ def _plan(setup: Setup, margin: int) -> Plan:
         margin=margin + (0 if setup.widths is None else -(-setup.widths.reach // cells)),
         cells=cells,
         n_wave=instrument.bins.n_wave,
-        chunk=engine.chunk,
+        chunk=rates_here().chunk if engine.chunk == "auto" else engine.chunk,
         fields=tuple(field.name for field in setup.pipeline.fields),
     )
 

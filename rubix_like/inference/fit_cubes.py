@@ -88,7 +88,7 @@ def on_grid(
     meta = frame.meta if observed.ra is None else frame.meta.replace(**place)
     if "instrument.psf.fwhm" in problem.posterior.free.names:  # the pipeline is planned for the widest of the prior
         meta = meta.replace(psf_fwhm=None, psf_fwhm_effective=None)
-    mask = frame.spaxel_bits[:, :, None] | frame.wave_bits
+    mask = frame.mask()
     if of_data:
         left_out = np.asarray(problem.posterior.likelihood.inverse_sigma) == 0
         mask = np.where(left_out, mask | NOT_FITTED, mask)

@@ -23,7 +23,7 @@ observation: {redshift: 0.05, distance: null, cosmology: Planck18, align: stars,
               position_angle: 30 deg, ra: 0 deg, dec: 0 deg, offset: [0 arcsec, 0 arcsec], velocity_offset: 0 km/s}
 instrument:  {name: muse, fov: 5 arcsec}
 pipeline:    stellar
-engine:      {method: auto, tolerance: 1e-3, deposit: nearest, chunk: 8192, precision: float32, velocity_range: null}
+engine:      {method: auto, tolerance: 1e-3, deposit: nearest, chunk: auto, precision: float32, velocity_range: null}
 noise:       null
 devices:     {data: all}
 output:      {path: cube.fits}
@@ -53,7 +53,7 @@ def test_the_quickstart_is_the_documented_block(tmp_path):
     assert observation.velocity_offset == 0.0
     assert config.instrument.fov == (5.0, 5.0)
     assert config.engine.model_dump() == {
-        "method": "auto", "tolerance": 1e-3, "deposit": "nearest", "oversampling": "auto", "chunk": 8192,
+        "method": "auto", "tolerance": 1e-3, "deposit": "nearest", "oversampling": "auto", "chunk": "auto",
         "kernel": "auto", "slab": "auto",
         "precision": "float32", "velocity_range": None, "smoothing": {"sigma": 0.2739, "largest": None},
     }  # fmt: skip
@@ -153,8 +153,8 @@ def test_numeric_text_is_a_number():
         ({"fit.sampling.method": "nutts"}, ["fit.sampling.method: expected one of nuts", "did you mean 'nuts'?"]),
         ({"engine.deposit": "csi"}, ["expected one of nearest, cic, tsc, smoothed, got 'csi'; did you mean 'cic'?"]),
         ({"engine.precision": "float16"}, ["expected one of float32, float64"]),
-        ({"engine.chunk": 0}, ["engine.chunk: expected a number >= 1, got 0"]),
-        ({"engine.chunk": True}, ["engine.chunk: expected a whole number, got True"]),
+        ({"engine.chunk": 0}, ["engine.chunk: expected 'auto' or a number of particles >= 1, got 0"]),
+        ({"engine.chunk": True}, ["engine.chunk: expected 'auto' or a number of particles >= 1, got True"]),
         ({"engine.tolerance": 1}, ["engine.tolerance: expected a number < 1, got 1"]),
         ({"engine.velocity_range": "0 km/s"}, ["engine.velocity_range: expected a number > 0"]),
         ({"noise.seed": 1}, ["noise: expected exactly one of signal_to_noise and exposure, got none"]),

@@ -10,7 +10,7 @@ from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 _VALUES_IN_CACHE = 1 << 15
 """Numbers that are multiplied out at once before they are added: so many 64-bit ones stay in a processor's cache."""
 
-_VALUES_ON_ACCELERATOR = 1 << 22
+_VALUES_ON_ACCELERATOR = 1 << 24
 
 
 class ScatterKernel(AbstractDepositKernel):

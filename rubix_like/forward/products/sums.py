@@ -11,6 +11,7 @@ from numpy import ndarray
 
 from rubix_like.config import LOSVDSettings
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC
+from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.deposits import Spaxels, in_blocks, sum_deposits
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors, build_kernel
 from rubix_like.engine.setup import Setup
@@ -41,7 +42,6 @@ SUMS: tuple[str, ...] = (
 )
 """The columns that every run with products sums: Msun, 1e-20 erg/s/cm2, km/s from the reference, Gyr, mass fraction."""
 
-_CHUNK_VALUES = 1 << 18
 _ROOM = 1 << 28
 """Bytes for sums in 64 bits."""
 
@@ -50,7 +50,7 @@ _MOST_BINS = 20_000
 
 def chunk_of(grid: SpaxelGrid, n_column: int, chunk: int) -> int:
     """Particles at a time, at most `chunk`, that add to so many columns."""
-    return max(1, min(chunk, _CHUNK_VALUES // (grid.n_corner * n_column)))
+    return max(1, min(chunk, 2 * rates_here().values_at_once // (grid.n_corner * n_column)))
 
 
 def blocks_needed(grid: SpaxelGrid, n_column: int) -> int:

@@ -180,7 +180,7 @@ def make_likelihood(
 ) -> Likelihood:
     """The data with their errors; voxels that are masked, not selected or not in the model are left out."""
     variance, frame = variance_of(observed, settings), pipeline.frame
-    used = observed.used & selection & ((frame.spaxel_bits[:, :, None] | frame.wave_bits) == 0)
+    used = observed.used & selection & (frame.mask() == 0)
     if not used.any():
         raise ValueError(
             f"{observed.source}: expected voxels to fit, got none: {percent(np.mean(observed.used))} of them are "
