@@ -18,6 +18,18 @@ from rubix_like.readers.fields.field_map import (
 from rubix_like.readers.fields.recognise import way_words
 from rubix_like.runtime.resources import resource_names
 
+GAS: tuple[str, ...] = (
+    "star_formation_rate",
+    "metallicity",
+    "oxygen_fraction",
+    "hydrogen_fraction",
+    "hi_fraction",
+    "h2_fraction",
+    "smoothing_length",
+    "dust_mass",
+)
+"""What nebulae, dust and maps of the gas are made from."""
+
 COLUMNS: tuple[str, ...] = ("quantity", "of", "dataset", "stored unit", "read into", "note")
 
 _INTRODUCTION = """\
@@ -30,12 +42,21 @@ file states itself, in attributes of the dataset or as the run's units in the he
 [how to extend](how-to-extend.md#a-field-map) how to add a simulation."""
 
 
+_ON_GAS = """\
+What tells the light, the dust and the hydrogen of gas: the columns that the files of each simulation can have. A file
+may lack some; `rubix-like inspect FILE` says what light its gas can make. Where the files have none, smoothing lengths
+are twice the radius of a sphere of the cell's volume. Without `dust_mass`, a dust-to-metal ratio turns metals into
+dust."""
+
+
 def simulations_page() -> str:
     """The whole page in Markdown: a table of the packaged simulations, then one of the fields of each."""
     maps = [load_field_map(name) for name in resource_names("simulations")]
     overview = [(f"[{m.name}](#{m.name})", m.title, " or ".join(m.container), _recognised(m), m.source) for m in maps]
     title = ("name", "simulation", "files", "recognised by", "source of names and units")
-    blocks = [_INTRODUCTION, markdown_table(title, overview), *(_section(field_map) for field_map in maps)]
+    gas = markdown_table(("name", *(f"`{name}`" for name in GAS)), [_gas_row(field_map) for field_map in maps])
+    sections = (_section(field_map) for field_map in maps)
+    blocks = [_INTRODUCTION, markdown_table(title, overview), f"{_ON_GAS}\n\n{gas}", *sections]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -50,6 +71,15 @@ def field_rows(field_map: FieldMap) -> list[tuple[str, ...]]:
                 alike.setdefault(words, []).append(family)
         rows += [(quantity, ", ".join(families), *words) for words, families in alike.items()]
     return rows
+
+
+def _gas_row(field_map: FieldMap) -> tuple[str, ...]:
+    """Which columns of `GAS` a simulation's files can have."""
+    fields = field_map.gas.fields if field_map.gas else {}
+    words = {name: "yes" if name in fields else "" for name in GAS}
+    if not words["smoothing_length"] and "density" in fields:
+        words["smoothing_length"] = "from the cell"
+    return (f"`{field_map.name}`", *words.values())
 
 
 def markdown_table(title: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

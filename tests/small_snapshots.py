@@ -19,7 +19,8 @@ ENERGY, RATE = ("InternalEnergy", 1, 0, 0), ("StarFormationRate", 1, 0, 0)
 
 @dataclass(frozen=True)
 class Small:
-    """`stars` and `gas`: quantity -> dataset, factor, power of a, power of h. `pure`: quantity -> what it is of.
+    """`stars` and `gas`: quantity -> dataset, factor, power of a, power of h. `pure`: quantity -> what it is of, for
+    which the gas also needs the datasets `extra`.
 
     `cgs`, `a`, `h` are the attributes by which datasets state their unit; `stubborn` are the quantities for which they
     are known to be wrong.
@@ -32,6 +33,7 @@ class Small:
     pure_gas: dict[str, Any]
     other: dict[str, dict[str, Any]] = field(default_factory=dict)
     columns: dict[str, int] = field(default_factory=dict)
+    extra: tuple[str, ...] = ()
     cgs: str = ""
     a: str = ""
     h: str = ""
@@ -63,6 +65,7 @@ GFM_PURE_GAS = {
     "electron_abundance": "ElectronAbundance",
     "hydrogen_fraction": lambda raw: raw["GFM_Metals"][:, 0],
     "oxygen_fraction": lambda raw: raw["GFM_Metals"][:, 4],
+    "hi_fraction": lambda raw: raw["NeutralHydrogenAbundance"] * raw["GFM_Metals"][:, 0],
 }
 EAGLE_LENGTH = ("Coordinates", 1e3, 1, -1)
 EAGLE_STARS = {
@@ -80,6 +83,8 @@ ELEVEN = {
     "hydrogen_fraction": lambda raw: 1 - raw["Metallicity"][:, 0] - raw["Metallicity"][:, 1],
     "oxygen_fraction": lambda raw: raw["Metallicity"][:, 4],
     "electron_abundance": "ElectronAbundance",
+    "hi_fraction": lambda raw: raw["NeutralHydrogenAbundance"] * (1 - raw["Metallicity"][:, :2].sum(axis=1)),
+    "h2_fraction": lambda raw: raw["FractionH2"] * (1 - raw["Metallicity"][:, :2].sum(axis=1)),
 }
 ELEVEN_STARS = {"metallicity": ELEVEN["metallicity"], "birth_scale_factor": "StellarFormationTime"}
 ATTRIBUTES_OF_EAGLE = {"cgs": "CGSConversionFactor", "a": "aexp-scale-exponent", "h": "h-scale-exponent"}
@@ -93,6 +98,7 @@ SMALL: dict[str, Small] = {
         pure_stars=GFM_PURE_STARS,
         pure_gas=GFM_PURE_GAS,
         columns={"GFM_Metals": 10},
+        extra=("NeutralHydrogenAbundance",),
         **ATTRIBUTES_OF_AREPO,
     ),
     "camels": Small(
@@ -102,6 +108,7 @@ SMALL: dict[str, Small] = {
         pure_stars=GFM_PURE_STARS,
         pure_gas=GFM_PURE_GAS,
         columns={"GFM_Metals": 10},
+        extra=("NeutralHydrogenAbundance",),
     ),
     "eagle": Small(
         header=GADGET_HEADER | {"RunLabel": np.bytes_("Eagle"), "ExpansionFactor": A},
@@ -201,8 +208,12 @@ SMALL: dict[str, Small] = {
             "metallicity": "MetalMassFractions",
             "hydrogen_fraction": lambda raw: raw["ElementMassFractions"][:, 0],
             "oxygen_fraction": lambda raw: raw["ElementMassFractions"][:, 4],
+            "hi_fraction": lambda raw: raw["SpeciesFractions"][:, 1] * raw["ElementMassFractions"][:, 0],
+            "h2_fraction": lambda raw: 2 * raw["SpeciesFractions"][:, 7] * raw["ElementMassFractions"][:, 0],
+            "dust_mass": lambda raw: raw["TotalDustMassFractions"] * raw["Masses"] * MASS,
         },
-        columns={"ElementMassFractions": 9},
+        columns={"ElementMassFractions": 9, "SpeciesFractions": 10},
+        extra=("TotalDustMassFractions",),
         cgs="Conversion factor to CGS (not including cosmological corrections)",
         a="a-scale exponent",
         h="h-scale exponent",
@@ -210,11 +221,12 @@ SMALL: dict[str, Small] = {
     "simba": Small(
         header=GADGET_HEADER | {"Flag_Metals": 11},
         stars=GADGET_STARS,
-        gas=GADGET_GAS,
+        gas=GADGET_GAS | {"dust_mass": ("Dust_Masses", MASS, 0, -1)},
         pure_stars=ELEVEN_STARS,
         pure_gas=ELEVEN,
         columns={"Metallicity": 11},
-        marks={"PartType0": ("Dust_Masses", "AGS-Softening")},
+        extra=("NeutralHydrogenAbundance", "FractionH2"),
+        marks={"PartType0": ("AGS-Softening",)},
     ),
     "gizmo": Small(
         header=GADGET_HEADER | {"Flag_Metals": 11},
@@ -223,17 +235,23 @@ SMALL: dict[str, Small] = {
         pure_stars=ELEVEN_STARS,
         pure_gas=ELEVEN,
         columns={"Metallicity": 11},
+        extra=("NeutralHydrogenAbundance", "FractionH2"),
     ),
     "gadget": Small(
         header=GADGET_HEADER,
         stars=GADGET_STARS,
         gas=GADGET_GAS,
         pure_stars={"metallicity": "Metallicity", "birth_scale_factor": "StellarFormationTime"},
-        pure_gas={"metallicity": "Metallicity", "electron_abundance": "ElectronAbundance"},
+        pure_gas={
+            "metallicity": "Metallicity",
+            "electron_abundance": "ElectronAbundance",
+            "hi_fraction": lambda raw: 0.76 * raw["NeutralHydrogenAbundance"],
+        },
+        extra=("NeutralHydrogenAbundance",),
         **ATTRIBUTES_OF_AREPO,
     ),
 }
-"""Field map -> its file. Numbers are random between 0.1 and 0.45."""
+"""Field map -> its file. Numbers are random between 0.1 and 0.45, a tenth of that for masses of dust."""
 
 
 def datasets(small: Small, family: str) -> tuple[str, ...]:
@@ -243,7 +261,8 @@ def datasets(small: Small, family: str) -> tuple[str, ...]:
     pure = [name for name in getattr(small, f"pure_{family}").values() if isinstance(name, str)]
     uses = small.columns if family == "gas" or "Metallicity" in small.columns else ()
     group = {"stars": "PartType4", "gas": "PartType0"}[family]
-    return tuple(dict.fromkeys([*named, *pure, *uses, *small.marks.get(group, ())]))
+    extra = small.extra if family == "gas" else ()
+    return tuple(dict.fromkeys([*named, *pure, *uses, *extra, *small.marks.get(group, ())]))
 
 
 def write_small(path, name, change=None):
@@ -257,7 +276,8 @@ def write_small(path, name, change=None):
             for dataset in datasets(small, family):
                 vector = dataset in ("Coordinates", "Velocities", "Velocity")
                 shape = (N, 3) if vector else (N, small.columns[dataset]) if dataset in small.columns else (N,)
-                file[f"{group}/{dataset}"] = rng.uniform(0.1, 0.45, shape)
+                largest = 0.1 if dataset == "Dust_Masses" else 1.0
+                file[f"{group}/{dataset}"] = largest * rng.uniform(0.1, 0.45, shape)
             if small.a == "aexp-scale-exponent":
                 state_units(file, name, family)
         if change is not None:
@@ -281,6 +301,7 @@ CGS = {
     "velocity": KMS,
     "mass": MSUN,
     "initial_mass": MSUN,
+    "dust_mass": MSUN,
     "density": MSUN / KPC**3,
     "internal_energy": KMS**2,
     "temperature": 1.0,

@@ -69,8 +69,11 @@ class Gas(eqx.Module):
     | internal_energy | (particle,) or None | (km/s)^2, per unit mass |
     | electron_abundance | (particle,) or None | electrons per hydrogen nucleus |
     | star_formation_rate | (particle,) or None | Msun / yr |
-    | hydrogen_fraction, oxygen_fraction | (particle,) or None | mass fractions |
+    | hydrogen_fraction, oxygen_fraction | (particle,) or None | mass fractions, of all the gas |
     | smoothing_length | (particle,) or None | kpc |
+    | hi_fraction | (particle,) or None | mass fraction of neutral hydrogen; of HI alone where the file separates H2 |
+    | h2_fraction | (particle,) or None | mass fraction of molecular hydrogen |
+    | dust_mass | (particle,) or None | Msun, part of `mass` |
     | weight | (particle,) or None | 1 for a particle, 0 for padding; set by `shard`, never by hand |
     """
 
@@ -86,6 +89,9 @@ class Gas(eqx.Module):
     hydrogen_fraction: Particles1 | None = None
     oxygen_fraction: Particles1 | None = None
     smoothing_length: Particles1 | None = None
+    hi_fraction: Particles1 | None = None
+    h2_fraction: Particles1 | None = None
+    dust_mass: Particles1 | None = None
     weight: Particles1 | None = None
 
     def __check_init__(self) -> None:

@@ -27,6 +27,9 @@ SMALLEST_METALLICITY: float = -1e-12
 MASS_RATIOS: tuple[float, float] = (0.01, 1.01)
 """Possible ratios of a star's mass now to that at birth: stars lose at most about half, and files round."""
 
+DUST_SLACK: float = 1e-6
+"""Relative excess of dust over the gas it is in that is rounding."""
+
 LARGEST: dict[str, float] = {
     "position": 1e9,
     "velocity": 299792.458,
@@ -46,6 +49,9 @@ LARGEST: dict[str, float] = {
     "star_formation_rate": 1e9,
     "hydrogen_fraction": 1e3,
     "oxygen_fraction": 1e3,
+    "hi_fraction": 1e3,
+    "h2_fraction": 1e3,
+    "dust_mass": 1e15,
 }
 """Magnitudes that no particle of any simulation reaches, in the units of the readers (kpc, km/s, Msun, yr, K):
 1000 Gpc, the speed of light and its square, a rich cluster of galaxies in one particle, 1 g/cm3. Beyond them the
@@ -53,7 +59,7 @@ numbers are in another unit, or damaged. Fractions and logarithms are checked cl
 
 Particles = TypeVar("Particles", Stars, Gas)
 
-FRACTIONS = ("metallicity", "hydrogen_fraction", "oxygen_fraction")
+FRACTIONS = ("metallicity", "hydrogen_fraction", "oxygen_fraction", "hi_fraction", "h2_fraction")
 NOT_NEGATIVE = (
     "initial_mass",
     "mass",
@@ -64,6 +70,7 @@ NOT_NEGATIVE = (
     "internal_energy",
     "electron_abundance",
     "star_formation_rate",
+    "dust_mass",
 )
 
 
@@ -72,8 +79,8 @@ def validate(galaxy: Galaxy, universe_age: float | None = None) -> Galaxy:
 
     Checked: at least one star; shapes; all values finite; masses, densities, temperatures and lengths >= 0; a positive
     sum of birth masses; log_age in [0, 10.3] and not above log10(`universe_age` / yr) + 1e-3; mass fractions in
-    [-1e-12, 1]; masses now from 0.01 to 1.01 times those at birth. Raises ValueError with the field, the number of bad
-    values, the first of them and the remedy.
+    [-1e-12, 1]; masses now from 0.01 to 1.01 times those at birth; no more dust than gas. Raises ValueError with the
+    field, the number of bad values, the first of them and the remedy.
     Gas without particles becomes None. The input is unchanged; only concrete arrays can be checked: call it outside
     jit.
     """
@@ -100,6 +107,7 @@ def validate_gas(gas: Gas) -> Gas:
     """What `validate` checks of gas, for any part of a galaxy, even none of it."""
     Gas(**vars(gas))
     _check_fields("gas", vars(gas))
+    _check_dust(gas)
     return _without_negative_fractions(gas)
 
 
@@ -165,6 +173,15 @@ def _check_mass_loss(stars: Stars) -> None:
     remedy = "one of the two is in another unit than its reader expects, or damaged"
     expected = f"masses now from {least:g} to {most:g} times those at birth (stars.initial_mass)"
     require((ratio >= least) & (ratio <= most), ratio, "stars.mass / stars.initial_mass", expected, remedy)
+
+
+def _check_dust(gas: Gas) -> None:
+    """Raise ValueError where there is more dust than gas, of which it is a part."""
+    if gas.dust_mass is None:
+        return
+    dust, mass = (np.asarray(values, dtype=np.float64) for values in (gas.dust_mass, gas.mass))
+    remedy = "one of the two is in another unit than its reader expects (its power of h, or 1e10 Msun), or damaged"
+    require(dust <= mass * (1 + DUST_SLACK), dust, "gas.dust_mass", "at most the mass of the gas it is in", remedy)
 
 
 def _check_ages(log_age: np.ndarray, universe_age: float | None) -> None:

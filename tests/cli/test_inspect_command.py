@@ -9,13 +9,15 @@ import pytest
 import yaml
 from astropy import units
 from astropy.cosmology import FlatLambdaCDM
+from small_snapshots import write_small
 
 from rubix_like.cli.main import main
 from rubix_like.errors import ConfigError
 from rubix_like.readers.containers.container import as_text
 from rubix_like.readers.fields.field_map import parse_field_map
 from rubix_like.readers.inspection import inspected_fields
-from rubix_like.readers.inspection.inspected_fields import measure_range
+from rubix_like.readers.inspection.gas_light import light_of_gas
+from rubix_like.readers.inspection.inspected_fields import FieldReport, measure_range
 from rubix_like.readers.inspection.report import inspect_galaxy
 from rubix_like.readers.inspection.text import inspection_text, table_text
 
@@ -138,7 +140,11 @@ Gas in PartType0: 2
   density      Msun / kpc3  2e+10     4e+10    6e+10
   - no temperatures, nor an internal_energy that would tell them
   - no smoothing lengths: they follow from mass and density
-  - also not there: star_formation_rate, hydrogen_fraction, oxygen_fraction
+  Light that it can make:
+  - nebulae: no star_formation_rate, so gas makes none; those around young stars need no gas
+  - abundances: O/H from metallicity in solar proportions (no oxygen_fraction)
+  - dust: no dust_mass; metallicity and mass give it for a stated dust-to-metal ratio
+  - neutral hydrogen: neither hi_fraction nor h2_fraction
 
 Not used: PartType1 (1 dataset)
 
@@ -154,6 +160,54 @@ def test_the_whole_report(desk, capsys):
     code, text, errors = inspect(capsys, "tiny.hdf5")
     assert text.splitlines() == TINY.splitlines()
     assert (code, errors) == (0, "")
+
+
+def test_light_of_gas_that_forms_stars(desk):
+    groups = tiny_groups()
+    metals = np.tile([0.7, 0.28, 0.001, 0.001, 0.006], (2, 1))
+    groups["PartType0"] |= {"StarFormationRate": np.array([0.0, 2.5]), "GFM_Metals": metals}
+    groups["PartType0"] |= {"NeutralHydrogenAbundance": np.array([0.5, 1.0])}
+    _, inspection = fields_of(write(desk / "gas.hdf5", groups))
+    (light,) = [report.light for report in inspection.groups if report.family == "gas"]
+    assert light == (
+        "nebulae: around forming stars: star_formation_rate is above 0 in 1 of 2 particles, 2.5 Msun / yr in all",
+        "abundances: O/H from oxygen_fraction and hydrogen_fraction",
+        "dust: no dust_mass; metallicity and mass give it for a stated dust-to-metal ratio",
+        "neutral hydrogen: hi_fraction",
+    )
+
+
+def test_light_of_gas_that_has_little():
+    rate = FieldReport("star_formation_rate", unit="Msun / yr", total=0.0, n_values=7, n_positive=0)
+    still = "nebulae: none around forming stars: star_formation_rate is 0 in all 7 particles"
+    metals = "abundances: O/H from metallicity in solar proportions (no oxygen_fraction)"
+    assert light_of_gas([rate, FieldReport("metallicity")])[:2] == (still, metals)
+    damaged = [FieldReport(name, problems=("2 NaN",)) for name in ("star_formation_rate", "dust_mass")]
+    assert light_of_gas([*damaged, FieldReport("oxygen_fraction")]) == (
+        "nebulae: star_formation_rate has no number that can be read",
+        "abundances: O/H from oxygen_fraction and a usual share of hydrogen (no hydrogen_fraction)",
+        "dust: dust_mass has no number that can be read",
+        "neutral hydrogen: neither hi_fraction nor h2_fraction",
+    )
+    nothing = ("abundances: neither oxygen_fraction nor metallicity", "dust: neither dust_mass nor metallicity")
+    assert light_of_gas([])[1:3] == nothing
+
+
+@pytest.mark.parametrize(("name", "stated"), [("simba", "1e10 Msun x h^-1 = 1.42857e+10 Msun"), ("swift", "")])
+def test_dust_and_hydrogen_in_the_report(desk, name, stated):
+    """Masses of dust, and fractions of the mass, in Msun; the product is named."""
+    with h5py.File(write_small(desk / "gas.hdf5", name)) as file:
+        gas = {key: values[()] for key, values in file["PartType0"].items() if hasattr(values, "shape")}
+    dust = gas["Dust_Masses"] / 0.7 if name == "simba" else gas["TotalDustMassFractions"] * gas["Masses"]
+    rows, inspection = fields_of(desk / "gas.hdf5", "gas", reader=name)
+    assert rows["dust_mass"].total == pytest.approx(dust.sum() * 1e10, rel=1e-9)
+    assert (rows["dust_mass"].unit, rows["dust_mass"].conversion) == ("Msun", stated)
+    abundance = "NeutralHydrogenAbundance" if name == "simba" else "SpeciesFractions[:, 1]"
+    assert rows["hi_fraction"].dataset == f"{abundance} x hydrogen_fraction"
+    assert rows["dust_mass"].dataset == ("Dust_Masses" if name == "simba" else "TotalDustMassFractions x mass")
+    (light,) = [report.light for report in inspection.groups if report.family == "gas"]
+    assert f"dust: dust_mass, {dust.sum() * 1e10:.5g} Msun in all" in light
+    assert "neutral hydrogen: hi_fraction and h2_fraction" in light
 
 
 def test_the_ages_of_the_report_are_those_of_the_cosmology():
@@ -644,6 +698,18 @@ def test_ages_follow_from_birth_times_in_gigayears(desk):
 )
 def test_text_without_the_quotes_that_it_begins_with(stored, text):
     assert as_text(stored) == text
+
+
+def test_the_light_of_real_gas(real_data: Path):
+    """GIZMO's disc: cells that form stars and their rates, counted here."""
+    path = real_data / "galaxies" / "gizmo_isolated_C16.hdf5"
+    with h5py.File(path) as file:
+        rate = file["PartType0/StarFormationRate"][()]
+    _, inspection = fields_of(path, reader="gizmo")
+    (light,) = [report.light for report in inspection.groups if report.family == "gas"]
+    counts = f"{(rate > 0).sum()} of {rate.size} particles, {rate.sum():.5g} Msun / yr in all"
+    assert light[0] == f"nebulae: around forming stars: star_formation_rate is above 0 in {counts}"
+    assert light[-1] == "neutral hydrogen: hi_fraction and h2_fraction"
 
 
 def test_a_real_galaxy_against_numpy(real_data: Path):

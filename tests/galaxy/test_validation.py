@@ -83,11 +83,31 @@ def test_bad_stars_are_named(field, value, message):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("mass", -1.0), ("density", -1.0), ("temperature", np.nan), ("hydrogen_fraction", 1.5), ("metallicity", -0.1)],
+    [
+        ("mass", -1.0),
+        ("density", -1.0),
+        ("temperature", np.nan),
+        ("hydrogen_fraction", 1.5),
+        ("metallicity", -0.1),
+        ("star_formation_rate", -1e-9),
+        ("hi_fraction", 1.01),
+        ("h2_fraction", -1e-3),
+        ("dust_mass", -1.0),
+    ],
 )
 def test_bad_gas_is_named(field, value):
     with pytest.raises(ValueError, match=rf"gas.{field}: .*index 2 \(1 of 4"):
         validate(Galaxy(stars=stars(), gas=gas(**{field: changed(np.full(4, 0.1), 2, value)})))
+
+
+def test_more_dust_than_gas_is_an_error():
+    """Rounding is none."""
+    dust = np.array([0.0, 0.5, 1.0, 1.0 + 1e-7])
+    galaxy = Galaxy(stars=stars(), gas=gas(dust_mass=dust))
+    assert validate(galaxy).gas is not None
+    message = r"gas.dust_mass: expected at most the mass of the gas it is in, got 0.8 at index 2 \(1 of 4 values\)"
+    with pytest.raises(ValueError, match=message):
+        validate(Galaxy(stars=stars(), gas=gas(mass=np.array([1.0, 1.0, 0.7, 1.0]), dust_mass=np.full(4, 0.8))))
 
 
 def test_no_star_is_an_error():

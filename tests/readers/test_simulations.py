@@ -12,6 +12,7 @@ from astropy.cosmology import FlatLambdaCDM, LambdaCDM, Planck18
 from astropy.io import fits
 
 from rubix_like import run
+from rubix_like.galaxy.validation import validate_gas
 from rubix_like.readers.snapshot import SnapshotReader
 
 KPC_PER_KMS_IN_YEARS = 977792221.6807891
@@ -240,6 +241,8 @@ def gizmo(file):
             "star_formation_rate": values(file, "PartType0/StarFormationRate"),
             "hydrogen_fraction": 1 - metals[:, 0] - metals[:, 1],
             "oxygen_fraction": metals[:, 4],
+            "hi_fraction": values(file, "PartType0/NeutralHydrogenAbundance") * (1 - metals[:, 0] - metals[:, 1]),
+            "h2_fraction": values(file, "PartType0/FractionH2") * (1 - metals[:, 0] - metals[:, 1]),
             "smoothing_length": values(file, "PartType0/SmoothingLength"),
             "velocity": values(file, "PartType0/Velocities"),
         },
@@ -301,6 +304,11 @@ def check_gas(gas, raw, info):
     for quantity, known in raw.gas.items():
         expected = known - np.array(info.bulk_velocity) if quantity == "velocity" else known
         np.testing.assert_allclose(getattr(gas, quantity), expected, rtol=1e-6, atol=1e-9, err_msg=quantity)
+    rate, metals = raw.gas["star_formation_rate"].sum(), (raw.gas["metallicity"] * raw.gas["mass"]).sum()
+    assert float(gas.star_formation_rate.sum()) == pytest.approx(rate, rel=1e-6)
+    assert float((gas.metallicity * gas.mass).sum()) == pytest.approx(metals, rel=1e-6)
+    assert 1e-4 < metals / raw.gas["mass"].sum() < 0.05
+    validate_gas(gas)
 
 
 @pytest.mark.parametrize("name", GALAXIES)

@@ -53,11 +53,28 @@ def test_every_field_has_a_row_with_its_datasets_unit_and_powers(name):
             names = as_list(field.get("dataset", field.get("stack")))
             (row,) = [row for row in rows if all(text in row for text in names) and "| else " not in row]
             unit = row.split("|")[4].split(" x ")
-            assert unit[0].strip().removeprefix(f"{field.get('times', 1):g} ") == str(field.get("unit", 1))
+            times = f"{field['times']:g}" if "times" in field else ""
+            assert unit[0].strip() == (f"{times} {field.get('unit', '')}".strip() or "1")
             powers = {text.strip()[0]: float(text.strip()[2:]) for text in unit[1:]}
             assert powers == {key: float(field[key]) for key in ("a", "h") if field.get(key)}
             assert row.split("|")[5].strip() == (QUANTITIES[quantity] or "1")
             assert field.get("note", "") in row
+
+
+def test_the_table_of_gas():
+    """`yes` where the field map names the quantity; smoothing lengths also from the cells' densities."""
+    lines = [line.split(" | ") for line in script.simulations_page().splitlines() if line.startswith("| `")]
+    found = {
+        line[0].strip("|` "): dict(zip(script.GAS, (word.strip("| ") for word in line[1:]), strict=True))
+        for line in lines
+    }
+    assert list(found) == list(MAPS)
+    for name, words in found.items():
+        fields = MAPS[name].get("gas", {}).get("fields", {})
+        for quantity, word in words.items():
+            from_cells = quantity == "smoothing_length" and "density" in fields
+            assert word == ("yes" if quantity in fields else "from the cell" if from_cells else ""), (name, quantity)
+    assert found["simba"] == dict.fromkeys(script.GAS, "yes")
 
 
 def test_stars_and_gas_share_a_row_only_where_they_are_alike():
@@ -83,6 +100,7 @@ def test_stars_and_gas_share_a_row_only_where_they_are_alike():
         ({"dataset": ["A", "B"], "columns": 4}, (), "A[:, 4] or B[:, 4]"),
         ({"dataset": "Metals", "columns": [1, 2, 3], "divide_by": "Mass"}, (), "sum(Metals[:, 1:4]) / Mass"),
         ({"dataset": "Metals", "columns": [0, 2], "one_minus": True}, (), "1 - sum(Metals[:, [0, 2]])"),
+        ({"dataset": "Dust", "columns": 0, "fraction_of": "mass"}, (), "Dust[:, 0] x mass"),
     ],
 )
 def test_datasets_in_words(field, datasets, words):

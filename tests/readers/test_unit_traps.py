@@ -190,7 +190,8 @@ def test_whole_numbers_in_a_known_simulation_are_refused(tmp_path, name):
     """Metallicities of 0 that were cast to integers."""
 
     def change(file):
-        dataset = load_field_map(name).stars.fields["metallicity"].find(set(file["PartType4"]))[1][0]
+        stars = file["PartType4"]
+        dataset = load_field_map(name).stars.fields["metallicity"].find(set(stars), lambda key: stars[key].shape)[1][0]
         values = file[f"PartType4/{dataset}"][()]
         del file[f"PartType4/{dataset}"]
         file[f"PartType4/{dataset}"] = values.astype(np.int32)
@@ -222,6 +223,7 @@ def test_units_of_the_run_in_the_header(tmp_path, name, place, length, mass, vel
         "smoothing_length": 1e3,
         "mass": 1e-10,
         "initial_mass": 1e-10,
+        "dust_mass": 1e-10,
         "density": 1e-19,
         "velocity": 1e-3,
         "internal_energy": 1e-6,

@@ -20,6 +20,7 @@ CODE_UNITS: dict[str, tuple[int, int, int]] = {
     "smoothing_length": (1, 0, 0),
     "mass": (0, 1, 0),
     "initial_mass": (0, 1, 0),
+    "dust_mass": (0, 1, 0),
     "density": (-3, 1, 0),
     "velocity": (0, 0, 1),
     "internal_energy": (0, 0, 2),
@@ -61,10 +62,11 @@ def find_conversion(
 ) -> Conversion:
     """The conversion of the dataset at `place`: its own attributes go before the field map, unless told otherwise.
 
-    Where it has none, the run's units in the header do. A quotient of two datasets is as the field map says.
+    Where it has none, the run's units in the header do. A quotient of two datasets, and a fraction of another quantity,
+    are as the field map says.
     """
     stated = _from_map(quantity, field)
-    if field.trust == "file" and field.divide_by is None:
+    if field.trust == "file" and field.divide_by is None and field.fraction_of is None:
         stated = _from_file(stated, field, place, container, field_map)
     if field.times == 1.0:
         return stated
@@ -73,7 +75,7 @@ def find_conversion(
 
 def _from_map(quantity: str, field: FieldSettings) -> Conversion:
     to_unit = QUANTITIES[quantity]
-    factor = _factor(field.unit, to_unit)
+    factor = _factor(field.unit, to_unit if field.fraction_of is None else "")
     return Conversion(quantity, field.unit, to_unit, factor, field.a, field.h, "field map")
 
 

@@ -3,7 +3,7 @@
 import functools
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -50,6 +50,9 @@ QUANTITIES: dict[str, str] = {
     "star_formation_rate": "Msun / yr",
     "hydrogen_fraction": "",
     "oxygen_fraction": "",
+    "hi_fraction": "",
+    "h2_fraction": "",
+    "dust_mass": "Msun",
 }
 """What a field map may name, and the unit that it is read into. Lookback times are those from birth until today
 (redshift 0) in astropy's Planck15; they are used in cosmological runs only."""
@@ -77,10 +80,14 @@ class FieldSettings(AbstractSettings):
     """Power of h = H0 / (100 km/s/Mpc)."""
     columns: Integers | None = None
     """Columns of a dataset of shape (N, k): one, or several that are added up; null: all of a vector, else (N,)."""
+    width: Integer | None = None
+    """How many columns the dataset must have: one of another width holds other things under the same name."""
     one_minus: bool = False
     """Whether the quantity is 1 minus what is stored (hydrogen from metals and helium)."""
     divide_by: str | None = None
     """A dataset of the same group and unit by which the stored numbers are divided (masses of metals)."""
+    fraction_of: str | None = None
+    """Another quantity of the same particles of which a fraction is stored (dust of `mass`): the two are multiplied."""
     at_least: Number | None = None
     """Smaller stored numbers count as this one (a negative rate that stands for a time)."""
     mass_table: bool = False
@@ -99,14 +106,24 @@ class FieldSettings(AbstractSettings):
         """All datasets that the quantity may be in."""
         return (*self.dataset, *self.stack, *(self.otherwise.names if self.otherwise else ()))
 
-    def find(self, present: Collection[str]) -> tuple["FieldSettings", tuple[str, ...]] | None:
-        """The settings that hold, and the datasets to read, for a group that has the datasets `present`."""
+    @property
+    def is_fraction(self) -> bool:
+        """Whether any place of the quantity holds a fraction of another quantity."""
+        return self.fraction_of is not None or (self.otherwise is not None and self.otherwise.is_fraction)
+
+    def find(
+        self, present: Collection[str], shape_of: Callable[[str], tuple[int, ...]]
+    ) -> tuple["FieldSettings", tuple[str, ...]] | None:
+        """The settings that hold, and the datasets to read, for a group that has the datasets `present`.
+
+        `shape_of` gives the shape of one of them; it is asked for where a `width` is stated.
+        """
         if self.stack and all(name in present for name in self.stack):
             return self, self.stack
         name = next((name for name in self.dataset if name in present), None)
-        if name is not None:
+        if name is not None and (self.width is None or shape_of(name)[1:] == (self.width,)):
             return self, (name,)
-        return self.otherwise.find(present) if self.otherwise else None
+        return self.otherwise.find(present, shape_of) if self.otherwise else None
 
     @field_validator("unit")
     @classmethod
@@ -147,6 +164,7 @@ class FamilySettings(AbstractSettings):
             if name not in QUANTITIES:
                 raise ValueError(f"unknown quantity '{name}'{suggest(name, QUANTITIES)}")
             _check_physical_type(name, field)
+            _check_whole(name, field, value)
         return value
 
 
@@ -292,19 +310,36 @@ def _plug_in_path(name: str) -> Path:
 
 
 def _check_physical_type(name: str, field: FieldSettings) -> None:
-    check_equivalent(name, field.unit, QUANTITIES[name])
+    check_equivalent(name, field.unit, QUANTITIES[name] if field.fraction_of is None else "")
     if field.otherwise:
         _check_physical_type(name, field.otherwise)
 
 
+def _check_whole(name: str, field: FieldSettings, fields: Mapping[str, FieldSettings]) -> None:
+    """Raise ValueError where a fraction is of something that is not there, no number, or itself a fraction."""
+    whole = field.fraction_of
+    if whole is not None:
+        if whole not in fields or whole in VECTORS or fields[whole].is_fraction:
+            possible = [other for other in fields if other not in VECTORS and not fields[other].is_fraction]
+            raise ValueError(
+                f"{name}: fraction_of: expected a quantity of the same particles that is stored itself, got "
+                f"'{whole}'{suggest(whole, possible)}"
+            )
+        check_equivalent(f"{name}: fraction_of: {whole}", QUANTITIES[whole], QUANTITIES[name])
+    if field.otherwise:
+        _check_whole(name, field.otherwise, fields)
+
+
 def dataset_words(field: FieldSettings, datasets: tuple[str, ...] = ()) -> str:
-    """`GFM_Metals[:, 4]`, `1 - Metallicity`, `x, y, z`: all the names of the field or those of `datasets`."""
+    """`GFM_Metals[:, 4]`, `1 - Metallicity`, `Dust x mass`: all the names of the field or those of `datasets`."""
     names = datasets or field.dataset or field.stack
     if field.columns is not None:
         names = tuple(_with_columns(name, field.columns) for name in names)
     text = (", " if field.stack else " or ").join(names)
     if field.divide_by is not None:
         text += f" / {field.divide_by}"
+    if field.fraction_of is not None:
+        text += f" x {field.fraction_of}"
     return f"1 - {text}" if field.one_minus else text
 
 

@@ -1,6 +1,6 @@
 """Particles of a snapshot, slab by slab: stored numbers become named columns in our units (float64)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,10 +66,20 @@ class Snapshot:
     def _find_places(self, family: Family, group: str) -> Places:
         settings = self.field_map.family(family)
         present = set(self.container.datasets(group))
-        found = {name: field.find(present) for name, field in (settings.fields if settings else {}).items()}
+        fields = settings.fields if settings else {}
+        places = {
+            name: field.find(present, lambda dataset: self.container.shape(group, dataset))
+            for name, field in fields.items()
+        }
         without = self.epoch.cosmology is None
         idle = {"birth_scale_factor", "lookback_time"} if without else {"birth_time"}
-        return {quantity: place for quantity, place in found.items() if place is not None and quantity not in idle}
+        found = {name: place for name, place in places.items() if place is not None and name not in idle}
+        return {name: place for name, place in found.items() if self._has_whole(family, group, place[0], found)}
+
+    def _has_whole(self, family: Family, group: str, field: FieldSettings, found: Collection[str]) -> bool:
+        """Whether the group has that of which the field is a fraction; the mass may be in the Header's MassTable."""
+        whole = field.fraction_of
+        return whole is None or whole in found or (whole == "mass" and self.table_mass(family, group) > 0)
 
     @property
     def length(self) -> float:
@@ -178,11 +188,10 @@ class Snapshot:
         self, family: Family, group: str, start: int, stop: int, quantities: Collection[str] | None
     ) -> Table:
         self._check_required(family, group)
-        table = {
-            quantity: self.column(quantity, field, group, datasets, start, stop)
-            for quantity, (field, datasets) in self.places(family, group).items()
-            if quantities is None or quantity in quantities
-        }
+        wanted = [name for name in self.places(family, group) if quantities is None or name in quantities]
+        table: Table = {}
+        for quantity in wanted:
+            table[quantity] = self.column(family, group, quantity, start, stop, known=table)
         if "mass" not in table and (quantities is None or "mass" in quantities):
             table["mass"] = np.full(stop - start, self.table_mass(family, group))
         if quantities is None or "kept" in quantities:
@@ -204,15 +213,59 @@ class Snapshot:
 
     def column(
         self,
+        family: Family,
+        group: str,
+        quantity: str,
+        start: int,
+        stop: int,
+        *,
+        checked: bool = True,
+        known: Mapping[str, ndarray] | None = None,
+    ) -> ndarray:
+        """Rows of one quantity in its unit; raises ValueError where they cannot be read or, `checked`, are absurd.
+
+        `known` are quantities of these rows that were read before, so that what a fraction is of is not read again.
+        """
+        field, datasets = self.places(family, group)[quantity]
+        values = self._stored_quantity(quantity, field, group, datasets, start, stop, checked)
+        factor = self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
+        whole = 1.0
+        if field.fraction_of is not None:
+            whole = self._whole(family, group, field.fraction_of, start, stop, checked, known or {})
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = values * factor * whole
+        if checked:
+            self._check_range(quantity, values, factor, f"{self.container.name}: {group}/{' '.join(datasets)}")
+        return values
+
+    def _whole(
+        self,
+        family: Family,
+        group: str,
+        quantity: str,
+        start: int,
+        stop: int,
+        checked: bool,
+        known: Mapping[str, ndarray],
+    ) -> ndarray:
+        """Rows of what a fraction is of: known, the mass of the Header's MassTable, or read."""
+        if quantity in known:
+            return known[quantity]
+        if quantity not in self.places(family, group):
+            return np.full(stop - start, self.table_mass(family, group))
+        return self.column(family, group, quantity, start, stop, checked=checked)
+
+    def _stored_quantity(
+        self,
         quantity: str,
         field: FieldSettings,
         group: str,
         datasets: tuple[str, ...],
         start: int,
         stop: int,
-        checked: bool = True,
+        checked: bool,
     ) -> ndarray:
-        """Rows of one quantity in its unit; raises ValueError where they cannot be read or, `checked`, are absurd."""
+        """Rows of one quantity as the file's datasets have it, before any unit."""
         vector = quantity in VECTORS and not field.stack
         stored = [self._stored(group, name, field.columns, vector, start, stop, checked) for name in datasets]
         values = np.stack(stored, axis=1) if field.stack else stored[0]
@@ -224,14 +277,7 @@ class Snapshot:
             require((divisor > 0) | (not checked), divisor, place, "values > 0", _BY_ZERO)
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 values = values / divisor
-        if field.one_minus:
-            values = 1.0 - values
-        factor = self.conversion(quantity, field, group, datasets[0]).factor(self.epoch)
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = values * factor
-        if checked:
-            self._check_range(quantity, values, factor, f"{self.container.name}: {group}/{' '.join(datasets)}")
-        return values
+        return 1.0 - values if field.one_minus else values
 
     def _check_range(self, quantity: str, values: ndarray, factor: float, place: str) -> None:
         """Raise ValueError where values are beyond any particle's, or positions far outside the periodic box."""

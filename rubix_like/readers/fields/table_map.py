@@ -86,6 +86,11 @@ class TableSettings(AbstractSettings):
     star_formation_rate: Column = None
     hydrogen_fraction: Column = None
     oxygen_fraction: Column = None
+    hi_fraction: Column = None
+    """Neutral hydrogen as a fraction of the gas mass, H2 left out where it has a column of its own."""
+    h2_fraction: Column = None
+    """Molecular hydrogen as a fraction of the gas mass."""
+    dust_mass: Column = None
 
     def named(self) -> dict[str, ColumnSettings]:
         """The quantities whose columns are named in the settings."""
@@ -111,6 +116,9 @@ NAMES: dict[str, tuple[str, ...]] = {
     "star_formation_rate": ("star_formation_rate", "star_formation_rates", "sfr"),
     "hydrogen_fraction": ("hydrogen_fraction", "hydrogen_mass_fraction"),
     "oxygen_fraction": ("oxygen_fraction", "oxygen_mass_fraction"),
+    "hi_fraction": ("hi_fraction", "hi_mass_fraction"),
+    "h2_fraction": ("h2_fraction", "h2_mass_fraction"),
+    "dust_mass": ("dust_mass", "dust_masses", "mass_dust", "m_dust"),
 }
 """Names by which a column is recognised, the first that the table has; capitals count only in names of one letter."""
 

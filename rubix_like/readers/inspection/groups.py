@@ -9,6 +9,7 @@ from rubix_like.readers.containers.joined import JoinedContainer
 from rubix_like.readers.fields.field_map import Family
 from rubix_like.readers.fields.file_parts import count_notes
 from rubix_like.readers.fields.snapshot_particles import Snapshot
+from rubix_like.readers.inspection.gas_light import light_of_gas
 from rubix_like.readers.inspection.inspected_fields import FieldReport, GroupRows, report_fields
 from rubix_like.readers.inspection.missing import missing_of_gas, missing_of_stars, unused_datasets
 from rubix_like.readers.inspection.structure import stored_shape
@@ -22,7 +23,8 @@ _COUNT = "NumPart_ThisFile"
 class GroupReport:
     """Stars or gas of one group: `n_rows` stored, `n_left_out` of them not read as they are `others`.
 
-    `notes` are what is missing and what follows, `needed` the keys under `galaxy:` that make up for it, `problems`
+    `light` says what light gas can make, and from which columns (`light_of_gas`; empty for stars). `notes` are what is
+    missing and what follows, `needed` the keys under `galaxy:` that make up for it, `problems`
     reasons why the group is refused, `unused` the datasets that the field map does not name.
     """
 
@@ -32,6 +34,7 @@ class GroupReport:
     n_left_out: int
     others: str
     fields: tuple[FieldReport, ...]
+    light: tuple[str, ...]
     notes: tuple[str, ...]
     needed: dict[str, str]
     problems: tuple[str, ...]
@@ -55,6 +58,7 @@ def report_group(rows: GroupRows) -> GroupReport:
         n_left_out=_left_out(rows),
         others=snapshot.others(family),
         fields=fields,
+        light=light_of_gas(fields) if family == "gas" else (),
         notes=(
             *(found.text for found in missing if not found.is_refused),
             *_count_notes(snapshot.container, group, rows.n_rows),

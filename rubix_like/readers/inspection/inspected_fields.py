@@ -23,8 +23,8 @@ MEDIAN_ROWS: int = 1 << 21
 class Range:
     """Of the finite values of the rows that count: `smallest`, `median`, `largest` and their sum (None without any).
 
-    `n_values` is their number; `n_nan` and `n_infinite` count in all rows, `n_below` (`low`) and `n_above`
-    (`high`) in those that count.
+    `n_values` is their number, `n_positive` are above 0; `n_nan` and `n_infinite` count in all rows, `n_below` (`low`)
+    and `n_above` (`high`) in those that count.
     """
 
     smallest: float | None = None
@@ -32,6 +32,7 @@ class Range:
     largest: float | None = None
     total: float = 0.0
     n_values: int = 0
+    n_positive: int = 0
     n_nan: int = 0
     n_infinite: int = 0
     n_below: int = 0
@@ -72,6 +73,7 @@ def _joined(found: Range, good: Float[ndarray, " value"], low: float, high: floa
         largest=max(ends, default=None),
         total=found.total + float(good.sum()),
         n_values=found.n_values + good.size,
+        n_positive=found.n_positive + int(np.count_nonzero(good > 0)),
         n_nan=found.n_nan + n_nan,
         n_infinite=found.n_infinite + n_inf,
         n_below=found.n_below + int(np.count_nonzero(good < low)),
@@ -83,7 +85,7 @@ def _with_median(found: Range, sample: Float[ndarray, " value"]) -> Range:
     return found if not sample.size else replace(found, median=float(np.median(sample)))
 
 
-SUMMED: tuple[str, ...] = ("mass", "initial_mass", "star_formation_rate")
+SUMMED: tuple[str, ...] = ("mass", "initial_mass", "star_formation_rate", "dust_mass")
 """Quantities whose sum is a property of the galaxy."""
 
 
@@ -111,7 +113,8 @@ class FieldReport:
     """A row of the table: `conversion` as `Mpc x a^1 x h^-1 = 1475.6 kpc`, `origin` where that is stated.
 
     The range is in `unit`, times and ages in Gyr; of a vector `smallest` and `largest` are those of all components,
-    and `axes` has (smallest, median, largest) of x, y and z. `problems` are reasons why the file cannot be read as it
+    and `axes` has (smallest, median, largest) of x, y and z. Of anything else `n_values` are finite and count, of these
+    `n_positive` are above 0. `problems` are reasons why the file cannot be read as it
     is, `remark` is good to know.
     """
 
@@ -126,6 +129,8 @@ class FieldReport:
     median: float | None = None
     largest: float | None = None
     total: float | None = None
+    n_values: int | None = None
+    n_positive: int | None = None
     axes: tuple[tuple[float | None, float | None, float | None], ...] = ()
     remark: str = ""
     problems: tuple[str, ...] = ()
@@ -157,7 +162,7 @@ def _report(rows: GroupRows, quantity: str, field: FieldSettings, datasets: tupl
         dtype = snapshot.container.read(group, datasets[0], 0, min(rows.n_rows, 1)).dtype
         start = replace(start, dtype=dtype.newbyteorder("=").name)
         conversion = snapshot.conversion(quantity, field, group, datasets[0])
-        found = measure_range(_slabs(rows, quantity, field, datasets), shape[0] if shape else 0, *_limits(quantity))
+        found = measure_range(_slabs(rows, quantity), shape[0] if shape else 0, *_limits(quantity))
     except ValueError as error:
         return replace(start, problems=(without_name(snapshot, error),))
     unit, scale = ("Gyr", 1e-9) if conversion.to_unit == "yr" else (conversion.to_unit, 1.0)
@@ -185,6 +190,8 @@ def _with_range(row: FieldReport, found: tuple[Range, ...], scale: float) -> Fie
         median=axes[0][1] if len(axes) == 1 else None,
         largest=max(largest, default=None),
         total=found[0].total if row.quantity in SUMMED else None,
+        n_values=found[0].n_values if len(found) == 1 else None,
+        n_positive=found[0].n_positive if len(found) == 1 else None,
         axes=axes if len(axes) > 1 else (),
     )
 
@@ -208,12 +215,10 @@ def conversion_words(conversion: Conversion, factor: float, unit: str) -> str:
     return stated if stated == unit else f"{stated} = {factor:.6g} {unit}".rstrip()
 
 
-def _slabs(
-    rows: GroupRows, quantity: str, field: FieldSettings, datasets: tuple[str, ...]
-) -> Iterator[tuple[Float[ndarray, "..."], Bool[ndarray, "..."]]]:
+def _slabs(rows: GroupRows, quantity: str) -> Iterator[tuple[Float[ndarray, "..."], Bool[ndarray, "..."]]]:
     for start in range(0, rows.n_rows, SLAB_ROWS):
         stop = min(start + SLAB_ROWS, rows.n_rows)
-        values = rows.snapshot.column(quantity, field, rows.group, datasets, start, stop, checked=False)
+        values = rows.snapshot.column(rows.family, rows.group, quantity, start, stop, checked=False)
         yield values, rows.kept(start, start + len(values))
 
 

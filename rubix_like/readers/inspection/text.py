@@ -64,9 +64,10 @@ def _group(report: GroupReport, width: int, is_part_selected: bool) -> str:
     values = [line for row in report.fields for line in _values(row)]
     wrong = [f"{row.quantity}: {'; '.join(row.problems)}" for row in report.fields if row.problems]
     remarks = [f"{row.quantity}: {row.remark}" for row in report.fields if row.remark]
+    light = ["  Light that it can make:", *(_item(line, width) for line in report.light)] if report.light else []
     notes = [_item(note, width) for note in (*wrong, *remarks, *report.notes)]
     unused = [_paragraph("  not used: ", ", ".join(report.unused), width)] if report.unused else []
-    lines = [heading, table_text(STORED, stored, width), "", table_text(VALUES, values, width), *notes, *unused]
+    lines = [heading, table_text(STORED, stored, width), "", table_text(VALUES, values, width), *notes, *light, *unused]
     return "\n".join(lines)
 
 
