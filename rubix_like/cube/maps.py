@@ -42,10 +42,11 @@ class MapSet(eqx.Module):
     | flux (y, x, filter) | nJy | mean flux density per Hz through each filter |
     | losvd (y, x, velocity) or None | 1e-20 erg/s/cm2 per km/s | light per velocity; its integral is `light` |
     | v_fit, sigma_fit, h3, h4 or None | km/s | Gauss-Hermite fit to the losvd; None until `Maps.fitted` |
-    | gas_mass or None | Msun | None, as the next four, without `products.gas` |
+    | gas_mass or None | Msun | None, as all that follow of gas, without `products.gas` |
     | v_gas, sigma_gas or None | km/s | first moment, root of the second about it, weighted by the mass of gas |
     | metallicity_gas or None | | mean metal mass fraction of gas |
-    | star_formation_rate or None | Msun/yr | None, too, for gas that has none |
+    | star_formation_rate or None | Msun/yr | None, as the next two, where the gas states none |
+    | hi_mass, h2_mass or None | Msun | neutral hydrogen (HI where the gas states H2 apart), molecular hydrogen |
     | fields | by name | the pipeline's fields; `Maps.fields` has their units |
     """
 
@@ -74,6 +75,8 @@ class MapSet(eqx.Module):
     sigma_gas: Image | None = None
     metallicity_gas: Image | None = None
     star_formation_rate: Image | None = None
+    hi_mass: Image | None = None
+    h2_mass: Image | None = None
     fields: Mapping[str, Image] = eqx.field(default_factory=dict)
 
     @property

@@ -64,6 +64,8 @@ GAS_EXTENSIONS: tuple[tuple[str, str, str], ...] = (
     ("sigma_gas", "km s-1", f"velocity dispersion of gas, {_GAS}"),
     ("metallicity_gas", "", f"mean metal mass fraction of gas, {_GAS}"),
     ("star_formation_rate", "solMass yr-1", "star formation rate of gas"),
+    ("hi_mass", "solMass", "mass of neutral hydrogen, HI alone where H2 is known"),
+    ("h2_mass", "solMass", "mass of molecular hydrogen"),
 )
 """The same of the images of gas, which not every file has."""
 

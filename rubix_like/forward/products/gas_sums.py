@@ -74,11 +74,12 @@ class GasTables(eqx.Module):
 
 
 def amounts_of(gas: Gas) -> dict[str, Float[Array, " particle"]]:
-    """What maps add up, by the map's name: mass (Msun) and, where the gas has it, star formation rate (Msun/yr)."""
-    found = {"gas_mass": jnp.asarray(gas.mass)}
-    if gas.star_formation_rate is not None:
-        found["star_formation_rate"] = jnp.asarray(gas.star_formation_rate)
-    return found
+    """What maps add up, by the map's name: mass (Msun) and, where the gas has them, star formation rate (Msun/yr) and
+    masses of neutral and molecular hydrogen (Msun)."""
+    mass, rate = jnp.asarray(gas.mass), gas.star_formation_rate
+    fractions = {"hi_mass": gas.hi_fraction, "h2_mass": gas.h2_fraction}
+    found = {"gas_mass": mass} | ({} if rate is None else {"star_formation_rate": jnp.asarray(rate)})
+    return found | {name: mass * jnp.asarray(own) for name, own in fractions.items() if own is not None}
 
 
 def gas_columns(gas: Gas, scene: Scene, reference: Float[Array, ""]) -> Float[Array, "particle column"]:
