@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 
 import rubix_like
@@ -113,12 +114,18 @@ def prepare_files(page: str, folder: Path) -> None:
 
 
 QUICK_PAGES = ("README.md",)
+MANY_DEVICES = ("docs/devices.md", "docs/distributed.md")
+"""Pages whose examples run on all of the tests' devices; the others on one, as most readers have."""
 
 
 @pytest.mark.parametrize(
     "page", [pytest.param(p, marks=() if p in QUICK_PAGES else pytest.mark.slow) for p in pages_with("python")]
 )
-def test_the_examples_run(page: str, desk: Path) -> None:
+def test_the_examples_run(page: str, desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page not in MANY_DEVICES:
+        one = jax.devices()[:1]
+        monkeypatch.setattr(jax, "devices", lambda: one)
+        monkeypatch.setattr(jax, "device_count", lambda: 1)
     prepare_files(page, desk)
     namespace: dict[str, Any] = {"__name__": "example"}
     for block in read_blocks(page, "python"):

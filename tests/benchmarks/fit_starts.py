@@ -3,10 +3,10 @@
     python tests/benchmarks/fit_starts.py [--seeds 20] [--set starts_from=prior candidates=1] [--output starts.json]
 
 Eight mocks, made as `rubix-like run` makes them: the packaged configuration `fit_synthetic` as it is, and seven with
-2000 random draws: its own inclination and a signal-to-noise ratio of 30, and 20, 50 or 80 deg with 10 or 50. Seeds
-change where the starts are, so that one compiled step serves all of them. A fit has reached the best place when its
-loss is within 1 of the lowest known: of all seeds, and of a search begun at the truth. `--set` changes settings of the
-section `fit`. The table goes to the screen, everything into the JSON file.
+2000 random draws on one device: its own inclination and a signal-to-noise ratio of 30, and 20, 50 or 80 deg with 10 or
+50. Seeds change where the starts are, so that one compiled step serves all of them. A fit has reached the best place
+when its loss is within 1 of the lowest known: of all seeds, and of a search begun at the truth. `--set` changes
+settings of the section `fit`. The table goes to the screen, everything into the JSON file.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from rubix_like.inference.posterior.problem import pose
 from rubix_like.inference.search.search import search
 
 PAIRS = ((55, 30), *itertools.product((20, 50, 80), (10, 50)))
-DRAWS = {"galaxy.n_stars": 2000, "galaxy.draws": "random"}
+DRAWS = {"galaxy.n_stars": 2000, "galaxy.draws": "random", "devices.data": 1}
 SETUPS = {"as configured": {}} | {
     f"{angle} deg, S/N {ratio}": {"observation.inclination": angle, "noise.signal_to_noise": ratio, **DRAWS}
     for angle, ratio in PAIRS

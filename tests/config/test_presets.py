@@ -10,7 +10,8 @@ from rubix_like.instrument.detector import instrument_fwhm
 from rubix_like.runtime.resources import resource, resource_names
 
 NAMES = resource_names("instruments")
-SLOW = pytest.mark.slow  # only in that there are many of them: a second each
+SLOW = ("manga_19", "kcwi_bh2_small", "harmoni_j_short", "nirspec_g235h", "weave_hr_green")
+"""Of presets that have another for a base, one of each instrument with four or more; the others run with --long."""
 
 MUSE = (3.02, 4700), (2.45, 7500)
 MANGA = (3700 / 1213, 3700), (6500 / 1892, 6500), (8500 / 2384, 8500)
@@ -175,7 +176,13 @@ def stated_alone(name):
     return "based_on:" not in resource("instruments", name).read_text()
 
 
-@pytest.mark.parametrize("name", [name if stated_alone(name) else pytest.param(name, marks=SLOW) for name in NAMES])
+def marked(name):
+    return pytest.param(
+        name, marks=() if stated_alone(name) else pytest.mark.slow if name in SLOW else pytest.mark.long
+    )
+
+
+@pytest.mark.parametrize("name", [marked(name) for name in NAMES])
 def test_a_small_galaxy_is_observed(name, tmp_path):
     path = tmp_path / "cube.fits"
     cube = run(load_config(small_run(name)), path)

@@ -39,7 +39,7 @@ GRADIENT_TOLERANCE = {"float32": 1e-3, "float64": 1e-10}
 STAR_FIELDS = ("position", "velocity", "initial_mass", "log_age", "metallicity")
 QUICK = ("divisible by neither", "fewer than devices")
 METHODS = ("direct", "basis")
-DIRECT_IS_QUICK = ("direct", pytest.param("basis", marks=pytest.mark.slow))
+DIRECT_IS_QUICK = ("direct", pytest.param("basis", marks=pytest.mark.long))
 FAST_COMPILER = {"xla_backend_optimization_level": 0}
 
 
@@ -136,15 +136,11 @@ def relative_difference(found, expected):
 
 
 def rows(*quick):
-    """All sizes in both precisions by both methods; those that are not `quick` run with --slow.
-
-    Single precision and other sizes run with --long: stars are shared among devices before they are painted.
-    """
+    """All sizes in both precisions by both methods; those that are not `quick` run with --long: stars are shared among
+    devices before they are painted."""
     every = [(method, size, precision) for method in METHODS for size in SIZES for precision in CUBE_TOLERANCE]
     assert set(quick) <= set(every)
-    others = {row for row in every if row[1] != "divisible by neither" or row[2] == "float32"}
-    marks = {row: pytest.mark.long if row in others else pytest.mark.slow for row in every}
-    return [pytest.param(*row, marks=() if row in quick else marks[row]) for row in every]
+    return [pytest.param(*row, marks=() if row in quick else pytest.mark.long) for row in every]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +253,7 @@ def test_alignment_and_noise_are_at_work(method):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_devices", [pytest.param(2, marks=pytest.mark.long), 7])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [pytest.param("direct", marks=pytest.mark.long), "basis"])
 def test_any_number_of_devices(method, n_devices):
     found, expected = cube_of(method, 77, n_devices, CHUNK), cube_of(method, 77, 1, WHOLE)
     assert relative_difference(found.flux, expected.flux) < CUBE_TOLERANCE["float64"]
@@ -298,7 +294,7 @@ ONE_SUM_QUICK = (*(("direct", size) for size in QUICK), ("basis", "divisible by 
 @pytest.mark.parametrize(
     ("method", "size"),
     [
-        pytest.param(method, size, marks=() if (method, size) in ONE_SUM_QUICK else pytest.mark.slow)
+        pytest.param(method, size, marks=() if (method, size) in ONE_SUM_QUICK else pytest.mark.long)
         for method in METHODS
         for size in SIZES
     ],

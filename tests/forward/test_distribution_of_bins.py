@@ -84,11 +84,13 @@ def rows(*quick, long=()):
 REPEATS = (("basis", "two axes"), ("basis", "each device its own bins"), ("direct", "each device its own bins"))
 """Left to --long: layouts whose parts, sums and exchanges are those of the other rows."""
 CUBE_REPEATS = (*REPEATS, ("direct", "parts on all devices"), ("basis", "painted apart, put together"))
+HELD_REPEATS = (*REPEATS, ("basis", "parts on all devices"), ("direct", "painted apart, put together"))
 GRADIENT_REPEATS = (
     *REPEATS,
     ("direct", "parts on all devices"),
     ("direct", "painted apart, put together"),
     ("basis", "painted apart, put together"),
+    ("basis", "parts on all devices"),
 )
 
 
@@ -112,7 +114,7 @@ def test_cube_is_that_of_one_device_in_single_precision(method):
     assert_that_of_one_device(method, "two axes", "float32")
 
 
-@pytest.mark.parametrize(("method", "layout"), rows(("direct", "parts on all devices"), long=REPEATS))
+@pytest.mark.parametrize(("method", "layout"), rows(("direct", "parts on all devices"), long=HELD_REPEATS))
 def test_each_device_holds_its_own_bins(method, layout):
     """32 bins: the cube stays on the devices, and no array of the program is as large as the whole of it."""
     cube, settings = cube_of(method, layout, EVEN), LAYOUTS[layout]
@@ -139,7 +141,8 @@ def test_gradient_is_that_of_one_device(method, layout):
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [UNEVEN, pytest.param(EVEN, marks=pytest.mark.long)], ids=["31 bins", "32 bins"])
 @pytest.mark.parametrize("method", ["direct", pytest.param("basis", marks=pytest.mark.long)])
-def test_gradient_outside_of_jit_is_that_of_one_device(method, stop):
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_gradient_outside_of_jit_is_that_of_one_device(method, stop, compiled):
     """Of all bins, and of a cut through them: cotangents then lie elsewhere than the parts of the cube."""
 
     def gradient(layout, compiled):
@@ -152,10 +155,8 @@ def test_gradient_outside_of_jit_is_that_of_one_device(method, stop):
         found = jax.jit(jax.grad(score), compiler_options=FAST_COMPILER) if compiled else jax.grad(score)
         return jax.tree.map(np.asarray, found(disc(77).stars))
 
-    expected = gradient(None, compiled=True)
-    for compiled in (False, True):
-        found = gradient("parts on all devices", compiled)
-        assert_same_gradient(found, expected, GRADIENT_TOLERANCE["float64"])
+    found = gradient("parts on all devices", compiled)
+    assert_same_gradient(found, gradient(None, compiled=True), GRADIENT_TOLERANCE["float64"])
 
 
 MOVING = ("all-gather", "reduce-scatter", "all-to-all", "collective-permute")
@@ -221,7 +222,7 @@ def test_a_run_writes_the_parts(tmp_path):
     [
         ("parts on all devices", True, ["all-to-all", "reduce-scatter"]),
         pytest.param("five devices", False, [], marks=pytest.mark.long),
-        ("painted apart, put together", False, ["all-gather"]),
+        pytest.param("painted apart, put together", False, ["all-gather"], marks=pytest.mark.long),
     ],
 )
 def test_coefficients_are_added_up_by_rows_where_that_moves_less(layout, by_rows, moving):
@@ -240,7 +241,9 @@ def test_coefficients_are_added_up_by_rows_where_that_moves_less(layout, by_rows
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["each device its own bins", "parts on all devices"])
+@pytest.mark.parametrize(
+    "layout", [pytest.param("each device its own bins", marks=pytest.mark.long), "parts on all devices"]
+)
 def test_coefficients_of_slabs_are_those_of_all_particles(layout):
     """Of more coefficients than a device has bins, spectra are painted, although all bins are more."""
     pipeline = many_bins(layout)

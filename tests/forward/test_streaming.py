@@ -167,15 +167,16 @@ def test_a_run_by_slabs_is_that_of_all_at_once():
 
 
 @pytest.mark.slow
-def test_pointings_maps_and_files_of_a_run_by_slabs(tmp_path):
+@pytest.mark.parametrize("size", [30, pytest.param(10**6, marks=pytest.mark.long)])
+def test_pointings_maps_and_files_of_a_run_by_slabs(tmp_path, size):
     """One pass for two pointings, or one for each: the same cubes, maps and mosaic as of all stars at once."""
     pointings = {"pointings": [{"offset": [0, 0]}, {"offset": ["0.4 arcsec", 0]}]}
-    for slab in ("all", 30, 10**6):
+    for slab in ("all", size):
         config = settings(observation=pointings, products={"losvd": {}}, engine={"slab": slab})
         (tmp_path / str(slab)).mkdir()
         compute(config, tmp_path / str(slab) / "cube.fits", Progress())
         assert_same_files(tmp_path / str(slab), tmp_path / "all")
-    with prepare(settings(observation=pointings, engine={"slab": 30}), Progress()) as prepared:
+    with prepare(settings(observation=pointings, engine={"slab": size}), Progress()) as prepared:
         assert prepared.observer.n_pass == 2
         apart = replace(prepared.observer, n_pass=1)
         both, each = (list(own.cubes(prepared.pipeline, Progress())) for own in (prepared.observer, apart))

@@ -51,7 +51,7 @@ def write_all(folder: Path) -> None:
     full_cube().write(folder / "cube-hdf5/cube.h5")
     _write_images(folder)
     (folder / "checkpoint").mkdir()
-    save(folder / "checkpoint/fit.checkpoint.npz", snapshot(7), FINGERPRINT)
+    save(folder / "checkpoint/.fit.h5.rubix-like-checkpoint.npz", snapshot(7), FINGERPRINT)
     for name, result in (("fit", fit_result()), ("samples", sample_result())):
         (folder / name).mkdir()
         result.write(folder / name / f"{name}.h5")

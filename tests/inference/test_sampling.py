@@ -53,6 +53,10 @@ CONFIG = {
 }
 
 
+FOUR = {**CONFIG, "devices": {"data": 4}}
+"""On four devices: each more takes its time where there are fewer cores."""
+
+
 @functools.cache
 def data() -> Cube:
     config = load_config(CONFIG, overrides={**TRUTH, "devices.data": 1})
@@ -70,7 +74,7 @@ def made(tmp_path_factory):
     """A whole sampling with its files: the folder, the result, what it told."""
     told = io.StringIO()
     folder = tmp_path_factory.mktemp("samples")
-    result = sample(CONFIG, data(), fitted=fitted(), output=folder / "own.h5", progress=Progress(told))
+    result = sample(FOUR, data(), fitted=fitted(), output=folder / "own.h5", progress=Progress(told))
     return folder, result, told.getvalue()
 
 
@@ -172,7 +176,7 @@ class Ended(io.StringIO):
 @pytest.mark.slow(45)
 def test_a_sampling_goes_on_with_what_it_began_with_only(made, tmp_path):
     """With the same settings and best fit; anew where it is told to; a note where the fit was another."""
-    again = functools.partial(sample, CONFIG, data(), output=tmp_path / "own.h5")
+    again = functools.partial(sample, FOUR, data(), output=tmp_path / "own.h5")
     best, checkpoint = fitted(), tmp_path / ".own.h5.rubix-like-checkpoint.npz"
     with pytest.raises(KeyboardInterrupt):
         again(fitted=best, progress=Progress(Ended("models of the draws")))

@@ -282,7 +282,7 @@ def test_noise_free_data_are_no_misfit():
     assert verdict.sentence.endswith("but chi^2 is too low: the errors of the data are too large")
 
 
-@pytest.mark.slow(45)
+@pytest.mark.slow(25)
 def test_a_galaxy_of_a_simulation_is_no_disc(real_data):
     """Illustris-1 420815, as docs/examples/fit_real_galaxy.py fits it, with fewer spaxels, bins, stars and steps."""
     spec = importlib.util.spec_from_file_location("fit_real_galaxy", EXAMPLE)
@@ -302,6 +302,7 @@ def test_a_galaxy_of_a_simulation_is_no_disc(real_data):
         starts=1,
         start={name: own for name, own in example.BY_EYE.items() if name in names},
         optimiser={"steps": 12, "tolerance": 1.0},
+        discreteness=None,
     )
     first = result.summary().splitlines()[0]
     assert "the model does not describe the data (chi^2/dof " in first

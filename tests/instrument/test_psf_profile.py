@@ -159,10 +159,9 @@ def test_a_foreign_cube_has_the_seeing_that_it_was_made_with(deposit):
     bins = {"start": 5000, "stop": 5002.5, "step": 1.25}
     instrument = {"name": "muse", "pixel_scale": 0.5, "fov": 9.0, "psf": {"fwhm": 1.2}, "lsf": None, "wavelength": bins}
     engine = {"method": "direct", "precision": "float64", "deposit": deposit, "oversampling": 1}
-    config = load_config(
-        {"observation": {"redshift": 0.02, "align": "none"}, "instrument": instrument, "engine": engine}
-    )
-    pipeline = Pipeline.from_config(config)
+    observation, devices = {"redshift": 0.02, "align": "none"}, {"data": 1}
+    config = {"observation": observation, "instrument": instrument, "engine": engine, "devices": devices}
+    pipeline = Pipeline.from_config(load_config(config))
     galaxy = smooth_galaxy(0.8 / float(pipeline.tables.arcsec_per_kpc))
 
     @jax.jit

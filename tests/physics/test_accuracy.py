@@ -106,7 +106,7 @@ def test_a_thousand_spectra_are_within_the_stated_accuracy(name, tolerance, prec
     "instrument",
     [
         {"name": "manga", "aperture": None, "psf": None},
-        pytest.param({"name": "muse", "lsf": {"fwhm": 30.0}, "psf": None}, marks=pytest.mark.slow),
+        pytest.param({"name": "muse", "lsf": {"fwhm": 30.0}, "psf": None}, marks=pytest.mark.long),
     ],
     ids=["log bins, LSF", "broad LSF"],
 )
@@ -131,8 +131,8 @@ def test_with_a_line_spread_it_is_direct_within_the_tolerance(instrument):
     ("start", "width", "velocity_range"),
     [
         (4850.0, 30.0, 4000.0),
-        pytest.param(6550.0, 30.0, 3000.0, marks=pytest.mark.slow),
-        pytest.param(3990.0, 20.0, 1500.0, marks=pytest.mark.slow),
+        pytest.param(6550.0, 30.0, 3000.0, marks=pytest.mark.long),
+        pytest.param(3990.0, 20.0, 1500.0, marks=pytest.mark.long),
         pytest.param(5000.0, 1.25, 500.0, marks=pytest.mark.slow),
     ],
 )
@@ -171,7 +171,7 @@ def compare(found, expected, share=1.2e-3):
     np.testing.assert_allclose(found[~lit], 0, atol=1e-6 * expected.max())
 
 
-@pytest.mark.parametrize("n_devices", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_devices", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_outliers_are_painted_one_by_one(n_devices):
     """Five stars at 1990 km/s among many of 150 km/s: neither lost nor allowed to multiply the velocity nodes."""
     galaxy = with_fast_stars(crowd(4000), 1990.0, 5)
@@ -199,7 +199,7 @@ def test_velocities_beyond_the_grid_are_refused():
         pipeline(galaxy_of(velocity=301.0))
 
 
-@pytest.mark.parametrize("velocity", [300.0, pytest.param(-300.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("velocity", [300.0, pytest.param(-300.0, marks=pytest.mark.long)])
 def test_the_limits_of_the_velocity_grid_are_as_accurate(velocity):
     galaxy = galaxy_of(velocity=velocity, log_age=7.2)
     settings = {"instrument": {"wavelength": MUSE}}
@@ -235,7 +235,7 @@ def test_a_library_of_few_templates_is_taken_whole(tmp_path):
 
 @pytest.mark.parametrize(
     ("deposit", "step"),
-    [("nearest", 20.0), *(pytest.param(*row, marks=pytest.mark.slow) for row in (("nearest", 1.25), ("tsc", 20.0)))],
+    [("nearest", 20.0), *(pytest.param(*row, marks=pytest.mark.long) for row in (("nearest", 1.25), ("tsc", 20.0)))],
 )
 def test_blocks_of_spaxels_make_the_same_cube(deposit, step, monkeypatch):
     """A field that does not fit into memory at once; more coefficients than bins, and fewer."""
@@ -317,7 +317,7 @@ def test_gradients_are_finite_differences(field):
         assert own[index] == pytest.approx(expected, rel=1e-4, abs=1e-6 * np.abs(own).max())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gradients_are_those_of_direct():
     """Plain autodiff of the direct sum in float64; they converge with the tolerance."""
     expected = gradient_by("direct")[3]

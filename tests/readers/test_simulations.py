@@ -348,6 +348,7 @@ def test_a_cube_without_a_hint(real_data: Path, tmp_path, name):
             "lsf": None,
         },
         "engine": {"method": "direct", "precision": "float64"},
+        "devices": {"data": 1},
     }
     cube = run(config, tmp_path / "cube.fits")
     with h5py.File(path) as file:

@@ -30,6 +30,7 @@ from rubix_like.runtime.processes.launch import (
     ProcessPlace,
     find_launch,
     from_open_mpi_5,
+    nothing_found,
     own_address,
     own_devices,
     read_address,
@@ -235,11 +236,11 @@ def test_a_full_disk_in_process_0_ends_the_run_everywhere(together):
 
 
 @pytest.mark.slow
-def test_four_processes_and_more_than_stars(tmp_path):
+def test_more_processes_than_stars(tmp_path):
     write_snapshot(tmp_path / "snapshot.hdf5", 2)
-    finish(start("few", tmp_path, 4), tmp_path)
-    saved = [dict(np.load(tmp_path / f"few_{number}.npz")) for number in range(4)]
-    assert [int(own["share"][1] - own["share"][0]) for own in saved] == [0, 1, 0, 1]
+    finish(start("few", tmp_path, 3), tmp_path)
+    saved = [dict(np.load(tmp_path / f"few_{number}.npz")) for number in range(3)]
+    assert [int(own["share"][1] - own["share"][0]) for own in saved] == [0, 1, 1]
     alone = np.asarray(rl.run(process_worker.config_of_few(tmp_path), tmp_path / "alone.fits").flux)
     for own, name in itertools.product(saved, ("flux", "of slabs")):
         assert np.abs(own[name] - alone).max() < 1e-12 * np.abs(alone).max(), name
@@ -258,7 +259,7 @@ def until(condition, seconds=150):
     [
         ("writing", 1, signal.SIGKILL),
         pytest.param("endless", 0, signal.SIGKILL, marks=pytest.mark.long),
-        ("endless", 1, signal.SIGSTOP),
+        pytest.param("endless", 1, signal.SIGSTOP, marks=pytest.mark.long),
     ],
 )
 def test_where_one_goes_all_end(tmp_path, scenario, victim, blow):
@@ -328,7 +329,7 @@ SIZES = "--num-processes: expected the same in every process, got 3 here and 2 i
     [
         ((), ("--set", "galaxy.seed=x"), 2, "process 1: ", "galaxy.seed: expected a whole number"),
         pytest.param((), ("--set", "galaxy.seed=9"), 2, *2 * ("got another one in process 1",), marks=pytest.mark.long),
-        ((), (), 3, f"process 1: {SIZES}", SIZES),
+        pytest.param((), (), 3, f"process 1: {SIZES}", SIZES, marks=pytest.mark.long),
         pytest.param(NOWHERE, NOWHERE, 2, "/nowhere.hdf5", "/nowhere.hdf5", marks=pytest.mark.long),
     ],
 )
@@ -343,12 +344,13 @@ def test_a_refusal_ends_all_with_one_sentence(words, words_of_second, size_of_se
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("environment", "words"), [({}, "Slurm's srun"), ({"SLURM_JOB_ID": "1"}, "start the command")])
-def test_without_a_launcher_it_is_said_how(environment, words):
-    code, said = ended(command("--distributed", **environment))
+def test_without_a_launcher_it_is_said_how():
+    code, said = ended(command("--distributed", SLURM_JOB_ID="1"))
     assert code == 2
     assert len(said) == 1
-    assert words in said[0]
+    assert nothing_found({"SLURM_JOB_ID": "1"}) in said[0]
+    assert "start the command with srun" in said[0]
+    assert "start the command" not in nothing_found({})
 
 
 @pytest.mark.slow
@@ -463,7 +465,14 @@ EVERYWHERE = ("127.0.0.1", "127.0.0.2", "::1")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("host", "own"), [("localhost", "127.0.0.1"), ("127.0.0.2", "127.0.0.2"), ("[::1]", "::1")])
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        pytest.param("localhost", "127.0.0.1", marks=pytest.mark.long),
+        ("127.0.0.2", "127.0.0.2"),
+        pytest.param("[::1]", "::1", marks=pytest.mark.long),
+    ],
+)
 def test_process_0_listens_at_the_coordinators_own_address_only(host, own):
     if own == "::1" and not socket.has_dualstack_ipv6():
         pytest.skip("this computer has no IPv6")
