@@ -19,6 +19,7 @@ from rubix_like.config.quantities import InUnit
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.config.sections.dust import DustSettings
 from rubix_like.config.sections.fit import SamplingSettings
+from rubix_like.config.sections.lines import LinesSettings
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.cube.files.maps_file import EXTENSIONS, GAS_EXTENSIONS, LOSVD_UNIT
@@ -96,6 +97,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "sampling": sampling_table,
     "products": product_table,
     "dust": lambda: _key_table({"": DustSettings}),
+    "lines": lambda: _key_table({"": LinesSettings}),
     "ages": lambda: _key_table({"": AgeRecipe}),
     "devices": lambda: _key_table({"": DevicesSettings}),
     "folders": folder_table,

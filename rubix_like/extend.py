@@ -7,6 +7,7 @@
 | a field | `AbstractField`, `spread`, `painted_field`, `PaintedField` |
 | parameters of a stage or source | `AbstractSettings`, `Parameter`, types of settings |
 | a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
+| a source of lines | `AbstractSource`, `LineTemplates`, `plan_lines`, `build_line_painter`, `with_dispersion` |
 | a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `Footprint`, `StageReport`, `Spatial`, `per_bin`, ... |
 | a method of painting | `AbstractPainter` |
 | a deposit kernel | `AbstractDepositKernel`, `Factors` |
@@ -48,7 +49,9 @@ from rubix_like.config.settings import AbstractSettings
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
-from rubix_like.engine.methods import build_painter
+from rubix_like.engine.lines.line_plan import with_dispersion
+from rubix_like.engine.lines.line_planning import plan_lines
+from rubix_like.engine.methods import build_line_painter, build_painter
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.source_planning import plan_source
@@ -72,7 +75,7 @@ from rubix_like.inference.samplers.chains import (
 )
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, Statistic
 from rubix_like.nebular.table_file import NebularTable
-from rubix_like.physics.templates import TemplateAxes, Templates
+from rubix_like.physics.templates import LineTemplates, TemplateAxes, Templates
 from rubix_like.runtime.files.foreign_layouts import SourceFormat
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
 from rubix_like.runtime.optional_packages import import_optional
@@ -105,6 +108,7 @@ __all__ = [
     "Integer",
     "Kms",
     "Kpc",
+    "LineTemplates",
     "LogDensity",
     "Mag",
     "Mpc",
@@ -126,6 +130,7 @@ __all__ = [
     "TemplateAxes",
     "Templates",
     "WavelengthBins",
+    "build_line_painter",
     "build_painter",
     "import_optional",
     "normal_row",
@@ -134,8 +139,10 @@ __all__ = [
     "parse_number",
     "parse_quantity",
     "per_bin",
+    "plan_lines",
     "plan_source",
     "refuse_options",
     "spread",
     "to_scene",
+    "with_dispersion",
 ]

@@ -22,6 +22,7 @@ ON_TWO_LEVELS = {
     "detector": ["config", "instrument"],
     "dust": ["config", "forward"],
     "instrument": ["config", "instrument"],
+    "lines": ["config", "forward"],
     "maps": ["cube", "forward"],
     "noise": ["config", "forward"],
     "parameters": ["config", "forward"],

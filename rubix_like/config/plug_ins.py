@@ -39,7 +39,10 @@ SCENE_STAGES = Registry(
 PAINT_STAGES = Registry(
     "paint stage",
     "rubix_like.paint_stages",
-    {"stars": "rubix_like.forward.sources.stars:StarsSource"},
+    {
+        "stars": "rubix_like.forward.sources.stars:StarsSource",
+        "lines": "rubix_like.forward.sources.lines:LinesSource",
+    },
     needs=("kind", "plan", "build"),
 )
 CUBE_STAGES = Registry(
@@ -67,6 +70,16 @@ METHODS = Registry(
     },
 )
 """Painters by the name that `engine.method` gives them."""
+
+LINE_METHODS = Registry(
+    "line method",
+    "rubix_like.line_methods",
+    {
+        "basis": "rubix_like.engine.lines.line_plan:build_line_nodes",
+        "direct": "rubix_like.engine.lines.line_direct:DirectLinePainter.build",
+    },
+)
+"""Painters of lines by the same names."""
 
 KERNELS = Registry(
     "deposit kernel",

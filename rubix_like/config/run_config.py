@@ -37,6 +37,7 @@ from rubix_like.config.sections.align_radius import AlignRadius
 from rubix_like.config.sections.dust import DustSettings
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.sections.instrument import InstrumentSettings
+from rubix_like.config.sections.lines import LinesSettings
 from rubix_like.config.sections.noise import NoiseSettings
 from rubix_like.config.sections.pipeline import load_pipeline, stage_names
 from rubix_like.config.sections.pointings import Pointings
@@ -286,6 +287,8 @@ class RunConfig(AbstractSettings):
     observation: ObservationSettings
     instrument: InstrumentSettings
     dust: DustSettings | None = None
+    lines: LinesSettings | None = None
+    """What the source `lines` paints; null: such a source is refused."""
     pipeline: str = "stellar"
     """Name of a packaged pipeline, or the path of a .yaml file."""
     engine: EngineSettings = EngineSettings()

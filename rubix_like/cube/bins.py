@@ -61,11 +61,17 @@ class WavelengthBins:
             )
         return found
 
-    def at(self, index: Num[ndarray, " index"]) -> Float[ndarray, " index"]:
+    def at(self, index: Num[ndarray, "..."]) -> Float[ndarray, "..."]:
         """Wavelength (Angstrom, in `medium`) at fractional bin indices; whole numbers are bin centres."""
         if self.sampling == "log":
             return self.first * 10.0 ** (self.step * np.asarray(index, dtype=np.float64))
         return self.first + self.step * np.asarray(index, dtype=np.float64)
+
+    def place(self, wavelength: Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+        """Fractional bin indices of wavelengths (Angstrom, in `medium`), beyond the ends too: the inverse of `at`."""
+        if self.sampling == "log":
+            return np.log10(wavelength / self.first) / self.step
+        return (wavelength - self.first) / self.step
 
     @property
     def wavelength(self) -> Float[ndarray, " wave"]:

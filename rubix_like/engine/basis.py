@@ -6,21 +6,20 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.cost import rates_here
-from rubix_like.engine.direct import DirectPainter, DirectPartial
+from rubix_like.engine.direct import DirectPartial
 from rubix_like.engine.histogram import VelocityNodes, coefficient_histogram, template_histogram
 from rubix_like.engine.kernels.deposits import Spaxels, in_blocks
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum
 from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap
 from rubix_like.physics.templates import TemplateAxes
-from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
 
@@ -58,29 +57,28 @@ class BasisPartial(eqx.Module):
 
 
 class BasisPainter(AbstractPainter):
-    """F_p(lambda) = sum over nodes j, basis spectra r of H[p, j, r] M[j, r](lambda).
+    """F_p(lambda) = sum over nodes j, basis spectra r of H[p, j, r] M[j, r](lambda), where `seen` is M.
 
     H[p, j, r] = sum over templates k of A[p, j, k] C[k, r], where A[p, j, k] = sum_i m_i w_j(v_i) b_k(t_i, Z_i) is how
     much of template k moves at node j in spaxel p, C the templates' coefficients on the basis and M the basis spectra
-    at each node through the detector (`projection.project`). Only A sees particles, or, where that is
+    at each node through the detector: a matrix for spectra (`projection.project`), profiles for lines
+    (`lines/line_map.py`). Only A sees particles, or, where that is
     cheaper, H itself, from the particles' own coefficients (`histogram`).
 
     Where devices finish parts of the bins and H has more columns than such a part (`by_rows`), each device keeps the
     rows of its own spaxels of the sum, projects them onto all bins, and trades them for its own bins of all spaxels.
 
-    `moment_matrix` takes H to the sums of light on the detector and of light times v_los. Particles faster than the
-    nodes, at most `capacity` of them on each device, are painted by `outliers`.
+    Particles faster than the nodes, at most `capacity` of them on each device, are painted by `outliers`.
     """
 
     axes: TemplateAxes
     coefficients: Float[Array | ndarray, "template rank"]
-    matrix: Float[Array | ndarray, "velocity_rank wave"] = eqx.field(metadata=per_bin(1, pad="zero"))
+    seen: AbstractCoefficientMap
     nodes: VelocityNodes
-    moment_matrix: Float[Array | ndarray, "velocity_rank 2"]
     velocity_limit: Float[Array | ndarray, ""]
-    accuracy: Accuracy
+    accuracy: eqx.Module
     kernel: AbstractDepositKernel
-    outliers: DirectPainter | None
+    outliers: AbstractPainter | None
     capacity: int = eqx.field(static=True)
     by_rows: bool = eqx.field(static=True, default=False)
 
@@ -91,7 +89,7 @@ class BasisPainter(AbstractPainter):
 
     def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[BasisPartial, SourceCounters]:
         """The histogram of all particles, reduced to coefficients block by block of spaxels, and the outliers."""
-        outliers, overflow = None, jnp.zeros((), self.matrix.dtype)
+        outliers, overflow = None, jnp.zeros((), jnp.result_type(self.coefficients))
         if self.outliers is not None:
             fast, overflow = self._outliers(look, particles)
             outliers, _ = self.outliers.paint(look, fast, grid, chunk)  # they are in the counters already
@@ -102,19 +100,17 @@ class BasisPainter(AbstractPainter):
     @property
     def n_coefficient(self) -> int:
         """Nodes times rank; none where each device has projected its own."""
-        return 0 if self._projects_early else self.matrix.shape[0]
+        return 0 if self._projects_early else self.seen.n_coefficient
 
     def laid_out(self, layout: DeviceLayout) -> "BasisPainter":
-        """The painter with the columns of the projection matrix padded; by rows where that moves less."""
-        split = layout.split
+        """The painter with the bins of `seen` padded; by rows where that moves less."""
+        split, n_coefficient = layout.split, self.seen.n_coefficient
         if split.is_whole:
             return self
-        n_coefficient, n_wave = self.matrix.shape
-        missing = ((0, 0), (0, split.n_padded - n_wave))
         early = n_coefficient > split.n_padded // layout.painted.n_shard
         return dataclasses.replace(
             self,
-            matrix=np.pad(np.asarray(self.matrix), missing),
+            seen=self.seen.padded(split.n_padded),
             outliers=None if self.outliers is None else self.outliers.laid_out(layout),
             by_rows=layout.scatters and not early and n_coefficient > split.n_own,
         )
@@ -128,18 +124,18 @@ class BasisPainter(AbstractPainter):
     def project(
         self, partial: BasisPartial, spatial: Images, layout: DeviceLayout
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
-        """The spaxels that are seen through the detector in one matrix product, and the outliers' light.
+        """The spaxels that are seen through the detector, and the outliers' light.
 
-        `spatial` commutes with the product, so it acts on the coefficients, which have fewer columns, or after it where
+        `spatial` commutes with that, so it acts on the coefficients, which have fewer columns, or after it where
         each device has but a part of the bins.
         """
         moments = spatial(partial.moments)
         if self._projects_early:
             flux = spatial(partial.painted)
         elif self.by_rows:
-            flux = spatial(self._traded(self._seen(partial.painted, self.matrix), len(partial.moments)))
+            flux = spatial(self._traded(self.seen.spectra()(partial.painted), len(partial.moments)))
         else:
-            flux = self._seen(spatial(partial.painted), layout.own_bins(jnp.asarray(self.matrix)))
+            flux = self.seen.of_own_bins(layout).spectra()(spatial(partial.painted))
         if self.outliers is None or partial.outliers is None:
             return flux, moments
         light, own_moments = self.outliers.project(partial.outliers, spatial, layout)
@@ -147,7 +143,7 @@ class BasisPainter(AbstractPainter):
 
     def report(self) -> dict[str, int | float]:
         """Sizes and errors (relative to a spectrum's mean)."""
-        errors = {field.name: float(getattr(self.accuracy, field.name)) for field in dataclasses.fields(Accuracy)}
+        errors = {field.name: float(getattr(self.accuracy, field.name)) for field in dataclasses.fields(self.accuracy)}
         return {
             "basis_rank": self.rank,
             "basis_velocity_nodes": self.nodes.n_node,
@@ -159,12 +155,7 @@ class BasisPainter(AbstractPainter):
     @property
     def _projects_early(self) -> bool:
         """Whether a spaxel's spectrum takes less room than its coefficients."""
-        return self.matrix.shape[0] > self.matrix.shape[1]
-
-    def _seen(
-        self, coefficients: Float[Array, "spaxel coefficient"], matrix: Float[Array | ndarray, "coefficient bin"]
-    ) -> Float[Array, "spaxel bin"]:
-        return jnp.matmul(coefficients, matrix, precision=lax.Precision.HIGHEST)
+        return self.seen.n_coefficient > self.seen.n_wave
 
     def _traded(self, flux: Float[Array, "own_spaxel bin"], n_spaxel: int) -> Float[Array, "spaxel own_bin"]:
         """All spaxels in the own bins, from the own spaxels in all bins of the part."""
@@ -177,12 +168,13 @@ class BasisPainter(AbstractPainter):
         values = shares * self.axes.n_corner if by_template else shares + self.rank
         own_chunk = max(1, min(chunk, rates_here().values_at_once // values))
         reduced = self._of_templates if by_template else self._of_coefficients
+        spectra, moment_matrix = self.seen.spectra(), self.seen.moments()
 
         def sums(spaxels: Spaxels) -> tuple[tuple[Array, Array], SourceCounters]:
             coefficients, counters = reduced(look, particles, spaxels, own_chunk)
             flat = coefficients.reshape(spaxels[1], -1)
-            moments = jnp.matmul(flat, self.moment_matrix, precision=lax.Precision.HIGHEST)
-            return (self._seen(flat, self.matrix) if self._projects_early else flat, moments), counters
+            moments = jnp.matmul(flat, moment_matrix, precision=lax.Precision.HIGHEST)
+            return (spectra(flat) if self._projects_early else flat, moments), counters
 
         n_block = self._n_blocks(self.axes.n_template if by_template else self.rank, grid)
         (painted, moments), counters = in_blocks(sums, grid.n_spaxel, n_block)
@@ -200,7 +192,7 @@ class BasisPainter(AbstractPainter):
 
     def _n_blocks(self, columns: int, grid: SpaxelGrid) -> int:
         """Blocks of spaxels such that a histogram of so many columns has room, and 32 bits for its cells."""
-        room = min(max(_LEAST_ROOM, 4 * grid.n_spaxel * self.matrix.shape[1]), 8 * (2**31 - 1))
+        room = min(max(_LEAST_ROOM, 4 * grid.n_spaxel * self.seen.n_wave), 8 * (2**31 - 1))
         return -(-8 * grid.n_spaxel * self.nodes.n_node * columns // room)
 
     def _of_templates(

@@ -14,6 +14,7 @@ from rubix_like.engine.direct import DirectPainter
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.spectra.coefficient_map import MatrixMap
 from rubix_like.engine.spectra.detector_view import Window, seen, window_of
 from rubix_like.engine.spectra.projection import project_compiled
 from rubix_like.engine.spectra.spectral_basis import find_basis
@@ -44,9 +45,8 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
     return BasisPainter(
         axes=plan.templates.axes,
         coefficients=found["coefficients"],
-        matrix=kept["matrix"],
+        seen=MatrixMap(kept["matrix"], _moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges))),
         nodes=nodes,
-        moment_matrix=_moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges)),
         velocity_limit=np.asarray(plan.velocity_limit if motion.capacity else motion.limit),
         accuracy=Accuracy(**{field.name: np.asarray(errors[field.name]) for field in dataclasses.fields(Accuracy)}),
         kernel=build_kernel(setup.config.engine.kernel),

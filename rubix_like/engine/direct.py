@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
@@ -113,18 +114,9 @@ class DirectPainter(AbstractPainter):
         dtype = self.spectra.dtype
         n_bin = self.response.matrix.shape[2] if self.responds == "chunk" else self.response.n_fine
         empty = DirectPartial(jnp.zeros((grid.n_spaxel, n_bin), dtype), jnp.zeros((grid.n_spaxel, 2), dtype))
-
-        def contribute(own: Any) -> tuple[DirectContribution, SourceCounters]:
-            view, counters = look(own)
-            return self.contribution(view), counters
-
-        def add(total: tuple[DirectPartial, SourceCounters], one: tuple[DirectContribution, SourceCounters]) -> tuple:
-            light = total[0].light.at[one[0].index].add(one[0].light, mode="drop")
-            moments = total[0].moments.at[one[0].index].add(one[0].moments, mode="drop")
-            return DirectPartial(light, moments), jax.tree.map(jnp.add, total[1], one[1])
-
         start = varying(empty, particles, self), varying(no_counts(self.axes, dtype), particles)
-        sums, counters = accumulate(contribute, add, start, particles, self._chunk(chunk, grid.n_corner))
+        chunk = chunk_of(chunk, grid.n_corner, self.response.n_fine)
+        sums, counters = sum_spectra(self.contribution, look, start, particles, chunk)
         if self.responds == "device":
             sums = DirectPartial(self.response.apply(sums.light), sums.moments)
         return sums, counters
@@ -136,20 +128,13 @@ class DirectPainter(AbstractPainter):
 
     def contribution(self, view: View) -> DirectContribution:
         """Spectra of one chunk, Doppler-shifted and collected in bins, shared among their spaxels."""
-        spectra = weighted_rows(jnp.asarray(self.spectra), self.axes.corners(view.coordinates))
+        spectra = weighted_rows(jnp.asarray(self.spectra), view.corners(self.axes))
         light = self.rebinner.light(spectra, view.v_los / SPEED_OF_LIGHT)
         light = light * (view.amount * self.flux_factor)[:, None]
         total = self._on_detector(light)
         moments = jnp.stack([total, total * view.v_los], axis=1)
         light = self.response.apply(light) if self.responds == "chunk" else light
-        shared = view.share[:, :, None]
-        target, owner = merge_rows(view.spaxel.reshape(-1))
-        merge = functools.partial(jnp.matmul, owner.astype(light.dtype), precision=lax.Precision.HIGHEST)
-        return DirectContribution(
-            index=target,
-            light=merge((shared * light[:, None, :]).reshape(target.size, -1)),
-            moments=merge((shared * moments[:, None, :]).reshape(target.size, 2)),
-        )
+        return onto_spaxels(light, moments, view)
 
     def project(
         self,
@@ -174,10 +159,45 @@ class DirectPainter(AbstractPainter):
             inner = inner * jnp.repeat(jnp.asarray(self.on_detector), part)[None, :]
         return inner.sum(axis=1)
 
-    def _chunk(self, limit: int, n_corner: int) -> int:
-        """Particles per chunk: `limit`, or fewer: spectra stay in the processor's cache, float32 sums stay short."""
-        rows = min(4 * rates_here().values_at_once // self.response.n_fine, _CHUNK_ROWS)
-        return int(np.clip(rows // n_corner, 1, limit))
+
+Sums = tuple[DirectPartial, SourceCounters]
+
+
+def sum_spectra(
+    contribution: Callable[[View], DirectContribution], look: Look, start: Sums, particles: Any, chunk: int
+) -> Sums:
+    """The start with the spectra of all particles, at most `chunk` at a time, and their counters."""
+
+    def contribute(own: Any) -> tuple[DirectContribution, SourceCounters]:
+        view, counters = look(own)
+        return contribution(view), counters
+
+    def add(total: Sums, one: tuple[DirectContribution, SourceCounters]) -> Sums:
+        light = total[0].light.at[one[0].index].add(one[0].light, mode="drop")
+        moments = total[0].moments.at[one[0].index].add(one[0].moments, mode="drop")
+        return DirectPartial(light, moments), jax.tree.map(jnp.add, total[1], one[1])
+
+    return accumulate(contribute, add, start, particles, chunk)
+
+
+def chunk_of(limit: int, n_corner: int, n_bin: int) -> int:
+    """Particles per chunk: `limit`, or fewer: spectra stay in the processor's cache, float32 sums stay short."""
+    rows = min(4 * rates_here().values_at_once // n_bin, _CHUNK_ROWS)
+    return int(np.clip(rows // n_corner, 1, limit))
+
+
+def onto_spaxels(
+    light: Float[Array, "particle bin"], moments: Float[Array, "particle 2"], view: View
+) -> DirectContribution:
+    """The particles' spectra and moments, shared among their spaxels."""
+    shared = view.share[:, :, None]
+    target, owner = merge_rows(view.spaxel.reshape(-1))
+    merge = functools.partial(jnp.matmul, owner.astype(light.dtype), precision=lax.Precision.HIGHEST)
+    return DirectContribution(
+        index=target,
+        light=merge((shared * light[:, None, :]).reshape(target.size, -1)),
+        moments=merge((shared * moments[:, None, :]).reshape(target.size, 2)),
+    )
 
 
 def merge_rows(index: Int[Array, " corner"]) -> tuple[Int[Array, " corner"], Bool[Array, "corner corner"]]:

@@ -50,7 +50,7 @@ def template_histogram(
     def contribute(own: Any) -> tuple[tuple[Factors], SourceCounters]:
         view, counters = look(own)
         row, share, node_weight = _rows(view, nodes, spaxels)
-        corners = axes.corners(view.coordinates)
+        corners = view.corners(axes)
         shape = len(row), row.shape[1] * axes.n_corner
         rows = (row[:, :, None] + n_row * corners.index[:, None, :]).reshape(shape)
         shares = (share[:, :, None] * corners.weight[:, None, :]).reshape(shape)
@@ -80,7 +80,7 @@ def coefficient_histogram(
     def contribute(own: Any) -> tuple[tuple[Factors], SourceCounters]:
         view, counters = look(own)
         row, *weights = _rows(view, nodes, spaxels)
-        values = *weights, weighted_rows(coefficients, axes.corners(view.coordinates))
+        values = *weights, weighted_rows(coefficients, view.corners(axes))
         return (Factors(row, *(value.astype(jnp.float64) for value in values)),), counters
 
     shape, dtype = (spaxels[1] * nodes.n_node, coefficients.shape[1]), jnp.result_type(nodes.step)

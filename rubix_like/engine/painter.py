@@ -11,12 +11,13 @@ from enum import Enum
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.physics.templates import TemplateAxes
+from rubix_like.physics.templates import Corners, TemplateAxes
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 
 
@@ -36,6 +37,12 @@ class View(eqx.Module):
     v_los: Float[Array, " particle"]
     spaxel: Int[Array, "particle corner"]
     share: Float[Array, "particle corner"]
+
+    def corners(self, axes: TemplateAxes) -> Corners:
+        """The templates around each particle: the only one where there are no axes."""
+        if axes.names:
+            return axes.corners(self.coordinates)
+        return Corners(jnp.zeros((len(self.amount), 1), jnp.int32), jnp.ones_like(self.amount)[:, None])
 
 
 Look = Callable[[Any], tuple[View, SourceCounters]]

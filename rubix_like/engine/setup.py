@@ -14,25 +14,27 @@ from rubix_like.engine.smoothing import WidthClasses
 from rubix_like.instrument.detector import LineSpread
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.painting import Painting
-from rubix_like.physics.templates import Templates
+from rubix_like.physics.templates import LineTemplates, Templates
 from rubix_like.ssp import SSPLibrary
 
 
 @dataclass(frozen=True, eq=False)
 class SourcePlan:
-    """How one source is painted (`source_planning.plan_source` makes it).
+    """How one source is painted (`plan_source` makes it, of lines `plan_lines`).
 
     `method`: the painter's, never "auto"; `motion`: what the velocity nodes of `basis` span; `velocity_limit`: largest
     |v_los| in km/s that a single particle's spectrum must be right for; `spread`: from the templates' resolution to the
-    instrument's; `covered` (wave,): which detector bins the templates reach at all these velocities.
+    instrument's; `covered` (wave,): which detector bins the templates reach at all these velocities; `narrowest`: of
+    lines, the smallest velocity_dispersion (km/s) that they may be given.
     """
 
-    templates: Templates
+    templates: Templates | LineTemplates
     spread: LineSpread
     method: str
     motion: Motion
     velocity_limit: float
     covered: Bool[ndarray, " wave"]
+    narrowest: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,8 +34,8 @@ def plan_source(
     limit = engine.velocity_range if velocity_range is None else velocity_range
     fast = setup.particles.get(kind)
     spread = LineSpread(setup.instrument.bins, templates, observation.redshift, setup.instrument.lsf)
-    velocity_limit = _velocity_limit(limit, observation.velocity_offset, kind, fast)
-    chosen, motion = _method_and_motion(method or engine.method, limit, fast, _work(setup, spread, fast))
+    velocity_limit = velocity_limit_of(limit, observation.velocity_offset, kind, fast)
+    chosen, motion = method_and_motion(method or engine.method, limit, fast, work_of(setup, spread, fast))
     return SourcePlan(
         templates=templates,
         spread=spread,
@@ -46,7 +46,7 @@ def plan_source(
     )
 
 
-def _velocity_limit(velocity_range: float | None, offset: float, kind: str, fast: FastParticles | None) -> float:
+def velocity_limit_of(velocity_range: float | None, offset: float, kind: str, fast: FastParticles | None) -> float:
     """Largest |v_los| in km/s that the tables hold: the given range, or the particles' with room to spare."""
     if velocity_range is not None:
         return velocity_range
@@ -79,7 +79,7 @@ def _covered(spread: LineSpread, velocity_limit: float) -> Bool[ndarray, " wave"
     return covered
 
 
-def _work(setup: Setup, spread: LineSpread, fast: FastParticles | None) -> Work:
+def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None) -> Work:
     """The sizes that costs go by."""
     instrument, painting, widths = setup.instrument, setup.painting, setup.widths
     n_layer, n_shared, beyond = (1, 1, 0) if widths is None else (widths.n_layer, 2, widths.reach)
@@ -93,7 +93,7 @@ def _work(setup: Setup, spread: LineSpread, fast: FastParticles | None) -> Work:
     )
 
 
-def _method_and_motion(
+def method_and_motion(
     method: str, velocity_range: float | None, fast: FastParticles | None, work: Work
 ) -> tuple[str, Motion]:
     """The method, `auto` decided, and the span of the velocity nodes of `basis`.

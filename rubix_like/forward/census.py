@@ -15,7 +15,7 @@ from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.forward.resolved import Resolved
 from rubix_like.galaxy.alignment import StarSample
-from rubix_like.galaxy.particles import Stars
+from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.validation import VelocitySums, require
 from rubix_like.instrument.detector import rest_window
 from rubix_like.physics.cosmology import find_cosmology, universe_age
@@ -29,7 +29,7 @@ class Census:
     `birth_mass` in Msun; `velocities`: weighted by it; `sample`: what the galaxy's axes are found by, with the current
     mass where stars have one (empty where the axes are left as they are); `n_without_mass`: stars that have no current
     mass; `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster
-    than `products.losvd.limit`.
+    than `products.losvd.limit`; `gas`: how fast the gas is, where it was counted and there is any.
     """
 
     n_stars: int
@@ -41,6 +41,7 @@ class Census:
     n_without_mass: int
     n_older: int
     n_beyond_losvd: int
+    gas: FastParticles | None = None
 
     def among(self, n_stars: int) -> "Census":
         """The census of a part, with its sample reduced to that of all `n_stars` stars."""
@@ -88,8 +89,24 @@ def take_census(
     return census
 
 
-def speeds(config: RunConfig, stars: Stars) -> Float[ndarray, " particle"]:
-    """Largest |v_los| (km/s) that each star can have: its speed, or where no stage turns the stars, |v_z|.
+def count_galaxy(config: RunConfig, resolved: Resolved, galaxy: Galaxy, team: AbstractProcessGroup = SINGLE) -> Census:
+    """The census of the stars of a galaxy, or of this process's share of one, and of how fast its gas is."""
+    census = take_census(config, resolved, [galaxy.stars], team)
+    gas = reduce(FastParticles.joined, team.exchange(lambda: _gas_motion(config, galaxy.gas)))
+    return replace(census, gas=gas if gas.number else None)
+
+
+def _gas_motion(config: RunConfig, gas: Gas | None) -> FastParticles:
+    """How fast gas particles are, bright in proportion to their mass; of none where there is no gas."""
+    if gas is None:
+        return FastParticles.of(np.zeros((0, 3)), np.zeros(0), np.zeros(0))
+    real = slice(None) if gas.weight is None else np.asarray(gas.weight) > 0
+    velocity, mass = (np.asarray(values, dtype=np.float64)[real] for values in (gas.velocity, gas.mass))
+    return FastParticles.of(velocity, speeds(config, gas)[real], mass)
+
+
+def speeds(config: RunConfig, stars: Stars | Gas) -> Float[ndarray, " particle"]:
+    """Largest |v_los| (km/s) that each particle can have: its speed, or where no stage turns the stars, |v_z|.
 
     The velocity offset is added.
     """

@@ -107,7 +107,7 @@ def paint(plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, pa
 def _paint_source(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, particles: Any
 ) -> tuple[Any, SourceCounters]:
-    painter = source.painter
+    painter = source.painter_for(parameters)
 
     def look(chunk: Any) -> tuple[View, SourceCounters]:
         scene = _observed_scene(tables, parameters, fields, source, chunk)
@@ -238,7 +238,7 @@ def finish(
         return seen(tables.grid.images(columns))
 
     lights = zip(tables.paint, partial.light, strict=True)
-    projected = [source.painter.project(light, spatial, layout) for source, light in lights]
+    projected = [source.painter_for(parameters).project(light, spatial, layout) for source, light in lights]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
     products = _product_images(plan, tables, fields, partial)

@@ -10,6 +10,7 @@ from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.kernel import build_kernel
+from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.smoothing import plan_widths
 from rubix_like.engine.spaxels import SpaxelGrid
@@ -145,10 +146,15 @@ def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> 
         luminosity_distance=resolved.distance,
         widths=widths,
         painting=resolved.painting,
-        particles={} if census is None else {"stars": census.fast},
+        particles={} if census is None else _motions(census),
         notes=(width_note,) if width_note else (),
     )
     return replace(shared, sources=_source_plans(shared))
+
+
+def _motions(census: Census) -> dict[str, FastParticles]:
+    """How fast the particles of each kind are, where that is known."""
+    return {"stars": census.fast, **({} if census.gas is None else {"gas": census.gas})}
 
 
 def _source_plans(setup: Setup) -> dict[str, SourcePlan]:

@@ -46,7 +46,8 @@ def _unused_notes(setup: Setup) -> list[str]:
     """Says so where the pipeline has no stage for a section, or no PSF that takes light from cells to spaxels."""
     config, pipeline = setup.config, setup.pipeline
     listed = {stage.name for stage in pipeline.stages}
-    sections = [*([] if config.dust is None else ["dust"]), *(config.model_extra or {})]
+    given = [name for name in ("dust", "lines") if getattr(config, name) is not None]
+    sections = [*given, *(config.model_extra or {})]
     notes = [
         f"the pipeline '{pipeline.name}' has no stage '{name}': the section {name} has no effect"
         for name in sections

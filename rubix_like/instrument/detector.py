@@ -10,7 +10,7 @@ from rubix_like.config import LSFSettings
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.physics.gaussian import ENCLOSED_SIGMAS
-from rubix_like.physics.templates import Templates
+from rubix_like.physics.templates import LineTemplates, Templates
 
 
 def instrument_fwhm(lsf: LSFSettings, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
@@ -30,11 +30,12 @@ class LineSpread:
 
     FWHM_kernel^2 = FWHM_inst(lambda_o)^2 - [(1 + z) FWHM_template(lambda_r)]^2 - pixel term, never negative, and
     FWHM_effective^2 = FWHM_kernel^2 + [(1 + z) FWHM_template]^2 + pixel term (Angstrom). The pixel term,
-    step^2/12 x 2.3548^2, is there when the instrument's width was measured on its pixels.
+    step^2/12 x 2.3548^2, is there when the instrument's width was measured on its pixels. Lines have no width of their
+    own: nothing is subtracted.
     """
 
     bins: WavelengthBins
-    templates: Templates
+    templates: Templates | LineTemplates
     redshift: float
     settings: LSFSettings | None
 

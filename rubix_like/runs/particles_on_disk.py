@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from rubix_like.config import RunConfig
-from rubix_like.forward.census import Census, take_census
+from rubix_like.forward.census import Census, count_galaxy, take_census
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved
 from rubix_like.forward.slabs import SlabCuts, read_ahead
@@ -107,7 +107,7 @@ def hold_galaxy(
         with open_galaxy(config, report, team, resolved.library) as parts:
             return _held(config, resolved, parts, team)
     galaxy, info = load(config, report, resolved.library)
-    return HeldGalaxy(galaxy, info, take_census(config, resolved, [galaxy.stars]), team)
+    return HeldGalaxy(galaxy, info, count_galaxy(config, resolved, galaxy), team)
 
 
 def _held(config: RunConfig, resolved: Resolved, parts: GalaxyParts, team: AbstractProcessGroup) -> HeldGalaxy:
@@ -118,7 +118,7 @@ def _held(config: RunConfig, resolved: Resolved, parts: GalaxyParts, team: Abstr
         return Galaxy(stars=parts.read_stars(*team.share(parts.n_stars)), gas=gas)
 
     own = team.each(read)
-    return HeldGalaxy(own, parts.info, take_census(config, resolved, [own.stars], team), team)
+    return HeldGalaxy(own, parts.info, count_galaxy(config, resolved, own, team), team)
 
 
 def _automatic_size(memory: int | None) -> int:

@@ -84,10 +84,17 @@ def accuracy_lines(meta: Mapping[str, Any]) -> list[str]:
     """The accuracy of method `basis`, in words; nothing for `direct`."""
     if "basis_rank" not in meta:
         return []
+    nodes = f"{meta['basis_velocity_nodes']} velocity nodes of {meta['basis_velocity_step']:.3g} km/s"
+    if "basis_line_flux_error" in meta:
+        return [
+            f"Accuracy: {meta['basis_rank']} line ratios, {nodes}: any line's flux to "
+            f"{meta['basis_line_flux_error']:.1e} (tolerance {meta['tolerance']:g}), its profile to "
+            f"{meta['basis_line_profile_error']:.1e} of its highest bin"
+        ]
     return [
-        f"Accuracy: {meta['basis_rank']} basis spectra, {meta['basis_velocity_nodes']} velocity nodes of "
-        f"{meta['basis_velocity_step']:.3g} km/s: rms error of any spectrum {meta['basis_spectrum_error']:.1e} "
-        f"of its mean at most (tolerance {meta['tolerance']:g}), {meta['basis_local_error']:.1e} in any one bin"
+        f"Accuracy: {meta['basis_rank']} basis spectra, {nodes}: rms error of any spectrum "
+        f"{meta['basis_spectrum_error']:.1e} of its mean at most (tolerance {meta['tolerance']:g}), "
+        f"{meta['basis_local_error']:.1e} in any one bin"
     ]
 
 

@@ -565,13 +565,16 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
     ("kind", "names"),
     [
         ("ssp", ["popstar", "bc03-miles", "bc03-lr", "fsps"]),
-        ("stages", ["surface_density", "orient", "point", "stars", "psf", "dust", "degrade_lsf", "aperture", "noise"]),
+        (
+            "stages",
+            ["surface_density", "orient", "point", "stars", "lines", "psf", "dust", "degrade_lsf", "aperture", "noise"],
+        ),
         ("fields", ["surface_density"]),
         ("kernels", ["scatter"]),
         ("samplers", ["nuts", "geovi", "mgvi"]),
         ("executors", ["processes", "mpi", "dask", "parsl"]),
         ("readers", ["synthetic", "auto", "table", *resource_names("simulations")]),
-        ("pipelines", ["stellar", "stellar_density"]),
+        ("pipelines", ["lines", "stellar", "stellar_density"]),
         ("configs", ["fit_synthetic", "manga_tng", "muse_tng", "quickstart"]),
     ],
 )

@@ -41,7 +41,7 @@ LUMINOSITY = 3.828e33 / (4 * np.pi * (3.0856775814913673e24) ** 2) * 1e20
 
 
 class LinesSettings(AbstractSettings):
-    """The section `lines`."""
+    """The section `pair`."""
 
     strength: Annotated[Number, Parameter()] = 1.0
     """Factor on the light of both lines."""
@@ -57,7 +57,7 @@ class TwoLines(AbstractSource):
     @classmethod
     def plan(cls, setup, options):
         """Triangles of 0.01 Angstrom; nothing lies between or beyond them."""
-        refuse_options("lines", options, ("method",))
+        refuse_options("pair", options, ("method",))
         half = 0.005
         wavelength = (LINES[:, None] + half * np.array([-1, 0, 1])).reshape(-1)
         table = (STRENGTHS[:, :, None] / half * np.array([0, 1, 0])).reshape(2, -1)
@@ -81,7 +81,7 @@ class TwoLines(AbstractSource):
         return to_scene(particles, particles.mass, {"oxygen": oxygen}, alignment, arcsec_per_kpc)
 
     def shine(self, scene, parameters):
-        return eqx.tree_at(lambda s: s.amount, scene, scene.amount * parameters.lines.strength)
+        return eqx.tree_at(lambda s: s.amount, scene, scene.amount * parameters.pair.strength)
 
 
 @functools.cache
@@ -113,8 +113,8 @@ def galaxy():
 
 @pytest.fixture
 def configuration(tmp_path, monkeypatch):
-    """`configuration(paint)`: a run that paints these sources; `lines` is a plug-in."""
-    write_dist_info(tmp_path, "two-lines", "[rubix_like.paint_stages]\nlines = test_sources:TwoLines\n")
+    """`configuration(paint)`: a run that paints these sources; `pair` is a plug-in."""
+    write_dist_info(tmp_path, "two-lines", "[rubix_like.paint_stages]\npair = test_sources:TwoLines\n")
     monkeypatch.syspath_prepend(tmp_path)
 
     def of(paint, precision="float64", **engine):
@@ -167,9 +167,9 @@ def cube_of(config):
 @pytest.mark.parametrize("method", ["direct", "basis"])
 def test_its_flux_and_its_widths_are_those_of_its_particles_and_the_instrument(configuration, method):
     """To the sampling of the line spread in fine bins; no light is made or lost."""
-    pipeline = pipeline_of(configuration(f"{{lines: {{method: {method}}}}}"))
+    pipeline = pipeline_of(configuration(f"{{pair: {{method: {method}}}}}"))
     cube = pipeline(galaxy())
-    brighter = eqx.tree_at(lambda p: p.lines.strength, pipeline.parameters, jnp.asarray(2.0))
+    brighter = eqx.tree_at(lambda p: p.pair.strength, pipeline.parameters, jnp.asarray(2.0))
     np.testing.assert_allclose(pipeline(galaxy(), brighter).flux, 2 * np.asarray(cube.flux), rtol=1e-9)
     expected, found = lines_by_numpy(cube.wave_edges), np.asarray(cube.flux).sum(axis=(0, 1))
     assert found.sum() == pytest.approx(expected.sum(), rel=1e-9)
@@ -191,12 +191,12 @@ def width(wavelength, flux):
 @pytest.fixture
 def both(configuration):
     """Stars by `basis`, the lines by `direct` and over a narrower range of velocities."""
-    return pipeline_of(configuration("stars, lines", velocity_range=800))
+    return pipeline_of(configuration("stars, pair", velocity_range=800))
 
 
 def test_stars_and_lines_are_painted_together(configuration, both):
     """Their sum is that of each alone; templates, methods, velocities, line spreads and counters are their own."""
-    together, lines = both(galaxy()), cube_of(configuration("lines"))
+    together, lines = both(galaxy()), cube_of(configuration("pair"))
     stars = cube_of(configuration("stars", velocity_range=800))
     difference = np.asarray(together.flux) - np.asarray(lines.flux) - np.asarray(stars.flux)
     assert np.abs(difference).max() < 1e-9 * np.asarray(stars.flux).max()
@@ -215,8 +215,8 @@ def test_counters_are_kept_under_the_source_s_name_in_files_too(both, tmp_path):
     for file in ("own.fits", "own.h5"):
         again = Cube.read(cube.write(tmp_path / file))
         assert int(again.counters.n_particles) == N_STARS
-        assert list(again.source_counters) == ["lines"]
-        for own in (cube.source_counters["lines"], again.source_counters["lines"]):
+        assert list(again.source_counters) == ["pair"]
+        for own in (cube.source_counters["pair"], again.source_counters["pair"]):
             assert (int(own.n_particles), int(own.n_outside)) == (N_GAS, 2)
             assert {name: int(number) for name, number in own.n_clamped.items()} == {"oxygen": 3}
             assert float(own.amount_total) == pytest.approx(galaxy().gas.mass.sum(), rel=1e-12)
@@ -225,7 +225,7 @@ def test_counters_are_kept_under_the_source_s_name_in_files_too(both, tmp_path):
 
 def test_devices_and_slabs_give_the_same(configuration, both):
     """With one sum over the devices for both."""
-    whole, shared = both(galaxy()), pipeline_of(configuration("stars, lines", velocity_range=800), 8)
+    whole, shared = both(galaxy()), pipeline_of(configuration("stars, pair", velocity_range=800), 8)
     peak = np.asarray(whole.flux).max()
     np.testing.assert_allclose(shared(galaxy()).flux, whole.flux, atol=1e-12 * peak)
     assert collectives(shared.lower(galaxy()).compile().as_text()) == [("all-reduce", "ENTRY")]
@@ -233,22 +233,22 @@ def test_devices_and_slabs_give_the_same(configuration, both):
     slabs = [jax.tree.map(lambda leaf, half=half: leaf[half::2], galaxy()) for half in (0, 1)]
     in_slabs = shared.observe_slabs(slabs)
     np.testing.assert_allclose(in_slabs.flux, whole.flux, atol=1e-12 * peak)
-    assert int(in_slabs.source_counters["lines"].n_particles) == N_GAS
+    assert int(in_slabs.source_counters["pair"].n_particles) == N_GAS
 
 
 def test_particles_that_it_cannot_paint_are_named(both):
     fast = np.array(galaxy().gas.velocity)
     fast[:4, 2] = 600.0  # within the stars' range
     faster = Galaxy(stars=galaxy().stars, gas=replace(galaxy().gas, velocity=fast))
-    with pytest.raises(ValueError, match=r"within 500 km/s .* got 4 of 1500 particles of source 'lines' beyond"):
+    with pytest.raises(ValueError, match=r"within 500 km/s .* got 4 of 1500 particles of source 'pair' beyond"):
         both(faster)
     with pytest.raises(ValueError, match=r"galaxy\.gas: expected particles for a source of the pipeline, got none"):
         both(Galaxy(stars=galaxy().stars))
 
 
 def test_a_source_is_painted_once(configuration):
-    with pytest.raises(ConfigError, match=r"pipeline\.paint: expected each source once .* got stars, lines, stars"):
-        pipeline_of(configuration("stars, lines, stars"))
+    with pytest.raises(ConfigError, match=r"pipeline\.paint: expected each source once .* got stars, pair, stars"):
+        pipeline_of(configuration("stars, pair, stars"))
 
 
 def test_a_source_that_covers_less_flags_its_bins(configuration, monkeypatch):
@@ -260,7 +260,7 @@ def test_a_source_that_covers_less_flags_its_bins(configuration, monkeypatch):
         return plan_source(setup, replace(whole, covered=(1.0, 5000.0)), "gas", velocity_range=MAXIMUM)
 
     monkeypatch.setattr(TwoLines, "plan", narrower)
-    built = pipeline_of(configuration("stars, lines", velocity_range=800))
+    built = pipeline_of(configuration("stars, pair", velocity_range=800))
     flagged = np.asarray(built.frame.wave_bits) == 1
     edge = 5000.0 * (1 + REDSHIFT)
     assert not flagged[built.frame.bins.wavelength < edge - 40].any()

@@ -66,6 +66,10 @@ class AbstractSource(eqx.Module):
         them: unchanged where the source reads none."""
         return scene
 
+    def painter_for(self, parameters: Parameters) -> AbstractPainter:  # noqa: ARG002
+        """The painter at these parameters, such as a width of lines: `painter` where none of them concern it."""
+        return self.painter
+
 
 @runtime_checkable
 class ReadsParticles(Protocol):

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float
+from jaxtyping import Array, Num
 
 from rubix_like.runtime.mesh.bin_split import WHOLE, BinSplit
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, WAVE_AXIS
@@ -46,7 +46,7 @@ class DeviceLayout:
         """Whether what is added up along "data" is kept in parts there."""
         return DATA_AXIS in self.split.axes
 
-    def own_bins(self, painted: Float[Array, "... part"]) -> Float[Array, "... own"]:
+    def own_bins(self, painted: Num[Array, "... part"]) -> Num[Array, "... own"]:
         """The bins that are finished here, of an array over those that are painted here."""
         if not self.scatters:
             return painted

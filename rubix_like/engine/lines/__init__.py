@@ -1,0 +1,1 @@
+"""Emission lines: exact in every bin, at nodes of the velocity or particle by particle."""

@@ -1,0 +1,213 @@
+"""Method `direct` of lines: every line of every particle, exact in every bin; it defines correct."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy.special import ndtr
+from jaxtyping import Array, Float, Int
+from numpy import ndarray
+
+from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
+from rubix_like.cube.bins import Sampling
+from rubix_like.cube.meta import SourceCounters
+from rubix_like.engine.counters import no_counts
+from rubix_like.engine.direct import DirectContribution, DirectPartial, chunk_of, onto_spaxels, sum_spectra
+from rubix_like.engine.lines.line_planning import lines_of
+from rubix_like.engine.lines.line_tracks import REACH, LineTracks, rounded_up
+from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
+from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.physics.templates import LARGEST_DISPERSION, TemplateAxes, weighted_rows
+from rubix_like.runtime.mesh.bin_split import per_bin
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
+from rubix_like.runtime.mesh.mesh import varying
+
+_N_GRID = 129
+_LEAST_SIGMA = 1e-4
+"""Bins: narrower lines are painted this narrow."""
+
+
+class DirectLinePainter(AbstractPainter):
+    """Each particle's lines as Gaussians in wavelength, by differences of error functions at the bins' borders.
+
+    Distances are from the line at rest, so that they keep their digits in 32 bits.
+
+    | field | shape | unit |
+    |---|---|---|
+    | luminosity | (template, line) | Lsun per unit of amount |
+    | flux_factor | scalar | 1 Lsun / (4 pi D_L^2) in 1e-20 erg/s/cm2 |
+    | centre | (line,) | the line at rest on the detector, Angstrom of the medium |
+    | number, phase | (line,) | the bin that it lies in, and its place from that bin's middle, in bins |
+    | ends | (line, 2) | the detector's ends from the line at rest |
+    | bent | (grid, line) | line's place less centre x exp(v / c0), in air; at velocities `grid_step` (km/s) apart |
+    | spread | (grid, line) | sigma of the line spread at these velocities, Angstrom |
+    | step | scalar | width of the bins: Angstrom, or ln wavelength |
+    | window | static | bins around its middle that a line may reach |
+    """
+
+    axes: TemplateAxes
+    luminosity: Float[Array | ndarray, "template line"]
+    flux_factor: Float[Array | ndarray, ""]
+    centre: Float[Array | ndarray, " line"]
+    number: Int[Array | ndarray, " line"]
+    phase: Float[Array | ndarray, " line"]
+    ends: Float[Array | ndarray, "line 2"]
+    bent: Float[Array | ndarray, "grid line"]
+    spread: Float[Array | ndarray, "grid line"]
+    grid_step: Float[Array | ndarray, ""]
+    thermal: Float[Array | ndarray, " line"]
+    step: Float[Array | ndarray, ""]
+    bin_number: Int[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
+    velocity_limit: Float[Array | ndarray, ""]
+    velocity_dispersion: Float[Array | ndarray, ""]
+    sampling: Sampling = eqx.field(static=True)
+    window: int = eqx.field(static=True)
+
+    @classmethod
+    def build(cls, plan: SourcePlan, setup: Setup) -> "DirectLinePainter":
+        """The lines that reach the detector at up to the plan's velocity limit."""
+        bins, limit = setup.instrument.bins, plan.velocity_limit
+        grid = np.linspace(-limit, limit, _N_GRID)
+        templates = lines_of(plan)
+        tracks = LineTracks.of(templates, plan.spread)
+        seen = tracks.on_detector(grid)
+        tracks = tracks.chosen(seen)
+        placed, centre = tracks.at(grid), tracks.at(np.zeros(1)).centre[0]
+        place = bins.place(centre)
+        return cls(
+            axes=templates.axes,
+            luminosity=templates.table[:, seen],
+            flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
+            centre=centre,
+            number=np.round(place).astype(np.int32),
+            phase=place - np.round(place),
+            ends=bins.edges[[0, -1]][None, :] - centre[:, None],
+            bent=placed.centre - centre * np.exp(grid / SPEED_OF_LIGHT)[:, None],
+            spread=placed.spread,
+            grid_step=np.asarray(grid[1] - grid[0]),
+            thermal=tracks.thermal,
+            step=np.asarray(bins.step * (np.log(10.0) if bins.sampling == "log" else 1.0)),
+            bin_number=np.arange(bins.n_wave, dtype=np.int32),
+            velocity_limit=np.asarray(limit),
+            velocity_dispersion=np.asarray(plan.narrowest),
+            sampling=bins.sampling,
+            window=_window(tracks, grid),
+        )
+
+    @property
+    def n_coefficient(self) -> int:
+        """None: what is summed is flux density in bins."""
+        return 0
+
+    def laid_out(self, layout: DeviceLayout) -> "DirectLinePainter":
+        """The painter with the numbers of bins beyond the detector's last, to even parts."""
+        if layout.split.is_whole:
+            return self
+        return dataclasses.replace(self, bin_number=np.arange(layout.split.n_padded, dtype=np.int32))
+
+    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[DirectPartial, SourceCounters]:
+        """Lines of all particles, added to their spaxels."""
+        n_wave, dtype = len(self.bin_number), self.luminosity.dtype
+        light, moments = jnp.zeros((grid.n_spaxel, n_wave), dtype), jnp.zeros((grid.n_spaxel, 2), dtype)
+        light = varying(light, particles, self.bin_number)
+        start = DirectPartial(light, varying(moments, particles)), varying(no_counts(self.axes, dtype), particles)
+        return sum_spectra(self.contribution, look, start, particles, chunk_of(chunk, grid.n_corner, n_wave))
+
+    @property
+    def sums(self) -> tuple[Sum, ...]:
+        """Flux density bin by bin, and moments."""
+        return Sum.BINS, Sum.PARTICLES
+
+    def contribution(self, view: View) -> DirectContribution:
+        """The lines of one chunk in bins, shared among its spaxels."""
+        flux = weighted_rows(jnp.asarray(self.luminosity), view.corners(self.axes))
+        flux = flux * (view.amount * self.flux_factor)[:, None]
+        shift, sigma = self._placed(view.v_los)
+        ends = jnp.asarray(self.ends)
+        seen = ndtr((ends[None, :, 1] - shift) / sigma) - ndtr((ends[None, :, 0] - shift) / sigma)
+        total = (flux * seen).sum(axis=1)
+        moments = jnp.stack([total, total * view.v_los], axis=1)
+        return onto_spaxels(self._in_bins(flux, shift, sigma), moments, view)
+
+    def project(
+        self,
+        partial: DirectPartial,
+        spatial: Images,
+        layout: DeviceLayout,  # noqa: ARG002
+    ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
+        """The sums as they are: they are what the detector sees."""
+        return spatial(partial.light), spatial(partial.moments)
+
+    def report(self) -> dict[str, int | float]:
+        """Nothing to report: the method is exact."""
+        return {}
+
+    def _placed(
+        self, v_los: Float[Array, " particle"]
+    ) -> tuple[Float[Array, "particle line"], Float[Array, "particle line"]]:
+        """Each line's distance from where it is at rest, and its sigma (Angstrom)."""
+        place = jnp.clip((v_los + self.velocity_limit) / self.grid_step, 0.0, _N_GRID - 1.0)
+        low = jnp.clip(jnp.floor(place), 0, _N_GRID - 2).astype(jnp.int32)
+        above = (place - low.astype(place.dtype))[:, None]
+        bent, spread = (
+            table[low] * (1 - above) + table[low + 1] * above for table in map(jnp.asarray, (self.bent, self.spread))
+        )
+        centre = jnp.asarray(self.centre)[None, :]
+        shift = centre * jnp.expm1(v_los / SPEED_OF_LIGHT)[:, None] + bent
+        own = jnp.asarray(self.velocity_dispersion)
+        allowed = jnp.where((own >= 0) & (own <= LARGEST_DISPERSION * (1 + 1e-5)), own, jnp.full_like(own, jnp.nan))
+        moving = (jnp.asarray(self.thermal) ** 2 + allowed**2)[None, :]
+        variance = spread**2 + ((centre + shift) / SPEED_OF_LIGHT) ** 2 * moving
+        least = (_LEAST_SIGMA * self._width(shift)) ** 2
+        return shift, jnp.sqrt(jnp.maximum(variance, least))
+
+    def _width(self, distance: Float[Array, "particle line"]) -> Float[Array, "particle line"]:
+        """About the width (Angstrom) of the bin at a distance from each line at rest."""
+        if self.sampling == "log":
+            return (jnp.asarray(self.centre)[None, :] + distance) * self.step
+        return jnp.full_like(distance, self.step)
+
+    def _in_bins(
+        self,
+        flux: Float[Array, "particle line"],
+        shift: Float[Array, "particle line"],
+        sigma: Float[Array, "particle line"],
+    ) -> Float[Array, "particle wave"]:
+        """Flux density in the own bins, one line of all particles after the other."""
+        relative = jnp.log1p(shift / jnp.asarray(self.centre)[None, :]) if self.sampling == "log" else shift
+        middle = jnp.floor(relative / self.step + jnp.asarray(self.phase)[None, :] + 0.5).astype(jnp.int32)
+        first, n_wave = jnp.asarray(self.bin_number)[0], len(self.bin_number)
+        particle = jnp.arange(len(flux), dtype=jnp.int32)[:, None]
+        within = jnp.arange(self.window + 1, dtype=jnp.int32) - self.window // 2
+
+        def add(spectra: Float[Array, "particle wave"], one: tuple[Any, ...]) -> tuple[Any, None]:
+            centre, number, phase, middle, flux, shift, sigma = one
+            place = middle[:, None] + within[None, :]
+            border = self._border(centre, place.astype(flux.dtype) - 0.5 - phase)
+            light = jnp.diff(ndtr((border - shift[:, None]) / sigma[:, None]), axis=1) * flux[:, None]
+            bin_number = number + place[:, :-1] - first
+            inside = (bin_number >= 0) & (bin_number < n_wave)
+            target = jnp.where(inside, bin_number, n_wave)
+            return spectra.at[particle, target].add(light / jnp.diff(border, axis=1), mode="drop"), None
+
+        lines = (self.centre, self.number, self.phase, middle.T, flux.T, shift.T, sigma.T)
+        empty = jnp.zeros((len(flux), n_wave), flux.dtype)
+        return lax.scan(add, varying(empty, flux, shift, first), lines)[0]
+
+    def _border(self, centre: Float[Array, ""], place: Float[Array, "particle border"]) -> Float[Array, "..."]:
+        """Distances (Angstrom) from a line at rest of places that are so many bins from it."""
+        steps = jnp.asarray(self.step) * place
+        return centre * jnp.expm1(steps) if self.sampling == "log" else steps
+
+
+def _window(tracks: LineTracks, velocity: Float[ndarray, " velocity"]) -> int:
+    """Bins around its middle that the widest line reaches."""
+    placed = tracks.at(velocity)
+    reach = REACH * tracks.sigma(placed, LARGEST_DISPERSION)
+    place = tracks.bins.place
+    below = place(placed.centre) - place(np.maximum(placed.centre - reach, np.finfo(float).tiny))
+    return rounded_up(2 * int(np.ceil(below.max())) + 3)

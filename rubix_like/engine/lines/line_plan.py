@@ -1,0 +1,123 @@
+"""What the host works out for lines by method `basis`: basis line ratios, velocity nodes, windows of bins."""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy import ndarray
+from scipy.special import ndtr
+
+from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
+from rubix_like.engine.basis import BasisPainter
+from rubix_like.engine.histogram import VelocityNodes
+from rubix_like.engine.kernels.kernel import build_kernel
+from rubix_like.engine.lines.line_direct import DirectLinePainter
+from rubix_like.engine.lines.line_map import LineMap
+from rubix_like.engine.lines.line_planning import lines_of, node_step
+from rubix_like.engine.lines.line_ratios import find_ratios, reference_light
+from rubix_like.engine.lines.line_tracks import LineTracks, rounded_up
+from rubix_like.engine.painter import AbstractPainter
+from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.spectra.velocity_nodes import node_velocity, plan_nodes
+from rubix_like.physics import bspline
+
+_N_SIDE = 8
+_N_PLACE = 16
+
+Number = Float[Array | ndarray, ""]
+
+
+class LineAccuracy(eqx.Module):
+    """Errors of lines, the narrowest that they may be (scalar arrays).
+
+    `line_flux_error`: largest error of any line's flux, of its own, or for lines fainter than 1e-2 of Hb of that;
+    `line_profile_error`: largest error of a line in any bin, of its highest, between velocity nodes.
+    """
+
+    line_flux_error: Number
+    line_profile_error: Number
+
+
+def build_line_nodes(plan: SourcePlan, setup: Setup) -> BasisPainter:
+    """The painter of lines at velocity nodes."""
+    engine, templates, motion = setup.config.engine, lines_of(plan), plan.motion
+    every = LineTracks.of(templates, plan.spread)
+    step = node_step(every, motion.limit, plan.narrowest, engine.tolerance)
+    nodes = plan_nodes(motion.limit, step)
+    seen = every.on_detector(np.array([-1.0, 1.0]) * max(plan.velocity_limit, motion.limit))
+    tracks = every.chosen(seen)
+    ratios = find_ratios(templates.table[:, seen], reference_light(templates.table, templates.lines), engine.tolerance)
+    flux_factor = SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2
+    profile_error = _profile_error(tracks, nodes, plan.narrowest)
+    return BasisPainter(
+        axes=templates.axes,
+        coefficients=ratios.coefficients,
+        seen=_line_map(tracks, nodes, flux_factor * ratios.loading, plan.narrowest),
+        nodes=nodes,
+        velocity_limit=np.asarray(plan.velocity_limit if motion.capacity else motion.limit),
+        accuracy=LineAccuracy(np.asarray(ratios.error), np.asarray(profile_error)),
+        kernel=build_kernel(engine.kernel),
+        outliers=DirectLinePainter.build(plan, setup) if motion.capacity else None,
+        capacity=motion.capacity,
+    )
+
+
+def with_dispersion(painter: AbstractPainter, velocity_dispersion: Float[Array | ndarray, ""]) -> AbstractPainter:
+    """A painter of lines with another velocity_dispersion (km/s), which may be traced."""
+    own = jnp.asarray(velocity_dispersion)
+    if isinstance(painter, DirectLinePainter):
+        return dataclasses.replace(painter, velocity_dispersion=own)
+    if not (isinstance(painter, BasisPainter) and isinstance(painter.seen, LineMap)):
+        raise TypeError(f"velocity_dispersion: expected a painter of lines, got {type(painter).__name__}")
+    outliers = None if painter.outliers is None else with_dispersion(painter.outliers, own)
+    return dataclasses.replace(
+        painter, seen=dataclasses.replace(painter.seen, velocity_dispersion=own), outliers=outliers
+    )
+
+
+def _line_map(
+    tracks: LineTracks, nodes: VelocityNodes, loading: Float[ndarray, "rank line"], narrowest: float
+) -> LineMap:
+    """The tables of the map, all distances from the lines at rest."""
+    bins, velocity = tracks.bins, node_velocity(nodes)
+    placed, rest = tracks.at(velocity), tracks.at(np.zeros(1)).centre[0]
+    first, last = tracks.windows(velocity)
+    number = first[:, None] + np.arange(rounded_up(int((last - first).max()) + 1) + 1)[None, :]
+    border = bins.at(number - 0.5)
+    return LineMap(
+        bin_number=np.arange(bins.n_wave, dtype=np.int32),
+        start=first,
+        border=border - rest[:, None],
+        per_width=1.0 / np.diff(border, axis=1),
+        ends=bins.edges[[0, -1]][None, :] - rest[:, None],
+        shift=(placed.centre - rest).T,
+        spread=placed.spread.T,
+        stretch=placed.centre.T / SPEED_OF_LIGHT,
+        thermal=tracks.thermal,
+        loading=loading,
+        prefilter=bspline.prefilter(nodes.n_node),
+        nodes=nodes,
+        narrowest=np.asarray(narrowest),
+        velocity_dispersion=np.asarray(narrowest),
+    )
+
+
+def _profile_error(tracks: LineTracks, nodes: VelocityNodes, dispersion: float) -> float:
+    """Largest error of a line in any bin, of its highest one, midway between nodes about some velocities."""
+    step, worst = float(nodes.step), 0.0
+    offset = (np.arange(-_N_SIDE, _N_SIDE) + 0.5) * step
+    for middle in np.linspace(-1.0, 1.0, _N_PLACE) * float(nodes.limit):
+        velocity = np.concatenate([[middle], middle + offset])
+        placed = tracks.at(velocity)
+        first = np.round(tracks.bins.place(placed.centre[0]))
+        reach = int(
+            np.ceil(np.max(tracks.bins.place(placed.centre[-1] + 6 * tracks.sigma(placed, dispersion)[0]) - first))
+        )
+        border = tracks.bins.at(first[:, None] + np.arange(-reach, reach + 2)[None, :] - 0.5)
+        place = (border[None] - placed.centre[:, :, None]) / tracks.sigma(placed, dispersion)[:, :, None]
+        light = np.diff(ndtr(place), axis=2)
+        error = np.abs(np.tensordot(bspline.halfway(_N_SIDE), light[1:], 1) - light[0]).max(axis=1)
+        worst = max(worst, float(np.max(error / light[0].max(axis=1))))
+    return worst

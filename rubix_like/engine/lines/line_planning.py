@@ -1,0 +1,117 @@
+"""How a source of lines is painted: its line spread, method, velocities and width."""
+
+import numpy as np
+
+from rubix_like.constants import SPEED_OF_LIGHT
+from rubix_like.engine.lines.line_tracks import LineTracks
+from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.source_planning import method_and_motion, velocity_limit_of, work_of
+from rubix_like.errors import ConfigError
+from rubix_like.instrument.detector import LineSpread
+from rubix_like.physics.templates import LineTemplates
+
+LEAST_STEP: float = 0.5
+"""Smallest distance between velocity nodes in km/s."""
+
+_STEP_OF_SIGMA = 0.6
+
+
+def plan_lines(
+    setup: Setup,
+    templates: LineTemplates,
+    kind: str,
+    *,
+    narrowest: float,
+    method: str | None = None,
+    velocity_range: float | None = None,
+) -> SourcePlan:
+    """The plan of a source whose particles, of the `kind` "stars" or "gas", shine in these lines.
+
+    `narrowest`: the smallest velocity_dispersion (km/s) that they may be given, which the velocity nodes of `basis` are
+    planned for. `method` and `velocity_range` (km/s) are those of the section `engine` where not given. All bins are
+    covered: there is no light between lines. Raises ConfigError where the detector sees no line, and as `plan_source`.
+    """
+    engine, observation = setup.config.engine, setup.config.observation
+    limit = engine.velocity_range if velocity_range is None else velocity_range
+    fast = setup.particles.get(kind)
+    spread = LineSpread(setup.instrument.bins, templates, observation.redshift, setup.instrument.lsf)
+    velocity_limit = velocity_limit_of(limit, observation.velocity_offset, kind, fast)
+    tracks = LineTracks.of(templates, spread)
+    _check_seen(tracks, templates, velocity_limit)
+    first, last = tracks.windows(np.zeros(1))
+    work = work_of(setup, spread, fast)._replace(n_fine=int(np.sum(last - first + 1)))
+    wanted = _method_for(method or engine.method, tracks, velocity_limit, narrowest, engine.tolerance)
+    chosen, motion = method_and_motion(wanted, limit, fast, work)
+    return SourcePlan(
+        templates=templates,
+        spread=spread,
+        method=chosen,
+        motion=motion,
+        velocity_limit=velocity_limit,
+        covered=np.ones(setup.instrument.bins.n_wave, bool),
+        narrowest=narrowest,
+    )
+
+
+def lines_of(plan: SourcePlan) -> LineTemplates:
+    """The lines of a plan; raises TypeError for one of spectra."""
+    if isinstance(plan.templates, LineTemplates):
+        return plan.templates
+    raise TypeError(f"plan: expected lines (plan_lines), got {plan.templates.name} (take build_painter)")
+
+
+def node_step(tracks: LineTracks, limit: float, narrowest: float, tolerance: float) -> float:
+    """km/s between velocity nodes for lines that are seen at up to +-`limit` km/s.
+
+    0.6 of the narrowest line's sigma, the bin's included, where a cubic spline errs by 1.5e-3 of a line's highest bin
+    and less than 1e-5 of its flux, centre and width; and no more than its sigma without the bin, which bins much wider
+    than a line would hide. For a tolerance below 1e-3 less: the error goes as the step's fourth power.
+    """
+    velocity = np.array([-limit, 0.0, limit])
+    tracks = tracks.chosen(tracks.on_detector(velocity))
+    placed = tracks.at(velocity)
+    sigma = tracks.sigma(placed, narrowest)
+    width = tracks.bins.at(tracks.bins.place(placed.centre) + 1.0) - placed.centre
+    total = np.sqrt(sigma**2 + width**2 / 12)
+    step = np.minimum(_STEP_OF_SIGMA * total, sigma) / placed.centre * SPEED_OF_LIGHT
+    return float(step.min()) * min(1.0, (tolerance / 1e-3) ** 0.25)
+
+
+def narrowest_for(setup: Setup, templates: LineTemplates, velocity_dispersion: float) -> float:
+    """The smallest velocity_dispersion (km/s) to plan nodes for, where a run's own is this one.
+
+    0, so that any may follow, where the instrument's line spread and thermal motion are wide enough for it; else half.
+    """
+    spread = LineSpread(setup.instrument.bins, templates, setup.config.observation.redshift, setup.instrument.lsf)
+    tolerance = setup.config.engine.tolerance
+    tracks = LineTracks.of(templates, spread)
+    is_wide = tracks.on_detector(np.zeros(1)).any() and node_step(tracks, 0.0, 0.0, tolerance) >= LEAST_STEP
+    return 0.0 if is_wide else 0.5 * velocity_dispersion
+
+
+def _method_for(method: str, tracks: LineTracks, limit: float, narrowest: float, tolerance: float) -> str:
+    """The method: for lines too narrow for nodes `direct` where it is `auto`; ConfigError by `basis`."""
+    if method == "direct":
+        return method
+    step = node_step(tracks, limit, narrowest, tolerance)
+    if step >= LEAST_STEP:
+        return method
+    if method == "auto":
+        return "direct"
+    raise ConfigError(
+        f"engine.method: expected lines wide enough for velocity nodes {LEAST_STEP:g} km/s apart for method "
+        f"'{method}', got lines (velocity_dispersion from {narrowest:g} km/s, thermal motion and instrument.lsf) that "
+        f"need {step:.2g} km/s; use direct, a larger velocity_dispersion or an lsf"
+    )
+
+
+def _check_seen(tracks: LineTracks, templates: LineTemplates, velocity_limit: float) -> None:
+    """Raise ConfigError unless some line reaches the detector."""
+    if tracks.on_detector(np.array([-velocity_limit, 0.0, velocity_limit])).any():
+        return
+    bins, seen = tracks.bins, tracks.at(np.zeros(1)).centre[0]
+    raise ConfigError(
+        f"instrument.wavelength: expected the detector to see one of {templates.name} (at this redshift from "
+        f"{seen.min():.6g} to {seen.max():.6g} Angstrom), got {bins.edges[0]:.6g}-{bins.edges[-1]:.6g} Angstrom; "
+        f"change the instrument, the redshift or the lines"
+    )

@@ -1,0 +1,58 @@
+"""A few basis line ratios that stand for all templates of a table of lines, each line to a share of its own flux."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+FAINT: float = 1e-2
+"""Of Hb, or of the brightest line if the table has none: fainter lines are held to the tolerance times this."""
+
+_BALMER = "Hb"
+
+
+class LineRatios(NamedTuple):
+    """table[k, l] = sum_r coefficients[k, r] loading[r, l], within `error` of the larger of each entry and `FAINT`
+    times its template's reference."""
+
+    coefficients: Float[ndarray, "template rank"]
+    loading: Float[ndarray, "rank line"]
+    error: float
+
+
+def reference_light(table: Float[ndarray, "template line"], lines: tuple[str, ...]) -> Float[ndarray, " template"]:
+    """What a template's lines are called faint by: Hb, or its brightest line where it shines in no Hb."""
+    brightest = table.max(axis=1, initial=0.0)
+    if _BALMER not in lines:
+        return brightest
+    balmer = table[:, lines.index(_BALMER)]
+    return np.where(balmer > 0, balmer, brightest)
+
+
+def find_ratios(
+    table: Float[ndarray, "template line"], reference: Float[ndarray, " template"], tolerance: float
+) -> LineRatios:
+    """The fewest basis line ratios within the tolerance, at most as many as there are templates or lines (exact).
+
+    Every template is divided by its reference, and every line by a level that leans to where it is faint (the root of
+    its harmonic mean square), for it must be right there, too. Of this, singular values are taken until each line of
+    each template is within the tolerance.
+    """
+    n_template, n_line = table.shape
+    most = min(n_template, n_line)
+    exact = LineRatios(*((table, np.eye(n_line)) if n_line == most else (np.eye(n_template), table)), 0.0)
+    lit = reference > 0
+    if most == 1 or not lit.any():
+        return exact
+    scale = np.where(lit, reference, 1.0)
+    shape = table / scale[:, None]
+    floor = np.maximum(shape, FAINT)
+    level = 1.0 / np.sqrt((1.0 / floor[lit] ** 2).mean(axis=0))
+    left, values, right = np.linalg.svd(shape / level, full_matrices=False)
+    for rank in range(1, most):
+        coefficients, loading = left[:, :rank] * values[:rank], right[:rank] * level
+        error = float((np.abs(coefficients @ loading - shape) / floor)[lit].max())
+        if error <= tolerance:
+            return LineRatios(scale[:, None] * coefficients, loading, error)
+    return exact

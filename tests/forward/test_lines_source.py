@@ -1,0 +1,113 @@
+"""The source `lines`: which lines, of what, how bright."""
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small import few_stars, muse
+
+from rubix_like import ConfigError, Galaxy, Gas, Pipeline, load_config
+from rubix_like.config.sections.lines import LinesSettings
+from rubix_like.forward.sources.lines import line_templates
+from rubix_like.runs.run_summary import accuracy_lines
+
+LUMINOSITY = 3.828e33 / (4 * np.pi * (20 * 3.0856775814913673e24) ** 2) * 1e20
+"""Flux of 1 Lsun at 20 Mpc in 1e-20 erg/s/cm2."""
+
+
+def config_of(**changes):
+    return load_config(
+        {
+            "pipeline": "lines",
+            "observation": {"redshift": 0.0, "distance": "20 Mpc", "align": "none"},
+            "instrument": muse(4970, 5040, 1.25, lsf={"fwhm": "3 Angstrom"}),
+            "lines": {"wavelengths": "[O III] 5007", "luminosity": 3.0},
+            "engine": {"precision": "float64"},
+        },
+        changes,
+    )
+
+
+def galaxy(n=40):
+    gas = Gas(
+        position=np.zeros((n, 3)),
+        velocity=np.random.default_rng(1).normal(0, 100, (n, 3)),
+        mass=np.linspace(1.0, 2.0, n),
+        metallicity=np.full(n, 0.02),
+        star_formation_rate=np.linspace(0.0, 0.1, n),
+    )
+    return Galaxy(stars=few_stars(30, 1e-4).stars, gas=gas)
+
+
+def light(galaxy, **changes):
+    """All light of the cube, and the cube."""
+    cube = Pipeline.from_config(config_of(**changes), galaxy)(galaxy)
+    return float((np.asarray(cube.flux) * np.diff(cube.wave_edges)).sum()), cube
+
+
+def test_particles_shine_by_their_weight():
+    """Gas by mass or star formation, stars by their mass at birth; the method and the velocities are those of each."""
+    own = galaxy()
+    for changes, amount in (
+        ({}, own.gas.mass.sum()),
+        ({"lines.weight": "star_formation_rate"}, own.gas.star_formation_rate.sum()),
+        ({"lines.particles": "stars"}, own.stars.initial_mass.sum()),
+    ):
+        found, cube = light(own, **changes)
+        assert found == pytest.approx(3.0 * LUMINOSITY * amount, rel=1e-6)
+        assert float(cube.source_counters["lines"].amount_total) == pytest.approx(3.0 * amount, rel=1e-12)
+        assert cube.counters is None
+
+
+def test_gas_is_counted_for_the_velocities():
+    """Nodes reach the fastest gas without a velocity_range; the header and the summary state the errors."""
+    own = galaxy()
+    pipeline = Pipeline.from_config(config_of(**{"engine.method": "basis"}), own)
+    fastest = np.abs(own.gas.velocity[:, 2]).max()
+    assert fastest < float(pipeline.velocity_limit) < 1.6 * fastest
+    meta = pipeline.frame.meta
+    assert accuracy_lines(meta)[0].startswith("Accuracy: 1 line ratios, ")
+    assert "its profile to" in accuracy_lines(meta)[0]
+    padded = eqx.tree_at(lambda g: g.gas.velocity, own, own.gas.velocity * np.where(np.arange(40) < 39, 1, 20)[:, None])
+    weight = np.where(np.arange(40) < 39, 1.0, 0.0)
+    padded = dataclasses.replace(padded, gas=dataclasses.replace(padded.gas, weight=weight))
+    again = Pipeline.from_config(config_of(**{"engine.method": "basis"}), padded)
+    assert float(again.velocity_limit) < 1.6 * fastest
+
+
+def test_lines_by_name_or_wavelength():
+    found = line_templates(LinesSettings(wavelengths=("Halpha", "6549.86 Angstrom", 5008.24), ratios=(3, 1, 0.5)))
+    assert found.lines == ("Ha", "6549.86", "5008.24")
+    np.testing.assert_array_equal(found.wavelength, [6564.632, 6549.86, 5008.24])
+    np.testing.assert_array_equal(found.table, [[3.0, 1.0, 0.5]])
+    assert line_templates(LinesSettings(wavelengths="Ha")).table == 1.0
+    with pytest.raises(ConfigError, match="unknown line 'Hq'"):
+        line_templates(LinesSettings(wavelengths="Hq"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"lines.ratios": [1, 2]}, "expected as many ratios as wavelengths, got 2 and 1"),
+        ({"lines.particles": "stars", "lines.weight": "star_formation_rate"}, "expected weight 'mass' for stars"),
+        ({"lines.velocity_dispersion": 600}, r"lines\.velocity_dispersion"),
+        ({"lines.wavelengths": []}, r"lines\.wavelengths"),
+        ({"lines.wavelengths": -5}, r"lines\.wavelengths"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        config_of(**changes)
+
+
+def test_what_is_missing_is_named():
+    own = galaxy()
+    with pytest.raises(ConfigError, match="lines: expected the section for a pipeline that paints 'lines', got null"):
+        Pipeline.from_config(config_of(lines=None), own)
+    source = Pipeline.from_config(config_of(**{"lines.weight": "star_formation_rate"}), own).tables.paint[0]
+    with pytest.raises(ValueError, match=r"gas\.star_formation_rate: expected one per particle"):
+        source.scene(dataclasses.replace(own.gas, star_formation_rate=None), None, jnp.asarray(1.0))
+    with pytest.raises(ValueError, match=r"galaxy\.gas: expected particles for a source of the pipeline, got none"):
+        Pipeline.from_config(config_of(), Galaxy(stars=own.stars))(Galaxy(stars=own.stars))
