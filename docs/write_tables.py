@@ -9,32 +9,48 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
+from typing import Annotated, Any
 
 from pydantic.fields import FieldInfo
 
 from rubix_like.cli.listing import COLUMNS, instrument_table
-from rubix_like.config.parameters import Declaration
+from rubix_like.config.parameters import metadata_of
+from rubix_like.config.quantities import InUnit
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.config.sections.dust import DustSettings
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.config.sections.lines import LinesSettings
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.cube.files.maps_file import EXTENSIONS, LOSVD_UNIT
+from rubix_like.cube.files.maps_file import EXTENSIONS, GAS_EXTENSIONS, LOSVD_UNIT
 from rubix_like.inference.posterior.free_parameters import known_parameters
 from rubix_like.readers.star_formation_history import AgeRecipe
+from rubix_like.readers.synthetic_reader import SyntheticReader
 
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n\n).*?(\n<!-- end of table -->)", re.S)
 
 _ROOT = Path(__file__).resolve().parents[1]
+
+_LONG = 1e5
+"""Numbers beyond it are written with an exponent."""
 
 _SIGNS = {"gt": ">", "above": ">", "ge": "≥", "lt": "<", "le": "≤"}
 
 
 def parameter_table() -> str:
     """Every parameter that can be free."""
-    rows = [(f"`{own.name}`", own.unit, _limits(own), own.meaning) for own in known_parameters().values()]
+    rows = [(f"`{own.name}`", own.unit, _limits(own.form), own.meaning) for own in known_parameters().values()]
     return _markdown(("parameter", "unit", "limits", "meaning"), rows)
+
+
+def synthetic_table() -> str:
+    """The keys of the reader `synthetic`."""
+    rows = []
+    for key, field in SyntheticReader.model_fields.items():
+        form = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+        unit = next((own.unit for own in metadata_of(form) if isinstance(own, InUnit)), "")
+        rows.append((f"`{key}`", unit, _limits(form), _default(field), _meaning(field)))
+    return _markdown(("key", "unit", "limits", "default", "meaning"), rows[1:])
 
 
 def sampling_table() -> str:
@@ -71,13 +87,13 @@ def source_list() -> str:
 
 def map_table() -> str:
     """The extensions of a file of maps that every run with `products` has."""
-    rows = [(f"`{field.upper()}`", unit, text) for field, unit, text in EXTENSIONS]
-    losvd = ("`LOSVD`", LOSVD_UNIT, "light per velocity, axes (velocity, y, x); its integral is LIGHT")
-    return _markdown(("extension", "BUNIT", "what it is"), [*rows, losvd])
+    losvd = ("losvd", LOSVD_UNIT, "light per velocity, axes (velocity, y, x); its integral is LIGHT")
+    return _extension_table([*EXTENSIONS, losvd])
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "parameters": parameter_table,
+    "synthetic": synthetic_table,
     "sampling": sampling_table,
     "products": product_table,
     "dust": lambda: _key_table({"": DustSettings}),
@@ -88,6 +104,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "presets": preset_table,
     "sources": source_list,
     "maps": map_table,
+    "gas_maps": lambda: _extension_table(GAS_EXTENSIONS),
 }
 
 
@@ -96,11 +113,21 @@ def with_tables(text: str) -> str:
     return _TABLE.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}{found[3]}", text)
 
 
+def _extension_table(extensions: Iterable[tuple[str, str, str]]) -> str:
+    """Extensions of a file of maps: names of fields, units, meanings."""
+    rows = [(f"`{field.upper()}`", unit, text) for field, unit, text in extensions]
+    return _markdown(("extension", "BUNIT", "what it is"), rows)
+
+
 def _key_table(kinds: Mapping[str, type[AbstractSettings]]) -> str:
     """The keys of sections, by their prefix, with defaults and meanings."""
     fields = [(prefix + key, field) for prefix, kind in kinds.items() for key, field in kind.model_fields.items()]
-    rows = [(f"`{key}`", _default(field), " ".join((field.description or "").split())) for key, field in fields]
+    rows = [(f"`{key}`", _default(field), _meaning(field)) for key, field in fields]
     return _markdown(("key", "default", "meaning"), rows)
+
+
+def _meaning(field: FieldInfo) -> str:
+    return " ".join((field.description or "").split())
 
 
 def _default(field: FieldInfo) -> str:
@@ -110,16 +137,21 @@ def _default(field: FieldInfo) -> str:
         return "null"
     if field.default == ():
         return "none"
-    return "on" if isinstance(field.default, AbstractSettings) else str(field.default)
+    if isinstance(field.default, AbstractSettings):
+        return "on"
+    is_long = isinstance(field.default, float) and abs(field.default) > _LONG
+    return f"{field.default:g}" if is_long else str(field.default).replace("False", "false")
 
 
 def _first_line(module: Path) -> str:
     return (ast.get_docstring(ast.parse(module.read_text(encoding="utf-8"))) or "").splitlines()[0]
 
 
-def _limits(declared: Declaration) -> str:
-    marks = declared.form.__metadata__
-    found = [(sign, getattr(own, word, None)) for own in marks for word, sign in _SIGNS.items()]
+def _limits(form: Any) -> str:
+    own = [
+        mark for found in metadata_of(form) for mark in (found.metadata if isinstance(found, FieldInfo) else [found])
+    ]
+    found = [(sign, getattr(mark, word, None)) for mark in own for word, sign in _SIGNS.items()]
     return ", ".join(f"{sign} {limit:.6g}" for sign, limit in found if limit is not None)
 
 

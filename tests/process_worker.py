@@ -65,7 +65,8 @@ def config(folder, precision="float32", slab="all", **sections):
 
 def config_of(folder, precision, slab="all", **sections):
     """In float64 with maps, and stars dimmed by how much mass lies in their spaxel, of the stars of all processes."""
-    fields = {"pipeline": str(folder / "dim.yaml"), "products": {"losvd": None}} if precision == "float64" else {}
+    products = {"losvd": None, "gas": True}
+    fields = {"pipeline": str(folder / "dim.yaml"), "products": products} if precision == "float64" else {}
     return config(folder, precision, slab, **fields, **sections)
 
 

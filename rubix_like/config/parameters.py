@@ -54,7 +54,7 @@ def declarations(settings: type[BaseModel], prefix: str = "") -> dict[str, Decla
         name, mark = prefix + key, _mark(field)
         if mark is not None:
             form = Annotated[field.annotation, *field.metadata]
-            units = (getattr(own, "unit", None) for own in _metadata(form))
+            units = (getattr(own, "unit", None) for own in metadata_of(form))
             meaning = " ".join((field.description or "").split()).removesuffix(".")
             found[name] = Declaration(name, next(filter(None, units), ""), meaning, mark, form)
         for section in sections_in(field.annotation):
@@ -85,11 +85,11 @@ def _mark(field: FieldInfo) -> Parameter | None:
     return next((own for own in field.metadata if isinstance(own, Parameter)), None)
 
 
-def _metadata(annotation: Any) -> Iterator[Any]:
+def metadata_of(annotation: Any) -> Iterator[Any]:
     """All that a type is annotated with, and the types within it, outermost first."""
     yield from getattr(annotation, "__metadata__", ())
     for inner in get_args(annotation):
-        yield from _metadata(inner)
+        yield from metadata_of(inner)
 
 
 def _value_at(settings: BaseModel, name: str) -> Any:

@@ -42,6 +42,11 @@ class MapSet(eqx.Module):
     | flux (y, x, filter) | nJy | mean flux density per Hz through each filter |
     | losvd (y, x, velocity) or None | 1e-20 erg/s/cm2 per km/s | light per velocity; its integral is `light` |
     | v_fit, sigma_fit, h3, h4 or None | km/s | Gauss-Hermite fit to the losvd; None until `Maps.fitted` |
+    | gas_mass or None | Msun | None, as all that follow of gas, without `products.gas` |
+    | v_gas, sigma_gas or None | km/s | first moment, root of the second about it, weighted by the mass of gas |
+    | metallicity_gas or None | | mean metal mass fraction of gas |
+    | star_formation_rate or None | Msun/yr | None, as the next two, where the gas states none |
+    | hi_mass, h2_mass or None | Msun | neutral hydrogen (HI where the gas states H2 apart), molecular hydrogen |
     | fields | by name | the pipeline's fields; `Maps.fields` has their units |
     """
 
@@ -65,6 +70,13 @@ class MapSet(eqx.Module):
     sigma_fit: Image | None = None
     h3: Image | None = None
     h4: Image | None = None
+    gas_mass: Image | None = None
+    v_gas: Image | None = None
+    sigma_gas: Image | None = None
+    metallicity_gas: Image | None = None
+    star_formation_rate: Image | None = None
+    hi_mass: Image | None = None
+    h2_mass: Image | None = None
     fields: Mapping[str, Image] = eqx.field(default_factory=dict)
 
     @property
@@ -141,13 +153,15 @@ class Maps(AbstractGridded, eqx.Module):
 
 @dataclass(frozen=True, eq=False)
 class ProductAxes:
-    """What maps are of: the filters of their images, the band whose light weights, velocity bins (km/s), fields."""
+    """What maps are of: the filters of their images, the band whose light weights, velocity bins (km/s), fields, and
+    whether there are those of gas."""
 
     filters: tuple[str, ...]
     band: str
     velocity: Float[np.ndarray, " velocity"] | None
     fit_particles: int
     fields: tuple[MapLabel, ...]
+    has_gas: bool = False
 
     @property
     def velocity_step(self) -> float:

@@ -19,6 +19,7 @@ from rubix_like.engine.painter import Sum, View
 from rubix_like.engine.spaxels import field_of
 from rubix_like.forward.fields.field import sum_field
 from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.products.gas_sums import GasSums
 from rubix_like.forward.products.sums import ProductImages, Sighting
 from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, split_keys
@@ -34,11 +35,12 @@ from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, replicated
 
 
 class Partial(eqx.Module):
-    """Sums over particles: one painter's partial and the counters of each source, and the products' sums."""
+    """Sums over particles: one painter's partial and the counters of each source, the maps' sums over stars and gas."""
 
     light: tuple[Any, ...]
     counters: tuple[SourceCounters, ...]
     products: Float[Array, "spaxel column"] | None
+    gas: GasSums | None
 
 
 Fields = Mapping[str, Any]
@@ -86,15 +88,19 @@ def finish_fields(plan: Plan, tables: Tables, sums: tuple[Float[Array, " cell"],
 
 
 def paint(plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]) -> Partial:
-    """Sums over the particles at hand, in chunks: into the observer's frame, through the scene stages, onto spaxels."""
+    """Sums over the particles at hand, in chunks: into the observer's frame, through the scene stages, onto spaxels.
+
+    `particles`: those of each of `tables.painted`.
+    """
     sums = [
         _paint_source(plan, tables, parameters, fields, source, own)
-        for source, own in zip(tables.paint, particles, strict=True)
+        for source, own in zip(tables.paint, particles[: len(tables.paint)], strict=True)
     ]
     return Partial(
         light=tuple(light for light, _ in sums),
         counters=tuple(counters for _, counters in sums),
         products=_paint_products(plan, tables, parameters, fields, particles),
+        gas=None if tables.gas is None else _paint_gas(plan, tables, parameters, particles[-1]),
     )
 
 
@@ -143,6 +149,14 @@ def _paint_products(
         return Sighting(chunk, scene, coordinates, *tables.grid.weights(scene.position, scene.smoothing_length))
 
     return products.paint(look, particles[products.source], tables.grid, plan.chunk, parameters)
+
+
+def _paint_gas(plan: Plan, tables: Tables, parameters: Parameters, particles: Any) -> GasSums:
+    """The sums over gas that maps are made of, where fields see it, too: whatever dims light, gas stays."""
+    assert tables.gas is not None
+    look = functools.partial(scene_before_fields, tables, parameters, tables.gas.kind)
+    reference = parameters.observation.velocity_offset
+    return tables.gas.paint(look, particles, tables.grid, plan.chunk, reference)
 
 
 def add_up(layout: DeviceLayout, tables: Tables, partial: Partial) -> Partial:
@@ -227,7 +241,7 @@ def finish(
     projected = [source.painter_for(parameters).project(light, spatial, layout) for source, light in lights]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
-    products = _product_images(plan, tables, fields, partial.products)
+    products = _product_images(plan, tables, fields, partial)
     if products is not None:
         moments = jnp.concatenate([moments, seen(products)], axis=1)
     painted = tables.footprint.painted(sum(stage.margin for stage, _ in late), 1 if early else plan.cells)
@@ -239,18 +253,18 @@ def finish(
     moments = cube.footprint.images(cube.moments)
     if products is not None:
         before = field_of(products, tables.footprint, plan.cells)
-        products = ProductImages(before, moments[:, :, 2:], parameters.observation.velocity_offset)
+        gas = () if partial.gas is None else partial.gas.names
+        products = ProductImages(before, moments[:, :, 2:], parameters.observation.velocity_offset, gas)
     return Observed(voxels, moments[:, :, :2], products, dict(zip(plan.sources, partial.counters, strict=True)))
 
 
-def _product_images(
-    plan: Plan, tables: Tables, fields: Fields, products: Float[Array, "spaxel column"] | None
-) -> Float[Array, "y x image"] | None:
-    """Images of what maps are made of: the products' sums, then every field that has a map."""
-    if products is None:
+def _product_images(plan: Plan, tables: Tables, fields: Fields, partial: Partial) -> Float[Array, "y x image"] | None:
+    """Images of what maps are made of: the sums over stars, those over gas, then every field that has a map."""
+    if partial.products is None:
         return None
     mapped = [name for name, field in zip(plan.fields, tables.fields, strict=True) if field.map is not None]
-    images = tables.grid.images(products)
+    sums = [partial.products, *([] if partial.gas is None else [partial.gas.values])]
+    images = tables.grid.images(jnp.concatenate(sums, axis=1))
     return jnp.concatenate([images, *(fields[name].values[:, :, None] for name in mapped)], axis=2)
 
 
@@ -268,7 +282,7 @@ def leading_spatial(
 
 
 class Particles(NamedTuple):
-    """The particles that each field and each source of a pipeline reads."""
+    """The particles that each field of a pipeline reads, and each of its sources and maps (`tables.painted`)."""
 
     fields: tuple[Any, ...]
     sources: tuple[Any, ...]
@@ -276,7 +290,7 @@ class Particles(NamedTuple):
     @classmethod
     def of(cls, tables: Tables, galaxy: Galaxy) -> "Particles":
         """The particles of a galaxy, or of a device's share; raises ValueError where it has none of a kind."""
-        return cls(particles_of(tables.fields, galaxy), particles_of(tables.paint, galaxy))
+        return cls(particles_of(tables.fields, galaxy), particles_of(tables.painted, galaxy))
 
 
 def observe_share(

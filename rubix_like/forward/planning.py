@@ -16,7 +16,7 @@ from rubix_like.engine.smoothing import plan_widths
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census
-from rubix_like.forward.product_planning import plan_products, products_notes
+from rubix_like.forward.product_planning import plan_gas, plan_products, products_notes
 from rubix_like.forward.resolved import Resolved
 from rubix_like.forward.run_notes import run_notes
 from rubix_like.forward.sources.source import AbstractSource
@@ -67,6 +67,7 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
         kernel=build_kernel(config.engine.kernel),
         products=products,
         fields=fields,
+        gas=plan_gas(setup),
     )
     notes = (
         *(() if alignment is None else alignment.notes),

@@ -63,8 +63,8 @@ class SlabCuts:
 
 
 def reads_gas(tables: Tables) -> bool:
-    """Whether any field or source reads the gas, so that slabs must hold it."""
-    return any(reader.kind == "gas" for reader in (*tables.fields, *tables.paint))
+    """Whether a field, a source or maps read the gas, so that slabs must hold it."""
+    return any(reader.kind == "gas" for reader in (*tables.fields, *tables.painted))
 
 
 def place_slabs(slabs: Iterable[Galaxy], dtype: str, mesh: Mesh, *, with_gas: bool, size: int = 0) -> Iterator[Galaxy]:

@@ -10,8 +10,9 @@ from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.fields.field import AbstractField
+from rubix_like.forward.products.gas_sums import GasTables
 from rubix_like.forward.products.sums import ProductTables
-from rubix_like.forward.sources.source import AbstractSource
+from rubix_like.forward.sources.source import AbstractSource, ReadsParticles
 from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage
 
 
@@ -40,7 +41,8 @@ class Tables(eqx.Module):
 
     `alignment`: rotation to the body axes (None: the axes of the arrays); `footprint`: the field; `grid`: the cells
     that are painted, also beyond the field; the stages hold their own tables;
-    `kernel`: what fields are summed by; `products`: what maps are summed with (None: no maps).
+    `kernel`: what fields are summed by; `products`, `gas`: what maps of stars and of gas are summed with (None: no
+    maps).
     """
 
     alignment: Float[Array | ndarray, "3 3"] | None
@@ -53,3 +55,9 @@ class Tables(eqx.Module):
     kernel: AbstractDepositKernel
     products: ProductTables | None = None
     fields: tuple[AbstractField, ...] = ()
+    gas: GasTables | None = None
+
+    @property
+    def painted(self) -> tuple[ReadsParticles, ...]:
+        """What the pass of the light sums over particles: the sources, then the gas that is mapped."""
+        return (*self.paint, *(() if self.gas is None else (self.gas,)))

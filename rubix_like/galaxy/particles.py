@@ -9,6 +9,9 @@ from jaxtyping import Array, Float
 Particles3 = Float[Array | np.ndarray, "particle 3"]
 Particles1 = Float[Array | np.ndarray, " particle"]
 
+CELL_RADII: float = 2.0
+"""Smoothing length of a gas cell over the radius of the sphere of its volume, as yt takes it for AREPO."""
+
 
 def _check_shapes(name: str, arrays: dict[str, Any], vectors: tuple[str, ...]) -> None:
     """Raise ValueError unless all arrays hold the same number of particles (shapes only, so it works on tracers)."""

@@ -17,7 +17,7 @@ import scipy.special
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.galaxy.particles import Galaxy, Gas, Stars
+from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas, Stars
 
 Uniforms = Float[Array, "particle 4"]
 Normals = Float[Array, "particle 5"]
@@ -121,13 +121,23 @@ def _leaf(default: float) -> Any:
     return eqx.field(converter=_as_float, default=default)
 
 
+def _own_leaf() -> Any:
+    """A parameter of the gas that is that of the stars' disc where it is None."""
+    return eqx.field(converter=lambda value: None if value is None else _as_float(value), default=None)
+
+
 class SyntheticGalaxy(eqx.Module):
-    """Exponential disc, Hernquist bulge and exponential gas disc in rotation (all leaves float scalars).
+    """Exponential disc, Hernquist bulge and exponential gas disc in rotation (leaves: float scalars, None for none).
 
     Disc: surface density exp(-R / R_d), height sech^2(z / h) (van der Kruit & Searle 1981), rotation
     v(R) = V (2 / pi) arctan(R / R_t) (Courteau 1997) about +z, isotropic dispersion. Bulge: Hernquist (1990, ApJ 356,
     359), isotropic, no rotation. log_age and log10 Z are linear in R in the disc, constant in the bulge, with normal
     scatter; ages stay below `oldest_log_age`, Z in (0, 0.1].
+
+    Gas: a disc of the same form with a length, a height, a dispersion, a rotation (against the stars where V < 0) and
+    metallicities of its own; rotation and metallicities are those of the stars' disc where None. Cells have one mass
+    and one star formation rate. Their density is the disc's, M / (4 pi R_d^2 h) exp(-R / R_d) sech^2(z / h), and their
+    smoothing length twice the radius of a sphere of their volume, as readers take it (`particles.CELL_RADII`).
 
     Units and meanings of the leaves are those of the settings (`readers.synthetic_reader.SyntheticReader`).
     """
@@ -153,7 +163,12 @@ class SyntheticGalaxy(eqx.Module):
     gas_fraction: Scalar = _leaf(0.1)
     gas_scale_length: Scalar = _leaf(2.5)
     gas_scale_height: Scalar = _leaf(0.1)
+    gas_rotation_velocity: Scalar | None = _own_leaf()
+    gas_turnover_radius: Scalar | None = _own_leaf()
     gas_dispersion: Scalar = _leaf(10.0)
+    gas_metallicity: Scalar | None = _own_leaf()
+    gas_metallicity_gradient: Scalar | None = _own_leaf()
+    gas_metallicity_scatter: Scalar | None = _own_leaf()
     gas_temperature: Scalar = _leaf(1e4)
     star_formation_rate: Scalar = _leaf(1.0)
 
@@ -179,10 +194,12 @@ class SyntheticGalaxy(eqx.Module):
         return Galaxy(stars=stars, gas=None if draws.gas is None else self._gas(draws.gas))
 
     def _disc_stars(self, draws: ComponentDraws) -> tuple[Array, Array, Array, Array]:
-        radius, position, rotation = self._rotating_disc(draws, self.disc_scale_length, self.disc_scale_height)
+        radius, position = _disc_positions(draws, self.disc_scale_length, self.disc_scale_height)
+        rotation = _rotation(draws, radius, self.rotation_velocity, self.turnover_radius)
         velocity = rotation + self.disc_dispersion * draws.normal[:, :3]
         log_age = self._log_age(self.disc_log_age + self.disc_log_age_gradient * radius, draws)
-        return position, velocity, log_age, self._disc_metallicity(radius, draws)
+        mean = jnp.log10(self.disc_metallicity) + self.disc_metallicity_gradient * radius
+        return position, velocity, log_age, _metallicity(mean + self.metallicity_scatter * draws.normal[:, 4])
 
     def _bulge_stars(self, draws: ComponentDraws) -> tuple[Array, Array, Array, Array]:
         """Hernquist: M(<r) / M = r^2 / (r + a)^2, so r = a q / (1 - q) with q the square root of the mass fraction."""
@@ -197,36 +214,49 @@ class SyntheticGalaxy(eqx.Module):
 
     def _gas(self, draws: ComponentDraws) -> Gas:
         length, height, count = self.gas_scale_length, self.gas_scale_height, draws.normal.shape[0]
-        radius, position, rotation = self._rotating_disc(draws, length, height)
+        radius, position = _disc_positions(draws, length, height)
+        speed = _either(self.gas_rotation_velocity, self.rotation_velocity)
+        rotation = _rotation(draws, radius, speed, _either(self.gas_turnover_radius, self.turnover_radius))
+        gradient = _either(self.gas_metallicity_gradient, self.disc_metallicity_gradient)
+        mean = jnp.log10(_either(self.gas_metallicity, self.disc_metallicity)) + gradient * radius
+        scatter = _either(self.gas_metallicity_scatter, self.metallicity_scatter)
         total = self.gas_fraction * self.stellar_mass
         profile = jnp.exp(-radius / length) / jnp.cosh(position[:, 2] / height) ** 2
+        volume = 4 * jnp.pi * length**2 * height
         return Gas(
             position=position,
             velocity=rotation + self.gas_dispersion * draws.normal[:, :3],
             mass=jnp.broadcast_to(total / count, (count,)),
-            metallicity=self._disc_metallicity(radius, draws),
+            metallicity=_metallicity(mean + scatter * draws.normal[:, 4]),
             temperature=jnp.broadcast_to(self.gas_temperature, (count,)),
-            density=total / (4 * jnp.pi * length**2 * height) * profile,
+            density=total / volume * profile,
             star_formation_rate=jnp.broadcast_to(self.star_formation_rate / count, (count,)),
+            smoothing_length=CELL_RADII * jnp.cbrt(3 * volume / (4 * jnp.pi * count * profile)),
         )
-
-    def _rotating_disc(self, draws: ComponentDraws, length: Array, height: Array) -> tuple[Array, Array, Array]:
-        """Cylindrical radius, position, mean velocity: R / length is Gamma(2), z / height the atanh of a uniform."""
-        u = draws.uniform
-        radius = -length * (jnp.log(u[:, 0]) + jnp.log(u[:, 1]))
-        cosine, sine = jnp.cos(2 * jnp.pi * u[:, 2]), jnp.sin(2 * jnp.pi * u[:, 2])
-        z = height * jnp.arctanh(2 * u[:, 3] - 1)
-        speed = self.rotation_velocity * (2 / jnp.pi) * jnp.arctan(radius / self.turnover_radius)
-        velocity = jnp.stack([-speed * sine, speed * cosine, jnp.zeros_like(z)], axis=1)
-        return radius, jnp.stack([radius * cosine, radius * sine, z], axis=1), velocity
 
     def _log_age(self, mean: Array, draws: ComponentDraws) -> Array:
         log_age = mean + self.log_age_scatter * draws.normal[:, 3]
         return jnp.minimum(jnp.maximum(log_age, SMALLEST_LOG_AGE), self.oldest_log_age)
 
-    def _disc_metallicity(self, radius: Array, draws: ComponentDraws) -> Array:
-        mean = jnp.log10(self.disc_metallicity) + self.disc_metallicity_gradient * radius
-        return _metallicity(mean + self.metallicity_scatter * draws.normal[:, 4])
+
+def _disc_positions(draws: ComponentDraws, length: Array, height: Array) -> tuple[Array, Array]:
+    """Cylindrical radius and position: R / length is Gamma(2), z / height the atanh of a uniform."""
+    u = draws.uniform
+    radius = -length * (jnp.log(u[:, 0]) + jnp.log(u[:, 1]))
+    cosine, sine = jnp.cos(2 * jnp.pi * u[:, 2]), jnp.sin(2 * jnp.pi * u[:, 2])
+    z = height * jnp.arctanh(2 * u[:, 3] - 1)
+    return radius, jnp.stack([radius * cosine, radius * sine, z], axis=1)
+
+
+def _rotation(draws: ComponentDraws, radius: Array, velocity: Array, turnover: Array) -> Array:
+    """Mean velocity of a disc's particles, about +z."""
+    azimuth = 2 * jnp.pi * draws.uniform[:, 2]
+    speed = velocity * (2 / jnp.pi) * jnp.arctan(radius / turnover)
+    return jnp.stack([-speed * jnp.sin(azimuth), speed * jnp.cos(azimuth), jnp.zeros_like(radius)], axis=1)
+
+
+def _either(own: Array | None, others: Array) -> Array:
+    return others if own is None else own
 
 
 def _metallicity(log_metallicity: Array) -> Array:
@@ -234,4 +264,7 @@ def _metallicity(log_metallicity: Array) -> Array:
 
 
 DEFAULTS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(SyntheticGalaxy)}
-"""The default of every parameter, in the units of the table above."""
+"""The default of every parameter, in the units of its setting; None: as the stars' disc."""
+
+GAS_PARAMETERS: tuple[str, ...] = (*(name for name in DEFAULTS if name.startswith("gas_")), "star_formation_rate")
+"""The parameters of the gas alone, on which no star depends."""

@@ -7,7 +7,7 @@ from astropy import constants, units
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from rubix_like.galaxy.particles import Gas
+from rubix_like.galaxy.particles import CELL_RADII, Gas
 from rubix_like.readers.fields.columns import Table
 
 ADIABATIC_INDEX: float = 5 / 3
@@ -20,9 +20,6 @@ KELVIN_PER_ENERGY: float = float((constants.m_p / constants.k_B * units.Unit("km
 
 IONISED_FROM: float = 1e4
 """K: the temperature at which hydrogen and helium are taken to be ionised where the file has no electron abundance."""
-
-CELL_RADII: float = 2.0
-"""Smoothing length of a cell over the radius of the sphere of its volume, as yt takes it for AREPO."""
 
 _OPTIONAL = tuple(own.name for own in fields(Gas) if own.default is None and own.name != "weight")
 

@@ -17,9 +17,13 @@ Size = Annotated[PositiveKpc, Parameter(moves=True)]
 Dispersion = Annotated[Kms, Field(ge=0)]
 LogAge = Annotated[Number, Field(ge=SMALLEST_LOG_AGE, le=LARGEST_LOG_AGE)]
 Age = Annotated[LogAge, Parameter(axis="age")]
-Metallicity = Annotated[Number, Field(gt=0, le=0.1), Parameter(axis="metallicity")]
-Scatter = Annotated[float, InUnit("dex"), Field(ge=0), Parameter()]
-Gradient = Annotated[float, InUnit("dex / kpc"), Parameter()]
+Abundance = Annotated[Number, Field(gt=0, le=0.1)]
+Metallicity = Annotated[Abundance, Parameter(axis="metallicity")]
+NotNegativeDex = Annotated[float, InUnit("dex"), Field(ge=0)]
+Scatter = Annotated[NotNegativeDex, Parameter()]
+Slope = Annotated[float, InUnit("dex / kpc")]
+Gradient = Annotated[Slope, Parameter()]
+Rate = Annotated[float, InUnit("Msun / yr"), Field(ge=0), Parameter()]
 
 
 class SyntheticReader(AbstractSettings):
@@ -29,7 +33,9 @@ class SyntheticReader(AbstractSettings):
     n_stars: Annotated[Integer, Field(ge=1)] = 50000
     """Star particles; a fifth of them samples the bulge."""
     n_gas: Annotated[Integer, Field(ge=0)] = 0
+    """Gas cells; 0: no gas."""
     seed: Annotated[Integer, Field(ge=0)] = 1
+    """Another seed gives other particles."""
     draws: Draws = "random"
     """`sobol`: evenly spread base draws, whose particle noise is lower; `random`: independent ones."""
     stellar_mass: Annotated[Msun, Field(gt=0), Parameter()] = DEFAULTS["stellar_mass"]
@@ -68,16 +74,27 @@ class SyntheticReader(AbstractSettings):
     """Metal mass fraction Z of the bulge, e.g. 0.02."""
     metallicity_scatter: Scatter = DEFAULTS["metallicity_scatter"]
     """Scatter of log10 Z."""
-    gas_fraction: Annotated[Number, Field(ge=0)] = DEFAULTS["gas_fraction"]
-    """Gas mass over stellar mass."""
-    gas_scale_length: PositiveKpc = DEFAULTS["gas_scale_length"]
-    """Scale length of the exponential disc of gas, whose metallicity is that of the stars' disc."""
-    gas_scale_height: PositiveKpc = DEFAULTS["gas_scale_height"]
-    """Height h of sech^2(z / h)."""
-    gas_dispersion: Dispersion = DEFAULTS["gas_dispersion"]
-    """Dispersion of velocities along each axis."""
+    gas_fraction: Annotated[Number, Field(ge=0), Parameter()] = DEFAULTS["gas_fraction"]
+    """Mass of the gas over `stellar_mass`."""
+    gas_scale_length: Size = DEFAULTS["gas_scale_length"]
+    """Scale length of the exponential disc of gas."""
+    gas_scale_height: Size = DEFAULTS["gas_scale_height"]
+    """Height h of sech^2(z / h) of the gas."""
+    gas_rotation_velocity: Annotated[Kms | None, Parameter()] = DEFAULTS["gas_rotation_velocity"]
+    """V of the gas, below 0 against the stars; null: that of the stars' disc."""
+    gas_turnover_radius: Annotated[PositiveKpc | None, Parameter()] = DEFAULTS["gas_turnover_radius"]
+    """Where the rotation of the gas has reached half of V; null: as in the stars' disc."""
+    gas_dispersion: Annotated[Dispersion, Parameter()] = DEFAULTS["gas_dispersion"]
+    """Dispersion of the cells' velocities along each axis."""
+    gas_metallicity: Annotated[Abundance | None, Parameter()] = DEFAULTS["gas_metallicity"]
+    """Metal mass fraction Z of the gas at the centre, e.g. 0.014; null: as in the stars' disc."""
+    gas_metallicity_gradient: Annotated[Slope | None, Parameter()] = DEFAULTS["gas_metallicity_gradient"]
+    """Slope of log10 Z of the gas along the radius; null: as in the stars' disc."""
+    gas_metallicity_scatter: Annotated[NotNegativeDex | None, Parameter()] = DEFAULTS["gas_metallicity_scatter"]
+    """Scatter of log10 Z of the gas; null: `metallicity_scatter`."""
     gas_temperature: Annotated[float, InUnit("K"), Field(gt=0)] = DEFAULTS["gas_temperature"]
-    star_formation_rate: Annotated[float, InUnit("Msun / yr"), Field(ge=0)] = DEFAULTS["star_formation_rate"]
+    """Temperature of all gas."""
+    star_formation_rate: Rate = DEFAULTS["star_formation_rate"]
     """Sum over all gas, spread over it by mass."""
 
     def build(self) -> SyntheticGalaxy:

@@ -280,6 +280,6 @@ def _maps_lines(prepared: Prepared) -> list[str]:
         return []
     bins = "" if axes.velocity is None else f", {len(axes.velocity)} velocities up to {axes.velocity[-1]:g} km/s"
     filters = f", images in {', '.join(axes.filters)}" if axes.filters else ""
-    fields = "".join(f", {label.name}" for label in axes.fields)
+    fields = ("" if not axes.has_gas else ", gas") + "".join(f", {label.name}" for label in axes.fields)
     size = format_bytes(expected_maps_size(prepared.pipeline))
     return [f"maps        weighted by light in {axes.band}{bins}{filters}{fields}; {size}"]

@@ -653,7 +653,7 @@ def interruptible():
 )
 def test_interruption_while_the_cube_is_written(cache, tmp_path, number, code, said):
     (tmp_path / "cube.fits.gz").write_text("older")
-    wide = ("--set", INSTRUMENT, "instrument.fov=20 arcsec", "instrument.wavelength.stop=5500", "galaxy.n_stars=100")
+    wide = ("--set", INSTRUMENT, "instrument.fov=12 arcsec", "instrument.wavelength.stop=5500", "galaxy.n_stars=100")
     process = start(cache, "run", "quickstart", "--output", tmp_path / "cube.fits.gz", *wide)
     try:
         deadline = time.monotonic() + 300

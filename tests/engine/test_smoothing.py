@@ -1,5 +1,8 @@
 """Deposit `smoothed`: light, centroid and width of a star are what its smoothing length says."""
 
+import functools
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,16 +58,30 @@ def moments(light):
     return total, (x, y), (light.sum(axis=0) @ (columns - x) ** 2 / total, light.sum(axis=1) @ (rows - y) ** 2 / total)
 
 
-@pytest.mark.parametrize("sigma", [0.02, 0.1, 0.17, 0.3, 0.55, 0.9])
-def test_a_star_is_as_wide_as_its_smoothing_length(sigma):
+PAIR = [(0.1, -0.23, 0.0), (0.13, -0.21, 0.0)]
+
+
+@functools.cache
+def pipeline_for(widest):
+    """Planned for stars up to this width (arcsec), on one device."""
+    return Pipeline.from_config(configuration(), galaxy_of(PAIR, widest), mesh=make_mesh(1))
+
+
+@functools.cache
+def light_of_points():
+    """Of the same stars without width."""
+    config = configuration(**{"engine.deposit": "tsc"})
+    return white_light(Pipeline.from_config(config, mesh=make_mesh(1))(galaxy_of(PAIR, 0.1))).sum()
+
+
+@pytest.mark.parametrize(
+    ("sigma", "widest"), [(0.02, 0.02), (0.1, 0.9), (0.17, 0.9), (0.3, 0.9), (0.55, 0.9), (0.9, 0.9)]
+)
+def test_a_star_is_as_wide_as_its_smoothing_length(sigma, widest):
     """Its width and the spaxel's box exactly (to the 0.1 % of light cut off), but never below half a spaxel, that of
     the deposit."""
-    stars = galaxy_of([(0.1, -0.23, 0.0), (0.13, -0.21, 0.0)], [sigma, sigma])
-    stars_and_widest = Galaxy(jax.tree.map(lambda leaf: leaf, stars.stars))
-    cube = Pipeline.from_config(configuration(), stars)(stars_and_widest)
-    point = Pipeline.from_config(configuration(**{"engine.deposit": "tsc"}), stars)(stars)
-    total, centre, variances = moments(white_light(cube))
-    assert total == pytest.approx(white_light(point).sum(), rel=1e-6)
+    total, centre, variances = moments(white_light(pipeline_for(widest)(galaxy_of(PAIR, sigma))))
+    assert total == pytest.approx(light_of_points(), rel=1e-6)
     expected = np.array([-0.115, -0.22]) * ARCSEC_PER_KPC / PIXEL
     np.testing.assert_allclose(centre, expected, atol=1e-3)
     spread = np.array([0.015, 0.01]) * ARCSEC_PER_KPC / PIXEL
@@ -72,39 +89,29 @@ def test_a_star_is_as_wide_as_its_smoothing_length(sigma):
     np.testing.assert_allclose(np.sqrt(variances - spread**2) * PIXEL, expected, rtol=0.01)
 
 
-@pytest.mark.parametrize("method", ["direct", "basis"])
-def test_light_is_kept_to_rounding(method):
-    """Of stars that are all well inside, whatever their widths; and by each method."""
+@functools.cache
+def flux_of(deposit, method="direct", precision="float64", n_devices=1):
+    """Of 50 stars of all widths that are all well inside."""
     rng = np.random.default_rng(2)
     galaxy = galaxy_of(rng.uniform(-0.5, 0.5, (50, 3)), 10 ** rng.uniform(-2, -0.05, 50))
-    flux = {}
-    for deposit in ("nearest", "smoothed"):
-        config = configuration(**{"engine.deposit": deposit, "engine.method": method})
-        flux[deposit] = np.asarray(Pipeline.from_config(config, galaxy)(galaxy).flux).sum(axis=(0, 1))
-    np.testing.assert_allclose(flux["smoothed"], flux["nearest"], rtol=1e-6)
+    config = configuration(**{"engine.deposit": deposit, "engine.method": method, "engine.precision": precision})
+    return np.asarray(Pipeline.from_config(config, galaxy, mesh=make_mesh(n_devices))(galaxy).flux)
 
 
-def test_single_precision_keeps_the_light_too():
-    rng = np.random.default_rng(2)
-    galaxy = galaxy_of(rng.uniform(-0.5, 0.5, (300, 3)), 10 ** rng.uniform(-2, -0.05, 300))
-    found = [
-        np.asarray(
-            Pipeline.from_config(configuration(**{"engine.precision": "float32", "engine.deposit": deposit}), galaxy)(
-                galaxy
-            ).flux,
-            dtype=np.float64,
-        ).sum(axis=(0, 1))
-        for deposit in ("nearest", "smoothed")
-    ]
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+@pytest.mark.parametrize(("method", "precision"), [("direct", "float64"), ("basis", "float64"), ("direct", "float32")])
+def test_light_is_kept_to_rounding(method, precision):
+    """Whatever the widths of the stars."""
+    smoothed, nearest = (
+        flux_of(deposit, method, precision).sum(axis=(0, 1), dtype=np.float64) for deposit in ("smoothed", "nearest")
+    )
+    np.testing.assert_allclose(smoothed, nearest, rtol=1e-6)
 
 
 def test_light_from_outside_the_field_shines_in():
     """As in a larger field."""
     galaxy = galaxy_of([(5.1, 0.3, 0.0), (0.0, 0.0, 0.0)], 0.7)
-    small, large = (
-        white_light(Pipeline.from_config(configuration(**{"instrument.fov": fov}), galaxy)(galaxy)) for fov in (9, 13)
-    )
+    wider = Pipeline.from_config(configuration(**{"instrument.fov": 13}), galaxy_of(PAIR, 0.9), mesh=make_mesh(1))
+    small, large = (white_light(pipeline(galaxy)) for pipeline in (pipeline_for(0.9), wider))
     np.testing.assert_allclose(small, large[10:-10, 10:-10], rtol=1e-9, atol=1e-12 * large.max())
     assert small[:, :5].sum() > 0
 
@@ -114,14 +121,16 @@ def test_gradients_are_finite_differences(method):
     """Of positions and smoothing lengths."""
     rng = np.random.default_rng(3)
     galaxy = galaxy_of(rng.uniform(-2, 2, (12, 3)), rng.uniform(0.12, 0.8, 12))
-    pipeline = Pipeline.from_config(configuration(**{"engine.method": method, "instrument.fov": "5 arcsec"}), galaxy)
+    config = configuration(**{"engine.method": method, "instrument.fov": "5 arcsec"})
+    pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(1))
     weights = jnp.asarray(rng.normal(size=(25, 25, 3)))
 
     @jax.jit
+    @jax.value_and_grad
     def weighted(stars):
         return (pipeline(Galaxy(stars)).flux * weights).sum()
 
-    gradient = jax.grad(weighted)(galaxy.stars)
+    _, gradient = weighted(galaxy.stars)
     for name, index in (
         ("position", (0, 0)),
         ("position", (5, 1)),
@@ -132,7 +141,7 @@ def test_gradients_are_finite_differences(method):
         sides = []
         for sign in (1, -1):
             values[name][index] += sign * 1e-5
-            sides.append(float(weighted(Stars(**values))))
+            sides.append(float(weighted(Stars(**values))[0]))
             values[name][index] -= sign * 1e-5
         found = float(np.asarray(getattr(gradient, name))[index])
         assert found == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=1e-5, abs=1e-8 * abs(sides[0]))
@@ -140,11 +149,7 @@ def test_gradients_are_finite_differences(method):
 
 
 def test_any_number_of_devices_gives_the_same():
-    rng = np.random.default_rng(4)
-    galaxy = galaxy_of(rng.uniform(-2, 2, (37, 3)), rng.uniform(0.05, 0.5, 37))
-    one, eight = (
-        np.asarray(Pipeline.from_config(configuration(), galaxy, mesh=make_mesh(n))(galaxy).flux) for n in (1, 8)
-    )
+    one, eight = (flux_of("smoothed", n_devices=n) for n in (1, 8))
     np.testing.assert_allclose(one, eight, rtol=1e-10, atol=1e-12 * one.max())
 
 
@@ -158,14 +163,25 @@ def test_too_wide_stars_are_limited_and_said():
     assert float(widths.sigma[-1]) * PIXEL == pytest.approx(np.sqrt(0.9**2 + PIXEL**2 / 12))
 
 
+PLACE = np.array([[0.1, -0.23, 0.0]])
+
+
+@functools.cache
+def pipeline_with_psf():
+    config = configuration(**{"instrument.psf": {"fwhm": 0.5}})
+    return Pipeline.from_config(config, galaxy_of(PLACE, 0.3), mesh=make_mesh(1))
+
+
+together = eqx.filter_jit(WidthClasses.together)
+shares_of = eqx.filter_jit(WidthClasses.shares)
+
+
 @pytest.mark.parametrize("sigma", [0.05, 0.12, 0.3])
 def test_a_star_with_a_psf_has_both_widths_before_the_box(sigma):
     """Smoothed with `sigma` and seen with a PSF of 0.5 arcsec (2.5 spaxels): the Gaussian of the summed variances,
     integrated over spaxels, wherever in one the star lies; to the 12 % that a star between two classes is too peaked,
     less what the PSF smooths of it."""
-    place = np.array([[0.1, -0.23, 0.0]])
-    galaxy = galaxy_of(place, sigma)
-    light = white_light(Pipeline.from_config(configuration(**{"instrument.psf": {"fwhm": 0.5}}), galaxy)(galaxy))
+    light = white_light(pipeline_with_psf()(galaxy_of(PLACE, sigma)))
     width = np.hypot(sigma, 0.5 / np.sqrt(8 * np.log(2)))
     x, y = -0.1 * ARCSEC_PER_KPC, -0.23 * ARCSEC_PER_KPC
     edges = (np.arange(46) - 22.5) * PIXEL
@@ -187,7 +203,7 @@ def test_a_class_little_wider_than_the_deposit_is_a_gaussian_too(added, allowed)
         offset = np.arange(-9, 10) - place
         own = np.interp(offset, fine, spline)
         layers = np.stack([np.zeros((19, 19)), np.outer(own, own)])[..., None]
-        found = np.asarray(classes.together(jnp.asarray(layers)))[:, :, 0]
+        found = np.asarray(together(classes, jnp.asarray(layers)))[:, :, 0]
         expected = np.interp(offset, fine, wider)[6:-6]
         expected = np.outer(expected, expected)
         assert np.abs(found - expected).max() < allowed * expected.max()
@@ -208,12 +224,12 @@ def test_stars_without_widths_are_refused():
 def test_shares_keep_light_and_variance():
     classes = WidthClasses(np.array([0.5, 0.7, 1.0, 1.4]), np.asarray(1.0), np.asarray(0.0), 6)
     sigma = np.array([0.1, 0.5, 0.6, 0.7, 0.99, 1.2, 1.4, 3.0])
-    layer, share = (np.asarray(part) for part in classes.shares(jnp.asarray(sigma)))
+    layer, share = (np.asarray(part) for part in shares_of(classes, jnp.asarray(sigma)))
     np.testing.assert_allclose(share.sum(axis=1), 1.0)
     assert (share >= 0).all()
     variance = (share * np.asarray(classes.sigma)[layer] ** 2).sum(axis=1)
     np.testing.assert_allclose(variance, np.clip(sigma, 0.5, 1.4) ** 2, rtol=1e-12)
     one = WidthClasses(np.array([0.5]), np.asarray(1.0), np.asarray(0.0), 0)
-    layer, share = (np.asarray(part) for part in one.shares(jnp.asarray(sigma)))
+    layer, share = (np.asarray(part) for part in shares_of(one, jnp.asarray(sigma)))
     assert (layer == 0).all()
     np.testing.assert_allclose(share.sum(axis=1), 1.0)

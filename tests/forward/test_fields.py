@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 from hlo import collectives
 from independent import arcsec_per_kpc, luminosity_distance, sky_rotation, spaxel_coordinates
-from small import muse
+from small import mock_data, muse
 
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, Stars, load_config, make_mesh
 from rubix_like.config.plug_ins import FIELDS
+from rubix_like.config.sections.fit import FitSettings
 from rubix_like.cube.footprint import Footprint
 from rubix_like.extend import AbstractField, PaintedField
 from rubix_like.forward.model import sum_fields
 from rubix_like.forward.slabs import reads_gas
+from rubix_like.inference.posterior.problem import pose
 from rubix_like.runs.compiled_run import SlabObserver
 from rubix_like.runs.run import prepare
 from rubix_like.runtime.progress import Progress
@@ -56,7 +58,7 @@ def galaxy():
         position=rng.normal(size=(N_GAS, 3)) * 0.5,
         velocity=np.zeros((N_GAS, 3)),
         mass=rng.uniform(0.5, 2.0, N_GAS) * 1e7,
-        metallicity=np.full(N_GAS, 0.02),
+        metallicity=rng.uniform(0.01, 0.03, N_GAS),
     )
     return Galaxy(stars=stars, gas=gas)
 
@@ -100,7 +102,7 @@ def configuration(tmp_path_factory):
 @pytest.fixture(scope="module")
 def everything(configuration):
     """All plug-ins and maps, compiled once for eight devices: the pipeline, its program, its cube."""
-    config = configuration(EVERYTHING, products={"losvd": None})
+    config = configuration(EVERYTHING, products={"losvd": None, "gas": True})
     pipeline = Pipeline.from_config(config, galaxy(), mesh=make_mesh(8))
     arguments = pipeline.arguments(galaxy())
     compiled = pipeline.compiled(*arguments).lower(*arguments).compile()
@@ -150,6 +152,17 @@ def test_the_surface_density_is_the_mass_now_over_the_area(everything):
     ]
 
 
+def test_maps_of_gas_are_those_of_all_gas_also_where_stages_dim_light(everything):
+    """Gas that forms no stars, so far as is known, has no map of that."""
+    gas, images = galaxy().gas, everything[3].maps.before
+    metals = image_of(gas.position, gas.mass * gas.metallicity)
+    np.testing.assert_allclose(images.gas_mass, gas_mass(), rtol=1e-12)
+    np.testing.assert_allclose(
+        images.metallicity_gas * images.gas_mass, np.where(metals > 0, metals, np.nan), rtol=1e-9
+    )
+    assert images.star_formation_rate is None
+
+
 def test_stages_and_sources_read_fields_of_all_particles(everything):
     """Each spaxel's spectrum is that of one star times what numpy makes of the masses; every star has the same."""
     _, compiled, (tables, *others), cube = everything
@@ -180,6 +193,8 @@ def test_slabs_make_the_same_in_two_passes(everything):
     np.testing.assert_allclose(cube.flux, whole.flux, rtol=1e-12)
     for name, image in whole.maps.after.fields.items():
         np.testing.assert_allclose(cube.maps.after.fields[name], image, rtol=1e-12)
+    for name in ("gas_mass", "metallicity_gas"):
+        np.testing.assert_allclose(getattr(cube.maps.after, name), getattr(whole.maps.after, name), rtol=1e-12)
     assert reads_gas(pipeline.tables)
     with pytest.raises(ValueError, match=r"slabs: expected a list.*surface_density, gas_mass, take a pass.*generator"):
         pipeline.observe_slabs(slab for slab in slabs)
@@ -218,6 +233,50 @@ def field_alone(pipeline, stars, parameters):
     """The surface density of one pipeline, by none but its own code."""
     sums = sum_fields(pipeline.plan, pipeline.tables, parameters, (stars,))
     return pipeline.tables.fields[0].finish(sums[0], pipeline.tables.grid).values
+
+
+DIMMED_BY_GAS = "fields: [gas_mass]\nscene: [orient, point, {dim: {by: gas_mass, strength: 1e-9}}]\npaint: [stars]\n"
+
+
+def posed(configuration, pipeline, *free, n_gas=30):
+    """The posterior of a fit of a synthetic galaxy to a mock of one flux."""
+    own = {"reader": "synthetic", "n_stars": 40, "n_gas": n_gas, "disc_scale_length": 0.3, "gas_scale_length": 0.4}
+    config = configuration(pipeline, "tsc", galaxy=own, devices={"data": 1})
+    settings = FitSettings(free={f"galaxy.{name}": {"uniform": [0.1, 100]} for name in free})
+    return pose(config, mock_data((N_Y, N_X, 5)), settings).posterior
+
+
+@pytest.mark.slow
+def test_a_fit_draws_the_gas_that_is_read(configuration):
+    """Otherwise it draws none, and no parameter of the gas can be free."""
+    assert posed(configuration, DIMMED_BY_GAS, "rotation_velocity").forward.source.draws.gas is not None
+    stellar = "scene: [orient, point]\npaint: [stars]\n"
+    assert posed(configuration, stellar, "rotation_velocity").forward.source.draws.gas is None
+    with pytest.raises(ConfigError, match=r"galaxy.gas_scale_length: expected a galaxy with gas .* no stage paints"):
+        posed(configuration, stellar, "gas_scale_length")
+    with pytest.raises(ConfigError, match=r"galaxy.gas_scale_length: expected a galaxy with gas .*n_gas"):
+        posed(configuration, DIMMED_BY_GAS, "gas_scale_length", n_gas=0)
+    with pytest.raises(ConfigError, match=r"galaxy.gas_rotation_velocity: .*got null"):
+        posed(configuration, DIMMED_BY_GAS, "gas_rotation_velocity")
+
+
+@pytest.mark.slow
+def test_a_fits_model_has_the_gradient_of_its_gas(configuration):
+    """Of the light that gas leaves, with respect to the gas disc's length and mass."""
+    names = ("galaxy.gas_scale_length", "galaxy.gas_fraction")
+    forward = posed(configuration, DIMMED_BY_GAS, *(name.removeprefix("galaxy.") for name in names)).forward
+
+    @jax.jit
+    def light(forward, values):
+        flux = forward.observed(dict(zip(names, values, strict=True))).voxels.flux
+        return (flux * jnp.cos(jnp.arange(flux.size, dtype=flux.dtype)).reshape(flux.shape)).sum()
+
+    at = jnp.asarray([0.4, 0.1])
+    slope = jax.jit(jax.grad(light, argnums=1))(forward, at)
+    for number, step in enumerate((1e-5, 1e-6)):
+        up, down = (float(light(forward, at.at[number].add(sign * step))) for sign in (1, -1))
+        assert abs(float(slope[number])) > 0
+        assert float(slope[number]) == pytest.approx((up - down) / (2 * step), rel=1e-5)
 
 
 def test_a_field_has_the_gradient_of_its_deposit(configuration):

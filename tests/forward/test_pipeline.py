@@ -266,7 +266,7 @@ def test_other_parameters_are_those_of_another_configuration(pipeline):
     assert np.abs(np.asarray(found.flux - pipeline(stars()).flux)).max() > 0.1 * np.asarray(found.flux).max()
 
 
-@pytest.mark.parametrize("n_devices", [1, 2])
+@pytest.mark.parametrize("n_devices", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_vmap_over_a_parameter(n_devices):
     """A batch of inclinations in one call, also over several devices."""
     built = Pipeline.from_config(settings(), stars(), mesh=make_mesh(n_devices))
@@ -282,6 +282,7 @@ def test_vmap_over_a_parameter(n_devices):
     assert np.abs(found[1] - found[0]).max() > 0.1 * found.max()
 
 
+@pytest.mark.long
 def test_float32_is_close_to_float64():
     """One star in bins of 1.25 Angstrom at a redshift: every bin within 2e-5 of the mean."""
     observation = {"redshift": 0.05, "align": "none", "inclination": None, "position_angle": None}

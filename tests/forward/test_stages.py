@@ -179,9 +179,8 @@ def test_every_scene_stage(name, setups):
     assert (after.amount >= 0).all()
     assert (after.amount <= before.amount * (1 + 1e-12)).all()
     np.testing.assert_array_equal(np.asarray(after.weight), np.asarray(before.weight))
-    assert_finite(
-        jax.grad(lambda everything: weighted(apply(*everything)), allow_int=True)((stage, parameters, before))
-    )
+    slope = jax.jit(jax.grad(lambda everything: weighted(apply(*everything)), allow_int=True))
+    assert_finite(slope((stage, parameters, before)))
     traces.clear()
     changed = apply(build(SCENE_STAGES, name, other_setup), other_parameters, before)
     assert traces == []
@@ -328,8 +327,8 @@ def test_every_cube_stage(name, setups):
     spatial = stage.spatial(parameters)
     if spatial is not None:
         assert_close(spatial(before.footprint.images(before.flux)), after.footprint.images(after.flux))
-    gradient = eqx.filter_grad(lambda everything: weighted(apply(*everything)))((stage, parameters, before))
-    assert_finite(gradient)
+    slope = eqx.filter_jit(eqx.filter_grad(lambda everything: weighted(apply(*everything))))
+    assert_finite(slope((stage, parameters, before)))
     traces.clear()
     apply(build(CUBE_STAGES, name, other_setup), other_parameters, before)
     assert traces == []
@@ -389,9 +388,16 @@ def test_every_reader(name, tmp_path):
     placed = shard(galaxy, make_mesh(8)).stars
     total = np.asarray(galaxy.stars.initial_mass).sum()
     np.testing.assert_allclose(float((placed.initial_mass * placed.weight).sum()), total, rtol=1e-12)
-    results = []
+    assert_finite(Pipeline.from_config(config, galaxy, mesh=make_mesh(8), info=info)(galaxy).flux)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", READERS.names())
+def test_the_gradient_of_what_every_reader_gives(name, tmp_path):
+    config = run(galaxy=READER_EXAMPLES[name](tmp_path), noise=None)
+    galaxy, results = load(config)[0], []
     for n_devices in (1, 8):
-        pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(n_devices), info=info)
+        pipeline = Pipeline.from_config(config, galaxy, mesh=make_mesh(n_devices))
         slope = jax.value_and_grad(lambda galaxy, pipeline=pipeline: weighted(pipeline(galaxy).flux))
         results.append(jax.jit(slope, compiler_options={"xla_backend_optimization_level": 0})(galaxy))
     assert_finite(results)

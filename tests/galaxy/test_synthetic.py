@@ -6,9 +6,29 @@ import pytest
 import scipy.stats
 from pydantic import ValidationError
 
-from rubix_like.galaxy.synthetic import DEFAULTS, SyntheticGalaxy, draw_base
+from rubix_like.galaxy.synthetic import DEFAULTS, GAS_PARAMETERS, SyntheticGalaxy, draw_base
 from rubix_like.galaxy.validation import validate
 from rubix_like.readers.synthetic_reader import SyntheticReader
+
+OWN_GAS = {
+    "gas_fraction": 0.2,
+    "gas_scale_length": 3.0,
+    "gas_scale_height": 0.15,
+    "gas_rotation_velocity": -120.0,
+    "gas_turnover_radius": 0.8,
+    "gas_dispersion": 12.0,
+    "gas_metallicity": 0.014,
+    "gas_metallicity_gradient": -0.04,
+    "gas_metallicity_scatter": 0.05,
+    "star_formation_rate": 3.0,
+}
+"""Gas that has nothing in common with the stars."""
+
+
+@pytest.fixture(scope="module")
+def own_gas():
+    sample = jax.jit(lambda draws: SyntheticGalaxy(**OWN_GAS).sample(draws).gas)
+    return jax.tree.map(np.asarray, sample(draw_base(5, 20000, 5)))
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +121,62 @@ def test_gas_density_is_that_of_its_particles(galaxy):
     assert mean_density / (np.pi * 2**2 * 0.1) == pytest.approx(1.0, rel=0.12)
 
 
+def test_gas_has_a_disc_of_its_own(own_gas):
+    """Enclosed mass and height of the formula, as for the stars; masses and rates add up to the totals."""
+    radius = np.sort(np.hypot(own_gas.position[:, 0], own_gas.position[:, 1])) / 3.0
+    cumulative = (np.arange(radius.size) + 0.5) / radius.size
+    assert np.abs(cumulative - (1 - (1 + radius) * np.exp(-radius))).max() < 0.012
+    assert np.abs(cumulative - 0.5 * (1 + np.tanh(np.sort(own_gas.position[:, 2]) / 0.15))).max() < 0.012
+    assert own_gas.mass.sum() == pytest.approx(2e9, rel=1e-12)
+    assert own_gas.star_formation_rate.sum() == pytest.approx(3.0, rel=1e-12)
+
+
+def test_gas_rotates_against_the_stars_with_its_own_curve(own_gas):
+    position, velocity = own_gas.position, own_gas.velocity
+    radius = np.hypot(position[:, 0], position[:, 1])
+    tangential = (position[:, 0] * velocity[:, 1] - position[:, 1] * velocity[:, 0]) / radius
+    residual = tangential + 120 * 2 / np.pi * np.arctan(radius / 0.8)
+    assert abs(residual.mean()) < 0.4
+    for own in (residual, velocity[:, 2]):
+        assert own.std() == pytest.approx(12, rel=0.03)
+
+
+def test_gas_has_a_metallicity_gradient_of_its_own(own_gas):
+    radius = np.hypot(own_gas.position[:, 0], own_gas.position[:, 1])
+    inner = radius < 12
+    slope, centre = np.polyfit(radius[inner], np.log10(own_gas.metallicity[inner]), 1)
+    assert (slope, centre) == (pytest.approx(-0.04, abs=0.001), pytest.approx(np.log10(0.014), abs=0.003))
+    residual = np.log10(own_gas.metallicity) - np.log10(0.014) + 0.04 * radius
+    assert residual.std() == pytest.approx(0.05, rel=0.03)
+
+
+def test_cells_are_as_large_as_their_density_says(own_gas):
+    """The density of the disc's formula, and twice the radius of a sphere of the cell's volume."""
+    radius, z = np.hypot(own_gas.position[:, 0], own_gas.position[:, 1]), own_gas.position[:, 2]
+    density = 2e9 / (4 * np.pi * 3.0**2 * 0.15) * np.exp(-radius / 3.0) / np.cosh(z / 0.15) ** 2
+    np.testing.assert_allclose(own_gas.density, density, rtol=1e-10)
+    length = 2 * (3 * own_gas.mass / (4 * np.pi * density)) ** (1 / 3)
+    np.testing.assert_allclose(own_gas.smoothing_length, length, rtol=1e-10)
+
+
+def test_gas_is_like_the_stars_disc_where_it_says_nothing_and_changes_no_star():
+    draws = draw_base(50, 20, 3)
+    like = SyntheticGalaxy(
+        gas_rotation_velocity=180.0,
+        gas_turnover_radius=0.5,
+        gas_metallicity=0.02,
+        gas_metallicity_gradient=-0.05,
+        gas_metallicity_scatter=0.1,
+    )
+    models = (SyntheticGalaxy(), like, SyntheticGalaxy(**OWN_GAS))
+    plain, same, other = jax.jit(lambda draws: [model.sample(draws) for model in models])(draws)
+    assert eqx.tree_equal(plain, same)
+    assert eqx.tree_equal(plain.stars, other.stars)
+    without = draw_base(50, 0, 3)
+    assert eqx.tree_equal((draws.disc, draws.bulge), (without.disc, without.bulge))
+    assert set(GAS_PARAMETERS) == {*OWN_GAS, "gas_temperature"}
+
+
 def features(galaxy):
     """Smooth sums that see every leaf."""
     stars, gas = galaxy.stars, galaxy.gas
@@ -109,16 +185,17 @@ def features(galaxy):
     motion = jnp.sum(light * (stars.velocity[:, 1] / 100) ** 2) / 1e10
     gas_light = gas.mass * gas.metallicity * jnp.sqrt(gas.density / 1e6) * (gas.temperature / 1e4)
     glow = jnp.sum(gas_light * jnp.sum((gas.velocity / 100) ** 2, axis=1)) / 1e8
-    return seen + motion + glow + jnp.sum(gas.star_formation_rate * gas.position[:, 0] ** 2) / 100
+    size = jnp.sum(gas.smoothing_length * gas.metallicity)
+    return seen + motion + glow + size + jnp.sum(gas.star_formation_rate * gas.position[:, 0] ** 2) / 100
 
 
 @pytest.mark.slow
 def test_gradients_equal_finite_differences():
     draws = draw_base(300, 60, 7)
-    model = SyntheticGalaxy()
+    model = SyntheticGalaxy(**OWN_GAS)
     value = jax.jit(lambda m: features(m.sample(draws)))
     gradient = jax.jit(jax.grad(lambda m: features(m.sample(draws))))(model)
-    for name, default in DEFAULTS.items():
+    for name, default in (DEFAULTS | OWN_GAS).items():
         slope = float(getattr(gradient, name))
         step = 1e-5 * abs(default)
         above, below = (
@@ -218,6 +295,8 @@ def test_reader_accepts_units_and_whole_floats():
             "n_gas": 5e4,
             "disc_scale_length": "2500 pc",
             "disc_log_age_gradient": "-0.02 dex / kpc",
+            "gas_metallicity_gradient": "-0.05 dex / kpc",
+            "gas_rotation_velocity": "-2e5 m/s",
             "rotation_velocity": "2e5 m/s",
             "stellar_mass": "1e9",
         }
@@ -226,6 +305,9 @@ def test_reader_accepts_units_and_whole_floats():
     assert reader.disc_scale_length == pytest.approx(2.5)
     assert reader.disc_log_age_gradient == pytest.approx(-0.02)
     assert reader.rotation_velocity == pytest.approx(200)
+    assert reader.gas_rotation_velocity == pytest.approx(-200)
+    assert reader.gas_metallicity_gradient == pytest.approx(-0.05)
+    assert reader.gas_turnover_radius is None
     assert float(reader.build().stellar_mass) == 1e9
 
 
@@ -242,6 +324,9 @@ def test_reader_accepts_units_and_whole_floats():
         ("disc_metallicity", 1.0),
         ("disc_log_age", 9.5e9),
         ("disc_scale_lenght", 3.0),
+        ("gas_turnover_radius", 0),
+        ("gas_metallicity", 8.7),
+        ("gas_metallicity_scatter", -0.1),
     ],
 )
 def test_reader_refuses(key, value):

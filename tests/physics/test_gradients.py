@@ -188,6 +188,7 @@ def assert_same_stars(found, expected, n_stars):
         np.testing.assert_allclose(rows[:n_stars], wanted[:n_stars], rtol=0, atol=1e-10 * np.abs(wanted).max())
 
 
+@pytest.mark.long
 def test_padding_and_sharding_do_not_change_the_gradient(galaxy, gradient):
     """8 devices, 11 stars, sharded and padded to 16 rows beforehand: the padding gets no gradient."""
     pipeline = Pipeline.from_config(config(), galaxy, mesh=make_mesh(8))

@@ -18,8 +18,10 @@ def crowd(n, seed):
 
 @pytest.mark.parametrize(
     ("psf", "lsf", "deposit", "step"),
-    [(None, None, "tsc", 1.25), ({"fwhm": 0.8}, {"fwhm": 30.0}, "cic", 10.0)],
-    ids=["bare", "blurred"],
+    [
+        pytest.param(None, None, "tsc", 1.25, id="bare"),
+        pytest.param({"fwhm": 0.8}, {"fwhm": 30.0}, "cic", 10.0, id="blurred", marks=pytest.mark.long),
+    ],
 )
 def test_float32_cube_is_close_to_float64(psf, lsf, deposit, step):
     """cic and tsc, since `nearest` may put a star at a border on either side of it."""

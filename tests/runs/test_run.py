@@ -79,15 +79,14 @@ def test_expected_size_is_that_of_the_file(folder, noise):
 @pytest.mark.usefixtures("optimised")
 def test_the_truth_has_a_file_of_its_own(folder):
     """The same layout and header without variance and noise; both sizes are known before."""
-    exposed = settings(
-        noise={"exposure": {"time": 600}, "keep_truth": True}, instrument={**INSTRUMENT, "fov": "10 arcsec"}
-    )
+    instrument = {**INSTRUMENT, "fov": "8 arcsec"}
+    exposed = settings(noise={"exposure": {"time": 600}, "keep_truth": True}, instrument=instrument)
     cube = run(exposed, "Deep.fits.gz")
     assert names(folder) == ["Deep.fits.gz", "Deep_truth.fits.gz"]
     truth = Cube.read("Deep_truth.fits.gz")
     np.testing.assert_array_equal(truth.flux, cube.truth)
     assert truth.variance is None
-    clean = run(settings(instrument={**INSTRUMENT, "fov": "10 arcsec"}), "clean.fits")
+    clean = run(settings(instrument=instrument), "clean.fits")
     np.testing.assert_array_equal(truth.flux, clean.flux)
     with fits.open("Deep_truth.fits.gz") as hdus:
         assert not {"NOISSEED", "EXPTIME", "NOISMOD"} & set(hdus[0].header)

@@ -1,6 +1,7 @@
 """Files made to crash, to hang or to fill the memory: each is refused in one line, before what would do it is done."""
 
 import bz2
+import functools
 import gzip
 import lzma
 import signal
@@ -129,21 +130,32 @@ def test_a_circle_by_way_of_other_files_is_found_and_a_chain_is_read(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("start", [16, 40])
-def test_a_heap_of_texts_without_an_end_is_refused(start, tmp_path):
+READ_EACH = """
+import sys
+from rubix_like.inference.results.sample_result import SampleResult
+for path in sys.argv[1:]:
+    try:
+        SampleResult.read(path)
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_a_heap_of_texts_without_an_end_is_refused(tmp_path):
     """512 zeroed bytes in the global heap: HDF5 itself goes round in it for ever."""
     path = sample_result().write(tmp_path / "samples.h5")
-    content = bytearray(path.read_bytes())
+    content, paths = path.read_bytes(), []
     place = content.find(b"GCOL")
     assert place > 0
-    content[place + start : place + start + 512] = bytes(512)
-    path.write_bytes(content)
-    script = f"from rubix_like.inference.results.sample_result import SampleResult; SampleResult.read({str(path)!r})"
+    for start in (place + 16, place + 40):
+        paths.append(tmp_path / f"{start}.h5")
+        paths[-1].write_bytes(content[:start] + bytes(512) + content[start + 512 :])
+    command = [sys.executable, "-c", READ_EACH, *map(str, paths)]
     environment = {"PYTHONPATH": str(REPOSITORY), "PATH": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=100, check=False
-    )
-    assert "heap of texts at byte" in done.stderr.splitlines()[-1]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2, done.stderr
+    assert all("heap of texts at byte" in line for line in lines)
 
 
 def aliases(levels, width):
@@ -169,12 +181,12 @@ def test_yaml_is_counted_before_anything_is_made_of_it(bomb, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(text)
     begun = time.monotonic()
-    for read in (load_config, load_field_map):
+    for read in (load_config, load_field_map)[: 1 if bomb == "too many" else 2]:
         with pytest.raises(ConfigError, match=message) as caught:
             read(str(path))
         assert str(path) in str(caught.value)
         assert len(str(caught.value)) < 500
-    if bomb != "too long":
+    if not bomb.startswith("too"):
         with pytest.raises(ConfigError, match=message):
             load_config("quickstart", overrides={"observation.redshift": text})
     assert time.monotonic() - begun < 20
@@ -201,7 +213,7 @@ def test_yaml_of_ours_is_far_from_the_limits():
 
 def packed_zeros(path, size):
     zeros = bytes(size)
-    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": functools.partial(lzma.compress, preset=0)}
     if path.suffix == ".npz":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("lam.npy", zeros)

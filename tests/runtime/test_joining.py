@@ -54,7 +54,7 @@ def free_port():
 
 
 def write_snapshot(path, count):
-    """A disc of stars."""
+    """A disc of stars, and half as many cells of gas in it that turn the other way."""
     rng = np.random.default_rng(5)
     position = rng.normal(size=(count, 3)) * [2.0, 1.6, 0.3]
     velocity = 90 * np.stack([-position[:, 1], position[:, 0], 0 * position[:, 0]], axis=1)
@@ -72,6 +72,8 @@ def write_snapshot(path, count):
         }
         for name, values in table.items():
             file.create_dataset(f"PartType4/{name}", data=values)
+            if name in ("Coordinates", "Velocities", "Masses", "GFM_Metallicity"):
+                file.create_dataset(f"PartType0/{name}", data=-values[::2] if name == "Velocities" else values[::2])
     return path
 
 
@@ -177,7 +179,7 @@ def test_each_process_paints_its_share_slab_by_slab(together):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["float64", "fields_of_slabs"])
 def test_fields_are_of_the_particles_of_all_processes(together, name):
-    """A stage dims stars by the mass in their spaxel; the map of it is written by process 0."""
+    """A stage dims stars by the mass in their spaxel; the map of it, and those of gas, are written by process 0."""
     folder, _ = together
     alone, path = alone_in(folder, "float64")
     with fits.open(folder / f"{name}.fits") as found, fits.open(path) as expected:
@@ -187,6 +189,9 @@ def test_fields_are_of_the_particles_of_all_processes(together, name):
         found, expected = (getattr(own, which).fields["surface_density"] for own in (maps, alone.maps))
         assert np.max(expected) > 1e6
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.max(expected))
+        for image in ("gas_mass", "v_gas", "metallicity_gas"):
+            found, expected = (getattr(getattr(own, which), image) for own in (maps, alone.maps))
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.nanmax(expected))
 
 
 @pytest.mark.slow

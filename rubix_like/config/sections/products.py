@@ -29,3 +29,5 @@ class ProductsSettings(AbstractSettings):
     """Broad-band images: names of speclite's curves (sdss2010-r, bessell-V, ...) or .ecsv files in its format."""
     band: str | None = None
     """The curve whose light is the weight of light-weighted maps; null: the detector's whole wavelength range."""
+    gas: bool = False
+    """Maps of the gas, whatever light it has; a galaxy without gas is then refused."""

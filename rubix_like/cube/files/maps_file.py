@@ -34,7 +34,7 @@ _MASK_CARDS: tuple[Card, ...] = (
     ("BFORM", "X", "bits; 0 is good"),
     ("DQBIT2", "outside aperture", "value 2: outside the aperture"),
 )
-_LIGHT, _MASS = "weighted by light", "weighted by mass now"
+_LIGHT, _MASS, _GAS = "weighted by light", "weighted by mass now", "weighted by its mass"
 
 EXTENSIONS: tuple[tuple[str, str, str], ...] = (
     ("number", "", "stars"),
@@ -58,6 +58,17 @@ EXTENSIONS: tuple[tuple[str, str, str], ...] = (
 )
 """(field of `MapSet`, BUNIT, what it is) of the images; an extension has the name of the field in capitals."""
 
+GAS_EXTENSIONS: tuple[tuple[str, str, str], ...] = (
+    ("gas_mass", "solMass", "mass of gas"),
+    ("v_gas", "km s-1", f"mean velocity of gas, {_GAS}"),
+    ("sigma_gas", "km s-1", f"velocity dispersion of gas, {_GAS}"),
+    ("metallicity_gas", "", f"mean metal mass fraction of gas, {_GAS}"),
+    ("star_formation_rate", "solMass yr-1", "star formation rate of gas"),
+    ("hi_mass", "solMass", "mass of neutral hydrogen, HI alone where H2 is known"),
+    ("h2_mass", "solMass", "mass of molecular hydrogen"),
+)
+"""The same of the images of gas, which not every file has."""
+
 LOSVD_UNIT: str = "10**-20 erg s-1 cm-2 km-1 s"
 """Light per velocity: per (km/s)."""
 
@@ -71,7 +82,7 @@ def maps_path(cube_path: str | Path, chosen: Path | None) -> Path:
 
 def maps_file_size(footprint: Footprint, axes: ProductAxes) -> int:
     """Bytes of an uncompressed file of maps (for `check_writable`): 4 per spaxel and image, blocks of 2880, CONFIG."""
-    n_image = len(EXTENSIONS) + 2 * len(axes.filters) + len(axes.fields)
+    n_image = len(EXTENSIONS) + 2 * len(axes.filters) + len(axes.fields) + len(GAS_EXTENSIONS) * axes.has_gas
     n_velocity = 0 if axes.velocity is None else len(axes.velocity)
     return 4 * footprint.n_element * (2 * (n_image + n_velocity) + 1) + 2 * n_image * 8640 + 200_000
 
@@ -122,7 +133,7 @@ def _primary(maps: Maps) -> fits.PrimaryHDU:
 def _images(images: MapSet, maps: Maps, suffix: str) -> Iterator[fits.ImageHDU]:
     """All extensions of one set of maps."""
     stage = "after the PSF" if suffix == "" else "before the PSF (truth)"
-    for field, unit, text in EXTENSIONS:
+    for field, unit, text in (*EXTENSIONS, *GAS_EXTENSIONS):
         image = getattr(images, field)
         if image is not None:
             yield _image(field.upper() + suffix, image, unit, f"{text}, {stage}", _sky(maps))
@@ -218,7 +229,7 @@ def _velocity_from(header: Any) -> Float[ndarray, " velocity"]:
 def _set_from(hdus: Any, filters: tuple[str, ...], labels: tuple[MapLabel, ...], suffix: str) -> MapSet:
     images: dict[str, Any] = {
         field: np.array(hdus[field.upper() + suffix].data, np.float32)
-        for field, _, _ in EXTENSIONS
+        for field, _, _ in (*EXTENSIONS, *GAS_EXTENSIONS)
         if field.upper() + suffix in hdus
     }
     losvd = np.array(hdus["LOSVD" + suffix].data, np.float32) if "LOSVD" in hdus else None

@@ -13,7 +13,7 @@ from rubix_like.engine.kernels.deposits import sum_deposits
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid, field_of
-from rubix_like.forward.sources.source import Kind
+from rubix_like.forward.sources.source import Kind, ReaderWords
 from rubix_like.galaxy.scene import Scene
 
 Parts = tuple[Int[Array, "particle part"], Float[Array, "particle part"]]
@@ -30,6 +30,7 @@ class AbstractField(eqx.Module):
     """
 
     kind: ClassVar[Kind]
+    words: ClassVar[ReaderWords] = ReaderWords("a field of the pipeline", "take a pipeline without that field")
     map: ClassVar[tuple[str, str] | None]
 
     @classmethod

@@ -1,5 +1,6 @@
 """Maps of a field: images of what the particles are and do, before and after the PSF."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ from jaxtyping import Array, Float, Int
 from rubix_like.cube.footprint import Footprint
 from rubix_like.cube.maps import Image, Maps, MapSet, ProductAxes
 from rubix_like.cube.meta import Counters, Meta
+from rubix_like.forward.products.gas_sums import MEANS
 from rubix_like.forward.products.sums import SUMS, ProductImages
 
 _FAINTEST = 1e-6
@@ -26,8 +28,8 @@ def make_maps(
 ) -> Maps:
     """The maps, before and after the PSF, that images of the sums hold; differentiable."""
     return Maps(
-        before=_map_set(images.before, images.reference, axes, 0.0),
-        after=_map_set(images.after, images.reference, axes, _FAINTEST),
+        before=_map_set(images.before, images, axes, 0.0),
+        after=_map_set(images.after, images, axes, _FAINTEST),
         mask=mask,
         velocity=axes.velocity,
         counters=counters,
@@ -40,14 +42,13 @@ def make_maps(
     )
 
 
-def _map_set(
-    image: Float[Array, "y x column"], reference: Float[Array, ""], axes: ProductAxes, faintest: float
-) -> MapSet:
-    """One set of maps from the columns of an image: `SUMS`, filters, bins of velocity, fields."""
+def _map_set(image: Float[Array, "y x column"], images: ProductImages, axes: ProductAxes, faintest: float) -> MapSet:
+    """One set of maps from the columns of an image: `SUMS`, filters, bins of velocity, gas, fields."""
     sums = {name: image[:, :, column] for column, name in enumerate(SUMS)}
     n_velocity = 0 if axes.velocity is None else len(axes.velocity)
     first, last = len(SUMS), len(SUMS) + len(axes.filters)
-    own = image[:, :, last + n_velocity :]
+    gas = {name: image[:, :, last + n_velocity + column] for column, name in enumerate(images.gas)}
+    own = image[:, :, last + n_velocity + len(gas) :]
     means = {
         f"{quantity}_{weight}": _mean(sums[f"{weight}_{quantity}"], sums[weight], faintest)
         for weight in ("light", "mass")
@@ -56,7 +57,7 @@ def _map_set(
     moments: dict[str, Any] = {}
     for weight in ("light", "mass"):
         mean, square = means.pop(f"velocity_{weight}"), means.pop(f"velocity2_{weight}")
-        moments |= {f"v_{weight}": mean + reference, f"sigma_{weight}": _root(square - mean**2)}
+        moments |= {f"v_{weight}": mean + images.reference, f"sigma_{weight}": _root(square - mean**2)}
     return MapSet(
         **{name: sums[name] for name in ("number", "birth_mass", "mass", "light")},
         **moments,
@@ -64,7 +65,15 @@ def _map_set(
         flux=image[:, :, first:last],
         losvd=None if axes.velocity is None else image[:, :, last : last + n_velocity] / axes.velocity_step,
         fields={label.name: own[:, :, number] for number, label in enumerate(axes.fields)},
+        **(_gas_maps(gas, images.reference, faintest) if gas else {}),
     )
+
+
+def _gas_maps(sums: Mapping[str, Image], reference: Float[Array, ""], faintest: float) -> dict[str, Any]:
+    """The maps of gas from its sums by name; those that are means are weighted by its mass."""
+    mean, square, metallicity = (_mean(sums[name], sums["gas_mass"], faintest) for name in MEANS)
+    moments = {"v_gas": mean + reference, "sigma_gas": _root(square - mean**2), "metallicity_gas": metallicity}
+    return {name: image for name, image in sums.items() if name not in MEANS} | moments
 
 
 def _mean(weighted: Image, weight: Image, faintest: float) -> Float[Array, "y x"]:

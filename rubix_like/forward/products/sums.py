@@ -48,6 +48,16 @@ _ROOM = 1 << 28
 _MOST_BINS = 20_000
 
 
+def chunk_of(grid: SpaxelGrid, n_column: int, chunk: int) -> int:
+    """Particles at a time, at most `chunk`, that add to so many columns."""
+    return max(1, min(chunk, 2 * rates_here().values_at_once // (grid.n_corner * n_column)))
+
+
+def blocks_needed(grid: SpaxelGrid, n_column: int) -> int:
+    """Blocks of spaxels such that the sums of one have room."""
+    return -(-8 * grid.n_spaxel * n_column // _ROOM)
+
+
 class Sighting(eqx.Module):
     """A chunk of stars, and how the observer sees it: the scene, where between the templates, and on which spaxels."""
 
@@ -61,12 +71,14 @@ class Sighting(eqx.Module):
 class ProductImages(eqx.Module):
     """Images of the sums, as `ProductTables.paint` orders them: as painted, and after the PSF.
 
-    Velocities in the sums (not the bins of the distribution) are relative to `reference` (km/s).
+    Columns of gas, named in `gas`, follow those of the stars, and fields those of gas. Velocities in the sums (not the
+    bins of the distribution) are relative to `reference` (km/s).
     """
 
     before: Float[Array, "y x column"]
     after: Float[Array, "y x column"]
     reference: Float[Array, ""]
+    gas: tuple[str, ...] = eqx.field(static=True, default=())
 
 
 class VelocityBins(eqx.Module):
@@ -161,16 +173,12 @@ class ProductTables(eqx.Module):
         """The sums of all particles at hand, kept in 64 bits, as many spaxels at a time as there is room for, and
         returned in the tables' precision."""
         table = self.bands.through(self.transmission(parameters)) * self.flux_factor
-        own_chunk = max(1, min(chunk, 2 * rates_here().values_at_once // (grid.n_corner * self.n_column)))
+        own_chunk = chunk_of(grid, self.n_column, chunk)
 
         def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
             return self._block(look, particles, spaxels, own_chunk, table, parameters), None
 
-        return in_blocks(sums, grid.n_spaxel, self._n_blocks(grid))[0]
-
-    def _n_blocks(self, grid: SpaxelGrid) -> int:
-        """Blocks of spaxels such that the sums of one have room."""
-        return -(-8 * grid.n_spaxel * (self.n_column + self._n_bin) // _ROOM)
+        return in_blocks(sums, grid.n_spaxel, blocks_needed(grid, self.n_column + self._n_bin))[0]
 
     @property
     def _n_bin(self) -> int:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -19,6 +19,13 @@ Kind = Literal["stars", "gas"]
 """A kind of a galaxy's particles, by its name in `Galaxy`."""
 
 
+class ReaderWords(NamedTuple):
+    """What reads particles, for the error of a galaxy that has none of them, and what else to do."""
+
+    what: str
+    remedy: str
+
+
 class AbstractSource(eqx.Module):
     """Particles that shine: the stars of a galaxy, or an emission line of its gas.
 
@@ -30,6 +37,7 @@ class AbstractSource(eqx.Module):
     """
 
     kind: ClassVar[Kind]
+    words: ClassVar[ReaderWords] = ReaderWords("a source of the pipeline", "take a pipeline without that source")
     reads: ClassVar[tuple[str, ...]] = ()
     section_type: ClassVar[type[AbstractSettings] | None] = None
     painter: eqx.AbstractVar[AbstractPainter]
@@ -65,19 +73,19 @@ class AbstractSource(eqx.Module):
 
 @runtime_checkable
 class ReadsParticles(Protocol):
-    """A source or a field: what is summed over particles of one kind."""
+    """A source, a field, maps: what is summed over particles of one kind."""
 
     kind: ClassVar[Kind]
+    words: ClassVar[ReaderWords]
 
 
 def particles_of(readers: Sequence[ReadsParticles], galaxy: Galaxy) -> tuple[Any, ...]:
-    """The particles that each source or field reads; raises ValueError where the galaxy has none of the kind."""
+    """The particles that each of some readers reads; raises ValueError where the galaxy has none of the kind."""
     found = tuple(getattr(galaxy, reader.kind) for reader in readers)
     for reader, particles in zip(readers, found, strict=True):
         if particles is None:
-            what = "source" if isinstance(reader, AbstractSource) else "field"
             raise ValueError(
-                f"galaxy.{reader.kind}: expected particles for a {what} of the pipeline, got none; take a galaxy with "
-                f"{reader.kind}, or a pipeline without that {what}"
+                f"galaxy.{reader.kind}: expected particles for {reader.words.what}, got none; take a galaxy with "
+                f"{reader.kind}, or {reader.words.remedy}"
             )
     return found

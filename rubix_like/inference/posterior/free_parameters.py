@@ -96,8 +96,8 @@ def find_parameter(name: str) -> Declaration:
     first, _, key = name.partition(".")
     if first == "galaxy" and key in SyntheticReader.model_fields:
         raise ConfigError(
-            f"fit.free.{name}: expected a parameter of the stars or the observation, got a setting that is fixed, or "
-            f"one of the gas, which no stage paints; leave it out"
+            f"fit.free.{name}: expected a parameter of the galaxy or the observation, got a setting that is fixed; "
+            f"leave it out"
         )
     raise ConfigError(f"fit.free: unknown parameter '{name}'{suggest(name, known_parameters())}")
 

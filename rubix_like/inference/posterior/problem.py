@@ -20,10 +20,11 @@ from rubix_like.forward.model import table_specs
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve
+from rubix_like.forward.slabs import reads_gas
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.noise import Noise
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.galaxy.synthetic import draw_base
+from rubix_like.galaxy.synthetic import GAS_PARAMETERS, draw_base
 from rubix_like.galaxy.validation import validate
 from rubix_like.inference.data_grid import check_same_grid, on_grid_of
 from rubix_like.inference.posterior.fit_model import (
@@ -112,9 +113,11 @@ def pose(
         config = _with_velocity_range(config, source, free)
         pipeline = Pipeline.from_config(config, galaxy=source.galaxy({}), info=info, resolved=resolved)
         notes = age_notes(free, config)
+    pipeline = without_noise(pipeline)
+    source = _without_unread_gas(source, pipeline, settings)
     trees = _trees(source, pipeline.parameters, line_of_sight(pipeline.tables, pipeline.parameters))
     free = read_free(settings, trees, pipeline.plan.deposit)
-    pipeline = for_samples(without_noise(pipeline), n_sample)
+    pipeline = for_samples(pipeline, n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
     notes = (*observed.notes, *notes, *_draw_notes(source), *_library_notes(free, pipeline))
@@ -209,7 +212,7 @@ def _polynomial(settings: FitSettings, wavelength: ndarray) -> Polynomial | None
 def without_noise(pipeline: Pipeline) -> Pipeline:
     """The pipeline whose cubes have no noise, whatever its configuration says."""
     stages = tuple(stage for stage in pipeline.tables.cube if not isinstance(stage, Noise))
-    tables = dataclasses.replace(pipeline.tables, cube=stages, products=None)
+    tables = dataclasses.replace(pipeline.tables, cube=stages, products=None, gas=None)
     return dataclasses.replace(pipeline, tables=tables, noise_key=None)
 
 
@@ -234,6 +237,23 @@ def _trees(source: AbstractParticleSource, parameters: Parameters, sight: ArrayL
         v_los = velocity @ (np.zeros(3) if sight is None else np.asarray(sight))
         return {STARS: source.held.stars, V_LOS: v_los, "": parameters}
     raise TypeError(f"expected a synthetic or a held source, got {type(source).__name__}")
+
+
+def _without_unread_gas(
+    source: AbstractParticleSource, pipeline: Pipeline, settings: FitSettings
+) -> AbstractParticleSource:
+    """A synthetic galaxy without the gas that nothing reads; ConfigError where a parameter of such gas is free."""
+    if not isinstance(source, SyntheticSource):
+        return source
+    if not reads_gas(pipeline.tables):
+        source = dataclasses.replace(source, draws=dataclasses.replace(source.draws, gas=None))
+    own = [name for name in settings.free if name.startswith(GALAXY) and name.removeprefix(GALAXY) in GAS_PARAMETERS]
+    if own and source.draws.gas is None:
+        raise ConfigError(
+            f"fit.free.{own[0]}: expected a galaxy with gas (galaxy.n_gas) and a pipeline that reads it, got gas that "
+            f"no stage paints; leave it out, or take a pipeline that paints gas"
+        )
+    return source
 
 
 def _given_source(galaxy: Galaxy | SyntheticSource | None) -> AbstractParticleSource:
@@ -296,7 +316,7 @@ def _source(
     if not isinstance(config.galaxy, SyntheticReader):
         return held(loaded), info
     reader = config.galaxy
-    return SyntheticSource(reader.build(), draw_base(reader.n_stars, 0, reader.seed, reader.draws)), info
+    return SyntheticSource(reader.build(), draw_base(reader.n_stars, reader.n_gas, reader.seed, reader.draws)), info
 
 
 def _with_velocity_range(config: RunConfig, source: AbstractParticleSource, free: Free) -> RunConfig:
@@ -307,8 +327,11 @@ def _with_velocity_range(config: RunConfig, source: AbstractParticleSource, free
     @jax.jit
     def fastest(source: AbstractParticleSource, free: Free, latent: Latent) -> Array:
         values = free.values(latent)
-        speed = jnp.linalg.norm(source.galaxy(values).stars.velocity, axis=1) + jnp.abs(values.get(V_LOS, 0.0))
-        return speed.max() + jnp.abs(values.get("observation.velocity_offset", config.observation.velocity_offset))
+        galaxy = source.galaxy(values)
+        speed = jnp.linalg.norm(galaxy.stars.velocity, axis=1) + jnp.abs(values.get(V_LOS, 0.0))
+        gas = jnp.zeros((1, 3), speed.dtype) if galaxy.gas is None else galaxy.gas.velocity
+        most = jnp.maximum(speed.max(), jnp.linalg.norm(gas, axis=1).max())
+        return most + jnp.abs(values.get("observation.velocity_offset", config.observation.velocity_offset))
 
     speeds = [float(fastest(source, free, latent)) for latent in free.draw(0, _PRIOR_DRAWS)]
     return load_config(config, overrides={"engine.velocity_range": _ROOM * max(speeds)})

@@ -1,0 +1,90 @@
+"""Sums over gas that its maps are made of: mass, motions, metals, star formation, whatever light it has."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from rubix_like.engine.kernels.deposits import Spaxels, in_blocks, sum_deposits
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
+from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.forward.products.sums import blocks_needed, chunk_of
+from rubix_like.forward.sources.source import Kind, ReaderWords
+from rubix_like.galaxy.particles import Gas
+from rubix_like.galaxy.scene import Scene
+
+MEANS: tuple[str, ...] = ("velocity", "velocity2", "metallicity")
+"""What is summed times the mass of gas: km/s from the reference, its square, mass fraction."""
+
+
+class GasSums(eqx.Module):
+    """Sums over gas per spaxel, one column for each of `names`: amounts (`amounts_of`), then `MEANS`."""
+
+    values: Float[Array, "spaxel column"]
+    names: tuple[str, ...] = eqx.field(static=True)
+
+
+class GasTables(eqx.Module):
+    """What maps of gas are summed with; the sums are of the gas itself, not of any light."""
+
+    kernel: AbstractDepositKernel
+    kind: ClassVar[Kind] = "gas"
+    words: ClassVar[ReaderWords] = ReaderWords("the maps of products.gas", "set products.gas: false")
+
+    def paint(
+        self,
+        look: Callable[[Gas], Scene],
+        particles: Gas,
+        grid: SpaxelGrid,
+        chunk: int,
+        reference: Float[Array, ""],
+    ) -> GasSums:
+        """The sums of all gas at hand, kept in 64 bits, as many spaxels at a time as there is room for.
+
+        `reference`: km/s, from which velocities are taken. Raises ValueError for gas that is to be smoothed and has no
+        smoothing length.
+        """
+        if grid.widths is not None and particles.smoothing_length is None:
+            raise ValueError(
+                "gas.smoothing_length: expected one per gas particle (kpc) for maps of gas with engine.deposit "
+                "'smoothed', got None; give it, use nearest, cic or tsc, or set products.gas: false"
+            )
+        names = (*amounts_of(particles), *MEANS)
+
+        def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
+            first, n_spaxel = spaxels
+
+            def contribute(own: Gas) -> tuple[tuple[Factors], tuple[()]]:
+                scene = look(own)
+                spaxel, share = grid.weights(scene.position, scene.smoothing_length)
+                inside = (spaxel >= first) & (spaxel < first + n_spaxel)
+                row = jnp.where(inside, spaxel - first, n_spaxel)
+                columns = gas_columns(own, scene, reference)
+                return (Factors(row, share, jnp.ones((len(row), 1), columns.dtype), columns),), ()
+
+            dtype = jnp.result_type(grid.footprint.pixel_scale)
+            shapes = ((n_spaxel + 1, len(names)),)
+            (summed,), _ = sum_deposits(contribute, particles, self.kernel, shapes, (), own_chunk, dtype)
+            return summed[:n_spaxel], None
+
+        own_chunk = chunk_of(grid, len(names), chunk)
+        return GasSums(in_blocks(sums, grid.n_spaxel, blocks_needed(grid, len(names)))[0], names)
+
+
+def amounts_of(gas: Gas) -> dict[str, Float[Array, " particle"]]:
+    """What maps add up, by the map's name: mass (Msun) and, where the gas has them, star formation rate (Msun/yr) and
+    masses of neutral and molecular hydrogen (Msun)."""
+    mass, rate = jnp.asarray(gas.mass), gas.star_formation_rate
+    fractions = {"hi_mass": gas.hi_fraction, "h2_mass": gas.h2_fraction}
+    found = {"gas_mass": mass} | ({} if rate is None else {"star_formation_rate": jnp.asarray(rate)})
+    return found | {name: mass * jnp.asarray(own) for name, own in fractions.items() if own is not None}
+
+
+def gas_columns(gas: Gas, scene: Scene, reference: Float[Array, ""]) -> Float[Array, "particle column"]:
+    """What each particle adds to the sums: its amounts, then its mass times each of `MEANS`."""
+    amounts = {name: own * scene.weight for name, own in amounts_of(gas).items()}
+    mass, velocity = amounts["gas_mass"], scene.v_los - reference
+    weighted = (mass * own for own in (velocity, velocity**2, jnp.asarray(gas.metallicity)))
+    return jnp.stack([*amounts.values(), *weighted], axis=1)

@@ -1,0 +1,206 @@
+"""Maps of gas that has no light: numpy's sums, the stars' maps of a twin, one device and eight, files, refusals."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from astropy import units
+from astropy.io import fits
+from independent import arcsec_per_kpc, luminosity_distance, sky_rotation, spaxel_coordinates
+from small import muse
+
+from rubix_like import Galaxy, Maps, Pipeline, load_config, load_galaxy, make_mesh, run
+from rubix_like.cube.files.maps_file import GAS_EXTENSIONS, TRUE
+from rubix_like.plots.derived import read_sky_images
+
+N_X, N_Y, PIXEL, REDSHIFT, INCLINATION, POSITION_ANGLE, VELOCITY = 15, 11, 0.2, 0.05, 50.0, 20.0, 35.0
+NAMES = [name for name, *_ in GAS_EXTENSIONS]
+RATE = 2.5
+"""Msun/yr of all gas."""
+
+
+def config(gas=True, deposit="nearest", **galaxy):
+    disc = {"n_stars": 300, "n_gas": 300, "disc_scale_length": 0.4, "bulge_fraction": 0, "disc_dispersion": 10}
+    own = {"gas_scale_length": 0.5, "gas_rotation_velocity": -150, "gas_fraction": 0.3, "star_formation_rate": RATE}
+    return load_config(
+        {
+            "galaxy": {"reader": "synthetic", **disc, **own, **galaxy},
+            "observation": {
+                "redshift": REDSHIFT,
+                "align": "none",
+                "inclination": INCLINATION,
+                "position_angle": POSITION_ANGLE,
+                "velocity_offset": VELOCITY,
+            },
+            "instrument": muse(5000, 5040, 10, fov=(N_X * PIXEL, N_Y * PIXEL), psf={"fwhm": 0.4}),
+            "engine": {"method": "direct", "precision": "float64", "deposit": deposit, "oversampling": 1},
+            "products": {"losvd": None, "gas": gas},
+        }
+    )
+
+
+@functools.cache
+def galaxy():
+    """Its gas has fractions of hydrogen as those of a file."""
+    own = jax.tree.map(np.asarray, load_galaxy(config()))
+    neutral, molecular = np.random.default_rng(5).uniform(0, 0.35, (2, 300))
+    return dataclasses.replace(own, gas=dataclasses.replace(own.gas, hi_fraction=neutral, h2_fraction=molecular))
+
+
+@functools.cache
+def pipeline():
+    return Pipeline.from_config(config(), galaxy(), mesh=make_mesh(1))
+
+
+@functools.cache
+def maps():
+    return jax.tree.map(np.asarray, pipeline()(galaxy()).maps)
+
+
+def turned(gas):
+    """Gas on the axes (East, North, away), by the formula."""
+    rotation = sky_rotation(INCLINATION, POSITION_ANGLE)
+    return dataclasses.replace(gas, position=gas.position @ rotation.T, velocity=gas.velocity @ rotation.T)
+
+
+def image_of(gas, amount):
+    """The sums of an amount of each cell in spaxels."""
+    scale = arcsec_per_kpc(REDSHIFT, luminosity_distance(REDSHIFT))
+    column, row = spaxel_coordinates(gas, scale, PIXEL, N_X, N_Y)
+    edges = (np.arange(N_Y + 1) - 0.5, np.arange(N_X + 1) - 0.5)
+    return np.histogram2d(row, column, bins=edges, weights=amount)[0]
+
+
+def test_every_map_is_the_sum_over_its_cells():
+    """Before the PSF, against numpy's histograms of rotated positions and velocities."""
+    gas = turned(galaxy().gas)
+    mass, velocity = gas.mass, gas.velocity[:, 2] + VELOCITY
+    total = image_of(gas, mass)
+    with np.errstate(invalid="ignore"):
+        mean, square, metals = (image_of(gas, mass * own) / total for own in (velocity, velocity**2, gas.metallicity))
+    expected = {
+        "gas_mass": total,
+        "v_gas": mean,
+        "sigma_gas": np.sqrt(np.maximum(square - mean**2, 0)),
+        "metallicity_gas": metals,
+        "star_formation_rate": image_of(gas, gas.star_formation_rate),
+        "hi_mass": image_of(gas, mass * gas.hi_fraction),
+        "h2_mass": image_of(gas, mass * gas.h2_fraction),
+    }
+    assert sorted(expected) == sorted(NAMES)
+    assert 0 < np.isnan(mean).sum() < 0.8 * N_X * N_Y
+    for name, image in expected.items():
+        loose = {"sigma_gas": 1e-4, "v_gas": 1e-6}.get(name, 0)  # km/s: the root of one cell's rounding; near 0
+        np.testing.assert_allclose(getattr(maps().before, name), image, rtol=1e-6, atol=loose, err_msg=name)
+
+
+def test_gas_like_the_stars_has_the_stars_maps():
+    """Before and after the PSF: the same sums by another way, of which others tests compare the stars' with numpy."""
+    stars = galaxy().stars
+    twin = dataclasses.replace(
+        galaxy().gas,
+        position=stars.position,
+        velocity=stars.velocity,
+        mass=stars.initial_mass,
+        metallicity=stars.metallicity,
+        star_formation_rate=3 * stars.initial_mass,
+    )
+    found = jax.tree.map(np.asarray, pipeline()(Galaxy(stars=stars, gas=twin)).maps)
+    for images in (found.before, found.after):
+        pairs = {
+            "gas_mass": "mass",
+            "v_gas": "v_mass",
+            "sigma_gas": "sigma_mass",
+            "metallicity_gas": "metallicity_mass",
+        }
+        for name, stellar in pairs.items():
+            loose = 1e-4 if name == "sigma_gas" else 0
+            np.testing.assert_allclose(getattr(images, name), getattr(images, stellar), rtol=1e-9, atol=loose)
+        np.testing.assert_allclose(images.star_formation_rate, 3 * images.mass, rtol=1e-9)
+
+
+def test_gas_against_the_stars_has_velocities_of_the_other_sign():
+    for images in (maps().before, maps().after):
+        both = np.isfinite(images.v_gas) & np.isfinite(images.v_mass)
+        of_gas, of_stars = (image[both] - VELOCITY for image in (images.v_gas, images.v_mass))
+        assert np.corrcoef(of_gas, of_stars)[0, 1] < -0.7
+        assert np.abs(of_gas).max() > 60
+    within = maps().after.star_formation_rate.sum() / RATE
+    assert 0.7 < within < 1
+
+
+@pytest.mark.slow
+def test_a_run_on_eight_devices_writes_the_maps_of_one(tmp_path):
+    run(config(), output=tmp_path / "disc.fits")
+    written = Maps.read(tmp_path / "disc_maps.fits")
+    for which in ("before", "after"):
+        assert getattr(written, which).hi_mass is None
+        for name in NAMES[:-2]:
+            one, eight = (np.asarray(getattr(getattr(own, which), name)) for own in (maps(), written))
+            np.testing.assert_allclose(eight, one, rtol=1e-6, atol=1e-5, err_msg=name)
+
+
+def test_maps_of_gas_are_in_the_file_with_their_units(tmp_path):
+    observed, path = maps(), maps().write(tmp_path / "maps.fits")
+    found = Maps.read(path)
+    for field, unit, text in GAS_EXTENSIONS:
+        for which, suffix in (("after", ""), ("before", TRUE)):
+            image = getattr(getattr(observed, which), field)
+            np.testing.assert_array_equal(getattr(getattr(found, which), field), np.asarray(image, np.float32))
+            header = fits.getheader(path, field.upper() + suffix)
+            assert header.get("BUNIT", "") == unit
+            units.Unit(unit, format="fits")
+            assert str(header["COMMENT"]).startswith(text)
+    titles = [own.title for own in read_sky_images(path, observed.footprint, truth=False)]
+    assert "mean velocity of gas, weighted by its mass, after the PSF" in titles
+
+
+def test_a_galaxy_without_gas_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"galaxy.gas: expected particles for the maps of products.gas.*set products"):
+        run(config(n_gas=0), output=tmp_path / "cube.fits")
+
+
+def test_gas_without_lengths_is_not_smoothed():
+    own = dataclasses.replace(galaxy(), stars=dataclasses.replace(galaxy().stars, smoothing_length=np.full(300, 0.2)))
+    smoothed = Pipeline.from_config(config(deposit="smoothed"), own, mesh=make_mesh(1))
+    without = dataclasses.replace(own, gas=dataclasses.replace(own.gas, smoothing_length=None))
+    with pytest.raises(ValueError, match=r"gas.smoothing_length: expected one per gas particle"):
+        smoothed.trace(without)
+
+
+@pytest.mark.slow
+def test_smoothed_gas_keeps_its_mass():
+    """In a field that holds nearly all of it; wider than the same gas on single spaxels."""
+    own = dataclasses.replace(galaxy(), stars=dataclasses.replace(galaxy().stars, smoothing_length=np.full(300, 0.4)))
+    found = Pipeline.from_config(config(deposit="smoothed"), own, mesh=make_mesh(1))(own).maps.before.gas_mass
+    inside = maps().before.gas_mass.sum()
+    assert float(found.sum()) == pytest.approx(inside, rel=0.03)
+    assert float(found.max()) < 0.8 * maps().before.gas_mass.max()
+
+
+@pytest.mark.slow
+def test_maps_of_gas_have_the_gradient_of_their_differences():
+    """Of velocity, metallicity and mass after the PSF, with respect to cells' velocities, masses and places."""
+    smooth = Pipeline.from_config(config(deposit="tsc"), galaxy(), mesh=make_mesh(1))
+    pattern = np.random.default_rng(3).normal(size=(4, N_Y, N_X))
+
+    @jax.jit
+    def score(gas):
+        images = smooth(Galaxy(stars=galaxy().stars, gas=gas)).maps.after
+        seen = (images.v_gas, images.sigma_gas, 1e3 * images.metallicity_gas, images.gas_mass / 1e7)
+        return sum(jnp.where(jnp.isnan(own), 0, own * w).sum() for own, w in zip(seen, pattern, strict=True))
+
+    gas = jax.tree.map(jnp.asarray, galaxy().gas)
+    gradient = jax.jit(jax.grad(score))(gas)
+    for name, step in (("velocity", 1e-3), ("mass", 10.0), ("position", 1e-6)):
+        slope = np.asarray(getattr(gradient, name))
+        assert np.isfinite(slope).all()
+        direction = np.random.default_rng(4).normal(size=slope.shape)
+        ends = [
+            float(score(dataclasses.replace(gas, **{name: getattr(gas, name) + sign * step * direction})))
+            for sign in (1, -1)
+        ]
+        assert (slope * direction).sum() == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-4), name
