@@ -115,7 +115,7 @@ class DirectPainter(AbstractPainter):
         n_bin = self.response.matrix.shape[2] if self.responds == "chunk" else self.response.n_fine
         empty = DirectPartial(jnp.zeros((grid.n_spaxel, n_bin), dtype), jnp.zeros((grid.n_spaxel, 2), dtype))
         start = varying(empty, particles, self), varying(no_counts(self.axes, dtype), particles)
-        chunk = chunk_of(chunk, grid.n_corner, self.response.n_fine)
+        chunk = spectra_at_once(chunk, grid.n_corner, self.response.n_fine)
         sums, counters = sum_spectra(self.contribution, look, start, particles, chunk)
         if self.responds == "device":
             sums = DirectPartial(self.response.apply(sums.light), sums.moments)
@@ -180,7 +180,7 @@ def sum_spectra(
     return accumulate(contribute, add, start, particles, chunk)
 
 
-def chunk_of(limit: int, n_corner: int, n_bin: int) -> int:
+def spectra_at_once(limit: int, n_corner: int, n_bin: int) -> int:
     """Particles per chunk: `limit`, or fewer: spectra stay in the processor's cache, float32 sums stay short."""
     rows = min(4 * rates_here().values_at_once // n_bin, _CHUNK_ROWS)
     return int(np.clip(rows // n_corner, 1, limit))

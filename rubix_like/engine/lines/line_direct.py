@@ -15,7 +15,7 @@ from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube.bins import Sampling
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import no_counts
-from rubix_like.engine.direct import DirectContribution, DirectPartial, chunk_of, onto_spaxels, sum_spectra
+from rubix_like.engine.direct import DirectContribution, DirectPartial, onto_spaxels, spectra_at_once, sum_spectra
 from rubix_like.engine.lines.line_planning import lines_of
 from rubix_like.engine.lines.line_tracks import REACH, LineTracks, rounded_up
 from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
@@ -115,7 +115,7 @@ class DirectLinePainter(AbstractPainter):
         light, moments = jnp.zeros((grid.n_spaxel, n_wave), dtype), jnp.zeros((grid.n_spaxel, 2), dtype)
         light = varying(light, particles, self.bin_number)
         start = DirectPartial(light, varying(moments, particles)), varying(no_counts(self.axes, dtype), particles)
-        return sum_spectra(self.contribution, look, start, particles, chunk_of(chunk, grid.n_corner, n_wave))
+        return sum_spectra(self.contribution, look, start, particles, spectra_at_once(chunk, grid.n_corner, n_wave))
 
     @property
     def sums(self) -> tuple[Sum, ...]:
