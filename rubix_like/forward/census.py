@@ -120,14 +120,16 @@ def count_slabs(
 
 
 def gas_weight(config: RunConfig, resolved: Resolved) -> Literal["mass", "star_formation_rate"] | None:
-    """What the gas that a run paints shines in proportion to: its mass wherever some source goes by it; None where it
-    paints no gas."""
+    """What the gas that a run paints, or maps, counts by: its mass wherever some source or map goes by it; None where
+    it does neither."""
     painted = {source.name for source in resolved.pipeline.paint}
     found = {"mass" for name in painted if getattr(PAINT_STAGES.find(name), "kind", None) == "gas"}
     if LINE_SOURCE in painted and config.lines is not None and config.lines.particles == "gas":
         found.add(config.lines.weight)
     if NEBULAE in painted and config.nebular is not None and config.nebular.source == "star_forming_gas":
         found.add("star_formation_rate")
+    if config.products is not None and config.products.gas:
+        found.add("mass")
     if not found:
         return None
     return "mass" if "mass" in found else "star_formation_rate"

@@ -18,6 +18,7 @@ def run_notes(setup: Setup, sources: tuple[AbstractSource, ...], census: Census 
         *setup.notes,
         *(note for plan in setup.sources.values() for note in _source_notes(plan)),
         *_unused_notes(setup),
+        *_noise_notes(setup),
         *_accuracy_notes(sources, setup.config),
         *_star_notes(setup, census),
     )
@@ -63,6 +64,17 @@ def _unused_notes(setup: Setup) -> list[str]:
             f"cube"
         )
     return notes
+
+
+def _noise_notes(setup: Setup) -> list[str]:
+    """Says so where a target is the median over bins of which most hold no line."""
+    noise, painted = setup.config.noise, [source.name for source in setup.pipeline.paint]
+    if noise is None or noise.signal_to_noise is None or noise.wavelength is not None or painted != [LINE_SOURCE]:
+        return []
+    return [
+        f"noise.signal_to_noise: {noise.signal_to_noise:g} is that of the median bin, and most bins of lines alone are "
+        f"empty; give noise.wavelength and noise.width around a line"
+    ]
 
 
 def _accuracy_notes(sources: tuple[AbstractSource, ...], config: RunConfig) -> list[str]:

@@ -166,7 +166,7 @@ def _noise_line(cube: ShardedCube, sums: CubeSums) -> str:
     target, definition = cube.meta.get("signal_to_noise"), cube.meta.get("signal_to_noise_definition")
     words = f"S/N {target:g}" if isinstance(target, int | float) else "in STAT"
     if not sums.is_noisy:
-        return f"Noise: {words} was asked for, but none was added: there is no light for it to refer to (STAT is 0)"
+        return f"Noise: {words} was asked for, but none was added: there is no light where it refers to (STAT is 0)"
     return f"Noise: {words}" + (f" ({definition})" if definition else "")
 
 

@@ -97,6 +97,20 @@ def test_every_map_is_the_sum_over_its_cells():
         np.testing.assert_allclose(getattr(maps().before, name), image, rtol=1e-6, atol=loose, err_msg=name)
 
 
+def test_a_cell_is_as_wide_as_its_smoothing_length_whatever_the_stars_have():
+    """A Gaussian of 0.2739 smoothing lengths; 2 % for the widths between two classes, and what lies outside."""
+    own = galaxy()
+    cell = jax.tree.map(lambda leaf: leaf[:1], own.gas)
+    place = np.zeros((1, 3))
+    cell = dataclasses.replace(cell, position=place, velocity=place, smoothing_length=np.array([1.0]))
+    narrow = dataclasses.replace(own.stars, smoothing_length=np.full(len(own.stars.position), 0.02))
+    found = Pipeline.from_config(config(deposit="smoothed"), wide := Galaxy(narrow, cell))(wide).maps.before.gas_mass
+    across = (np.arange(N_X) - (N_X - 1) / 2) * PIXEL
+    profile = np.asarray(found).sum(axis=0)
+    width = np.sqrt((profile * across**2).sum() / profile.sum() - PIXEL**2 / 12)
+    assert width == pytest.approx(0.2739 * arcsec_per_kpc(REDSHIFT, luminosity_distance(REDSHIFT)), rel=0.02)
+
+
 def test_gas_like_the_stars_has_the_stars_maps():
     """Before and after the PSF: the same sums by another way, of which others tests compare the stars' with numpy."""
     stars = galaxy().stars
