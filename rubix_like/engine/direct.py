@@ -115,7 +115,7 @@ class DirectPainter(AbstractPainter):
         n_bin = self.response.matrix.shape[2] if self.responds == "chunk" else self.response.n_fine
         empty = DirectPartial(jnp.zeros((grid.n_spaxel, n_bin), dtype), jnp.zeros((grid.n_spaxel, 2), dtype))
         start = varying(empty, particles, self), varying(no_counts(self.axes, dtype), particles)
-        chunk = chunk_of(chunk, grid.n_corner, self.response.n_fine)
+        chunk = spectra_at_once(chunk, grid.n_corner, self.response.n_fine)
         sums, counters = sum_spectra(self.contribution, look, start, particles, chunk)
         if self.responds == "device":
             sums = DirectPartial(self.response.apply(sums.light), sums.moments)
@@ -160,19 +160,19 @@ class DirectPainter(AbstractPainter):
         return inner.sum(axis=1)
 
 
-Sums = tuple[DirectPartial, SourceCounters]
+PaintedSums = tuple[DirectPartial, SourceCounters]
 
 
 def sum_spectra(
-    contribution: Callable[[View], DirectContribution], look: Look, start: Sums, particles: Any, chunk: int
-) -> Sums:
-    """The start with the spectra of all particles, at most `chunk` at a time, and their counters."""
+    contribution: Callable[[View], DirectContribution], look: Look, start: PaintedSums, particles: Any, chunk: int
+) -> PaintedSums:
+    """`start` plus the spectra and counters of all particles, computed at most `chunk` at a time."""
 
     def contribute(own: Any) -> tuple[DirectContribution, SourceCounters]:
         view, counters = look(own)
         return contribution(view), counters
 
-    def add(total: Sums, one: tuple[DirectContribution, SourceCounters]) -> Sums:
+    def add(total: PaintedSums, one: tuple[DirectContribution, SourceCounters]) -> PaintedSums:
         light = total[0].light.at[one[0].index].add(one[0].light, mode="drop")
         moments = total[0].moments.at[one[0].index].add(one[0].moments, mode="drop")
         return DirectPartial(light, moments), jax.tree.map(jnp.add, total[1], one[1])
@@ -180,8 +180,9 @@ def sum_spectra(
     return accumulate(contribute, add, start, particles, chunk)
 
 
-def chunk_of(limit: int, n_corner: int, n_bin: int) -> int:
-    """Particles per chunk: `limit`, or fewer: spectra stay in the processor's cache, float32 sums stay short."""
+def spectra_at_once(limit: int, n_corner: int, n_bin: int) -> int:
+    """Particles whose spectra are computed at once: at most `limit`, fewer where the spectra would not fit in a
+    processor's cache or float32 sums would get long."""
     rows = min(4 * rates_here().values_at_once // n_bin, _CHUNK_ROWS)
     return int(np.clip(rows // n_corner, 1, limit))
 

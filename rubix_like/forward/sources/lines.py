@@ -29,7 +29,7 @@ LINE_SOURCE: str = "lines"
 
 
 class LinesSource(AbstractSource):
-    """Particles shine in the lines of the section `lines`, all in the same ratios, by their mass or star formation."""
+    """Particles shine in the lines of the section `lines`, in equal ratios, in proportion to mass or star formation."""
 
     painter: AbstractPainter
     particles: Kind = eqx.field(static=True)
