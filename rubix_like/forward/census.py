@@ -1,6 +1,6 @@
 """What planning needs to know of all stars of a galaxy: counts, sums and extremes, taken part by part and joined."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import NamedTuple
@@ -89,10 +89,19 @@ def take_census(
     return census
 
 
-def count_galaxy(config: RunConfig, resolved: Resolved, galaxy: Galaxy, team: AbstractProcessGroup = SINGLE) -> Census:
-    """The census of the stars of a galaxy, or of this process's share of one, and of how fast its gas is."""
-    census = take_census(config, resolved, [galaxy.stars], team)
-    gas = reduce(FastParticles.joined, team.exchange(lambda: _gas_motion(config, galaxy.gas)))
+def count_slabs(
+    config: RunConfig, resolved: Resolved, slabs: Iterable[Galaxy], team: AbstractProcessGroup = SINGLE
+) -> Census:
+    """The census of the stars of a galaxy in parts, as `take_census`, and of how fast its gas is, if they hold any."""
+    moving = [_gas_motion(config, None)]
+
+    def stars() -> Iterator[Stars]:
+        for slab in slabs:
+            moving[0] = moving[0].joined(_gas_motion(config, slab.gas))
+            yield slab.stars
+
+    census = take_census(config, resolved, stars(), team)
+    gas = reduce(FastParticles.joined, team.exchange(lambda: moving[0]))
     return replace(census, gas=gas if gas.number else None)
 
 

@@ -8,12 +8,12 @@ import jax
 import numpy as np
 
 from rubix_like.config import RunConfig
-from rubix_like.forward.census import Census, count_galaxy, take_census
+from rubix_like.forward.census import Census, count_slabs
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved
-from rubix_like.forward.slabs import SlabCuts, read_ahead
+from rubix_like.forward.slabs import SlabCuts, may_paint_gas, read_ahead
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
-from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Stars
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.placing import shard_local
 from rubix_like.readers.galaxy_loading import has_more_stars, load, needs_all_stars, open_galaxy
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
@@ -92,9 +92,9 @@ def open_source(
     if slab == "auto" and parts.n_stars <= (most or 0):  # few of many were selected
         return _held(config, resolved, parts, team)
     size = _automatic_size(memory) if slab == "auto" else slab
-    cuts = SlabCuts.of(parts, size, with_gas=False, team=team)
+    cuts = SlabCuts.of(parts, size, with_gas=may_paint_gas(resolved.pipeline), team=team)
     with read_ahead(_counted(parts, cuts, report)) as slabs:
-        census = take_census(config, resolved, slabs, team)
+        census = count_slabs(config, resolved, slabs, team)
     return GalaxyInSlabs(parts, census, size, team)
 
 
@@ -107,7 +107,7 @@ def hold_galaxy(
         with open_galaxy(config, report, team, resolved.library) as parts:
             return _held(config, resolved, parts, team)
     galaxy, info = load(config, report, resolved.library)
-    return HeldGalaxy(galaxy, info, count_galaxy(config, resolved, galaxy), team)
+    return HeldGalaxy(galaxy, info, count_slabs(config, resolved, [galaxy]), team)
 
 
 def _held(config: RunConfig, resolved: Resolved, parts: GalaxyParts, team: AbstractProcessGroup) -> HeldGalaxy:
@@ -118,7 +118,7 @@ def _held(config: RunConfig, resolved: Resolved, parts: GalaxyParts, team: Abstr
         return Galaxy(stars=parts.read_stars(*team.share(parts.n_stars)), gas=gas)
 
     own = team.each(read)
-    return HeldGalaxy(own, parts.info, count_galaxy(config, resolved, own, team), team)
+    return HeldGalaxy(own, parts.info, count_slabs(config, resolved, [own], team), team)
 
 
 def _automatic_size(memory: int | None) -> int:
@@ -127,10 +127,10 @@ def _automatic_size(memory: int | None) -> int:
     return min(max(stars, _SMALLEST_SLAB), LARGEST_SLAB)
 
 
-def _counted(parts: GalaxyParts, cuts: SlabCuts, report: Report) -> Iterator[Stars]:
-    """The stars of the slabs."""
+def _counted(parts: GalaxyParts, cuts: SlabCuts, report: Report) -> Iterator[Galaxy]:
+    """The slabs, reported when they are counted."""
     done, (first, last) = 0, cuts.stars
     for slab in cuts.read(parts):
         done += len(slab.stars.initial_mass)
-        yield slab.stars
+        yield slab
         report("stars counted", done, last - first)

@@ -165,8 +165,10 @@ def test_nodes_keep_flux_velocity_and_width_of_every_line(case):
 
 @pytest.mark.parametrize("method", ["direct", "basis"])
 def test_gradients_are_those_of_finite_differences(method):
-    """Of a sum in which no two voxels count the same: velocity, mass, and the width of the lines, not compiled anew."""
-    pipeline, before = pipeline_of("linear", method), galaxy()
+    """Of a sum in which no two voxels count the same: place, velocity, mass, luminosity and width of the lines; none
+    of them is compiled anew."""
+    before = eqx.tree_at(lambda g: g.gas.position, galaxy(), galaxy().gas.position + 0.03)
+    pipeline = Pipeline.from_config(config_of("linear", method, **{"engine.deposit": "cic"}), before, make_mesh(1))
     weight = np.random.default_rng(2).normal(size=(3, 3, pipeline.plan.n_wave))
 
     def scalar(galaxy, parameters):
@@ -184,7 +186,7 @@ def test_gradients_are_those_of_finite_differences(method):
         float(slope.lines.luminosity),
         1e-3,
     )
-    for leaf, place in (("velocity", (4, 2)), ("mass", (4,))):
+    for leaf, place in (("position", (4, 0)), ("velocity", (4, 2)), ("mass", (4,))):
         own = np.array(getattr(before.gas, leaf))
 
         def moved(step, leaf=leaf, own=own, place=place):

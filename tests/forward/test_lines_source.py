@@ -3,13 +3,18 @@
 import dataclasses
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from small import few_stars, muse
 
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, load_config
+from rubix_like.config import load_pipeline
 from rubix_like.config.sections.lines import LinesSettings
+from rubix_like.forward.census import count_slabs
+from rubix_like.forward.resolved import resolve
+from rubix_like.forward.slabs import may_paint_gas
 from rubix_like.forward.sources.lines import line_templates
 from rubix_like.runs.run_summary import accuracy_lines
 
@@ -75,6 +80,21 @@ def test_gas_is_counted_for_the_velocities():
     padded = dataclasses.replace(padded, gas=dataclasses.replace(padded.gas, weight=weight))
     again = Pipeline.from_config(config_of(**{"engine.method": "basis"}), padded)
     assert float(again.velocity_limit) < 1.6 * fastest
+
+
+def test_gas_in_slabs_is_counted_as_the_whole():
+    """Also where a slab has none; only for a pipeline that may paint it."""
+    config, own = config_of(), galaxy()
+    resolved = resolve(config)
+    slabs = [jax.tree.map(lambda leaf, half=half: leaf[half::2], own) for half in (0, 1)]
+    whole = count_slabs(config, resolved, [own]).gas
+    for parts in (slabs, [*slabs, Galaxy(stars=own.stars)]):
+        found = count_slabs(config, resolved, parts).gas
+        np.testing.assert_array_equal(found.speed, whole.speed)
+        assert (found.number, found.fastest) == (40, whole.fastest)
+    assert count_slabs(config, resolved, [Galaxy(stars=own.stars)]).gas is None
+    assert may_paint_gas(resolved.pipeline)
+    assert not may_paint_gas(load_pipeline("stellar"))
 
 
 def test_lines_by_name_or_wavelength():
