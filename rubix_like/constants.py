@@ -39,6 +39,9 @@ LYMAN_LIMIT: float = 911.753
 BOLTZMANN_CONSTANT: float = float(constants.k_B.to_value(units.erg / units.K))
 """erg/K"""
 
+ATOMIC_MASS_UNIT: float = float(constants.u.to_value(units.g))
+"""g"""
+
 FWHM_PER_SIGMA: float = float(np.sqrt(8 * np.log(2)))
 """FWHM of a Gaussian of unit standard deviation (2.3548)."""
 

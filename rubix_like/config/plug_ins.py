@@ -42,6 +42,7 @@ PAINT_STAGES = Registry(
     {
         "stars": "rubix_like.forward.sources.stars:StarsSource",
         "lines": "rubix_like.forward.sources.lines:LinesSource",
+        "nebulae": "rubix_like.forward.sources.nebulae:AbstractNebulae",
     },
     needs=("kind", "plan", "build"),
 )

@@ -38,6 +38,7 @@ from rubix_like.config.sections.dust import DustSettings
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.sections.instrument import InstrumentSettings
 from rubix_like.config.sections.lines import LinesSettings
+from rubix_like.config.sections.nebular import NEBULAE, NebularSettings
 from rubix_like.config.sections.noise import NoiseSettings
 from rubix_like.config.sections.pipeline import load_pipeline, stage_names
 from rubix_like.config.sections.pointings import Pointings
@@ -291,6 +292,8 @@ class RunConfig(AbstractSettings):
     """Lines that the source `lines` paints; null: a pipeline with that source is refused."""
     pipeline: str = "stellar"
     """Name of a packaged pipeline, or the path of a .yaml file."""
+    nebular: Annotated[NebularSettings | None, Field(validate_default=True)] = None
+    """What shines in the source `nebulae`; null: its defaults where the pipeline paints it, else none."""
     engine: EngineSettings = EngineSettings()
     noise: NoiseSettings | None = None
     products: ProductsSettings | None = None
@@ -337,6 +340,14 @@ class RunConfig(AbstractSettings):
                         f"brings settings beside the section '{name}' of every run; give the stage another name"
                     )
         return value
+
+    @field_validator("nebular", mode="before")
+    @classmethod
+    def _paint_nebulae(cls, value: object, info: Any) -> object:
+        if value is not None or "pipeline" not in info.data:
+            return value
+        painted = {source.name for source in load_pipeline(info.data["pipeline"]).paint}
+        return {} if NEBULAE in painted else None
 
     @model_validator(mode="after")
     def _check_layout(self) -> "RunConfig":

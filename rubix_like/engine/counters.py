@@ -66,7 +66,9 @@ def check_counters(counters: SourceCounters, what: str, velocity_limit: Float[Ar
         return
     counters = jax.device_get(counters)
     broken, fast, total = (int(n) for n in (counters.n_not_finite, counters.n_beyond_velocity, counters.n_particles))
-    if int(counters.n_outside) == total:
+    if not total:
+        logging.getLogger("rubix_like").warning("no %s shine: the cube has no light of theirs", what)
+    elif int(counters.n_outside) == total:
         logging.getLogger("rubix_like").warning(
             "all %d %s are outside the field: the cube has no light of theirs", total, what
         )

@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from rubix_like.config import PipelineSettings, RunConfig
 from rubix_like.errors import ConfigError
-from rubix_like.galaxy.particles import Stars
+from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.instrument.blur import blur_layers
 from rubix_like.physics.gaussian import gaussian_weights, reach_of
 from rubix_like.runtime.words import counted
@@ -86,11 +86,11 @@ class Lengths(NamedTuple):
     n_lacking: int
 
     @staticmethod
-    def of(stars: Stars, allowed: float) -> "Lengths":
-        """The lengths of these stars; `allowed`: the largest width that is painted in full (kpc)."""
-        if stars.smoothing_length is None:
-            return Lengths(0.0, 0, len(stars.position))
-        length = np.asarray(stars.smoothing_length, dtype=np.float64)
+    def of(particles: Stars | Gas, allowed: float) -> "Lengths":
+        """The lengths of these particles; `allowed`: the largest width that is painted in full (kpc)."""
+        if particles.smoothing_length is None:
+            return Lengths(0.0, 0, len(particles.position))
+        length = np.asarray(particles.smoothing_length, dtype=np.float64)
         return Lengths(float(length.max(initial=0.0)), int(np.sum(length > allowed * (1 + 1e-9))), 0)
 
     def joined(self, other: "Lengths") -> "Lengths":
@@ -121,7 +121,7 @@ def plan_widths(
         return None, ""
     if lengths is None or lengths.n_lacking:
         raise ConfigError(
-            "engine.deposit: expected stars with a smoothing_length (kpc) for 'smoothed', got "
+            "engine.deposit: expected stars with a smoothing_length (kpc) for 'smoothed', and so gas that shines, got "
             f"{'no galaxy: pass it to Pipeline.from_config' if lengths is None else 'none'}; or use nearest, cic or tsc"
         )
     scale = config.engine.smoothing.sigma * cells / config.instrument.pixel_scale

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -11,6 +11,9 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from rubix_like.config import RunConfig
+from rubix_like.config.plug_ins import PAINT_STAGES
+from rubix_like.config.sections.lines import LINE_SOURCE
+from rubix_like.config.sections.nebular import NEBULAE
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.forward.resolved import Resolved
@@ -29,7 +32,8 @@ class Census:
     `birth_mass` in Msun; `velocities`: weighted by it; `sample`: what the galaxy's axes are found by, with the current
     mass where stars have one (empty where the axes are left as they are); `n_without_mass`: stars that have no current
     mass; `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster
-    than `products.losvd.limit`; `gas`: how fast the gas is, where it was counted and there is any.
+    than `products.losvd.limit`; `gas`: how fast the gas that shines is, where it was counted and there is any;
+    `gas_lengths`: its smoothing lengths.
     """
 
     n_stars: int
@@ -42,6 +46,12 @@ class Census:
     n_older: int
     n_beyond_losvd: int
     gas: FastParticles | None = None
+    gas_lengths: Lengths | None = None
+
+    @property
+    def all_lengths(self) -> Lengths:
+        """The smoothing lengths of stars, and of gas that shines."""
+        return self.lengths if self.gas_lengths is None else self.lengths.joined(self.gas_lengths)
 
     def among(self, n_stars: int) -> "Census":
         """The census of a part, with its sample reduced to that of all `n_stars` stars."""
@@ -93,25 +103,59 @@ def count_slabs(
     config: RunConfig, resolved: Resolved, slabs: Iterable[Galaxy], team: AbstractProcessGroup = SINGLE
 ) -> Census:
     """The census of the stars of a galaxy in parts, as `take_census`, and of how fast its gas is, if they hold any."""
-    moving = [_gas_motion(config, None)]
+    weight, widest = gas_weight(config, resolved), _widest(config, resolved)
+    found = [_ShiningGas.of(config, None, weight, widest)]
 
     def stars() -> Iterator[Stars]:
         for slab in slabs:
-            moving[0] = moving[0].joined(_gas_motion(config, slab.gas))
+            found[0] = found[0].joined(_ShiningGas.of(config, slab.gas, weight, widest))
             yield slab.stars
 
     census = take_census(config, resolved, stars(), team)
-    gas = reduce(FastParticles.joined, team.exchange(lambda: moving[0]))
-    return replace(census, gas=gas if gas.number else None)
+    gas = reduce(_ShiningGas.joined, team.exchange(lambda: found[0]))
+    if not gas.fast.number:
+        at_rest = FastParticles(np.zeros(1), np.zeros(1), 1, 0.0, 0.0)
+        return replace(census, gas=at_rest if weight == "star_formation_rate" else None)
+    return replace(census, gas=gas.fast, gas_lengths=gas.lengths)
 
 
-def _gas_motion(config: RunConfig, gas: Gas | None) -> FastParticles:
-    """How fast gas particles are, bright in proportion to their mass; of none where there is no gas."""
-    if gas is None:
-        return FastParticles.of(np.zeros((0, 3)), np.zeros(0), np.zeros(0))
-    real = slice(None) if gas.weight is None else np.asarray(gas.weight) > 0
-    velocity, mass = (np.asarray(values, dtype=np.float64)[real] for values in (gas.velocity, gas.mass))
-    return FastParticles.of(velocity, speeds(config, gas)[real], mass)
+def gas_weight(config: RunConfig, resolved: Resolved) -> Literal["mass", "star_formation_rate"] | None:
+    """What the gas that a run paints shines in proportion to: its mass wherever some source goes by it; None where it
+    paints no gas."""
+    painted = {source.name for source in resolved.pipeline.paint}
+    found = {"mass" for name in painted if getattr(PAINT_STAGES.find(name), "kind", None) == "gas"}
+    if LINE_SOURCE in painted and config.lines is not None and config.lines.particles == "gas":
+        found.add(config.lines.weight)
+    if NEBULAE in painted and config.nebular is not None and config.nebular.source == "star_forming_gas":
+        found.add("star_formation_rate")
+    if not found:
+        return None
+    return "mass" if "mass" in found else "star_formation_rate"
+
+
+class _ShiningGas(NamedTuple):
+    """The gas that shines: how fast it is, and how wide."""
+
+    fast: FastParticles
+    lengths: Lengths
+
+    @staticmethod
+    def of(config: RunConfig, gas: Gas | None, weight: str | None, widest: float) -> "_ShiningGas":
+        """What of this gas has any of the `weight`; none where no source goes by one. `widest` in kpc."""
+        if gas is None or weight is None:
+            return _ShiningGas(FastParticles.of(np.zeros((0, 3)), np.zeros(0), np.zeros(0)), Lengths(0.0, 0, 0))
+        brightness = np.asarray(gas.mass if getattr(gas, weight) is None else getattr(gas, weight), dtype=np.float64)
+        if gas.weight is not None:
+            brightness = brightness * np.asarray(gas.weight)
+        shining = brightness > 0
+        own = jax.tree.map(lambda leaf: np.asarray(leaf)[shining], gas)
+        velocity = np.asarray(own.velocity, dtype=np.float64)
+        fast = FastParticles.of(velocity, speeds(config, own), brightness[shining])
+        return _ShiningGas(fast, Lengths.of(own, widest))
+
+    def joined(self, other: "_ShiningGas") -> "_ShiningGas":
+        """The gas of both."""
+        return _ShiningGas(self.fast.joined(other.fast), self.lengths.joined(other.lengths))
 
 
 def speeds(config: RunConfig, stars: Stars | Gas) -> Float[ndarray, " particle"]:
@@ -160,15 +204,13 @@ class _Rules(NamedTuple):
 
     @staticmethod
     def build(config: RunConfig, resolved: Resolved) -> "_Rules":
-        products, widest = config.products, np.inf
+        products = config.products
         limit = None if products is None or products.losvd is None else products.losvd.limit
-        if config.engine.deposit == "smoothed":
-            widest = allowed_length(config, resolved.arcsec_per_kpc)
         return _Rules(
             config=config,
             brightness=Brightness.build(resolved, config.observation.redshift),
             oldest=log_universe_age(config) + 1e-3,
-            widest=widest,
+            widest=_widest(config, resolved),
             losvd=np.inf if limit is None else limit,
         )
 
@@ -187,6 +229,11 @@ class _Rules(NamedTuple):
             n_older=int(np.sum(np.asarray(stars.log_age) > self.oldest)),
             n_beyond_losvd=0 if self.losvd == np.inf else int(np.sum(speeds(self.config, stars) > self.losvd)),
         )
+
+
+def _widest(config: RunConfig, resolved: Resolved) -> float:
+    """The largest smoothing length (kpc) that is painted in full."""
+    return allowed_length(config, resolved.arcsec_per_kpc) if config.engine.deposit == "smoothed" else np.inf
 
 
 def log_universe_age(config: RunConfig) -> float:

@@ -135,7 +135,7 @@ def _check_fields(
 
 def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> Setup:
     """What stages may look at, the plans of the pipeline's sources among it; raises ConfigError for what cannot be."""
-    lengths = None if census is None else census.lengths
+    lengths = None if census is None else census.all_lengths
     pipeline, scale, cells = resolved.pipeline, resolved.arcsec_per_kpc, resolved.painting.cells
     widths, width_note = plan_widths(config, pipeline, lengths, scale, cells)
     shared = Setup(

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from rubix_like.config.sections.nebular import NEBULAE
 from rubix_like.cube.meta import Meta, MetaValue
 from rubix_like.engine.setup import Setup
 from rubix_like.forward.stages.noise_models import describe_noise
@@ -31,7 +32,7 @@ def describe_run(
     known = {name: value for report in reports for name, value in report.items()}
     accuracy = {"tolerance": config.engine.tolerance} if "basis" in plan.method.split(", ") else {}
     entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
-    entries |= accuracy | known | _dust_entries(setup) | describe_noise(config.noise)
+    entries |= accuracy | known | _dust_entries(setup) | _nebular_entries(setup) | describe_noise(config.noise)
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes
@@ -77,6 +78,24 @@ def _dust_entries(setup: Setup) -> dict[str, str | int | float]:
         "dust_r_v": dust.resolved_r_v,
         "dust_curve": dust.curve,
         "dust_place": dust.place,
+    }
+
+
+def _nebular_entries(setup: Setup) -> dict[str, str | float | None]:
+    """How the gas shines: none where the pipeline does not paint it."""
+    nebular = setup.config.nebular
+    if nebular is None or NEBULAE not in setup.sources:
+        return {}
+    return {
+        "nebular_table": nebular.table,
+        "nebular_source": nebular.source,
+        "nebular_log_u": nebular.log_u.at_solar,
+        "nebular_log_u_slope": nebular.log_u.slope,
+        "nebular_log_pressure": nebular.log_pressure,
+        "nebular_escape_fraction": nebular.escape_fraction,
+        "nebular_dust_fraction": nebular.dust_fraction,
+        "nebular_velocity_dispersion": nebular.velocity_dispersion,
+        "nebular_diffuse_fraction": None if nebular.diffuse is None else nebular.diffuse.fraction,
     }
 
 

@@ -3,6 +3,8 @@
 import numpy as np
 
 from rubix_like.config import RunConfig
+from rubix_like.config.sections.lines import LINE_SOURCE
+from rubix_like.config.sections.nebular import NEBULAE
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.sources.source import AbstractSource
@@ -46,12 +48,13 @@ def _unused_notes(setup: Setup) -> list[str]:
     """Says so where the pipeline has no stage for a section, or no PSF that takes light from cells to spaxels."""
     config, pipeline = setup.config, setup.pipeline
     listed = {stage.name for stage in pipeline.stages}
-    given = [name for name in ("dust", "lines") if getattr(config, name) is not None]
-    sections = [*given, *(config.model_extra or {})]
+    own = {"dust": ("dust", config.dust), LINE_SOURCE: ("lines", config.lines), NEBULAE: ("nebular", config.nebular)}
+    sections = {stage: name for stage, (name, settings) in own.items() if settings is not None}
+    sections |= {name: name for name in config.model_extra or {}}
     notes = [
-        f"the pipeline '{pipeline.name}' has no stage '{name}': the section {name} has no effect"
-        for name in sections
-        if name not in listed
+        f"the pipeline '{pipeline.name}' has no stage '{stage}': the section {name} has no effect"
+        for stage, name in sections.items()
+        if stage not in listed
     ]
     wanted = config.engine.oversampling
     if wanted not in ("auto", setup.painting.cells):
@@ -64,7 +67,8 @@ def _unused_notes(setup: Setup) -> list[str]:
 
 def _accuracy_notes(sources: tuple[AbstractSource, ...], config: RunConfig) -> list[str]:
     """Says so where the error of a spectrum is more than the tolerance allows for."""
-    errors = [source.painter.report().get("basis_spectrum_error", 0.0) for source in sources]
+    reports = [report for source in sources for report in source.painter.report().items()]
+    errors = [error for name, error in reports if name.endswith("basis_spectrum_error")]
     return [
         f"method basis reaches an rms error of {error:.1e} instead of engine.tolerance, {config.engine.tolerance:g}; "
         f"use method direct where that is too much"

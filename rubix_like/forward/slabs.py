@@ -71,7 +71,7 @@ def reads_gas(tables: Tables) -> bool:
 
 def may_paint_gas(pipeline: PipelineSettings) -> bool:
     """Whether a source of the pipeline reads gas, or may, as its settings say: it is then counted with the stars."""
-    return any(PAINT_STAGES.find(source.name).kind != "stars" for source in pipeline.paint)
+    return any(getattr(PAINT_STAGES.find(source.name), "kind", None) != "stars" for source in pipeline.paint)
 
 
 def place_slabs(slabs: Iterable[Galaxy], dtype: str, mesh: Mesh, *, with_gas: bool, size: int = 0) -> Iterator[Galaxy]:

@@ -15,6 +15,9 @@ from rubix_like.nebular.case_b import recombination_coefficient
 HELIUM = 0.09
 """Singly ionised helium per ionised hydrogen, by number, of an H II region."""
 
+PARTICLES_PER_ELECTRON = 2.1
+"""Hydrogen ions, electrons and helium ions."""
+
 RYDBERG = 109678.77
 """Ionisation energy of hydrogen over h c (1/cm)."""
 

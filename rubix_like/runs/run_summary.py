@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from rubix_like.config.file_layouts import find_format
+from rubix_like.config.sections.nebular import NEBULAE
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, in_parts
 from rubix_like.cube.cube_sums import CubeSums, sums_of
 from rubix_like.cube.meta import Counters
+from rubix_like.nebular.photon_templates import PHOTONS
 from rubix_like.runtime.words import counted
 
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
@@ -24,6 +26,9 @@ _SENTENCES: tuple[tuple[str, str, str], ...] = (
     ),
 )
 """Counter, its mass, and the words for it."""
+
+_IONISED = {"stars": ("star", "stars"), "star_forming_gas": ("gas particle", "gas particles")}
+"""Whose photons they are, in singular and plural."""
 
 
 def summary_lines(
@@ -47,6 +52,7 @@ def summary_lines(
     lines.extend(_mask_lines(sums))
     if cube.counters is not None:
         lines.extend(_counter_lines(cube.counters))
+    lines += nebular_lines(cube)
     lines.append(_noise_line(in_parts(cube), sums))
     if timings:
         lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
@@ -120,6 +126,34 @@ def _counter_lines(counters: Counters) -> list[str]:
             continue
         share = 100 * float(getattr(counters, mass_name)) / mass_total if mass_total > 0 else 0.0
         lines.append(f"{count} of {total} stars ({share:.3g} % of the mass) are {words}")
+    return lines
+
+
+def nebular_lines(cube: Cube | ShardedCube) -> list[str]:
+    """By which photons and which table the gas shines, and what of it lies beyond the table; nothing without gas."""
+    meta, counters = cube.meta, cube.source_counters.get(NEBULAE)
+    if "nebular_table" not in meta or counters is None:
+        return []
+    slope = f" (slope {meta['nebular_log_u_slope']:g})" if meta["nebular_log_u_slope"] else ""
+    what = (
+        f"Nebulae: table '{meta['nebular_table']}', log U {meta['nebular_log_u']:g}{slope}, "
+        f"P/k 10^{meta['nebular_log_pressure']:g} K/cm3"
+    )
+    total, kind = int(counters.n_particles), _IONISED[str(meta["nebular_source"])]
+    if not total:
+        return [f"{what}: none, for no {kind[0]} makes ionising photons"]
+    photons = float(counters.amount_total) * PHOTONS
+    lines = [f"{what}; {photons:.3g} ionising photons per second are absorbed around {counted(total, *kind)}"]
+    for axis, number in counters.n_clamped.items():
+        share = 100 * float(counters.amount_clamped[axis]) * PHOTONS / photons if photons > 0 else 0.0
+        if int(number):
+            lines.append(
+                f"{int(number)} of them ({share:.3g} % of the photons) are beyond the table's {axis}: its nearest "
+                f"value was taken"
+            )
+    if int(counters.n_outside):
+        share = 100 * float(counters.amount_outside) * PHOTONS / photons if photons > 0 else 0.0
+        lines.append(f"{int(counters.n_outside)} of them ({share:.3g} % of the photons) are outside the field")
     return lines
 
 

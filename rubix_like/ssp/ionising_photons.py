@@ -13,11 +13,8 @@ FIRST_WAVELENGTH = 300.0
 """Angstrom at which, or before which, a library must begin: a tenth of the photons of young stars is below 400 A."""
 
 
-def ionising_photons(library: SSPLibrary) -> Float[ndarray, "metal age"]:
-    """Photons below 912 A per second and per Msun at birth, of every age and metallicity of a library.
-
-    Raises ConfigError, with the libraries to take instead, for one without light there.
-    """
+def check_ionising(library: SSPLibrary) -> None:
+    """Raise ConfigError, with the libraries to take instead, for a library without light below 912 A."""
     wavelength, spectra = np.asarray(library.rest_wavelength), np.asarray(library.spectra)
     inside = wavelength < LYMAN_LIMIT
     if wavelength[0] > FIRST_WAVELENGTH or not np.any(spectra[..., inside] > 0.0):
@@ -26,4 +23,30 @@ def ionising_photons(library: SSPLibrary) -> Float[ndarray, "metal age"]:
             f"less, got {wavelength[0]:.5g}-{wavelength[-1]:.5g} A. Nebulae of its stars need a library that has it: "
             "popstar (embedded), bc03-miles or bc03-lr (rubix-like ssp get bc03-miles)"
         )
+
+
+def ionising_photons(library: SSPLibrary) -> Float[ndarray, "metal age"]:
+    """Photons below 912 A per second and per Msun at birth, of every age and metallicity of a library.
+
+    Raises ConfigError as `check_ionising`.
+    """
+    check_ionising(library)
+    wavelength, spectra = np.asarray(library.rest_wavelength), np.asarray(library.spectra)
     return photons_below(LYMAN_LIMIT, wavelength, spectra) * SOLAR_LUMINOSITY
+
+
+def photons_of_constant_rate(
+    log_age: Float[ndarray, " age"], photons: Float[ndarray, "metal age"], oldest: float
+) -> Float[ndarray, " metal"]:
+    """Photons per second of the stars up to the age `oldest` (yr) that a rate of 1 Msun/yr has made, constant so long.
+
+    `photons`: of `ionising_photons`, at these log10 ages (yr); between them they are straight in the logarithm of the
+    age, as in the look-up of stars, and level before the first one and after the last.
+    """
+    ages = 10.0**log_age
+    nodes = np.append(ages[ages < oldest], oldest)
+    values = np.stack([np.interp(np.log(nodes), np.log(ages), own) for own in photons])
+    step = np.diff(nodes)
+    last_weight = nodes[1:] - step / np.diff(np.log(nodes))
+    between = values[:, :-1] * (step - last_weight) + values[:, 1:] * last_weight
+    return nodes[0] * values[:, 0] + between.sum(axis=1)

@@ -78,7 +78,13 @@ OF_SOURCES = {
         "pipeline": "lines",
         "lines": {"wavelengths": [4610, 4630], "particles": "stars", "velocity_dispersion": 150},
         "instrument.lsf": {"fwhm": "8 Angstrom"},
-    }
+    },
+    "nebulae": {
+        "pipeline": "nebular",
+        "nebular": {"velocity_dispersion": 150, "oldest": "20 Gyr"},
+        "instrument.lsf": {"fwhm": "8 Angstrom"},
+        "instrument.wavelength": {"start": 5160, "stop": 5360, "step": "10 Angstrom"},
+    },
 }
 """What runs need for a source beside those of `stellar`, well within the detector; every source here reads stars."""
 
@@ -204,14 +210,23 @@ def painted(source, before, deposit="nearest", n=9, scale=0.2, n_devices=1, chun
     )
     galaxy = Galaxy(stars=before)
     layout = DeviceLayout.build(make_mesh(n_devices), plan.n_wave, sharded=False)
-    parameters = Parameters.build(run(**OF_SOURCES["lines"]), "float64")
+    parameters = Parameters.build(run(**OF_SOURCES["lines"], nebular={"velocity_dispersion": 150}), "float64")
     observed = observe(plan, layout, tables, parameters, galaxy, None)
     return observed.voxels.flux.reshape(n * n, -1), observed.moments.reshape(n * n, 2)
 
 
 paint = eqx.filter_jit(painted, compiler_options={"xla_backend_optimization_level": 0})
 
-SOURCES = [(name, method) for name in PAINT_STAGES.names() for method in METHODS.names()]
+SLOW_SOURCES = {"nebulae": pytest.mark.slow(5)}
+"""They have two painters."""
+
+SOURCE_NAMES = [pytest.param(name, marks=SLOW_SOURCES.get(name, ())) for name in PAINT_STAGES.names()]
+
+SOURCES = [
+    pytest.param(name, method, marks=SLOW_SOURCES.get(name, ()))
+    for name in PAINT_STAGES.names()
+    for method in METHODS.names()
+]
 
 
 def source_for(name, method, which=0):
@@ -247,7 +262,7 @@ def test_every_source_sums_over_particles(name, method):
     assert_close(moments[:, 1], 70.0 * moments[:, 0], 1e-12 if method == "direct" else 1e-5)
 
 
-@pytest.mark.parametrize("name", PAINT_STAGES.names())
+@pytest.mark.parametrize("name", SOURCE_NAMES)
 @pytest.mark.parametrize("method", [method for method in METHODS.names() if method != "direct"])
 def test_every_source_looks_the_same_by_every_method(name, method):
     """Every spaxel's spectrum within the tolerance of its mean (rms), without a line spread; its light and velocity."""

@@ -7,7 +7,7 @@ from scipy.integrate import quad
 from rubix_like.errors import ConfigError
 from rubix_like.physics.rebin import photons_below
 from rubix_like.ssp import SHELF, SSPLibrary, load_ssp
-from rubix_like.ssp.ionising_photons import ionising_photons
+from rubix_like.ssp.ionising_photons import ionising_photons, photons_of_constant_rate
 
 HALPHA = 1.37e-12
 """erg per ionising photon, case B at 1e4 K (Kennicutt & Evans 2012 have it in their calibration)."""
@@ -64,3 +64,12 @@ def test_a_library_without_the_light_is_refused(first):
         ConfigError, match=r"'optical' has no ionising light: .* from 300 A or less, got .*popstar \(embedded\)"
     ):
         ionising_photons(library)
+
+
+def test_a_constant_rate_is_the_integral_over_ages():
+    """Against a sum over 1e6 equal steps of time, with an end between two ages, and one before the first."""
+    log_age, photons = np.array([5.0, 6.0, 6.5, 7.0, 8.0]), np.array([[4.0, 5.0, 2.0, 0.5, 0.01], [1.0, 1, 1, 1, 1]])
+    for oldest in (5e4, 2.2e7):
+        years = (np.arange(10**6) + 0.5) * oldest / 10**6
+        expected = [np.interp(np.log10(years), log_age, own).mean() * oldest for own in photons]
+        np.testing.assert_allclose(photons_of_constant_rate(log_age, photons, oldest), expected, rtol=1e-8)

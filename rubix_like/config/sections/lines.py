@@ -9,6 +9,9 @@ from rubix_like.config.quantities import Angstrom, Kms, Number, as_tuple, parse_
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.physics.templates import LARGEST_DISPERSION
 
+LINE_SOURCE: str = "lines"
+"""The name in a pipeline of the source that this section is for."""
+
 
 def _parse_line(value: object) -> object:
     """A wavelength in Angstrom, or the value unchanged: the name of a line."""

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.config.sections.lines import LinesSettings
+from rubix_like.config.sections.lines import LINE_SOURCE, LinesSettings
 from rubix_like.engine.lines.line_plan import with_dispersion
 from rubix_like.engine.lines.line_planning import narrowest_for, plan_lines
 from rubix_like.engine.methods import build_line_painter
@@ -23,9 +23,6 @@ from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene
 from rubix_like.nebular.line_list import find_line
 from rubix_like.physics.templates import LineTemplates, TemplateAxes
-
-LINE_SOURCE: str = "lines"
-"""The source's name in a pipeline."""
 
 
 class LinesSource(AbstractSource):

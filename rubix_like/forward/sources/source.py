@@ -70,6 +70,10 @@ class AbstractSource(eqx.Module):
         """The painter with these parameters put in, such as a width of lines; `painter` itself where it has none."""
         return self.painter
 
+    def absent(self, galaxy: Galaxy) -> Any:  # noqa: ARG002
+        """Dark particles that stand for its own in a galaxy that has none; None where such a galaxy is refused."""
+        return None
+
 
 @runtime_checkable
 class ReadsParticles(Protocol):
@@ -81,7 +85,7 @@ class ReadsParticles(Protocol):
 
 def particles_of(readers: Sequence[ReadsParticles], galaxy: Galaxy) -> tuple[Any, ...]:
     """The particles that each of some readers reads; raises ValueError where the galaxy has none of the kind."""
-    found = tuple(getattr(galaxy, reader.kind) for reader in readers)
+    found = tuple(_particles(reader, galaxy) for reader in readers)
     for reader, particles in zip(readers, found, strict=True):
         if particles is None:
             raise ValueError(
@@ -89,3 +93,8 @@ def particles_of(readers: Sequence[ReadsParticles], galaxy: Galaxy) -> tuple[Any
                 f"{reader.kind}, or {reader.words.remedy}"
             )
     return found
+
+
+def _particles(reader: ReadsParticles, galaxy: Galaxy) -> Any:
+    own = getattr(galaxy, reader.kind)
+    return reader.absent(galaxy) if own is None and isinstance(reader, AbstractSource) else own

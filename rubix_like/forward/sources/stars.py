@@ -20,7 +20,7 @@ from rubix_like.galaxy.scene import Scene, to_scene
 STAR_SOURCE: str = "stars"
 """The source's name in a pipeline."""
 
-_LOWEST_METALLICITY = 1e-12
+LOWEST_METALLICITY: float = 1e-12
 """Keeps the logarithm and its gradient finite at Z = 0; far below any library."""
 
 
@@ -53,7 +53,7 @@ class StarsSource(AbstractSource):
 
 def star_coordinates(stars: Stars) -> dict[str, Float[Array, " particle"]]:
     """The place of each star between the templates of an SSP library: log10 metallicity and log10 age."""
-    metallicity = jnp.log10(jnp.maximum(jnp.asarray(stars.metallicity), _LOWEST_METALLICITY))
+    metallicity = jnp.log10(jnp.maximum(jnp.asarray(stars.metallicity), LOWEST_METALLICITY))
     return {"metallicity": metallicity, "age": jnp.asarray(stars.log_age)}
 
 

@@ -15,6 +15,7 @@ from numpy import ndarray
 
 from rubix_like.nebular.case_b import energy_per_photon
 from rubix_like.nebular.completion import assembled, recombination_temperature
+from rubix_like.nebular.continuum import PARTICLES_PER_ELECTRON
 from rubix_like.nebular.line_list import LINES
 from rubix_like.nebular.table_file import NebularTable
 from rubix_like.runtime.files.foreign_layouts import SourceFormat, open_source_fits
@@ -52,9 +53,6 @@ SPECTRA: Mapping[str, str] = {
 SOLAR_OXYGEN = 8.76
 SOLAR_METALLICITY = 0.0142
 """Nicholls et al. 2017, MNRAS 466, 4403: the abundances that the grids scale with oxygen."""
-
-PARTICLES_PER_ELECTRON = 2.1
-"""Hydrogen ions, electrons and helium ions."""
 
 
 def _is_nebulabayes(path: Path) -> bool:

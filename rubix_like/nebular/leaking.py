@@ -1,0 +1,45 @@
+"""Where ionising photons that leave their nebula are absorbed: a mean free path on, as seen on the sky."""
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from scipy.special import iti0k0
+
+REACH: float = 8.0
+"""Mean free paths within which all but 1e-4 of the photons are absorbed."""
+
+_NODES = 20001
+_FEW, _MANY, _WIDE = 5, 15, 60
+"""Points along the side of a cell at which its share is averaged: few where shares reach more cells than that."""
+
+
+def absorbed_within(radius: Float[ndarray, " place"]) -> Float[ndarray, " place"]:
+    """Share of the photons that are absorbed within a radius on the sky, both in mean free paths.
+
+    In gas of one density the photons of a point are absorbed by exp(-r / l) / (4 pi r^2 l) per volume. Along the line
+    of sight that is Ki_1(R / l) / (2 pi l R) per area, with Bickley's function Ki_1(x) = integral of K_0 from x on.
+    """
+    nodes = np.concatenate([[0.0], np.geomspace(1e-6, 2 * REACH, _NODES)])
+    bickley = 0.5 * np.pi - iti0k0(nodes)[1]
+    steps = 0.5 * (bickley[1:] + bickley[:-1]) * np.diff(nodes)
+    return np.interp(radius, nodes, np.concatenate([[0.0], np.cumsum(steps)]))
+
+
+def leaked_share(mean_free_path: float, most: int) -> Float[ndarray, "side side"]:
+    """Share of the photons of the middle cell that each cell around it absorbs; `mean_free_path` in cells.
+
+    It reaches `REACH` mean free paths, or `most` cells, on each side.
+    """
+    reach = max(1, min(most, int(np.ceil(REACH * mean_free_path))))
+    n_part = _FEW if reach > _WIDE else _MANY
+    part = (np.arange(n_part) + 0.5) / n_part - 0.5
+    place = (np.arange(reach + 1)[:, None] + part[None, :]).reshape(-1)
+    radius = np.hypot(place[:, None], place[None, :]) / mean_free_path
+    nodes = np.geomspace(1e-3 / mean_free_path, 2 * REACH, _NODES)
+    surface = (0.5 * np.pi - iti0k0(nodes)[1]) / (2 * np.pi * nodes)
+    dense = np.interp(radius, nodes, surface, right=0.0) / mean_free_path**2
+    quarter = dense.reshape(reach + 1, n_part, reach + 1, n_part).mean(axis=(1, 3))
+    angle = (np.arange(1000) + 0.5) / 1000 * np.pi / 4
+    quarter[0, 0] = absorbed_within(0.5 / np.cos(angle) / mean_free_path).mean()
+    half = np.concatenate([quarter[:0:-1], quarter])
+    return np.concatenate([half[:, :0:-1], half], axis=1)
