@@ -28,7 +28,7 @@ GAS: tuple[str, ...] = (
     "smoothing_length",
     "dust_mass",
 )
-"""What nebulae, dust and maps of the gas are made from."""
+"""Quantities that nebulae, dust and maps of the gas need."""
 
 COLUMNS: tuple[str, ...] = ("quantity", "of", "dataset", "stored unit", "read into", "note")
 
@@ -43,10 +43,9 @@ file states itself, in attributes of the dataset or as the run's units in the he
 
 
 _ON_GAS = """\
-What tells the light, the dust and the hydrogen of gas: the columns that the files of each simulation can have. A file
-may lack some; `rubix-like inspect FILE` says what light its gas can make. Where the files have none, smoothing lengths
-are twice the radius of a sphere of the cell's volume. Without `dust_mass`, a dust-to-metal ratio turns metals into
-dust."""
+The light, the dust and the hydrogen of gas come from these columns, which the files of each simulation can have. A file
+may lack some; `rubix-like inspect FILE` says what light its gas can make. Smoothing lengths "from the cell" are twice
+the radius of a sphere of the cell's volume."""
 
 
 def simulations_page() -> str:

@@ -170,7 +170,7 @@ class EngineSettings(AbstractSettings):
     """Cells along the side of a spaxel that stars are painted on before the PSF; auto: as many as its width needs."""
     smoothing: SmoothingSettings = SmoothingSettings()
     chunk: Annotated[Literal["auto"] | Annotated[Integer, Field(ge=1)], BeforeValidator(_parse_chunk)] = "auto"
-    """Particles computed at once on one device; auto: as many as suit it."""
+    """Particles computed at once on one device; auto: as many as suit its platform."""
     kernel: str = "auto"
     """How what particles give is added up: 'scatter', or one from outside; auto: the fastest on this platform."""
     slab: Annotated[Literal["auto", "all"] | Integer, BeforeValidator(_parse_slab)] = "auto"
@@ -289,7 +289,7 @@ class RunConfig(AbstractSettings):
     instrument: InstrumentSettings
     dust: DustSettings | None = None
     lines: LinesSettings | None = None
-    """What the source `lines` paints; null: such a source is refused."""
+    """Lines that the source `lines` paints; null: a pipeline with that source is refused."""
     pipeline: str = "stellar"
     """Name of a packaged pipeline, or the path of a .yaml file."""
     nebular: Annotated[NebularSettings | None, Field(validate_default=True)] = None

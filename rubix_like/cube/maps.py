@@ -42,7 +42,7 @@ class MapSet(eqx.Module):
     | flux (y, x, filter) | nJy | mean flux density per Hz through each filter |
     | losvd (y, x, velocity) or None | 1e-20 erg/s/cm2 per km/s | light per velocity; its integral is `light` |
     | v_fit, sigma_fit, h3, h4 or None | km/s | Gauss-Hermite fit to the losvd; None until `Maps.fitted` |
-    | gas_mass or None | Msun | None, as all that follow of gas, without `products.gas` |
+    | gas_mass or None | Msun | None, as the other maps of gas, without `products.gas` |
     | v_gas, sigma_gas or None | km/s | first moment, root of the second about it, weighted by the mass of gas |
     | metallicity_gas or None | | mean metal mass fraction of gas |
     | star_formation_rate or None | Msun/yr | None, as the next two, where the gas states none |
@@ -153,8 +153,8 @@ class Maps(AbstractGridded, eqx.Module):
 
 @dataclass(frozen=True, eq=False)
 class ProductAxes:
-    """What maps are of: the filters of their images, the band whose light weights, velocity bins (km/s), fields, and
-    whether there are those of gas."""
+    """What maps show: filters of images, the band whose light is the weight, velocity bins (km/s), fields; `has_gas`:
+    whether there are maps of gas."""
 
     filters: tuple[str, ...]
     band: str

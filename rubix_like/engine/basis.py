@@ -57,7 +57,7 @@ class BasisPartial(eqx.Module):
 
 
 class BasisPainter(AbstractPainter):
-    """F_p(lambda) = sum over nodes j, basis spectra r of H[p, j, r] M[j, r](lambda), where `seen` is M.
+    """F_p(lambda) = sum over nodes j, basis spectra r of H[p, j, r] M[j, r](lambda); `coefficient_map` holds M.
 
     H[p, j, r] = sum over templates k of A[p, j, k] C[k, r], where A[p, j, k] = sum_i m_i w_j(v_i) b_k(t_i, Z_i) is how
     much of template k moves at node j in spaxel p, C the templates' coefficients on the basis and M the basis spectra
@@ -73,7 +73,7 @@ class BasisPainter(AbstractPainter):
 
     axes: TemplateAxes
     coefficients: Float[Array | ndarray, "template rank"]
-    seen: AbstractCoefficientMap
+    coefficient_map: AbstractCoefficientMap
     nodes: VelocityNodes
     velocity_limit: Float[Array | ndarray, ""]
     accuracy: eqx.Module
@@ -100,17 +100,17 @@ class BasisPainter(AbstractPainter):
     @property
     def n_coefficient(self) -> int:
         """Nodes times rank; none where each device has projected its own."""
-        return 0 if self._projects_early else self.seen.n_coefficient
+        return 0 if self._projects_early else self.coefficient_map.n_coefficient
 
     def laid_out(self, layout: DeviceLayout) -> "BasisPainter":
-        """The painter with the bins of `seen` padded; by rows where that moves less."""
-        split, n_coefficient = layout.split, self.seen.n_coefficient
+        """The painter with the bins of `coefficient_map` padded; by rows where that moves less."""
+        split, n_coefficient = layout.split, self.coefficient_map.n_coefficient
         if split.is_whole:
             return self
         early = n_coefficient > split.n_padded // layout.painted.n_shard
         return dataclasses.replace(
             self,
-            seen=self.seen.padded(split.n_padded),
+            coefficient_map=self.coefficient_map.padded(split.n_padded),
             outliers=None if self.outliers is None else self.outliers.laid_out(layout),
             by_rows=layout.scatters and not early and n_coefficient > split.n_own,
         )
@@ -133,9 +133,9 @@ class BasisPainter(AbstractPainter):
         if self._projects_early:
             flux = spatial(partial.painted)
         elif self.by_rows:
-            flux = spatial(self._traded(self.seen.spectra()(partial.painted), len(partial.moments)))
+            flux = spatial(self._traded(self.coefficient_map.spectra()(partial.painted), len(partial.moments)))
         else:
-            flux = self.seen.of_own_bins(layout).spectra()(spatial(partial.painted))
+            flux = self.coefficient_map.of_own_bins(layout).spectra()(spatial(partial.painted))
         if self.outliers is None or partial.outliers is None:
             return flux, moments
         light, own_moments = self.outliers.project(partial.outliers, spatial, layout)
@@ -155,7 +155,7 @@ class BasisPainter(AbstractPainter):
     @property
     def _projects_early(self) -> bool:
         """Whether a spaxel's spectrum takes less room than its coefficients."""
-        return self.seen.n_coefficient > self.seen.n_wave
+        return self.coefficient_map.n_coefficient > self.coefficient_map.n_wave
 
     def _traded(self, flux: Float[Array, "own_spaxel bin"], n_spaxel: int) -> Float[Array, "spaxel own_bin"]:
         """All spaxels in the own bins, from the own spaxels in all bins of the part."""
@@ -168,7 +168,7 @@ class BasisPainter(AbstractPainter):
         values = shares * self.axes.n_corner if by_template else shares + self.rank
         own_chunk = max(1, min(chunk, rates_here().values_at_once // values))
         reduced = self._of_templates if by_template else self._of_coefficients
-        spectra, moment_matrix = self.seen.spectra(), self.seen.moments()
+        spectra, moment_matrix = self.coefficient_map.spectra(), self.coefficient_map.moments()
 
         def sums(spaxels: Spaxels) -> tuple[tuple[Array, Array], SourceCounters]:
             coefficients, counters = reduced(look, particles, spaxels, own_chunk)
@@ -192,7 +192,7 @@ class BasisPainter(AbstractPainter):
 
     def _n_blocks(self, columns: int, grid: SpaxelGrid) -> int:
         """Blocks of spaxels such that a histogram of so many columns has room, and 32 bits for its cells."""
-        room = min(max(_LEAST_ROOM, 4 * grid.n_spaxel * self.seen.n_wave), 8 * (2**31 - 1))
+        room = min(max(_LEAST_ROOM, 4 * grid.n_spaxel * self.coefficient_map.n_wave), 8 * (2**31 - 1))
         return -(-8 * grid.n_spaxel * self.nodes.n_node * columns // room)
 
     def _of_templates(

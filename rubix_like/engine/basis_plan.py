@@ -45,7 +45,9 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
     return BasisPainter(
         axes=plan.templates.axes,
         coefficients=found["coefficients"],
-        seen=MatrixMap(kept["matrix"], _moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges))),
+        coefficient_map=MatrixMap(
+            kept["matrix"], _moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges))
+        ),
         nodes=nodes,
         velocity_limit=np.asarray(plan.velocity_limit if motion.capacity else motion.limit),
         accuracy=Accuracy(**{field.name: np.asarray(errors[field.name]) for field in dataclasses.fields(Accuracy)}),

@@ -40,9 +40,9 @@ class Rates(NamedTuple):
     """Per voxel that all devices are given, beside `gather_start`."""
     gather_start: float
     chunk: int
-    """Particles that are computed at once where `engine.chunk` is "auto"."""
+    """Particles computed at once where `engine.chunk` is "auto"."""
     values_at_once: int
-    """Numbers made at once of a chunk: as many as stay in a processor's cache, or keep an accelerator busy."""
+    """Numbers computed at once from a chunk: few enough for a processor's cache, enough to keep an accelerator busy."""
 
     def direct_seconds(self, work: Work) -> float:
         """Every particle's spectrum, collected in fine bins and added to each of its spaxels."""
@@ -120,8 +120,8 @@ RATES: dict[str, Rates] = {
 | cpu | measured on two cores by `tests/benchmarks/engine.py` (docs/benchmarks.md) |
 | gpu | measured on an NVIDIA H100 (docs/benchmarks.md) |
 
-Of "gpu", not measured: the link (4 bytes for each voxel at 35 GB/s, 12 hops of 10 us), and the projection matrix, which
-is mostly the host's work: that of "cpu".
+Two rates of "gpu" are assumed: the link moves 4 bytes for each voxel at 35 GB/s, in 12 hops of 10 us; the projection
+matrix, mostly the host's work, takes as long as for "cpu".
 """
 
 

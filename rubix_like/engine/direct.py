@@ -160,19 +160,19 @@ class DirectPainter(AbstractPainter):
         return inner.sum(axis=1)
 
 
-Sums = tuple[DirectPartial, SourceCounters]
+PaintedSums = tuple[DirectPartial, SourceCounters]
 
 
 def sum_spectra(
-    contribution: Callable[[View], DirectContribution], look: Look, start: Sums, particles: Any, chunk: int
-) -> Sums:
-    """The start with the spectra of all particles, at most `chunk` at a time, and their counters."""
+    contribution: Callable[[View], DirectContribution], look: Look, start: PaintedSums, particles: Any, chunk: int
+) -> PaintedSums:
+    """`start` plus the spectra and counters of all particles, computed at most `chunk` at a time."""
 
     def contribute(own: Any) -> tuple[DirectContribution, SourceCounters]:
         view, counters = look(own)
         return contribution(view), counters
 
-    def add(total: Sums, one: tuple[DirectContribution, SourceCounters]) -> Sums:
+    def add(total: PaintedSums, one: tuple[DirectContribution, SourceCounters]) -> PaintedSums:
         light = total[0].light.at[one[0].index].add(one[0].light, mode="drop")
         moments = total[0].moments.at[one[0].index].add(one[0].moments, mode="drop")
         return DirectPartial(light, moments), jax.tree.map(jnp.add, total[1], one[1])
@@ -181,7 +181,8 @@ def sum_spectra(
 
 
 def spectra_at_once(limit: int, n_corner: int, n_bin: int) -> int:
-    """Particles per chunk: `limit`, or fewer: spectra stay in the processor's cache, float32 sums stay short."""
+    """Particles whose spectra are computed at once: at most `limit`, fewer where the spectra would not fit in a
+    processor's cache or float32 sums would get long."""
     rows = min(4 * rates_here().values_at_once // n_bin, _CHUNK_ROWS)
     return int(np.clip(rows // n_corner, 1, limit))
 

@@ -38,7 +38,7 @@ class Header(AbstractCube):
     products: ProductAxes | None
 
     def mask(self) -> Int[ndarray, "y x wave"]:
-        """The bits of every voxel, read-only: where all spaxels are alike they take the memory of one."""
+        """The bits of every voxel (read-only: where all spaxels are alike, they share the memory of one)."""
         if self.spaxel_bits.any():
             return self.spaxel_bits[:, :, None] | self.wave_bits
         return np.broadcast_to(self.wave_bits, (*self.spaxel_bits.shape, len(self.wave_bits)))

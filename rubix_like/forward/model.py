@@ -152,7 +152,7 @@ def _paint_products(
 
 
 def _paint_gas(plan: Plan, tables: Tables, parameters: Parameters, particles: Any) -> GasSums:
-    """The sums over gas that maps are made of, where fields see it, too: whatever dims light, gas stays."""
+    """The sums over gas for its maps; scene stages that read fields, such as dimming, leave gas as it is."""
     assert tables.gas is not None
     look = functools.partial(scene_before_fields, tables, parameters, tables.gas.kind)
     reference = parameters.observation.velocity_offset

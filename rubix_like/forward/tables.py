@@ -41,8 +41,7 @@ class Tables(eqx.Module):
 
     `alignment`: rotation to the body axes (None: the axes of the arrays); `footprint`: the field; `grid`: the cells
     that are painted, also beyond the field; the stages hold their own tables;
-    `kernel`: what fields are summed by; `products`, `gas`: what maps of stars and of gas are summed with (None: no
-    maps).
+    `kernel`: adds up fields; `products`, `gas`: tables for maps of stars and of gas (None: no maps).
     """
 
     alignment: Float[Array | ndarray, "3 3"] | None
@@ -59,5 +58,5 @@ class Tables(eqx.Module):
 
     @property
     def painted(self) -> tuple[ReadsParticles, ...]:
-        """What the pass of the light sums over particles: the sources, then the gas that is mapped."""
+        """The readers of particles in the painting pass: the sources, then the maps of gas."""
         return (*self.paint, *(() if self.gas is None else (self.gas,)))

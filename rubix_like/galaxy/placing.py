@@ -61,7 +61,7 @@ def own_share(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
 
 @functools.partial(jax.jit, static_argnames="n_devices")
 def _padded_galaxy(galaxy: Galaxy, n_devices: int) -> Galaxy:
-    """In one call of the device, where a dozen small ones would take longer than painting."""
+    """Stars and gas with weights, padded: one compiled call, since a dozen small ones take longer than painting."""
     has_gas = galaxy.gas is not None and len(galaxy.gas.position) > 0
     return Galaxy(stars=_place(galaxy.stars, n_devices), gas=_place(galaxy.gas, n_devices) if has_gas else None)
 

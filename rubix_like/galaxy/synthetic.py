@@ -122,12 +122,12 @@ def _leaf(default: float) -> Any:
 
 
 def _own_leaf() -> Any:
-    """A parameter of the gas that is that of the stars' disc where it is None."""
+    """A parameter of the gas; None: the value of the stars' disc."""
     return eqx.field(converter=lambda value: None if value is None else _as_float(value), default=None)
 
 
 class SyntheticGalaxy(eqx.Module):
-    """Exponential disc, Hernquist bulge and exponential gas disc in rotation (leaves: float scalars, None for none).
+    """Exponential disc, Hernquist bulge and exponential gas disc in rotation (leaves: float scalars, or None).
 
     Disc: surface density exp(-R / R_d), height sech^2(z / h) (van der Kruit & Searle 1981), rotation
     v(R) = V (2 / pi) arctan(R / R_t) (Courteau 1997) about +z, isotropic dispersion. Bulge: Hernquist (1990, ApJ 356,
@@ -135,7 +135,7 @@ class SyntheticGalaxy(eqx.Module):
     scatter; ages stay below `oldest_log_age`, Z in (0, 0.1].
 
     Gas: a disc of the same form with a length, a height, a dispersion, a rotation (against the stars where V < 0) and
-    metallicities of its own; rotation and metallicities are those of the stars' disc where None. Cells have one mass
+    metallicities of its own; a rotation or metallicity of None has the value of the stars' disc. Cells have one mass
     and one star formation rate. Their density is the disc's, M / (4 pi R_d^2 h) exp(-R / R_d) sech^2(z / h), and their
     smoothing length twice the radius of a sphere of their volume, as readers take it (`particles.CELL_RADII`).
 
@@ -264,7 +264,7 @@ def _metallicity(log_metallicity: Array) -> Array:
 
 
 DEFAULTS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(SyntheticGalaxy)}
-"""The default of every parameter, in the units of its setting; None: as the stars' disc."""
+"""The default of every parameter, in the unit of its setting; None: the value of the stars' disc."""
 
 GAS_PARAMETERS: tuple[str, ...] = (*(name for name in DEFAULTS if name.startswith("gas_")), "star_formation_rate")
 """The parameters of the gas alone, on which no star depends."""

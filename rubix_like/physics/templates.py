@@ -1,4 +1,4 @@
-"""Tables of templates, what particles shine as, spectra or emission lines, and a particle's place among them."""
+"""Tables of templates (spectra or emission lines that particles shine as), and a particle's place among them."""
 
 import functools
 import itertools
@@ -124,7 +124,6 @@ class LineTemplates:
     table: Float[ndarray, "template line"]
     thermal: Float[ndarray, " line"]
     reference_temperature: float = 1e4
-    remedy: str = ""
 
     def __post_init__(self) -> None:
         expected = (self.axes.n_template, len(self.lines))
@@ -139,7 +138,7 @@ class LineTemplates:
 
     @property
     def rest_wavelength(self) -> Float[ndarray, " line"]:
-        """`wavelength`: where `fwhm` is given."""
+        """The wavelengths that `fwhm` is given at."""
         return self.wavelength
 
     @property
@@ -151,6 +150,11 @@ class LineTemplates:
     def covered(self) -> tuple[float, float]:
         """All wavelengths: there is no light between the lines."""
         return 0.0, np.inf
+
+    @property
+    def remedy(self) -> str:
+        """None: lines are never coarser than the instrument."""
+        return ""
 
 
 def weighted_rows(rows: Float[Array, "template column"], corners: Corners) -> Float[Array, "particle column"]:

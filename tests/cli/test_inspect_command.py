@@ -141,7 +141,7 @@ Gas in PartType0: 2
   - no temperatures, nor an internal_energy that would tell them
   - no smoothing lengths: they follow from mass and density
   Light that it can make:
-  - nebulae: no star_formation_rate, so gas makes none; those around young stars need no gas
+  - nebulae: none around forming stars (no star_formation_rate); young stars ionise nebulae without it
   - abundances: O/H from metallicity in solar proportions (no oxygen_fraction)
   - dust: no dust_mass; metallicity and mass give it for a stated dust-to-metal ratio
   - neutral hydrogen: neither hi_fraction nor h2_fraction

@@ -16,7 +16,7 @@ from small import few_stars
 
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, load_config, make_mesh
 from rubix_like.config.plug_ins import PAINT_STAGES
-from rubix_like.engine.lines.line_ratios import FAINT, find_ratios, reference_light
+from rubix_like.engine.lines.line_ratios import FAINT_LINE, find_ratios, reference_light
 from rubix_like.extend import (
     AbstractSource,
     LineTemplates,
@@ -139,11 +139,10 @@ def test_every_line_of_every_particle_is_exact_by_direct(case):
     expected = by_numpy(case, cube.wave_edges)
     assert (expected.sum(axis=2)[:, 0] > 0).all()
     seen = (expected * np.diff(cube.wave_edges)).sum(axis=2) / (2.0 * LUMINOSITY * np.array(RATIOS))
-    assert (seen[:, 0] / galaxy().gas.mass).min() < 0.5 or case != "log"  # Hb is partly outside
+    if case == "log":
+        assert (seen[:, 0] / galaxy().gas.mass).min() < 0.5, "Hb is partly outside"
     np.testing.assert_allclose(spectra, expected.sum(axis=1), atol=1e-7 * expected.max())
-    moments = expected.sum(axis=1) @ np.diff(cube.wave_edges)
     np.testing.assert_allclose(np.asarray(cube.mean_v_los).reshape(-1), galaxy().gas.velocity[:, 2], rtol=1e-6)
-    assert (moments > 0).all()
     assert (np.asarray(cube.mask) == 0).all()
 
 
@@ -211,8 +210,7 @@ def _assert_slope(value, slope, step):
 
 
 def test_any_width_follows_without_another_compilation():
-    """Also one that was not planned; one beyond what windows hold is not painted wrong. Light of a line that the
-    detector's end cuts is as good as one bin."""
+    """Also a width that was not planned; one that the windows cannot hold gives NaN."""
     pipeline = pipeline_of("linear", "basis")
     wide = changed(pipeline.parameters, "velocity_dispersion", 120.0)
     cube = pipeline(galaxy(), wide)
@@ -282,7 +280,7 @@ def test_each_line_has_its_share_of_its_own_flux():
     for tolerance in (1e-2, 1e-3):
         found = find_ratios(table, reference, tolerance)
         again = found.coefficients @ found.loading
-        error = np.abs(again - table) / np.maximum(table, FAINT * reference[:, None])
+        error = np.abs(again - table) / np.maximum(table, FAINT_LINE * reference[:, None])
         assert error.max() == pytest.approx(found.error, rel=1e-6)
         assert error.max() < tolerance
         assert found.loading.shape[0] < 30
@@ -384,7 +382,7 @@ def test_every_line_of_a_table_is_within_the_tolerance_of_its_own_flux(monkeypat
     own = dataclasses.replace(own, gas=gas)
     pipeline = Pipeline.from_config(config, own)
     cube = pipeline(own)
-    assert pipeline.tables.paint[0].painter.rank < pipeline.tables.paint[0].painter.seen.loading.shape[1]
+    assert pipeline.tables.paint[0].painter.rank < pipeline.tables.paint[0].painter.coefficient_map.loading.shape[1]
     coordinates = {"oxygen_abundance": abundance, "log_u": log_u}
     shape = *(len(nodes) for nodes in grid.axes.nodes), -1
     look_up = RegularGridInterpolator(grid.axes.nodes, np.asarray(grid.per_photon).reshape(shape))

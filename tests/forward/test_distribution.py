@@ -354,7 +354,7 @@ def test_a_captured_table_would_be_seen(method):
 
     found = constant_bytes(jax.jit(captured).trace(parameters, placed, key).jaxpr)
     painter = tables.paint[0].painter
-    biggest = painter.spectra if method == "direct" else painter.seen.matrix
+    biggest = painter.spectra if method == "direct" else painter.coefficient_map.matrix
     assert found >= biggest.nbytes > 1000
 
 

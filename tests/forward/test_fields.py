@@ -252,7 +252,7 @@ def test_a_fit_draws_the_gas_that_is_read(configuration):
     assert posed(configuration, DIMMED_BY_GAS, "rotation_velocity").forward.source.draws.gas is not None
     stellar = "scene: [orient, point]\npaint: [stars]\n"
     assert posed(configuration, stellar, "rotation_velocity").forward.source.draws.gas is None
-    with pytest.raises(ConfigError, match=r"galaxy.gas_scale_length: expected a galaxy with gas .* no stage paints"):
+    with pytest.raises(ConfigError, match=r"galaxy.gas_scale_length: expected a galaxy with gas .* does not read it"):
         posed(configuration, stellar, "gas_scale_length")
     with pytest.raises(ConfigError, match=r"galaxy.gas_scale_length: expected a galaxy with gas .*n_gas"):
         posed(configuration, DIMMED_BY_GAS, "gas_scale_length", n_gas=0)

@@ -88,7 +88,7 @@ def one(name, kind, *numbers):
         (one("galaxy.disc_log_age", "uniform", 9, 12), ["reaches 12", "<= 10.3"]),
         (one("galaxy.disc_log_age", "uniform", "1 Gyr", "5 Gyr"), ["'1 Gyr'", "log10(age / yr)"]),
         (one("galaxy.disc_log_age", "truncated_normal", 9, 0.1, 9.9, 10), ["mean near or between low and high"]),
-        (one("galaxy.gas_fraction", "uniform", 0, 1), ["no stage paints"]),
+        (one("galaxy.gas_fraction", "uniform", 0, 1), ["does not read it"]),
         (one("stars.log_age", "uniform", 8, 10), ["read from a file, or given"]),
         (one("instrument.psf.fwhm", "uniform", 0.5, 1), ["instrument.psf", "null"]),
         (one("observation.inclination", "normal", [1, 2], 3), ["one number for all", "(2,)"]),

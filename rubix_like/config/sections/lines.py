@@ -1,4 +1,4 @@
-"""Settings of a source of lines that needs no table."""
+"""Settings of the source `lines`, which needs no table of nebulae."""
 
 from typing import Annotated, Literal
 
@@ -14,7 +14,7 @@ LINE_SOURCE: str = "lines"
 
 
 def _parse_line(value: object) -> object:
-    """A wavelength in Angstrom, where it is one; else the name of a line."""
+    """A wavelength in Angstrom, or the value unchanged: the name of a line."""
     try:
         return parse_quantity(value, "Angstrom")
     except ValueError:
@@ -30,15 +30,15 @@ class LinesSettings(AbstractSettings):
     wavelengths: Annotated[tuple[Line, ...], BeforeValidator(as_tuple), Field(min_length=1)]
     """Names from `rubix-like list lines` (Ha), or wavelengths at rest, in vacuum."""
     ratios: Annotated[tuple[Annotated[Number, Field(ge=0)], ...], BeforeValidator(as_tuple)] | None = None
-    """Luminosity of each of them, in units of `luminosity`; null: all 1."""
+    """Luminosity of each line in units of `luminosity`; null: all 1."""
     particles: Literal["gas", "stars"] = "gas"
-    """What shines."""
+    """Kind of particles that shine."""
     weight: Literal["mass", "star_formation_rate"] = "mass"
-    """What a particle shines in proportion to: its mass (stars: at birth), or its star formation rate."""
+    """Quantity that a particle's light is proportional to: its mass (of stars: at birth) or star formation rate."""
     luminosity: Annotated[Number, Field(ge=0), Parameter()] = 1.0
-    """Lsun per Msun, or per Msun/yr, in a line of ratio 1."""
+    """Luminosity of a line of ratio 1: Lsun per Msun, or per Msun/yr of star formation."""
     velocity_dispersion: Annotated[Kms, Field(ge=0, le=LARGEST_DISPERSION), Parameter()] = 0.0
-    """Sigma of the lines of a particle, beside the instrument's line spread."""
+    """Sigma of each particle's lines, added in quadrature to the instrument's line spread."""
 
     @model_validator(mode="after")
     def _check_together(self) -> "LinesSettings":

@@ -30,4 +30,4 @@ class ProductsSettings(AbstractSettings):
     band: str | None = None
     """The curve whose light is the weight of light-weighted maps; null: the detector's whole wavelength range."""
     gas: bool = False
-    """Maps of the gas, whatever light it has; a galaxy without gas is then refused."""
+    """Maps of the gas, whether or not the pipeline paints it; a galaxy without gas is then refused."""

@@ -67,7 +67,7 @@ GAS_EXTENSIONS: tuple[tuple[str, str, str], ...] = (
     ("hi_mass", "solMass", "mass of neutral hydrogen, HI alone where H2 is known"),
     ("h2_mass", "solMass", "mass of molecular hydrogen"),
 )
-"""The same of the images of gas, which not every file has."""
+"""The same for the images of gas, which only some files have."""
 
 LOSVD_UNIT: str = "10**-20 erg s-1 cm-2 km-1 s"
 """Light per velocity: per (km/s)."""

@@ -17,7 +17,7 @@ from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import no_counts
 from rubix_like.engine.direct import DirectContribution, DirectPartial, onto_spaxels, spectra_at_once, sum_spectra
 from rubix_like.engine.lines.line_planning import lines_of
-from rubix_like.engine.lines.line_tracks import REACH, LineTracks, rounded_up
+from rubix_like.engine.lines.line_tracks import LINE_REACH, LineTracks, rounded_up
 from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import SpaxelGrid
@@ -27,8 +27,10 @@ from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import varying
 
 _N_GRID = 129
+"""Velocities at which `bent` and `spread` are tabulated."""
+
 _LEAST_SIGMA = 1e-4
-"""Bins: narrower lines are painted this narrow."""
+"""Sigma in bins, below which lines are painted with this one: their gradients stay finite."""
 
 
 class DirectLinePainter(AbstractPainter):
@@ -42,10 +44,14 @@ class DirectLinePainter(AbstractPainter):
     | flux_factor | scalar | 1 Lsun / (4 pi D_L^2) in 1e-20 erg/s/cm2 |
     | centre | (line,) | the line at rest on the detector, Angstrom of the medium |
     | number, phase | (line,) | the bin that it lies in, and its place from that bin's middle, in bins |
-    | ends | (line, 2) | the detector's ends from the line at rest |
-    | bent | (grid, line) | line's place less centre x exp(v / c0), in air; at velocities `grid_step` (km/s) apart |
-    | spread | (grid, line) | sigma of the line spread at these velocities, Angstrom |
+    | ends | (line, 2) | distances of the detector's ends from the line at rest, Angstrom |
+    | bent | (grid, line) | place on the detector less centre x exp(v / c0), Angstrom: 0 in vacuum |
+    | spread | (grid, line) | sigma of the line spread, Angstrom |
+    | grid_step | scalar | km/s between the velocities of `bent` and `spread`, from -`velocity_limit` |
+    | thermal | (line,) | sigma of the thermal motion, km/s |
     | step | scalar | width of the bins: Angstrom, or ln wavelength |
+    | bin_number | (wave,) | numbers of the detector's bins that are held |
+    | velocity_dispersion | scalar | km/s, from 0 to 500; lines of any other width are NaN |
     | window | static | bins around its middle that a line may reach |
     """
 
@@ -100,11 +106,11 @@ class DirectLinePainter(AbstractPainter):
 
     @property
     def n_coefficient(self) -> int:
-        """None: what is summed is flux density in bins."""
+        """0: the sums are flux density in bins."""
         return 0
 
     def laid_out(self, layout: DeviceLayout) -> "DirectLinePainter":
-        """The painter with the numbers of bins beyond the detector's last, to even parts."""
+        """The painter with bins appended until devices have even parts."""
         if layout.split.is_whole:
             return self
         return dataclasses.replace(self, bin_number=np.arange(layout.split.n_padded, dtype=np.int32))
@@ -139,7 +145,7 @@ class DirectLinePainter(AbstractPainter):
         spatial: Images,
         layout: DeviceLayout,  # noqa: ARG002
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
-        """The sums as they are: they are what the detector sees."""
+        """The sums unchanged: they are in the detector's bins already."""
         return spatial(partial.light), spatial(partial.moments)
 
     def report(self) -> dict[str, int | float]:
@@ -149,7 +155,7 @@ class DirectLinePainter(AbstractPainter):
     def _placed(
         self, v_los: Float[Array, " particle"]
     ) -> tuple[Float[Array, "particle line"], Float[Array, "particle line"]]:
-        """Each line's distance from where it is at rest, and its sigma (Angstrom)."""
+        """Each line's distance from its place at rest, and its sigma (Angstrom)."""
         place = jnp.clip((v_los + self.velocity_limit) / self.grid_step, 0.0, _N_GRID - 1.0)
         low = jnp.clip(jnp.floor(place), 0, _N_GRID - 2).astype(jnp.int32)
         above = (place - low.astype(place.dtype))[:, None]
@@ -199,7 +205,7 @@ class DirectLinePainter(AbstractPainter):
         return lax.scan(add, varying(empty, flux, shift, first), lines)[0]
 
     def _border(self, centre: Float[Array, ""], place: Float[Array, "particle border"]) -> Float[Array, "..."]:
-        """Distances (Angstrom) from a line at rest of places that are so many bins from it."""
+        """Distances (Angstrom) from a line at rest of places given in bins from it."""
         steps = jnp.asarray(self.step) * place
         return centre * jnp.expm1(steps) if self.sampling == "log" else steps
 
@@ -207,7 +213,7 @@ class DirectLinePainter(AbstractPainter):
 def _window(tracks: LineTracks, velocity: Float[ndarray, " velocity"]) -> int:
     """Bins around its middle that the widest line reaches."""
     placed = tracks.at(velocity)
-    reach = REACH * tracks.sigma(placed, LARGEST_DISPERSION)
+    reach = LINE_REACH * tracks.sigma(placed, LARGEST_DISPERSION)
     place = tracks.bins.place
     below = place(placed.centre) - place(np.maximum(placed.centre - reach, np.finfo(float).tiny))
     return rounded_up(2 * int(np.ceil(below.max())) + 3)

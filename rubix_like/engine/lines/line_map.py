@@ -1,4 +1,4 @@
-"""Lines at velocity nodes, as the detector sees them, made inside the compiled function: their width is free."""
+"""Lines at velocity nodes as the detector sees them, computed under jit: their width is a parameter."""
 
 import dataclasses
 from typing import Any
@@ -13,23 +13,23 @@ from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
 from rubix_like.engine.histogram import VelocityNodes
-from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, Spectra
+from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, Projection
 from rubix_like.physics.templates import LARGEST_DISPERSION
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import varying
 
 _VALUES_AT_ONCE = 1 << 22
-"""Numbers of lines at nodes and of bins, of as many spaxels as are projected at once."""
+"""Numbers (lines at nodes, bins) of the spaxels that are projected at once."""
 
 
 class LineMap(AbstractCoefficientMap):
-    """Coefficients, (velocity node, basis line ratio) in one axis, become lines that are exact in every bin.
+    """The map from coefficients, (velocity node, basis line ratio) flattened to one axis, to lines exact in every bin.
 
     Line l at node j is a Gaussian in wavelength about c with sigma^2 = `spread`^2 + `stretch`^2 (`thermal`^2 +
-    `velocity_dispersion`^2); a bin holds the difference of its error functions at the bin's borders over the bin's
-    width. As for spectra, a node holds the B-spline's coefficient (`prefilter`), not the value. Each line is projected
-    in a window of bins of its own, around all its nodes; what is outside the own bins is left out.
+    `velocity_dispersion`^2); a bin holds the difference of the error functions at its borders over its width.
+    As for spectra, a node holds the B-spline's coefficient (`prefilter`), not the value. Each line is projected
+    in a window of bins of its own, around all its nodes; bins of other devices are left out.
 
     | field | shape | unit |
     |---|---|---|
@@ -42,7 +42,7 @@ class LineMap(AbstractCoefficientMap):
     | spread, stretch | (line, velocity) | sigma of the line spread, Angstrom; c / c0, Angstrom per km/s |
     | thermal | (line,) | km/s |
     | loading | (rank, line) | flux (1e-20 erg/s/cm2) of each line per unit of each basis line ratio |
-    | velocity_dispersion | scalar | km/s, from `narrowest` to 500; lines are NaN with another one |
+    | velocity_dispersion | scalar | km/s, from `narrowest` to 500; lines of any other width are NaN |
     """
 
     bin_number: Int[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
@@ -70,8 +70,8 @@ class LineMap(AbstractCoefficientMap):
         """Bins that are held."""
         return len(self.bin_number)
 
-    def spectra(self) -> Spectra:
-        """Line by line, a few spaxels at a time: the matrix of all lines in all bins is never made."""
+    def spectra(self) -> Projection:
+        """The projection line by line, a few spaxels at a time: no matrix of all lines in all bins is made."""
         response, loading = self._responses(), jnp.asarray(self.loading)
         at_once = max(1, _VALUES_AT_ONCE // (self.nodes.n_node * loading.shape[1] + self.n_wave))
 
@@ -83,7 +83,7 @@ class LineMap(AbstractCoefficientMap):
         return lambda coefficients: lax.map(of_one, coefficients, batch_size=at_once)
 
     def moments(self) -> Float[Array, "coefficient 2"]:
-        """By the share of each line that the detector sees."""
+        """The moments, from the share of each line that falls on the detector."""
         place = (jnp.asarray(self.ends)[:, None, :] - jnp.asarray(self.shift)[:, :, None]) / self._sigma()[:, :, None]
         seen = jnp.diff(ndtr(place), axis=2)[:, :, 0]
         light = _product(seen.T, jnp.asarray(self.loading).T)
@@ -93,15 +93,15 @@ class LineMap(AbstractCoefficientMap):
         return jnp.stack([own.reshape(-1) for own in both], axis=1)
 
     def of_own_bins(self, layout: DeviceLayout) -> "LineMap":
-        """With the numbers of these bins."""
+        """The map to these bins only."""
         return dataclasses.replace(self, bin_number=layout.own_bins(jnp.asarray(self.bin_number)))
 
     def padded(self, n_padded: int) -> "LineMap":
-        """With the numbers of bins beyond the detector's last."""
+        """The map with bins beyond the detector's last appended."""
         return dataclasses.replace(self, bin_number=np.arange(n_padded, dtype=np.int32))
 
     def _sigma(self) -> Float[Array, "line velocity"]:
-        """Angstrom; NaN for a velocity_dispersion that nodes and windows are not made for."""
+        """Sigma (Angstrom) of each line at each node; NaN for a velocity_dispersion outside the planned range."""
         own = jnp.asarray(self.velocity_dispersion)
         within = (own >= self.narrowest * (1 - 1e-5)) & (own <= LARGEST_DISPERSION * (1 + 1e-5))
         moving = jnp.asarray(self.thermal) ** 2 + own**2
@@ -109,7 +109,7 @@ class LineMap(AbstractCoefficientMap):
         return jnp.where(within, jnp.sqrt(variance), jnp.full_like(variance, jnp.nan))
 
     def _responses(self) -> Float[Array, "line velocity window"]:
-        """Flux density per unit of flux of each line, in its window, of the spline's coefficient at each node."""
+        """Flux density (1 / Angstrom) of a line of flux 1 in its window, for the spline's coefficient at each node."""
         distance = jnp.asarray(self.border)[:, None, :] - jnp.asarray(self.shift)[:, :, None]
         light = jnp.diff(ndtr(distance / self._sigma()[:, :, None]), axis=2)
         density = light * jnp.asarray(self.per_width)[:, None, :]
@@ -119,7 +119,7 @@ class LineMap(AbstractCoefficientMap):
     def _added(
         self, by_line: Float[Array, "velocity line"], response: Float[Array, "line velocity window"]
     ) -> Float[Array, " wave"]:
-        """The sum of all lines in the own bins: windows beyond them fall into margins as wide as a window."""
+        """The sum of all lines in the own bins; margins as wide as a window take the light beyond them."""
         n_window, first = response.shape[2], jnp.asarray(self.bin_number)[0]
         place = jnp.clip(jnp.asarray(self.start) - first + n_window, 0, self.n_wave + n_window)
 

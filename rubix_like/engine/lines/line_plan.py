@@ -10,7 +10,7 @@ from numpy import ndarray
 from scipy.special import ndtr
 
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
-from rubix_like.engine.basis import BasisPainter
+from rubix_like.engine.basis import BasisPainter, Number
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.lines.line_direct import DirectLinePainter
@@ -24,16 +24,17 @@ from rubix_like.engine.spectra.velocity_nodes import node_velocity, plan_nodes
 from rubix_like.physics import bspline
 
 _N_SIDE = 8
-_N_PLACE = 16
+"""Velocity nodes on either side of a velocity whose splines are added up there."""
 
-Number = Float[Array | ndarray, ""]
+_N_PLACE = 16
+"""Velocities at which the error of a profile is measured."""
 
 
 class LineAccuracy(eqx.Module):
-    """Errors of lines, the narrowest that they may be (scalar arrays).
+    """Largest errors of the narrowest lines that the nodes are planned for (scalar arrays).
 
-    `line_flux_error`: largest error of any line's flux, of its own, or for lines fainter than 1e-2 of Hb of that;
-    `line_profile_error`: largest error of a line in any bin, of its highest, between velocity nodes.
+    `line_flux_error`: of a line's flux, relative to that flux (lines fainter than 1e-2 of Hb: to 1e-2 of Hb);
+    `line_profile_error`: of a line in one bin, relative to its highest bin, midway between velocity nodes.
     """
 
     line_flux_error: Number
@@ -54,7 +55,7 @@ def build_line_nodes(plan: SourcePlan, setup: Setup) -> BasisPainter:
     return BasisPainter(
         axes=templates.axes,
         coefficients=ratios.coefficients,
-        seen=_line_map(tracks, nodes, flux_factor * ratios.loading, plan.narrowest),
+        coefficient_map=_line_map(tracks, nodes, flux_factor * ratios.loading, plan.narrowest),
         nodes=nodes,
         velocity_limit=np.asarray(plan.velocity_limit if motion.capacity else motion.limit),
         accuracy=LineAccuracy(np.asarray(ratios.error), np.asarray(profile_error)),
@@ -65,15 +66,17 @@ def build_line_nodes(plan: SourcePlan, setup: Setup) -> BasisPainter:
 
 
 def with_dispersion(painter: AbstractPainter, velocity_dispersion: Float[Array | ndarray, ""]) -> AbstractPainter:
-    """A painter of lines with another velocity_dispersion (km/s), which may be traced."""
+    """The painter of lines with another velocity_dispersion (km/s, may be traced); TypeError for one of spectra."""
     own = jnp.asarray(velocity_dispersion)
     if isinstance(painter, DirectLinePainter):
         return dataclasses.replace(painter, velocity_dispersion=own)
-    if not (isinstance(painter, BasisPainter) and isinstance(painter.seen, LineMap)):
+    if not (isinstance(painter, BasisPainter) and isinstance(painter.coefficient_map, LineMap)):
         raise TypeError(f"velocity_dispersion: expected a painter of lines, got {type(painter).__name__}")
     outliers = None if painter.outliers is None else with_dispersion(painter.outliers, own)
     return dataclasses.replace(
-        painter, seen=dataclasses.replace(painter.seen, velocity_dispersion=own), outliers=outliers
+        painter,
+        coefficient_map=dataclasses.replace(painter.coefficient_map, velocity_dispersion=own),
+        outliers=outliers,
     )
 
 
@@ -105,7 +108,7 @@ def _line_map(
 
 
 def _profile_error(tracks: LineTracks, nodes: VelocityNodes, dispersion: float) -> float:
-    """Largest error of a line in any bin, of its highest one, midway between nodes about some velocities."""
+    """Largest error of a line in any bin, relative to its highest one, midway between nodes at some velocities."""
     step, worst = float(nodes.step), 0.0
     offset = (np.arange(-_N_SIDE, _N_SIDE) + 0.5) * step
     for middle in np.linspace(-1.0, 1.0, _N_PLACE) * float(nodes.limit):

@@ -27,9 +27,9 @@ def plan_lines(
 ) -> SourcePlan:
     """The plan of a source whose particles, of the `kind` "stars" or "gas", shine in these lines.
 
-    `narrowest`: the smallest velocity_dispersion (km/s) that they may be given, which the velocity nodes of `basis` are
-    planned for. `method` and `velocity_range` (km/s) are those of the section `engine` where not given. All bins are
-    covered: there is no light between lines. Raises ConfigError where the detector sees no line, and as `plan_source`.
+    `narrowest`: the smallest velocity_dispersion (km/s) that the velocity nodes of `basis` are planned for. `method`
+    and `velocity_range` (km/s) are those of the section `engine` where not given. All bins are covered: there is no
+    light between lines. Raises ConfigError where the detector sees no line, and as `plan_source`.
     """
     engine, observation = setup.config.engine, setup.config.observation
     limit = engine.velocity_range if velocity_range is None else velocity_range
@@ -63,9 +63,10 @@ def lines_of(plan: SourcePlan) -> LineTemplates:
 def node_step(tracks: LineTracks, limit: float, narrowest: float, tolerance: float) -> float:
     """km/s between velocity nodes for lines that are seen at up to +-`limit` km/s.
 
-    0.6 of the narrowest line's sigma, the bin's included, where a cubic spline errs by 1.5e-3 of a line's highest bin
-    and less than 1e-5 of its flux, centre and width; and no more than its sigma without the bin, which bins much wider
-    than a line would hide. For a tolerance below 1e-3 less: the error goes as the step's fourth power.
+    The step is 0.6 of the narrowest line's sigma, the bin's included: a cubic spline then errs by 1.5e-3 of a line's
+    highest bin, and by less than 1e-5 of its flux, centre and width. The step never exceeds the sigma without the bin,
+    which bins much wider than a line would hide. A tolerance below 1e-3 shortens it: the error goes as the step's
+    fourth power.
     """
     velocity = np.array([-limit, 0.0, limit])
     tracks = tracks.chosen(tracks.on_detector(velocity))
@@ -80,7 +81,8 @@ def node_step(tracks: LineTracks, limit: float, narrowest: float, tolerance: flo
 def narrowest_for(setup: Setup, templates: LineTemplates, velocity_dispersion: float) -> float:
     """The smallest velocity_dispersion (km/s) to plan nodes for, where a run's own is this one.
 
-    0, so that any may follow, where the instrument's line spread and thermal motion are wide enough for it; else half.
+    It is 0, so that any width can follow, where line spread and thermal motion are wide enough for nodes; else half of
+    the run's.
     """
     spread = LineSpread(setup.instrument.bins, templates, setup.config.observation.redshift, setup.instrument.lsf)
     tolerance = setup.config.engine.tolerance
@@ -90,7 +92,7 @@ def narrowest_for(setup: Setup, templates: LineTemplates, velocity_dispersion: f
 
 
 def _method_for(method: str, tracks: LineTracks, limit: float, narrowest: float, tolerance: float) -> str:
-    """The method: for lines too narrow for nodes `direct` where it is `auto`; ConfigError by `basis`."""
+    """The method; for lines too narrow for nodes `auto` becomes `direct`, and `basis` raises ConfigError."""
     if method == "direct":
         return method
     step = node_step(tracks, limit, narrowest, tolerance)

@@ -6,14 +6,14 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-FAINT: float = 1e-2
-"""Of Hb, or of the brightest line if the table has none: fainter lines are held to the tolerance times this."""
+FAINT_LINE: float = 1e-2
+"""Relative to Hb, or to the brightest line without it: the error of fainter lines is relative to this brightness."""
 
 _BALMER = "Hb"
 
 
 class LineRatios(NamedTuple):
-    """table[k, l] = sum_r coefficients[k, r] loading[r, l], within `error` of the larger of each entry and `FAINT`
+    """table[k, l] = sum_r coefficients[k, r] loading[r, l], within `error` of the larger of each entry and `FAINT_LINE`
     times its template's reference."""
 
     coefficients: Float[ndarray, "template rank"]
@@ -22,7 +22,7 @@ class LineRatios(NamedTuple):
 
 
 def reference_light(table: Float[ndarray, "template line"], lines: tuple[str, ...]) -> Float[ndarray, " template"]:
-    """What a template's lines are called faint by: Hb, or its brightest line where it shines in no Hb."""
+    """What a template's faint lines are compared with (unit of `table`): Hb, or without it the brightest line."""
     brightest = table.max(axis=1, initial=0.0)
     if _BALMER not in lines:
         return brightest
@@ -35,9 +35,9 @@ def find_ratios(
 ) -> LineRatios:
     """The fewest basis line ratios within the tolerance, at most as many as there are templates or lines (exact).
 
-    Every template is divided by its reference, and every line by a level that leans to where it is faint (the root of
-    its harmonic mean square), for it must be right there, too. Of this, singular values are taken until each line of
-    each template is within the tolerance.
+    Each template is divided by its reference, and each line by a level (the root of its harmonic mean square) that
+    gives weight to templates in which it is faint. Singular values of that table are added until each line of each
+    template is within the tolerance.
     """
     n_template, n_line = table.shape
     most = min(n_template, n_line)
@@ -47,7 +47,7 @@ def find_ratios(
         return exact
     scale = np.where(lit, reference, 1.0)
     shape = table / scale[:, None]
-    floor = np.maximum(shape, FAINT)
+    floor = np.maximum(shape, FAINT_LINE)
     level = 1.0 / np.sqrt((1.0 / floor[lit] ** 2).mean(axis=0))
     left, values, right = np.linalg.svd(shape / level, full_matrices=False)
     for rank in range(1, most):

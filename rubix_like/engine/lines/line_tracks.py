@@ -13,12 +13,12 @@ from rubix_like.instrument.detector import LineSpread
 from rubix_like.physics import air
 from rubix_like.physics.templates import LARGEST_DISPERSION, LineTemplates
 
-REACH: float = 5.6
+LINE_REACH: float = 5.6
 """Sigmas on either side of a line within which it is painted: 2e-8 of its light is beyond."""
 
 
 def rounded_up(n_bin: int) -> int:
-    """A window's bins, a few more, so that runs with other numbers share compilations."""
+    """A window's bins, rounded up so that similar runs share compilations."""
     return -(-n_bin // 16) * 16
 
 
@@ -43,16 +43,16 @@ class LineTracks:
 
     @classmethod
     def of(cls, templates: LineTemplates, spread: LineSpread) -> "LineTracks":
-        """Those of all lines of a table."""
+        """The tracks of all lines of a table."""
         return cls(spread, templates.wavelength, templates.thermal)
 
     @property
     def bins(self) -> WavelengthBins:
-        """The detector's."""
+        """The detector's bins."""
         return self.spread.bins
 
     def chosen(self, which: Bool[ndarray, " line"]) -> "LineTracks":
-        """Those of some lines."""
+        """The tracks of some lines."""
         return LineTracks(self.spread, self.wavelength[which], self.thermal[which])
 
     def at(self, velocity: Float[ndarray, " velocity"]) -> LinePlaces:
@@ -72,7 +72,7 @@ class LineTracks:
     def windows(self, velocity: Float[ndarray, " velocity"]) -> tuple[Int[ndarray, " line"], Int[ndarray, " line"]]:
         """The first and last bin (of a detector without ends) that each line reaches at any of these velocities."""
         placed = self.at(velocity)
-        reach = REACH * self.sigma(placed, LARGEST_DISPERSION)
+        reach = LINE_REACH * self.sigma(placed, LARGEST_DISPERSION)
         low = self.bins.place(np.maximum((placed.centre - reach).min(axis=0), np.finfo(float).tiny))
         high = self.bins.place((placed.centre + reach).max(axis=0))
         return np.floor(low + 0.5).astype(np.int32), np.floor(high + 0.5).astype(np.int32)

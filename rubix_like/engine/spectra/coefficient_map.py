@@ -14,14 +14,14 @@ from numpy import ndarray
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 
-Spectra = Callable[[Float[Array, "spaxel coefficient"]], Float[Array, "spaxel bin"]]
-"""Function from the coefficients of some spaxels to their flux density in bins."""
+Projection = Callable[[Float[Array, "spaxel coefficient"]], Float[Array, "spaxel bin"]]
+"""Function from the coefficients of some spaxels to their flux density in bins (1e-20 erg/s/cm2/Angstrom)."""
 
 
 class AbstractCoefficientMap(eqx.Module):
-    """What coefficients, (velocity node, basis spectrum) in one axis, look like through the detector.
+    """The linear map from coefficients, (velocity node, basis spectrum) flattened to one axis, to the detector's bins.
 
-    Inside the model it holds the bins of its own device's part of the layout.
+    Inside the model each device's map holds only the bins of its part of the layout.
     """
 
     @property
@@ -35,20 +35,20 @@ class AbstractCoefficientMap(eqx.Module):
         """Bins that it holds."""
 
     @abstractmethod
-    def spectra(self) -> Spectra:
-        """The map to flux density (1e-20 erg/s/cm2/Angstrom); what it takes beside coefficients is made once."""
+    def spectra(self) -> Projection:
+        """The function that projects coefficients onto the bins; its tables are computed once, in this call."""
 
     @abstractmethod
     def moments(self) -> Float[Array | ndarray, "coefficient 2"]:
-        """Of each coefficient its light on the whole detector (1e-20 erg/s/cm2), and that times v_los (km/s)."""
+        """Each coefficient's flux on the whole detector (1e-20 erg/s/cm2), and that flux times v_los (km/s)."""
 
     @abstractmethod
     def of_own_bins(self, layout: DeviceLayout) -> "AbstractCoefficientMap":
-        """The map to the bins that are finished here."""
+        """The map to the bins that this device finishes."""
 
     @abstractmethod
     def padded(self, n_padded: int) -> "AbstractCoefficientMap":
-        """The map with bins appended to so many in all (on the host)."""
+        """The map with bins appended up to `n_padded` (on the host)."""
 
 
 class MatrixMap(AbstractCoefficientMap):
@@ -67,7 +67,7 @@ class MatrixMap(AbstractCoefficientMap):
         """Columns of the matrix."""
         return self.matrix.shape[1]
 
-    def spectra(self) -> Spectra:
+    def spectra(self) -> Projection:
         """The product."""
         return lambda coefficients: jnp.matmul(coefficients, self.matrix, precision=lax.Precision.HIGHEST)
 
@@ -76,10 +76,10 @@ class MatrixMap(AbstractCoefficientMap):
         return self.moment_matrix
 
     def of_own_bins(self, layout: DeviceLayout) -> "MatrixMap":
-        """With the columns of these bins."""
+        """The map with the columns of these bins only."""
         return dataclasses.replace(self, matrix=layout.own_bins(jnp.asarray(self.matrix)))
 
     def padded(self, n_padded: int) -> "MatrixMap":
-        """With columns of 0."""
+        """The map with columns of 0 appended."""
         missing = ((0, 0), (0, n_padded - self.n_wave))
         return dataclasses.replace(self, matrix=np.pad(np.asarray(self.matrix), missing))

@@ -1,4 +1,4 @@
-"""Sums over gas that its maps are made of: mass, motions, metals, star formation, whatever light it has."""
+"""Sums over gas for its maps: mass, motions, metals, star formation, hydrogen; they need no light."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -10,13 +10,13 @@ from jaxtyping import Array, Float
 from rubix_like.engine.kernels.deposits import Spaxels, in_blocks, sum_deposits
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.forward.products.sums import blocks_needed, chunk_of
+from rubix_like.forward.products.sums import blocks_needed, particles_at_once
 from rubix_like.forward.sources.source import Kind, ReaderWords
 from rubix_like.galaxy.particles import Gas
 from rubix_like.galaxy.scene import Scene
 
 MEANS: tuple[str, ...] = ("velocity", "velocity2", "metallicity")
-"""What is summed times the mass of gas: km/s from the reference, its square, mass fraction."""
+"""Quantities summed with the mass of gas as weight: km/s from the reference, its square, mass fraction."""
 
 
 class GasSums(eqx.Module):
@@ -27,7 +27,7 @@ class GasSums(eqx.Module):
 
 
 class GasTables(eqx.Module):
-    """What maps of gas are summed with; the sums are of the gas itself, not of any light."""
+    """Tables for the sums over gas; the sums are of the gas itself, not of its light."""
 
     kernel: AbstractDepositKernel
     kind: ClassVar[Kind] = "gas"
@@ -43,7 +43,7 @@ class GasTables(eqx.Module):
     ) -> GasSums:
         """The sums of all gas at hand, kept in 64 bits, as many spaxels at a time as there is room for.
 
-        `reference`: km/s, from which velocities are taken. Raises ValueError for gas that is to be smoothed and has no
+        Velocities are relative to `reference` (km/s). Raises ValueError for gas that is to be smoothed and has no
         smoothing length.
         """
         if grid.widths is not None and particles.smoothing_length is None:
@@ -69,13 +69,13 @@ class GasTables(eqx.Module):
             (summed,), _ = sum_deposits(contribute, particles, self.kernel, shapes, (), own_chunk, dtype)
             return summed[:n_spaxel], None
 
-        own_chunk = chunk_of(grid, len(names), chunk)
+        own_chunk = particles_at_once(grid, len(names), chunk)
         return GasSums(in_blocks(sums, grid.n_spaxel, blocks_needed(grid, len(names)))[0], names)
 
 
 def amounts_of(gas: Gas) -> dict[str, Float[Array, " particle"]]:
-    """What maps add up, by the map's name: mass (Msun) and, where the gas has them, star formation rate (Msun/yr) and
-    masses of neutral and molecular hydrogen (Msun)."""
+    """The quantities that maps add up, by the map's name: mass (Msun) and, where the gas has them, star formation rate
+    (Msun/yr) and masses of neutral and molecular hydrogen (Msun)."""
     mass, rate = jnp.asarray(gas.mass), gas.star_formation_rate
     fractions = {"hi_mass": gas.hi_fraction, "h2_mass": gas.h2_fraction}
     found = {"gas_mass": mass} | ({} if rate is None else {"star_formation_rate": jnp.asarray(rate)})
@@ -83,7 +83,7 @@ def amounts_of(gas: Gas) -> dict[str, Float[Array, " particle"]]:
 
 
 def gas_columns(gas: Gas, scene: Scene, reference: Float[Array, ""]) -> Float[Array, "particle column"]:
-    """What each particle adds to the sums: its amounts, then its mass times each of `MEANS`."""
+    """The columns of each particle: its amounts, then its mass times each of `MEANS`."""
     amounts = {name: own * scene.weight for name, own in amounts_of(gas).items()}
     mass, velocity = amounts["gas_mass"], scene.v_los - reference
     weighted = (mass * own for own in (velocity, velocity**2, jnp.asarray(gas.metallicity)))

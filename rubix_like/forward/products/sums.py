@@ -48,13 +48,13 @@ _ROOM = 1 << 28
 _MOST_BINS = 20_000
 
 
-def chunk_of(grid: SpaxelGrid, n_column: int, chunk: int) -> int:
-    """Particles at a time, at most `chunk`, that add to so many columns."""
-    return max(1, min(chunk, 2 * rates_here().values_at_once // (grid.n_corner * n_column)))
+def particles_at_once(grid: SpaxelGrid, n_column: int, limit: int) -> int:
+    """Particles whose `n_column` columns are computed at once: at most `limit`, fewer for many columns."""
+    return max(1, min(limit, 2 * rates_here().values_at_once // (grid.n_corner * n_column)))
 
 
 def blocks_needed(grid: SpaxelGrid, n_column: int) -> int:
-    """Blocks of spaxels such that the sums of one have room."""
+    """Number of blocks of spaxels, each small enough that its sums have room."""
     return -(-8 * grid.n_spaxel * n_column // _ROOM)
 
 
@@ -71,8 +71,8 @@ class Sighting(eqx.Module):
 class ProductImages(eqx.Module):
     """Images of the sums, as `ProductTables.paint` orders them: as painted, and after the PSF.
 
-    Columns of gas, named in `gas`, follow those of the stars, and fields those of gas. Velocities in the sums (not the
-    bins of the distribution) are relative to `reference` (km/s).
+    The columns are those of the stars, then those of the gas (named in `gas`), then the fields. Velocities in the sums
+    (not the bins of the distribution) are relative to `reference` (km/s).
     """
 
     before: Float[Array, "y x column"]
@@ -173,7 +173,7 @@ class ProductTables(eqx.Module):
         """The sums of all particles at hand, kept in 64 bits, as many spaxels at a time as there is room for, and
         returned in the tables' precision."""
         table = self.bands.through(self.transmission(parameters)) * self.flux_factor
-        own_chunk = chunk_of(grid, self.n_column, chunk)
+        own_chunk = particles_at_once(grid, self.n_column, chunk)
 
         def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
             return self._block(look, particles, spaxels, own_chunk, table, parameters), None

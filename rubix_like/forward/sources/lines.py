@@ -26,7 +26,7 @@ from rubix_like.physics.templates import LineTemplates, TemplateAxes
 
 
 class LinesSource(AbstractSource):
-    """Particles shine in the lines of the section `lines`, all in the same ratios, by their mass or star formation."""
+    """Particles shine in the lines of the section `lines`, in equal ratios, in proportion to mass or star formation."""
 
     painter: AbstractPainter
     particles: Kind = eqx.field(static=True)

@@ -20,7 +20,7 @@ Kind = Literal["stars", "gas"]
 
 
 class ReaderWords(NamedTuple):
-    """What reads particles, for the error of a galaxy that has none of them, and what else to do."""
+    """Words for the error of a galaxy without the particles: what reads them, and what to do instead."""
 
     what: str
     remedy: str
@@ -67,7 +67,7 @@ class AbstractSource(eqx.Module):
         return scene
 
     def painter_for(self, parameters: Parameters) -> AbstractPainter:  # noqa: ARG002
-        """The painter at these parameters, such as a width of lines: `painter` where none of them concern it."""
+        """The painter with these parameters put in, such as a width of lines; `painter` itself where it has none."""
         return self.painter
 
     def absent(self, galaxy: Galaxy) -> Any:  # noqa: ARG002
@@ -77,7 +77,7 @@ class AbstractSource(eqx.Module):
 
 @runtime_checkable
 class ReadsParticles(Protocol):
-    """A source, a field, maps: what is summed over particles of one kind."""
+    """A source, a field or maps: sums over particles of one kind."""
 
     kind: ClassVar[Kind]
     words: ClassVar[ReaderWords]

@@ -250,8 +250,8 @@ def _without_unread_gas(
     own = [name for name in settings.free if name.startswith(GALAXY) and name.removeprefix(GALAXY) in GAS_PARAMETERS]
     if own and source.draws.gas is None:
         raise ConfigError(
-            f"fit.free.{own[0]}: expected a galaxy with gas (galaxy.n_gas) and a pipeline that reads it, got gas that "
-            f"no stage paints; leave it out, or take a pipeline that paints gas"
+            f"fit.free.{own[0]}: expected a galaxy with gas (galaxy.n_gas) and a pipeline that reads it, got no gas or "
+            f"a pipeline that does not read it; leave the parameter out, or set galaxy.n_gas and paint gas"
         )
     return source
 

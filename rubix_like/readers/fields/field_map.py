@@ -81,13 +81,13 @@ class FieldSettings(AbstractSettings):
     columns: Integers | None = None
     """Columns of a dataset of shape (N, k): one, or several that are added up; null: all of a vector, else (N,)."""
     width: Integer | None = None
-    """How many columns the dataset must have: one of another width holds other things under the same name."""
+    """Number of columns that the dataset must have, where other codes store other columns by its name; null: any."""
     one_minus: bool = False
     """Whether the quantity is 1 minus what is stored (hydrogen from metals and helium)."""
     divide_by: str | None = None
     """A dataset of the same group and unit by which the stored numbers are divided (masses of metals)."""
     fraction_of: str | None = None
-    """Another quantity of the same particles of which a fraction is stored (dust of `mass`): the two are multiplied."""
+    """The quantity that the stored number is a fraction of (dust of `mass`): the two are multiplied."""
     at_least: Number | None = None
     """Smaller stored numbers count as this one (a negative rate that stands for a time)."""
     mass_table: bool = False
@@ -116,7 +116,7 @@ class FieldSettings(AbstractSettings):
     ) -> tuple["FieldSettings", tuple[str, ...]] | None:
         """The settings that hold, and the datasets to read, for a group that has the datasets `present`.
 
-        `shape_of` gives the shape of one of them; it is asked for where a `width` is stated.
+        `shape_of` gives the shape of a dataset; it is called only where a `width` is stated.
         """
         if self.stack and all(name in present for name in self.stack):
             return self, self.stack
@@ -316,7 +316,7 @@ def _check_physical_type(name: str, field: FieldSettings) -> None:
 
 
 def _check_whole(name: str, field: FieldSettings, fields: Mapping[str, FieldSettings]) -> None:
-    """Raise ValueError where a fraction is of something that is not there, no number, or itself a fraction."""
+    """Raise ValueError where `fraction_of` names no quantity of the map, a vector, or another fraction."""
     whole = field.fraction_of
     if whole is not None:
         if whole not in fields or whole in VECTORS or fields[whole].is_fraction:

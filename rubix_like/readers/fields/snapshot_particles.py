@@ -77,7 +77,7 @@ class Snapshot:
         return {name: place for name, place in found.items() if self._has_whole(family, group, place[0], found)}
 
     def _has_whole(self, family: Family, group: str, field: FieldSettings, found: Collection[str]) -> bool:
-        """Whether the group has that of which the field is a fraction; the mass may be in the Header's MassTable."""
+        """Whether the group has the quantity that the field is a fraction of (a mass may be in the MassTable)."""
         whole = field.fraction_of
         return whole is None or whole in found or (whole == "mass" and self.table_mass(family, group) > 0)
 
@@ -224,7 +224,7 @@ class Snapshot:
     ) -> ndarray:
         """Rows of one quantity in its unit; raises ValueError where they cannot be read or, `checked`, are absurd.
 
-        `known` are quantities of these rows that were read before, so that what a fraction is of is not read again.
+        `known`: quantities of these rows that have been read already, for fractions of them.
         """
         field, datasets = self.places(family, group)[quantity]
         values = self._stored_quantity(quantity, field, group, datasets, start, stop, checked)
@@ -248,7 +248,7 @@ class Snapshot:
         checked: bool,
         known: Mapping[str, ndarray],
     ) -> ndarray:
-        """Rows of what a fraction is of: known, the mass of the Header's MassTable, or read."""
+        """Rows of the quantity that a fraction is of: `known`, from the Header's MassTable, or read."""
         if quantity in known:
             return known[quantity]
         if quantity not in self.places(family, group):
@@ -265,7 +265,7 @@ class Snapshot:
         stop: int,
         checked: bool,
     ) -> ndarray:
-        """Rows of one quantity as the file's datasets have it, before any unit."""
+        """Rows of one quantity in the file's own unit."""
         vector = quantity in VECTORS and not field.stack
         stored = [self._stored(group, name, field.columns, vector, start, stop, checked) for name in datasets]
         values = np.stack(stored, axis=1) if field.stack else stored[0]

@@ -1,4 +1,4 @@
-"""Say what light a file's gas can make: which columns there are for nebulae, for dust and for maps of hydrogen."""
+"""What light a file's gas can make: which columns it has for nebulae, dust and maps of hydrogen."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,8 +6,7 @@ from rubix_like.readers.inspection.inspected_fields import FieldReport
 
 
 def light_of_gas(fields: Sequence[FieldReport]) -> tuple[str, ...]:
-    """A sentence each on star formation, abundances, dust and neutral hydrogen, from the quantities of gas that a group
-    has."""
+    """One sentence each on star formation, abundances, dust and neutral hydrogen of a group of gas."""
     found = {row.quantity: row for row in fields}
     return (_star_formation(found), _abundances(found), _dust(found), _neutral_hydrogen(found))
 
@@ -15,7 +14,7 @@ def light_of_gas(fields: Sequence[FieldReport]) -> tuple[str, ...]:
 def _star_formation(found: Mapping[str, FieldReport]) -> str:
     row = found.get("star_formation_rate")
     if row is None:
-        return "nebulae: no star_formation_rate, so gas makes none; those around young stars need no gas"
+        return "nebulae: none around forming stars (no star_formation_rate); young stars ionise nebulae without it"
     if not row.n_values:
         return "nebulae: star_formation_rate has no number that can be read"
     if not row.n_positive:
@@ -27,7 +26,7 @@ def _star_formation(found: Mapping[str, FieldReport]) -> str:
 
 
 def _abundances(found: Mapping[str, FieldReport]) -> str:
-    """What tells the O/H of the gas."""
+    """Where the O/H of the gas comes from."""
     if "oxygen_fraction" in found and "hydrogen_fraction" in found:
         return "abundances: O/H from oxygen_fraction and hydrogen_fraction"
     if "oxygen_fraction" in found:
