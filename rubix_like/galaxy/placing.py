@@ -41,7 +41,8 @@ def shard(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
 
     The caller's galaxy is not changed. Works on concrete arrays and inside jit, grad and vmap.
     """
-    placed = _padded_galaxy(galaxy, mesh.shape[DATA_AXIS])
+    n_devices = mesh.shape[DATA_AXIS]
+    placed = galaxy if _fits(galaxy, n_devices) else _padded_galaxy(galaxy, n_devices)
     return jax.device_put(placed, particle_shardings(placed, mesh))
 
 
@@ -57,6 +58,14 @@ def own_share(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
         return lax.dynamic_slice_in_dim(leaf, lax.axis_index(DATA_AXIS) * size, size)
 
     return jax.tree.map(own, _padded_galaxy(galaxy, n_devices))
+
+
+def _fits(galaxy: Galaxy, n_devices: int) -> bool:
+    """Whether it is padded already, as one that was placed before."""
+    kinds = [galaxy.stars] if galaxy.gas is None else [galaxy.stars, galaxy.gas]
+    return all(
+        own.weight is not None and len(own.position) == size_class(len(own.position), n_devices) > 0 for own in kinds
+    )
 
 
 @functools.partial(jax.jit, static_argnames="n_devices")

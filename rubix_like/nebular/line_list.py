@@ -146,6 +146,11 @@ def _spellings() -> dict[str, str]:
     for line in LINES.values():
         vacuum = f"{line.ion} {line.wavelength:.0f}" if line.ion != "H I" else f"{line.name}{line.wavelength:.0f}"
         found.setdefault(_key(vacuum), line.name)
+    for line in LINES.values():
+        ion, _, number = line.name.rpartition(" ")
+        if number.isdigit():  # rounded the other way, as [N II] 6584
+            for near in (int(number) + 1, int(number) - 1):
+                found.setdefault(_key(f"{ion} {near}"), line.name)
     return found | {_key(name): name for name in LINES}
 
 

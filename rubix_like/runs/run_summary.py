@@ -52,7 +52,7 @@ def summary_lines(
     lines.extend(_mask_lines(sums))
     if cube.counters is not None:
         lines.extend(_counter_lines(cube.counters))
-    lines += nebular_lines(cube)
+    lines += nebular_lines(cube) + source_lines(cube)
     lines.append(_noise_line(in_parts(cube), sums))
     if timings:
         lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
@@ -92,9 +92,10 @@ def accuracy_lines(meta: Mapping[str, Any]) -> list[str]:
         return []
     nodes = f"{meta['basis_velocity_nodes']} velocity nodes of {meta['basis_velocity_step']:.3g} km/s"
     if "basis_line_flux_error" in meta:
+        error = meta["basis_line_flux_error"]
+        flux = f"any line's flux to {error:.1e} (tolerance {meta['tolerance']:g})" if error else "fluxes exact"
         return [
-            f"Accuracy: {meta['basis_rank']} line ratios, {nodes}: any line's flux to "
-            f"{meta['basis_line_flux_error']:.1e} (tolerance {meta['tolerance']:g}), its profile to "
+            f"Accuracy: {counted(meta['basis_rank'], 'line ratio')}, {nodes}: {flux}, a line's profile to "
             f"{meta['basis_line_profile_error']:.1e} of its highest bin"
         ]
     return [
@@ -126,6 +127,22 @@ def _counter_lines(counters: Counters) -> list[str]:
             continue
         share = 100 * float(getattr(counters, mass_name)) / mass_total if mass_total > 0 else 0.0
         lines.append(f"{count} of {total} stars ({share:.3g} % of the mass) are {words}")
+    return lines
+
+
+def source_lines(cube: Cube | ShardedCube) -> list[str]:
+    """What sources but stars and nebulae left out, or that they have no light; nothing where all is in the field."""
+    lines = []
+    for name, own in cube.source_counters.items():
+        total, amount = int(own.n_particles), float(own.amount_total)
+        if name != NEBULAE and not amount:
+            lines.append(f"Source '{name}' has no light: the amounts of its {counted(total, 'particle')} are 0")
+        elif name != NEBULAE and int(own.n_outside):
+            share = 100 * float(own.amount_outside) / amount
+            lines.append(
+                f"{int(own.n_outside)} of {total} particles of source '{name}' ({share:.3g} % of its light) are "
+                f"outside the field: not in the cube"
+            )
     return lines
 
 

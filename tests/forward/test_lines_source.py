@@ -16,7 +16,7 @@ from rubix_like.forward.census import count_slabs
 from rubix_like.forward.resolved import resolve
 from rubix_like.forward.slabs import may_paint_gas
 from rubix_like.forward.sources.lines import line_templates
-from rubix_like.runs.run_summary import accuracy_lines
+from rubix_like.runs.run_summary import accuracy_lines, source_lines
 
 LUMINOSITY = 3.828e33 / (4 * np.pi * (20 * 3.0856775814913673e24) ** 2) * 1e20
 """Flux of 1 Lsun at 20 Mpc in 1e-20 erg/s/cm2."""
@@ -73,8 +73,8 @@ def test_gas_is_counted_for_the_velocities():
     fastest = np.abs(own.gas.velocity[:, 2]).max()
     assert fastest < float(pipeline.velocity_limit) < 1.6 * fastest
     meta = pipeline.frame.meta
-    assert accuracy_lines(meta)[0].startswith("Accuracy: 1 line ratios, ")
-    assert "its profile to" in accuracy_lines(meta)[0]
+    assert accuracy_lines(meta)[0].startswith("Accuracy: 1 line ratio, ")
+    assert "fluxes exact, a line's profile to" in accuracy_lines(meta)[0]
     padded = eqx.tree_at(lambda g: g.gas.velocity, own, own.gas.velocity * np.where(np.arange(40) < 39, 1, 20)[:, None])
     weight = np.where(np.arange(40) < 39, 1.0, 0.0)
     padded = dataclasses.replace(padded, gas=dataclasses.replace(padded.gas, weight=weight))
@@ -103,8 +103,24 @@ def test_lines_by_name_or_wavelength():
     np.testing.assert_array_equal(found.wavelength, [6564.632, 6549.86, 5008.24])
     np.testing.assert_array_equal(found.table, [[3.0, 1.0, 0.5]])
     assert line_templates(LinesSettings(wavelengths="Ha")).table == 1.0
-    with pytest.raises(ConfigError, match="unknown line 'Hq'"):
+    with pytest.raises(ConfigError, match=r"lines\.wavelengths: unknown line 'Hq'"):
         line_templates(LinesSettings(wavelengths="Hq"))
+    with pytest.raises(ConfigError, match="expected different lines, got 'Ha' twice"):
+        line_templates(LinesSettings(wavelengths=("Ha", "Halpha")))
+
+
+def test_what_is_not_seen_is_said():
+    """Lines beyond the detector, particles outside the field, and that there is no light at all."""
+    own = galaxy(4)
+    gas = dataclasses.replace(own.gas, position=np.array([[0.0, 0, 0], [0, 0, 0], [0, 0, 0], [9e3, 0, 0]]))
+    far = Galaxy(stars=own.stars, gas=gas)
+    pipeline = Pipeline.from_config(config_of(**{"lines.wavelengths": ["[O III] 5007", "Hb"]}), far)
+    assert "lines.wavelengths: the detector does not see Hb" in pipeline.notes
+    share = 100 * 2 / gas.mass.sum()
+    words = f"1 of 4 particles of source 'lines' ({share:.3g} % of its light) are outside the field: not in the cube"
+    assert source_lines(pipeline(far)) == [words]
+    dark = eqx.tree_at(lambda p: p.lines.luminosity, pipeline.parameters, jnp.asarray(0.0))
+    assert source_lines(pipeline(far, dark)) == ["Source 'lines' has no light: the amounts of its 4 particles are 0"]
 
 
 @pytest.mark.parametrize(

@@ -225,3 +225,11 @@ def test_priors_beyond_the_library_or_the_age_of_the_universe_are_told():
     notes = "\n".join(pose(config(), data(), FitSettings(free=free)).notes)
     assert "disc_metallicity: its prior, 0.01 to 0.09, leaves the SSP library's range, 0.0001 to 0.05" in notes
     assert "disc_log_age: its prior reaches 10.25, older than the Universe at redshift 0.05, 10.12" in notes
+
+
+def test_lines_narrower_than_the_nodes_hold_are_refused():
+    lines = {"wavelengths": 4540.0, "velocity_dispersion": 40}
+    changes = {"pipeline": "lines", "lines": lines, "galaxy.n_gas": 20, "instrument.lsf": None}
+    run = load_config(config(), overrides=changes | {"engine.method": "basis"})
+    words = ["fit.free.lines.velocity_dispersion", "expected a prior above 20 km/s", "uniform: [5, 60]", "to twice"]
+    refused(words, one("lines.velocity_dispersion", "uniform", 5, 60), run=run)

@@ -78,6 +78,7 @@ def test_wavelengths_in_air_are_those_of_the_names():
         ("Br gamma", "Brg"),
         ("HeII4686", "He II 4686"),
         ("NII-6585", "[N II] 6583"),
+        ("[N II] 6584", "[N II] 6583"),
         ("Hepsilon", "H7"),
         ("[NeII]12.8um", "[Ne II] 12.8um"),
     ],

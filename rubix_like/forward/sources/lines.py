@@ -21,7 +21,7 @@ from rubix_like.forward.sources.source import AbstractSource, Kind
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene
-from rubix_like.nebular.line_list import find_line
+from rubix_like.nebular.line_list import EmissionLine, find_line
 from rubix_like.physics.templates import LineTemplates, TemplateAxes
 
 
@@ -84,11 +84,14 @@ class LinesSource(AbstractSource):
 
 def line_templates(settings: LinesSettings) -> LineTemplates:
     """The lines of the section as one template, of a luminosity of 1; raises ConfigError for an unknown name."""
-    known = [find_line(own) if isinstance(own, str) else None for own in settings.wavelengths]
+    known = [_found(own) if isinstance(own, str) else None for own in settings.wavelengths]
     wavelength = [
         own if line is None else line.wavelength for own, line in zip(settings.wavelengths, known, strict=True)
     ]
     names = [f"{own:g}" if line is None else line.name for own, line in zip(settings.wavelengths, known, strict=True)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"lines.wavelengths: expected different lines, got '{twice}' twice; name each line once")
     ratios = settings.ratios or (1.0,) * len(names)
     return LineTemplates(
         name="the lines of the section 'lines'",
@@ -98,6 +101,13 @@ def line_templates(settings: LinesSettings) -> LineTemplates:
         table=np.asarray([ratios], dtype=np.float64),
         thermal=np.zeros(len(names)),
     )
+
+
+def _found(name: str) -> EmissionLine:
+    try:
+        return find_line(name)
+    except ConfigError as error:
+        raise ConfigError(f"lines.wavelengths: {error}") from None
 
 
 def _settings(setup: Setup) -> LinesSettings:

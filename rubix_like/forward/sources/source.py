@@ -90,7 +90,7 @@ def particles_of(readers: Sequence[ReadsParticles], galaxy: Galaxy) -> tuple[Any
         if particles is None:
             raise ValueError(
                 f"galaxy.{reader.kind}: expected particles for {reader.words.what}, got none; take a galaxy with "
-                f"{reader.kind}, or {reader.words.remedy}"
+                f"{reader.kind} (rubix-like inspect FILE says what that of a file lacks), or {reader.words.remedy}"
             )
     return found
 

@@ -15,6 +15,7 @@ from rubix_like.config import RunConfig, load_config
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.cube.observed.observed_cube import check_any_used, choose_voxels
+from rubix_like.engine.lines.line_map import LineMap
 from rubix_like.errors import ConfigError
 from rubix_like.forward.model import table_specs
 from rubix_like.forward.parameters import Parameters
@@ -37,7 +38,7 @@ from rubix_like.inference.posterior.fit_model import (
     SyntheticSource,
     line_of_sight,
 )
-from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent, read_prior
+from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent, read_prior, shown
 from rubix_like.inference.posterior.free_parameters import (
     SMALLEST_LATENT,
     age_notes,
@@ -63,7 +64,7 @@ _RANDOM_DRAWS = (
 )
 
 _WIDEST = 3.0
-"""Latent of the width of the PSF for which the field's margin is made."""
+"""Latent of the width of the PSF for which the field's margin is made, and less it that of the narrowest lines."""
 
 _PRIOR_DRAWS = 64
 """Draws from the prior by which the fastest star is looked for."""
@@ -117,12 +118,27 @@ def pose(
     source = _without_unread_gas(source, pipeline, settings)
     trees = _trees(source, pipeline.parameters, line_of_sight(pipeline.tables, pipeline.parameters))
     free = read_free(settings, trees, pipeline.plan.deposit)
+    _check_line_widths(free, pipeline)
     pipeline = for_samples(pipeline, n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
     notes = (*observed.notes, *notes, *_draw_notes(source), *_library_notes(free, pipeline))
     start = read_start(settings.start, free, trees)
     return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, notes, start)
+
+
+def _check_line_widths(free: Free, pipeline: Pipeline) -> None:
+    """Raise ConfigError for a prior of the width of lines that reaches below what the velocity nodes hold."""
+    leaves = jax.tree.leaves(pipeline.tables.paint, is_leaf=lambda leaf: isinstance(leaf, LineMap))
+    narrowest = max((float(leaf.narrowest) for leaf in leaves if isinstance(leaf, LineMap)), default=0.0)
+    for own in free.parameters:
+        lowest = float(jnp.min(own.prior.value(jnp.full(own.shape, -_WIDEST))))
+        if own.name.endswith(".velocity_dispersion") and lowest < narrowest:
+            raise ConfigError(
+                f"fit.free.{own.name}: expected a prior above {narrowest:g} km/s, the narrowest lines that method "
+                f"'basis' is planned for, got {shown(own.prior)}; set {own.name} to twice the prior's lower end, "
+                f"engine.method: direct, or an instrument.lsf"
+            )
 
 
 def _library_notes(free: Free, pipeline: Pipeline) -> tuple[str, ...]:
