@@ -104,7 +104,8 @@ def test_a_cell_is_as_wide_as_its_smoothing_length_whatever_the_stars_have():
     place = np.zeros((1, 3))
     cell = dataclasses.replace(cell, position=place, velocity=place, smoothing_length=np.array([1.0]))
     narrow = dataclasses.replace(own.stars, smoothing_length=np.full(len(own.stars.position), 0.02))
-    found = Pipeline.from_config(config(deposit="smoothed"), wide := Galaxy(narrow, cell))(wide).maps.before.gas_mass
+    run_of_it = load_config(config(deposit="smoothed"), overrides={"instrument.psf": None})
+    found = Pipeline.from_config(run_of_it, wide := Galaxy(narrow, cell), mesh=make_mesh(1))(wide).maps.before.gas_mass
     across = (np.arange(N_X) - (N_X - 1) / 2) * PIXEL
     profile = np.asarray(found).sum(axis=0)
     width = np.sqrt((profile * across**2).sum() / profile.sum() - PIXEL**2 / 12)
