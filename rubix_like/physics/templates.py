@@ -12,9 +12,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 from numpy import ndarray
 
-LARGEST_DISPERSION: float = 500.0
-"""Largest velocity_dispersion (km/s) that lines are painted with."""
-
 _SLACK = 1e-6
 """How far beyond the last node (in the axis's unit, dex for stars) a coordinate is still taken for the node."""
 

@@ -7,7 +7,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import Angstrom, Kms, Number, as_tuple, parse_quantity
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.physics.templates import LARGEST_DISPERSION
+
+LARGEST_DISPERSION: float = 500.0
+"""Largest velocity_dispersion (km/s) that lines are painted with."""
 
 LINE_SOURCE: str = "lines"
 """The name in a pipeline of the source that this section is for."""

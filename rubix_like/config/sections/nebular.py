@@ -7,8 +7,8 @@ from pydantic import BeforeValidator, Field, StrictBool, WithJsonSchema, model_v
 
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import Kms, Kpc, Myr, Number
+from rubix_like.config.sections.lines import LARGEST_DISPERSION
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.physics.templates import LARGEST_DISPERSION
 
 NEBULAE: str = "nebulae"
 """The name in a pipeline of the source that this section is for."""

@@ -11,6 +11,7 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
+from rubix_like.config.sections.lines import LARGEST_DISPERSION
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube.bins import Sampling
 from rubix_like.cube.meta import SourceCounters
@@ -21,7 +22,7 @@ from rubix_like.engine.lines.line_tracks import LINE_REACH, LineTracks, rounded_
 from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.physics.templates import LARGEST_DISPERSION, TemplateAxes, weighted_rows
+from rubix_like.physics.templates import TemplateAxes, weighted_rows
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import varying

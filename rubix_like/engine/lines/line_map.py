@@ -12,9 +12,9 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array, Float, Int
 from numpy import ndarray
 
+from rubix_like.config.sections.lines import LARGEST_DISPERSION
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap, Projection
-from rubix_like.physics.templates import LARGEST_DISPERSION
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import varying

@@ -7,11 +7,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
+from rubix_like.config.sections.lines import LARGEST_DISPERSION
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.instrument.detector import LineSpread
 from rubix_like.physics import air
-from rubix_like.physics.templates import LARGEST_DISPERSION, LineTemplates
+from rubix_like.physics.templates import LineTemplates
 
 LINE_REACH: float = 5.6
 """Sigmas on either side of a line within which it is painted: 2e-8 of its light is beyond."""
