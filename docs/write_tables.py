@@ -142,7 +142,7 @@ def _default(field: FieldInfo) -> str:
     if isinstance(field.default, AbstractSettings):
         return "on"
     is_long = isinstance(field.default, float) and abs(field.default) > _LONG
-    return f"{field.default:g}" if is_long else str(field.default).replace("False", "false")
+    return f"{field.default:g}" if is_long else str(field.default).replace("False", "false").replace("True", "true")
 
 
 def _first_line(module: Path) -> str:

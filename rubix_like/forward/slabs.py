@@ -10,8 +10,6 @@ from typing import TypeVar
 from jax.sharding import Mesh
 from jax.tree_util import keystr, tree_leaves_with_path
 
-from rubix_like.config import PipelineSettings
-from rubix_like.config.plug_ins import PAINT_STAGES
 from rubix_like.forward.tables import Tables
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy
@@ -67,11 +65,6 @@ class SlabCuts:
 def reads_gas(tables: Tables) -> bool:
     """Whether a field, a source or maps read the gas, so that slabs must hold it."""
     return any(reader.kind == "gas" for reader in (*tables.fields, *tables.painted))
-
-
-def may_paint_gas(pipeline: PipelineSettings) -> bool:
-    """Whether a source of the pipeline reads gas, or may, as its settings say: it is then counted with the stars."""
-    return any(getattr(PAINT_STAGES.find(source.name), "kind", None) != "stars" for source in pipeline.paint)
 
 
 def place_slabs(slabs: Iterable[Galaxy], dtype: str, mesh: Mesh, *, with_gas: bool, size: int = 0) -> Iterator[Galaxy]:

@@ -48,8 +48,11 @@ class SumsForm:
         """That of a pass; nothing is computed."""
         shardings = Signature.of(tables, slab).shardings(layout)
         own_tables, own_slab = _on_one_device((tables, slab), shardings)
-        particles = particles_of(one.readers(tables), own_slab)
-        partial = jax.eval_shape(functools.partial(one.sum, plan), own_tables, view, particles)
+
+        def of_slab(tables: Tables, view: SlabView, slab: Galaxy) -> Any:
+            return one.sum(plan, tables, view, particles_of(one.readers(tables), slab))
+
+        partial = jax.eval_shape(of_slab, own_tables, view, own_slab)
         leaves, structure = jax.tree.flatten(partial)
         of_bins = (Sum.BINS, Sum.EVERYTHING)
         axes = tuple(

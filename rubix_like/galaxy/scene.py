@@ -1,5 +1,6 @@
 """The scene: particles that shine, in the observer's frame."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,6 +40,17 @@ class Scene(eqx.Module):
     def v_los(self) -> Float[Array, " particle"]:
         """Line-of-sight velocity in km/s, + = receding."""
         return self.velocity[:, 2]
+
+
+def without_dark(scene: Scene) -> Scene:
+    """The scene with a weight of 0 and no velocity where the amount is 0: such particles are in no count, and their
+    velocities need not be planned for."""
+    dark = scene.amount <= 0  # not where it is NaN, which is to be counted
+    return dataclasses.replace(
+        scene,
+        velocity=jnp.where(dark[:, None], jnp.zeros_like(scene.velocity), scene.velocity),
+        weight=jnp.where(dark, jnp.zeros_like(scene.weight), scene.weight),
+    )
 
 
 def rotate(vectors: Float[Array, "particle 3"], rotation: Float[Array, "3 3"]) -> Float[Array, "particle 3"]:

@@ -166,7 +166,7 @@ def bracket(
     """Lower node and fraction of the way to the next one, limited to the first and the last node (0 for one node)."""
     if len(nodes) == 1:
         return jnp.zeros(value.shape, jnp.int32), jnp.zeros_like(value)
-    limited = jnp.clip(value, nodes[0], nodes[-1])
+    limited = jnp.where(value < nodes[0], nodes[0], jnp.where(value > nodes[-1], nodes[-1], value))
     index = jnp.searchsorted(nodes, lax.stop_gradient(limited), side="right").astype(jnp.int32) - 1
     index = jnp.clip(index, 0, len(nodes) - 2)
     low = nodes[index]

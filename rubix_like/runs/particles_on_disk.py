@@ -8,10 +8,10 @@ import jax
 import numpy as np
 
 from rubix_like.config import RunConfig
-from rubix_like.forward.census import Census, count_slabs
+from rubix_like.forward.census import Census, count_slabs, gas_weight
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved
-from rubix_like.forward.slabs import SlabCuts, may_paint_gas, read_ahead
+from rubix_like.forward.slabs import SlabCuts, read_ahead
 from rubix_like.galaxy.galaxy_parts import GalaxyParts
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.placing import shard_local
@@ -92,7 +92,7 @@ def open_source(
     if slab == "auto" and parts.n_stars <= (most or 0):  # few of many were selected
         return _held(config, resolved, parts, team)
     size = _automatic_size(memory) if slab == "auto" else slab
-    cuts = SlabCuts.of(parts, size, with_gas=may_paint_gas(resolved.pipeline), team=team)
+    cuts = SlabCuts.of(parts, size, with_gas=gas_weight(config, resolved) is not None, team=team)
     with read_ahead(_counted(parts, cuts, report)) as slabs:
         census = count_slabs(config, resolved, slabs, team)
     return GalaxyInSlabs(parts, census, size, team)

@@ -136,7 +136,7 @@ def source_lines(cube: Cube | ShardedCube) -> list[str]:
     for name, own in cube.source_counters.items():
         total, amount = int(own.n_particles), float(own.amount_total)
         if name != NEBULAE and not amount:
-            lines.append(f"Source '{name}' has no light: the amounts of its {counted(total, 'particle')} are 0")
+            lines.append(f"Source '{name}' has no light: the amounts of all its particles are 0")
         elif name != NEBULAE and int(own.n_outside):
             share = 100 * float(own.amount_outside) / amount
             lines.append(

@@ -10,11 +10,9 @@ import pytest
 from small import few_stars, muse
 
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, load_config
-from rubix_like.config import load_pipeline
 from rubix_like.config.sections.lines import LinesSettings
-from rubix_like.forward.census import count_slabs
+from rubix_like.forward.census import count_slabs, gas_weight
 from rubix_like.forward.resolved import resolve
-from rubix_like.forward.slabs import may_paint_gas
 from rubix_like.forward.sources.lines import line_templates
 from rubix_like.runs.run_summary import accuracy_lines, source_lines
 
@@ -93,8 +91,18 @@ def test_gas_in_slabs_is_counted_as_the_whole():
         np.testing.assert_array_equal(found.speed, whole.speed)
         assert (found.number, found.fastest) == (40, whole.fastest)
     assert count_slabs(config, resolved, [Galaxy(stars=own.stars)]).gas is None
-    assert may_paint_gas(resolved.pipeline)
-    assert not may_paint_gas(load_pipeline("stellar"))
+    of_stars = config_of(**{"lines.particles": "stars"})
+    assert gas_weight(config, resolved) == "mass"
+    assert gas_weight(of_stars, resolve(of_stars)) is None
+
+
+def test_fast_gas_that_forms_no_stars_need_not_be_planned_for():
+    own = galaxy()
+    velocity = np.where(own.gas.star_formation_rate[:, None] > 0, own.gas.velocity, 5000.0)
+    fast = Galaxy(stars=own.stars, gas=dataclasses.replace(own.gas, velocity=velocity))
+    found, cube = light(fast, **{"lines.weight": "star_formation_rate", "engine.method": "basis"})
+    assert found == pytest.approx(3.0 * LUMINOSITY * own.gas.star_formation_rate.sum(), rel=1e-5)
+    assert int(cube.source_counters["lines"].n_particles) == 39
 
 
 def test_lines_by_name_or_wavelength():
@@ -120,7 +128,7 @@ def test_what_is_not_seen_is_said():
     words = f"1 of 4 particles of source 'lines' ({share:.3g} % of its light) are outside the field: not in the cube"
     assert source_lines(pipeline(far)) == [words]
     dark = eqx.tree_at(lambda p: p.lines.luminosity, pipeline.parameters, jnp.asarray(0.0))
-    assert source_lines(pipeline(far, dark)) == ["Source 'lines' has no light: the amounts of its 4 particles are 0"]
+    assert source_lines(pipeline(far, dark)) == ["Source 'lines' has no light: the amounts of all its particles are 0"]
 
 
 @pytest.mark.parametrize(

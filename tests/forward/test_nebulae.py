@@ -331,6 +331,15 @@ def test_slabs_give_the_same(source):
     np.testing.assert_allclose(flux_of(pipeline.observe_slabs(slabs)), whole, atol=1e-12 * whole.max())
 
 
+@pytest.mark.slow(5)
+def test_slabs_of_a_galaxy_without_gas_are_dark():
+    whole = galaxy().stars
+    slabs = [Galaxy(jax.tree.map(lambda leaf, half=half: leaf[half::2], whole)) for half in (0, 1)]
+    cube = gas_pipeline().observe_slabs(slabs)
+    np.testing.assert_allclose(flux_of(cube), flux_of(gas_pipeline()(forming(np.zeros(20)))), rtol=1e-12)
+    assert int(cube.source_counters["nebulae"].n_particles) == 0
+
+
 @functools.cache
 def gas_pipeline():
     """The lines of the gas alone."""

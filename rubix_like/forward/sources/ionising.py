@@ -58,7 +58,7 @@ class StarPhotons(eqx.Module):
 
 
 class MeanPhotons(eqx.Module):
-    """Photons of stars up to an age (log10 yr), of a rate that was constant so long: of 1 Msun/yr, by metallicity."""
+    """Photons of all stars up to an age (log10 yr), by metallicity, where 1 Msun/yr was formed all that time."""
 
     axes: TemplateAxes
     per_rate: Float[Array | ndarray, "template 1"]
@@ -112,7 +112,8 @@ def of_constant_rate(table: NebularTable, library: SSPLibrary, oldest: float) ->
     """
     metals = table.axes["oxygen_abundance"] - table.solar_oxygen + np.log10(table.solar_metallicity)
     nodes, library_ages = table.axes["log_age"], np.asarray(library.log_age)
-    edges = np.linspace(min(nodes[0], library_ages[0]), np.log10(oldest * YEARS_PER_MYR), _N_AGE + 1)
+    last = np.log10(oldest * YEARS_PER_MYR)
+    edges = np.linspace(min(nodes[0], library_ages[0], last), last, _N_AGE + 1)
     years, ages = np.diff(10.0**edges), 0.5 * (edges[1:] + edges[:-1])
     years[0] += 10.0 ** edges[0]
     at_metals = [np.interp(metals, np.log10(library.metallicity), own) for own in ionising_photons(library).T]

@@ -1,5 +1,6 @@
 """Source `lines`: a few emission lines of the gas, or of stars as tracers, without a table of nebulae."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.source import AbstractSource, Kind
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Gas, Stars
-from rubix_like.galaxy.scene import Scene, to_scene
+from rubix_like.galaxy.scene import Scene, to_scene, without_dark
 from rubix_like.nebular.line_list import EmissionLine, find_line
 from rubix_like.physics.templates import LineTemplates, TemplateAxes
 
@@ -62,8 +63,8 @@ class LinesSource(AbstractSource):
         return to_scene(particles, self._amount(particles), {}, alignment, arcsec_per_kpc)
 
     def shine(self, scene: Scene, parameters: Parameters) -> Scene:
-        """Each particle's amount times the luminosity per unit of it."""
-        return eqx.tree_at(lambda s: s.amount, scene, scene.amount * parameters.lines.luminosity)
+        """Each particle's amount times the luminosity per unit of it; those without any are in no count."""
+        return dataclasses.replace(without_dark(scene), amount=scene.amount * parameters.lines.luminosity)
 
     def painter_for(self, parameters: Parameters) -> AbstractPainter:
         """The painter of lines as wide as the parameters say."""

@@ -27,7 +27,7 @@ from rubix_like.forward.sources.source import AbstractSource, Kind
 from rubix_like.forward.sources.stars import LOWEST_METALLICITY
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
-from rubix_like.galaxy.scene import Scene, to_scene
+from rubix_like.galaxy.scene import Scene, to_scene, without_dark
 from rubix_like.nebular import NebularTable, load_nebular
 from rubix_like.nebular.leaking import leaked_share
 from rubix_like.nebular.line_grid import fixed
@@ -90,7 +90,9 @@ class AbstractNebulae(AbstractSource):
         check_ionising(setup.library)
         kind = _source_of(_settings(setup)).kind
         templates = photon_lines(_table(setup))
-        narrowest = narrowest_for(setup, templates, _settings(setup).velocity_dispersion)
+        settings = _settings(setup)
+        widths = [own.velocity_dispersion for own in (settings, settings.diffuse) if own is not None]
+        narrowest = narrowest_for(setup, templates, min(widths))
         return plan_lines(setup, templates, kind, narrowest=narrowest)
 
     @classmethod
@@ -133,13 +135,8 @@ class AbstractNebulae(AbstractSource):
         absorbed = (1.0 - own.escape_fraction) * (1.0 - own.dust_fraction)
         law, abundance = own.log_u, scene.coordinates["oxygen_abundance"]
         log_u = law.at_solar + law.slope * (abundance - self.oxygen.solar)
-        lit = scene.amount > 0
         return replace(
-            scene,
-            amount=scene.amount * absorbed,
-            velocity=jnp.where(lit[:, None], scene.velocity, jnp.zeros_like(scene.velocity)),
-            weight=scene.weight * lit.astype(scene.weight.dtype),
-            coordinates={**scene.coordinates, "log_u": log_u},
+            without_dark(scene), amount=scene.amount * absorbed, coordinates={**scene.coordinates, "log_u": log_u}
         )
 
     def painter_for(self, parameters: Parameters) -> AbstractPainter:
