@@ -16,7 +16,7 @@ from rubix_like.config.plug_ins import EXECUTORS, FIELDS, KERNELS, READERS, SAMP
 from rubix_like.config.sections.instrument import STEP_UNITS
 from rubix_like.config.sections.pipeline import LISTS
 from rubix_like.errors import ConfigError
-from rubix_like.instrument.detector import instrument_fwhm
+from rubix_like.instrument.line_width import instrument_fwhm
 from rubix_like.nebular import line_rows
 from rubix_like.readers.fields.field_map import load_field_map
 from rubix_like.runtime.places import found_at

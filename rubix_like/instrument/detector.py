@@ -9,19 +9,9 @@ from numpy import ndarray
 from rubix_like.config import LSFSettings
 from rubix_like.constants import FWHM_PER_SIGMA, SPEED_OF_LIGHT
 from rubix_like.cube.bins import WavelengthBins
+from rubix_like.instrument.line_width import instrument_fwhm
 from rubix_like.physics.gaussian import ENCLOSED_SIGMAS
 from rubix_like.physics.templates import LineTemplates, Templates
-
-
-def instrument_fwhm(lsf: LSFSettings, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"]:
-    """FWHM of the instrument's LSF at observed wavelengths (both in Angstrom of the instrument's medium)."""
-    if lsf.polynomial is not None:
-        return np.polynomial.polynomial.polyval(wavelength, np.asarray(lsf.polynomial))
-    values = lsf.fwhm or lsf.resolving_power or ()
-    known = (
-        np.full_like(wavelength, values) if lsf.wavelength is None else np.interp(wavelength, lsf.wavelength, values)
-    )
-    return known if lsf.resolving_power is None else wavelength / known
 
 
 @dataclass(frozen=True)

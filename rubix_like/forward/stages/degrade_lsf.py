@@ -20,7 +20,7 @@ from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_noisy, refuse_options
-from rubix_like.instrument.detector import instrument_fwhm
+from rubix_like.instrument.line_width import instrument_fwhm
 from rubix_like.instrument.response import bin_geometry, spread_matrix
 from rubix_like.physics.gaussian import reach_of
 from rubix_like.runtime.mesh.bin_split import per_bin
