@@ -219,7 +219,7 @@ def test_stars_too_fast_for_the_velocity_nodes(precision):
     assert constant_bytes(split.trace(galaxy).jaxpr) < 1000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gradient_of_stars_too_fast_for_the_velocity_nodes():
     """The same on eight devices as on one; what such a star adds to the light is what it adds by `direct`."""
     galaxy, gradients = disc_with_fast_stars(), []

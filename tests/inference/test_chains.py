@@ -94,7 +94,7 @@ def test_chains_differ():
     assert len(np.unique(draws(3, (1, 1))[0], axis=0)) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_chains_at_once_are_those_one_after_the_other():
     together = snapshots(3, at_once=2)[-1].draws["latent"]
     np.testing.assert_allclose(draws(3, (1, 1))[1]["latent"], together, rtol=0, atol=1e-12)

@@ -447,7 +447,7 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_processes_end_with_their_worker_or_their_front(folder, cache, monkeypatch):
     """A killed worker is reported with what it lost, code 1; the rest is kept. Ctrl-C ends front and workers, code 130,
     with nothing half-written. The next run goes on, here without an executor, to the same bytes."""
