@@ -125,23 +125,29 @@ def _counter_lines(counters: Counters) -> list[str]:
         count = int(getattr(counters, name))
         if not count:
             continue
-        share = 100 * float(getattr(counters, mass_name)) / mass_total if mass_total > 0 else 0.0
-        lines.append(f"{count} of {total} stars ({share:.3g} % of the mass) are {words}")
+        share = _share(getattr(counters, mass_name), mass_total)
+        lines.append(f"{count} of {total} stars ({share} of the mass) are {words}")
     return lines
+
+
+def _share(part: Any, whole: float) -> str:
+    """As a percentage; 0 of nothing."""
+    return f"{100 * float(part) / whole if whole > 0 else 0.0:.3g} %"
 
 
 def source_lines(cube: Cube | ShardedCube) -> list[str]:
     """What sources but stars and nebulae left out, or that they have no light; nothing where all is in the field."""
     lines = []
     for name, own in cube.source_counters.items():
-        total, amount = int(own.n_particles), float(own.amount_total)
-        if name != NEBULAE and not amount:
+        amount = float(own.amount_total)
+        if name == NEBULAE:
+            continue
+        if not amount:
             lines.append(f"Source '{name}' has no light: the amounts of all its particles are 0")
-        elif name != NEBULAE and int(own.n_outside):
-            share = 100 * float(own.amount_outside) / amount
+        elif int(own.n_outside):
             lines.append(
-                f"{int(own.n_outside)} of {total} particles of source '{name}' ({share:.3g} % of its light) are "
-                f"outside the field: not in the cube"
+                f"{int(own.n_outside)} of {int(own.n_particles)} particles of source '{name}' "
+                f"({_share(own.amount_outside, amount)} of its light) are outside the field: not in the cube"
             )
     return lines
 
@@ -159,18 +165,17 @@ def nebular_lines(cube: Cube | ShardedCube) -> list[str]:
     total, kind = int(counters.n_particles), _IONISED[str(meta["nebular_source"])]
     if not total:
         return [f"{what}: none, for no {kind[0]} makes ionising photons"]
-    photons = float(counters.amount_total) * PHOTONS
-    lines = [f"{what}; {photons:.3g} ionising photons per second are absorbed around {counted(total, *kind)}"]
+    amount = float(counters.amount_total)
+    lines = [f"{what}; {amount * PHOTONS:.3g} ionising photons per second are absorbed around {counted(total, *kind)}"]
     for axis, number in counters.n_clamped.items():
-        share = 100 * float(counters.amount_clamped[axis]) * PHOTONS / photons if photons > 0 else 0.0
         if int(number):
             lines.append(
-                f"{int(number)} of them ({share:.3g} % of the photons) are beyond the table's {axis}: its nearest "
-                f"value was taken"
+                f"{int(number)} of them ({_share(counters.amount_clamped[axis], amount)} of the photons) are beyond "
+                f"the table's {axis}: its nearest value was taken"
             )
     if int(counters.n_outside):
-        share = 100 * float(counters.amount_outside) * PHOTONS / photons if photons > 0 else 0.0
-        lines.append(f"{int(counters.n_outside)} of them ({share:.3g} % of the photons) are outside the field")
+        share = _share(counters.amount_outside, amount)
+        lines.append(f"{int(counters.n_outside)} of them ({share} of the photons) are outside the field")
     return lines
 
 
