@@ -12,7 +12,7 @@ from rubix_like.config.run_config import (
 )
 from rubix_like.config.sections.aperture import ApertureSettings
 from rubix_like.config.sections.detector import DetectorSettings
-from rubix_like.config.sections.dust import DustSettings
+from rubix_like.config.sections.dust import DustSettings, ParticleDustSettings
 from rubix_like.config.sections.instrument import (
     InstrumentSettings,
     LSFSettings,
@@ -39,6 +39,7 @@ __all__ = [
     "OutputSettings",
     "PSFComponent",
     "PSFSettings",
+    "ParticleDustSettings",
     "PipelineSettings",
     "PointingSettings",
     "ProductsSettings",

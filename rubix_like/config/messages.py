@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol, get_origin, runtime_checkable
+from typing import Any, Protocol, get_args, get_origin, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -66,7 +66,8 @@ def explain_value(error: ValidationError) -> str:
 
 def dotted(location: Sequence[str | int]) -> str:
     """The dotted name, such as `instrument.psf.fwhm` or `observation.offset[1]`."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    named = [part for part in location if not _is_tag(part)]
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in named)
     return text.removeprefix(".")
 
 
@@ -78,6 +79,17 @@ def _real_parts(location: Sequence[str | int]) -> tuple[str | int, ...]:
             break
         parts.append(part)
     return tuple(parts)
+
+
+def _is_tag(part: str | int) -> bool:
+    """Whether a part of a location says which kind of section a section is (`kind=particles`), and is no key."""
+    return isinstance(part, str) and part.startswith("kind=")
+
+
+def _has_tag(section: type[BaseModel], tag: str) -> bool:
+    """Whether a section is of the kind that a tag names."""
+    field = section.model_fields.get("kind")
+    return field is not None and tag.removeprefix("kind=") in get_args(field.annotation)
 
 
 def _sentence(item: ErrorDetails, model: type[BaseModel], location: tuple[str | int, ...]) -> str:
@@ -108,16 +120,20 @@ def _shown(value: object) -> str:
 def _section_at(model: type[BaseModel], location: Sequence[str | int]) -> type[BaseModel] | None:
     """The settings of the section at `location` below `model`; None where they are not known."""
     named_freely = False  # the next part is a key of a mapping from names to sections
+    kinds: tuple[type[BaseModel], ...] = ()
     for part in location:
         if isinstance(part, int) or named_freely:
             named_freely = False
             continue
-        annotation = _annotation(model, str(part))
-        inner = next(sections_in(annotation), None)
-        if inner is None:
+        if _is_tag(part):
+            model = next((own for own in kinds if _has_tag(own, part)), model)
+            continue
+        annotation = _annotation(model, part)
+        kinds = tuple(sections_in(annotation))
+        if not kinds:
             return None
         named_freely = get_origin(annotation) is dict
-        model = inner
+        model = kinds[0]
     return model
 
 

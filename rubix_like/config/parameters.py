@@ -93,5 +93,5 @@ def metadata_of(annotation: Any) -> Iterator[Any]:
 
 
 def _value_at(settings: BaseModel, name: str) -> Any:
-    """The value at a dotted name; None below a section that is null."""
-    return functools.reduce(lambda own, key: None if own is None else getattr(own, key), name.split("."), settings)
+    """The value at a dotted name; None below a section that is null, or of a kind that has no such key."""
+    return functools.reduce(lambda own, key: getattr(own, key, None), name.split("."), settings)

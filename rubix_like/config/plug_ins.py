@@ -27,7 +27,10 @@ READERS = Registry(
 FIELDS = Registry(
     "field",
     "rubix_like.fields",
-    {"surface_density": "rubix_like.forward.fields.surface_density:SurfaceDensity"},
+    {
+        "surface_density": "rubix_like.forward.fields.surface_density:SurfaceDensity",
+        "dust_column": "rubix_like.forward.fields.dust_column:DustColumn",
+    },
     needs=("kind", "build"),
 )
 SCENE_STAGES = Registry(

@@ -34,7 +34,7 @@ from rubix_like.config.plug_ins import (
 )
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
 from rubix_like.config.sections.align_radius import AlignRadius
-from rubix_like.config.sections.dust import DustSettings
+from rubix_like.config.sections.dust import Dust, DustSettings, screen_of
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.sections.instrument import InstrumentSettings
 from rubix_like.config.sections.lines import LinesSettings
@@ -287,7 +287,8 @@ class RunConfig(AbstractSettings):
     ssp: SSPSettings = SSPSettings()
     observation: ObservationSettings
     instrument: InstrumentSettings
-    dust: DustSettings | None = None
+    dust: Dust | None = None
+    """A screen of dust, or with `kind: particles` that of the gas; null: none."""
     lines: LinesSettings | None = None
     """Lines that the source `lines` paints; null: a pipeline with that source is refused."""
     pipeline: str = "stellar"
@@ -361,6 +362,11 @@ class RunConfig(AbstractSettings):
     def resolved_align(self) -> Align:
         """`observation.align`; where it is null, 'stars' with a reader and 'none' without."""
         return self.observation.align or ("none" if self.galaxy is None else "stars")
+
+    @property
+    def screen(self) -> DustSettings | None:
+        """The screen of dust in front of all the light; None where there is none."""
+        return screen_of(self.dust)
 
     def section(self, name: str) -> Any:
         """The settings of the section that the plug-in `name` brings."""

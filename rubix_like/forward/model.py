@@ -54,7 +54,7 @@ def sum_fields(
 
     looks = (functools.partial(scene_before_fields, tables, parameters, field.kind) for field in tables.fields)
     return tuple(
-        sum_field(field, look, own, tables.grid, plan.chunk, tables.kernel)
+        sum_field(field.with_parameters(parameters), look, own, tables.grid, plan.chunk, tables.kernel)
         for field, look, own in zip(tables.fields, looks, particles, strict=True)
     )
 
@@ -73,7 +73,9 @@ def scene_before_fields(tables: Tables, parameters: Parameters, kind: Kind, part
     return scene
 
 
-def finish_fields(plan: Plan, tables: Tables, sums: tuple[Float[Array, " cell"], ...]) -> Fields:
+def finish_fields(
+    plan: Plan, tables: Tables, parameters: Parameters, sums: tuple[Float[Array, " cell"], ...]
+) -> Fields:
     """The fields, from every device's sums: one collective adds up those of all fields, none where there are none.
 
     They are one array meanwhile: of several, XLA may leave some for a later collective.
@@ -83,7 +85,8 @@ def finish_fields(plan: Plan, tables: Tables, sums: tuple[Float[Array, " cell"],
     whole = lax.psum(jnp.concatenate(sums), DATA_AXIS)
     added = jnp.split(whole, np.cumsum([len(own) for own in sums])[:-1])
     return {
-        name: field.finish(own, tables.grid) for name, field, own in zip(plan.fields, tables.fields, added, strict=True)
+        name: field.with_parameters(parameters).finish(own, tables.grid)
+        for name, field, own in zip(plan.fields, tables.fields, added, strict=True)
     }
 
 
@@ -300,7 +303,7 @@ def observe_share(
 
     Two passes, each of which ends with one collective: the fields, if there are any, then the light.
     """
-    fields = finish_fields(plan, tables, sum_fields(plan, tables, parameters, particles.fields))
+    fields = finish_fields(plan, tables, parameters, sum_fields(plan, tables, parameters, particles.fields))
     partial = paint(plan, tables, parameters, fields, particles.sources)
     return finish(plan, layout, tables, parameters, fields, add_up(layout, tables, partial), key)
 

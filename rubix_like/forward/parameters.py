@@ -60,6 +60,14 @@ def _tree(named: Mapping[str, Any]) -> Parameters:
     return Parameters(**{name: own[""] if "" in own else _tree(own) for name, own in below.items()})
 
 
+def screen_a_v(parameters: Parameters) -> Array | None:
+    """A(V) of the screen of dust in front of all the light; None where there is none."""
+    dust = parameters.dust
+    if dust is None or dust.a_v is not None:
+        return None if dust is None else dust.a_v
+    return None if dust.foreground is None else dust.foreground.a_v
+
+
 def displaced(parameters: Parameters, pointing: Pointing) -> Parameters:
     """The parameters of the whole observation as seen from one field of it: the offset of the galaxy, and the angle."""
     observation = parameters.observation

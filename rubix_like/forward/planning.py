@@ -1,6 +1,6 @@
 """What the host works out before a run: sizes, tables, stages, and what the user should know of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from rubix_like.engine.smoothing import plan_widths
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census
+from rubix_like.forward.fields.field import AbstractField
 from rubix_like.forward.product_planning import plan_gas, plan_products, products_notes
 from rubix_like.forward.resolved import Resolved
 from rubix_like.forward.run_notes import run_notes
@@ -50,10 +51,11 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     _check_noise(config, pipeline)
     paint = _sources(setup)
     lists = ((FIELDS, pipeline.fields), (SCENE_STAGES, pipeline.scene), (CUBE_STAGES, pipeline.cube))
-    fields, scene, cube = (
+    listed, scene, cube = (
         tuple(_made(stage, registry.find(stage.name).build, setup) for stage in stages) for registry, stages in lists
     )
-    _check_fields(pipeline, scene, paint, cube)
+    fields = {own.name: field for own, field in zip(pipeline.fields, listed, strict=True) if field is not None}
+    _check_fields(pipeline, fields, scene, paint, cube)
     margin = _margin(cube, pipeline.cube)
     products = None if config.products is None else plan_products(setup, paint, cube, census)
     tables = Tables(
@@ -66,7 +68,7 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
         cube=cube,
         kernel=build_kernel(config.engine.kernel),
         products=products,
-        fields=fields,
+        fields=tuple(fields.values()),
         gas=plan_gas(setup),
     )
     notes = (
@@ -74,11 +76,11 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
         *run_notes(setup, paint, census),
         *products_notes(setup, census),
     )
-    return Planned(_plan(setup, margin), tables, setup, notes, alignment)
+    return Planned(_plan(setup, margin, tuple(fields)), tables, setup, notes, alignment)
 
 
-def _plan(setup: Setup, margin: int) -> Plan:
-    """The sizes and switches; `margin` in spaxels, without what wide stars need beyond."""
+def _plan(setup: Setup, margin: int, fields: tuple[str, ...]) -> Plan:
+    """The sizes and switches; `margin` in spaxels, without what wide stars need beyond; `fields`: those with a use."""
     engine, instrument, cells = setup.config.engine, setup.instrument, setup.painting.cells
     return Plan(
         sources=tuple(setup.sources),
@@ -89,7 +91,7 @@ def _plan(setup: Setup, margin: int) -> Plan:
         cells=cells,
         n_wave=instrument.bins.n_wave,
         chunk=rates_here().chunk if engine.chunk == "auto" else engine.chunk,
-        fields=tuple(field.name for field in setup.pipeline.fields),
+        fields=fields,
     )
 
 
@@ -110,9 +112,13 @@ def _check_noise(config: RunConfig, pipeline: PipelineSettings) -> None:
 
 
 def _check_fields(
-    pipeline: PipelineSettings, scene: tuple[Any, ...], paint: tuple[Any, ...], cube: tuple[Any, ...]
+    pipeline: PipelineSettings,
+    made: Mapping[str, AbstractField],
+    scene: tuple[Any, ...],
+    paint: tuple[Any, ...],
+    cube: tuple[Any, ...],
 ) -> None:
-    """Raise ConfigError for a field that is listed twice, one that is read but missing, or one read too early."""
+    """Raise ConfigError for a field that is listed twice, one that is read but missing or empty, or read too early."""
     names = [field.name for field in pipeline.fields]
     if len(set(names)) < len(names):
         raise ConfigError(f"pipeline.fields: expected each field once, got {', '.join(names)}")
@@ -122,6 +128,11 @@ def _check_fields(
                 raise ConfigError(
                     f"pipeline.fields: expected '{name}' (stage '{own.name}' reads it), got "
                     f"{', '.join(names) or 'none'}; add it to the pipeline's fields"
+                )
+            if name not in made:
+                raise ConfigError(
+                    f"pipeline.fields: expected a '{name}' that holds something (stage '{own.name}' reads it), got "
+                    f"one that this run leaves empty; give the section that it needs, or take out the stage"
                 )
     reads = [bool(stage.reads) for stage in scene]
     for number in range(1, len(scene)):

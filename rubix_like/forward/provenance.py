@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.config.sections.nebular import NEBULAE
 from rubix_like.cube.meta import Meta, MetaValue
 from rubix_like.engine.setup import Setup
@@ -69,16 +70,27 @@ def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
 
 
 def _dust_entries(setup: Setup) -> dict[str, str | int | float]:
-    """The dust that the light went through: none where the pipeline has no stage for it."""
-    dust = setup.config.dust
-    if dust is None or not setup.pipeline.has_cube_stage("dust"):
-        return {}
-    return {
-        "dust_a_v": dust.a_v,
-        "dust_r_v": dust.resolved_r_v,
-        "dust_curve": dust.curve,
-        "dust_place": dust.place,
-    }
+    """The dust that the light went through: none where the pipeline has no stage or field for it."""
+    dust, screen = setup.config.dust, setup.config.screen
+    entries: dict[str, str | int | float] = {}
+    if screen is not None and setup.pipeline.has_cube_stage("dust"):
+        entries |= {
+            "dust_a_v": screen.a_v,
+            "dust_r_v": screen.resolved_r_v,
+            "dust_curve": screen.curve,
+            "dust_place": screen.place,
+        }
+    if isinstance(dust, ParticleDustSettings) and setup.pipeline.has_field(DUST_COLUMN):
+        entries |= {
+            "dust_kind": dust.kind,
+            "dust_gas_curve": dust.curve,
+            "dust_gas_r_v": dust.resolved_r_v,
+            "dust_to_metal": dust.dust_to_metal,
+            "dust_opacity": dust.opacity,
+            "dust_a_v_birth": dust.a_v_birth,
+            "dust_cells": dust.cells,
+        }
+    return entries
 
 
 def _nebular_entries(setup: Setup) -> dict[str, str | float | None]:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from rubix_like.config import RunConfig
+from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.config.sections.lines import LINE_SOURCE
 from rubix_like.config.sections.nebular import NEBULAE
 from rubix_like.engine.lines.line_planning import lines_of
@@ -52,7 +53,8 @@ def _unused_notes(setup: Setup) -> list[str]:
     """Says so where the pipeline has no stage for a section, or no PSF that takes light from cells to spaxels."""
     config, pipeline = setup.config, setup.pipeline
     listed = {stage.name for stage in pipeline.stages}
-    own = {"dust": ("dust", config.dust), LINE_SOURCE: ("lines", config.lines), NEBULAE: ("nebular", config.nebular)}
+    screen = "dust" if config.dust is config.screen else "dust.foreground"
+    own = {"dust": (screen, config.screen), LINE_SOURCE: ("lines", config.lines), NEBULAE: ("nebular", config.nebular)}
     sections = {stage: name for stage, (name, settings) in own.items() if settings is not None}
     sections |= {name: name for name in config.model_extra or {}}
     notes = [
@@ -60,6 +62,8 @@ def _unused_notes(setup: Setup) -> list[str]:
         for stage, name in sections.items()
         if stage not in listed
     ]
+    if isinstance(config.dust, ParticleDustSettings) and not pipeline.has_field(DUST_COLUMN):
+        notes.append(f"the pipeline '{pipeline.name}' has no field '{DUST_COLUMN}': the section dust has no effect")
     wanted = config.engine.oversampling
     if wanted not in ("auto", setup.painting.cells):
         notes.append(

@@ -569,6 +569,7 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
             "stages",
             [
                 "surface_density",
+                "dust_column",
                 "orient",
                 "point",
                 "stars",
@@ -581,7 +582,7 @@ def test_check_refuses_the_output_that_run_would_refuse(command):
                 "noise",
             ],
         ),
-        ("fields", ["surface_density"]),
+        ("fields", ["surface_density", "dust_column"]),
         ("kernels", ["scatter"]),
         ("samplers", ["nuts", "geovi", "mgvi"]),
         ("executors", ["processes", "mpi", "dask", "parsl"]),

@@ -456,7 +456,9 @@ def test_an_instrument_of_the_users_own_is_a_path_and_its_record_does_not_need_t
 # ---------------------------------------------------------------- pipelines
 
 
-@pytest.mark.parametrize(("name", "fields"), [("stellar", []), ("stellar_density", ["surface_density"])])
+@pytest.mark.parametrize(
+    ("name", "fields"), [("stellar", ["dust_column"]), ("stellar_density", ["surface_density", "dust_column"])]
+)
 def test_stellar_has_four_lists(name, fields):
     pipeline = load_pipeline(name)
     lists = (pipeline.fields, pipeline.scene, pipeline.paint, pipeline.cube)

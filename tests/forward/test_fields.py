@@ -59,6 +59,7 @@ def galaxy():
         velocity=np.zeros((N_GAS, 3)),
         mass=rng.uniform(0.5, 2.0, N_GAS) * 1e7,
         metallicity=rng.uniform(0.01, 0.03, N_GAS),
+        smoothing_length=rng.uniform(0.05, 0.5, N_GAS),
     )
     return Galaxy(stars=stars, gas=gas)
 
@@ -343,7 +344,8 @@ def test_a_field_between_its_cells(cells):
 @pytest.mark.parametrize("name", FIELDS.names())
 def test_every_field(name, configuration):
     """Parts of the particles add up, padding adds nothing; what it holds and its gradient are finite."""
-    config = configuration(f"fields: [{name}]\nscene: [orient, point]\npaint: [stars]\n", "cic")
+    dust = {"kind": "particles", "cold": None, "cells": 8}
+    config = configuration(f"fields: [{name}]\nscene: [orient, point]\npaint: [stars]\n", "cic", dust=dust)
     pipeline = jax.device_put(Pipeline.from_config(config, galaxy(), mesh=make_mesh(1)), jax.devices()[0])
     (field,) = pipeline.tables.fields
     assert isinstance(field, AbstractField)

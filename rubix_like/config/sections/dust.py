@@ -1,18 +1,46 @@
-"""Settings of a uniform dust screen."""
+"""Settings of dust: a uniform screen, or the dust of the galaxy's own gas."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
 
 from rubix_like.config.parameters import Parameter
-from rubix_like.config.quantities import Mag, Number
+from rubix_like.config.quantities import Integer, InUnit, Mag, Myr, Number
 from rubix_like.config.settings import AbstractSettings
+from rubix_like.errors import nearest
 from rubix_like.physics.dust_curves import CURVES
+
+DUST_COLUMN: str = "dust_column"
+"""The name in a pipeline of the field that kind particles needs."""
+
+KINDS: tuple[str, ...] = ("screen", "particles")
+
+Kelvin = Annotated[float, InUnit("K")]
+Opacity = Annotated[float, InUnit("mag pc2 / Msun")]
+
+
+def _known_curve(value: str) -> str:
+    CURVES.find(value)
+    return value
+
+
+def _checked_r_v(value: float | None, given: Mapping[str, Any]) -> float | None:
+    """R(V), which the curve among the settings before it allows."""
+    if value is not None and "curve" in given:
+        CURVES.find(given["curve"]).check_r_v(value)
+    return value
+
+
+def _own_r_v(curve: str, r_v: float | None) -> float:
+    return CURVES.find(curve).r_v if r_v is None else r_v
 
 
 class DustSettings(AbstractSettings):
     """A screen of dust in front of all the light: flux x 10^(-0.4 a_v A(lambda) / A(V))."""
 
+    kind: Literal["screen"] = "screen"
+    """screen: the same dust in front of all the light."""
     a_v: Annotated[Mag, Field(ge=0), Parameter()]
     """Attenuation in V."""
     curve: str = "calzetti"
@@ -25,17 +53,100 @@ class DustSettings(AbstractSettings):
     @field_validator("curve")
     @classmethod
     def _check_curve(cls, value: str) -> str:
-        CURVES.find(value)
-        return value
+        return _known_curve(value)
 
     @field_validator("r_v")
     @classmethod
     def _check_r_v(cls, value: float | None, info: Any) -> float | None:
-        if value is not None and "curve" in info.data:
-            CURVES.find(info.data["curve"]).check_r_v(value)
-        return value
+        return _checked_r_v(value, info.data)
 
     @property
     def resolved_r_v(self) -> float:
         """`r_v`; where it is null, the curve's own."""
-        return CURVES.find(self.curve).r_v if self.r_v is None else self.r_v
+        return _own_r_v(self.curve, self.r_v)
+
+    @property
+    def compiled(self) -> str:
+        """What a compiled program depends on."""
+        return self.kind
+
+
+def _in_front(value: object) -> object:
+    """A screen whose place is the foreground, where none is given."""
+    return {"place": "foreground", **value} if isinstance(value, Mapping) else value
+
+
+class ParticleDustSettings(AbstractSettings):
+    """Dust of the gas particles: a source is dimmed by the column in front of it, A(V) = opacity x column."""
+
+    kind: Literal["particles"]
+    """particles: the dust of the galaxy's gas, each star behind its own column of it."""
+    curve: str = "cardelli"
+    """How attenuation depends on wavelength: the names of kind screen."""
+    r_v: Number | None = None
+    """A(V) / E(B-V); null: the curve's own."""
+    dust_to_metal: Annotated[Number, Field(ge=0, le=1), Parameter()] = 0.4
+    """Mass of dust per mass of metals in gas that has dust; without effect where the gas has a dust_mass."""
+    opacity: Annotated[Opacity, Field(ge=0), Parameter()] = 4.9
+    """A(V) in mag per Msun/pc2 of dust; 4.9: Bohlin et al. 1978, ApJ 224, 132, with 0.01 of dust per gas."""
+    cold: Annotated[Kelvin, Field(ge=0)] | None = 8000.0
+    """Temperature in K below which gas has dust, beside the gas that forms stars; null: all gas has."""
+    hot_dust: Literal["none", "torrey"] = "none"
+    """torrey: gas above `cold` has dust, too, if it has cooled out of the halo: T < 10^6 K (rho / 10^10 h^2 Msun
+    kpc^-3)^(1/4) (Torrey et al. 2012, MNRAS 427, 2224)."""
+    a_v_birth: Annotated[Mag, Field(ge=0), Parameter()] = 0.0
+    """A(V) of the birth clouds of young stars, beside that of the column."""
+    birth_age: Annotated[Myr, Field(gt=0)] = 10.0
+    """Age in Myr at which stars begin to leave their birth clouds."""
+    largest: Annotated[Mag, Field(gt=0, le=100)] = 10.0
+    """Largest A(V) whose colour is computed: beyond it the light gets fainter, but no redder."""
+    cells: Annotated[Integer, Field(ge=4, le=512)] = 256
+    """Cells along the longer side of the painted field, and along the line of sight, that columns are resolved by."""
+    foreground: Annotated[DustSettings, BeforeValidator(_in_front)] | None = None
+    """A screen in front of the galaxy, beside its own dust: {a_v: 0.1, curve: gordon}; null: none."""
+
+    @field_validator("curve")
+    @classmethod
+    def _check_curve(cls, value: str) -> str:
+        return _known_curve(value)
+
+    @field_validator("r_v")
+    @classmethod
+    def _check_r_v(cls, value: float | None, info: Any) -> float | None:
+        return _checked_r_v(value, info.data)
+
+    @property
+    def resolved_r_v(self) -> float:
+        """`r_v`; where it is null, the curve's own."""
+        return _own_r_v(self.curve, self.r_v)
+
+    @property
+    def compiled(self) -> str:
+        """What a compiled program depends on: all but the parameters."""
+        return self.model_dump_json(exclude={"dust_to_metal", "opacity", "a_v_birth", "foreground"})
+
+
+def _kind_of(value: object) -> str:
+    """The tag of a section's kind; `config.messages` leaves it out of the names of keys."""
+    kind = value.get("kind") if isinstance(value, Mapping) else getattr(value, "kind", None)
+    return "kind=particles" if kind == "particles" else "kind=screen"
+
+
+def _check_kind(value: object) -> object:
+    kind = value.get("kind", "screen") if isinstance(value, Mapping) else "screen"
+    if kind not in KINDS:
+        raise ValueError(f"kind: expected one of {', '.join(KINDS)}, got {kind!r}{nearest(str(kind), KINDS)}")
+    return value
+
+
+Dust = Annotated[
+    Annotated[DustSettings, Tag("kind=screen")] | Annotated[ParticleDustSettings, Tag("kind=particles")],
+    Discriminator(_kind_of),
+    BeforeValidator(_check_kind),
+]
+"""The section `dust` of a run: a screen, or with `kind: particles` the dust of the gas."""
+
+
+def screen_of(dust: DustSettings | ParticleDustSettings | None) -> DustSettings | None:
+    """The screen in front of all the light; None where there is none."""
+    return dust.foreground if isinstance(dust, ParticleDustSettings) else dust

@@ -74,6 +74,10 @@ class PipelineSettings(AbstractSettings):
         """Sources and stages in order, without the fields."""
         return (*self.scene, *self.paint, *self.cube)
 
+    def has_field(self, name: str) -> bool:
+        """Whether a field of that name is summed."""
+        return name in {field.name for field in self.fields}
+
     def has_cube_stage(self, name: str) -> bool:
         """Whether a stage of that name works on the cube."""
         return name in {stage.name for stage in self.cube}

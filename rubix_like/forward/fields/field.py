@@ -13,7 +13,9 @@ from rubix_like.engine.kernels.deposits import sum_deposits
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid, field_of
+from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.source import Kind, ReaderWords
+from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.scene import Scene
 
 Parts = tuple[Int[Array, "particle part"], Float[Array, "particle part"]]
@@ -35,8 +37,19 @@ class AbstractField(eqx.Module):
 
     @classmethod
     @abstractmethod
-    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "AbstractField":
-        """The field for one run; raises ConfigError for options that it does not know."""
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "AbstractField | None":
+        """The field for one run, None where the run's settings leave it without use: it is then left out.
+
+        Raises ConfigError for options that it does not know.
+        """
+
+    def with_parameters(self, parameters: Parameters) -> "AbstractField":  # noqa: ARG002
+        """The field with these parameters put in, such as how much dust metals make; itself where it has none."""
+        return self
+
+    def absent(self, galaxy: Galaxy) -> Any:  # noqa: ARG002
+        """Particles that stand for its own in a galaxy that has none; None where such a galaxy is refused."""
+        return None
 
     @abstractmethod
     def n_cell(self, grid: SpaxelGrid) -> int:

@@ -17,7 +17,7 @@ from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors, bui
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
-from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.parameters import Parameters, screen_a_v
 from rubix_like.forward.products.bands import Band, BandTables, BandWeight, check_covered, load_band
 from rubix_like.forward.products.mass_now import MassNow
 from rubix_like.galaxy.particles import Stars
@@ -216,9 +216,10 @@ class ProductTables(eqx.Module):
 
     def transmission(self, parameters: Parameters) -> Float[Array, " part"] | None:
         """The share of the bands' light that the run's dust lets through, 10^(-0.4 a_v A(lambda) / A(V))."""
-        if self.screen is None or parameters.dust is None:
+        a_v = screen_a_v(parameters)
+        if self.screen is None or a_v is None:
             return None
-        return jnp.power(10.0, -0.4 * parameters.dust.a_v * jnp.asarray(self.screen))
+        return jnp.power(10.0, -0.4 * a_v * jnp.asarray(self.screen))
 
     def columns(
         self, seen: Sighting, table: Float[Array, "template band"], reference: Float[Array, ""]

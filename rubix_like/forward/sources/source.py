@@ -82,6 +82,10 @@ class ReadsParticles(Protocol):
     kind: ClassVar[Kind]
     words: ClassVar[ReaderWords]
 
+    def absent(self, galaxy: Galaxy) -> Any:
+        """Particles that stand for its own in a galaxy that has none; None where such a galaxy is refused."""
+        ...
+
 
 def particles_of(readers: Sequence[ReadsParticles], galaxy: Galaxy) -> tuple[Any, ...]:
     """The particles that each of some readers reads; raises ValueError where the galaxy has none of the kind."""
@@ -97,4 +101,4 @@ def particles_of(readers: Sequence[ReadsParticles], galaxy: Galaxy) -> tuple[Any
 
 def _particles(reader: ReadsParticles, galaxy: Galaxy) -> Any:
     own = getattr(galaxy, reader.kind)
-    return reader.absent(galaxy) if own is None and isinstance(reader, AbstractSource) else own
+    return reader.absent(galaxy) if own is None else own

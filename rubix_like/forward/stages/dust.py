@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.engine.setup import Setup
-from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.parameters import Parameters, screen_a_v
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, StageReport, refuse_noisy, refuse_options
 from rubix_like.physics.dust_curves import CURVES
 from rubix_like.runtime.mesh.bin_split import per_bin
@@ -35,10 +35,11 @@ class Dust(AbstractCubeStage):
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube behind the screen; raises ConfigError after noise."""
-        if self.relative is None or parameters.dust is None:
+        a_v = screen_a_v(parameters)
+        if self.relative is None or a_v is None:
             return cube
         refuse_noisy("dust", cube, "it would dim the noise, too, and not its variance")
-        transmission = jnp.power(10.0, -0.4 * parameters.dust.a_v * jnp.asarray(self.relative))
+        transmission = jnp.power(10.0, -0.4 * a_v * jnp.asarray(self.relative))
         return eqx.tree_at(lambda c: c.flux, cube, cube.flux * transmission[None, :])
 
     def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
@@ -51,11 +52,11 @@ class Dust(AbstractCubeStage):
 
 
 def relative_attenuation(setup: Setup, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"] | None:
-    """A(lambda) / A(V) of the run's dust at observed vacuum wavelengths (Angstrom); None without dust.
+    """A(lambda) / A(V) of the run's screen at observed vacuum wavelengths (Angstrom); None without one.
 
     Raises ConfigError where the curve is not defined.
     """
-    dust = setup.config.dust
+    dust = setup.config.screen
     if dust is None:
         return None
     stretch = 1.0 + setup.config.observation.redshift if dust.place == "galaxy" else 1.0

@@ -19,6 +19,9 @@ _POINTS = 3
 """Latents at which effects are looked for: the priors' medians, then draws."""
 
 _HINTS: Mapping[str, str] = {
+    "dust.dust_to_metal": "gas that has a dust_mass does not need it; the pipeline needs the field 'dust_column'",
+    "dust.opacity": "the pipeline needs the field 'dust_column'",
+    "dust.a_v_birth": "the pipeline needs the field 'dust_column', and the galaxy young stars",
     "dust.": "the pipeline needs the stage 'dust'",
     "instrument.psf.": "the pipeline needs the stage 'psf'",
     "observation.inclination": "the pipeline needs the stage 'orient'",

@@ -61,8 +61,9 @@ class Entry:
     @property
     def compiling(self) -> str:
         """What its program depends on: entries that agree in it share one, if their galaxies are of about one size."""
-        config = self.config
-        return f"{config.model_dump_json(include=_COMPILED)} {config.dust is None} {config.noise is None}"
+        config, dust = self.config, self.config.dust
+        dust = "none" if dust is None else dust.compiled
+        return f"{config.model_dump_json(include=_COMPILED)} {dust} {config.noise is None}"
 
 
 def read_entries(

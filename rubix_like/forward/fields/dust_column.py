@@ -1,0 +1,168 @@
+"""Field `dust_column`: the dust of the gas in front of any position, for what shines to be dimmed by."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+from numpy import ndarray
+
+from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
+from rubix_like.engine.setup import Setup
+from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.forward.fields.field import AbstractField, Parts
+from rubix_like.forward.fields.pyramid import InFront, Levels, Pyramid
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.sources.source import Kind, ReaderWords
+from rubix_like.forward.stages.base import refuse_options
+from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas
+from rubix_like.galaxy.scene import Scene
+from rubix_like.physics.cosmology import arcsec_per_kpc, find_cosmology
+
+_PC_PER_KPC = 1e3
+
+
+class DustColumns(eqx.Module):
+    """What the field holds: columns of dust (Msun / pc^2) in front of positions, and those through the whole galaxy.
+
+    `values` (y, x) are the latter on the painted grid: those of a spaxel's cells add up to the spaxel's mean.
+    """
+
+    dust: InFront
+    values: Float[Array, "y x"]
+
+    def at(self, position: Float[Array, "particle 3"]) -> Float[Array, " particle"]:
+        """Dust in Msun / pc^2 in front of positions in the field of view (arcsec, as `Scene` has them).
+
+        It has gradients with respect to the positions, and to the mass, place and width of the gas. Beyond the painted
+        grid it is that of the grid's edge. Gas that shines sees half of its own dust in front of it.
+        """
+        return self.dust.at(position)
+
+
+class DustColumn(AbstractField):
+    """Dust of gas that is cold or forms stars, smoothed by the gas' own lengths, summed along the line of sight.
+
+    Its mass is the gas' `dust_mass` where the galaxy has that, else dust_to_metal x metallicity x mass.
+
+    | field | unit | |
+    |---|---|---|
+    | dust_to_metal | | mass of dust per mass of metals |
+    | cold | K | temperature below which gas has dust (None: all gas has) |
+    | torrey | Msun / kpc^3 | 1e10 h^2 of the line above which hot gas has none (None: no hot gas has any) |
+    | arcsec_per_kpc | | at the galaxy's distance |
+    | half_depth | arcsec | how far in front of the centre, and behind, cells reach at least |
+    """
+
+    dust_to_metal: Float[Array | ndarray, ""]
+    cold: Float[Array | ndarray, ""] | None
+    torrey: Float[Array | ndarray, ""] | None
+    arcsec_per_kpc: Float[Array | ndarray, ""]
+    half_depth: Float[Array | ndarray, ""]
+    cells: int = eqx.field(static=True)
+    per_spaxel: int = eqx.field(static=True)
+    kind: ClassVar[Kind] = "gas"
+    words: ClassVar[ReaderWords] = ReaderWords("dust of kind particles", "set dust: null")
+    map: ClassVar[tuple[str, str] | None] = ("solMass pc-2", "column of dust through the whole galaxy")
+
+    @classmethod
+    def build(cls, setup: Setup, options: Mapping[str, Any]) -> "DustColumn | None":
+        """No options; None where the run's dust is not that of its particles."""
+        refuse_options(DUST_COLUMN, options)
+        dust, observation = setup.config.dust, setup.config.observation
+        if not isinstance(dust, ParticleDustSettings):
+            return None
+        scale = arcsec_per_kpc(setup.luminosity_distance, observation.redshift)
+        hubble = find_cosmology(observation.cosmology).h
+        return cls(
+            dust_to_metal=np.asarray(dust.dust_to_metal),
+            cold=None if dust.cold is None else np.asarray(dust.cold),
+            torrey=np.asarray(1e10 * hubble**2) if dust.hot_dust == "torrey" else None,
+            arcsec_per_kpc=np.asarray(scale),
+            half_depth=np.asarray(max(setup.instrument.footprint.sides)),
+            cells=dust.cells,
+            per_spaxel=setup.painting.cells,
+        )
+
+    def with_parameters(self, parameters: Parameters) -> "DustColumn":
+        """With `dust.dust_to_metal`."""
+        return eqx.tree_at(lambda field: field.dust_to_metal, self, parameters.dust.dust_to_metal)
+
+    def absent(self, galaxy: Galaxy) -> Gas:
+        """Gas without mass in the places of the stars."""
+        stars, none = galaxy.stars, jnp.zeros_like(jnp.asarray(galaxy.stars.initial_mass))
+        return Gas(
+            position=stars.position,
+            velocity=stars.velocity,
+            mass=none,
+            metallicity=none,
+            dust_mass=none,
+            smoothing_length=none,
+            temperature=none,
+            weight=none,
+        )
+
+    def n_cell(self, grid: SpaxelGrid) -> int:
+        """The cells of all grids of the pyramid."""
+        return Levels.of(grid.footprint, self.cells).n_cell
+
+    def deposit(self, particles: Gas, scene: Scene, grid: SpaxelGrid) -> Parts:
+        """The dust of each gas particle, per square arcsec, in the cells of two levels of the pyramid."""
+        mass = self.mass(particles) * scene.weight
+        return self._pyramid(grid).parts(scene.position, self._lengths(particles), mass)
+
+    def mass(self, gas: Gas) -> Float[Array, " particle"]:
+        """Dust of each gas particle in Msun."""
+        if gas.dust_mass is not None:
+            return jnp.asarray(gas.dust_mass)
+        mass = self.dust_to_metal * jnp.asarray(gas.metallicity) * jnp.asarray(gas.mass)
+        return mass if self.cold is None else jnp.where(self._is_dusty(gas, self.cold), mass, jnp.zeros_like(mass))
+
+    def _is_dusty(self, gas: Gas, cold: Float[Array | ndarray, ""]) -> Bool[Array, " particle"]:
+        """Gas that forms stars, whose temperature is that of an equation of state, and gas that is cold enough."""
+        if gas.temperature is None:
+            raise ValueError(
+                "gas.temperature: expected temperatures (K) to tell gas with dust from gas without (dust.cold), got "
+                "none; give temperature or dust_mass, or set dust.cold: null for dust in all gas"
+            )
+        temperature = jnp.asarray(gas.temperature)
+        dusty = temperature < cold
+        if self.torrey is not None:
+            if gas.density is None:
+                raise ValueError(
+                    "gas.density: expected densities (Msun / kpc^3) for dust.hot_dust 'torrey', got none; give them, "
+                    "or set dust.hot_dust: none"
+                )
+            dusty |= temperature < 1e6 * (jnp.asarray(gas.density) / self.torrey) ** 0.25
+        if gas.star_formation_rate is not None:
+            dusty |= jnp.asarray(gas.star_formation_rate) > 0
+        return dusty
+
+    def _lengths(self, gas: Gas) -> Float[Array, " particle"]:
+        """Smoothing lengths in arcsec; without any, twice the radius of a sphere of the cell's volume."""
+        if gas.smoothing_length is not None:
+            return jnp.asarray(gas.smoothing_length) * self.arcsec_per_kpc
+        if gas.density is None:
+            raise ValueError(
+                "gas.smoothing_length: expected the widths of the gas (kpc) for dust of kind particles, got neither "
+                "smoothing_length nor density; give one of them"
+            )
+        density = jnp.asarray(gas.density)
+        volume = jnp.asarray(gas.mass) / jnp.where(density > 0, density, jnp.ones_like(density))
+        sphere = CELL_RADII**3 * 3 / (4 * np.pi) * volume
+        known = (density > 0) & (sphere > 0)
+        length = jnp.cbrt(jnp.where(known, sphere, jnp.ones_like(sphere)))
+        return jnp.where(known, length, jnp.zeros_like(length)) * self.arcsec_per_kpc
+
+    def finish(self, sums: Float[Array, " cell"], grid: SpaxelGrid) -> DustColumns:
+        """Columns in Msun / pc^2, from sums in Msun / arcsec^2."""
+        area = (self.arcsec_per_kpc / _PC_PER_KPC) ** 2
+        dust = self._pyramid(grid).in_front(sums * area)
+        reach = 0 if grid.widths is None else grid.widths.reach
+        painted = grid.footprint.within(reach)
+        return DustColumns(dust, dust.through(painted) / self.per_spaxel**2)
+
+    def _pyramid(self, grid: SpaxelGrid) -> Pyramid:
+        return Pyramid.over(grid.footprint, self.cells, jnp.asarray(self.half_depth))
