@@ -51,12 +51,12 @@ class Levels(NamedTuple):
         return int(self.offsets[-1])
 
     @property
-    def offsets(self) -> Int[np.ndarray, " level+1"]:
+    def offsets(self) -> Int[np.ndarray, " boundary"]:
         """Where each level's cells begin in the array of all, and where the last one's end."""
         return np.cumsum([0, *(int(np.prod(shape)) for shape in self.shapes)])
 
 
-def _even(size: float) -> int:
+def _even(size: float | int) -> int:
     """The smallest even number that is not less."""
     return max(2, 2 * int(np.ceil(size / 2 - 1e-9)))
 
