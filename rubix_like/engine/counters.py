@@ -24,12 +24,12 @@ def count(scene: Scene, axes: TemplateAxes, field: Footprint, velocity_limit: Sc
     `axes` are those of its templates; `field`: that of the instrument.
     """
     scene = lax.stop_gradient(scene)
-    coordinates = tuple(scene.coordinates[name] for name in axes.names)
+    coordinates = tuple(scene.coordinates[name] for name in axes.coordinate_names)
     values = (scene.position[:, 0], scene.position[:, 1], scene.v_los, scene.amount, *coordinates)
     finite = jnp.stack([jnp.isfinite(value) for value in values]).all(axis=0)
     beyond_x, beyond_y = (jnp.abs(scene.position[:, axis]) > 0.5 * side for axis, side in enumerate(field.sides))
     outside = beyond_x | beyond_y
-    clamped = {name: axes.outside(name, coordinates) for name in axes.names}
+    clamped = {name: axes.outside(name, coordinates) for name in axes.coordinate_names}
 
     def number(which: Bool[Array, " particle"]) -> Float[Array, ""]:
         return jnp.sum(scene.weight * which.astype(scene.weight.dtype))
@@ -53,7 +53,7 @@ def count(scene: Scene, axes: TemplateAxes, field: Footprint, velocity_limit: Sc
 
 def no_counts(axes: TemplateAxes, dtype: Any) -> SourceCounters:
     """Counters at zero for a source with these axes, all of one dtype, to be added to."""
-    zero, by_axis = jnp.zeros((), dtype), {name: jnp.zeros((), dtype) for name in axes.names}
+    zero, by_axis = jnp.zeros((), dtype), {name: jnp.zeros((), dtype) for name in axes.coordinate_names}
     return SourceCounters(zero, zero, by_axis, zero, zero, zero, zero, zero, by_axis)
 
 

@@ -22,6 +22,7 @@ from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.instrument.detector import rest_window
 from rubix_like.instrument.response import Response, plan_response
+from rubix_like.physics.attenuation import transmission
 from rubix_like.physics.rebin import Rebinner
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate
@@ -56,7 +57,8 @@ class DirectPainter(AbstractPainter):
     The mean over each detector bin is exact; relativistic beaming (0.4 % at 300 km/s) is left out.
 
     `spectra` are the templates on a rest-frame window, in Lsun per vacuum Angstrom per unit of amount; the rebinner's
-    edges are in the galaxy's rest frame; `flux_factor` is 1 Lsun / (4 pi D_L^2) in 1e-20 erg/s/cm2. Line spread and
+    edges are in the galaxy's rest frame; behind dust each spectrum is multiplied by 10^(-0.4 A(V) `attenuation`), at
+    the nodes of the window; `flux_factor` is 1 Lsun / (4 pi D_L^2) in 1e-20 erg/s/cm2. Line spread and
     detector bins act, as `responds` says, once on the sum over devices, on the sum of each device (which may then be
     added up bin by bin), or on each chunk (few particles in a field that is large: the sums have fewer bins).
     """
@@ -69,6 +71,7 @@ class DirectPainter(AbstractPainter):
     velocity_limit: Float[Array | ndarray, ""]
     responds: Responds = eqx.field(static=True)
     on_detector: Float[Array | ndarray, " wave"] | None = eqx.field(metadata=per_bin(), default=None)
+    attenuation: Float[Array | ndarray, " rest"] | None = None
 
     @classmethod
     def build(cls, plan: SourcePlan, setup: Setup, responds: Responds = "sum") -> "DirectPainter":
@@ -77,14 +80,16 @@ class DirectPainter(AbstractPainter):
         stretch = 1.0 + setup.config.observation.redshift
         templates = plan.templates
         window = rest_window(templates.rest_wavelength, seen.fine_edges / stretch, plan.velocity_limit)
+        nodes = templates.rest_wavelength[window]
         return cls(
             axes=templates.axes,
             spectra=templates.table[:, window],
-            rebinner=Rebinner.build(templates.rest_wavelength[window], seen.fine_edges / stretch),
+            rebinner=Rebinner.build(nodes, seen.fine_edges / stretch),
             response=seen.response,
             flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
             velocity_limit=np.asarray(plan.velocity_limit),
             responds=responds,
+            attenuation=None if templates.attenuation is None else templates.attenuation(nodes),
         )
 
     @property
@@ -129,6 +134,7 @@ class DirectPainter(AbstractPainter):
     def contribution(self, view: View) -> DirectContribution:
         """Spectra of one chunk, Doppler-shifted and collected in bins, shared among their spaxels."""
         spectra = weighted_rows(jnp.asarray(self.spectra), view.corners(self.axes))
+        spectra = dimmed(spectra, view, self.axes, self.attenuation)
         light = self.rebinner.light(spectra, view.v_los / SPEED_OF_LIGHT)
         light = light * (view.amount * self.flux_factor)[:, None]
         total = self._on_detector(light)
@@ -178,6 +184,19 @@ def sum_spectra(
         return DirectPartial(light, moments), jax.tree.map(jnp.add, total[1], one[1])
 
     return accumulate(contribute, add, start, particles, chunk)
+
+
+def dimmed(
+    light: Float[Array, "particle wave"],
+    view: View,
+    axes: TemplateAxes,
+    relative: Float[Array | ndarray, " wave"] | None,
+) -> Float[Array, "particle wave"]:
+    """The light of each particle behind its dust, whose A / A(V) is `relative`; unchanged without any."""
+    a_v = view.a_v(axes)
+    if a_v is None or relative is None or axes.largest_a_v is None:
+        return light
+    return light * transmission(a_v, relative, axes.largest_a_v)
 
 
 def spectra_at_once(limit: int, n_corner: int, n_bin: int) -> int:

@@ -134,7 +134,7 @@ def _observed_scene(
 
 def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " particle"], ...]:
     """The place of each particle on the axes, in their order."""
-    return tuple(scene.coordinates[name] for name in axes.names)
+    return tuple(scene.coordinates[name] for name in axes.coordinate_names)
 
 
 def _paint_products(

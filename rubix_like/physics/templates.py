@@ -3,7 +3,9 @@
 import functools
 import itertools
 import operator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -14,6 +16,12 @@ from numpy import ndarray
 
 _SLACK = 1e-6
 """How far beyond the last node (in the axis's unit, dex for stars) a coordinate is still taken for the node."""
+
+Curve = Callable[[Float[ndarray, " wave"]], Float[ndarray, " wave"]]
+"""A(lambda) / A(V) by wavelength (vacuum Angstrom)."""
+
+A_V: str = "a_v"
+"""The coordinate of templates that are seen through dust: attenuation in V, mag."""
 
 
 class Corners(eqx.Module):
@@ -26,11 +34,19 @@ class Corners(eqx.Module):
 class TemplateAxes(eqx.Module):
     """The named axes of a table of templates, slowest first; its templates are numbered as in a flattened table.
 
-    For stars: "metallicity" (log10 of the metal mass fraction) and "age" (log10 yr).
+    For stars: "metallicity" (log10 of the metal mass fraction) and "age" (log10 yr). Templates that are seen through
+    dust have one more coordinate, the attenuation `A_V`, without nodes: `largest_a_v` (mag) is the last one whose
+    colour is computed; None where there is no such dust.
     """
 
     nodes: tuple[Float[Array | ndarray, "_"], ...]
     names: tuple[str, ...] = eqx.field(static=True)
+    largest_a_v: Float[Array | ndarray, ""] | None = None
+
+    @property
+    def coordinate_names(self) -> tuple[str, ...]:
+        """What a particle has a coordinate for: the axes, then the attenuation where there is one."""
+        return self.names if self.largest_a_v is None else (*self.names, A_V)
 
     @property
     def n_template(self) -> int:
@@ -44,7 +60,8 @@ class TemplateAxes(eqx.Module):
 
     def corners(self, coordinates: tuple[Float[Array, " particle"], ...]) -> Corners:
         """Multilinear position on the axes, limited to their edges (zero gradient beyond them)."""
-        sides = [self._sides(axis, coordinate) for axis, coordinate in enumerate(coordinates)]
+        own = coordinates[: len(self.names)]
+        sides = [self._sides(axis, coordinate) for axis, coordinate in enumerate(own)]
         index, weight = [], []
         for corner in itertools.product((0, 1), repeat=len(sides)):
             chosen = [(indices[side], weights[side]) for side, (indices, weights) in zip(corner, sides, strict=True)]
@@ -54,6 +71,8 @@ class TemplateAxes(eqx.Module):
 
     def outside(self, name: str, coordinates: tuple[Float[Array, " particle"], ...]) -> Bool[Array, " particle"]:
         """Which particles lie beyond the axis `name` (by more than rounding) and are taken at its edge."""
+        if name == A_V and self.largest_a_v is not None:
+            return coordinates[-1] > self.largest_a_v + _SLACK
         axis = self.names.index(name)
         nodes, value = jnp.asarray(self.nodes[axis]), coordinates[axis]
         return (value < nodes[0] - _SLACK) | (value > nodes[-1] + _SLACK)
@@ -80,6 +99,7 @@ class Templates:
     | fwhm | (rest,) | vacuum Angstrom, the resolution of the table; 0 where it is to get the instrument's in full |
     | covered | (first, last) | vacuum Angstrom between which the table holds all of the source's light |
     | remedy | | for the user where `fwhm` exceeds the instrument's, e.g. "take a finer library" |
+    | attenuation | | A / A(V) of the dust that particles are seen through, by vacuum Angstrom at rest; None: no dust |
     """
 
     name: str
@@ -89,6 +109,7 @@ class Templates:
     fwhm: Float[ndarray, " rest"]
     covered: tuple[float, float]
     remedy: str = ""
+    attenuation: Curve | None = None
 
     def __post_init__(self) -> None:
         expected = (self.axes.n_template, len(self.rest_wavelength))
@@ -112,6 +133,7 @@ class LineTemplates:
     | table | (template, line) | Lsun per unit of amount |
     | thermal | (line,) | km/s, sigma of the thermal motion of the line's ion, at `reference_temperature` |
     | reference_temperature | | K |
+    | attenuation | | A / A(V) of the dust that particles are seen through, by vacuum Angstrom at rest; None: no dust |
     """
 
     name: str
@@ -121,6 +143,7 @@ class LineTemplates:
     table: Float[ndarray, "template line"]
     thermal: Float[ndarray, " line"]
     reference_temperature: float = 1e4
+    attenuation: Curve | None = None
 
     def __post_init__(self) -> None:
         expected = (self.axes.n_template, len(self.lines))
@@ -152,6 +175,18 @@ class LineTemplates:
     def remedy(self) -> str:
         """None: lines are never coarser than the instrument."""
         return ""
+
+
+_Any = TypeVar("_Any", Templates, LineTemplates)
+
+
+def behind_dust(templates: _Any, curve: Curve, largest: float) -> _Any:
+    """The templates, each particle's seen through dust of its own A(V): their last coordinate is `A_V`.
+
+    Colours are computed up to A(V) = `largest` mag; beyond, light gets fainter and no redder.
+    """
+    axes = replace(templates.axes, largest_a_v=np.asarray(largest))
+    return replace(templates, axes=axes, attenuation=curve)
 
 
 def weighted_rows(rows: Float[Array, "template column"], corners: Corners) -> Float[Array, "particle column"]:

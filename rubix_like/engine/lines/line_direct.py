@@ -16,7 +16,14 @@ from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube.bins import Sampling
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import no_counts
-from rubix_like.engine.direct import DirectContribution, DirectPartial, onto_spaxels, spectra_at_once, sum_spectra
+from rubix_like.engine.direct import (
+    DirectContribution,
+    DirectPartial,
+    dimmed,
+    onto_spaxels,
+    spectra_at_once,
+    sum_spectra,
+)
 from rubix_like.engine.lines.line_planning import lines_of
 from rubix_like.engine.lines.line_tracks import LINE_REACH, LineTracks, rounded_up
 from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
@@ -53,6 +60,7 @@ class DirectLinePainter(AbstractPainter):
     | step | scalar | width of the bins: Angstrom, or ln wavelength |
     | bin_number | (wave,) | numbers of the detector's bins that are held |
     | velocity_dispersion | scalar | km/s, from 0 to 500; lines of any other width are NaN |
+    | attenuation | (line,) | A / A(V) of the dust that particles are seen through; None without dust |
     | window | static | bins around its middle that a line may reach |
     """
 
@@ -73,6 +81,7 @@ class DirectLinePainter(AbstractPainter):
     velocity_dispersion: Float[Array | ndarray, ""]
     sampling: Sampling = eqx.field(static=True)
     window: int = eqx.field(static=True)
+    attenuation: Float[Array | ndarray, " line"] | None = None
 
     @classmethod
     def build(cls, plan: SourcePlan, setup: Setup) -> "DirectLinePainter":
@@ -103,6 +112,7 @@ class DirectLinePainter(AbstractPainter):
             velocity_dispersion=np.asarray(plan.narrowest),
             sampling=bins.sampling,
             window=_window(tracks, grid),
+            attenuation=None if templates.attenuation is None else templates.attenuation(tracks.wavelength),
         )
 
     @property
@@ -132,6 +142,7 @@ class DirectLinePainter(AbstractPainter):
     def contribution(self, view: View) -> DirectContribution:
         """The lines of one chunk in bins, shared among its spaxels."""
         flux = weighted_rows(jnp.asarray(self.luminosity), view.corners(self.axes))
+        flux = dimmed(flux, view, self.axes, self.attenuation)
         flux = flux * (view.amount * self.flux_factor)[:, None]
         shift, sigma = self._placed(view.v_los)
         ends = jnp.asarray(self.ends)
