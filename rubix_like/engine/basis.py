@@ -1,6 +1,7 @@
 """Method `basis`: the same sum at a cost per particle that does not depend on the wavelengths, to a stated accuracy."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +14,7 @@ from numpy import ndarray
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.direct import DirectPartial
+from rubix_like.engine.dusty_histogram import DustColours, dusty_histogram
 from rubix_like.engine.histogram import VelocityNodes, coefficient_histogram, template_histogram
 from rubix_like.engine.kernels.deposits import Spaxels, in_blocks
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
@@ -63,7 +65,8 @@ class BasisPainter(AbstractPainter):
     much of template k moves at node j in spaxel p, C the templates' coefficients on the basis and M the basis spectra
     at each node through the detector: a matrix for spectra (`projection.project`), profiles for lines
     (`lines/line_map.py`). Only A sees particles, or, where that is
-    cheaper, H itself, from the particles' own coefficients (`histogram`).
+    cheaper, H itself, from the particles' own coefficients (`histogram`). Behind dust of the particles' own, the
+    coefficients are those of the templates without it, and `colours` brings them to the basis (`dusty_histogram`).
 
     Where devices finish parts of the bins and H has more columns than such a part (`by_rows`), each device keeps the
     rows of its own spaxels of the sum, projects them onto all bins, and trades them for its own bins of all spaxels.
@@ -81,11 +84,12 @@ class BasisPainter(AbstractPainter):
     outliers: AbstractPainter | None
     capacity: int = eqx.field(static=True)
     by_rows: bool = eqx.field(static=True, default=False)
+    colours: DustColours | None = None
 
     @property
     def rank(self) -> int:
         """Number of basis spectra."""
-        return self.coefficients.shape[1]
+        return self.coefficients.shape[1] if self.colours is None else self.colours.reduction.shape[1]
 
     def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[BasisPartial, SourceCounters]:
         """The histogram of all particles, reduced to coefficients block by block of spaxels, and the outliers."""
@@ -163,11 +167,13 @@ class BasisPainter(AbstractPainter):
 
     def _blocks(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Array, Array, SourceCounters]:
         """(painted, moments, counters) of the whole grid, as many spaxels at a time as a histogram has room for."""
-        by_template = self._by_template(len(particles.weight), grid)
+        by_template = self.colours is None and self._by_template(len(particles.weight), grid)
         shares = 4 * grid.n_corner
         values = shares * self.axes.n_corner if by_template else shares + self.rank
         own_chunk = max(1, min(chunk, rates_here().values_at_once // values))
         reduced = self._of_templates if by_template else self._of_coefficients
+        if self.colours is not None:
+            reduced = functools.partial(self._behind_dust, self.colours)
         spectra, moment_matrix = self.coefficient_map.spectra(), self.coefficient_map.moments()
 
         def sums(spaxels: Spaxels) -> tuple[tuple[Array, Array], SourceCounters]:
@@ -209,6 +215,17 @@ class BasisPainter(AbstractPainter):
     ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
         coefficients = jnp.asarray(self.coefficients)
         return coefficient_histogram(look, particles, self.axes, self.nodes, spaxels, chunk, self.kernel, coefficients)
+
+    def _behind_dust(
+        self,
+        colours: DustColours,
+        look: Look,
+        particles: Any,
+        spaxels: Spaxels,
+        chunk: int,  # noqa: ARG002
+    ) -> tuple[Float[Array, "spaxel velocity rank"], SourceCounters]:
+        coefficients = jnp.asarray(self.coefficients)
+        return dusty_histogram(look, particles, self.axes, self.nodes, spaxels, coefficients, colours)
 
     def _outliers(self, look: Look, particles: Any) -> tuple[Any, Float[Array, ""]]:
         """The particles beyond the nodes, in `capacity` places, and how many there is no place for."""

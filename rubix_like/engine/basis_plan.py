@@ -11,22 +11,29 @@ from numpy import ndarray
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.engine.basis import Accuracy, BasisPainter
 from rubix_like.engine.direct import DirectPainter
+from rubix_like.engine.dusty_histogram import DustColours
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spectra.coefficient_map import MatrixMap
 from rubix_like.engine.spectra.detector_view import Window, seen, window_of
+from rubix_like.engine.spectra.dusty_basis import Views, find_dusty_basis
 from rubix_like.engine.spectra.projection import project_compiled
 from rubix_like.engine.spectra.spectral_basis import find_basis
 from rubix_like.engine.spectra.velocity_nodes import Basis, candidates_at_rest, choose_nodes, node_velocity
 from rubix_like.physics import bspline
+from rubix_like.physics.attenuation import DustFactors
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 from rubix_like.runtime.mesh.placement import as_dtype
+
+_N_A_V = 4
+"""A(V) at which the errors between velocity nodes are measured."""
 
 _VELOCITY_SHARE = 0.55
 """Share of the tolerance for the interpolation between velocity nodes; sqrt(1 + 0.55^2) = 1.14 in all."""
 
 _FOUND = ("spectra", "coefficients", "residuals", "candidates", "local_error", "flux_error", "lowest")
+_FOUND_BEHIND_DUST = (*_FOUND, "own", "reduction", "exponent", "mix", "a_v")
 _NODES = ("matrix", "step", "n_node", "velocity_error", "spectrum_error")
 
 
@@ -36,7 +43,12 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
     tolerance, dtype = setup.config.engine.tolerance, setup.config.engine.precision
     content = key_of(window.templates, window.rest_wavelength, *map(np.asarray, jax.tree.leaves(window.detection)))
     key = key_of(content, np.asarray(plan.templates.covered), window.limit, tolerance, plan.covered)
-    found = remembered("basis", key, _FOUND, lambda: _find(window, plan, tolerance))
+    if window.attenuation is None:
+        found = remembered("basis", key, _FOUND, lambda: _find(window, plan, tolerance))
+    else:
+        key = key_of(key, window.attenuation(window.rest_wavelength), plan.templates.axes.largest_a_v)
+        found = remembered("basis", key, _FOUND_BEHIND_DUST, lambda: _find_behind_dust(window, plan, tolerance))
+        window = window._replace(templates=_dimmed(window, found["a_v"]))
     key = key_of(key, found["spectra"], plan.motion.limit, setup.luminosity_distance, dtype)
     kept = remembered("matrix", key, _NODES, lambda: _nodes_and_matrix(window, found, plan, setup))
     nodes = VelocityNodes(step=np.asarray(kept["step"]), n_node=int(kept["n_node"]))
@@ -44,7 +56,7 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
     motion = plan.motion
     return BasisPainter(
         axes=plan.templates.axes,
-        coefficients=found["coefficients"],
+        coefficients=found["coefficients"] if window.attenuation is None else found["own"],
         coefficient_map=MatrixMap(
             kept["matrix"], _moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges))
         ),
@@ -54,6 +66,7 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
         kernel=build_kernel(setup.config.engine.kernel),
         outliers=DirectPainter.build(plan, setup, responds="chunk") if motion.capacity else None,
         capacity=motion.capacity,
+        colours=None if window.attenuation is None else _colours(found, plan),
     )
 
 
@@ -72,14 +85,8 @@ def _moment_matrix(
 
 def _find(window: Window, plan: SourcePlan, tolerance: float) -> dict[str, ndarray]:
     """The basis of a window, and its errors."""
-    velocity = _views(window.limit, plan.spread.bins.edges)
-    covered = [plan.spread.covered(v, v) for v in velocity]
-    if not any(bins.any() for bins in covered):
-        velocity, covered = np.zeros(1), [plan.covered]
-    views = [spectra[:, bins] for spectra, bins in zip(seen(window, window.templates, velocity), covered, strict=True)]
-    views = [spectra for spectra in views if spectra.shape[1]]
-    n_bin = tuple(spectra.shape[1] for spectra in views)
-    basis = find_basis(window.templates, window.rest_wavelength, np.concatenate(views, axis=1), tolerance, n_bin)
+    views = _seen_templates(window, plan)
+    basis = find_basis(window.templates, window.rest_wavelength, views.seen, tolerance, views.n_bin)
     return {
         "spectra": basis.spectra,
         "coefficients": basis.coefficients,
@@ -87,6 +94,66 @@ def _find(window: Window, plan: SourcePlan, tolerance: float) -> dict[str, ndarr
         "candidates": candidates_at_rest(window, basis.spectra, basis.coefficients, plan.covered),
         **{name: np.asarray(getattr(basis.errors, name)) for name in ("local_error", "flux_error", "lowest")},
     }
+
+
+def _find_behind_dust(window: Window, plan: SourcePlan, tolerance: float) -> dict[str, ndarray]:
+    """The basis of a window behind dust; `coefficients` and `residuals` are those of its templates at a few `a_v`, one
+    after the other."""
+    basis = find_dusty_basis(_seen_templates(window, plan), float(_largest(plan)), tolerance)
+    chosen = np.unique(np.linspace(0, len(basis.a_v) - 1, _N_A_V).round().astype(int))
+    coefficients = basis.coefficients(basis.a_v[chosen]).reshape(-1, len(basis.spectra))
+    factors = basis.dust.factors
+    return {
+        "spectra": basis.spectra,
+        "coefficients": coefficients,
+        "residuals": np.maximum(basis.residuals[chosen], basis.residuals.max(axis=0)).reshape(-1),
+        "candidates": candidates_at_rest(window, basis.spectra, coefficients, plan.covered),
+        "own": basis.own,
+        "reduction": basis.reduction,
+        "exponent": np.asarray(factors.exponent),
+        "mix": np.asarray(factors.mix),
+        "a_v": basis.a_v[chosen],
+        **{name: np.asarray(getattr(basis, name)) for name in ("local_error", "flux_error", "lowest")},
+    }
+
+
+def _colours(found: Mapping[str, ndarray], plan: SourcePlan) -> DustColours:
+    """What a painter needs of the basis behind dust."""
+    return DustColours(DustFactors(found["exponent"], found["mix"], _largest(plan)), found["reduction"])
+
+
+def _largest(plan: SourcePlan) -> ndarray:
+    """A(V) up to which colours are computed, mag."""
+    return np.asarray(plan.templates.axes.largest_a_v)
+
+
+def _dimmed(window: Window, a_v: Float[ndarray, " a_v"]) -> Float[ndarray, "row rest"]:
+    """The templates of a window behind each A(V), one after the other."""
+    assert window.attenuation is not None
+    dim = 10.0 ** (-0.4 * a_v[:, None] * window.attenuation(window.rest_wavelength))
+    return (window.templates[None] * dim[:, None]).reshape(-1, window.templates.shape[1])
+
+
+def _seen_templates(window: Window, plan: SourcePlan) -> Views:
+    """The templates as the detector sees them at velocities that cover the window."""
+    bins = plan.spread.bins
+    velocity = _views(window.limit, bins.edges)
+    covered = [plan.spread.covered(v, v) for v in velocity]
+    if not any(bins.any() for bins in covered):
+        velocity, covered = np.zeros(1), [plan.covered]
+    found = seen(window, window.templates, velocity)
+    views = [spectra[:, own] for spectra, own in zip(found, covered, strict=True)]
+    rest = bins.to_vacuum(bins.wavelength) / (1.0 + plan.spread.redshift)
+    wavelength = [rest[own] / np.exp(v / SPEED_OF_LIGHT) for v, own in zip(velocity, covered, strict=True)]
+    used = [number for number, spectra in enumerate(views) if spectra.shape[1]]
+    return Views(
+        templates=window.templates,
+        rest_wavelength=window.rest_wavelength,
+        seen=np.concatenate([views[number] for number in used], axis=1),
+        wavelength=np.concatenate([wavelength[number] for number in used]),
+        n_bin=tuple(views[number].shape[1] for number in used),
+        attenuation=window.attenuation,
+    )
 
 
 def _nodes_and_matrix(

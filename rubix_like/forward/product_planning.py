@@ -17,6 +17,10 @@ from rubix_like.forward.products.sums import ProductTables
 from rubix_like.forward.sources.stars import StarsSource
 from rubix_like.forward.stages.dust import Dust, relative_attenuation
 from rubix_like.forward.tables import Plan, Tables
+from rubix_like.physics.attenuation import factored_dust
+
+_DUST_ERROR = 1e-4
+"""Largest rms error of stars' own dust over the bands, relative to its mean."""
 
 
 def plan_products(
@@ -37,7 +41,13 @@ def plan_products(
     tables = ProductTables.build(setup, plans[number].templates.axes, number, fastest)
     screens = [stage for stage in stages if isinstance(stage, Dust)]
     screen = relative_attenuation(setup, np.asarray(tables.bands.wavelength)) if screens else None
-    return dataclasses.replace(tables, screen=screen)
+    tables = dataclasses.replace(tables, screen=screen)
+    curve, largest = plans[number].templates.attenuation, tables.axes.largest_a_v
+    if curve is None or largest is None:
+        return tables
+    wavelength = np.asarray(tables.bands.wavelength) / (1.0 + setup.config.observation.redshift)
+    dust = factored_dust(curve(wavelength), float(np.asarray(largest)), _DUST_ERROR)
+    return dataclasses.replace(tables, dust=dust.factors, dimmed=dust.parts)
 
 
 def plan_gas(setup: Setup) -> GasTables | None:

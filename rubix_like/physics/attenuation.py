@@ -78,3 +78,30 @@ def factored_dust(relative: Float[ndarray, " wave"], largest: float, tolerance: 
     parts = np.linalg.svd(powers[:, chosen] @ found, full_matrices=False)[2][:number]
     factors = DustFactors(exponents[chosen], found @ parts.T, np.asarray(largest))
     return FactoredDust(factors, parts, error)
+
+
+def factored_lines(relative: Float[ndarray, " line"], largest: float, tolerance: float) -> FactoredDust:
+    """As `factored_dust`, with the largest error of any line relative to that line behind the dust.
+
+    A few lines are exact, by a function for each; of more, a function for each of some places between the least and the
+    largest `relative` (Chebyshev nodes), by polynomials in it.
+    """
+    different, which = np.unique(relative, return_inverse=True)
+    a_v, low, high = np.linspace(0.0, largest, _N_A_V), different[0], different[-1]
+    for number in range(1, len(different)):
+        node = 0.5 * (low + high) - 0.5 * (high - low) * np.cos(np.pi * (np.arange(number) + 0.5) / number)
+        parts = _lagrange(node, relative)
+        found = 10.0 ** (-0.4 * a_v[:, None] * node) @ parts
+        error = float(np.abs(found * 10.0 ** (0.4 * a_v[:, None] * relative) - 1.0).max())
+        if error <= tolerance:
+            return FactoredDust(DustFactors(node, np.eye(number), np.asarray(largest)), parts, error)
+    exact = np.eye(len(different))
+    return FactoredDust(DustFactors(different, exact, np.asarray(largest)), exact[:, which], 0.0)
+
+
+def _lagrange(node: Float[ndarray, " node"], place: Float[ndarray, " place"]) -> Float[ndarray, "node place"]:
+    """The polynomial of each node, 1 there and 0 at the others, at some places."""
+    others = [np.delete(node, number) for number in range(len(node))]
+    return np.stack(
+        [np.prod((place[:, None] - own) / (node[number] - own), axis=1) for number, own in enumerate(others)]
+    )

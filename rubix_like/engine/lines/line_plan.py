@@ -11,6 +11,7 @@ from scipy.special import ndtr
 
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.engine.basis import BasisPainter, Number
+from rubix_like.engine.dusty_histogram import DustColours
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.lines.line_direct import DirectLinePainter
@@ -22,6 +23,7 @@ from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spectra.velocity_nodes import node_velocity, plan_nodes
 from rubix_like.physics import bspline
+from rubix_like.physics.attenuation import factored_lines
 
 _N_SIDE = 8
 """Velocity nodes on either side of a velocity whose splines are added up there."""
@@ -49,19 +51,26 @@ def build_line_nodes(plan: SourcePlan, setup: Setup) -> BasisPainter:
     nodes = plan_nodes(motion.limit, step)
     seen = every.on_detector(np.array([-1.0, 1.0]) * max(plan.velocity_limit, motion.limit))
     tracks = every.chosen(seen)
+    curve = templates.attenuation
     ratios = find_ratios(templates.table[:, seen], reference_light(templates.table, templates.lines), engine.tolerance)
     flux_factor = SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2
+    coefficients, loading, colours, dust_error = ratios.coefficients, ratios.loading, None, 0.0
+    if curve is not None:
+        dust = factored_lines(curve(tracks.wavelength), float(np.asarray(templates.axes.largest_a_v)), engine.tolerance)
+        products = (dust.parts[:, None, :] * loading[None, :, :]).reshape(-1, loading.shape[1])
+        loading, colours, dust_error = np.eye(loading.shape[1]), DustColours(dust.factors, products), dust.error
     profile_error = _profile_error(tracks, nodes, plan.narrowest)
     return BasisPainter(
         axes=templates.axes,
-        coefficients=ratios.coefficients,
-        coefficient_map=_line_map(tracks, nodes, flux_factor * ratios.loading, plan.narrowest),
+        coefficients=coefficients,
+        coefficient_map=_line_map(tracks, nodes, flux_factor * loading, plan.narrowest),
         nodes=nodes,
         velocity_limit=np.asarray(plan.velocity_limit if motion.capacity else motion.limit),
-        accuracy=LineAccuracy(np.asarray(ratios.error), np.asarray(profile_error)),
+        accuracy=LineAccuracy(np.asarray(ratios.error + dust_error), np.asarray(profile_error)),
         kernel=build_kernel(engine.kernel),
         outliers=DirectLinePainter.build(plan, setup) if motion.capacity else None,
         capacity=motion.capacity,
+        colours=colours,
     )
 
 

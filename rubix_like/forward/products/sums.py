@@ -22,6 +22,7 @@ from rubix_like.forward.products.bands import Band, BandTables, BandWeight, chec
 from rubix_like.forward.products.mass_now import MassNow
 from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene
+from rubix_like.physics.attenuation import DustFactors
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
 
 SUMS: tuple[str, ...] = (
@@ -123,7 +124,8 @@ class ProductTables(eqx.Module):
     Columns are `SUMS`, then one per filter (nJy), then one per velocity bin (1e-20 erg/s/cm2). The light of a star is
     that of its template at the galaxy's redshift: the shift of single stars, v/c, moves bands by less than 0.2 % of
     their wavelength, and is left out. `axes` are those of the source that the products are of; `screen` is A(lambda) /
-    A(V) of the run's dust at the bands' parts.
+    A(V) of the run's screen at the bands' parts; stars that are seen through dust of their own shine
+    sum_r f_r(A(V)) `dimmed`[r] of their light there, with the functions f_r of `dust`.
     """
 
     axes: TemplateAxes
@@ -135,6 +137,8 @@ class ProductTables(eqx.Module):
     filters: tuple[str, ...] = eqx.field(static=True)
     source: int = eqx.field(static=True)
     screen: Float[Array | ndarray, " part"] | None = None
+    dust: DustFactors | None = None
+    dimmed: Float[Array | ndarray, "factor part"] | None = None
 
     @classmethod
     def build(cls, setup: Setup, axes: TemplateAxes, source: int, fastest: float) -> "ProductTables":
@@ -172,7 +176,7 @@ class ProductTables(eqx.Module):
     ) -> Float[Array, "spaxel column"]:
         """The sums of all particles at hand, kept in 64 bits, as many spaxels at a time as there is room for, and
         returned in the tables' precision."""
-        table = self.bands.through(self.transmission(parameters)) * self.flux_factor
+        table = self._table(parameters)
         own_chunk = particles_at_once(grid, self.n_column, chunk)
 
         def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
@@ -190,7 +194,7 @@ class ProductTables(eqx.Module):
         particles: Any,
         spaxels: Spaxels,
         chunk: int,
-        table: Float[Array, "template band"],
+        table: Float[Array, "template column"],
         parameters: Parameters,
     ) -> Float[Array, "own column"]:
         """The sums on some of the spaxels; one row more takes what others get."""
@@ -214,6 +218,14 @@ class ProductTables(eqx.Module):
         sums, _ = sum_deposits(contribute, particles, self.kernel, shapes, (), chunk, table.dtype)
         return jnp.concatenate([own.reshape(n_spaxel + 1, -1)[:n_spaxel] for own in sums], axis=1)
 
+    def _table(self, parameters: Parameters) -> Float[Array, "template column"]:
+        """Flux of each template in each band; behind stars' own dust, that of each of its functions' parts in turn."""
+        screen = self.transmission(parameters)
+        if self.dimmed is None:
+            return self.bands.through(screen) * self.flux_factor
+        parts = jnp.asarray(self.dimmed) if screen is None else jnp.asarray(self.dimmed) * screen[None, :]
+        return jnp.concatenate([self.bands.through(part) for part in parts], axis=1) * self.flux_factor
+
     def transmission(self, parameters: Parameters) -> Float[Array, " part"] | None:
         """The share of the bands' light that the run's dust lets through, 10^(-0.4 a_v A(lambda) / A(V))."""
         a_v = screen_a_v(parameters)
@@ -222,11 +234,14 @@ class ProductTables(eqx.Module):
         return jnp.power(10.0, -0.4 * a_v * jnp.asarray(self.screen))
 
     def columns(
-        self, seen: Sighting, table: Float[Array, "template band"], reference: Float[Array, ""]
+        self, seen: Sighting, table: Float[Array, "template column"], reference: Float[Array, ""]
     ) -> Float[Array, "particle column"]:
         """What each star adds to `SUMS` and the filters."""
         stars, scene, corners = seen.stars, seen.scene, self.axes.corners(seen.coordinates)
         flux = weighted_rows(table, corners) * scene.amount[:, None]
+        if self.dust is not None:
+            shares = self.dust(seen.coordinates[-1])
+            flux = (flux.reshape(len(flux), shares.shape[1], -1) * shares[:, :, None]).sum(axis=1)
         log_age, metallicity = jnp.asarray(stars.log_age), jnp.asarray(stars.metallicity)
         mass = self.mass_now.of(stars, scene.amount, scene.coordinates) * scene.weight
         velocity = scene.v_los - reference

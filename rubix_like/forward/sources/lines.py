@@ -18,6 +18,7 @@ from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.sources.dust_in_front import DustInFront, seen_through_dust
 from rubix_like.forward.sources.source import AbstractSource, Kind
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Gas, Stars
@@ -32,18 +33,24 @@ class LinesSource(AbstractSource):
     painter: AbstractPainter
     particles: Kind = eqx.field(static=True)
     weight: str = eqx.field(static=True)
+    dust: DustInFront | None = None
 
     @property
     def kind(self) -> Kind:  # pyright: ignore[reportIncompatibleVariableOverride]
         """As the section says."""
         return self.particles
 
+    @property
+    def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The columns of dust, where the run has dust of kind particles."""
+        return () if self.dust is None else self.dust.reads
+
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
         """The lines of the section, painted as `engine` says; no options."""
         refuse_options(LINE_SOURCE, options)
         settings = _settings(setup)
-        templates = line_templates(settings)
+        templates = seen_through_dust(line_templates(settings), setup)
         narrowest = narrowest_for(setup, templates, settings.velocity_dispersion)
         return plan_lines(setup, templates, settings.particles, narrowest=narrowest)
 
@@ -51,7 +58,7 @@ class LinesSource(AbstractSource):
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "LinesSource":  # noqa: ARG003
         """The source with the line painter of the plan's method."""
         settings = _settings(setup)
-        return cls(build_line_painter(plan, setup), settings.particles, settings.weight)
+        return cls(build_line_painter(plan, setup), settings.particles, settings.weight, DustInFront.of(setup))
 
     def scene(
         self,
@@ -63,8 +70,15 @@ class LinesSource(AbstractSource):
         return to_scene(particles, self._amount(particles), {}, alignment, arcsec_per_kpc)
 
     def shine(self, scene: Scene, parameters: Parameters) -> Scene:
-        """Each particle's amount times the luminosity per unit of it; those without any are in no count."""
-        return dataclasses.replace(without_dark(scene), amount=scene.amount * parameters.lines.luminosity)
+        """Each particle's amount times the luminosity per unit of it; those without any are in no count.
+
+        All light of gas that shines as it forms stars comes through birth clouds; that by mass does not.
+        """
+        shining = dataclasses.replace(without_dark(scene), amount=scene.amount * parameters.lines.luminosity)
+        if self.dust is None:
+            return shining
+        forms_stars = self.particles == "gas" and self.weight == "star_formation_rate"
+        return self.dust.dim(shining, parameters, jnp.ones_like(scene.amount) if forms_stars else None)
 
     def painter_for(self, parameters: Parameters) -> AbstractPainter:
         """The painter of lines as wide as the parameters say."""

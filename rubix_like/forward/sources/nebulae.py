@@ -22,6 +22,7 @@ from rubix_like.engine.source_planning import plan_source
 from rubix_like.engine.spread_painter import SpreadPainter
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.sources.dust_in_front import DustInFront, seen_through_dust
 from rubix_like.forward.sources.ionising import RatePhotons, StarPhotons, of_constant_rate
 from rubix_like.forward.sources.source import AbstractSource, Kind
 from rubix_like.forward.sources.stars import LOWEST_METALLICITY
@@ -79,6 +80,12 @@ class AbstractNebulae(AbstractSource):
 
     painter: eqx.AbstractVar[AbstractPainter]
     oxygen: eqx.AbstractVar[OxygenScale]
+    dust: eqx.AbstractVar[DustInFront | None]
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The columns of dust, where the run has dust of kind particles."""
+        return () if self.dust is None else self.dust.reads
 
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
@@ -89,7 +96,7 @@ class AbstractNebulae(AbstractSource):
         refuse_options(NEBULAE, options)
         check_ionising(setup.library)
         kind = _source_of(_settings(setup)).kind
-        templates = photon_lines(_table(setup))
+        templates = seen_through_dust(photon_lines(_table(setup)), setup)
         settings = _settings(setup)
         widths = [own.velocity_dispersion for own in (settings, settings.diffuse) if own is not None]
         narrowest = narrowest_for(setup, templates, min(widths))
@@ -130,14 +137,16 @@ class AbstractNebulae(AbstractSource):
         return to_scene(particles, self.photons(particles), self.coordinates(particles), alignment, arcsec_per_kpc)
 
     def shine(self, scene: Scene, parameters: Parameters) -> Scene:
-        """The photons that gas absorbs, and the ionisation parameter of the section's law."""
+        """The photons that gas absorbs, and the ionisation parameter of the section's law; behind dust, all of it also
+        behind that of birth clouds."""
         own = parameters.nebular
         absorbed = (1.0 - own.escape_fraction) * (1.0 - own.dust_fraction)
         law, abundance = own.log_u, scene.coordinates["oxygen_abundance"]
         log_u = law.at_solar + law.slope * (abundance - self.oxygen.solar)
-        return replace(
+        shining = replace(
             without_dark(scene), amount=scene.amount * absorbed, coordinates={**scene.coordinates, "log_u": log_u}
         )
+        return shining if self.dust is None else self.dust.dim(shining, parameters, jnp.ones_like(scene.amount))
 
     def painter_for(self, parameters: Parameters) -> AbstractPainter:
         """The painter of lines as wide as the section says, and of what diffuse gas absorbs."""
@@ -160,13 +169,15 @@ class StarNebulae(AbstractNebulae):
     painter: AbstractPainter
     oxygen: OxygenScale
     ionising: StarPhotons
+    dust: DustInFront | None
     kind: ClassVar[Kind] = "stars"
 
     @classmethod
     def ionised(cls, painter: AbstractPainter, oxygen: OxygenScale, setup: Setup) -> "StarNebulae":
         """With the photons of the run's SSP library."""
         settings = _settings(setup)
-        return cls(painter, oxygen, StarPhotons.build(setup.library, settings.oldest, settings.resample_ages))
+        photons = StarPhotons.build(setup.library, settings.oldest, settings.resample_ages)
+        return cls(painter, oxygen, photons, DustInFront.of(setup))
 
     def photons(self, particles: Stars) -> Float[Array, " particle"]:
         """Photons of stars up to the age `oldest`."""
@@ -186,12 +197,13 @@ class GasNebulae(AbstractNebulae):
     painter: AbstractPainter
     oxygen: OxygenScale
     ionising: RatePhotons
+    dust: DustInFront | None
     kind: ClassVar[Kind] = "gas"
 
     @classmethod
     def ionised(cls, painter: AbstractPainter, oxygen: OxygenScale, setup: Setup) -> "GasNebulae":
         """With the photons of the run's SSP library."""
-        return cls(painter, oxygen, RatePhotons.build(setup.library, _settings(setup).oldest))
+        return cls(painter, oxygen, RatePhotons.build(setup.library, _settings(setup).oldest), DustInFront.of(setup))
 
     def absent(self, galaxy: Galaxy) -> Gas:
         """Gas in the places of the stars that forms none."""
@@ -220,7 +232,7 @@ def _plan_continuum(setup: Setup, table: NebularTable, lines: SourcePlan) -> Sou
     settings = _settings(setup)
     edges = setup.instrument.bins.to_vacuum(setup.instrument.bins.edges[[0, -1]])
     first, last = edges / (1.0 + setup.config.observation.redshift) * [1.0 / _MARGIN, _MARGIN]
-    templates = photon_continuum(table, settings.log_pressure, first, last)
+    templates = seen_through_dust(photon_continuum(table, settings.log_pressure, first, last), setup)
     limit = lines.velocity_limit
     kind = _source_of(settings).kind
     return plan_source(setup, templates, kind, method=lines.method, velocity_range=limit)

@@ -12,6 +12,8 @@ from rubix_like.engine.methods import build_painter
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.source_planning import plan_source
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.sources.dust_in_front import DustInFront, seen_through_dust
 from rubix_like.forward.sources.source import AbstractSource, Kind
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Stars
@@ -25,21 +27,28 @@ LOWEST_METALLICITY: float = 1e-12
 
 
 class StarsSource(AbstractSource):
-    """Every star particle shines as the SSP of its age and metallicity, per unit of its mass at birth."""
+    """Every star particle shines as the SSP of its age and metallicity, per unit of its mass at birth, through the
+    dust in front of it."""
 
     painter: AbstractPainter
+    dust: DustInFront | None = None
     kind: ClassVar[Kind] = "stars"
 
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
         """The run's SSP library, painted as `engine` says; no options."""
         refuse_options(STAR_SOURCE, options)
-        return plan_source(setup, setup.library.templates(), cls.kind)
+        return plan_source(setup, seen_through_dust(setup.library.templates(), setup), cls.kind)
 
     @classmethod
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "StarsSource":  # noqa: ARG003
         """Build the source with the painter of the plan's method."""
-        return cls(build_painter(plan, setup))
+        return cls(build_painter(plan, setup), DustInFront.of(setup))
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The columns of dust, where the run has dust of kind particles."""
+        return () if self.dust is None else self.dust.reads
 
     def scene(
         self,
@@ -49,6 +58,12 @@ class StarsSource(AbstractSource):
     ) -> Scene:
         """Stars on the body axes, in arcsec, at their log10 metallicity and log10 age."""
         return to_scene(particles, particles.initial_mass, star_coordinates(particles), alignment, arcsec_per_kpc)
+
+    def shine(self, scene: Scene, parameters: Parameters) -> Scene:
+        """The stars behind their dust."""
+        return (
+            scene if self.dust is None else self.dust.dim(scene, parameters, self.dust.young(scene.coordinates["age"]))
+        )
 
 
 def star_coordinates(stars: Stars) -> dict[str, Float[Array, " particle"]]:
