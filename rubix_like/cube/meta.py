@@ -61,17 +61,20 @@ class Counters(eqx.Module):
     """How many stars, and how much birth mass (Msun), a run could not treat in full (scalar arrays).
 
     `n_outside`: outside the field. `n_clamped_age`, `n_clamped_metallicity`: beyond the SSP library, taken at its
-    limit. `n_beyond_velocity`: beyond the planned velocity range. `n_overflow`: fast stars that method `basis` had
-    no room for. `n_not_finite`: with a value that is not finite.
+    limit. `n_clamped_a_v`: behind more dust of their own than colours are computed for. `n_beyond_velocity`: beyond the
+    planned velocity range. `n_overflow`: fast stars that method `basis` had no room for. `n_not_finite`: with a value
+    that is not finite.
     """
 
     n_particles: Scalar = eqx.field(default=0, converter=jnp.asarray)
     n_outside: Scalar = eqx.field(default=0, converter=jnp.asarray)
     n_clamped_age: Scalar = eqx.field(default=0, converter=jnp.asarray)
     n_clamped_metallicity: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    n_clamped_a_v: Scalar = eqx.field(default=0, converter=jnp.asarray)
     mass_outside: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
     mass_clamped_age: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
     mass_clamped_metallicity: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
+    mass_clamped_a_v: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
     mass_total: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
     n_beyond_velocity: Scalar = eqx.field(default=0, converter=jnp.asarray)
     n_overflow: Scalar = eqx.field(default=0, converter=jnp.asarray)

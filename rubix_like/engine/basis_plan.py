@@ -33,7 +33,7 @@ _VELOCITY_SHARE = 0.55
 """Share of the tolerance for the interpolation between velocity nodes; sqrt(1 + 0.55^2) = 1.14 in all."""
 
 _FOUND = ("spectra", "coefficients", "residuals", "candidates", "local_error", "flux_error", "lowest")
-_FOUND_BEHIND_DUST = (*_FOUND, "own", "reduction", "exponent", "mix", "a_v")
+_FOUND_BEHIND_DUST = (*_FOUND, "own", "kept", "reduction", "exponent", "mix", "a_v")
 _NODES = ("matrix", "step", "n_node", "velocity_error", "spectrum_error")
 
 
@@ -109,7 +109,8 @@ def _find_behind_dust(window: Window, plan: SourcePlan, tolerance: float) -> dic
         "residuals": np.maximum(basis.residuals[chosen], basis.residuals.max(axis=0)).reshape(-1),
         "candidates": candidates_at_rest(window, basis.spectra, coefficients, plan.covered),
         "own": basis.own,
-        "reduction": basis.reduction,
+        "reduction": basis.reduction[basis.chosen],
+        "kept": np.asarray(basis.kept),
         "exponent": np.asarray(factors.exponent),
         "mix": np.asarray(factors.mix),
         "a_v": basis.a_v[chosen],
@@ -119,7 +120,8 @@ def _find_behind_dust(window: Window, plan: SourcePlan, tolerance: float) -> dic
 
 def _colours(found: Mapping[str, ndarray], plan: SourcePlan) -> DustColours:
     """What a painter needs of the basis behind dust."""
-    return DustColours(DustFactors(found["exponent"], found["mix"], _largest(plan)), found["reduction"])
+    factors = DustFactors(found["exponent"], found["mix"], _largest(plan))
+    return DustColours(factors, found["reduction"], tuple(int(own) for own in found["kept"]))
 
 
 def _largest(plan: SourcePlan) -> ndarray:

@@ -12,23 +12,24 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
+from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import no_counts
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.kernels.deposits import Spaxels
-from rubix_like.engine.painter import Look, View
+from rubix_like.engine.painter import Look, View, corners_of
 from rubix_like.physics import bspline
 from rubix_like.physics.attenuation import DustFactors
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate
 from rubix_like.runtime.mesh.mesh import varying
 
-_SHARES_AT_ONCE = 1 << 19
+_SHARES_AT_ONCE = 1 << 20
 """Shares of particles in spaxels that are sorted at once."""
 
-_MOST_PER_TILE = 64
-_ROWS_AT_ONCE = 2048
+_MOST_PER_TILE = 128
+_ROWS_AT_ONCE = 4096
 """Places of tiles that are multiplied at once."""
 
 _WIDEST = 11
@@ -43,11 +44,12 @@ class DustColours(eqx.Module):
     """The colours of light behind dust in the basis: functions of A(V), and what their products with templates add.
 
     A particle's coefficient q of the basis is sum_{r, s} f_r(A(V)) own_s `reduction`[(r, s), q], where own_s are the
-    coefficients of its template without dust.
+    coefficients of its template without dust, the first `kept`[r] of them for the function r.
     """
 
     factors: DustFactors
-    reduction: Float[Array, "product rank"]
+    reduction: Float[Array | ndarray, "product rank"]
+    kept: tuple[int, ...] = eqx.field(static=True)
 
 
 class Shares(eqx.Module):
@@ -199,7 +201,7 @@ def _tile_sums(
     """The coefficients of each tile at its velocity nodes."""
     n_tile, n_place = shares.amount.shape
     flat = jax.tree.map(lambda leaf: leaf.reshape(n_tile * n_place, *leaf.shape[2:]), shares)
-    own = weighted_rows(coefficients, axes.corners(flat.coordinates)) * flat.amount[:, None]
+    own = weighted_rows(coefficients, corners_of(axes, flat.amount, flat.coordinates)) * flat.amount[:, None]
     dust = colours.factors(flat.coordinates[-1])
     place = jnp.arange(width, dtype=flat.local.dtype)[None, :] - flat.local[:, None]
     nodes = sum(
@@ -207,10 +209,12 @@ def _tile_sums(
     )
     n_factor, n_own = dust.shape[1], own.shape[1]
     if n_place < width:
-        products = (dust[:, :, None] * own[:, None, :]).reshape(len(own), n_factor * n_own)
+        parts = [dust[:, r, None] * own[:, :last] for r, last in enumerate(colours.kept)]
+        products = jnp.concatenate(parts, axis=1)
         joint = jnp.matmul(products, colours.reduction, precision=_exact).reshape(n_tile, n_place, -1)
         return jnp.einsum("tpj,tpq->tjq", nodes.reshape(n_tile, n_place, width), joint, precision=_exact)
     both = (nodes[:, :, None] * dust[:, None, :]).reshape(n_tile, n_place, width * n_factor)
     sums = jnp.einsum("tpj,tpk->tjk", both, own.reshape(n_tile, n_place, n_own), precision=_exact)
-    joint = jnp.matmul(sums.reshape(n_tile * width, n_factor * n_own), colours.reduction, precision=_exact)
-    return joint.reshape(n_tile, width, -1)
+    sums = sums.reshape(n_tile * width, n_factor, n_own)
+    products = jnp.concatenate([sums[:, r, :last] for r, last in enumerate(colours.kept)], axis=1)
+    return jnp.matmul(products, colours.reduction, precision=_exact).reshape(n_tile, width, -1)

@@ -44,9 +44,16 @@ class View(eqx.Module):
 
     def corners(self, axes: TemplateAxes) -> Corners:
         """The templates around each particle: the only one where there are no axes."""
-        if axes.names:
-            return axes.corners(self.coordinates)
-        return Corners(jnp.zeros((len(self.amount), 1), jnp.int32), jnp.ones_like(self.amount)[:, None])
+        return corners_of(axes, self.amount, self.coordinates)
+
+
+def corners_of(
+    axes: TemplateAxes, amount: Float[Array, " particle"], coordinates: tuple[Float[Array, " particle"], ...]
+) -> Corners:
+    """The templates around particles at these coordinates: the only one where there are no axes."""
+    if axes.names:
+        return axes.corners(coordinates)
+    return Corners(jnp.zeros((len(amount), 1), jnp.int32), jnp.ones_like(amount)[:, None])
 
 
 Look = Callable[[Any], tuple[View, SourceCounters]]

@@ -13,7 +13,7 @@ from numpy import ndarray
 _N_A_V = 81
 _N_EXPONENT = 60
 _MOST = 16
-_PER_MAG = 0.4 * np.log(10.0)
+_PER_MAG = float(0.4 * np.log(10.0))
 
 
 def transmission(

@@ -24,6 +24,7 @@ _SENTENCES: tuple[tuple[str, str, str], ...] = (
         "mass_clamped_metallicity",
         "poorer or richer in metals than the SSP library: its nearest metallicity was taken",
     ),
+    ("n_clamped_a_v", "mass_clamped_a_v", "behind more dust than dust.largest: fainter, but no redder than at it"),
 )
 """Counter, its mass, and the words for it."""
 

@@ -186,6 +186,7 @@ def test_counters_against_numpy(counted):
         "n_outside": outside.sum(),
         "n_clamped_age": age.sum(),
         "n_clamped_metallicity": metallicity.sum(),
+        "n_clamped_a_v": 0,
         "n_beyond_velocity": 0,
         "n_overflow": 0,
         "n_not_finite": 0,
@@ -193,6 +194,7 @@ def test_counters_against_numpy(counted):
         "mass_outside": masses[outside].sum(),
         "mass_clamped_age": masses[age].sum(),
         "mass_clamped_metallicity": masses[metallicity].sum(),
+        "mass_clamped_a_v": 0,
     }
     assert vars(counters).keys() == expected.keys()
     for name, value in expected.items():

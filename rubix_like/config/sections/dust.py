@@ -32,6 +32,13 @@ def _checked_r_v(value: float | None, given: Mapping[str, Any]) -> float | None:
     return value
 
 
+def _checked_slope(value: float | None, given: Mapping[str, Any]) -> float | None:
+    """A slope, which the curve among the settings before it must have."""
+    if value is not None and "curve" in given:
+        CURVES.find(given["curve"]).check_slope(value)
+    return value
+
+
 def _own_r_v(curve: str, r_v: float | None) -> float:
     return CURVES.find(curve).r_v if r_v is None else r_v
 
@@ -44,9 +51,12 @@ class DustSettings(AbstractSettings):
     a_v: Annotated[Mag, Field(ge=0), Parameter()]
     """Attenuation in V."""
     curve: str = "calzetti"
-    """calzetti (starbursts), cardelli or gordon (Milky Way), smc, or the name of another curve that is installed."""
+    """calzetti (starbursts), cardelli or gordon (Milky Way), smc, kriek_conroy, power_law, a class of
+    dust_extinction (such as G24_SMCAvg), or another curve that is installed."""
     r_v: Number | None = None
     """A(V) / E(B-V); null: the curve's own."""
+    slope: Number | None = None
+    """Of the curves kriek_conroy and power_law, d log A / d log lambda (beside Calzetti's); null: the curve's own."""
     place: Literal["galaxy", "foreground"] = "galaxy"
     """galaxy: dust at the galaxy's redshift, k at lambda / (1 + z); foreground: dust of the Milky Way, k at lambda."""
 
@@ -59,6 +69,11 @@ class DustSettings(AbstractSettings):
     @classmethod
     def _check_r_v(cls, value: float | None, info: Any) -> float | None:
         return _checked_r_v(value, info.data)
+
+    @field_validator("slope")
+    @classmethod
+    def _check_slope(cls, value: float | None, info: Any) -> float | None:
+        return _checked_slope(value, info.data)
 
     @property
     def resolved_r_v(self) -> float:
@@ -85,6 +100,8 @@ class ParticleDustSettings(AbstractSettings):
     """How attenuation depends on wavelength: the names of kind screen."""
     r_v: Number | None = None
     """A(V) / E(B-V); null: the curve's own."""
+    slope: Number | None = None
+    """As of kind screen."""
     dust_to_metal: Annotated[Number, Field(ge=0, le=1), Parameter()] = 0.4
     """Mass of dust per mass of metals in gas that has dust; without effect where the gas has a dust_mass."""
     opacity: Annotated[Opacity, Field(ge=0), Parameter()] = 4.9
@@ -114,6 +131,11 @@ class ParticleDustSettings(AbstractSettings):
     @classmethod
     def _check_r_v(cls, value: float | None, info: Any) -> float | None:
         return _checked_r_v(value, info.data)
+
+    @field_validator("slope")
+    @classmethod
+    def _check_slope(cls, value: float | None, info: Any) -> float | None:
+        return _checked_slope(value, info.data)
 
     @property
     def resolved_r_v(self) -> float:

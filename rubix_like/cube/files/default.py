@@ -111,6 +111,7 @@ COUNTER_CARDS: tuple[tuple[str, str, str], ...] = (
     ("NOUTSIDE", "n_outside", "stars outside the field"),
     ("NCLAMPA", "n_clamped_age", "stars beyond the ages of the library"),
     ("NCLAMPZ", "n_clamped_metallicity", "stars beyond the metallicities of the library"),
+    ("NCLAMPAV", "n_clamped_a_v", "stars behind more dust than has a colour"),
     ("NBEYONDV", "n_beyond_velocity", "stars beyond the velocity range"),
     ("NNOTFIN", "n_not_finite", "stars with a value that is not finite"),
 )

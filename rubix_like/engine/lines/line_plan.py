@@ -58,7 +58,8 @@ def build_line_nodes(plan: SourcePlan, setup: Setup) -> BasisPainter:
     if curve is not None:
         dust = factored_lines(curve(tracks.wavelength), float(np.asarray(templates.axes.largest_a_v)), engine.tolerance)
         products = (dust.parts[:, None, :] * loading[None, :, :]).reshape(-1, loading.shape[1])
-        loading, colours, dust_error = np.eye(loading.shape[1]), DustColours(dust.factors, products), dust.error
+        loading, dust_error = np.eye(loading.shape[1]), dust.error
+        colours = DustColours(dust.factors, products, (coefficients.shape[1],) * len(dust.parts))
     profile_error = _profile_error(tracks, nodes, plan.narrowest)
     return BasisPainter(
         axes=templates.axes,

@@ -1,25 +1,30 @@
 """A few basis spectra that stand for all templates of a library behind any dust of a curve, to a stated accuracy."""
 
 import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 
-from rubix_like.engine.spectra.spectral_basis import find_basis
+from rubix_like.engine.spectra.spectral_basis import SpectralBasis, find_basis
 from rubix_like.physics.attenuation import FactoredDust, factored_dust
 from rubix_like.physics.templates import Curve
 
 _N_MORE = 3
 """A(V) at which templates are decomposed, beyond the number of functions of A(V)."""
 
-_DUST_SHARE, _TEMPLATE_SHARE, _RANK_SHARE = 0.3, 0.75, 0.7
-"""Shares of the tolerance: for the functions of A(V), the templates without dust, and the basis of their products."""
+_DUST_SHARE, _TEMPLATE_SHARE, _FIT_SHARE, _RANK_SHARE = 0.3, 0.75, 0.9, 0.7
+"""Shares of the tolerance: for the functions of A(V), the templates without dust, their products, and these products'
+basis."""
 
-_TIGHTER = 0.7
-_N_TRIES = 4
+_DROP_SHARE = 0.4
+"""Share of the tolerance below which the product of a function with a coefficient is left out."""
+
+_TIGHTER = 0.85
+_N_TRIES = 6
 _RANK_STEP = 8
 _LEAST = 1e-10
 """Products of functions and templates that add less than this (squared, relative) are rounding."""
@@ -28,12 +33,14 @@ _LEAST = 1e-10
 class DustyBasis(NamedTuple):
     """template k behind A(V) = sum_q (sum_{r, s} f_r own[k, s] reduction[(r, s), q]) spectra[q].
 
-    `own`: coefficients of the templates without dust; `residuals` (a_v, template): rms error of each template at each
-    of the `a_v`, relative to its mean behind the dust, in the view where it is largest.
+    `own`: coefficients of the templates without dust, of which each function's products take the first `kept`; rows of
+    `reduction` for others are 0 (`chosen` are those that are not); `residuals` (a_v, template): rms error of each
+    template at each of the `a_v`, relative to its mean behind the dust, in the view where it is largest.
     """
 
     dust: FactoredDust
     own: Float[ndarray, "template own"]
+    kept: tuple[int, ...]
     reduction: Float[ndarray, "product rank"]
     spectra: Float[ndarray, "rank rest"]
     a_v: Float[ndarray, " a_v"]
@@ -41,6 +48,11 @@ class DustyBasis(NamedTuple):
     local_error: float
     flux_error: float
     lowest: float
+
+    @property
+    def chosen(self) -> Int[ndarray, " kept"]:
+        """The products that are kept."""
+        return _places(self.kept, self.own.shape[1])
 
     def coefficients(self, a_v: Float[ndarray, " a_v"]) -> Float[ndarray, "a_v template rank"]:
         """The templates' coefficients on the basis behind dust."""
@@ -71,20 +83,28 @@ def find_dusty_basis(views: Views, largest: float, tolerance: float) -> DustyBas
     """The basis for A(V) from 0 to `largest`, whose rms error is about within the tolerance for every template.
 
     Every template at some A(V) is fitted, relative to its mean behind the dust, by the products of functions of A(V)
-    with the templates' coefficients on a basis without dust; what these products add is then decomposed by singular
-    values. The basis without dust is made finer until the errors are within the tolerance.
+    with the templates' coefficients on a basis without dust, which is made finer until the errors are within their
+    share of the tolerance. What these products add is then decomposed by singular values.
     """
     assert views.attenuation is not None
     dust = factored_dust(views.attenuation(views.wavelength), largest, _DUST_SHARE * tolerance)
-    share, found = _TEMPLATE_SHARE, None
+    a_v = np.linspace(0.0, largest, len(dust.parts) + _N_MORE)
+    functions, share, drop = dust.at(a_v), _TEMPLATE_SHARE, _DROP_SHARE
     for _ in range(_N_TRIES):
         plain = find_basis(views.templates, views.rest_wavelength, views.seen, share * tolerance, views.n_bin)
-        found = _decomposed(views, dust, plain.coefficients, largest, tolerance)
-        if found.residuals.max() <= tolerance or plain.coefficients.shape[1] > len(views.templates):
+        own = plain.coefficients
+        fit = _fitted(views, a_v, functions, own)
+        kept = _kept(fit, functions, plain, len(views.wavelength), drop * tolerance)
+        chosen = _places(kept, own.shape[1])
+        independent = _whitened(fit.normal[np.ix_(chosen, chosen)])
+        white = np.zeros((len(fit.normal), independent.shape[1]))
+        white[chosen] = independent
+        spectra = (white @ (white.T @ fit.seen)).reshape(len(dust.parts), own.shape[1], -1)
+        errors = _errors(views, a_v, [(own, np.tensordot(function, spectra, 1)) for function in functions], fit.means)
+        if errors.residuals.max() <= _FIT_SHARE * tolerance or own.shape[1] > len(own):
             break
-        share *= _TIGHTER
-    assert found is not None
-    return found
+        share, drop = share * _TIGHTER, drop * _TIGHTER
+    return _decomposed(views, dust, own, kept, fit, white, tolerance)
 
 
 class _Fit(NamedTuple):
@@ -94,29 +114,70 @@ class _Fit(NamedTuple):
     seen: Float[ndarray, "product bin"]
     rest: Float[ndarray, "product rest"]
     means: Float[ndarray, "a_v template"]
+    a_v: Float[ndarray, " a_v"]
+
+
+class _Errors(NamedTuple):
+    """As in `DustyBasis`."""
+
+    residuals: Float[ndarray, "a_v template"]
+    local_error: float
+    flux_error: float
+    lowest: float
+
+
+def _kept(
+    fit: _Fit, functions: Float[ndarray, "a_v factor"], plain: SpectralBasis, n_bin: int, least: float
+) -> tuple[int, ...]:
+    """How many of the coefficients on the `plain` basis each function of A(V) is multiplied with: to the last whose
+    product adds more than `least` to some template's rms flux; never more than the function before has."""
+    size = np.sqrt((plain.spectra**2).mean(axis=1) / n_bin)
+    added = np.zeros((functions.shape[1], len(size)))
+    for function, mean in zip(functions, fit.means, strict=True):
+        lit = mean > 0
+        largest = np.abs(plain.coefficients[lit] / mean[lit, None]).max(axis=0, initial=0.0)
+        added = np.maximum(added, np.abs(function)[:, None] * (largest * size)[None, :])
+    last = [int(np.flatnonzero(own > least).max(initial=0)) + 1 for own in added]
+    return tuple(int(number) for number in np.maximum.accumulate(last[::-1])[::-1])
+
+
+def _places(kept: tuple[int, ...], n_own: int) -> Int[ndarray, " kept"]:
+    """Where the products that are kept lie among all."""
+    return np.concatenate([number * n_own + np.arange(own) for number, own in enumerate(kept)])
+
+
+def _whitened(normal: Float[ndarray, "product product"]) -> Float[ndarray, "product n"]:
+    """Combinations of the products that are independent of each other, and of size 1 in the sum over all rows."""
+    scale = 1.0 / np.sqrt(np.maximum(np.diag(normal), np.finfo(float).tiny))
+    values, vectors = scipy.linalg.eigh(normal * scale[:, None] * scale[None, :])
+    kept = values > _LEAST * values[-1]
+    return scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
 
 
 def _decomposed(
-    views: Views, dust: FactoredDust, own: Float[ndarray, "template own"], largest: float, tolerance: float
+    views: Views,
+    dust: FactoredDust,
+    own: Float[ndarray, "template own"],
+    kept: tuple[int, ...],
+    fit: _Fit,
+    white: Float[ndarray, "product n"],
+    tolerance: float,
 ) -> DustyBasis:
-    a_v = np.linspace(0.0, largest, dust.parts.shape[0] + _N_MORE)
-    functions = dust.at(a_v)
-    fit = _fitted(views, a_v, functions, own)
-    scale = 1.0 / np.sqrt(np.maximum(np.diag(fit.normal), np.finfo(float).tiny))
-    values, vectors = scipy.linalg.eigh(fit.normal * scale[:, None] * scale[None, :])
-    kept = values > _LEAST * values[-1]
-    white = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
+    """As many vectors of the products' spectra as keep every template within the tolerance, about an eighth more at a
+    time."""
     spectra = white.T @ fit.seen
     squares, left = scipy.linalg.eigh(spectra @ spectra.T)
     left, size = left[:, ::-1], np.sqrt(np.maximum(squares[::-1], 0.0))
+    functions = dust.at(fit.a_v)
     rank = _rank(white @ left, size, spectra.shape[1], functions, own, fit.means, tolerance)
     while True:
         reduction, found = white @ left[:, :rank], left[:, :rank].T @ spectra
-        errors = _errors(views, a_v, functions, own, reduction, found, fit.means)
-        if rank == len(size) or errors[0].max() <= tolerance:
-            break
-        rank = min(len(size), rank + _RANK_STEP)
-    return DustyBasis(dust, own, reduction, reduction.T @ fit.rest, a_v, *errors)
+        products = reduction.reshape(functions.shape[1], own.shape[1], -1)
+        made = [(own @ np.tensordot(function, products, 1), found) for function in functions]
+        errors = _errors(views, fit.a_v, made, fit.means)
+        if rank == len(size) or errors.residuals.max() <= tolerance:
+            return DustyBasis(dust, own, kept, reduction, reduction.T @ fit.rest, fit.a_v, *errors)
+        rank = min(len(size), rank + max(1, rank // 64) * _RANK_STEP)
 
 
 def _fitted(
@@ -139,7 +200,7 @@ def _fitted(
         normal += np.kron(np.outer(function, function), weighted.T @ own)
         seen += np.kron(function[:, None], (weighted.T @ views.seen) * dim)
         rest += np.kron(function[:, None], (weighted.T @ views.templates) * views.dim(mag, at_rest=True))
-    return _Fit(normal, seen, rest, means)
+    return _Fit(normal, seen, rest, means, a_v)
 
 
 def _rank(
@@ -166,28 +227,26 @@ def _rank(
 def _errors(
     views: Views,
     a_v: Float[ndarray, " a_v"],
-    functions: Float[ndarray, "a_v factor"],
-    own: Float[ndarray, "template own"],
-    reduction: Float[ndarray, "product rank"],
-    found: Float[ndarray, "rank bin"],
+    made: Sequence[tuple[Float[ndarray, "template n"], Float[ndarray, "n bin"]]],
     means: Float[ndarray, "a_v template"],
-) -> tuple[Float[ndarray, "a_v template"], float, float, float]:
-    """Residuals in the view where they are largest, largest errors in a bin and of a mean, and the lowest flux."""
+) -> _Errors:
+    """Errors of spectra that are made as coefficients times spectra, for each A(V); computed in 32 bits.
+
+    Residuals are those of the view where they are largest.
+    """
     residuals, local, flux, lowest = np.zeros(means.shape), 0.0, 0.0, 0.0
-    edges = np.cumsum((0, *views.n_bin))
-    for number, (mag, function) in enumerate(zip(a_v, functions, strict=True)):
-        mixed = np.einsum("r,rsq->sq", function, reduction.reshape(len(function), own.shape[1], -1))
+    for number, (mag, (coefficients, spectra)) in enumerate(zip(a_v, made, strict=True)):
         lit = means[number] > 0
-        coefficients = own[lit] @ mixed
-        dim = views.dim(mag)
-        for first, last in itertools.pairwise(edges):
-            true = views.seen[lit, first:last] * dim[first:last]
-            mean = true.mean(axis=1, keepdims=True)
+        per_mean = (1.0 / means[number, lit])[:, None]
+        true = ((views.seen[lit] * per_mean) * views.dim(mag)).astype(np.float32)
+        found = (coefficients[lit] * per_mean).astype(np.float32) @ spectra.astype(np.float32)
+        for first, last in itertools.pairwise(np.cumsum((0, *views.n_bin))):
+            own, model = true[:, first:last], found[:, first:last]
+            mean = own.mean(axis=1, keepdims=True)
             scale = np.divide(1.0, mean, out=np.zeros_like(mean), where=mean > 0)
-            spectra = scale * (coefficients @ found[:, first:last])
-            error = spectra - scale * true
+            error = scale * (model - own)
             residuals[number, lit] = np.maximum(residuals[number, lit], np.sqrt((error**2).mean(axis=1)))
             local = max(local, float(np.abs(error).max(initial=0.0)))
             flux = max(flux, float(np.abs(error.mean(axis=1)).max(initial=0.0)))
-            lowest = min(lowest, float(spectra.min(initial=0.0)))
-    return residuals, local, flux, lowest
+            lowest = min(lowest, float((scale * model).min(initial=0.0)))
+    return _Errors(residuals, local, flux, lowest)

@@ -62,7 +62,7 @@ def seen_through_dust(templates: _Shining, setup: Setup) -> _Shining:
     dust = _settings(setup)
     if dust is None:
         return templates
-    curve = functools.partial(CURVES.find(dust.curve), r_v=dust.resolved_r_v)
+    curve = functools.partial(CURVES.find(dust.curve), r_v=dust.resolved_r_v, slope=dust.slope)
     return behind_dust(templates, curve, dust.largest)
 
 

@@ -60,4 +60,4 @@ def relative_attenuation(setup: Setup, wavelength: Float[ndarray, " wave"]) -> F
     if dust is None:
         return None
     stretch = 1.0 + setup.config.observation.redshift if dust.place == "galaxy" else 1.0
-    return CURVES.find(dust.curve)(wavelength / stretch, dust.resolved_r_v)
+    return CURVES.find(dust.curve)(wavelength / stretch, dust.resolved_r_v, dust.slope)

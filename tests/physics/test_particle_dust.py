@@ -1,0 +1,259 @@
+"""Particles behind dust of their own, whose columns are known: against numpy with the curves of dust_extinction."""
+
+import functools
+from typing import Any
+
+import equinox as eqx
+import independent
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from astropy import units
+from dust_extinction.averages import G03_SMCBar
+from dust_extinction.parameter_averages import CCM89, G23
+from hlo import collectives
+from observing import configuration, galaxy_of
+from test_accuracy import errors, require_library
+
+from rubix_like import Galaxy, Gas, Pipeline, load_ssp, make_mesh
+from rubix_like.config.plug_ins import FIELDS
+from rubix_like.extend import AbstractField
+
+REDSHIFT = 0.05
+DISTANCE = independent.luminosity_distance(REDSHIFT)
+SCALE = independent.arcsec_per_kpc(REDSHIFT, DISTANCE)
+MUSE = {"start": 4750.0, "stop": 9350.0}
+SIDE = 8
+
+
+def calzetti(wavelength):
+    """Calzetti et al. (2000), eq. 4."""
+    x = 1e4 / wavelength
+    blue = -2.156 + 1.509 * x - 0.198 * x**2 + 0.011 * x**3
+    return (2.659 * np.where(x > 1 / 0.63, blue, -1.857 + 1.040 * x) + 4.05) / 4.05
+
+
+CURVES = {
+    "calzetti": calzetti,
+    "cardelli": lambda wavelength: CCM89(Rv=3.1)(wavelength * units.AA),
+    "gordon": lambda wavelength: G23(Rv=3.1)(wavelength * units.AA),
+    "smc": lambda wavelength: G03_SMCBar()(wavelength * units.AA),
+}
+
+
+class Columns(eqx.Module):
+    """Dust in proportion to how far away a position is, 1 Msun/pc^2 per arcsec beyond -1 arcsec."""
+
+    per_arcsec: Any
+
+    def at(self, position):
+        return self.per_arcsec * (position[:, 2] + 1.0)
+
+
+class KnownColumns(AbstractField):
+    """In the place of the field of columns: in proportion to dust_to_metal, which is 0.4."""
+
+    per_arcsec: Any
+    kind = "stars"
+    map = None
+
+    @classmethod
+    def build(cls, setup, options):
+        return cls(np.asarray(1.0))
+
+    def with_parameters(self, parameters):
+        return KnownColumns(parameters.dust.dust_to_metal / 0.4)
+
+    def n_cell(self, grid):
+        return 1
+
+    def deposit(self, particles, scene, grid):
+        return jnp.zeros((len(scene.amount), 1), jnp.int32), scene.amount[:, None]
+
+    def finish(self, sums, grid):
+        return Columns(self.per_arcsec + 0 * sums[0])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def known_columns():
+    """The field is found under the name of that of the gas' dust."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FIELDS.builtin, "dust_column", f"{__name__}:KnownColumns")
+        yield
+
+
+def config_of(curve, step, method, library="popstar", precision="float64", **dust):
+    return configuration(
+        instrument={"pixel_scale": 1.0, "fov": float(SIDE), "wavelength": {**MUSE, "step": step}},
+        engine={"method": method, "precision": precision},
+        ssp={"library": library},
+        dust={"kind": "particles", "curve": curve, "opacity": 1.0, **dust},
+    )
+
+
+def stars_of(library, most=6.0, sigma=100.0):
+    """Stars over the whole library, each alone in its spaxel, and their A(V) by an opacity of 1."""
+    rng = np.random.default_rng(5)
+    n = SIDE**2
+    column, row = np.arange(n) % SIDE, np.arange(n) // SIDE
+    a_v = rng.uniform(0.0, most, n)
+    place = np.stack([(SIDE - 1) / 2 - column, row - (SIDE - 1) / 2, a_v - 1.0], axis=1)
+    galaxy = galaxy_of(
+        place / SCALE,
+        rng.normal(0, sigma, n),
+        initial_mass=rng.uniform(0.5, 2, n) * 1e6,
+        log_age=rng.uniform(library.log_age[0], min(library.log_age[-1], 10.3), n),
+        metallicity=10 ** rng.uniform(*np.log10(library.metallicity[[0, -1]]), n),
+    )
+    return galaxy, a_v
+
+
+def true_spectra(library, stars, a_v, curve, edges):
+    """(star, wave): exact integrals over bins in air of templates dimmed at their nodes."""
+    table = independent.SpectrumTable(library.spectra, library.log_age, library.metallicity, library.rest_wavelength)
+    vacuum = independent.air_to_vacuum(edges)
+    table = table.cut(vacuum[0] / (1 + REDSHIFT) / 1.01, vacuum[-1] / (1 + REDSHIFT) * 1.01)
+    relative, factor = CURVES[curve](table.wavelength), independent.flux_of_one_lsun(DISTANCE)
+    particles, spectra = independent.Particles.of(stars), []
+    for star, mag in enumerate(a_v):
+        doppler = (1 + REDSHIFT) * np.exp(particles.velocity[star, 2] / independent.C_KMS)
+        spectrum = table.spectrum(particles.log_age[star], particles.metallicity[star]) * 10 ** (-0.4 * mag * relative)
+        spectra.append(particles.mass[star] * factor * table.bin_light(spectrum, vacuum, doppler))
+    return np.stack(spectra) / np.diff(edges)
+
+
+SLOW = [("popstar", "cardelli", 10.0)]
+LONG = [(name, curve, 1.25) for name in ("popstar", "bc03-miles") for curve in CURVES]
+
+
+@pytest.mark.parametrize(
+    ("name", "curve", "step"),
+    [
+        *(pytest.param(*case, marks=pytest.mark.slow(6)) for case in SLOW),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in LONG if case not in SLOW),
+    ],
+)
+def test_random_stars_behind_random_dust(name, curve, step):
+    """`direct` to rounding, `basis` in 32 bits within the tolerance of 1e-3, up to A(V) = 6."""
+    if name != "popstar":
+        require_library(name)
+    library = load_ssp(name)
+    galaxy, a_v = stars_of(library)
+    for method, precision, limit in (("direct", "float64", 1e-10), ("basis", "float32", 1e-3)):
+        pipeline = Pipeline.from_config(config_of(curve, step, method, name, precision), galaxy, make_mesh(1))
+        cube = pipeline(galaxy)
+        expected = true_spectra(library, galaxy.stars, a_v, curve, np.asarray(cube.wave_edges))
+        error = errors(np.asarray(cube.flux, np.float64).reshape(expected.shape), expected)
+        assert error.max() <= limit
+    assert error.max() <= 1.01 * cube.meta["basis_spectrum_error"] <= 1.3e-3
+
+
+@functools.cache
+def small(method, n_devices=1, **dust):
+    """A pipeline of a few colours, its galaxy, and their A(V)."""
+    galaxy, a_v = stars_of(load_ssp("popstar"))
+    pipeline = Pipeline.from_config(config_of("cardelli", 200.0, method, **dust), galaxy, make_mesh(n_devices))
+    return pipeline, galaxy, a_v
+
+
+def test_basis_is_direct_within_its_stated_error():
+    """In a few broad bins."""
+    (basis, galaxy, a_v), (direct, *_) = small("basis"), small("direct")
+    cube, expected = basis(galaxy), np.asarray(direct(galaxy).flux).reshape(SIDE**2, -1)
+    true = true_spectra(load_ssp("popstar"), galaxy.stars, a_v, "cardelli", np.asarray(cube.wave_edges))
+    np.testing.assert_allclose(expected, true, rtol=1e-9)
+    assert errors(np.asarray(cube.flux).reshape(expected.shape), expected).max() <= cube.meta["basis_spectrum_error"]
+
+
+@pytest.mark.parametrize("method", ["direct", "basis"])
+def test_gradients_are_finite_differences(method):
+    """With respect to the parameters of the dust, and to a star's age while it leaves its birth cloud."""
+    pipeline, galaxy, _ = small(method, a_v_birth=0.7)
+    galaxy = eqx.tree_at(lambda g: g.stars.log_age, galaxy, galaxy.stars.log_age.at[0].set(7.047))
+    weight = np.random.default_rng(2).normal(size=(SIDE, SIDE, pipeline.plan.n_wave))
+
+    def score(changes, galaxy):
+        leaves = [getattr(pipeline.parameters.dust, name) + own for name, own in zip(NAMES, changes[:3], strict=True)]
+        moved = eqx.tree_at(lambda p: [getattr(p.dust, name) for name in NAMES], pipeline.parameters, leaves)
+        younger = eqx.tree_at(lambda g: g.stars.log_age, galaxy, galaxy.stars.log_age.at[0].add(changes[-1]))
+        return (pipeline(younger, moved).flux * weight).sum()
+
+    score = jax.jit(jax.value_and_grad(score))
+    slope = score(jnp.zeros(4), galaxy)[1]
+    for number in range(4):
+        step = 1e-4 * jnp.eye(4)[number]
+        difference = (score(step, galaxy)[0] - score(-step, galaxy)[0]) / 2e-4
+        assert slope[number] == pytest.approx(float(difference), rel=1e-4)
+    assert score._cache_size() == 1
+
+
+NAMES = ("opacity", "a_v_birth", "dust_to_metal")
+
+
+def test_young_stars_lie_in_birth_clouds():
+    """Below birth_age behind a_v_birth more, above 0.1 dex more behind none of it, on the way behind a part of it."""
+    (bare, galaxy, _), (clouded, *_) = small("direct"), small("direct", a_v_birth=0.7)
+    ages = np.concatenate([[6.0, 6.99, 7.05, 7.11], np.linspace(7.2, 10.0, SIDE**2 - 4)])
+    galaxy = eqx.tree_at(lambda g: g.stars.log_age, galaxy, jnp.asarray(ages))
+    lost = -2.5 * np.log10(np.asarray(clouded(galaxy).flux) / np.asarray(bare(galaxy).flux)).reshape(SIDE**2, -1)
+    wavelength = clouded(galaxy).wavelength
+    near_v = np.argmin(np.abs(wavelength - 5500 * 1.05))
+    share = np.zeros(SIDE**2)
+    share[:3] = 1.0, 1.0, 0.5
+    np.testing.assert_allclose(lost[:, near_v], 0.7 * share, atol=0.015)
+    np.testing.assert_allclose(lost[3:], 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["direct", "basis"])
+def test_beyond_the_largest_a_v_light_gets_fainter_and_no_redder(method):
+    """By a magnitude in all bins for each one in V; such stars are counted."""
+    pipeline, galaxy, a_v = small(method, largest=3.0)
+    cube = pipeline(galaxy)
+    deeper = eqx.tree_at(lambda g: g.stars.position, galaxy, galaxy.stars.position + np.array([[0, 0, 1 / SCALE]]))
+    lost = -2.5 * np.log10(np.asarray(pipeline(deeper).flux) / np.asarray(cube.flux)).reshape(SIDE**2, -1)
+    assert int(cube.counters.n_clamped_a_v) == (a_v > 3.0).sum()
+    np.testing.assert_allclose(lost[a_v > 3.0], 1.0, atol=1e-9)
+    assert np.ptp(lost[a_v < 2.0], axis=1).min() > 0.2
+
+
+def test_eight_devices_give_the_same():
+    """One sum over devices for the columns, one for the light."""
+    one, galaxy, _ = small("basis")
+    eight, *_ = small("basis", 8)
+    whole = np.asarray(one(galaxy).flux)
+    np.testing.assert_allclose(eight(galaxy).flux, whole, atol=1e-12 * whole.max())
+    assert len(collectives(eight.lower(galaxy).compile().as_text())) == 2
+
+
+BALMER = {"Ha": 6564.614, "Hb": 4862.691}
+DECREMENTS = {
+    "cardelli": (1.3755, 1.8924, 2.6029),
+    "calzetti": (1.3353, 1.7831, 2.3814),
+    "gordon": (1.4209, 2.0192, 2.869),
+}
+"""Ha / Hb behind A(V) = 1, 2, 3 over that without dust."""
+
+
+@pytest.mark.parametrize("method", ["direct", "basis"])
+@pytest.mark.parametrize("curve", DECREMENTS)
+def test_balmer_decrements_behind_dust(curve, method):
+    """Of gas in the middle of three spaxels, whatever line it shines in."""
+    place = np.stack([[1.0, 0.0, -1.0], np.zeros(3), [0.0, 1.0, 2.0]], axis=1) / SCALE
+    gas = Gas(position=place, velocity=np.zeros((3, 3)), mass=np.ones(3), metallicity=np.full(3, 0.02))
+    config = configuration(
+        pipeline="lines",
+        lines={"wavelengths": list(BALMER), "ratios": [2.86, 1.0], "velocity_dispersion": 20.0},
+        instrument={"pixel_scale": 1.0, "fov": 3.0, "wavelength": {"start": 5000, "stop": 7000, "step": 2.5}},
+        engine={"method": method, "velocity_range": 100.0},
+        dust={"kind": "particles", "curve": curve, "opacity": 1.0},
+    )
+    galaxy = Galaxy(stars=galaxy_of().stars, gas=gas)
+    cube = Pipeline.from_config(config, galaxy, make_mesh(1))(galaxy)
+    blue = np.asarray(cube.wavelength) < 6000
+    light = np.asarray(cube.flux)[1]
+    found = light[:, ~blue].sum(axis=1) / light[:, blue].sum(axis=1) / 2.86
+    relative = CURVES[curve](np.array(list(BALMER.values())))
+    expected = 10 ** (-0.4 * np.arange(1, 4) * (relative[0] - relative[1]))
+    np.testing.assert_allclose(found, expected, rtol=2e-5)
+    np.testing.assert_allclose(found, DECREMENTS[curve], rtol=2e-4)
