@@ -16,7 +16,7 @@ from rubix_like.physics.templates import Curve
 _N_MORE = 3
 """A(V) at which templates are decomposed, beyond the number of functions of A(V)."""
 
-_DUST_SHARE, _TEMPLATE_SHARE, _FIT_SHARE, _RANK_SHARE = 0.3, 0.75, 0.9, 0.7
+_DUST_SHARE, _TEMPLATE_SHARE, _FIT_SHARE, _RANK_SHARE = 0.3, 0.55, 0.92, 0.7
 """Shares of the tolerance: for the functions of A(V), the templates without dust, their products, and these products'
 basis."""
 
