@@ -53,14 +53,12 @@ class DustColumn(AbstractField):
     | cold | K | temperature below which gas has dust (None: all gas has) |
     | torrey | Msun / kpc^3 | 1e10 h^2 of the line above which hot gas has none (None: no hot gas has any) |
     | arcsec_per_kpc | | at the galaxy's distance |
-    | half_depth | arcsec | how far in front of the centre, and behind, cells reach at least |
     """
 
     dust_to_metal: Float[Array | ndarray, ""]
     cold: Float[Array | ndarray, ""] | None
     torrey: Float[Array | ndarray, ""] | None
     arcsec_per_kpc: Float[Array | ndarray, ""]
-    half_depth: Float[Array | ndarray, ""]
     cells: int = eqx.field(static=True)
     per_spaxel: int = eqx.field(static=True)
     kind: ClassVar[Kind] = "gas"
@@ -81,7 +79,6 @@ class DustColumn(AbstractField):
             cold=None if dust.cold is None else np.asarray(dust.cold),
             torrey=np.asarray(1e10 * hubble**2) if dust.hot_dust == "torrey" else None,
             arcsec_per_kpc=np.asarray(scale),
-            half_depth=np.asarray(max(setup.instrument.footprint.sides)),
             cells=dust.cells,
             per_spaxel=setup.painting.cells,
         )
@@ -165,4 +162,4 @@ class DustColumn(AbstractField):
         return DustColumns(dust, dust.through(painted) / self.per_spaxel**2)
 
     def _pyramid(self, grid: SpaxelGrid) -> Pyramid:
-        return Pyramid.over(grid.footprint, self.cells, jnp.asarray(self.half_depth))
+        return Pyramid.over(grid.footprint, self.cells)
