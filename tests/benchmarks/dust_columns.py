@@ -37,6 +37,7 @@ from rubix_like.forward.fields.pyramid import Pyramid
 A_V = 4.9e-6
 """mag per Msun / kpc^2."""
 
+DEPOSIT = "cic"
 N_EXACT = 10_000
 """Stars whose columns are summed exactly."""
 
@@ -144,7 +145,7 @@ def by_synthesizer(case: Case) -> float | None:
 
 def row(case: Case, cells: int, chosen: np.ndarray, *, wide: bool) -> str:
     """One row of the table."""
-    pyramid = Pyramid.over(Footprint(1, 1, jnp.float32(2 * case.half)), cells)
+    pyramid = Pyramid.over(Footprint(1, 1, jnp.float32(2 * case.half)), cells, DEPOSIT)
     if wide:
         own = case.length >= 4 * 2 * case.half / cells
         case = case._replace(gas=case.gas[own], dust=case.dust[own], length=case.length[own])

@@ -1,8 +1,8 @@
 """A pyramid of grids: how much of something lies in front of any position, each particle as wide as it is.
 
 Every level is a grid of cells twice as wide as those of the level below, centred on the same point. A particle is split
-between the two levels around its own width. Shared among cells in three directions (cic) and read by interpolation, it
-becomes a smooth kernel whose variance on the sky is a third of a cell's side squared.
+between the two levels around its own width. Shared among cells in three directions (cic, or tsc, which is smoother) and
+read by interpolation, it becomes a smooth kernel of its own variance.
 """
 
 from typing import NamedTuple
@@ -14,14 +14,18 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from rubix_like.cube.footprint import Footprint
+from rubix_like.engine.spaxels import deposit_weights
 
 VARIANCE: float = 0.075
 """Variance along an axis of a cubic spline kernel per square of the length at which it ends (Dehnen & Aly 2012, MNRAS
 425, 1068, table 1)."""
 
-DEPTH: float = 2.0 / 3.0**0.5
-"""Depth of a cell over its side for which the kernel is as wide along the line of sight as across it: its variance is a
-cell's squared / 4 there (cic, then the running sum), and / 3 on the sky (cic, then bilinear)."""
+_VARIANCES: dict[str, tuple[float, float]] = {
+    "cic": (1 / 6 + 1 / 6, 1 / 6 + 1 / 12),
+    "tsc": (1 / 4 + 1 / 6, 1 / 4 + 1 / 12),
+}
+"""Variance (cells) of the kernel that deposit and look-up make: on the sky (deposit, then bilinear) and along the line
+of sight (deposit, then the running sum)."""
 
 _BEYOND = 4
 """Side of the coarsest level's cells over that of the field: wider particles are as wide as that."""
@@ -79,19 +83,27 @@ class Pyramid(eqx.Module):
 
     side: Float[Array, ""]
     levels: Levels = eqx.field(static=True)
+    deposit: str = eqx.field(static=True)
 
     @classmethod
-    def over(cls, field: Footprint, cells: int) -> "Pyramid":
-        """The grids over a field with `cells` cells along its longer side."""
+    def over(cls, field: Footprint, cells: int, deposit: str) -> "Pyramid":
+        """The grids over a field with `cells` cells along its longer side; `deposit`: cic or tsc."""
         levels = Levels.of(field, cells)
-        return cls(jnp.asarray(field.pixel_scale * (max(field.shape) / (levels.shapes[0][2] - 2))), levels)
+        side = jnp.asarray(field.pixel_scale * (max(field.shape) / (levels.shapes[0][2] - 2)))
+        return cls(side, levels, deposit)
+
+    @property
+    def depth(self) -> float:
+        """Depth of a cell over its side, such that kernels are as wide along the line of sight as across it."""
+        across, along = _VARIANCES[self.deposit]
+        return (across / along) ** 0.5
 
     def parts(
         self,
         position: Float[Array, "particle 3"],
         smoothing_length: Float[Array, " particle"],
         amount: Float[Array, " particle"],
-    ) -> tuple[Int[Array, "particle 16"], Float[Array, "particle 16"]]:
+    ) -> tuple[Int[Array, "particle part"], Float[Array, "particle part"]]:
         """The cells of the array of all levels to which each particle adds, and what: an amount per square arcsec.
 
         `smoothing_length` (arcsec) is where the particle's kernel ends. Cells beyond the last one get nothing.
@@ -105,8 +117,8 @@ class Pyramid(eqx.Module):
         self, smoothing_length: Float[Array, " particle"], z: Float[Array, " particle"]
     ) -> tuple[Int[Array, " particle"], Float[Array, " particle"]]:
         """The narrower of the two levels around each particle's variance, and the share of the wider one."""
-        ladder = self.side**2 / 3 * jnp.asarray(self.levels.widths**2, self.side.dtype)
-        is_far = jnp.abs(z) > DEPTH * self.side * (0.5 * self.levels.shapes[0][2] - 1)
+        ladder = _VARIANCES[self.deposit][0] * self.side**2 * jnp.asarray(self.levels.widths**2, self.side.dtype)
+        is_far = jnp.abs(z) > self.depth * self.side * (0.5 * self.levels.shapes[0][2] - 1)
         narrowest = jnp.where(is_far, ladder[1], ladder[0])
         variance = jnp.clip(VARIANCE * smoothing_length**2, narrowest, ladder[-1])
         above = jnp.searchsorted(ladder, lax.stop_gradient(variance), side="right").astype(jnp.int32)
@@ -115,29 +127,25 @@ class Pyramid(eqx.Module):
 
     def _on_level(
         self, position: Float[Array, "particle 3"], level: Int[Array, " particle"], amount: Float[Array, " particle"]
-    ) -> tuple[Int[Array, "particle 8"], Float[Array, "particle 8"]]:
-        """The eight cells of one level around each particle."""
+    ) -> tuple[Int[Array, "particle near"], Float[Array, "particle near"]]:
+        """The cells of one level around each particle: 2 x 2 x 2, or 3 x 3 x 3."""
         shapes = jnp.asarray(self.levels.shapes, jnp.int32)[level]
         offset = jnp.asarray(self.levels.offsets[:-1], jnp.int32)[level]
-        wider = jnp.asarray(self.levels.widths, self.side.dtype)[level]
-        side, depth = self.side * wider, DEPTH * self.side * wider
-        (first_x, x), (first_y, y), (first_z, z) = (
-            _between(position[:, axis] / size, shapes[:, place], ends=axis == 2)
-            for axis, place, size in ((0, 1, side), (1, 0, side), (2, 2, depth))
-        )
-        n_y, n_x, n_z = shapes[:, 0], shapes[:, 1], shapes[:, 2]
-        per_area = amount / side**2
-        cells, amounts = [], []
-        for step_y, share_y in ((0, 1 - y), (1, y)):
-            for step_x, share_x in ((0, 1 - x), (1, x)):
-                row, column = first_y + step_y, first_x + step_x
-                inside = (row >= 0) & (row < n_y) & (column >= 0) & (column < n_x)
-                start = offset + (row * n_x + column) * n_z + first_z
-                own = per_area * share_y * share_x
-                for step_z, share_z in ((0, 1 - z), (1, z)):
-                    cells.append(jnp.where(inside, start + step_z, self.levels.n_cell))
-                    amounts.append(own * share_z)
-        return jnp.stack(cells, axis=1), jnp.stack(amounts, axis=1)
+        side = self.side * jnp.asarray(self.levels.widths, self.side.dtype)[level]
+        middle = 0.5 * shapes.astype(side.dtype) - 0.5
+        n_y, n_x, n_z = (shapes[:, axis, None] for axis in range(3))
+        column, x = deposit_weights(position[:, 0] / side + middle[:, 1], self.deposit)
+        row, y = deposit_weights(position[:, 1] / side + middle[:, 0], self.deposit)
+        depth = position[:, 2] / (self.depth * side) + middle[:, 2]
+        along, z = deposit_weights(jnp.clip(depth, 0.0, 2 * middle[:, 2]), self.deposit)
+        inside = ((row >= 0) & (row < n_y))[:, :, None] & ((column >= 0) & (column < n_x))[:, None, :]
+        first = jnp.where(inside, offset[:, None, None] + (row * n_x)[:, :, None] * n_z[:, :, None], 0)
+        start = first + column[:, None, :] * n_z[:, :, None]
+        cells = start[:, :, :, None] + jnp.clip(along, 0, n_z - 1)[:, None, None, :]
+        shares = y[:, :, None, None] * x[:, None, :, None] * z[:, None, None, :]
+        cells = jnp.where(inside[:, :, :, None], cells, self.levels.n_cell)
+        amounts = (amount / side**2)[:, None, None, None] * shares
+        return cells.reshape(len(level), -1), amounts.reshape(len(level), -1)
 
     def in_front(self, sums: Float[Array, " cell"]) -> "InFront":
         """The sums of all cells' parts as what is in front of any position."""
@@ -149,7 +157,7 @@ class Pyramid(eqx.Module):
         fine, *others, coarse = running
         for finer in reversed(others):
             coarse = finer + _refined(coarse, finer.shape)
-        return InFront(fine, coarse, self.side)
+        return InFront(fine, coarse, self.side, self.depth)
 
 
 class InFront(eqx.Module):
@@ -162,10 +170,12 @@ class InFront(eqx.Module):
     fine: Float[Array, "y x face"]
     coarse: Float[Array, "y2 x2 face2"]
     side: Float[Array, ""]
+    depth: float = eqx.field(static=True)
 
     def at(self, position: Float[Array, "particle 3"]) -> Float[Array, " particle"]:
         """The amount in front of positions (x, y, z) in arcsec from the field's centre, linear between cells."""
-        return _trilinear(self.fine, position, self.side) + _trilinear(self.coarse, position, 2 * self.side)
+        fine = _trilinear(self.fine, position, self.side, self.depth)
+        return fine + _trilinear(self.coarse, position, 2 * self.side, self.depth)
 
     def through(self, field: Footprint) -> Float[Array, "row column"]:
         """The amount along whole lines of sight, its mean over each spaxel of a footprint about the same centre."""
@@ -180,18 +190,14 @@ class InFront(eqx.Module):
 
 
 def _between(
-    place: Float[Array, " particle"], n_cell: Int[Array, " particle"] | int, *, ends: bool
+    place: Float[Array, " particle"], n_point: int
 ) -> tuple[Int[Array, " particle"], Float[Array, " particle"]]:
-    """The cell below a place (in cells from the middle of `n_cell`), and how far it is towards the next one.
+    """The point below a place (in steps from the middle of `n_point` points), and how far it is towards the next one.
 
-    `ends`: places beyond the first or last cell's centre are put there; else they keep what cannot be an index.
+    Places beyond the first or last point are put there.
     """
-    size = jnp.asarray(n_cell, place.dtype)
-    place = place + 0.5 * size - 0.5
-    if ends:
-        low = jnp.clip(jnp.floor(lax.stop_gradient(place)), 0.0, size - 2)
-        return low.astype(jnp.int32), jnp.clip(place - low, 0.0, 1.0)
-    low = jnp.floor(lax.stop_gradient(jnp.clip(place, -2.0, size + 1)))
+    place = place + (0.5 * n_point - 0.5)
+    low = jnp.clip(jnp.floor(lax.stop_gradient(place)), 0.0, n_point - 2)
     return low.astype(jnp.int32), jnp.clip(place - low, 0.0, 1.0)
 
 
@@ -228,13 +234,13 @@ def _halved(cells: Float[Array, "y x face"], axis: int, size: int) -> Float[Arra
 
 
 def _trilinear(
-    sums: Float[Array, "y x face"], position: Float[Array, "particle 3"], side: Array
+    sums: Float[Array, "y x face"], position: Float[Array, "particle 3"], side: Float[Array, ""], depth: float
 ) -> Float[Array, " particle"]:
     """Running sums at positions: between centres of cells across the line of sight, between faces along it."""
     n_y, n_x, n_face = sums.shape
     (row, y), (column, x), (face, z) = (
-        _between(position[:, axis] / size, number, ends=True)
-        for axis, size, number in ((1, side, n_y), (0, side, n_x), (2, DEPTH * side, n_face))
+        _between(position[:, axis] / size, number)
+        for axis, size, number in ((1, side, n_y), (0, side, n_x), (2, depth * side, n_face))
     )
     flat, found = sums.reshape(-1), jnp.zeros_like(z)
     for step_y, share_y in ((0, 1 - y), (1, y)):
