@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
+from rubix_like.config import RunConfig
+from rubix_like.config.parameters import declarations
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
@@ -45,7 +47,9 @@ class DustColumns(eqx.Module):
 class DustColumn(AbstractField):
     """Dust of gas that is cold or forms stars, smoothed by the gas' own lengths, summed along the line of sight.
 
-    Its mass is the gas' `dust_mass` where the galaxy has that, else dust_to_metal x metallicity x mass.
+    Its mass is the gas' `dust_mass` where the galaxy has that, else dust_to_metal x metallicity x mass. It is `shared`
+    among the cells of a pyramid of grids by cic, or by tsc, whose derivatives are continuous, where `engine.deposit` is
+    tsc or a fit moves particles.
 
     | field | unit | |
     |---|---|---|
@@ -53,16 +57,15 @@ class DustColumn(AbstractField):
     | cold | K | temperature below which gas has dust (None: all gas has) |
     | torrey | Msun / kpc^3 | 1e10 h^2 of the line above which hot gas has none (None: no hot gas has any) |
     | arcsec_per_kpc | | at the galaxy's distance |
-    | half_depth | arcsec | how far in front of the centre, and behind, cells reach at least |
     """
 
     dust_to_metal: Float[Array | ndarray, ""]
     cold: Float[Array | ndarray, ""] | None
     torrey: Float[Array | ndarray, ""] | None
     arcsec_per_kpc: Float[Array | ndarray, ""]
-    half_depth: Float[Array | ndarray, ""]
     cells: int = eqx.field(static=True)
     per_spaxel: int = eqx.field(static=True)
+    shared: str = eqx.field(static=True)
     kind: ClassVar[Kind] = "gas"
     words: ClassVar[ReaderWords] = ReaderWords("dust of kind particles", "set dust: null")
     map: ClassVar[tuple[str, str] | None] = ("solMass pc-2", "column of dust through the whole galaxy")
@@ -81,9 +84,9 @@ class DustColumn(AbstractField):
             cold=None if dust.cold is None else np.asarray(dust.cold),
             torrey=np.asarray(1e10 * hubble**2) if dust.hot_dust == "torrey" else None,
             arcsec_per_kpc=np.asarray(scale),
-            half_depth=np.asarray(max(setup.instrument.footprint.sides)),
             cells=dust.cells,
             per_spaxel=setup.painting.cells,
+            shared="tsc" if setup.config.engine.deposit == "tsc" or frees_places(setup.config) else "cic",
         )
 
     def with_parameters(self, parameters: Parameters) -> "DustColumn":
@@ -111,7 +114,7 @@ class DustColumn(AbstractField):
     def deposit(self, particles: Gas, scene: Scene, grid: SpaxelGrid) -> Parts:
         """The dust of each gas particle, per square arcsec, in the cells of two levels of the pyramid."""
         mass = self.mass(particles) * scene.weight
-        return self._pyramid(grid).parts(scene.position, self._lengths(particles), mass)
+        return self._pyramid(grid).parts(scene.position, self.lengths(particles), mass)
 
     def mass(self, gas: Gas) -> Float[Array, " particle"]:
         """Dust of each gas particle in Msun."""
@@ -140,7 +143,7 @@ class DustColumn(AbstractField):
             dusty |= jnp.asarray(gas.star_formation_rate) > 0
         return dusty
 
-    def _lengths(self, gas: Gas) -> Float[Array, " particle"]:
+    def lengths(self, gas: Gas) -> Float[Array, " particle"]:
         """Smoothing lengths in arcsec; without any, twice the radius of a sphere of the cell's volume."""
         if gas.smoothing_length is not None:
             return jnp.asarray(gas.smoothing_length) * self.arcsec_per_kpc
@@ -165,4 +168,13 @@ class DustColumn(AbstractField):
         return DustColumns(dust, dust.through(painted) / self.per_spaxel**2)
 
     def _pyramid(self, grid: SpaxelGrid) -> Pyramid:
-        return Pyramid.over(grid.footprint, self.cells, jnp.asarray(self.half_depth))
+        return Pyramid.over(grid.footprint, self.cells, self.shared)
+
+
+def frees_places(config: RunConfig) -> bool:
+    """Whether a run's fit may move particles, on the sky or along the line of sight."""
+    free = () if config.fit is None else config.fit.free
+    declared = declarations(RunConfig)
+    return any(
+        name.startswith(("galaxy.", "stars.")) or (name in declared and declared[name].mark.moves) for name in free
+    )

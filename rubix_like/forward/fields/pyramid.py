@@ -1,8 +1,8 @@
 """A pyramid of grids: how much of something lies in front of any position, each particle as wide as it is.
 
 Every level is a grid of cells twice as wide as those of the level below, centred on the same point. A particle is split
-between the two levels around its own width. Shared among cells in three directions (cic) and read by interpolation, it
-becomes a smooth kernel whose variance on the sky is a third of a cell's side squared.
+between the two levels around its own width. Shared among cells in three directions (cic, or tsc, which is smoother) and
+read by interpolation, it becomes a smooth kernel of its own variance.
 """
 
 from typing import NamedTuple
@@ -14,24 +14,32 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from rubix_like.cube.footprint import Footprint
+from rubix_like.engine.spaxels import deposit_weights
 
 VARIANCE: float = 0.075
 """Variance along an axis of a cubic spline kernel per square of the length at which it ends (Dehnen & Aly 2012, MNRAS
 425, 1068, table 1)."""
 
-DEPTH: float = 2.0 / 3.0**0.5
-"""Depth of a cell over its side for which the kernel is as wide along the line of sight as across it: it is a cell's
-variance / 4 there (cic, then the running sum), and / 3 on the sky (cic, then bilinear)."""
+_VARIANCES: dict[str, tuple[float, float]] = {
+    "cic": (1 / 6 + 1 / 6, 1 / 6 + 1 / 12),
+    "tsc": (1 / 4 + 1 / 6, 1 / 4 + 1 / 12),
+}
+"""Variance (cells) of the kernel that deposit and look-up make: on the sky (deposit, then bilinear) and along the line
+of sight (deposit, then the running sum)."""
 
 _BEYOND = 4
 """Side of the coarsest level's cells over that of the field: wider particles are as wide as that."""
+
+_FAR = 4
+"""How much further along the line of sight than the finest cells all others reach."""
+
 
 Shape = tuple[int, int, int]
 """Cells of one level along y, x and the line of sight, with one more at each end than the field has."""
 
 
 class Levels(NamedTuple):
-    """The static sizes of a pyramid, finest level first."""
+    """The static sizes of all levels, finest first."""
 
     shapes: tuple[Shape, ...]
 
@@ -39,11 +47,11 @@ class Levels(NamedTuple):
     def of(cls, field: Footprint, cells: int) -> "Levels":
         """Grids over a field with `cells` cells (or one more) along its longer side and the line of sight."""
         longest, most = max(field.shape), _even(cells)
-        core = (*(_even(most * size / longest) for size in field.shape), most)
-        found = [core]
-        for _ in range(int(np.ceil(np.log2(_BEYOND * cells)))):
-            found.append(tuple(_even(size / 2) for size in found[-1]))
-        return cls(tuple((y + 2, x + 2, z + 2) for y, x, z in found))
+        cores = [(*(_even(most * size / longest) for size in field.shape), most)]
+        for number in range(int(np.ceil(np.log2(_BEYOND * cells)))):
+            y, x, z = cores[-1]
+            cores.append((_even(y / 2), _even(x / 2), _even((1 if number else _FAR) * z / 2)))
+        return cls(tuple((y + 2, x + 2, z + 2) for y, x, z in cores))
 
     @property
     def n_cell(self) -> int:
@@ -55,6 +63,11 @@ class Levels(NamedTuple):
         """Where each level's cells begin in the array of all, and where the last one's end."""
         return np.cumsum([0, *(int(np.prod(shape)) for shape in self.shapes)])
 
+    @property
+    def widths(self) -> Float[np.ndarray, " level"]:
+        """The width of each level's cells over that of the finest ones."""
+        return 2.0 ** np.arange(len(self.shapes))
+
 
 def _even(size: float | int) -> int:
     """The smallest even number that is not less."""
@@ -62,106 +75,107 @@ def _even(size: float | int) -> int:
 
 
 class Pyramid(eqx.Module):
-    """The grids of a pyramid: `side` and `depth` (arcsec) of the finest level's cells.
+    """The grids: `side` (arcsec) of the finest level's cells, which are `DEPTH` times as deep.
 
     Positions are (x, y, z) from the field's centre, z away from the observer. Particles beyond the grids are ignored in
-    x and y, and put at their ends in z.
+    x and y, and put at their ends in z; those beyond the finest levels along z are at least as wide as the next ones.
     """
 
     side: Float[Array, ""]
-    depth: Float[Array, ""]
     levels: Levels = eqx.field(static=True)
+    deposit: str = eqx.field(static=True)
 
     @classmethod
-    def over(cls, field: Footprint, cells: int, half_depth: Float[Array, ""]) -> "Pyramid":
-        """The grids over a field, that reach `half_depth` (arcsec) in front of its centre and behind, or more: cells
-        are at least so deep that particles are as wide along the line of sight as across it."""
+    def over(cls, field: Footprint, cells: int, deposit: str) -> "Pyramid":
+        """The grids over a field with `cells` cells along its longer side; `deposit`: cic or tsc."""
         levels = Levels.of(field, cells)
-        n_along = levels.shapes[0][2] - 2
-        side = jnp.asarray(field.pixel_scale * (max(field.shape) / n_along))
-        depth = jnp.maximum(DEPTH * side, 2 / n_along * half_depth)
-        return cls(side, depth, levels)
+        side = jnp.asarray(field.pixel_scale * (max(field.shape) / (levels.shapes[0][2] - 2)))
+        return cls(side, levels, deposit)
+
+    @property
+    def depth(self) -> float:
+        """Depth of a cell over its side, such that kernels are as wide along the line of sight as across it."""
+        across, along = _VARIANCES[self.deposit]
+        return (across / along) ** 0.5
 
     def parts(
         self,
         position: Float[Array, "particle 3"],
         smoothing_length: Float[Array, " particle"],
         amount: Float[Array, " particle"],
-    ) -> tuple[Int[Array, "particle 16"], Float[Array, "particle 16"]]:
+    ) -> tuple[Int[Array, "particle part"], Float[Array, "particle part"]]:
         """The cells of the array of all levels to which each particle adds, and what: an amount per square arcsec.
 
         `smoothing_length` (arcsec) is where the particle's kernel ends. Cells beyond the last one get nothing.
         """
-        low, share = self._shares(smoothing_length)
+        low, share = self._shares(smoothing_length, position[:, 2])
         pairs = [self._on_level(position, level, amount * own) for level, own in ((low, 1 - share), (low + 1, share))]
         cells, amounts = zip(*pairs, strict=True)
         return jnp.concatenate(cells, axis=1), jnp.concatenate(amounts, axis=1)
 
     def _shares(
-        self, smoothing_length: Float[Array, " particle"]
+        self, smoothing_length: Float[Array, " particle"], z: Float[Array, " particle"]
     ) -> tuple[Int[Array, " particle"], Float[Array, " particle"]]:
         """The narrower of the two levels around each particle's variance, and the share of the wider one."""
-        ladder = self.side**2 / 3 * jnp.asarray(4.0 ** np.arange(len(self.levels.shapes)), self.side.dtype)
-        variance = jnp.clip(VARIANCE * smoothing_length**2, ladder[0], ladder[-1])
+        ladder = _VARIANCES[self.deposit][0] * self.side**2 * jnp.asarray(self.levels.widths**2, self.side.dtype)
+        is_far = jnp.abs(z) > self.depth * self.side * (0.5 * self.levels.shapes[0][2] - 1)
+        narrowest = jnp.where(is_far, ladder[1], ladder[0])
+        variance = jnp.clip(VARIANCE * smoothing_length**2, narrowest, ladder[-1])
         above = jnp.searchsorted(ladder, lax.stop_gradient(variance), side="right").astype(jnp.int32)
         low = jnp.clip(above - 1, 0, len(self.levels.shapes) - 2)
         return low, (variance - ladder[low]) / (ladder[low + 1] - ladder[low])
 
     def _on_level(
         self, position: Float[Array, "particle 3"], level: Int[Array, " particle"], amount: Float[Array, " particle"]
-    ) -> tuple[Int[Array, "particle 8"], Float[Array, "particle 8"]]:
-        """The eight cells of one level around each particle."""
+    ) -> tuple[Int[Array, "particle near"], Float[Array, "particle near"]]:
+        """The cells of one level around each particle: 2 x 2 x 2, or 3 x 3 x 3."""
         shapes = jnp.asarray(self.levels.shapes, jnp.int32)[level]
         offset = jnp.asarray(self.levels.offsets[:-1], jnp.int32)[level]
-        wider = jnp.asarray(2.0 ** np.arange(len(self.levels.shapes)), self.side.dtype)[level]
-        size = (self.side * wider, self.side * wider, self.depth * wider)
-        (first_x, x), (first_y, y), (first_z, z) = (
-            _between(position[:, axis] / size[axis], shapes[:, place], ends=axis == 2)
-            for axis, place in ((0, 1), (1, 0), (2, 2))
-        )
-        n_y, n_x, n_z = shapes[:, 0], shapes[:, 1], shapes[:, 2]
-        per_area = amount / size[0] ** 2
-        cells, amounts = [], []
-        for step_y, share_y in ((0, 1 - y), (1, y)):
-            for step_x, share_x in ((0, 1 - x), (1, x)):
-                row, column = first_y + step_y, first_x + step_x
-                inside = (row >= 0) & (row < n_y) & (column >= 0) & (column < n_x)
-                start = offset + (row * n_x + column) * n_z + first_z
-                own = per_area * share_y * share_x
-                for step_z, share_z in ((0, 1 - z), (1, z)):
-                    cells.append(jnp.where(inside, start + step_z, self.levels.n_cell))
-                    amounts.append(own * share_z)
-        return jnp.stack(cells, axis=1), jnp.stack(amounts, axis=1)
+        side = self.side * jnp.asarray(self.levels.widths, self.side.dtype)[level]
+        middle = 0.5 * shapes.astype(side.dtype) - 0.5
+        n_y, n_x, n_z = (shapes[:, axis, None] for axis in range(3))
+        column, x = deposit_weights(position[:, 0] / side + middle[:, 1], self.deposit)
+        row, y = deposit_weights(position[:, 1] / side + middle[:, 0], self.deposit)
+        depth = position[:, 2] / (self.depth * side) + middle[:, 2]
+        along, z = deposit_weights(jnp.clip(depth, 0.0, 2 * middle[:, 2]), self.deposit)
+        inside = ((row >= 0) & (row < n_y))[:, :, None] & ((column >= 0) & (column < n_x))[:, None, :]
+        first = jnp.where(inside, offset[:, None, None] + (row * n_x)[:, :, None] * n_z[:, :, None], 0)
+        start = first + column[:, None, :] * n_z[:, :, None]
+        cells = start[:, :, :, None] + jnp.clip(along, 0, n_z - 1)[:, None, None, :]
+        shares = y[:, :, None, None] * x[:, None, :, None] * z[:, None, None, :]
+        cells = jnp.where(inside[:, :, :, None], cells, self.levels.n_cell)
+        amounts = (amount / side**2)[:, None, None, None] * shares
+        return cells.reshape(len(level), -1), amounts.reshape(len(level), -1)
 
     def in_front(self, sums: Float[Array, " cell"]) -> "InFront":
         """The sums of all cells' parts as what is in front of any position."""
         offsets = self.levels.offsets
-        own = [
+        running = [
             _running(sums[first:last].reshape(shape))
             for first, last, shape in zip(offsets[:-1], offsets[1:], self.levels.shapes, strict=True)
         ]
-        coarse = own[-1]
-        for finer in reversed(own[1:-1]):
+        fine, *others, coarse = running
+        for finer in reversed(others):
             coarse = finer + _refined(coarse, finer.shape)
-        return InFront(own[0], coarse, self.side, self.depth)
+        return InFront(fine, coarse, self.side, self.depth)
 
 
 class InFront(eqx.Module):
     """How much lies in front of any position, per square arcsec: running sums at the faces of cells along z.
 
-    `coarse` is that of all levels but the finest, on cells of twice the `side` and `depth` (arcsec).
+    `fine` is that of the finest level, with cells of this `side` (arcsec); `coarse` that of all others, on cells twice
+    as large.
     """
 
     fine: Float[Array, "y x face"]
     coarse: Float[Array, "y2 x2 face2"]
     side: Float[Array, ""]
-    depth: Float[Array, ""]
+    depth: float = eqx.field(static=True)
 
     def at(self, position: Float[Array, "particle 3"]) -> Float[Array, " particle"]:
         """The amount in front of positions (x, y, z) in arcsec from the field's centre, linear between cells."""
-        return _trilinear(self.fine, position, self.side, self.depth) + _trilinear(
-            self.coarse, position, 2 * self.side, 2 * self.depth
-        )
+        fine = _trilinear(self.fine, position, self.side, self.depth)
+        return fine + _trilinear(self.coarse, position, 2 * self.side, self.depth)
 
     def through(self, field: Footprint) -> Float[Array, "row column"]:
         """The amount along whole lines of sight, its mean over each spaxel of a footprint about the same centre."""
@@ -176,18 +190,14 @@ class InFront(eqx.Module):
 
 
 def _between(
-    place: Float[Array, " particle"], n_cell: Int[Array, " particle"] | int, *, ends: bool
+    place: Float[Array, " particle"], n_point: int
 ) -> tuple[Int[Array, " particle"], Float[Array, " particle"]]:
-    """The cell below a place (in cells from the middle of `n_cell`), and how far it is towards the next one.
+    """The point below a place (in steps from the middle of `n_point` points), and how far it is towards the next one.
 
-    `ends`: places beyond the first or last cell's centre are put there; else they keep what cannot be an index.
+    Places beyond the first or last point are put there.
     """
-    size = jnp.asarray(n_cell, place.dtype)
-    place = place + 0.5 * size - 0.5
-    if ends:
-        low = jnp.clip(jnp.floor(lax.stop_gradient(place)), 0.0, size - 2)
-        return low.astype(jnp.int32), jnp.clip(place - low, 0.0, 1.0)
-    low = jnp.floor(lax.stop_gradient(jnp.clip(place, -2.0, size + 1)))
+    place = place + (0.5 * n_point - 0.5)
+    low = jnp.clip(jnp.floor(lax.stop_gradient(place)), 0.0, n_point - 2)
     return low.astype(jnp.int32), jnp.clip(place - low, 0.0, 1.0)
 
 
@@ -224,13 +234,13 @@ def _halved(cells: Float[Array, "y x face"], axis: int, size: int) -> Float[Arra
 
 
 def _trilinear(
-    sums: Float[Array, "y x face"], position: Float[Array, "particle 3"], side: Array, depth: Array
+    sums: Float[Array, "y x face"], position: Float[Array, "particle 3"], side: Float[Array, ""], depth: float
 ) -> Float[Array, " particle"]:
     """Running sums at positions: between centres of cells across the line of sight, between faces along it."""
     n_y, n_x, n_face = sums.shape
     (row, y), (column, x), (face, z) = (
-        _between(position[:, axis] / size, number, ends=True)
-        for axis, size, number in ((1, side, n_y), (0, side, n_x), (2, depth, n_face))
+        _between(position[:, axis] / size, number)
+        for axis, size, number in ((1, side, n_y), (0, side, n_x), (2, depth * side, n_face))
     )
     flat, found = sums.reshape(-1), jnp.zeros_like(z)
     for step_y, share_y in ((0, 1 - y), (1, y)):

@@ -1,0 +1,237 @@
+"""Field `dust_column`: which gas has dust and how much, its map, devices, slabs, and what a run without it costs."""
+
+import dataclasses
+import functools
+
+import equinox as eqx
+import field_plug_ins
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hlo import collectives
+from independent import arcsec_per_kpc, luminosity_distance, sky_rotation
+from kernel_columns import exact_columns
+from observing import configuration, galaxy_of, observe
+
+from rubix_like import ConfigError, Galaxy, Gas, Pipeline, make_mesh
+from rubix_like.forward.fields.dust_column import DustColumn, frees_places
+
+REDSHIFT, N_GAS, N_STARS, INCLINATION, STRENGTH = 0.05, 300, 60, 50.0, 0.3
+SCALE = arcsec_per_kpc(REDSHIFT, luminosity_distance(REDSHIFT))
+DIMMED = f"""fields: [dust_column]
+scene: [orient, point, {{dim: {{by: dust_column, strength: {STRENGTH}}}}}]
+paint: [stars]
+cube: []
+"""
+SMALL = {"wavelength": {"start": 5000, "stop": 5010, "step": 5}, "fov": 3.0, "pixel_scale": 0.2}
+
+
+@functools.cache
+def galaxy():
+    """A disc of cold gas, and stars of one kind within it."""
+    rng = np.random.default_rng(2)
+    gas = Gas(
+        position=rng.normal(size=(N_GAS, 3)) * [0.4, 0.4, 0.1],
+        velocity=np.zeros((N_GAS, 3)),
+        mass=rng.uniform(0.5, 1.5, N_GAS) * 1e6,
+        metallicity=rng.uniform(0.01, 0.03, N_GAS),
+        temperature=np.full(N_GAS, 100.0),
+        smoothing_length=rng.uniform(0.2, 0.4, N_GAS),
+    )
+    stars = galaxy_of(rng.normal(size=(N_STARS, 3)) * [0.3, 0.3, 0.1]).stars
+    return Galaxy(stars=stars, gas=gas)
+
+
+@pytest.fixture(scope="module")
+def dimmed(tmp_path_factory):
+    """`dimmed(n_devices)`: stars dimmed by exp(-STRENGTH x column) with the map of all columns, for `galaxy()`."""
+    folder = tmp_path_factory.mktemp("plug_ins")
+    field_plug_ins.announce(folder)
+    path = folder / "dimmed.yaml"
+    path.write_text(DIMMED)
+
+    def of(n_devices, **sections):
+        config = configuration(
+            pipeline=str(path),
+            dust={"kind": "particles", "cells": 32},
+            observation={"inclination": INCLINATION, "position_angle": 0.0, "redshift": REDSHIFT},
+            instrument=SMALL,
+            products={"losvd": None},
+            **sections,
+        )
+        return Pipeline.from_config(config, galaxy(), mesh=make_mesh(n_devices))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        yield of
+
+
+@pytest.fixture(scope="module")
+def on_eight(dimmed):
+    """The pipeline on eight devices, its compiled program and its cube."""
+    pipeline = dimmed(8)
+    arguments = pipeline.arguments(galaxy())
+    compiled = pipeline.compiled(*arguments).lower(*arguments).compile()
+    return pipeline, compiled, pipeline.to_cube(compiled(*arguments))
+
+
+def seen(position):
+    return np.asarray(position) @ sky_rotation(INCLINATION, 0.0).T
+
+
+def test_stars_are_dimmed_by_the_columns_of_the_kernels(on_eight):
+    """The light of all stars to 1.5 %, and the whole map's mass to 2 %; the columns alone in test_pyramid."""
+    _, compiled, cube = on_eight
+    gas, stars = galaxy().gas, galaxy().stars
+    dust = 0.4 * gas.metallicity * gas.mass
+    columns = exact_columns(seen(stars.position), seen(gas.position), dust, gas.smoothing_length) / 1e6
+    assert np.median(STRENGTH * columns) > 0.2
+    bare = observe(configuration(instrument=SMALL, observation={"redshift": REDSHIFT}), galaxy())
+    ratio = float(np.asarray(cube.flux).sum() / np.asarray(bare.flux).sum())
+    assert ratio == pytest.approx(np.exp(-STRENGTH * columns).mean(), rel=0.015)
+    image = cube.maps.before.fields["dust_column"]
+    assert image.sum() * (0.2 / SCALE * 1e3) ** 2 == pytest.approx(dust.sum(), rel=0.02)
+    assert collectives(compiled.as_text()) == [("all-reduce", "ENTRY")] * 2
+
+
+@pytest.mark.slow(6)
+def test_devices_and_slabs_make_the_same(on_eight, dimmed):
+    pipeline, _, whole = on_eight
+    slabs = [jax.tree.map(lambda leaf, part=part: leaf[part::2], galaxy()) for part in (0, 1)]
+    for cube in (dimmed(1)(galaxy()), pipeline.observe_slabs(slabs)):
+        np.testing.assert_allclose(cube.flux, whole.flux, rtol=1e-10)
+        fields = (own.maps.before.fields["dust_column"] for own in (cube, whole))
+        np.testing.assert_allclose(*fields, rtol=1e-10)
+
+
+@pytest.mark.slow(10)
+def test_gradients_are_those_of_differences(dimmed):
+    """With respect to the dust-to-metal ratio, the inclination and a mass of gas; tsc also over 1 deg, to 1 %."""
+    pipeline = dimmed(1, engine={"deposit": "tsc"})
+    own = jax.tree.map(jnp.asarray, galaxy())
+
+    def light(ratio, inclination, mass):
+        parameters = eqx.tree_at(
+            lambda p: (p.dust.dust_to_metal, p.observation.inclination), pipeline.parameters, (ratio, inclination)
+        )
+        flux = pipeline(eqx.tree_at(lambda g: g.gas.mass, own, mass), parameters).flux
+        return flux.sum() / 1e3
+
+    light = jax.jit(light)
+    point = (jnp.asarray(0.4), jnp.asarray(INCLINATION), own.gas.mass)
+    slopes = jax.jit(jax.grad(light, argnums=(0, 1, 2)))(*point)
+
+    def difference(number, step):
+        up, down = (light(*point[:number], point[number] + s, *point[number + 1 :]) for s in (step, -step))
+        return float(up - down) / 2
+
+    assert float(slopes[0]) == pytest.approx(difference(0, 1e-5) / 1e-5, rel=1e-4)
+    assert float(slopes[1]) == pytest.approx(difference(1, 1e-6) / 1e-6, rel=1e-3)
+    one = jnp.zeros(N_GAS).at[5].set(1e2)
+    assert float(slopes[2][5]) == pytest.approx(difference(2, one) / 1e2, rel=1e-4)
+    assert float(slopes[1]) == pytest.approx(difference(1, 1.0), rel=0.01)
+
+
+def field_of(**dust):
+    config = configuration(dust={"kind": "particles", **dust}, instrument=SMALL, products={"losvd": None})
+    return Pipeline.from_config(config, galaxy(), mesh=make_mesh(1)).tables.fields[0]
+
+
+def test_which_gas_has_dust():
+    """Gas that is cold or forms stars, or has cooled by Torrey et al. (2012); the file's own dust where it has any."""
+    hot = dataclasses.replace(
+        galaxy().gas,
+        temperature=np.resize([100.0, 2e4, 2e4, 1e6], N_GAS),
+        star_formation_rate=np.resize([0.0, 0.0, 1e-3, 0.0], N_GAS),
+        density=np.full(N_GAS, 1e6),
+    )
+    metals = hot.metallicity * hot.mass
+    for dust, dusty in [
+        ({}, [1, 0, 1, 0]),
+        ({"cold": None}, [1, 1, 1, 1]),
+        ({"cold": 3e4}, [1, 1, 1, 0]),
+        ({"hot_dust": "torrey"}, [1, 1, 1, 0]),  # 1e6 K (1e6 / (1e10 0.677^2))^0.25 = 1.2e5 K
+    ]:
+        np.testing.assert_allclose(field_of(**dust).mass(hot), 0.4 * metals * np.resize(dusty, N_GAS), rtol=1e-12)
+    own = dataclasses.replace(hot, dust_mass=np.arange(N_GAS) * 1.0)
+    np.testing.assert_array_equal(field_of().mass(own), own.dust_mass)
+
+
+@pytest.mark.parametrize(
+    ("dust", "gas", "message"),
+    [
+        ({}, {"temperature": None}, r"gas.temperature: expected temperatures .* got none; give .*dust.cold: null"),
+        ({"hot_dust": "torrey"}, {}, r"gas.density: expected densities .* set dust.hot_dust: none"),
+        ({}, {"smoothing_length": None}, r"gas.smoothing_length: expected the widths .* neither .* nor density"),
+    ],
+)
+def test_gas_that_is_refused(dust, gas, message):
+    own = dataclasses.replace(galaxy(), gas=dataclasses.replace(galaxy().gas, **gas))
+    config = configuration(dust={"kind": "particles", "cells": 8, **dust}, instrument=SMALL, products={"losvd": None})
+    pipeline = Pipeline.from_config(config, own, mesh=make_mesh(1))
+    with pytest.raises(ValueError, match=message):
+        pipeline.trace(own)
+
+
+def test_a_density_stands_for_a_width():
+    """Twice the radius of a sphere of the cell's volume."""
+    gas = dataclasses.replace(galaxy().gas, smoothing_length=None, density=np.full(N_GAS, 1e7))
+    expected = 2 * np.cbrt(3 * gas.mass / 1e7 / (4 * np.pi))
+    field = field_of()
+    np.testing.assert_allclose(field.lengths(gas), expected * SCALE, rtol=1e-9)
+
+
+def test_a_run_without_such_dust_has_no_field():
+    """The packaged pipelines list it; a screen, or no dust, leaves it out of the program."""
+    for dust in (None, {"a_v": 0.3}):
+        pipeline = Pipeline.from_config(configuration(dust=dust, instrument=SMALL), galaxy(), mesh=make_mesh(1))
+        assert (pipeline.plan.fields, pipeline.tables.fields) == ((), ())
+
+
+def test_a_pipeline_without_the_field_says_so(tmp_path, dimmed):
+    path = tmp_path / "bare.yaml"
+    path.write_text("paint: [stars]\n")
+    config = configuration(pipeline=str(path), dust={"kind": "particles"}, instrument=SMALL)
+    notes = Pipeline.from_config(config, galaxy(), mesh=make_mesh(1)).notes
+    assert "the pipeline 'bare' has no field 'dust_column': the section dust has no effect" in notes
+    path.write_text(DIMMED)
+    config = configuration(pipeline=str(path), instrument=SMALL)
+    with pytest.raises(ConfigError, match=r"expected a 'dust_column' that holds something \(stage 'dim' reads it\)"):
+        Pipeline.from_config(config, galaxy(), mesh=make_mesh(1))
+
+
+def test_a_galaxy_without_gas_behind_a_foreground():
+    """It has no dust of its own; the foreground is that of a screen."""
+    stars = Galaxy(stars=galaxy().stars)
+    screen = {"a_v": 0.3, "curve": "gordon"}
+    dusts = {**screen, "place": "foreground"}, {"kind": "particles", "cells": 4, "foreground": screen}
+    only, both = (
+        observe(configuration(dust=dust, instrument=SMALL, products={"losvd": None}), stars) for dust in dusts
+    )
+    np.testing.assert_allclose(both.flux, only.flux, rtol=1e-12)
+    assert (both.maps.before.fields["dust_column"] == 0).all()
+    assert (both.meta["dust_a_v"], both.meta["dust_place"]) == (0.3, "foreground")
+    assert (both.meta["dust_kind"], both.meta["dust_to_metal"], both.meta["dust_gas_curve"]) == (
+        "particles",
+        0.4,
+        "cardelli",
+    )
+
+
+@pytest.mark.parametrize(
+    ("deposit", "free", "shared"),
+    [
+        ("cic", (), "cic"),
+        ("tsc", (), "tsc"),
+        ("cic", ("dust.dust_to_metal",), "cic"),
+        ("cic", ("observation.inclination",), "tsc"),
+    ],
+)
+def test_fits_of_places_take_a_smooth_deposit(deposit, free, shared):
+    fit = {"free": {name: {"uniform": [0.1, 0.9]} for name in free}} if free else None
+    config = configuration(dust={"kind": "particles"}, engine={"deposit": deposit}, instrument=SMALL, fit=fit)
+    assert frees_places(config) == ("observation.inclination" in free)
+    (field,) = Pipeline.from_config(config, galaxy(), mesh=make_mesh(1)).tables.fields
+    assert isinstance(field, DustColumn)
+    assert field.shared == shared
