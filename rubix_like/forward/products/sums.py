@@ -45,12 +45,16 @@ SUMS: tuple[str, ...] = (
 _ROOM = 1 << 28
 """Bytes for sums in 64 bits."""
 
+_COLUMN_VALUES = 2
+"""Numbers in the columns of a chunk over `Rates.values_at_once`: 1 MB in float32 on a processor, beside as many that
+are multiplied out."""
+
 _MOST_BINS = 20_000
 
 
 def particles_at_once(grid: SpaxelGrid, n_column: int, limit: int) -> int:
     """Particles whose `n_column` columns are computed at once: at most `limit`, fewer for many columns."""
-    return max(1, min(limit, 2 * rates_here().values_at_once // (grid.n_corner * n_column)))
+    return max(1, min(limit, _COLUMN_VALUES * rates_here().values_at_once // (grid.n_corner * n_column)))
 
 
 def blocks_needed(grid: SpaxelGrid, n_column: int) -> int:
