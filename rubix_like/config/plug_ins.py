@@ -41,7 +41,7 @@ PAINT_STAGES = Registry(
     "rubix_like.paint_stages",
     {
         "stars": "rubix_like.forward.sources.stars:StarsSource",
-        "lines": "rubix_like.forward.sources.lines:LinesSource",
+        "lines": "rubix_like.forward.sources.lines:AbstractLines",
         "nebulae": "rubix_like.forward.sources.nebulae:AbstractNebulae",
     },
     needs=("kind", "plan", "build"),

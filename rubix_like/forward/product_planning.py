@@ -5,13 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.config import ProductsSettings
 from rubix_like.cube.maps import MapLabel, ProductAxes
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census
-from rubix_like.forward.products.bands import load_band
 from rubix_like.forward.products.gas_sums import GasTables
 from rubix_like.forward.products.sums import ProductTables
 from rubix_like.forward.sources.stars import StarsSource
@@ -44,13 +42,6 @@ def plan_gas(setup: Setup) -> GasTables | None:
     """Tables for the sums over gas; None where the run makes no maps of it."""
     products = setup.config.products
     return GasTables(build_kernel(setup.config.engine.kernel)) if products is not None and products.gas else None
-
-
-def check_bands(settings: ProductsSettings | None) -> None:
-    """Raise ConfigError for a band that is not known, before anything is loaded."""
-    if settings is not None:
-        for name in (*settings.filters, *(() if settings.band is None else (settings.band,))):
-            load_band(name)
 
 
 def product_axes(setup: Setup, plan: Plan, run_tables: Tables) -> ProductAxes | None:

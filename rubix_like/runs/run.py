@@ -18,7 +18,6 @@ from rubix_like.cube.files.maps_file import maps_file_size
 from rubix_like.cube.mosaic import make_mosaic
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.forward.product_planning import check_bands
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.runs.compiled_run import AbstractObserver, compile_observer, of_processes
@@ -92,7 +91,6 @@ def prepare(
     """
     if config.galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, got none; e.g. galaxy: {reader: synthetic}")
-    check_bands(config.products)
     check_together(config, team)
     with ExitStack() as files:
         with progress.step("load", loading_words(team)) as report:
