@@ -111,7 +111,7 @@ def _paint_source(
 
     def look(chunk: Any) -> tuple[View, SourceCounters]:
         scene = _observed_scene(tables, parameters, fields, source, chunk)
-        spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
+        spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length, source.kind)
         view = View(scene.amount, _coordinates(painter.axes, scene), scene.v_los, spaxel, share)
         return view, count(scene, painter.axes, tables.footprint, painter.velocity_limit)
 
@@ -146,7 +146,9 @@ def _paint_products(
     def look(chunk: Any) -> Sighting:
         scene = _observed_scene(tables, parameters, fields, source, chunk)
         coordinates = _coordinates(products.axes, scene)
-        return Sighting(chunk, scene, coordinates, *tables.grid.weights(scene.position, scene.smoothing_length))
+        return Sighting(
+            chunk, scene, coordinates, *tables.grid.weights(scene.position, scene.smoothing_length, source.kind)
+        )
 
     return products.paint(look, particles[products.source], tables.grid, plan.chunk, parameters)
 

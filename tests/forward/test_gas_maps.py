@@ -12,7 +12,7 @@ from astropy.io import fits
 from independent import arcsec_per_kpc, luminosity_distance, sky_rotation, spaxel_coordinates
 from small import muse
 
-from rubix_like import Galaxy, Maps, Pipeline, load_config, load_galaxy, make_mesh, run
+from rubix_like import ConfigError, Galaxy, Maps, Pipeline, load_config, load_galaxy, make_mesh, run
 from rubix_like.cube.files.maps_file import GAS_EXTENSIONS, TRUE
 from rubix_like.plots.derived import read_sky_images
 
@@ -182,8 +182,11 @@ def test_gas_without_lengths_is_not_smoothed():
     own = dataclasses.replace(galaxy(), stars=dataclasses.replace(galaxy().stars, smoothing_length=np.full(300, 0.2)))
     smoothed = Pipeline.from_config(config(deposit="smoothed"), own, mesh=make_mesh(1))
     without = dataclasses.replace(own, gas=dataclasses.replace(own.gas, smoothing_length=None))
-    with pytest.raises(ValueError, match=r"gas.smoothing_length: expected one per gas particle"):
+    with pytest.raises(ValueError, match=r"gas.smoothing_length: expected one per particle"):
         smoothed.trace(without)
+    dark = dataclasses.replace(without.gas, mass=np.zeros(300))
+    with pytest.raises(ConfigError, match=r"smoothing_length .* and so gas that is read, got none"):
+        Pipeline.from_config(config(deposit="smoothed"), Galaxy(own.stars, dark), mesh=make_mesh(1))
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from small import few_stars, muse
 
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, load_config
 from rubix_like.config.sections.lines import LinesSettings
-from rubix_like.forward.census import count_slabs, gas_weight
+from rubix_like.forward.census import gas_weight, take_census
 from rubix_like.forward.resolved import check_early, resolve
 from rubix_like.forward.sources.lines import line_templates
 from rubix_like.runs.run_summary import accuracy_lines, source_lines
@@ -85,12 +85,12 @@ def test_gas_in_slabs_is_counted_as_the_whole():
     config, own = config_of(), galaxy()
     resolved = resolve(config)
     slabs = [jax.tree.map(lambda leaf, half=half: leaf[half::2], own) for half in (0, 1)]
-    whole = count_slabs(config, resolved, [own]).gas
+    whole = take_census(config, resolved, [own]).gas
     for parts in (slabs, [*slabs, Galaxy(stars=own.stars)]):
-        found = count_slabs(config, resolved, parts).gas
+        found = take_census(config, resolved, parts).gas
         np.testing.assert_array_equal(found.speed, whole.speed)
         assert (found.number, found.fastest) == (40, whole.fastest)
-    assert count_slabs(config, resolved, [Galaxy(stars=own.stars)]).gas is None
+    assert take_census(config, resolved, [Galaxy(stars=own.stars)]).gas is None
     of_stars = config_of(**{"lines.particles": "stars"})
     assert gas_weight(config, resolved) == "mass"
     assert gas_weight(of_stars, resolve(of_stars)) is None

@@ -46,11 +46,6 @@ class GasTables(eqx.Module):
         Velocities are relative to `reference` (km/s). Raises ValueError for gas that is to be smoothed and has no
         smoothing length.
         """
-        if grid.widths is not None and particles.smoothing_length is None:
-            raise ValueError(
-                "gas.smoothing_length: expected one per gas particle (kpc) for maps of gas with engine.deposit "
-                "'smoothed', got None; give it, use nearest, cic or tsc, or set products.gas: false"
-            )
         names = (*amounts_of(particles), *MEANS)
 
         def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
@@ -58,7 +53,7 @@ class GasTables(eqx.Module):
 
             def contribute(own: Gas) -> tuple[tuple[Factors], tuple[()]]:
                 scene = look(own)
-                spaxel, share = grid.weights(scene.position, scene.smoothing_length)
+                spaxel, share = grid.weights(scene.position, scene.smoothing_length, self.kind)
                 inside = (spaxel >= first) & (spaxel < first + n_spaxel)
                 row = jnp.where(inside, spaxel - first, n_spaxel)
                 columns = gas_columns(own, scene, reference)
