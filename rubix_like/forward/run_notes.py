@@ -19,6 +19,7 @@ def run_notes(setup: Setup, sources: tuple[AbstractSource, ...], census: Census 
     return (
         *setup.notes,
         *(note for plan in setup.sources.values() for note in _source_notes(plan)),
+        *_spread_notes(setup),
         *_unused_notes(setup),
         *_noise_notes(setup),
         *_line_notes(setup),
@@ -46,6 +47,15 @@ def _source_notes(plan: SourcePlan) -> list[str]:
             f"in the mask (bit 1)"
         )
     return notes
+
+
+def _spread_notes(setup: Setup) -> list[str]:
+    """Says so where sources have different line spreads, of which the file's table holds the widest."""
+    return [
+        f"the file's LSF table holds the widest line spread; that of source '{name}' is narrower where templates of "
+        f"another are coarser than the instrument (FWHM {own.min():.3g} to {own.max():.3g} Angstrom as painted)"
+        for name, own in setup.narrower.items()
+    ]
 
 
 def _unused_notes(setup: Setup) -> list[str]:

@@ -71,6 +71,7 @@ def test_gas_is_counted_for_the_velocities():
     fastest = np.abs(own.gas.velocity[:, 2]).max()
     assert fastest < float(pipeline.velocity_limit) < 1.6 * fastest
     meta = pipeline.frame.meta
+    assert "ssp_library" not in meta
     assert accuracy_lines(meta)[0].startswith("Accuracy: 1 line ratio, ")
     assert "fluxes exact, a line's profile to" in accuracy_lines(meta)[0]
     padded = eqx.tree_at(lambda g: g.gas.velocity, own, own.gas.velocity * np.where(np.arange(40) < 39, 1, 20)[:, None])

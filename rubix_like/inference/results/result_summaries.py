@@ -76,7 +76,7 @@ def discreteness_lines(result: FitResult) -> list[str]:
     rows: list[Sequence[str]] = [("parameter", "data's sigma", "shift", "in sigma", "", "unit")]
     for label, sigma, shift, ratio, unit in zip(*columns, strict=True):
         rows.append((label, f"{sigma:.2g}", f"{shift:+.2g}", f"{ratio:+.1f}", "", unit))
-    return [f"Shift of the best values with {grain.n_compared} stars in place of {grain.n_stars}:", *aligned(rows)]
+    return [f"Shift of the best values with {grain.n_compared} draws in place of {grain.n_draws}:", *aligned(rows)]
 
 
 def fit_quality_lines(result: FitResult) -> list[str]:
