@@ -171,13 +171,9 @@ def sample_quality_lines(result: SampleResult) -> list[str]:
 
 
 def _draws_line(result: SampleResult) -> str:
-    said = describe_statistics(result.method, result.statistics)
-    if not result.is_chain:
-        return "; ".join(
-            [f"{result.title}: {counted(result.n_draw, 'draw')} from an approximation of the posterior", *said]
-        )
-    words = [f"{counted(result.n_chain, 'chain')} of {counted(result.n_draw, 'draw')}", *said]
-    if np.isfinite(result.diagnostics.e_bfmi).any():
+    made = "" if result.is_chain else " from an approximation of the posterior"
+    words = [result.size_words + made, *describe_statistics(result.method, result.statistics)]
+    if result.is_chain and np.isfinite(result.diagnostics.e_bfmi).any():
         words.append(f"E-BFMI {', '.join(f'{own:.2f}' for own in result.diagnostics.e_bfmi)}")
     return f"{result.title}: {'; '.join(words)}"
 
