@@ -25,7 +25,8 @@ class SourcePlan:
     `method`: the painter's, never "auto"; `motion`: what the velocity nodes of `basis` span; `velocity_limit`: largest
     |v_los| in km/s that a single particle's spectrum must be right for; `spread`: from the templates' resolution to the
     instrument's; `covered` (wave,): which detector bins the templates reach at all these velocities; `narrowest`: of
-    lines, the smallest velocity_dispersion (km/s) that they may be given.
+    lines, the smallest velocity_dispersion (km/s) that they may be given; `unseen`: names of lines that do not reach
+    the detector.
     """
 
     templates: Templates | LineTemplates
@@ -35,6 +36,7 @@ class SourcePlan:
     velocity_limit: float
     covered: Bool[ndarray, " wave"]
     narrowest: float = 0.0
+    unseen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,8 +5,6 @@ import numpy as np
 from rubix_like.config import RunConfig
 from rubix_like.config.sections.lines import LINE_SOURCE
 from rubix_like.config.sections.nebular import NEBULAE
-from rubix_like.engine.lines.line_planning import lines_of
-from rubix_like.engine.lines.line_tracks import LineTracks
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.sources.source import AbstractSource
@@ -93,12 +91,9 @@ def _noise_notes(setup: Setup) -> list[str]:
 def _line_notes(setup: Setup) -> list[str]:
     """Says so where the detector does not see some of the lines that the user named."""
     plan = setup.sources.get(LINE_SOURCE)
-    if plan is None:
+    if plan is None or not plan.unseen:
         return []
-    templates = lines_of(plan)
-    seen = LineTracks.of(templates, plan.spread).on_detector(np.array([-1.0, 1.0]) * plan.velocity_limit)
-    unseen = [name for name, is_seen in zip(templates.lines, seen, strict=True) if not is_seen]
-    return [f"lines.wavelengths: the detector does not see {', '.join(unseen)}"] if unseen else []
+    return [f"lines.wavelengths: the detector does not see {', '.join(plan.unseen)}"]
 
 
 def _accuracy_notes(sources: tuple[AbstractSource, ...], config: RunConfig) -> list[str]:
