@@ -16,7 +16,8 @@ from rubix_like.galaxy.particles import Gas
 from rubix_like.galaxy.scene import Scene
 
 MEANS: tuple[str, ...] = ("velocity", "velocity2", "metallicity")
-"""Quantities summed with the mass of gas as weight: km/s from the reference, its square, mass fraction."""
+"""Quantities summed with the mass of gas as weight: km/s from the reference, its square, mass fraction; the last one
+where the gas has it."""
 
 
 class GasSums(eqx.Module):
@@ -46,7 +47,8 @@ class GasTables(eqx.Module):
         Velocities are relative to `reference` (km/s). Raises ValueError for gas that is to be smoothed and has no
         smoothing length.
         """
-        names = (*amounts_of(particles), *MEANS)
+        means = MEANS if particles.metallicity is not None else MEANS[:-1]
+        names = (*amounts_of(particles), *means)
 
         def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
             first, n_spaxel = spaxels
@@ -81,5 +83,6 @@ def gas_columns(gas: Gas, scene: Scene, reference: Float[Array, ""]) -> Float[Ar
     """The columns of each particle: its amounts, then its mass times each of `MEANS`."""
     amounts = {name: own * scene.weight for name, own in amounts_of(gas).items()}
     mass, velocity = amounts["gas_mass"], scene.v_los - reference
-    weighted = (mass * own for own in (velocity, velocity**2, jnp.asarray(gas.metallicity)))
+    metals = [] if gas.metallicity is None else [jnp.asarray(gas.metallicity)]
+    weighted = (mass * own for own in (velocity, velocity**2, *metals))
     return jnp.stack([*amounts.values(), *weighted], axis=1)

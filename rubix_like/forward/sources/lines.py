@@ -91,12 +91,8 @@ class GasLines(AbstractLines):
         """By the section's weight; raises ValueError where the gas has no star formation rates."""
         if self.weight == "mass":
             return jnp.asarray(particles.mass)
-        if particles.star_formation_rate is None:
-            raise ValueError(
-                "gas.star_formation_rate: expected one per particle (Msun / yr) for lines.weight "
-                "'star_formation_rate', got none; use weight: mass, or a galaxy with star formation rates"
-            )
-        return jnp.asarray(particles.star_formation_rate)
+        remedy = "use weight: mass, or a galaxy whose gas has it (Msun / yr)"
+        return particles.required("star_formation_rate", "lines.weight 'star_formation_rate'", remedy)
 
 
 def line_templates(settings: LinesSettings) -> LineTemplates:
