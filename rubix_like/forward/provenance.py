@@ -68,7 +68,7 @@ def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
         "position_angle": observation.position_angle,
         "lsf_includes_pixel": instrument.lsf is not None and instrument.lsf.includes_pixel,
         "lsf_not_of": ", ".join(setup.narrower) or None,
-        "pipeline": str(config.pipeline),
+        "pipeline": setup.pipeline.name,
         "method": plan.method,
         "precision": plan.dtype,
         "git_revision": git_revision(),
