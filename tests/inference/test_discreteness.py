@@ -95,7 +95,7 @@ def test_the_shift_leads_to_where_the_loss_with_all_other_draws_at_once_is_lowes
     posterior = eqx.tree_at(lambda p: p.likelihood.flux, posterior, sum(smooth[1:], start=smooth[0]) / 4)
     normal = laplace(posterior, begin)
     found = find_discreteness(posterior, normal, 8, seed=77)
-    assert (found.n_stars, found.n_compared, found.kind) == (300, 2400, "sobol")
+    assert (found.n_draws, found.n_compared, found.kind, found.particles) == (300, 2400, "sobol", "stars")
     other = eqx.tree_at(lambda p: p.forward.source.draws, posterior, draw_base(2400, 0, 77, "sobol"))
     end = jnp.asarray(normal.latent + found.shift)
     before, after = (np.asarray(gradient_of(other, at)) for at in (begin, end))

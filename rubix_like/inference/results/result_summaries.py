@@ -76,7 +76,10 @@ def discreteness_lines(result: FitResult) -> list[str]:
     rows: list[Sequence[str]] = [("parameter", "data's sigma", "shift", "in sigma", "", "unit")]
     for label, sigma, shift, ratio, unit in zip(*columns, strict=True):
         rows.append((label, f"{sigma:.2g}", f"{shift:+.2g}", f"{ratio:+.1f}", "", unit))
-    return [f"Shift of the best values with {grain.n_compared} draws in place of {grain.n_draws}:", *aligned(rows)]
+    return [
+        f"Shift of the best values with {grain.n_compared} {grain.particles} in place of {grain.n_draws}:",
+        *aligned(rows),
+    ]
 
 
 def fit_quality_lines(result: FitResult) -> list[str]:
