@@ -28,6 +28,8 @@ ON_TWO_LEVELS = {
     "parameters": ["config", "forward"],
     "pipeline": ["config", "forward"],
     "psf": ["config", "forward", "instrument"],
+    "snapshot": ["config", "readers"],
+    "synthetic": ["config", "galaxy"],
 }
 """Basenames in several packages: the settings of an idea, and what is built of them."""
 
