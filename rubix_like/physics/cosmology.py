@@ -28,7 +28,7 @@ _TABLE_NODES = 2049
 
 _AGE_POINTS = 200
 
-_PER_YEAR: float = units.Unit("km / (s Mpc)").to("1 / yr")
+_PER_YEAR: float = np.asarray(units.Quantity(1.0, "km / (s Mpc)").to_value("1 / yr"), dtype=np.float64).item()
 """1 km/s/Mpc in 1/yr."""
 
 
