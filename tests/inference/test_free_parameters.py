@@ -6,12 +6,12 @@ from scipy.special import ndtri
 from small import muse
 
 from rubix_like import ConfigError, Pipeline
+from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.inference.posterior.checks_before import _hint
 from rubix_like.inference.posterior.fit_model import GALAXY
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.free_parameters import leaf_of, read_start
 from rubix_like.inference.posterior.priors import Normal, Uniform
-from rubix_like.readers.synthetic_reader import SyntheticReader
 
 
 def test_what_a_start_leaves_out_is_at_the_median_of_its_prior():
