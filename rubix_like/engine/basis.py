@@ -14,13 +14,13 @@ from numpy import ndarray
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.direct import DirectPartial
-from rubix_like.engine.dusty_histogram import DustColours, dusty_histogram
 from rubix_like.engine.histogram import VelocityNodes, coefficient_histogram, template_histogram
 from rubix_like.engine.kernels.deposits import Spaxels, in_blocks
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.engine.spectra.coefficient_map import AbstractCoefficientMap
+from rubix_like.engine.spectra.dusty_histogram import DustColours, dusty_histogram
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS

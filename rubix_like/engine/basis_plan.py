@@ -11,18 +11,18 @@ from numpy import ndarray
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.engine.basis import Accuracy, BasisPainter
 from rubix_like.engine.direct import DirectPainter
-from rubix_like.engine.dusty_histogram import DustColours
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.spectra.attenuation import DustFactors
 from rubix_like.engine.spectra.coefficient_map import MatrixMap
 from rubix_like.engine.spectra.detector_view import Window, seen, window_of
 from rubix_like.engine.spectra.dusty_basis import Views, find_dusty_basis
+from rubix_like.engine.spectra.dusty_histogram import DustColours
 from rubix_like.engine.spectra.projection import project_compiled
 from rubix_like.engine.spectra.spectral_basis import find_basis
 from rubix_like.engine.spectra.velocity_nodes import Basis, candidates_at_rest, choose_nodes, node_velocity
 from rubix_like.physics import bspline
-from rubix_like.physics.attenuation import DustFactors
 from rubix_like.runtime.arrays_on_disk import key_of, remembered
 from rubix_like.runtime.mesh.placement import as_dtype
 

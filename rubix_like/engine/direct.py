@@ -20,9 +20,9 @@ from rubix_like.engine.counters import no_counts
 from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.spectra.attenuation import transmission
 from rubix_like.instrument.detector import rest_window
 from rubix_like.instrument.response import Response, plan_response
-from rubix_like.physics.attenuation import transmission
 from rubix_like.physics.rebin import Rebinner
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate
@@ -33,6 +33,10 @@ from rubix_like.runtime.mesh.mesh import varying
 Responds = Literal["sum", "device", "chunk"]
 
 _CHUNK_ROWS = 256
+"""Most rows that are added to a spaxel in a running float32 sum."""
+
+_FINE_BINS = 4
+"""Fine bins of a chunk over `Rates.values_at_once`: they are its only large array, 2 MB in float32 on a processor."""
 
 
 class DirectPartial(eqx.Module):
@@ -202,7 +206,7 @@ def dimmed(
 def spectra_at_once(limit: int, n_corner: int, n_bin: int) -> int:
     """Particles whose spectra are computed at once: at most `limit`, fewer where the spectra would not fit in a
     processor's cache or float32 sums would get long."""
-    rows = min(4 * rates_here().values_at_once // n_bin, _CHUNK_ROWS)
+    rows = min(_FINE_BINS * rates_here().values_at_once // n_bin, _CHUNK_ROWS)
     return int(np.clip(rows // n_corner, 1, limit))
 
 

@@ -22,6 +22,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.gas_sums import GasSums
 from rubix_like.forward.products.sums import ProductImages, Sighting
 from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
+from rubix_like.forward.sources.stars import star_scene
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, split_keys
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
@@ -113,23 +114,21 @@ def _paint_source(
     painter = source.painter_for(parameters)
 
     def look(chunk: Any) -> tuple[View, SourceCounters]:
-        scene = _observed_scene(tables, parameters, fields, source, chunk)
-        spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
+        scene = source.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+        scene = source.shine(_observed_scene(tables, parameters, fields, scene), parameters)
+        spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length, source.kind)
         view = View(scene.amount, _coordinates(painter.axes, scene), scene.v_los, spaxel, share)
         return view, count(scene, painter.axes, tables.footprint, painter.velocity_limit)
 
     return painter.paint(look, particles, tables.grid, plan.chunk)
 
 
-def _observed_scene(
-    tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, chunk: Any
-) -> Scene:
-    """A source's particles in the observer's frame, after the scene stages."""
-    scene = source.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+def _observed_scene(tables: Tables, parameters: Parameters, fields: Fields, scene: Scene) -> Scene:
+    """Particles in the observer's frame, after the scene stages."""
     scene = dataclasses.replace(scene, fields=fields)
     for stage in tables.scene:
         scene = stage(scene, parameters)
-    return source.shine(scene, parameters)
+    return scene
 
 
 def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " particle"], ...]:
@@ -140,18 +139,19 @@ def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " parti
 def _paint_products(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]
 ) -> Float[Array, "spaxel column"] | None:
-    """The sums over stars that maps are made of; nothing where the run makes none."""
+    """The sums over stars that maps are made of, whether or not they are painted; nothing where the run makes none."""
     products = tables.products
     if products is None:
         return None
-    source = tables.paint[products.source]
 
     def look(chunk: Any) -> Sighting:
-        scene = _observed_scene(tables, parameters, fields, source, chunk)
+        scene = star_scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+        scene = products.seen(_observed_scene(tables, parameters, fields, scene), parameters)
         coordinates = _coordinates(products.axes, scene)
-        return Sighting(chunk, scene, coordinates, *tables.grid.weights(scene.position, scene.smoothing_length))
+        place = tables.grid.weights(scene.position, scene.smoothing_length, products.kind)
+        return Sighting(chunk, scene, coordinates, *place)
 
-    return products.paint(look, particles[products.source], tables.grid, plan.chunk, parameters)
+    return products.paint(look, particles[products.reader], tables.grid, plan.chunk, parameters)
 
 
 def _paint_gas(plan: Plan, tables: Tables, parameters: Parameters, particles: Any) -> GasSums:

@@ -131,8 +131,7 @@ class LineTemplates:
     | lines | (line,) | names of the lines |
     | wavelength | (line,) | vacuum Angstrom at rest, in any order |
     | table | (template, line) | Lsun per unit of amount |
-    | thermal | (line,) | km/s, sigma of the thermal motion of the line's ion, at `reference_temperature` |
-    | reference_temperature | | K |
+    | thermal | (line,) | km/s, sigma of the thermal motion of the line's ion |
     | attenuation | | A / A(V) of the dust that particles are seen through, by vacuum Angstrom at rest; None: no dust |
     """
 
@@ -142,7 +141,6 @@ class LineTemplates:
     wavelength: Float[ndarray, " line"]
     table: Float[ndarray, "template line"]
     thermal: Float[ndarray, " line"]
-    reference_temperature: float = 1e4
     attenuation: Curve | None = None
 
     def __post_init__(self) -> None:

@@ -11,7 +11,6 @@ from scipy.special import ndtr
 
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.engine.basis import BasisPainter, Number
-from rubix_like.engine.dusty_histogram import DustColours
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.lines.line_direct import DirectLinePainter
@@ -21,9 +20,10 @@ from rubix_like.engine.lines.line_ratios import find_ratios, reference_light
 from rubix_like.engine.lines.line_tracks import LineTracks, rounded_up
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.spectra.attenuation import factored_lines
+from rubix_like.engine.spectra.dusty_histogram import DustColours
 from rubix_like.engine.spectra.velocity_nodes import node_velocity, plan_nodes
 from rubix_like.physics import bspline
-from rubix_like.physics.attenuation import factored_lines
 
 _N_SIDE = 8
 """Velocity nodes on either side of a velocity whose splines are added up there."""

@@ -9,8 +9,8 @@ import scipy.linalg
 from jaxtyping import Float, Int
 from numpy import ndarray
 
+from rubix_like.engine.spectra.attenuation import FactoredDust, factored_dust
 from rubix_like.engine.spectra.spectral_basis import SpectralBasis, find_basis
-from rubix_like.physics.attenuation import FactoredDust, factored_dust
 from rubix_like.physics.templates import Curve
 
 _N_MORE = 3

@@ -96,13 +96,13 @@ class RatePhotons(eqx.Module):
 
         Temperature and ionisation of star-forming gas are those of an equation of state, and never asked for.
         """
-        if gas.star_formation_rate is None:
-            raise ValueError(
-                "gas.star_formation_rate: expected one per particle (Msun / yr) for nebular.source star_forming_gas, "
-                "got none; take source: stars, or a galaxy with star formation rates"
-            )
-        metallicity = jnp.log10(jnp.maximum(jnp.asarray(gas.metallicity), LOWEST_METALLICITY))
-        return jnp.asarray(gas.star_formation_rate) * self.mean.of_rate(metallicity)
+        metallicity = jnp.log10(jnp.maximum(_of_gas(gas, "metallicity"), LOWEST_METALLICITY))
+        return _of_gas(gas, "star_formation_rate") * self.mean.of_rate(metallicity)
+
+
+def _of_gas(gas: Gas, name: str) -> Float[Array, " particle"]:
+    """A column that photons of gas need; raises ValueError where the gas has none."""
+    return gas.required(name, "nebular.source star_forming_gas", "take source: stars, or a galaxy whose gas has it")
 
 
 def of_constant_rate(table: NebularTable, library: SSPLibrary, oldest: float) -> NebularTable:

@@ -19,8 +19,8 @@ from rubix_like.engine.counters import no_counts
 from rubix_like.engine.histogram import VelocityNodes
 from rubix_like.engine.kernels.deposits import Spaxels
 from rubix_like.engine.painter import Look, View, corners_of
+from rubix_like.engine.spectra.attenuation import DustFactors
 from rubix_like.physics import bspline
-from rubix_like.physics.attenuation import DustFactors
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate
 from rubix_like.runtime.mesh.mesh import varying
