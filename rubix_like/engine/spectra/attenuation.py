@@ -67,14 +67,15 @@ def factored_dust(relative: Float[ndarray, " wave"], largest: float, tolerance: 
     level = dimmed.mean(axis=1, keepdims=True)
     exponents = np.linspace(relative.min(), relative.max(), _N_EXPONENT)
     powers = 10.0 ** (-0.4 * a_v[:, None] * exponents) / level
-    order = scipy.linalg.qr(powers, mode="r", pivoting=True)[1]
-    for number in range(1, _MOST + 1):
+    _, _, order = scipy.linalg.qr(powers, mode="economic", pivoting=True)
+    number, error = 0, np.inf
+    chosen, found = np.zeros(0, int), np.zeros((0, len(relative)))
+    while number < _MOST and error > tolerance:
+        number += 1
         chosen = np.sort(order[:number])
         found = np.linalg.lstsq(powers[:, chosen], dimmed / level, rcond=None)[0]
         left = powers[:, chosen] @ found - dimmed / level
         error = float(np.sqrt((left**2).mean(axis=1)).max())
-        if error <= tolerance:
-            break
     parts = np.linalg.svd(powers[:, chosen] @ found, full_matrices=False)[2][:number]
     factors = DustFactors(exponents[chosen], found @ parts.T, np.asarray(largest))
     return FactoredDust(factors, parts, error)

@@ -89,22 +89,14 @@ def find_dusty_basis(views: Views, largest: float, tolerance: float) -> DustyBas
     assert views.attenuation is not None
     dust = factored_dust(views.attenuation(views.wavelength), largest, _DUST_SHARE * tolerance)
     a_v = np.linspace(0.0, largest, len(dust.parts) + _N_MORE)
-    functions, share, drop = dust.at(a_v), _TEMPLATE_SHARE, _DROP_SHARE
+    finer = 1.0
+    found = _tried(views, dust, a_v, finer * tolerance)
     for _ in range(_N_TRIES):
-        plain = find_basis(views.templates, views.rest_wavelength, views.seen, share * tolerance, views.n_bin)
-        own = plain.coefficients
-        fit = _fitted(views, a_v, functions, own)
-        kept = _kept(fit, functions, plain, len(views.wavelength), drop * tolerance)
-        chosen = _places(kept, own.shape[1])
-        independent = _whitened(fit.normal[np.ix_(chosen, chosen)])
-        white = np.zeros((len(fit.normal), independent.shape[1]))
-        white[chosen] = independent
-        spectra = (white @ (white.T @ fit.seen)).reshape(len(dust.parts), own.shape[1], -1)
-        errors = _errors(views, a_v, [(own, np.tensordot(function, spectra, 1)) for function in functions], fit.means)
-        if errors.residuals.max() <= _FIT_SHARE * tolerance or own.shape[1] > len(own):
+        if found.residual <= _FIT_SHARE * tolerance or found.own.shape[1] > len(found.own):
             break
-        share, drop = share * _TIGHTER, drop * _TIGHTER
-    return _decomposed(views, dust, own, kept, fit, white, tolerance)
+        finer *= _TIGHTER
+        found = _tried(views, dust, a_v, finer * tolerance)
+    return _decomposed(views, dust, found, tolerance)
 
 
 class _Fit(NamedTuple):
@@ -115,6 +107,33 @@ class _Fit(NamedTuple):
     rest: Float[ndarray, "product rest"]
     means: Float[ndarray, "a_v template"]
     a_v: Float[ndarray, " a_v"]
+
+
+class _Tried(NamedTuple):
+    """A fit by products: of which coefficients, how many of them, its equations, `white` combinations of the products
+    (`_whitened`), and the largest error."""
+
+    own: Float[ndarray, "template own"]
+    kept: tuple[int, ...]
+    fit: _Fit
+    white: Float[ndarray, "product n"]
+    residual: float
+
+
+def _tried(views: Views, dust: FactoredDust, a_v: Float[ndarray, " a_v"], tolerance: float) -> _Tried:
+    """The fit by a basis without dust, and by as many of the products, as shares of a tolerance say."""
+    share, functions = _TEMPLATE_SHARE * tolerance, dust.at(a_v)
+    plain = find_basis(views.templates, views.rest_wavelength, views.seen, share, views.n_bin)
+    own = plain.coefficients
+    fit = _fitted(views, a_v, functions, own)
+    kept = _kept(fit, functions, plain, len(views.wavelength), _DROP_SHARE * tolerance)
+    chosen = _places(kept, own.shape[1])
+    independent = _whitened(fit.normal[np.ix_(chosen, chosen)])
+    white = np.zeros((len(fit.normal), independent.shape[1]))
+    white[chosen] = independent
+    spectra = (white @ (white.T @ fit.seen)).reshape(len(dust.parts), own.shape[1], -1)
+    errors = _errors(views, a_v, [(own, np.tensordot(function, spectra, 1)) for function in functions], fit.means)
+    return _Tried(own, kept, fit, white, float(errors.residuals.max()))
 
 
 class _Errors(NamedTuple):
@@ -154,17 +173,10 @@ def _whitened(normal: Float[ndarray, "product product"]) -> Float[ndarray, "prod
     return scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
 
 
-def _decomposed(
-    views: Views,
-    dust: FactoredDust,
-    own: Float[ndarray, "template own"],
-    kept: tuple[int, ...],
-    fit: _Fit,
-    white: Float[ndarray, "product n"],
-    tolerance: float,
-) -> DustyBasis:
+def _decomposed(views: Views, dust: FactoredDust, tried: _Tried, tolerance: float) -> DustyBasis:
     """As many vectors of the products' spectra as keep every template within the tolerance, about an eighth more at a
     time."""
+    own, kept, fit, white, _ = tried
     spectra = white.T @ fit.seen
     squares, left = scipy.linalg.eigh(spectra @ spectra.T)
     left, size = left[:, ::-1], np.sqrt(np.maximum(squares[::-1], 0.0))

@@ -204,9 +204,9 @@ def _tile_sums(
     own = weighted_rows(coefficients, corners_of(axes, flat.amount, flat.coordinates)) * flat.amount[:, None]
     dust = colours.factors(flat.coordinates[-1])
     place = jnp.arange(width, dtype=flat.local.dtype)[None, :] - flat.local[:, None]
-    nodes = sum(
-        jnp.where(place == k, flat.node_weight[:, k, None], jnp.zeros((), own.dtype)) for k in range(bspline.SUPPORT)
-    )
+    nodes = jnp.zeros(place.shape, own.dtype)
+    for k in range(bspline.SUPPORT):
+        nodes = jnp.where(place == k, flat.node_weight[:, k, None], nodes)
     n_factor, n_own = dust.shape[1], own.shape[1]
     if n_place < width:
         parts = [dust[:, r, None] * own[:, :last] for r, last in enumerate(colours.kept)]

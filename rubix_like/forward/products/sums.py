@@ -23,7 +23,7 @@ from rubix_like.forward.products.bands import Band, BandTables, BandWeight, chec
 from rubix_like.forward.products.mass_now import MassNow
 from rubix_like.forward.sources.dust_in_front import DustInFront
 from rubix_like.forward.sources.source import Kind, ReaderWords
-from rubix_like.galaxy.particles import Stars
+from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
 
@@ -169,6 +169,10 @@ class ProductTables(eqx.Module):
             filters=tuple(band.name for band in images),
             reader=reader,
         )
+
+    def absent(self, galaxy: Galaxy) -> None:  # noqa: ARG002
+        """A galaxy without stars is refused."""
+        return
 
     @property
     def n_column(self) -> int:

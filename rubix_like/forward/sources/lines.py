@@ -52,7 +52,9 @@ class AbstractLines(AbstractSource):
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractLines":  # noqa: ARG003
         """The source of the section's particles, with the line painter of the plan's method."""
         settings, painter, dust = _settings(setup), build_line_painter(plan, setup), DustInFront.of(setup)
-        return StarLines(painter, dust) if settings.particles == "stars" else GasLines(painter, settings.weight, dust)
+        if settings.particles == "stars":
+            return StarLines(painter=painter, dust=dust)
+        return GasLines(painter=painter, weight=settings.weight, dust=dust)
 
     @abstractmethod
     def amount(self, particles: Any) -> Float[Array, " particle"]:

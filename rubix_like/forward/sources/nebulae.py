@@ -177,7 +177,7 @@ class StarNebulae(AbstractNebulae):
         """With the photons of the run's SSP library."""
         settings = _settings(setup)
         photons = StarPhotons.build(setup.library, settings.oldest, settings.resample_ages)
-        return cls(painter, oxygen, photons, DustInFront.of(setup))
+        return cls(painter=painter, oxygen=oxygen, ionising=photons, dust=DustInFront.of(setup))
 
     def photons(self, particles: Stars) -> Float[Array, " particle"]:
         """Photons of stars up to the age `oldest`."""
@@ -203,7 +203,8 @@ class GasNebulae(AbstractNebulae):
     @classmethod
     def ionised(cls, painter: AbstractPainter, oxygen: OxygenScale, setup: Setup) -> "GasNebulae":
         """With the photons of the run's SSP library."""
-        return cls(painter, oxygen, RatePhotons.build(setup.library, _settings(setup).oldest), DustInFront.of(setup))
+        photons = RatePhotons.build(setup.library, _settings(setup).oldest)
+        return cls(painter=painter, oxygen=oxygen, ionising=photons, dust=DustInFront.of(setup))
 
     def absent(self, galaxy: Galaxy) -> Gas:
         """Gas in the places of the stars that forms none."""
