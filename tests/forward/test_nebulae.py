@@ -428,6 +428,9 @@ def test_what_lies_beyond_the_table_is_counted(tmp_path):
     assert {name: header[name] for name in cards} == cards
 
 
+OPTICAL = np.arange(200.0, 9000.0, 2.0)
+
+
 def test_what_cannot_shine_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"nebular\.source: .*got both.*counted twice"):
         config_of({"source": ["stars", "star_forming_gas"]})
@@ -440,6 +443,12 @@ def test_what_cannot_shine_is_refused(tmp_path):
     config = config.model_copy(update={"ssp": config.ssp.model_copy(update=library)})
     with pytest.raises(ConfigError, match=r"has no ionising light.*popstar"):
         pipeline_of(config)
+    lines = np.where(np.abs(OPTICAL - 6564.6) < 5.0, 30.0, 1.0)
+    shining = config_of().model_copy(
+        update={"ssp": config.ssp.model_copy(update=write_library(tmp_path / "shining.h5", OPTICAL, lines))}
+    )
+    with pytest.raises(ConfigError, match=r"'test', whose young populations hold nebular light .*counted twice"):
+        pipeline_of(shining)
     with pytest.raises(ConfigError, match=r"nebular\.log_pressure: .*log_pressure: expected 4\.2 to 8\.6, got 9"):
         pipeline_of(config_of({"log_pressure": 9.0}))
     own = Galaxy(galaxy().stars, replace(galaxy().gas, star_formation_rate=None))

@@ -24,7 +24,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.ionising import RatePhotons, StarPhotons, of_constant_rate
 from rubix_like.forward.sources.source import AbstractSource, Kind
-from rubix_like.forward.sources.stars import LOWEST_METALLICITY
+from rubix_like.forward.sources.stars import LOWEST_METALLICITY, STAR_SOURCE
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene, without_dark
@@ -34,6 +34,7 @@ from rubix_like.nebular.line_grid import fixed
 from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
 from rubix_like.physics.cosmology import arcsec_per_kpc
 from rubix_like.ssp.ionising_photons import check_ionising
+from rubix_like.ssp.nebular_light import check_bare
 
 HYDROGEN: float = 0.74
 """Mass fraction of hydrogen in star-forming gas where the file has none; O/H is 0.01 dex off where it is 0.72."""
@@ -84,10 +85,13 @@ class AbstractNebulae(AbstractSource):
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
         """The lines of the section's table, painted as `engine` says; no options.
 
-        Raises ConfigError for an SSP library without ionising light, and for a table of other gas.
+        Raises ConfigError for an SSP library without ionising light, for one that holds nebular light already where
+        the pipeline paints its stars, too, and for a table of other gas.
         """
         refuse_options(NEBULAE, options)
         check_ionising(setup.library)
+        if any(source.name == STAR_SOURCE for source in setup.pipeline.paint):
+            check_bare(setup.library)
         kind = _source_of(_settings(setup)).kind
         templates = photon_lines(_table(setup))
         settings = _settings(setup)
