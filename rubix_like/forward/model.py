@@ -28,6 +28,7 @@ from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.placing import particle_shardings
 from rubix_like.galaxy.scene import Scene, to_scene
 from rubix_like.physics.templates import TemplateAxes
+from rubix_like.runtime.mesh.accumulate import UsedFirst
 from rubix_like.runtime.mesh.bin_split import WHOLE
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
@@ -108,8 +109,11 @@ def _paint_source(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, particles: Any
 ) -> tuple[Any, SourceCounters]:
     painter = source.painter_for(parameters)
+    shining = source.shining(particles)
+    particles = particles if shining is None else UsedFirst.of(particles, shining)
 
     def look(chunk: Any) -> tuple[View, SourceCounters]:
+        chunk = chunk.particles if isinstance(chunk, UsedFirst) else chunk
         scene = _observed_scene(tables, parameters, fields, source, chunk)
         spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
         view = View(scene.amount, _coordinates(painter.axes, scene), scene.v_los, spaxel, share)
