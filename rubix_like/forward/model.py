@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import count
-from rubix_like.engine.painter import Sum, View
+from rubix_like.engine.painter import Images, Sum, View
 from rubix_like.engine.spaxels import field_of
 from rubix_like.forward.fields.field import sum_field
 from rubix_like.forward.parameters import Parameters
@@ -116,7 +116,8 @@ def _paint_source(
         chunk = chunk.particles if isinstance(chunk, UsedFirst) else chunk
         scene = _observed_scene(tables, parameters, fields, source, chunk)
         spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
-        view = View(scene.amount, _coordinates(painter.axes, scene), scene.v_los, spaxel, share)
+        place = spaxel, share, scene.position, scene.smoothing_length
+        view = View(scene.amount, _coordinates(painter.axes, scene), scene.v_los, *place)
         return view, count(scene, painter.axes, tables.footprint, painter.velocity_limit)
 
     return painter.paint(look, particles, tables.grid, plan.chunk)
@@ -238,9 +239,7 @@ def finish(
             images = stage(images)
         return images.reshape(-1, images.shape[2])
 
-    def spatial(columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
-        return seen(tables.grid.images(columns))
-
+    spatial = Images(tables.grid, seen)
     lights = zip(tables.paint, partial.light, strict=True)
     projected = [source.painter_for(parameters).project(light, spatial, layout) for source, light in lights]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])

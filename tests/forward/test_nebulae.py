@@ -534,6 +534,12 @@ def one_star():
     return Galaxy(stars=stars_of([6.3], 1e5))
 
 
+def beside_the_field(rows):
+    """The star so many spaxels above the middle, in a field of three rows."""
+    scale = independent.arcsec_per_kpc(0.01, DISTANCE)
+    return Galaxy(replace(one_star().stars, position=np.array([[0.0, rows / scale, 0.0]])))
+
+
 def leaking(parameters=None):
     own = leaking_pipeline().parameters if parameters is None else parameters
     return leaking_pipeline()(one_star(), own)
@@ -549,7 +555,7 @@ def with_diffuse(**changes):
 @pytest.mark.slow(10)
 def test_leaked_photons_shine_a_mean_free_path_on():
     """No photon leaks: as without diffuse gas; all of them: images of lines and continuum are the share that each
-    spaxel absorbs, and of the star nothing changes."""
+    spaxel absorbs, also of a star outside the field, and of the star nothing changes."""
     plain = flux_of(pipeline_of(config_of(n_x=9, method="basis"), one_star())(one_star()))
     stars = flux_of(pipeline_of(config_of({"escape_fraction": 1.0}, n_x=9, method="basis"), one_star())(one_star()))
     none, whole = (flux_of(leaking(with_diffuse(fraction=fraction))) for fraction in (0.0, 1.0))
@@ -562,6 +568,11 @@ def test_leaked_photons_shine_a_mean_free_path_on():
     np.testing.assert_allclose(image / image[1, 4], expected / expected[1, 4], rtol=1e-6)
     near = (plain - stars).sum(axis=2)[1, 4]
     assert image.sum() == pytest.approx(near * expected.sum(), rel=0.2)  # of another log U
+    outer = leaking_pipeline()(beside_the_field(3), with_diffuse(fraction=1.0))
+    image, row = flux_of(outer).sum(axis=2), middle - 3
+    expected = share[row - 1 : row + 2, middle - 4 : middle + 5] / share[middle, middle]
+    np.testing.assert_allclose(image / (whole - stars).sum(axis=2)[1, 4], expected, rtol=1e-6)
+    assert int(outer.source_counters["nebulae"].n_outside) == 1
     half = flux_of(leaking(with_diffuse(fraction=0.5)))
     np.testing.assert_allclose(half, 0.5 * (none + whole), atol=1e-9 * plain.max())
 

@@ -29,7 +29,7 @@ from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene, without_dark
 from rubix_like.nebular import NebularTable, load_nebular
-from rubix_like.nebular.leaking import leaked_share
+from rubix_like.nebular.leaking import REACH, leaked_share
 from rubix_like.nebular.line_grid import fixed
 from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
 from rubix_like.physics.cosmology import arcsec_per_kpc
@@ -45,6 +45,9 @@ OXYGEN_MASS: float = 15.999 / 1.008
 
 _MARGIN = 1.2
 """The continuum reaches further than the detector by this factor, so by 5e4 km/s."""
+
+_LARGE_ENOUGH = 96
+"""Cells along the side of a field that leaked photons from beyond are painted on, or 1.5 times the field's, if more."""
 
 
 class OxygenScale(eqx.Module):
@@ -264,14 +267,16 @@ def _with_diffuse(painter: AbstractPainter, diffuse: DiffuseSettings, setup: Set
     instrument, cells = setup.instrument, setup.painting.cells
     scale = arcsec_per_kpc(setup.luminosity_distance, setup.config.observation.redshift)
     path = diffuse.mean_free_path * scale / instrument.footprint.pixel_scale * cells
-    most = max(instrument.footprint.painted(instrument.psf_reach, cells).shape)
+    side = max(instrument.footprint.painted(instrument.psf_reach, cells).shape)
+    margin = min(int(np.ceil(REACH * path)), max(side // 4, (_LARGE_ENOUGH - side) // 2))
     common = {"axes": painter.axes, "velocity_limit": painter.velocity_limit, "inner": painter, "moved": "log_u"}
     near = SpreadPainter(**common, share=np.asarray(1.0 - diffuse.fraction), place=None, kernel=None)
     far = SpreadPainter(
         **common,
         share=np.asarray(diffuse.fraction),
         place=np.asarray(diffuse.log_u),
-        kernel=leaked_share(path, most),
+        kernel=leaked_share(path, side + margin),
+        margin=margin,
     )
     return PainterPair.of(near, far, "diffuse")
 
