@@ -13,7 +13,7 @@ from numpy import ndarray
 from rubix_like.config import RunConfig
 from rubix_like.config.plug_ins import PAINT_STAGES
 from rubix_like.config.sections.lines import LINE_SOURCE
-from rubix_like.config.sections.nebular import NEBULAE
+from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.forward.resolved import Resolved
@@ -115,24 +115,35 @@ def count_slabs(
     gas = reduce(_ShiningGas.joined, team.exchange(lambda: found[0]))
     if not gas.fast.number:
         at_rest = FastParticles(np.zeros(1), np.zeros(1), 1, 0.0, 0.0)
-        return replace(census, gas=at_rest if weight == "star_formation_rate" else None)
+        return replace(census, gas=None if weight in (None, "mass") else at_rest)
     return replace(census, gas=gas.fast, gas_lengths=gas.lengths)
 
 
-def gas_weight(config: RunConfig, resolved: Resolved) -> Literal["mass", "star_formation_rate"] | None:
-    """What the gas that a run paints, or maps, counts by: its mass wherever some source or map goes by it; None where
-    it does neither."""
+GasWeight = Literal["mass", "star_formation_rate", "central mass"]
+"""What gas counts by; "central mass": that of gas within `nebular.agn.radius`."""
+
+
+def gas_weight(config: RunConfig, resolved: Resolved) -> GasWeight | None:
+    """What the gas that a run paints, or maps, counts by: its mass wherever some source or map goes by it, or where
+    sources differ; None where it does neither."""
     painted = {source.name for source in resolved.pipeline.paint}
-    found = {"mass" for name in painted if getattr(PAINT_STAGES.find(name), "kind", None) == "gas"}
+    found: set[GasWeight] = {"mass" for name in painted if getattr(PAINT_STAGES.find(name), "kind", None) == "gas"}
     if LINE_SOURCE in painted and config.lines is not None and config.lines.particles == "gas":
         found.add(config.lines.weight)
     if NEBULAE in painted and config.nebular is not None and config.nebular.source == "star_forming_gas":
         found.add("star_formation_rate")
+    if AGN in painted and _agn_radius(config):
+        found.add("central mass")
     if config.products is not None and config.products.gas:
         found.add("mass")
     if not found:
         return None
-    return "mass" if "mass" in found else "star_formation_rate"
+    return found.pop() if len(found) == 1 else "mass"
+
+
+def _agn_radius(config: RunConfig) -> float:
+    """Distance (kpc) within which gas absorbs the photons of an active nucleus; 0 where none does."""
+    return 0.0 if config.nebular is None or config.nebular.agn is None else config.nebular.agn.radius
 
 
 class _ShiningGas(NamedTuple):
@@ -142,11 +153,14 @@ class _ShiningGas(NamedTuple):
     lengths: Lengths
 
     @staticmethod
-    def of(config: RunConfig, gas: Gas | None, weight: str | None, widest: float) -> "_ShiningGas":
+    def of(config: RunConfig, gas: Gas | None, weight: GasWeight | None, widest: float) -> "_ShiningGas":
         """What of this gas has any of the `weight`; none where no source goes by one. `widest` in kpc."""
         if gas is None or weight is None:
             return _ShiningGas(FastParticles.of(np.zeros((0, 3)), np.zeros(0), np.zeros(0)), Lengths(0.0, 0, 0))
-        brightness = np.asarray(gas.mass if getattr(gas, weight) is None else getattr(gas, weight), dtype=np.float64)
+        rate = gas.star_formation_rate if weight == "star_formation_rate" else None
+        brightness = np.asarray(gas.mass if rate is None else rate, dtype=np.float64)
+        if weight == "central mass":
+            brightness = brightness * (np.linalg.norm(gas.position, axis=1) <= 1.0001 * _agn_radius(config))
         if gas.weight is not None:
             brightness = brightness * np.asarray(gas.weight)
         shining = brightness > 0
