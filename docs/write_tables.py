@@ -142,9 +142,14 @@ def _default(field: FieldInfo) -> str:
     if field.default == ():
         return "none"
     if isinstance(field.default, AbstractSettings):
-        return "on"
+        return _default_section(field.default)
     is_long = isinstance(field.default, float) and abs(field.default) > _LONG
     return f"{field.default:g}" if is_long else str(field.default).replace("False", "false").replace("True", "true")
+
+
+def _default_section(section: AbstractSettings) -> str:
+    """A section that is there by default, as YAML."""
+    return f"{{{', '.join(f'{key}: {_default(field)}' for key, field in type(section).model_fields.items())}}}"
 
 
 def _first_line(module: Path) -> str:

@@ -11,6 +11,7 @@ from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.galaxy.validation import mass_notes
+from rubix_like.physics.templates import LineTemplates
 from rubix_like.runtime.words import counted, percent
 
 
@@ -82,7 +83,10 @@ def _noise_notes(setup: Setup) -> list[str]:
 
 
 def _line_notes(setup: Setup) -> list[str]:
-    """Says so where the detector does not see some of the lines that the user named."""
+    """Says so where the detector does not see some of the lines that the user named, or none of a nebula's."""
+    nebulae = setup.sources.get(NEBULAE)
+    if nebulae is not None and not isinstance(nebulae.templates, LineTemplates):
+        return ["nebular: the detector sees no line of the table: its gas shines in the continuum alone"]
     plan = setup.sources.get(LINE_SOURCE)
     if plan is None:
         return []

@@ -13,6 +13,9 @@ from rubix_like.config.settings import AbstractSettings
 NEBULAE: str = "nebulae"
 """The name in a pipeline of the source that this section is for."""
 
+YOUNG_STARS: str = "young_stars"
+"""The stars that ionise gas, where a run is planned for the velocities of particles by their kind."""
+
 AGN: str = "agn"
 """The name of the source of narrow lines, which a pipeline with `NEBULAE` paints where the section has `agn`."""
 

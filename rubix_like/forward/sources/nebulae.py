@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
-from rubix_like.config.sections.nebular import NEBULAE, DiffuseSettings, NebularSettings
-from rubix_like.engine.lines.line_plan import with_dispersion
-from rubix_like.engine.lines.line_planning import narrowest_for, plan_lines
+from rubix_like.config.sections.nebular import NEBULAE, YOUNG_STARS, DiffuseSettings, NebularSettings
+from rubix_like.engine.lines.line_plan import paints_lines, with_dispersion
+from rubix_like.engine.lines.line_planning import narrowest_for, plan_lines, sees_line
 from rubix_like.engine.methods import build_line_painter, build_painter
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.painter_pair import PainterPair
@@ -24,16 +24,18 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.ionising import RatePhotons, StarPhotons, of_constant_rate
 from rubix_like.forward.sources.source import AbstractSource, Kind
-from rubix_like.forward.sources.stars import LOWEST_METALLICITY
+from rubix_like.forward.sources.stars import LOWEST_METALLICITY, STAR_SOURCE
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene, without_dark
 from rubix_like.nebular import NebularTable, load_nebular
-from rubix_like.nebular.leaking import leaked_share
+from rubix_like.nebular.leaking import REACH, leaked_share
 from rubix_like.nebular.line_grid import fixed
 from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
 from rubix_like.physics.cosmology import arcsec_per_kpc
+from rubix_like.physics.templates import LineTemplates
 from rubix_like.ssp.ionising_photons import check_ionising
+from rubix_like.ssp.nebular_light import check_bare
 
 HYDROGEN: float = 0.74
 """Mass fraction of hydrogen in star-forming gas where the file has none; O/H is 0.01 dex off where it is 0.72."""
@@ -43,6 +45,9 @@ OXYGEN_MASS: float = 15.999 / 1.008
 
 _MARGIN = 1.2
 """The continuum reaches further than the detector by this factor, so by 5e4 km/s."""
+
+_LARGE_ENOUGH = 96
+"""Cells along the side of a field that leaked photons from beyond are painted on, or 1.5 times the field's, if more."""
 
 
 class OxygenScale(eqx.Module):
@@ -74,35 +79,45 @@ class AbstractNebulae(AbstractSource):
     """Gas around its sources of ionising photons; its amount is the photons that it absorbs, in 1e49 per second.
 
     Particles that make no photons are left out of all counts, and stand still, so that the velocities of old stars, or
-    of gas that forms none, need not be planned for.
+    of gas that forms none, need not be planned for: those of `movers` are, by their name in `Setup.particles`.
     """
 
     painter: eqx.AbstractVar[AbstractPainter]
     oxygen: eqx.AbstractVar[OxygenScale]
+    movers: ClassVar[str]
 
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
-        """The lines of the section's table, painted as `engine` says; no options.
+        """The lines of the section's table, or where the detector sees none of them the continuum, painted as `engine`
+        says; no options.
 
-        Raises ConfigError for an SSP library without ionising light, and for a table of other gas.
+        Raises ConfigError for an SSP library without ionising light, for one that holds nebular light already where
+        the pipeline paints its stars, too, for a table of other gas and for numbers of log U beyond the table.
         """
         refuse_options(NEBULAE, options)
         check_ionising(setup.library)
-        kind = _source_of(_settings(setup)).kind
-        templates = photon_lines(_table(setup))
-        settings = _settings(setup)
+        if any(source.name == STAR_SOURCE for source in setup.pipeline.paint):
+            check_bare(setup.library)
+        settings, table = _settings(setup), _table(setup)
+        _check_log_u(settings, table)
+        lines, movers = photon_lines(table), _source_of(settings).movers
+        if settings.continuum and not sees_line(setup, lines, movers):
+            return replace(_plan_continuum(setup, table), own=table)
         widths = [own.velocity_dispersion for own in (settings, settings.diffuse) if own is not None]
-        narrowest = narrowest_for(setup, templates, min(widths))
-        return plan_lines(setup, templates, kind, narrowest=narrowest)
+        narrowest = narrowest_for(setup, lines, min(widths))
+        return replace(plan_lines(setup, lines, movers, narrowest=narrowest), own=table)
 
     @classmethod
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractNebulae":  # noqa: ARG003
         """The source of the section's photons, with a painter of lines, and beside it one of their continuum."""
-        settings, table = _settings(setup), _table(setup)
-        painter = build_line_painter(plan, setup)
-        if settings.continuum:
-            continuum = _plan_continuum(setup, table, plan)
-            painter = PainterPair.of(painter, build_painter(continuum, setup), "continuum")
+        settings, table = _settings(setup), plan.own
+        if not isinstance(plan.templates, LineTemplates):
+            painter = build_painter(plan, setup)
+        elif settings.continuum:
+            continuum = build_painter(_plan_continuum(setup, table, plan), setup)
+            painter = PainterPair.of(build_line_painter(plan, setup), continuum, "continuum")
+        else:
+            painter = build_line_painter(plan, setup)
         if settings.diffuse is not None:
             painter = _with_diffuse(painter, settings.diffuse, setup)
         return _source_of(settings).ionised(painter, OxygenScale.of(table), setup)
@@ -161,12 +176,17 @@ class StarNebulae(AbstractNebulae):
     oxygen: OxygenScale
     ionising: StarPhotons
     kind: ClassVar[Kind] = "stars"
+    movers: ClassVar[str] = YOUNG_STARS
 
     @classmethod
     def ionised(cls, painter: AbstractPainter, oxygen: OxygenScale, setup: Setup) -> "StarNebulae":
         """With the photons of the run's SSP library."""
         settings = _settings(setup)
         return cls(painter, oxygen, StarPhotons.build(setup.library, settings.oldest, settings.resample_ages))
+
+    def shining(self, particles: Stars) -> Bool[Array, " particle"]:
+        """Stars up to the age `oldest`."""
+        return self.ionising.are_young(particles)
 
     def photons(self, particles: Stars) -> Float[Array, " particle"]:
         """Photons of stars up to the age `oldest`."""
@@ -187,6 +207,7 @@ class GasNebulae(AbstractNebulae):
     oxygen: OxygenScale
     ionising: RatePhotons
     kind: ClassVar[Kind] = "gas"
+    movers: ClassVar[str] = "gas"
 
     @classmethod
     def ionised(cls, painter: AbstractPainter, oxygen: OxygenScale, setup: Setup) -> "GasNebulae":
@@ -206,6 +227,10 @@ class GasNebulae(AbstractNebulae):
             weight=none,
         )
 
+    def shining(self, particles: Gas) -> Bool[Array, " particle"]:
+        """Gas that forms stars, or whose rate is no number, which is to be counted."""
+        return self.ionising.are_forming(particles)
+
     def photons(self, particles: Gas) -> Float[Array, " particle"]:
         """Photons by the star formation rate."""
         return self.ionising.of(particles)
@@ -215,22 +240,26 @@ class GasNebulae(AbstractNebulae):
         return {"oxygen_abundance": self.oxygen.by_oxygen(particles)}
 
 
-def _plan_continuum(setup: Setup, table: NebularTable, lines: SourcePlan) -> SourcePlan:
-    """The continuum by the method of the lines; its velocity nodes are few, and so reach the fastest particles."""
+def _plan_continuum(setup: Setup, table: NebularTable, lines: SourcePlan | None = None) -> SourcePlan:
+    """The continuum: beside `lines` by their method; its velocity nodes are few, and so reach the fastest particles."""
     settings = _settings(setup)
     edges = setup.instrument.bins.to_vacuum(setup.instrument.bins.edges[[0, -1]])
     first, last = edges / (1.0 + setup.config.observation.redshift) * [1.0 / _MARGIN, _MARGIN]
     templates = photon_continuum(table, settings.log_pressure, first, last)
-    limit = lines.velocity_limit
-    kind = _source_of(settings).kind
-    return plan_source(setup, templates, kind, method=lines.method, velocity_range=limit)
+    movers = _source_of(settings).movers
+    if lines is None:
+        return plan_source(setup, templates, movers)
+    return plan_source(setup, templates, movers, method=lines.method, velocity_range=lines.velocity_limit)
 
 
 def _as_wide(painter: AbstractPainter, dispersion: Float[Array, ""]) -> AbstractPainter:
-    """A painter of lines, alone or beside their continuum, with another velocity_dispersion (km/s)."""
+    """A painter of lines, alone or beside their continuum, with another velocity_dispersion (km/s).
+
+    That of a continuum alone is as it was.
+    """
     if isinstance(painter, PainterPair):
         return replace(painter, first=with_dispersion(painter.first, dispersion))
-    return with_dispersion(painter, dispersion)
+    return with_dispersion(painter, dispersion) if paints_lines(painter) else painter
 
 
 def _with_diffuse(painter: AbstractPainter, diffuse: DiffuseSettings, setup: Setup) -> PainterPair:
@@ -238,14 +267,16 @@ def _with_diffuse(painter: AbstractPainter, diffuse: DiffuseSettings, setup: Set
     instrument, cells = setup.instrument, setup.painting.cells
     scale = arcsec_per_kpc(setup.luminosity_distance, setup.config.observation.redshift)
     path = diffuse.mean_free_path * scale / instrument.footprint.pixel_scale * cells
-    most = max(instrument.footprint.painted(instrument.psf_reach, cells).shape)
+    side = max(instrument.footprint.painted(instrument.psf_reach, cells).shape)
+    margin = min(int(np.ceil(REACH * path)), max(side // 4, (_LARGE_ENOUGH - side) // 2))
     common = {"axes": painter.axes, "velocity_limit": painter.velocity_limit, "inner": painter, "moved": "log_u"}
     near = SpreadPainter(**common, share=np.asarray(1.0 - diffuse.fraction), place=None, kernel=None)
     far = SpreadPainter(
         **common,
         share=np.asarray(diffuse.fraction),
         place=np.asarray(diffuse.log_u),
-        kernel=leaked_share(path, most),
+        kernel=leaked_share(path, side + margin),
+        margin=margin,
     )
     return PainterPair.of(near, far, "diffuse")
 
@@ -260,6 +291,20 @@ def _settings(setup: Setup) -> NebularSettings:
 
 def _source_of(settings: NebularSettings) -> type[AbstractNebulae]:
     return StarNebulae if settings.source == "stars" else GasNebulae
+
+
+def _check_log_u(settings: NebularSettings, table: NebularTable) -> None:
+    """Raise ConfigError for a number beyond the table; of a law with a slope particles beyond it are counted."""
+    numbers = {} if settings.log_u.slope else {"log_u": settings.log_u.at_solar}
+    if settings.diffuse is not None:
+        numbers["diffuse.log_u"] = settings.diffuse.log_u
+    first, last = table.axes["log_u"][[0, -1]]
+    for name, number in numbers.items():
+        if not first <= number <= last:
+            raise ConfigError(
+                f"nebular.{name}: expected {first:g} to {last:g}, the range of table '{table.name}', got {number:g}; "
+                f"its light would be that of the table's end"
+            )
 
 
 def _table(setup: Setup) -> NebularTable:
