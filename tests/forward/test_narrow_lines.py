@@ -226,6 +226,9 @@ def test_no_gas_within_the_radius(pipelines, caplog):
     assert float(np.abs(flux_of(cube)).max()) == 0.0
     assert agn_lines(cube)[0].endswith("no photon is absorbed: no gas lies within 0.25 kpc of the centre")
     assert "no particles of source 'agn' shine" in caplog.text
+    broken = replace(galaxy().gas, position=np.where(np.arange(40)[:, None] == 3, np.nan, galaxy().gas.position))
+    with pytest.raises(ValueError, match=r"expected finite positions.*got 1 of \d+ particles of source 'agn'"):
+        pipeline(Galaxy(galaxy().stars, broken))
     with pytest.raises(ValueError, match=r"galaxy\.gas: .*nebular\.agn\.radius.*set nebular\.agn\.radius: 0, a point"):
         pipeline(Galaxy(galaxy().stars))
     leaky = changed(pipeline, covering_fraction=0.0)
@@ -246,6 +249,8 @@ def test_what_no_nucleus_is_is_refused(table):
     for own, words in (
         ({"table": "mappings-hii"}, r"nebular\.agn\.table: expected a table of active nuclei .*rubix-like nebular get"),
         ({"table": "nlrs"}, r"nebular\.agn\.table: .*unknown table 'nlrs'"),
+        ({"table": table, "log_u": -1.0}, r"nebular\.agn\.log_u: expected -3 to -2\.6, the range of table"),
+        ({"table": table, "oxygen_abundance": 7.0}, r"nebular\.agn\.oxygen_abundance: expected 8\.76 to 8\.99, the"),
         ({"table": table, "log_peak_energy": -0.1}, r"nebular\.agn\.log_peak_energy: .*expected -1\.5 to -1\.25"),
     ):
         with pytest.raises(ConfigError, match=words):
@@ -262,8 +267,6 @@ def test_a_nucleus_beside_young_stars(table):
     both = Pipeline.from_config(config_of({"agn": AGN | {"table": table}}, window=window), galaxy(), mesh=make_mesh(1))
     assert both.plan.sources == ("stars", "nebulae", "agn")
     without = both(galaxy(), changed(both, covering_fraction=0.0))
-    stars = Pipeline.from_config(config_of(None, window=window), galaxy(), mesh=make_mesh(1))(galaxy())
-    np.testing.assert_allclose(flux_of(without), flux_of(stars), rtol=1e-12)
     added = flux_of(both(galaxy())) - flux_of(without)
     h_beta = PHOTONS * of_table(table, "Hb", 8.76) / AREA
     width = np.diff(without.wave_edges)
@@ -272,6 +275,15 @@ def test_a_nucleus_beside_young_stars(table):
     beside = np.abs(without.wavelength - 4970) < 5
     level = added[2, 2, beside].mean() * AREA / PHOTONS
     assert 1.5e-16 < level < 5e-16  # of Hb, 4.8e-13 erg; the continuum has an equivalent width of 1000-3000 A
+
+
+@pytest.mark.long
+def test_a_dark_nucleus_changes_nothing(table):
+    window = (4870, 5090, 1.5)
+    config = config_of({"agn": AGN | {"table": table, "covering_fraction": 0.0}}, window=window)
+    plain = config_of(None, window=window)
+    both, stars = (flux_of(Pipeline.from_config(own, galaxy(), mesh=make_mesh(1))(galaxy())) for own in (config, plain))
+    np.testing.assert_allclose(both, stars, rtol=1e-12)
 
 
 PARAMETERS = ("log_luminosity", "covering_fraction", "log_u", "velocity_dispersion")
@@ -303,8 +315,9 @@ def test_gradients_are_differences(pipelines):
         assert slope == pytest.approx(float(high - low) / (2 * step), rel=1e-4), name
 
 
-@pytest.mark.slow(8)
-@pytest.mark.parametrize("radius", [0.0, RADIUS])
+@pytest.mark.parametrize(
+    "radius", [pytest.param(0.0, marks=pytest.mark.long), pytest.param(RADIUS, marks=pytest.mark.slow(6))]
+)
 def test_devices_and_slabs_give_the_same(pipelines, radius):
     """One sum for the shares, one for the light."""
     one, eight = pipelines(radius), pipelines(radius, n_devices=8)

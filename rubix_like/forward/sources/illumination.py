@@ -21,7 +21,7 @@ def covered(gas: Gas, radius: Float[Array | ndarray, ""]) -> Float[Array, " part
     """
     square = jnp.sum(jnp.asarray(gas.position) ** 2, axis=1)
     share = jnp.asarray(gas.mass) / (square + (CORE * radius) ** 2)
-    return jnp.where(square <= radius**2, share, jnp.zeros_like(share))
+    return jnp.where(square > radius**2, jnp.zeros_like(share), share)  # not where it is NaN, which is to be counted
 
 
 def agn_settings(setup: Setup) -> AgnSettings:

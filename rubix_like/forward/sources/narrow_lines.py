@@ -8,22 +8,18 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.config.sections.nebular import AGN, NUCLEUS
-from rubix_like.engine.lines.line_plan import with_dispersion
-from rubix_like.engine.lines.line_planning import narrowest_for, plan_lines
-from rubix_like.engine.methods import build_line_painter, build_painter
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.painter import AbstractPainter
-from rubix_like.engine.painter_pair import PainterPair
 from rubix_like.engine.setup import Setup, SourcePlan
-from rubix_like.engine.source_planning import plan_source
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.illumination import agn_settings, covered
 from rubix_like.forward.sources.nebulae import OxygenScale
+from rubix_like.forward.sources.photon_light import PhotonLight, as_wide, check_number, held
 from rubix_like.forward.sources.point_painter import PointPainter
 from rubix_like.forward.sources.source import AbstractSource, Kind, ReaderWords
 from rubix_like.forward.stages.base import refuse_options
@@ -31,8 +27,7 @@ from rubix_like.galaxy.particles import Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene, without_dark
 from rubix_like.nebular import NebularTable, load_nebular
 from rubix_like.nebular.active_nuclei import photons_per_erg
-from rubix_like.nebular.line_grid import fixed
-from rubix_like.nebular.photon_templates import PHOTONS, photon_continuum, photon_lines
+from rubix_like.nebular.photon_templates import PHOTONS
 
 _PEAK = "log_peak_energy"
 
@@ -55,23 +50,23 @@ class AbstractNarrowLines(AbstractSource):
         Raises ConfigError for a run without `nebular.agn`, and for a table of other gas.
         """
         refuse_options(AGN, options)
-        settings = agn_settings(setup)
-        templates = photon_lines(_table(setup))
-        narrowest = narrowest_for(setup, templates, settings.velocity_dispersion)
-        return plan_lines(_with_point(setup), templates, _kind(setup), narrowest=narrowest)
+        settings, table = agn_settings(setup), _table(setup)
+        check_number(table, "log_u", "nebular.agn.log_u", settings.log_u)
+        if settings.oxygen_abundance is not None:
+            check_number(table, "oxygen_abundance", "nebular.agn.oxygen_abundance", settings.oxygen_abundance)
+        has_continuum = setup.config.nebular is not None and setup.config.nebular.continuum
+        light = PhotonLight(table, settings.log_pressure, "gas" if settings.radius else AGN, has_continuum)
+        return light.plan(_with_point(setup), settings.velocity_dispersion)
 
     @classmethod
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractNarrowLines":  # noqa: ARG003
         """The source of the section's gas, with a painter of lines, and beside it one of their continuum."""
-        settings, table = agn_settings(setup), _table(setup)
-        painter = build_line_painter(plan, setup)
-        nebular = setup.config.nebular
-        if nebular is not None and nebular.continuum:
-            painter = PainterPair.of(painter, build_painter(_plan_continuum(setup, table, plan), setup), "continuum")
-        oxygen, per_erg = OxygenScale.of(table), np.asarray(np.log10(photons_per_erg() / PHOTONS))
-        if not settings.radius:
+        light, radius = plan.own, agn_settings(setup).radius
+        painter = light.painter(_with_point(setup), plan)
+        oxygen, per_erg = OxygenScale.of(light.table), np.asarray(np.log10(photons_per_erg() / PHOTONS))
+        if not radius:
             return NarrowLinesOfPoint(PointPainter.of(painter), oxygen, per_erg)
-        return NarrowLinesOfGas(painter, oxygen, per_erg, np.asarray(settings.radius))
+        return NarrowLinesOfGas(painter, oxygen, per_erg, np.asarray(radius))
 
     @abstractmethod
     def seen(self, particles: Any) -> tuple[Any, Float[Array, " particle"]]:
@@ -104,7 +99,10 @@ class AbstractNarrowLines(AbstractSource):
 
     def painter_for(self, parameters: Parameters) -> AbstractPainter:
         """The painter of lines as wide as the section says."""
-        return _as_wide(self.painter, parameters.nebular.agn.velocity_dispersion)
+        dispersion, painter = parameters.nebular.agn.velocity_dispersion, self.painter
+        if isinstance(painter, PointPainter):
+            return replace(painter, inner=as_wide(painter.inner, dispersion))
+        return as_wide(painter, dispersion)
 
 
 class NarrowLinesOfGas(AbstractNarrowLines):
@@ -116,6 +114,10 @@ class NarrowLinesOfGas(AbstractNarrowLines):
     radius: Float[Array | ndarray, ""]
     kind: ClassVar[Kind] = "gas"
     words: ClassVar[ReaderWords] = ReaderWords("source 'agn'", "set nebular.agn.radius: 0, a point")
+
+    def shining(self, particles: Gas) -> Bool[Array, " particle"]:
+        """Gas within the radius, or whose place or mass is no number, which is to be counted."""
+        return ~(covered(particles, jnp.asarray(self.radius)) <= 0)
 
     def seen(self, particles: Gas) -> tuple[Gas, Float[Array, " particle"]]:
         """By what each covers of the nucleus' sky (`covered`)."""
@@ -148,33 +150,11 @@ class NarrowLinesOfPoint(AbstractNarrowLines):
         return {}
 
 
-def _as_wide(painter: AbstractPainter, dispersion: Float[Array, ""]) -> AbstractPainter:
-    """A painter with another velocity_dispersion (km/s) of its lines."""
-    if isinstance(painter, PointPainter):
-        return replace(painter, inner=_as_wide(painter.inner, dispersion))
-    if isinstance(painter, PainterPair):
-        return replace(painter, first=with_dispersion(painter.first, dispersion))
-    return with_dispersion(painter, dispersion)
-
-
-def _kind(setup: Setup) -> str:
-    return "gas" if agn_settings(setup).radius else AGN
-
-
 def _with_point(setup: Setup) -> Setup:
     """The setup in which a point is known to be at rest in the galaxy."""
     offset = abs(setup.config.observation.velocity_offset)
-    at_rest = FastParticles(np.full(1, offset), np.ones(1), 1, 1.0, 0.0)
+    at_rest = FastParticles.at_rest()._replace(speed=np.full(1, offset))
     return replace(setup, particles={**setup.particles, AGN: at_rest})
-
-
-def _plan_continuum(setup: Setup, table: NebularTable, lines: SourcePlan) -> SourcePlan:
-    """The continuum by the method of the lines; its velocity nodes are few, and so reach the fastest particles."""
-    edges = setup.instrument.bins.to_vacuum(setup.instrument.bins.edges[[0, -1]])
-    first, last = edges / (1.0 + setup.config.observation.redshift) * [1.0 / 1.2, 1.2]
-    templates = photon_continuum(table, agn_settings(setup).log_pressure, first, last)
-    limit = lines.velocity_limit
-    return plan_source(_with_point(setup), templates, _kind(setup), method=lines.method, velocity_range=limit)
 
 
 def _table(setup: Setup) -> NebularTable:
@@ -189,10 +169,4 @@ def _table(setup: Setup) -> NebularTable:
             f"nebular.agn.table: expected a table of active nuclei (with the axis {_PEAK}), got '{table.name}' of gas "
             f"around stars; take nlr (rubix-like nebular get nlr)"
         )
-    for name, value in (("log_pressure", settings.log_pressure), (_PEAK, settings.log_peak_energy)):
-        if name in table.axes:
-            try:
-                table = fixed(table, **{name: value})
-            except ValueError as error:
-                raise ConfigError(f"nebular.agn.{name}: {error}") from error
-    return table
+    return held(table, "nebular.agn", log_pressure=settings.log_pressure, log_peak_energy=settings.log_peak_energy)
