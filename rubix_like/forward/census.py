@@ -13,7 +13,7 @@ from numpy import ndarray
 from rubix_like.config import RunConfig
 from rubix_like.config.plug_ins import PAINT_STAGES
 from rubix_like.config.sections.lines import LINE_SOURCE
-from rubix_like.config.sections.nebular import NEBULAE
+from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.forward.resolved import Resolved
@@ -113,23 +113,34 @@ def take_census(
         raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
     if census.gas is not None and census.gas.number:
         return census
-    return replace(census, gas=FastParticles.at_rest() if rules.weight == "star_formation_rate" else None)
+    return replace(census, gas=None if rules.weight in (None, "mass") else FastParticles.at_rest())
 
 
-def gas_weight(config: RunConfig, resolved: Resolved) -> Literal["mass", "star_formation_rate"] | None:
-    """What the gas that a run paints, or maps, counts by: its mass wherever some source or map goes by it; None where
-    it does neither."""
+GasWeight = Literal["mass", "star_formation_rate", "central mass"]
+"""What gas counts by; "central mass": that of gas within `nebular.agn.radius`."""
+
+
+def gas_weight(config: RunConfig, resolved: Resolved) -> GasWeight | None:
+    """What the gas that a run paints, or maps, counts by: its mass wherever some source or map goes by it, or where
+    sources differ; None where it does neither."""
     painted = {source.name for source in resolved.pipeline.paint}
-    found = {"mass" for name in painted if getattr(PAINT_STAGES.find(name), "kind", None) == "gas"}
+    found: set[GasWeight] = {"mass" for name in painted if getattr(PAINT_STAGES.find(name), "kind", None) == "gas"}
     if LINE_SOURCE in painted and config.lines is not None and config.lines.particles == "gas":
         found.add(config.lines.weight)
     if NEBULAE in painted and config.nebular is not None and config.nebular.source == "star_forming_gas":
         found.add("star_formation_rate")
+    if AGN in painted and _agn_radius(config):
+        found.add("central mass")
     if config.products is not None and config.products.gas:
         found.add("mass")
     if not found:
         return None
-    return "mass" if "mass" in found else "star_formation_rate"
+    return found.pop() if len(found) == 1 else "mass"
+
+
+def _agn_radius(config: RunConfig) -> float:
+    """Distance (kpc) within which gas absorbs the photons of an active nucleus; 0 where none does."""
+    return 0.0 if config.nebular is None or config.nebular.agn is None else config.nebular.agn.radius
 
 
 def speeds(config: RunConfig, stars: Stars | Gas) -> Float[ndarray, " particle"]:
@@ -198,7 +209,7 @@ class _Rules(NamedTuple):
     oldest: float
     widest: float
     losvd: float
-    weight: Literal["mass", "star_formation_rate"] | None
+    weight: GasWeight | None
     ionising: _Ionising | None
 
     @staticmethod
@@ -241,8 +252,10 @@ class _Rules(NamedTuple):
         """
         if gas is None or self.weight is None:
             return None, None
-        weight = getattr(gas, self.weight)
-        brightness = np.asarray(gas.mass if weight is None else weight, dtype=np.float64)
+        rate = gas.star_formation_rate if self.weight == "star_formation_rate" else None
+        brightness = np.asarray(gas.mass if rate is None else rate, dtype=np.float64)
+        if self.weight == "central mass":
+            brightness = brightness * (np.linalg.norm(gas.position, axis=1) <= 1.0001 * _agn_radius(self.config))
         if gas.weight is not None:
             brightness = brightness * np.asarray(gas.weight)
         own = jax.tree.map(lambda leaf: np.asarray(leaf)[brightness > 0], gas)

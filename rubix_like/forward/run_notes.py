@@ -4,7 +4,7 @@ import numpy as np
 
 from rubix_like.config import RunConfig
 from rubix_like.config.sections.lines import LINE_SOURCE
-from rubix_like.config.sections.nebular import NEBULAE
+from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.sources.source import AbstractSource
@@ -61,6 +61,7 @@ def _unused_notes(setup: Setup) -> list[str]:
     """Says so where the pipeline has no stage for a section, or no PSF that takes light from cells to spaxels."""
     config, pipeline = setup.config, setup.pipeline
     listed = {stage.name for stage in pipeline.stages}
+    listed |= {NEBULAE} if AGN in listed else set()
     own = {"dust": ("dust", config.dust), LINE_SOURCE: ("lines", config.lines), NEBULAE: ("nebular", config.nebular)}
     sections = {stage: name for stage, (name, settings) in own.items() if settings is not None}
     sections |= {name: name for name in config.model_extra or {}}

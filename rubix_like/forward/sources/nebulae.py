@@ -12,17 +12,14 @@ from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.config.sections.nebular import NEBULAE, YOUNG_STARS, DiffuseSettings, NebularSettings
-from rubix_like.engine.lines.line_plan import paints_lines, with_dispersion
-from rubix_like.engine.lines.line_planning import narrowest_for, plan_lines, sees_line
-from rubix_like.engine.methods import build_line_painter, build_painter
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.painter_pair import PainterPair
 from rubix_like.engine.setup import Setup, SourcePlan
-from rubix_like.engine.source_planning import plan_source
 from rubix_like.engine.spread_painter import SpreadPainter
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.ionising import RatePhotons, StarPhotons, of_constant_rate
+from rubix_like.forward.sources.photon_light import PhotonLight, as_wide, check_number, table_at
 from rubix_like.forward.sources.source import AbstractSource, Kind
 from rubix_like.forward.sources.stars import LOWEST_METALLICITY, STAR_SOURCE
 from rubix_like.forward.stages.base import refuse_options
@@ -30,10 +27,7 @@ from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene, without_dark
 from rubix_like.nebular import NebularTable, load_nebular
 from rubix_like.nebular.leaking import REACH, leaked_share
-from rubix_like.nebular.line_grid import fixed
-from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
 from rubix_like.physics.cosmology import arcsec_per_kpc
-from rubix_like.physics.templates import LineTemplates
 from rubix_like.ssp.ionising_photons import check_ionising
 from rubix_like.ssp.nebular_light import check_bare
 
@@ -42,9 +36,6 @@ HYDROGEN: float = 0.74
 
 OXYGEN_MASS: float = 15.999 / 1.008
 """Mass of an oxygen atom over that of hydrogen."""
-
-_MARGIN = 1.2
-"""The continuum reaches further than the detector by this factor, so by 5e4 km/s."""
 
 _LARGE_ENOUGH = 96
 """Cells along the side of a field that leaked photons from beyond are painted on, or 1.5 times the field's, if more."""
@@ -100,27 +91,18 @@ class AbstractNebulae(AbstractSource):
             check_bare(setup.library)
         settings, table = _settings(setup), _table(setup)
         _check_log_u(settings, table)
-        lines, movers = photon_lines(table), _source_of(settings).movers
-        if settings.continuum and not sees_line(setup, lines, movers):
-            return replace(_plan_continuum(setup, table), own=table)
         widths = [own.velocity_dispersion for own in (settings, settings.diffuse) if own is not None]
-        narrowest = narrowest_for(setup, lines, min(widths))
-        return replace(plan_lines(setup, lines, movers, narrowest=narrowest), own=table)
+        light = PhotonLight(table, settings.log_pressure, _source_of(settings).movers, settings.continuum)
+        return light.plan(setup, min(widths))
 
     @classmethod
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractNebulae":  # noqa: ARG003
         """The source of the section's photons, with a painter of lines, and beside it one of their continuum."""
-        settings, table = _settings(setup), plan.own
-        if not isinstance(plan.templates, LineTemplates):
-            painter = build_painter(plan, setup)
-        elif settings.continuum:
-            continuum = build_painter(_plan_continuum(setup, table, plan), setup)
-            painter = PainterPair.of(build_line_painter(plan, setup), continuum, "continuum")
-        else:
-            painter = build_line_painter(plan, setup)
+        settings, light = _settings(setup), plan.own
+        painter = light.painter(setup, plan)
         if settings.diffuse is not None:
             painter = _with_diffuse(painter, settings.diffuse, setup)
-        return _source_of(settings).ionised(painter, OxygenScale.of(table), setup)
+        return _source_of(settings).ionised(painter, OxygenScale.of(light.table), setup)
 
     @classmethod
     @abstractmethod
@@ -159,11 +141,11 @@ class AbstractNebulae(AbstractSource):
         own = parameters.nebular
         pair = self.painter
         if own.diffuse is None or not isinstance(pair, PainterPair):
-            return _as_wide(pair, own.velocity_dispersion)
+            return as_wide(pair, own.velocity_dispersion)
         near, far = pair.first, pair.second
         if not isinstance(near, SpreadPainter) or not isinstance(far, SpreadPainter):
             raise TypeError(f"nebular.diffuse: expected two spread painters, got {type(near).__name__}")
-        inner = _as_wide(near.inner, own.velocity_dispersion), _as_wide(far.inner, own.diffuse.velocity_dispersion)
+        inner = as_wide(near.inner, own.velocity_dispersion), as_wide(far.inner, own.diffuse.velocity_dispersion)
         near = replace(near, inner=inner[0], share=1.0 - own.diffuse.fraction)
         far = replace(far, inner=inner[1], share=own.diffuse.fraction, place=own.diffuse.log_u)
         return replace(pair, first=near, second=far)
@@ -240,28 +222,6 @@ class GasNebulae(AbstractNebulae):
         return {"oxygen_abundance": self.oxygen.by_oxygen(particles)}
 
 
-def _plan_continuum(setup: Setup, table: NebularTable, lines: SourcePlan | None = None) -> SourcePlan:
-    """The continuum: beside `lines` by their method; its velocity nodes are few, and so reach the fastest particles."""
-    settings = _settings(setup)
-    edges = setup.instrument.bins.to_vacuum(setup.instrument.bins.edges[[0, -1]])
-    first, last = edges / (1.0 + setup.config.observation.redshift) * [1.0 / _MARGIN, _MARGIN]
-    templates = photon_continuum(table, settings.log_pressure, first, last)
-    movers = _source_of(settings).movers
-    if lines is None:
-        return plan_source(setup, templates, movers)
-    return plan_source(setup, templates, movers, method=lines.method, velocity_range=lines.velocity_limit)
-
-
-def _as_wide(painter: AbstractPainter, dispersion: Float[Array, ""]) -> AbstractPainter:
-    """A painter of lines, alone or beside their continuum, with another velocity_dispersion (km/s).
-
-    That of a continuum alone is as it was.
-    """
-    if isinstance(painter, PainterPair):
-        return replace(painter, first=with_dispersion(painter.first, dispersion))
-    return with_dispersion(painter, dispersion) if paints_lines(painter) else painter
-
-
 def _with_diffuse(painter: AbstractPainter, diffuse: DiffuseSettings, setup: Setup) -> PainterPair:
     """The painter for the gas around its stars, and once more for diffuse gas."""
     instrument, cells = setup.instrument, setup.painting.cells
@@ -298,13 +258,8 @@ def _check_log_u(settings: NebularSettings, table: NebularTable) -> None:
     numbers = {} if settings.log_u.slope else {"log_u": settings.log_u.at_solar}
     if settings.diffuse is not None:
         numbers["diffuse.log_u"] = settings.diffuse.log_u
-    first, last = table.axes["log_u"][[0, -1]]
     for name, number in numbers.items():
-        if not first <= number <= last:
-            raise ConfigError(
-                f"nebular.{name}: expected {first:g} to {last:g}, the range of table '{table.name}', got {number:g}; "
-                f"its light would be that of the table's end"
-            )
+        check_number(table, "log_u", f"nebular.{name}", number)
 
 
 def _table(setup: Setup) -> NebularTable:
@@ -316,11 +271,7 @@ def _table(setup: Setup) -> NebularTable:
             f"nebular.table: expected a table of gas around stars, got '{table.name}' of active nuclei (it has the "
             f"axis log_peak_energy); take mappings-hii"
         )
-    if "log_pressure" in table.axes:
-        try:
-            table = fixed(table, log_pressure=settings.log_pressure)
-        except ValueError as error:
-            raise ConfigError(f"nebular.log_pressure: {error}") from error
+    table = table_at(table, "nebular", log_pressure=settings.log_pressure)
     if "log_age" in table.axes and settings.resample_ages is not None:
         raise ConfigError(
             f"nebular.resample_ages: expected null for table '{table.name}', whose light depends on the age of the "
