@@ -39,6 +39,7 @@ FIELDS = Registry(
     {
         "surface_density": "rubix_like.forward.fields.surface_density:SurfaceDensity",
         "dust_column": "rubix_like.forward.fields.dust_column:DustColumn",
+        "nucleus": "rubix_like.forward.fields.nucleus:AbstractNucleus",
     },
     needs=("kind", "build"),
 )
@@ -55,6 +56,7 @@ PAINT_STAGES = Registry(
         "stars": "rubix_like.forward.sources.stars:StarsSource",
         "lines": "rubix_like.forward.sources.lines:AbstractLines",
         "nebulae": "rubix_like.forward.sources.nebulae:AbstractNebulae",
+        "agn": "rubix_like.forward.sources.narrow_lines:AbstractNarrowLines",
     },
     needs=("kind", "plan", "build"),
 )

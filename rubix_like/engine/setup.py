@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -26,7 +27,7 @@ class SourcePlan:
     |v_los| in km/s that a single particle's spectrum must be right for; `spread`: from the templates' resolution to the
     instrument's; `covered` (wave,): which detector bins the templates reach at all these velocities; `narrowest`: of
     lines, the smallest velocity_dispersion (km/s) that they may be given; `unseen`: names of lines that do not reach
-    the detector.
+    the detector; `own`: what else the source's `plan` made for its `build`.
     """
 
     templates: Templates | LineTemplates
@@ -37,6 +38,7 @@ class SourcePlan:
     covered: Bool[ndarray, " wave"]
     narrowest: float = 0.0
     unseen: tuple[str, ...] = ()
+    own: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +47,8 @@ class Setup:
 
     `pipeline`: what its lists name; `library`: the run's SSP library, for sources and products that are made of it;
     `luminosity_distance` in Mpc; `widths`: the width classes of the deposit `smoothed`; `painting`: the deposit and its
-    cells; `particles`: how fast those of each kind are ("stars"), where that is known; `notes`: sentences for the user;
+    cells; `particles`: how fast those of each kind are ("stars"; "young_stars" that ionise gas), where that is known;
+    `notes`: sentences for the user;
     `sources`: the plans of the pipeline's sources by name, in its order (none while they are made).
     """
 

@@ -13,7 +13,7 @@ from numpy import ndarray
 from rubix_like.config import RunConfig
 from rubix_like.config.plug_ins import PAINT_STAGES
 from rubix_like.config.sections.lines import LINE_SOURCE
-from rubix_like.config.sections.nebular import NEBULAE
+from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.forward.resolved import Resolved
@@ -24,6 +24,7 @@ from rubix_like.galaxy.validation import VelocitySums
 from rubix_like.instrument.detector import rest_window
 from rubix_like.physics.cosmology import find_cosmology, universe_age
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
+from rubix_like.ssp.ionising_photons import ionising_photons
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,8 @@ class Census:
     mass where stars have one (empty where the axes are left as they are); `n_without_mass`: stars that have no current
     mass; `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster
     than `products.losvd.limit`; `gas`: how fast the gas that shines is, and `gas_lengths` the smoothing lengths of gas
-    that is read, where it was counted and there is any.
+    that is read, where it was counted and there is any; `young`: how fast the stars are that ionise gas, where the run
+    paints nebulae around them.
     """
 
     n_stars: int
@@ -48,6 +50,7 @@ class Census:
     n_beyond_losvd: int
     gas: FastParticles | None = None
     gas_lengths: Lengths | None = None
+    young: FastParticles | None = None
 
     @property
     def all_lengths(self) -> Lengths:
@@ -72,6 +75,7 @@ class Census:
             n_beyond_losvd=self.n_beyond_losvd + other.n_beyond_losvd,
             gas=_joined(self.gas, other.gas),
             gas_lengths=_joined(self.gas_lengths, other.gas_lengths),
+            young=_joined(self.young, other.young),
         )
 
 
@@ -109,24 +113,34 @@ def take_census(
         raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
     if census.gas is not None and census.gas.number:
         return census
-    at_rest = FastParticles(np.zeros(1), np.zeros(1), 1, 0.0, 0.0)
-    return replace(census, gas=at_rest if rules.weight == "star_formation_rate" else None)
+    return replace(census, gas=None if rules.weight in (None, "mass") else FastParticles.at_rest())
 
 
-def gas_weight(config: RunConfig, resolved: Resolved) -> Literal["mass", "star_formation_rate"] | None:
-    """What the gas that a run paints, or maps, counts by: its mass wherever some source or map goes by it; None where
-    it does neither."""
+GasWeight = Literal["mass", "star_formation_rate", "central mass"]
+"""What gas counts by; "central mass": that of gas within `nebular.agn.radius`."""
+
+
+def gas_weight(config: RunConfig, resolved: Resolved) -> GasWeight | None:
+    """What the gas that a run paints, or maps, counts by: its mass wherever some source or map goes by it, or where
+    sources differ; None where it does neither."""
     painted = {source.name for source in resolved.pipeline.paint}
-    found = {"mass" for name in painted if getattr(PAINT_STAGES.find(name), "kind", None) == "gas"}
+    found: set[GasWeight] = {"mass" for name in painted if getattr(PAINT_STAGES.find(name), "kind", None) == "gas"}
     if LINE_SOURCE in painted and config.lines is not None and config.lines.particles == "gas":
         found.add(config.lines.weight)
     if NEBULAE in painted and config.nebular is not None and config.nebular.source == "star_forming_gas":
         found.add("star_formation_rate")
+    if AGN in painted and _agn_radius(config):
+        found.add("central mass")
     if config.products is not None and config.products.gas:
         found.add("mass")
     if not found:
         return None
-    return "mass" if "mass" in found else "star_formation_rate"
+    return found.pop() if len(found) == 1 else "mass"
+
+
+def _agn_radius(config: RunConfig) -> float:
+    """Distance (kpc) within which gas absorbs the photons of an active nucleus; 0 where none does."""
+    return 0.0 if config.nebular is None or config.nebular.agn is None else config.nebular.agn.radius
 
 
 def speeds(config: RunConfig, stars: Stars | Gas) -> Float[ndarray, " particle"]:
@@ -164,6 +178,29 @@ class Brightness(NamedTuple):
         return self.template[metal, age] * np.asarray(stars.initial_mass, dtype=np.float64)
 
 
+class _Ionising(NamedTuple):
+    """The stars that ionise gas: up to an age (log10 yr), as bright as they have photons."""
+
+    oldest: float
+    photons: Brightness
+
+    @staticmethod
+    def build(config: RunConfig, resolved: Resolved) -> "_Ionising | None":
+        """None where the run paints no nebulae around stars; raises ConfigError for a library without their light."""
+        nebular, painted = config.nebular, {source.name for source in resolved.pipeline.paint}
+        if nebular is None or nebular.source != "stars" or NEBULAE not in painted:
+            return None
+        library = resolved.library
+        nodes = np.asarray(library.log_age), np.asarray(library.metallicity)
+        return _Ionising(float(np.log10(nebular.oldest * 1e6)), Brightness(*nodes, ionising_photons(library)))
+
+    def among(self, config: RunConfig, stars: Stars) -> FastParticles:
+        """How fast they are among some stars."""
+        young = jax.tree.map(lambda leaf: leaf[np.asarray(stars.log_age) <= self.oldest], stars)
+        velocity = np.asarray(young.velocity, dtype=np.float64)
+        return FastParticles.of(velocity, speeds(config, young), self.photons.of(young))
+
+
 class _Rules(NamedTuple):
     """What single particles are judged by: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s; `weight`: of gas."""
 
@@ -172,7 +209,8 @@ class _Rules(NamedTuple):
     oldest: float
     widest: float
     losvd: float
-    weight: Literal["mass", "star_formation_rate"] | None
+    weight: GasWeight | None
+    ionising: _Ionising | None
 
     @staticmethod
     def build(config: RunConfig, resolved: Resolved) -> "_Rules":
@@ -185,6 +223,7 @@ class _Rules(NamedTuple):
             widest=_widest(config, resolved),
             losvd=np.inf if limit is None else limit,
             weight=gas_weight(config, resolved),
+            ionising=_Ionising.build(config, resolved),
         )
 
     def census(self, galaxy: Galaxy) -> Census:
@@ -203,6 +242,7 @@ class _Rules(NamedTuple):
             n_beyond_losvd=0 if self.losvd == np.inf else int(np.sum(speeds(self.config, stars) > self.losvd)),
             gas=gas,
             gas_lengths=gas_lengths,
+            young=None if self.ionising is None else self.ionising.among(self.config, stars),
         )
 
     def _gas(self, gas: Gas | None) -> tuple[FastParticles, Lengths] | tuple[None, None]:
@@ -212,8 +252,10 @@ class _Rules(NamedTuple):
         """
         if gas is None or self.weight is None:
             return None, None
-        weight = getattr(gas, self.weight)
-        brightness = np.asarray(gas.mass if weight is None else weight, dtype=np.float64)
+        rate = gas.star_formation_rate if self.weight == "star_formation_rate" else None
+        brightness = np.asarray(gas.mass if rate is None else rate, dtype=np.float64)
+        if self.weight == "central mass":
+            brightness = brightness * (np.linalg.norm(gas.position, axis=1) <= 1.0001 * _agn_radius(self.config))
         if gas.weight is not None:
             brightness = brightness * np.asarray(gas.weight)
         own = jax.tree.map(lambda leaf: np.asarray(leaf)[brightness > 0], gas)

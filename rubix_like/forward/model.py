@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import count
-from rubix_like.engine.painter import Sum, View
+from rubix_like.engine.painter import Images, Sum, View
 from rubix_like.engine.spaxels import field_of
 from rubix_like.forward.fields.field import sum_field
 from rubix_like.forward.parameters import Parameters
@@ -29,6 +29,7 @@ from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.placing import particle_shardings
 from rubix_like.galaxy.scene import Scene, to_scene
 from rubix_like.physics.templates import TemplateAxes
+from rubix_like.runtime.mesh.accumulate import UsedFirst
 from rubix_like.runtime.mesh.bin_split import WHOLE
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
@@ -112,12 +113,16 @@ def _paint_source(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, particles: Any
 ) -> tuple[Any, SourceCounters]:
     painter = source.painter_for(parameters)
+    shining = source.shining(particles)
+    particles = particles if shining is None else UsedFirst.of(particles, shining)
 
     def look(chunk: Any) -> tuple[View, SourceCounters]:
+        chunk = chunk.particles if isinstance(chunk, UsedFirst) else chunk
         scene = source.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
         scene = source.shine(_observed_scene(tables, parameters, fields, scene), parameters)
         spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length, source.kind)
-        view = View(scene.amount, _coordinates(painter.axes, scene), scene.v_los, spaxel, share)
+        place = spaxel, share, scene.position, scene.smoothing_length
+        view = View(scene.amount, _coordinates(painter.axes, scene), scene.v_los, *place)
         return view, count(scene, painter.axes, tables.footprint, painter.velocity_limit)
 
     return painter.paint(look, particles, tables.grid, plan.chunk)
@@ -237,9 +242,7 @@ def finish(
             images = stage(images)
         return images.reshape(-1, images.shape[2])
 
-    def spatial(columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
-        return seen(tables.grid.images(columns))
-
+    spatial = Images(tables.grid, seen)
     lights = zip(tables.paint, partial.light, strict=True)
     projected = [source.painter_for(parameters).project(light, spatial, layout) for source, light in lights]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])

@@ -5,11 +5,12 @@ import numpy as np
 from rubix_like.config import RunConfig
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
 from rubix_like.config.sections.lines import LINE_SOURCE
-from rubix_like.config.sections.nebular import NEBULAE
+from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.galaxy.validation import mass_notes
+from rubix_like.physics.templates import LineTemplates
 from rubix_like.runtime.words import counted, percent
 
 
@@ -61,6 +62,7 @@ def _unused_notes(setup: Setup) -> list[str]:
     """Says so where the pipeline has no stage for a section, or no PSF that takes light from cells to spaxels."""
     config, pipeline = setup.config, setup.pipeline
     listed = {stage.name for stage in pipeline.stages}
+    listed |= {NEBULAE} if AGN in listed else set()
     screen = "dust" if config.dust is config.screen else "dust.foreground"
     own = {"dust": (screen, config.screen), LINE_SOURCE: ("lines", config.lines), NEBULAE: ("nebular", config.nebular)}
     sections = {stage: name for stage, (name, settings) in own.items() if settings is not None}
@@ -93,7 +95,10 @@ def _noise_notes(setup: Setup) -> list[str]:
 
 
 def _line_notes(setup: Setup) -> list[str]:
-    """Says so where the detector does not see some of the lines that the user named."""
+    """Says so where the detector does not see some of the lines that the user named, or none of a nebula's."""
+    nebulae = setup.sources.get(NEBULAE)
+    if nebulae is not None and not isinstance(nebulae.templates, LineTemplates):
+        return ["nebular: the detector sees no line of the table: its gas shines in the continuum alone"]
     plan = setup.sources.get(LINE_SOURCE)
     if plan is None or not plan.unseen:
         return []

@@ -56,6 +56,15 @@ def plan_lines(
     )
 
 
+def sees_line(setup: Setup, templates: LineTemplates, kind: str) -> bool:
+    """Whether some line reaches the detector at a velocity that is planned for, so that `plan_lines` can be called."""
+    observation = setup.config.observation
+    fast = setup.particles.get(kind)
+    limit = velocity_limit_of(setup.config.engine.velocity_range, observation.velocity_offset, kind, fast)
+    spread = LineSpread(setup.instrument.bins, templates, observation.redshift, setup.instrument.lsf)
+    return bool(_on_detector(LineTracks.of(templates, spread), limit).any())
+
+
 def lines_of(plan: SourcePlan) -> LineTemplates:
     """The lines of a plan; raises TypeError for one of spectra."""
     if isinstance(plan.templates, LineTemplates):
@@ -112,7 +121,7 @@ def _method_for(method: str, tracks: LineTracks, limit: float, narrowest: float,
 
 def _seen(tracks: LineTracks, templates: LineTemplates, velocity_limit: float) -> Bool[ndarray, " line"]:
     """Which lines reach the detector; raises ConfigError unless some do."""
-    seen = tracks.on_detector(np.array([-velocity_limit, 0.0, velocity_limit]))
+    seen = _on_detector(tracks, velocity_limit)
     if seen.any():
         return seen
     bins, centre = tracks.bins, tracks.at(np.zeros(1)).centre[0]
@@ -121,3 +130,7 @@ def _seen(tracks: LineTracks, templates: LineTemplates, velocity_limit: float) -
         f"{centre.min():.6g} to {centre.max():.6g} Angstrom), got {bins.edges[0]:.6g}-{bins.edges[-1]:.6g} Angstrom; "
         f"change the instrument, the redshift or the lines"
     )
+
+
+def _on_detector(tracks: LineTracks, velocity_limit: float) -> Bool[ndarray, " line"]:
+    return tracks.on_detector(np.array([-velocity_limit, 0.0, velocity_limit]))

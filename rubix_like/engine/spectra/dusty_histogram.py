@@ -90,7 +90,8 @@ def dusty_histogram(
 
     def contribute(own: Any) -> tuple[Tiles, SourceCounters]:
         view, counters = look(own)
-        return _tiles(view, nodes, spaxels, width, n_window), counters
+        used = lax.stop_gradient(own.weight) > 0
+        return _tiles(view, used, nodes, spaxels, width, n_window), counters
 
     def add(total: tuple[Any, Any], one: tuple[Tiles, SourceCounters]) -> tuple[Any, Any]:
         cells = _added(total[0], one[0], axes, coefficients, colours, width)
@@ -121,22 +122,24 @@ def _joined(cells: Float[Array, "spaxel window width rank"], n_node: int) -> Flo
     return total[:, :n_node]
 
 
-def _tiles(view: View, nodes: VelocityNodes, spaxels: Spaxels, width: int, n_window: int) -> Tiles:
+def _tiles(
+    view: View, used: Bool[Array, " particle"], nodes: VelocityNodes, spaxels: Spaxels, width: int, n_window: int
+) -> Tiles:
     """The shares of some particles, sorted into tiles; those outside, too fast or of no particle are in none."""
     first, n_spaxel = spaxels
     n_cell, n_corner = n_spaxel * n_window, view.spaxel.shape[1]
-    slow = jnp.abs(view.v_los) <= nodes.limit
+    slow = (jnp.abs(view.v_los) <= nodes.limit) & used
     seen = (view.spaxel >= first) & (view.spaxel < first + n_spaxel) & slow[:, None]
     v_los = jnp.where(slow, view.v_los, jnp.zeros_like(view.v_los))
     node, node_weight = bspline.deposit(v_los / nodes.step + nodes.n_node // 2, nodes.n_node)
     window, local = node // (width - 3), node % (width - 3)
     cell = jnp.where(seen, (view.spaxel - first) * n_window + window[:, None], n_cell).reshape(-1).astype(jnp.int32)
-    source, used, owner = _sorted(cell, n_cell)
+    source, filled, owner = _sorted(cell, n_cell)
     n_step, n_tile, _n_place = source.shape
     particle = source // n_corner
-    amount = jnp.where(used, (view.share * view.amount[:, None]).reshape(-1)[source], jnp.zeros((), view.share.dtype))
+    amount = jnp.where(filled, (view.share * view.amount[:, None]).reshape(-1)[source], jnp.zeros((), view.share.dtype))
     shares = Shares(amount, tuple(own[particle] for own in view.coordinates), node_weight[particle], local[particle])
-    return Tiles(shares, owner.reshape(n_step, n_tile), used.any(axis=(1, 2)))
+    return Tiles(shares, owner.reshape(n_step, n_tile), filled.any(axis=(1, 2)))
 
 
 def _sorted(

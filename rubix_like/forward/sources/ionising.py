@@ -5,7 +5,7 @@ from dataclasses import replace
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.forward.sources.stars import LOWEST_METALLICITY, star_coordinates
@@ -46,6 +46,10 @@ class StarPhotons(eqx.Module):
             mean=None if mean_up_to is None else MeanPhotons.build(library, mean_up_to),
         )
 
+    def are_young(self, stars: Stars) -> Bool[Array, " particle"]:
+        """Whether each star is young enough to have photons."""
+        return jnp.asarray(stars.log_age) <= self.log_oldest
+
     def of(self, stars: Stars) -> Float[Array, " particle"]:
         """1e49 photons per second of each star; none of older ones."""
         place = star_coordinates(stars)
@@ -54,7 +58,7 @@ class StarPhotons(eqx.Module):
         if self.mean is not None:
             per_mass = jnp.where(place["age"] < self.mean.log_age, self.mean.per_mass(place["metallicity"]), per_mass)
         photons = jnp.asarray(stars.initial_mass) * per_mass
-        return jnp.where(place["age"] <= self.log_oldest, photons, jnp.zeros_like(photons))
+        return jnp.where(self.are_young(stars), photons, jnp.zeros_like(photons))
 
 
 class MeanPhotons(eqx.Module):
@@ -90,6 +94,10 @@ class RatePhotons(eqx.Module):
     def build(cls, library: SSPLibrary, oldest: float) -> "RatePhotons":
         """Tables for stars up to the age `oldest` (Myr); ConfigError for a library without ionising light."""
         return cls(MeanPhotons.build(library, oldest))
+
+    def are_forming(self, gas: Gas) -> Bool[Array, " particle"]:
+        """Whether each gas particle forms stars, or has a rate that is no number."""
+        return ~(_of_gas(gas, "star_formation_rate") <= 0)
 
     def of(self, gas: Gas) -> Float[Array, " particle"]:
         """1e49 photons per second of each gas particle: by its star formation rate and metallicity, and nothing else.
