@@ -67,7 +67,7 @@ def factored_dust(relative: Float[ndarray, " wave"], largest: float, tolerance: 
     level = dimmed.mean(axis=1, keepdims=True)
     exponents = np.linspace(relative.min(), relative.max(), _N_EXPONENT)
     powers = 10.0 ** (-0.4 * a_v[:, None] * exponents) / level
-    _, _, order = scipy.linalg.qr(powers, mode="economic", pivoting=True)
+    order = np.asarray(scipy.linalg.qr(powers, mode="economic", pivoting=True)[-1])
     number, error = 0, np.inf
     chosen, found = np.zeros(0, int), np.zeros((0, len(relative)))
     while number < _MOST and error > tolerance:
