@@ -17,12 +17,21 @@ READERS = Registry(
     "reader",
     "rubix_like.readers",
     {
-        "synthetic": "rubix_like.readers.synthetic_reader:SyntheticReader",
-        "auto": "rubix_like.readers.snapshot:SnapshotReader",
+        "synthetic": "rubix_like.config.readers.synthetic:SyntheticReader",
+        "auto": "rubix_like.config.readers.snapshot:SnapshotReader",
     },
     needs=("model_validate", "load"),
 )
 """A reader is a frozen settings model of the keys under `galaxy:`, with `load() -> (Galaxy, GalaxyInfo)`."""
+
+READING: Mapping[str, str] = {
+    "build_synthetic": "rubix_like.galaxy.synthetic:SyntheticGalaxy",
+    "load_synthetic": "rubix_like.readers.synthetic_reader:load_synthetic",
+    "load_snapshot": "rubix_like.readers.snapshot:load_snapshot",
+    "open_snapshot_galaxy": "rubix_like.readers.snapshot:open_snapshot_galaxy",
+    "snapshot_has_more_stars": "rubix_like.readers.mapped_files:snapshot_has_more_stars",
+}
+"""What the built-in readers make of their settings: it needs JAX, and is imported when a galaxy is read."""
 
 FIELDS = Registry(
     "field",
@@ -30,6 +39,7 @@ FIELDS = Registry(
     {
         "surface_density": "rubix_like.forward.fields.surface_density:SurfaceDensity",
         "dust_column": "rubix_like.forward.fields.dust_column:DustColumn",
+        "nucleus": "rubix_like.forward.fields.nucleus:AbstractNucleus",
     },
     needs=("kind", "build"),
 )
@@ -44,8 +54,9 @@ PAINT_STAGES = Registry(
     "rubix_like.paint_stages",
     {
         "stars": "rubix_like.forward.sources.stars:StarsSource",
-        "lines": "rubix_like.forward.sources.lines:LinesSource",
+        "lines": "rubix_like.forward.sources.lines:AbstractLines",
         "nebulae": "rubix_like.forward.sources.nebulae:AbstractNebulae",
+        "agn": "rubix_like.forward.sources.narrow_lines:AbstractNarrowLines",
     },
     needs=("kind", "plan", "build"),
 )

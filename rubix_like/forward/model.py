@@ -15,19 +15,21 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import count
-from rubix_like.engine.painter import Sum, View
+from rubix_like.engine.painter import Images, Sum, View
 from rubix_like.engine.spaxels import field_of
 from rubix_like.forward.fields.field import sum_field
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.gas_sums import GasSums
 from rubix_like.forward.products.sums import ProductImages, Sighting
 from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
+from rubix_like.forward.sources.stars import star_scene
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, split_keys
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.placing import particle_shardings
 from rubix_like.galaxy.scene import Scene, to_scene
 from rubix_like.physics.templates import TemplateAxes
+from rubix_like.runtime.mesh.accumulate import UsedFirst
 from rubix_like.runtime.mesh.bin_split import WHOLE
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
@@ -111,25 +113,27 @@ def _paint_source(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, particles: Any
 ) -> tuple[Any, SourceCounters]:
     painter = source.painter_for(parameters)
+    shining = source.shining(particles)
+    particles = particles if shining is None else UsedFirst.of(particles, shining)
 
     def look(chunk: Any) -> tuple[View, SourceCounters]:
-        scene = _observed_scene(tables, parameters, fields, source, chunk)
-        spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
-        view = View(scene.amount, _coordinates(painter.axes, scene), scene.v_los, spaxel, share)
+        chunk = chunk.particles if isinstance(chunk, UsedFirst) else chunk
+        scene = source.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+        scene = source.shine(_observed_scene(tables, parameters, fields, scene), parameters)
+        spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length, source.kind)
+        place = spaxel, share, scene.position, scene.smoothing_length
+        view = View(scene.amount, _coordinates(painter.axes, scene), scene.v_los, *place)
         return view, count(scene, painter.axes, tables.footprint, painter.velocity_limit)
 
     return painter.paint(look, particles, tables.grid, plan.chunk)
 
 
-def _observed_scene(
-    tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, chunk: Any
-) -> Scene:
-    """A source's particles in the observer's frame, after the scene stages."""
-    scene = source.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+def _observed_scene(tables: Tables, parameters: Parameters, fields: Fields, scene: Scene) -> Scene:
+    """Particles in the observer's frame, after the scene stages."""
     scene = dataclasses.replace(scene, fields=fields)
     for stage in tables.scene:
         scene = stage(scene, parameters)
-    return source.shine(scene, parameters)
+    return scene
 
 
 def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " particle"], ...]:
@@ -140,18 +144,19 @@ def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " parti
 def _paint_products(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]
 ) -> Float[Array, "spaxel column"] | None:
-    """The sums over stars that maps are made of; nothing where the run makes none."""
+    """The sums over stars that maps are made of, whether or not they are painted; nothing where the run makes none."""
     products = tables.products
     if products is None:
         return None
-    source = tables.paint[products.source]
 
     def look(chunk: Any) -> Sighting:
-        scene = _observed_scene(tables, parameters, fields, source, chunk)
+        scene = star_scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+        scene = _observed_scene(tables, parameters, fields, scene)
         coordinates = _coordinates(products.axes, scene)
-        return Sighting(chunk, scene, coordinates, *tables.grid.weights(scene.position, scene.smoothing_length))
+        place = tables.grid.weights(scene.position, scene.smoothing_length, products.kind)
+        return Sighting(chunk, scene, coordinates, *place)
 
-    return products.paint(look, particles[products.source], tables.grid, plan.chunk, parameters)
+    return products.paint(look, particles[products.reader], tables.grid, plan.chunk, parameters)
 
 
 def _paint_gas(plan: Plan, tables: Tables, parameters: Parameters, particles: Any) -> GasSums:
@@ -237,9 +242,7 @@ def finish(
             images = stage(images)
         return images.reshape(-1, images.shape[2])
 
-    def spatial(columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
-        return seen(tables.grid.images(columns))
-
+    spatial = Images(tables.grid, seen)
     lights = zip(tables.paint, partial.light, strict=True)
     projected = [source.painter_for(parameters).project(light, spatial, layout) for source, light in lights]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])

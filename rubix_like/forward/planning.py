@@ -8,6 +8,7 @@ import numpy as np
 
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES
+from rubix_like.config.sections.nebular import YOUNG_STARS
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.motion import FastParticles
@@ -165,7 +166,8 @@ def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> 
 
 def _motions(census: Census) -> dict[str, FastParticles]:
     """How fast the particles of each kind are, where that is known."""
-    return {"stars": census.fast, **({} if census.gas is None else {"gas": census.gas})}
+    found = {"stars": census.fast, "gas": census.gas, YOUNG_STARS: census.young}
+    return {kind: own if own.number else FastParticles.at_rest() for kind, own in found.items() if own is not None}
 
 
 def _source_plans(setup: Setup) -> dict[str, SourcePlan]:

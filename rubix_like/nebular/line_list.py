@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rubix_like.errors import ConfigError, suggest
+from rubix_like.errors import ConfigError, nearest
 
 ATOMIC_MASSES: Mapping[str, float] = {
     "H": 1.008,
@@ -131,7 +131,7 @@ def find_line(name: str) -> EmissionLine:
     """
     found = _SPELLINGS.get(_key(name))
     if found is None:
-        raise ConfigError(f"unknown line '{name}'{suggest(name, LINES)} (`rubix-like list lines` shows all)")
+        raise ConfigError(f"unknown line '{name}'{nearest(name, LINES)} (`rubix-like list lines` shows all)")
     return LINES[found]
 
 

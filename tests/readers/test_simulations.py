@@ -12,8 +12,8 @@ from astropy.cosmology import FlatLambdaCDM, LambdaCDM, Planck18
 from astropy.io import fits
 
 from rubix_like import run
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.galaxy.validation import validate_gas
-from rubix_like.readers.snapshot import SnapshotReader
 
 KPC_PER_KMS_IN_YEARS = 977792221.6807891
 MPC_OVER_KMS_RATE = 1e10 / (1e3 * KPC_PER_KMS_IN_YEARS)
@@ -308,6 +308,8 @@ def check_gas(gas, raw, info):
     assert float(gas.star_formation_rate.sum()) == pytest.approx(rate, rel=1e-6)
     assert float((gas.metallicity * gas.mass).sum()) == pytest.approx(metals, rel=1e-6)
     assert 1e-4 < metals / raw.gas["mass"].sum() < 0.05
+    if "oxygen_fraction" in raw.gas:  # of the Sun's metals 0.43 are oxygen (Asplund et al. 2009), of young gas more
+        assert 0.4 < float((gas.oxygen_fraction * gas.mass).sum()) / metals < 0.65
     validate_gas(gas)
 
 

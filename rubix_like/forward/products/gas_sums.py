@@ -12,11 +12,12 @@ from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.products.sums import blocks_needed, particles_at_once
 from rubix_like.forward.sources.source import Kind, ReaderWords
-from rubix_like.galaxy.particles import Galaxy, Gas
+from rubix_like.galaxy.particles import Gas
 from rubix_like.galaxy.scene import Scene
 
 MEANS: tuple[str, ...] = ("velocity", "velocity2", "metallicity")
-"""Quantities summed with the mass of gas as weight: km/s from the reference, its square, mass fraction."""
+"""Quantities summed with the mass of gas as weight: km/s from the reference, its square, mass fraction; the last one
+where the gas has it."""
 
 
 class GasSums(eqx.Module):
@@ -33,10 +34,6 @@ class GasTables(eqx.Module):
     kind: ClassVar[Kind] = "gas"
     words: ClassVar[ReaderWords] = ReaderWords("the maps of products.gas", "set products.gas: false")
 
-    def absent(self, galaxy: Galaxy) -> None:  # noqa: ARG002
-        """A galaxy without gas is refused."""
-        return
-
     def paint(
         self,
         look: Callable[[Gas], Scene],
@@ -50,19 +47,15 @@ class GasTables(eqx.Module):
         Velocities are relative to `reference` (km/s). Raises ValueError for gas that is to be smoothed and has no
         smoothing length.
         """
-        if grid.widths is not None and particles.smoothing_length is None:
-            raise ValueError(
-                "gas.smoothing_length: expected one per gas particle (kpc) for maps of gas with engine.deposit "
-                "'smoothed', got None; give it, use nearest, cic or tsc, or set products.gas: false"
-            )
-        names = (*amounts_of(particles), *MEANS)
+        means = MEANS if particles.metallicity is not None else MEANS[:-1]
+        names = (*amounts_of(particles), *means)
 
         def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
             first, n_spaxel = spaxels
 
             def contribute(own: Gas) -> tuple[tuple[Factors], tuple[()]]:
                 scene = look(own)
-                spaxel, share = grid.weights(scene.position, scene.smoothing_length)
+                spaxel, share = grid.weights(scene.position, scene.smoothing_length, self.kind)
                 inside = (spaxel >= first) & (spaxel < first + n_spaxel)
                 row = jnp.where(inside, spaxel - first, n_spaxel)
                 columns = gas_columns(own, scene, reference)
@@ -90,5 +83,6 @@ def gas_columns(gas: Gas, scene: Scene, reference: Float[Array, ""]) -> Float[Ar
     """The columns of each particle: its amounts, then its mass times each of `MEANS`."""
     amounts = {name: own * scene.weight for name, own in amounts_of(gas).items()}
     mass, velocity = amounts["gas_mass"], scene.v_los - reference
-    weighted = (mass * own for own in (velocity, velocity**2, jnp.asarray(gas.metallicity)))
+    metals = [] if gas.metallicity is None else [jnp.asarray(gas.metallicity)]
+    weighted = (mass * own for own in (velocity, velocity**2, *metals))
     return jnp.stack([*amounts.values(), *weighted], axis=1)

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.config.settings import AbstractSettings
@@ -61,6 +61,13 @@ class AbstractSource(eqx.Module):
     ) -> Scene:
         """These particles in the observer's frame (by `to_scene`), before the scene stages."""
 
+    def shining(self, particles: Any) -> Bool[Array, " particle"] | None:  # noqa: ARG002
+        """Which particles can have light; the others, and those of weight 0, are neither painted nor counted.
+
+        None where all have: to choose takes the time of a tenth of the painting.
+        """
+        return None
+
     def shine(self, scene: Scene, parameters: Parameters) -> Scene:  # noqa: ARG002
         """The scene after the scene stages, with amounts and coordinates as `scene.fields` and `parameters` change
         them: unchanged where the source reads none."""
@@ -82,6 +89,11 @@ class ReadsParticles(Protocol):
     kind: ClassVar[Kind]
     words: ClassVar[ReaderWords]
 
+
+@runtime_checkable
+class MayBeAbsent(Protocol):
+    """A source or a field, which may have something that stands for its particles."""
+
     def absent(self, galaxy: Galaxy) -> Any:
         """Particles that stand for its own in a galaxy that has none; None where such a galaxy is refused."""
         ...
@@ -101,4 +113,4 @@ def particles_of(readers: Sequence[ReadsParticles], galaxy: Galaxy) -> tuple[Any
 
 def _particles(reader: ReadsParticles, galaxy: Galaxy) -> Any:
     own = getattr(galaxy, reader.kind)
-    return reader.absent(galaxy) if own is None else own
+    return reader.absent(galaxy) if own is None and isinstance(reader, MayBeAbsent) else own
