@@ -163,6 +163,7 @@ def test_which_gas_has_dust():
     [
         ({}, {"temperature": None}, r"gas.temperature: expected temperatures .* got none; give .*dust.cold: null"),
         ({"hot_dust": "torrey"}, {}, r"gas.density: expected densities .* set dust.hot_dust: none"),
+        ({}, {"metallicity": None}, r"gas.metallicity: expected metals .* neither metallicity nor dust_mass"),
         ({}, {"smoothing_length": None}, r"gas.smoothing_length: expected the widths .* neither .* nor density"),
     ],
 )

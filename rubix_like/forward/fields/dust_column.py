@@ -78,7 +78,7 @@ class DustColumn(AbstractField):
         if not isinstance(dust, ParticleDustSettings):
             return None
         scale = arcsec_per_kpc(setup.luminosity_distance, observation.redshift)
-        hubble = find_cosmology(observation.cosmology).h
+        hubble = float(find_cosmology(observation.cosmology).H0.value) / 100
         return cls(
             dust_to_metal=np.asarray(dust.dust_to_metal),
             cold=None if dust.cold is None else np.asarray(dust.cold),
@@ -120,7 +120,12 @@ class DustColumn(AbstractField):
         """Dust of each gas particle in Msun."""
         if gas.dust_mass is not None:
             return jnp.asarray(gas.dust_mass)
-        mass = self.dust_to_metal * jnp.asarray(gas.metallicity) * jnp.asarray(gas.mass)
+        if gas.metallicity is None:
+            raise ValueError(
+                "gas.metallicity: expected metals for dust of kind particles (dust.dust_to_metal), got neither "
+                "metallicity nor dust_mass; give one of them, or set dust: null"
+            )
+        mass = jnp.asarray(self.dust_to_metal) * jnp.asarray(gas.metallicity) * jnp.asarray(gas.mass)
         return mass if self.cold is None else jnp.where(self._is_dusty(gas, self.cold), mass, jnp.zeros_like(mass))
 
     def _is_dusty(self, gas: Gas, cold: Float[Array | ndarray, ""]) -> Bool[Array, " particle"]:

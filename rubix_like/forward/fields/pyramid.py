@@ -5,6 +5,7 @@ between the two levels around its own width. Shared among cells in three directi
 read by interpolation, it becomes a smooth kernel of its own variance.
 """
 
+import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -145,7 +146,8 @@ class Pyramid(eqx.Module):
         shares = y[:, :, None, None] * x[:, None, :, None] * z[:, None, None, :]
         cells = jnp.where(inside[:, :, :, None], cells, self.levels.n_cell)
         amounts = (amount / side**2)[:, None, None, None] * shares
-        return cells.reshape(len(level), -1), amounts.reshape(len(level), -1)
+        near = math.prod(cells.shape[1:])
+        return cells.reshape(len(level), near), amounts.reshape(len(level), near)
 
     def in_front(self, sums: Float[Array, " cell"]) -> "InFront":
         """The sums of all cells' parts as what is in front of any position."""

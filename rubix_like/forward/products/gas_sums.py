@@ -12,7 +12,7 @@ from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.products.sums import blocks_needed, particles_at_once
 from rubix_like.forward.sources.source import Kind, ReaderWords
-from rubix_like.galaxy.particles import Galaxy, Gas
+from rubix_like.galaxy.particles import Gas
 from rubix_like.galaxy.scene import Scene
 
 MEANS: tuple[str, ...] = ("velocity", "velocity2", "metallicity")
@@ -33,10 +33,6 @@ class GasTables(eqx.Module):
     kernel: AbstractDepositKernel
     kind: ClassVar[Kind] = "gas"
     words: ClassVar[ReaderWords] = ReaderWords("the maps of products.gas", "set products.gas: false")
-
-    def absent(self, galaxy: Galaxy) -> None:  # noqa: ARG002
-        """A galaxy without gas is refused."""
-        return
 
     def paint(
         self,

@@ -89,6 +89,11 @@ class ReadsParticles(Protocol):
     kind: ClassVar[Kind]
     words: ClassVar[ReaderWords]
 
+
+@runtime_checkable
+class MayBeAbsent(Protocol):
+    """A source or a field, which may have something that stands for its particles."""
+
     def absent(self, galaxy: Galaxy) -> Any:
         """Particles that stand for its own in a galaxy that has none; None where such a galaxy is refused."""
         ...
@@ -108,4 +113,4 @@ def particles_of(readers: Sequence[ReadsParticles], galaxy: Galaxy) -> tuple[Any
 
 def _particles(reader: ReadsParticles, galaxy: Galaxy) -> Any:
     own = getattr(galaxy, reader.kind)
-    return reader.absent(galaxy) if own is None else own
+    return reader.absent(galaxy) if own is None and isinstance(reader, MayBeAbsent) else own
