@@ -16,9 +16,12 @@ from rubix_like.physics.templates import Curve
 _N_MORE = 3
 """A(V) at which templates are decomposed, beyond the number of functions of A(V)."""
 
-_DUST_SHARE, _TEMPLATE_SHARE, _FIT_SHARE, _RANK_SHARE = 0.3, 0.55, 0.92, 0.7
+_DUST_SHARE, _TEMPLATE_SHARE, _FIT_SHARE, _RANK_SHARE = 0.3, 0.55, 0.97, 0.75
 """Shares of the tolerance: for the functions of A(V), the templates without dust, their products, and these products'
 basis."""
+
+_IN_ALL = 1.05
+"""Largest error of the basis; with that between velocity nodes, sqrt(1.05^2 + 0.55^2) = 1.19 of the tolerance."""
 
 _DROP_SHARE = 0.4
 """Share of the tolerance below which the product of a function with a coefficient is left out."""
@@ -187,7 +190,7 @@ def _decomposed(views: Views, dust: FactoredDust, tried: _Tried, tolerance: floa
         products = reduction.reshape(functions.shape[1], own.shape[1], -1)
         made = [(own @ np.tensordot(function, products, 1), found) for function in functions]
         errors = _errors(views, fit.a_v, made, fit.means)
-        if rank == len(size) or errors.residuals.max() <= tolerance:
+        if rank == len(size) or errors.residuals.max() <= _IN_ALL * tolerance:
             return DustyBasis(dust, own, kept, reduction, reduction.T @ fit.rest, fit.a_v, *errors)
         rank = min(len(size), rank + max(1, rank // 64) * _RANK_STEP)
 

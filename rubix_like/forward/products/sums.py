@@ -212,7 +212,7 @@ class ProductTables(eqx.Module):
         particles: Any,
         spaxels: Spaxels,
         chunk: int,
-        table: Float[Array, "template column"],
+        table: Float[Array, "template band"],
         parameters: Parameters,
     ) -> Float[Array, "own column"]:
         """The sums on some of the spaxels; one row more takes what others get."""
@@ -236,7 +236,7 @@ class ProductTables(eqx.Module):
         sums, _ = sum_deposits(contribute, particles, self.kernel, shapes, (), chunk, table.dtype)
         return jnp.concatenate([own.reshape(n_spaxel + 1, -1)[:n_spaxel] for own in sums], axis=1)
 
-    def _table(self, parameters: Parameters) -> Float[Array, "template column"]:
+    def _table(self, parameters: Parameters) -> Float[Array, "template band"]:
         """Flux of each template in each band; behind stars' own dust, that of each of its functions' parts in turn."""
         screen = self.transmission(parameters)
         if self.dimmed is None:
@@ -252,7 +252,7 @@ class ProductTables(eqx.Module):
         return jnp.power(10.0, -0.4 * a_v * jnp.asarray(self.screen))
 
     def columns(
-        self, seen: Sighting, table: Float[Array, "template column"], reference: Float[Array, ""]
+        self, seen: Sighting, table: Float[Array, "template band"], reference: Float[Array, ""]
     ) -> Float[Array, "particle column"]:
         """What each star adds to `SUMS` and the filters."""
         stars, scene, corners = seen.stars, seen.scene, self.axes.corners(seen.coordinates)
