@@ -35,7 +35,7 @@ _ROWS_AT_ONCE = 4096
 _WIDEST = 11
 """Velocity nodes that one tile may span; where there are more, tiles span `_WINDOW` of them."""
 
-_WINDOW = 8
+_WINDOW = 6
 
 _exact = lax.Precision.HIGHEST
 
