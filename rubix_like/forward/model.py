@@ -42,7 +42,7 @@ class Partial(eqx.Module):
     counters: tuple[SourceCounters, ...]
     products: Float[Array, "spaxel column"] | None
     gas: GasSums | None
-    lines: Float[Array, "spaxel column"] | None
+    lines: Float[Array, "spaxel other"] | None
 
 
 Fields = Mapping[str, Any]

@@ -75,7 +75,7 @@ class SourceLines(eqx.Module):
             flux = weighted_rows(jnp.asarray(self.flux), view.corners(self.flux_axes)) * amount
             velocity = (view.v_los - reference)[:, None]
             width = jnp.asarray(self.thermal) ** 2 + jnp.asarray(part.dispersion) ** 2
-            found["moments"] = jnp.concatenate([flux, flux * velocity, flux * (velocity**2 + width)], axis=1)
+            found["moments"] = jnp.concatenate([flux, flux * velocity, flux * (velocity**2 + width[None, :])], axis=1)
         if self.continuum is not None:
             found["continuum"] = weighted_rows(jnp.asarray(self.continuum), view.corners(self.continuum_axes)) * amount
         return found | ({"photons": amount} if self.is_photons else {})
