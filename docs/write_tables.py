@@ -20,7 +20,7 @@ from rubix_like.config.run_config import DevicesSettings
 from rubix_like.config.sections.dust import DustSettings
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.config.sections.lines import LinesSettings
-from rubix_like.config.sections.nebular import DiffuseSettings, IonisationLaw, NebularSettings
+from rubix_like.config.sections.nebular import AgnSettings, DiffuseSettings, IonisationLaw, NebularSettings
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.cube.files.maps_file import EXTENSIONS, GAS_EXTENSIONS, LINE_EXTENSIONS, LOSVD_UNIT, PHOTON_EXTENSION
@@ -108,7 +108,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "products": product_table,
     "dust": lambda: _key_table({"": DustSettings}),
     "lines": lambda: _key_table({"": LinesSettings}),
-    "nebular": lambda: _key_table({"": NebularSettings, "log_u.": IonisationLaw, "diffuse.": DiffuseSettings}),
+    "nebular": lambda: _key_table(
+        {"": NebularSettings, "log_u.": IonisationLaw, "diffuse.": DiffuseSettings, "agn.": AgnSettings}
+    ),
     "ages": lambda: _key_table({"": AgeRecipe}),
     "devices": lambda: _key_table({"": DevicesSettings}),
     "folders": folder_table,
@@ -150,9 +152,14 @@ def _default(field: FieldInfo) -> str:
     if field.default == ():
         return "none"
     if isinstance(field.default, AbstractSettings):
-        return "on"
+        return _default_section(field.default)
     is_long = isinstance(field.default, float) and abs(field.default) > _LONG
     return f"{field.default:g}" if is_long else str(field.default).replace("False", "false").replace("True", "true")
+
+
+def _default_section(section: AbstractSettings) -> str:
+    """A section that is there by default, as YAML."""
+    return f"{{{', '.join(f'{key}: {_default(field)}' for key, field in type(section).model_fields.items())}}}"
 
 
 def _first_line(module: Path) -> str:

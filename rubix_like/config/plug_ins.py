@@ -27,7 +27,10 @@ READERS = Registry(
 FIELDS = Registry(
     "field",
     "rubix_like.fields",
-    {"surface_density": "rubix_like.forward.fields.surface_density:SurfaceDensity"},
+    {
+        "surface_density": "rubix_like.forward.fields.surface_density:SurfaceDensity",
+        "nucleus": "rubix_like.forward.fields.nucleus:AbstractNucleus",
+    },
     needs=("kind", "build"),
 )
 SCENE_STAGES = Registry(
@@ -43,6 +46,7 @@ PAINT_STAGES = Registry(
         "stars": "rubix_like.forward.sources.stars:StarsSource",
         "lines": "rubix_like.forward.sources.lines:LinesSource",
         "nebulae": "rubix_like.forward.sources.nebulae:AbstractNebulae",
+        "agn": "rubix_like.forward.sources.narrow_lines:AbstractNarrowLines",
     },
     needs=("kind", "plan", "build"),
 )

@@ -13,7 +13,7 @@ from numpy import ndarray
 from rubix_like.config import RunConfig
 from rubix_like.config.plug_ins import PAINT_STAGES
 from rubix_like.config.sections.lines import LINE_SOURCE
-from rubix_like.config.sections.nebular import NEBULAE
+from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.forward.resolved import Resolved
@@ -23,6 +23,7 @@ from rubix_like.galaxy.validation import VelocitySums, require
 from rubix_like.instrument.detector import rest_window
 from rubix_like.physics.cosmology import find_cosmology, universe_age
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
+from rubix_like.ssp.ionising_photons import ionising_photons
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,8 @@ class Census:
     mass where stars have one (empty where the axes are left as they are); `n_without_mass`: stars that have no current
     mass; `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster
     than `products.losvd.limit`; `gas`: how fast the gas that shines is, where it was counted and there is any;
-    `gas_lengths`: its smoothing lengths.
+    `gas_lengths`: its smoothing lengths; `young`: how fast the stars are that ionise gas, where the run paints nebulae
+    around them.
     """
 
     n_stars: int
@@ -47,6 +49,7 @@ class Census:
     n_beyond_losvd: int
     gas: FastParticles | None = None
     gas_lengths: Lengths | None = None
+    young: FastParticles | None = None
 
     @property
     def all_lengths(self) -> Lengths:
@@ -69,6 +72,7 @@ class Census:
             n_without_mass=self.n_without_mass + other.n_without_mass,
             n_older=self.n_older + other.n_older,
             n_beyond_losvd=self.n_beyond_losvd + other.n_beyond_losvd,
+            young=None if self.young is None or other.young is None else self.young.joined(other.young),
         )
 
 
@@ -114,25 +118,35 @@ def count_slabs(
     census = take_census(config, resolved, stars(), team)
     gas = reduce(_ShiningGas.joined, team.exchange(lambda: found[0]))
     if not gas.fast.number:
-        at_rest = FastParticles(np.zeros(1), np.zeros(1), 1, 0.0, 0.0)
-        return replace(census, gas=at_rest if weight == "star_formation_rate" else None)
+        return replace(census, gas=None if weight in (None, "mass") else FastParticles.at_rest())
     return replace(census, gas=gas.fast, gas_lengths=gas.lengths)
 
 
-def gas_weight(config: RunConfig, resolved: Resolved) -> Literal["mass", "star_formation_rate"] | None:
-    """What the gas that a run paints, or maps, counts by: its mass wherever some source or map goes by it; None where
-    it does neither."""
+GasWeight = Literal["mass", "star_formation_rate", "central mass"]
+"""What gas counts by; "central mass": that of gas within `nebular.agn.radius`."""
+
+
+def gas_weight(config: RunConfig, resolved: Resolved) -> GasWeight | None:
+    """What the gas that a run paints, or maps, counts by: its mass wherever some source or map goes by it, or where
+    sources differ; None where it does neither."""
     painted = {source.name for source in resolved.pipeline.paint}
-    found = {"mass" for name in painted if getattr(PAINT_STAGES.find(name), "kind", None) == "gas"}
+    found: set[GasWeight] = {"mass" for name in painted if getattr(PAINT_STAGES.find(name), "kind", None) == "gas"}
     if LINE_SOURCE in painted and config.lines is not None and config.lines.particles == "gas":
         found.add(config.lines.weight)
     if NEBULAE in painted and config.nebular is not None and config.nebular.source == "star_forming_gas":
         found.add("star_formation_rate")
+    if AGN in painted and _agn_radius(config):
+        found.add("central mass")
     if config.products is not None and config.products.gas:
         found.add("mass")
     if not found:
         return None
-    return "mass" if "mass" in found else "star_formation_rate"
+    return found.pop() if len(found) == 1 else "mass"
+
+
+def _agn_radius(config: RunConfig) -> float:
+    """Distance (kpc) within which gas absorbs the photons of an active nucleus; 0 where none does."""
+    return 0.0 if config.nebular is None or config.nebular.agn is None else config.nebular.agn.radius
 
 
 class _ShiningGas(NamedTuple):
@@ -142,11 +156,14 @@ class _ShiningGas(NamedTuple):
     lengths: Lengths
 
     @staticmethod
-    def of(config: RunConfig, gas: Gas | None, weight: str | None, widest: float) -> "_ShiningGas":
+    def of(config: RunConfig, gas: Gas | None, weight: GasWeight | None, widest: float) -> "_ShiningGas":
         """What of this gas has any of the `weight`; none where no source goes by one. `widest` in kpc."""
         if gas is None or weight is None:
             return _ShiningGas(FastParticles.of(np.zeros((0, 3)), np.zeros(0), np.zeros(0)), Lengths(0.0, 0, 0))
-        brightness = np.asarray(gas.mass if getattr(gas, weight) is None else getattr(gas, weight), dtype=np.float64)
+        rate = gas.star_formation_rate if weight == "star_formation_rate" else None
+        brightness = np.asarray(gas.mass if rate is None else rate, dtype=np.float64)
+        if weight == "central mass":
+            brightness = brightness * (np.linalg.norm(gas.position, axis=1) <= 1.0001 * _agn_radius(config))
         if gas.weight is not None:
             brightness = brightness * np.asarray(gas.weight)
         shining = brightness > 0
@@ -195,6 +212,29 @@ class Brightness(NamedTuple):
         return self.template[metal, age] * np.asarray(stars.initial_mass, dtype=np.float64)
 
 
+class _Ionising(NamedTuple):
+    """The stars that ionise gas: up to an age (log10 yr), as bright as they have photons."""
+
+    oldest: float
+    photons: Brightness
+
+    @staticmethod
+    def build(config: RunConfig, resolved: Resolved) -> "_Ionising | None":
+        """None where the run paints no nebulae around stars; raises ConfigError for a library without their light."""
+        nebular, painted = config.nebular, {source.name for source in resolved.pipeline.paint}
+        if nebular is None or nebular.source != "stars" or NEBULAE not in painted:
+            return None
+        library = resolved.library
+        nodes = np.asarray(library.log_age), np.asarray(library.metallicity)
+        return _Ionising(float(np.log10(nebular.oldest * 1e6)), Brightness(*nodes, ionising_photons(library)))
+
+    def among(self, config: RunConfig, stars: Stars) -> FastParticles:
+        """How fast they are among some stars."""
+        young = jax.tree.map(lambda leaf: leaf[np.asarray(stars.log_age) <= self.oldest], stars)
+        velocity = np.asarray(young.velocity, dtype=np.float64)
+        return FastParticles.of(velocity, speeds(config, young), self.photons.of(young))
+
+
 class _Rules(NamedTuple):
     """What single stars are judged by: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s."""
 
@@ -203,6 +243,7 @@ class _Rules(NamedTuple):
     oldest: float
     widest: float
     losvd: float
+    ionising: _Ionising | None
 
     @staticmethod
     def build(config: RunConfig, resolved: Resolved) -> "_Rules":
@@ -214,6 +255,7 @@ class _Rules(NamedTuple):
             oldest=log_universe_age(config) + 1e-3,
             widest=_widest(config, resolved),
             losvd=np.inf if limit is None else limit,
+            ionising=_Ionising.build(config, resolved),
         )
 
     def census(self, stars: Stars) -> Census:
@@ -230,6 +272,7 @@ class _Rules(NamedTuple):
             n_without_mass=len(birth_mass) if stars.mass is None else 0,
             n_older=int(np.sum(np.asarray(stars.log_age) > self.oldest)),
             n_beyond_losvd=0 if self.losvd == np.inf else int(np.sum(speeds(self.config, stars) > self.losvd)),
+            young=None if self.ionising is None else self.ionising.among(self.config, stars),
         )
 
 

@@ -220,12 +220,15 @@ paint = eqx.filter_jit(painted, compiler_options={"xla_backend_optimization_leve
 SLOW_SOURCES = {"nebulae": pytest.mark.slow(5)}
 """They have two painters."""
 
-SOURCE_NAMES = [pytest.param(name, marks=SLOW_SOURCES.get(name, ())) for name in PAINT_STAGES.names()]
+SHARING = {"agn"}
+"""Sources whose particles share a given light by a field: tested with it (tests/forward/test_narrow_lines.py)."""
+
+OWN_LIGHT = [name for name in PAINT_STAGES.names() if name not in SHARING]
+
+SOURCE_NAMES = [pytest.param(name, marks=SLOW_SOURCES.get(name, ())) for name in OWN_LIGHT]
 
 SOURCES = [
-    pytest.param(name, method, marks=SLOW_SOURCES.get(name, ()))
-    for name in PAINT_STAGES.names()
-    for method in METHODS.names()
+    pytest.param(name, method, marks=SLOW_SOURCES.get(name, ())) for name in OWN_LIGHT for method in METHODS.names()
 ]
 
 

@@ -53,6 +53,15 @@ def plan_lines(
     )
 
 
+def sees_line(setup: Setup, templates: LineTemplates, kind: str) -> bool:
+    """Whether some line reaches the detector at a velocity that is planned for, so that `plan_lines` can be called."""
+    observation = setup.config.observation
+    fast = setup.particles.get(kind)
+    limit = velocity_limit_of(setup.config.engine.velocity_range, observation.velocity_offset, kind, fast)
+    spread = LineSpread(setup.instrument.bins, templates, observation.redshift, setup.instrument.lsf)
+    return _is_seen(LineTracks.of(templates, spread), limit)
+
+
 def lines_of(plan: SourcePlan) -> LineTemplates:
     """The lines of a plan; raises TypeError for one of spectra."""
     if isinstance(plan.templates, LineTemplates):
@@ -109,7 +118,7 @@ def _method_for(method: str, tracks: LineTracks, limit: float, narrowest: float,
 
 def _check_seen(tracks: LineTracks, templates: LineTemplates, velocity_limit: float) -> None:
     """Raise ConfigError unless some line reaches the detector."""
-    if tracks.on_detector(np.array([-velocity_limit, 0.0, velocity_limit])).any():
+    if _is_seen(tracks, velocity_limit):
         return
     bins, seen = tracks.bins, tracks.at(np.zeros(1)).centre[0]
     raise ConfigError(
@@ -117,3 +126,7 @@ def _check_seen(tracks: LineTracks, templates: LineTemplates, velocity_limit: fl
         f"{seen.min():.6g} to {seen.max():.6g} Angstrom), got {bins.edges[0]:.6g}-{bins.edges[-1]:.6g} Angstrom; "
         f"change the instrument, the redshift or the lines"
     )
+
+
+def _is_seen(tracks: LineTracks, velocity_limit: float) -> bool:
+    return bool(tracks.on_detector(np.array([-velocity_limit, 0.0, velocity_limit])).any())
