@@ -19,7 +19,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.illumination import agn_settings, covered
 from rubix_like.forward.sources.nebulae import OxygenScale
-from rubix_like.forward.sources.photon_light import PhotonLight, as_wide, check_number, held
+from rubix_like.forward.sources.photon_light import PhotonLight, as_wide, check_number, table_at
 from rubix_like.forward.sources.point_painter import PointPainter
 from rubix_like.forward.sources.source import AbstractSource, Kind, ReaderWords
 from rubix_like.forward.stages.base import refuse_options
@@ -169,4 +169,4 @@ def _table(setup: Setup) -> NebularTable:
             f"nebular.agn.table: expected a table of active nuclei (with the axis {_PEAK}), got '{table.name}' of gas "
             f"around stars; take nlr (rubix-like nebular get nlr)"
         )
-    return held(table, "nebular.agn", log_pressure=settings.log_pressure, log_peak_energy=settings.log_peak_energy)
+    return table_at(table, "nebular.agn", log_pressure=settings.log_pressure, log_peak_energy=settings.log_peak_energy)

@@ -19,7 +19,7 @@ from rubix_like.engine.spread_painter import SpreadPainter
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.ionising import RatePhotons, StarPhotons, of_constant_rate
-from rubix_like.forward.sources.photon_light import PhotonLight, as_wide, check_number, held
+from rubix_like.forward.sources.photon_light import PhotonLight, as_wide, check_number, table_at
 from rubix_like.forward.sources.source import AbstractSource, Kind
 from rubix_like.forward.sources.stars import LOWEST_METALLICITY, STAR_SOURCE
 from rubix_like.forward.stages.base import refuse_options
@@ -271,7 +271,7 @@ def _table(setup: Setup) -> NebularTable:
             f"nebular.table: expected a table of gas around stars, got '{table.name}' of active nuclei (it has the "
             f"axis log_peak_energy); take mappings-hii"
         )
-    table = held(table, "nebular", log_pressure=settings.log_pressure)
+    table = table_at(table, "nebular", log_pressure=settings.log_pressure)
     if "log_age" in table.axes and settings.resample_ages is not None:
         raise ConfigError(
             f"nebular.resample_ages: expected null for table '{table.name}', whose light depends on the age of the "

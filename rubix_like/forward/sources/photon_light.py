@@ -78,7 +78,7 @@ def as_wide(painter: AbstractPainter, dispersion: Float[Array, ""]) -> AbstractP
     return with_dispersion(painter, dispersion) if paints_lines(painter) else painter
 
 
-def held(table: NebularTable, place: str, **values: float) -> NebularTable:
+def table_at(table: NebularTable, place: str, **values: float) -> NebularTable:
     """The table at values of axes, of those that it has; ConfigError, which names the section `place`, beyond them."""
     for name, value in values.items():
         if name in table.axes:
