@@ -53,7 +53,7 @@ PAINT_STAGES = Registry(
     "rubix_like.paint_stages",
     {
         "stars": "rubix_like.forward.sources.stars:StarsSource",
-        "lines": "rubix_like.forward.sources.lines:LinesSource",
+        "lines": "rubix_like.forward.sources.lines:AbstractLines",
         "nebulae": "rubix_like.forward.sources.nebulae:AbstractNebulae",
         "agn": "rubix_like.forward.sources.narrow_lines:AbstractNarrowLines",
     },

@@ -27,7 +27,7 @@ class SourcePlan:
     |v_los| in km/s that a single particle's spectrum must be right for; `spread`: from the templates' resolution to the
     instrument's; `covered` (wave,): which detector bins the templates reach at all these velocities; `narrowest`: of
     lines, the smallest velocity_dispersion (km/s) that they may be given; `own`: what else the source's `plan` made for
-    its `build`.
+    its `build`; `unseen`: names of lines that do not reach the detector.
     """
 
     templates: Templates | LineTemplates
@@ -38,6 +38,7 @@ class SourcePlan:
     covered: Bool[ndarray, " wave"]
     narrowest: float = 0.0
     own: Any = None
+    unseen: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,18 @@ class Setup:
         return functools.reduce(np.logical_and, [plan.covered for plan in self.sources.values()])
 
     @property
+    def line_spreads(self) -> dict[str, Float[ndarray, " wave"]]:
+        """FWHM (Angstrom) of the line spread of each source by name: of lines the instrument's, of spectra no less."""
+        wavelength = self.instrument.bins.wavelength
+        return {name: plan.spread.widths(wavelength)[1] for name, plan in self.sources.items()}
+
+    @property
     def lsf_fwhm(self) -> Float[ndarray, " wave"]:
         """FWHM (Angstrom) of the painted cube's line spread, that of the source with the widest one."""
-        wavelength = self.instrument.bins.wavelength
-        return functools.reduce(np.maximum, [plan.spread.widths(wavelength)[1] for plan in self.sources.values()])
+        return functools.reduce(np.maximum, self.line_spreads.values())
+
+    @property
+    def narrower(self) -> dict[str, Float[ndarray, " wave"]]:
+        """Those of `line_spreads` that are narrower than `lsf_fwhm` somewhere."""
+        widest = self.lsf_fwhm
+        return {name: own for name, own in self.line_spreads.items() if np.any(own < widest * (1 - 1e-6))}

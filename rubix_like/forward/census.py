@@ -1,9 +1,9 @@
-"""What planning needs to know of all stars of a galaxy: counts, sums and extremes, taken part by part and joined."""
+"""What planning needs to know of a galaxy's particles: counts, sums and extremes, taken part by part and joined."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -34,9 +34,9 @@ class Census:
     `birth_mass` in Msun; `velocities`: weighted by it; `sample`: what the galaxy's axes are found by, with the current
     mass where stars have one (empty where the axes are left as they are); `n_without_mass`: stars that have no current
     mass; `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster
-    than `products.losvd.limit`; `gas`: how fast the gas that shines is, where it was counted and there is any;
-    `gas_lengths`: its smoothing lengths; `young`: how fast the stars are that ionise gas, where the run paints nebulae
-    around them.
+    than `products.losvd.limit`; `gas`: how fast the gas that shines is, and `gas_lengths` the smoothing lengths of gas
+    that is read, where it was counted and there is any; `young`: how fast the stars are that ionise gas, where the run
+    paints nebulae around them.
     """
 
     n_stars: int
@@ -54,15 +54,15 @@ class Census:
 
     @property
     def all_lengths(self) -> Lengths:
-        """The smoothing lengths of stars, and of gas that shines."""
-        return self.lengths if self.gas_lengths is None else self.lengths.joined(self.gas_lengths)
+        """The smoothing lengths of stars, and of gas that is read."""
+        return _joined(self.lengths, self.gas_lengths) or self.lengths
 
     def among(self, n_stars: int) -> "Census":
         """The census of a part, with its sample reduced to that of all `n_stars` stars."""
         return replace(self, sample=self.sample.among(n_stars))
 
     def joined(self, other: "Census") -> "Census":
-        """The census of the stars of both."""
+        """The census of the particles of both."""
         return Census(
             n_stars=self.n_stars + other.n_stars,
             birth_mass=self.birth_mass + other.birth_mass,
@@ -74,20 +74,30 @@ class Census:
             n_older=self.n_older + other.n_older,
             n_beyond_losvd=self.n_beyond_losvd + other.n_beyond_losvd,
             young=None if self.young is None or other.young is None else self.young.joined(other.young),
+            gas=_joined(self.gas, other.gas),
+            gas_lengths=_joined(self.gas_lengths, other.gas_lengths),
         )
 
 
+Joins = TypeVar("Joins", FastParticles, Lengths)
+
+
+def _joined(one: Joins | None, other: Joins | None) -> Joins | None:
+    """Those of both, where there are any."""
+    return other if one is None else one if other is None else one.joined(other)
+
+
 def take_census(
-    config: RunConfig, resolved: Resolved, slabs: Iterable[Stars], team: AbstractProcessGroup = SINGLE
+    config: RunConfig, resolved: Resolved, slabs: Iterable[Galaxy], team: AbstractProcessGroup = SINGLE
 ) -> Census:
-    """The census of all stars of a run, in one pass over `slabs`, the parts of them that are this process's.
+    """The census of all particles of a run, in one pass over `slabs`, the parts of them that are this process's.
 
     Any cut into slabs and shares gives the same (sums to about 1e-14); every process of the `team` gets the same bits.
     Of the sample the processes send each other no more than what is left in the whole galaxy's.
     Raises ValueError for values that are not finite, for no stars and for a birth mass of 0.
     """
     rules = _Rules.build(config, resolved)
-    none = rules.census(_no_stars())
+    none = rules.census(Galaxy(stars=_no_stars()))
 
     own: list[Census] = []
 
@@ -101,26 +111,9 @@ def take_census(
         raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
     if not census.birth_mass > 0:
         raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
-    return census
-
-
-def count_slabs(
-    config: RunConfig, resolved: Resolved, slabs: Iterable[Galaxy], team: AbstractProcessGroup = SINGLE
-) -> Census:
-    """The census of the stars of a galaxy in parts, as `take_census`, and of how fast its gas is, if they hold any."""
-    weight, widest = gas_weight(config, resolved), _widest(config, resolved)
-    found = [_ShiningGas.of(config, None, weight, widest)]
-
-    def stars() -> Iterator[Stars]:
-        for slab in slabs:
-            found[0] = found[0].joined(_ShiningGas.of(config, slab.gas, weight, widest))
-            yield slab.stars
-
-    census = take_census(config, resolved, stars(), team)
-    gas = reduce(_ShiningGas.joined, team.exchange(lambda: found[0]))
-    if not gas.fast.number:
-        return replace(census, gas=None if weight in (None, "mass") else FastParticles.at_rest())
-    return replace(census, gas=gas.fast, gas_lengths=gas.lengths)
+    if census.gas is not None and census.gas.number:
+        return census
+    return replace(census, gas=None if rules.weight in (None, "mass") else FastParticles.at_rest())
 
 
 GasWeight = Literal["mass", "star_formation_rate", "central mass"]
@@ -148,34 +141,6 @@ def gas_weight(config: RunConfig, resolved: Resolved) -> GasWeight | None:
 def _agn_radius(config: RunConfig) -> float:
     """Distance (kpc) within which gas absorbs the photons of an active nucleus; 0 where none does."""
     return 0.0 if config.nebular is None or config.nebular.agn is None else config.nebular.agn.radius
-
-
-class _ShiningGas(NamedTuple):
-    """The gas that shines: how fast it is, and how wide."""
-
-    fast: FastParticles
-    lengths: Lengths
-
-    @staticmethod
-    def of(config: RunConfig, gas: Gas | None, weight: GasWeight | None, widest: float) -> "_ShiningGas":
-        """What of this gas has any of the `weight`; none where no source goes by one. `widest` in kpc."""
-        if gas is None or weight is None:
-            return _ShiningGas(FastParticles.of(np.zeros((0, 3)), np.zeros(0), np.zeros(0)), Lengths(0.0, 0, 0))
-        rate = gas.star_formation_rate if weight == "star_formation_rate" else None
-        brightness = np.asarray(gas.mass if rate is None else rate, dtype=np.float64)
-        if weight == "central mass":
-            brightness = brightness * (np.linalg.norm(gas.position, axis=1) <= 1.0001 * _agn_radius(config))
-        if gas.weight is not None:
-            brightness = brightness * np.asarray(gas.weight)
-        shining = brightness > 0
-        own = jax.tree.map(lambda leaf: np.asarray(leaf)[shining], gas)
-        velocity = np.asarray(own.velocity, dtype=np.float64)
-        fast = FastParticles.of(velocity, speeds(config, own), brightness[shining])
-        return _ShiningGas(fast, Lengths.of(own, widest))
-
-    def joined(self, other: "_ShiningGas") -> "_ShiningGas":
-        """The gas of both."""
-        return _ShiningGas(self.fast.joined(other.fast), self.lengths.joined(other.lengths))
 
 
 def speeds(config: RunConfig, stars: Stars | Gas) -> Float[ndarray, " particle"]:
@@ -237,13 +202,14 @@ class _Ionising(NamedTuple):
 
 
 class _Rules(NamedTuple):
-    """What single stars are judged by: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s."""
+    """What single particles are judged by: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s; `weight`: of gas."""
 
     config: RunConfig
     brightness: Brightness
     oldest: float
     widest: float
     losvd: float
+    weight: GasWeight | None
     ionising: _Ionising | None
 
     @staticmethod
@@ -256,12 +222,13 @@ class _Rules(NamedTuple):
             oldest=log_universe_age(config) + 1e-3,
             widest=_widest(config, resolved),
             losvd=np.inf if limit is None else limit,
+            weight=gas_weight(config, resolved),
             ionising=_Ionising.build(config, resolved),
         )
 
-    def census(self, stars: Stars) -> Census:
+    def census(self, galaxy: Galaxy) -> Census:
         """The census of one slab."""
-        stars = _real(stars)
+        stars, (gas, gas_lengths) = _real(galaxy.stars), self._gas(galaxy.gas)
         birth_mass, velocity = (np.asarray(x, dtype=np.float64) for x in (stars.initial_mass, stars.velocity))
         return Census(
             n_stars=len(birth_mass),
@@ -274,7 +241,27 @@ class _Rules(NamedTuple):
             n_older=int(np.sum(np.asarray(stars.log_age) > self.oldest)),
             n_beyond_losvd=0 if self.losvd == np.inf else int(np.sum(speeds(self.config, stars) > self.losvd)),
             young=None if self.ionising is None else self.ionising.among(self.config, stars),
+            gas=gas,
+            gas_lengths=gas_lengths,
         )
+
+    def _gas(self, gas: Gas | None) -> tuple[FastParticles, Lengths] | tuple[None, None]:
+        """How fast and how wide gas with any of the weight is; None where nothing reads gas, or there is none.
+
+        Gas without lengths lacks them whether it shines or not.
+        """
+        if gas is None or self.weight is None:
+            return None, None
+        rate = gas.star_formation_rate if self.weight == "star_formation_rate" else None
+        brightness = np.asarray(gas.mass if rate is None else rate, dtype=np.float64)
+        if self.weight == "central mass":
+            brightness = brightness * (np.linalg.norm(gas.position, axis=1) <= 1.0001 * _agn_radius(self.config))
+        if gas.weight is not None:
+            brightness = brightness * np.asarray(gas.weight)
+        own = jax.tree.map(lambda leaf: np.asarray(leaf)[brightness > 0], gas)
+        velocity = np.asarray(own.velocity, dtype=np.float64)
+        fast = FastParticles.of(velocity, speeds(self.config, own), brightness[brightness > 0])
+        return fast, Lengths.of(gas if gas.smoothing_length is None else own, self.widest)
 
 
 def _widest(config: RunConfig, resolved: Resolved) -> float:

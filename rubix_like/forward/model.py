@@ -22,6 +22,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.gas_sums import GasSums
 from rubix_like.forward.products.sums import ProductImages, Sighting
 from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
+from rubix_like.forward.sources.stars import star_scene
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, split_keys
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
@@ -130,23 +131,20 @@ def _seen(
     tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, chunk: Any
 ) -> tuple[View, Scene]:
     """What a source's painter sees of a chunk of `_shining` particles, and the scene of them."""
-    scene = _observed_scene(
-        tables, parameters, fields, source, chunk.particles if isinstance(chunk, UsedFirst) else chunk
-    )
-    spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
+    own = chunk.particles if isinstance(chunk, UsedFirst) else chunk
+    scene = source.scene(own, tables.alignment, tables.arcsec_per_kpc)
+    scene = source.shine(_observed_scene(tables, parameters, fields, scene), parameters)
+    spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length, source.kind)
     place = spaxel, share, scene.position, scene.smoothing_length
     return View(scene.amount, _coordinates(source.painter.axes, scene), scene.v_los, *place), scene
 
 
-def _observed_scene(
-    tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, chunk: Any
-) -> Scene:
-    """A source's particles in the observer's frame, after the scene stages."""
-    scene = source.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+def _observed_scene(tables: Tables, parameters: Parameters, fields: Fields, scene: Scene) -> Scene:
+    """Particles in the observer's frame, after the scene stages."""
     scene = dataclasses.replace(scene, fields=fields)
     for stage in tables.scene:
         scene = stage(scene, parameters)
-    return source.shine(scene, parameters)
+    return scene
 
 
 def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " particle"], ...]:
@@ -157,18 +155,19 @@ def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " parti
 def _paint_products(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]
 ) -> Float[Array, "spaxel column"] | None:
-    """The sums over stars that maps are made of; nothing where the run makes none."""
+    """The sums over stars that maps are made of, whether or not they are painted; nothing where the run makes none."""
     products = tables.products
     if products is None:
         return None
-    source = tables.paint[products.source]
 
     def look(chunk: Any) -> Sighting:
-        scene = _observed_scene(tables, parameters, fields, source, chunk)
+        scene = star_scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+        scene = _observed_scene(tables, parameters, fields, scene)
         coordinates = _coordinates(products.axes, scene)
-        return Sighting(chunk, scene, coordinates, *tables.grid.weights(scene.position, scene.smoothing_length))
+        place = tables.grid.weights(scene.position, scene.smoothing_length, products.kind)
+        return Sighting(chunk, scene, coordinates, *place)
 
-    return products.paint(look, particles[products.source], tables.grid, plan.chunk, parameters)
+    return products.paint(look, particles[products.reader], tables.grid, plan.chunk, parameters)
 
 
 def _paint_gas(plan: Plan, tables: Tables, parameters: Parameters, particles: Any) -> GasSums:

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from rubix_like.config.sections.lines import LINE_SOURCE
 from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.cube.meta import Meta, MetaValue
 from rubix_like.engine.setup import Setup
@@ -32,8 +33,8 @@ def describe_run(
     known = {name: value for report in reports for name, value in report.items()}
     accuracy = {"tolerance": config.engine.tolerance} if "basis" in plan.method.split(", ") else {}
     entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
-    entries |= accuracy | known | _dust_entries(setup) | _nebular_entries(setup) | _agn_entries(setup)
-    entries |= describe_noise(config.noise)
+    entries |= accuracy | known | _library_entries(setup) | _dust_entries(setup) | _nebular_entries(setup)
+    entries |= _agn_entries(setup) | describe_noise(config.noise)
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes
@@ -60,13 +61,19 @@ def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
         "inclination": observation.inclination,
         "position_angle": observation.position_angle,
         "lsf_includes_pixel": instrument.lsf is not None and instrument.lsf.includes_pixel,
-        "ssp_library": setup.library.name,
-        "ssp_citation": setup.library.citation,
-        "pipeline": str(config.pipeline),
+        "lsf_not_of": ", ".join(setup.narrower) or None,
+        "pipeline": setup.pipeline.name,
         "method": plan.method,
         "precision": plan.dtype,
         "git_revision": git_revision(),
     }
+
+
+def _library_entries(setup: Setup) -> dict[str, str]:
+    """The SSP library that the light is made of: none where the run paints nothing but lines of its own."""
+    if set(setup.sources) == {LINE_SOURCE}:
+        return {}
+    return {"ssp_library": setup.library.name, "ssp_citation": setup.library.citation}
 
 
 def _dust_entries(setup: Setup) -> dict[str, str | int | float]:

@@ -6,6 +6,9 @@ import jax
 
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
 from rubix_like.config.sections.nebular import AGN, NEBULAE, NUCLEUS
+from rubix_like.forward.products.bands import load_band
+from rubix_like.forward.products.line_choice import named_lines
+from rubix_like.forward.sources.lines import line_templates
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.painting import Painting, plan_painting
 from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
@@ -29,6 +32,19 @@ class Resolved:
     arcsec_per_kpc: float
 
 
+def check_early(config: RunConfig, n_parts: int = 1) -> None:
+    """Raise ConfigError for what needs no file to be refused: a cube beyond the memory of each of the parts that it is
+    made in, bands and lines that are not known."""
+    check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave, n_parts)
+    products = config.products
+    for name in () if products is None else (*products.filters, *(() if products.band is None else (products.band,))):
+        load_band(name)
+    if products is not None and not isinstance(products.lines, bool):
+        named_lines(products.lines)
+    if config.lines is not None:
+        line_templates(config.lines)
+
+
 def resolve(config: RunConfig) -> Resolved:
     """The library, instrument and distance of a run; call it once, and pass the result to all that needs them.
 
@@ -37,7 +53,7 @@ def resolve(config: RunConfig) -> Resolved:
     """
     instrument, observation = config.instrument, config.observation
     n_parts = jax.process_count() if config.devices.is_sharded else 1
-    check_cube_fits(*instrument.n_spaxel_xy, instrument.wavelength.n_wave, n_parts)
+    check_early(config, n_parts)
     pipeline = painted_pipeline(config)
     painting = plan_painting(config, pipeline)
     distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)

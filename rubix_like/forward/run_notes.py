@@ -5,8 +5,6 @@ import numpy as np
 from rubix_like.config import RunConfig
 from rubix_like.config.sections.lines import LINE_SOURCE
 from rubix_like.config.sections.nebular import AGN, NEBULAE
-from rubix_like.engine.lines.line_planning import lines_of
-from rubix_like.engine.lines.line_tracks import LineTracks
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.sources.source import AbstractSource
@@ -20,6 +18,7 @@ def run_notes(setup: Setup, sources: tuple[AbstractSource, ...], census: Census 
     return (
         *setup.notes,
         *(note for plan in setup.sources.values() for note in _source_notes(plan)),
+        *_spread_notes(setup),
         *_unused_notes(setup),
         *_noise_notes(setup),
         *_line_notes(setup),
@@ -47,6 +46,15 @@ def _source_notes(plan: SourcePlan) -> list[str]:
             f"in the mask (bit 1)"
         )
     return notes
+
+
+def _spread_notes(setup: Setup) -> list[str]:
+    """Says so where sources have different line spreads, of which the file's table holds the widest."""
+    return [
+        f"the file's LSF table holds the widest line spread; that of source '{name}' is narrower where templates of "
+        f"another are coarser than the instrument (FWHM {own.min():.3g} to {own.max():.3g} Angstrom as painted)"
+        for name, own in setup.narrower.items()
+    ]
 
 
 def _unused_notes(setup: Setup) -> list[str]:
@@ -88,12 +96,9 @@ def _line_notes(setup: Setup) -> list[str]:
     if nebulae is not None and not isinstance(nebulae.templates, LineTemplates):
         return ["nebular: the detector sees no line of the table: its gas shines in the continuum alone"]
     plan = setup.sources.get(LINE_SOURCE)
-    if plan is None:
+    if plan is None or not plan.unseen:
         return []
-    templates = lines_of(plan)
-    seen = LineTracks.of(templates, plan.spread).on_detector(np.array([-1.0, 1.0]) * plan.velocity_limit)
-    unseen = [name for name, is_seen in zip(templates.lines, seen, strict=True) if not is_seen]
-    return [f"lines.wavelengths: the detector does not see {', '.join(unseen)}"] if unseen else []
+    return [f"lines.wavelengths: the detector does not see {', '.join(plan.unseen)}"]
 
 
 def _accuracy_notes(sources: tuple[AbstractSource, ...], config: RunConfig) -> list[str]:

@@ -51,7 +51,6 @@ def photon_lines(table: NebularTable) -> LineTemplates:
         wavelength=np.array([line.wavelength for line in lines]),
         table=np.asarray(grid.per_photon) * _LUMINOSITY,
         thermal=np.array(warmth),
-        reference_temperature=WARMTH,
     )
 
 

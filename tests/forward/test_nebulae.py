@@ -16,7 +16,7 @@ from scipy.special import ndtr
 
 from rubix_like import ConfigError, Cube, Galaxy, Gas, Pipeline, Stars, load_config, load_ssp, make_mesh
 from rubix_like.engine.painter_pair import PainterPair
-from rubix_like.forward.census import count_slabs
+from rubix_like.forward.census import take_census
 from rubix_like.forward.planning import make_setup
 from rubix_like.forward.resolved import resolve
 from rubix_like.forward.sources.nebulae import OxygenScale
@@ -266,7 +266,7 @@ BETWEEN_LINES = (5400, 5440, 2.5)
 
 def setup_of(config, own):
     resolved = resolve(config)
-    return make_setup(config, resolved, count_slabs(config, resolved, [own]))
+    return make_setup(config, resolved, take_census(config, resolved, [own]))
 
 
 def test_between_lines_the_continuum_alone_is_planned():

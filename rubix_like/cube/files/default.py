@@ -48,6 +48,7 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("INCLIN", "inclination", "[deg] 0 is face-on"),
     ("POSANG", "position_angle", "[deg] receding major axis, North through East"),
     ("LSFPIXEL", "lsf_includes_pixel", "widths of the line spread have the bin's"),
+    ("LSFNOTOF", "lsf_not_of", "sources whose lines are narrower (instrument's)"),
     ("GALAGES", "galaxy_ages", "where the stars' ages come from"),
     ("GALMETAL", "galaxy_metallicities", "where their metallicities come from"),
     ("GALVELOC", "galaxy_velocities", "where their velocities come from"),

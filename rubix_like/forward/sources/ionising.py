@@ -104,18 +104,18 @@ class RatePhotons(eqx.Module):
 
         Temperature and ionisation of star-forming gas are those of an equation of state, and never asked for.
         """
-        metallicity = jnp.log10(jnp.maximum(jnp.asarray(gas.metallicity), LOWEST_METALLICITY))
+        metallicity = jnp.log10(jnp.maximum(_of_gas(gas, "metallicity"), LOWEST_METALLICITY))
         return _rate(gas) * self.mean.of_rate(metallicity)
 
 
 def _rate(gas: Gas) -> Float[Array, " particle"]:
     """Msun per year; raises ValueError where the gas has none."""
-    if gas.star_formation_rate is None:
-        raise ValueError(
-            "gas.star_formation_rate: expected one per particle (Msun / yr) for nebular.source star_forming_gas, "
-            "got none; take source: stars, or a galaxy with star formation rates"
-        )
-    return jnp.asarray(gas.star_formation_rate)
+    return _of_gas(gas, "star_formation_rate")
+
+
+def _of_gas(gas: Gas, name: str) -> Float[Array, " particle"]:
+    """A column that photons of gas need; raises ValueError where the gas has none."""
+    return gas.required(name, "nebular.source star_forming_gas", "take source: stars, or a galaxy whose gas has it")
 
 
 def of_constant_rate(table: NebularTable, library: SSPLibrary, oldest: float) -> NebularTable:

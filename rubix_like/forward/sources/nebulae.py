@@ -60,7 +60,7 @@ class OxygenScale(eqx.Module):
     def by_oxygen(self, gas: Gas) -> Float[Array, " particle"]:
         """Of the gas' own oxygen and hydrogen where it has them, else by its metals."""
         if gas.oxygen_fraction is None:
-            return self.by_metals(gas.metallicity)
+            return self.by_metals(gas.required("metallicity", "O/H of gas without oxygen", "give it, or the oxygen"))
         hydrogen = HYDROGEN if gas.hydrogen_fraction is None else jnp.asarray(gas.hydrogen_fraction)
         oxygen = jnp.maximum(jnp.asarray(gas.oxygen_fraction), LOWEST_METALLICITY)
         return 12.0 + jnp.log10(oxygen / (OXYGEN_MASS * hydrogen))
