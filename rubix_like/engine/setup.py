@@ -26,8 +26,8 @@ class SourcePlan:
     `method`: the painter's, never "auto"; `motion`: what the velocity nodes of `basis` span; `velocity_limit`: largest
     |v_los| in km/s that a single particle's spectrum must be right for; `spread`: from the templates' resolution to the
     instrument's; `covered` (wave,): which detector bins the templates reach at all these velocities; `narrowest`: of
-    lines, the smallest velocity_dispersion (km/s) that they may be given; `own`: what else the source's `plan` made for
-    its `build`; `unseen`: names of lines that do not reach the detector.
+    lines, the smallest velocity_dispersion (km/s) that they may be given; `unseen`: names of lines that do not reach
+    the detector; `own`: what else the source's `plan` made for its `build`.
     """
 
     templates: Templates | LineTemplates
@@ -37,8 +37,8 @@ class SourcePlan:
     velocity_limit: float
     covered: Bool[ndarray, " wave"]
     narrowest: float = 0.0
-    own: Any = None
     unseen: tuple[str, ...] = ()
+    own: Any = None
 
 
 @dataclass(frozen=True, eq=False)

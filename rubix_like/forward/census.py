@@ -73,9 +73,9 @@ class Census:
             n_without_mass=self.n_without_mass + other.n_without_mass,
             n_older=self.n_older + other.n_older,
             n_beyond_losvd=self.n_beyond_losvd + other.n_beyond_losvd,
-            young=None if self.young is None or other.young is None else self.young.joined(other.young),
             gas=_joined(self.gas, other.gas),
             gas_lengths=_joined(self.gas_lengths, other.gas_lengths),
+            young=_joined(self.young, other.young),
         )
 
 
@@ -240,9 +240,9 @@ class _Rules(NamedTuple):
             n_without_mass=len(birth_mass) if stars.mass is None else 0,
             n_older=int(np.sum(np.asarray(stars.log_age) > self.oldest)),
             n_beyond_losvd=0 if self.losvd == np.inf else int(np.sum(speeds(self.config, stars) > self.losvd)),
-            young=None if self.ionising is None else self.ionising.among(self.config, stars),
             gas=gas,
             gas_lengths=gas_lengths,
+            young=None if self.ionising is None else self.ionising.among(self.config, stars),
         )
 
     def _gas(self, gas: Gas | None) -> tuple[FastParticles, Lengths] | tuple[None, None]:

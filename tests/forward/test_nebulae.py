@@ -40,7 +40,7 @@ LSF = {"fwhm": 2.6, "includes_pixel": False}
 OBSERVATION = {"redshift": 0.01, "distance": f"{DISTANCE} Mpc", "align": "none"}
 
 
-def config_of(nebular=None, window=(4870, 5090, 1.25), n_x=3, folder=None, paint=None, lsf=LSF, **engine):
+def config_of(nebular=None, window=(4870, 5090, 1.25), n_x=3, folder=None, paint=None, lsf=LSF, psf=None, **engine):
     """A run on arrays through the pipeline `nebular`, or one that paints only some sources."""
     pipeline = "nebular"
     if paint is not None:
@@ -56,7 +56,7 @@ def config_of(nebular=None, window=(4870, 5090, 1.25), n_x=3, folder=None, paint
                 "name": "muse",
                 "fov": [n_x, 3],
                 "pixel_scale": 1.0,
-                "psf": None,
+                "psf": psf,
                 "lsf": lsf,
                 "wavelength": {"start": start, "stop": stop, "step": step, "medium": "vacuum"},
             },
@@ -595,3 +595,37 @@ def test_diffuse_gas_is_the_same_on_devices():
     whole = flux_of(leaking())
     np.testing.assert_allclose(flux_of(eight(one_star())), whole, atol=1e-12 * whole.max())
     assert collectives(eight.lower(one_star()).compile().as_text()) == [("all-reduce", "ENTRY")]
+
+
+@pytest.mark.long
+def test_leaked_photons_pass_the_psf_from_cells_to_spaxels():
+    """A Gaussian PSF of 0.9 spaxels over 3 x 3 cells in each; all photons leak: the shares of cells, each in every
+    spaxel by the error function."""
+    psf = {"kind": "gaussian", "fwhm": 0.9, "enclosed": 0.9999}
+    config = config_of({"diffuse": {**DIFFUSE, "fraction": 1.0}}, n_x=9, method="basis", psf=psf, oversampling=3)
+    pipeline = pipeline_of(config, one_star())
+    assert pipeline.plan.cells == 3
+    dark = eqx.tree_at(lambda p: p.nebular.escape_fraction, pipeline.parameters, jnp.asarray(1.0))
+    image = (flux_of(pipeline(one_star())) - flux_of(pipeline(one_star(), dark))).sum(axis=2)
+    share = leaked_share(0.3 * independent.arcsec_per_kpc(0.01, DISTANCE), 60)
+    cell, sigma = (np.arange(len(share)) - len(share) // 2) / 3, 0.9 / np.sqrt(8 * np.log(2))
+    rows, columns = (
+        np.diff(ndtr(((np.arange(n + 1) - n / 2)[:, None] - cell[None, :]) / sigma), axis=0) for n in (3, 9)
+    )
+    expected = rows @ share @ columns.T
+    np.testing.assert_allclose(image / image.sum(), expected / expected.sum(), rtol=1e-3)
+
+
+@pytest.mark.long
+def test_leaked_photons_of_wide_stars_are_the_same_on_any_mesh_and_in_slabs():
+    """Smoothed over several spaxels, with a PSF; stars and bins painted apart on two devices each; in two slabs."""
+    lengths = np.random.default_rng(2).uniform(0.01, 0.15, N_STARS)
+    own = Galaxy(replace(galaxy().stars, smoothing_length=lengths))
+    psf = {"kind": "gaussian", "fwhm": 2.0}
+    config = config_of({"diffuse": DIFFUSE}, n_x=5, method="basis", psf=psf, deposit="smoothed", chunk=8)
+    one = pipeline_of(config, own)
+    whole = flux_of(one(own))
+    apart = Pipeline.from_config(config, own, mesh=make_mesh(2, wave=2))
+    np.testing.assert_allclose(flux_of(apart(own)), whole, atol=1e-12 * whole.max())
+    slabs = [jax.tree.map(lambda leaf, half=half: leaf[half::2], own) for half in (0, 1)]
+    np.testing.assert_allclose(flux_of(one.observe_slabs(slabs)), whole, atol=1e-12 * whole.max())

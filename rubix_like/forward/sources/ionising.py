@@ -97,7 +97,7 @@ class RatePhotons(eqx.Module):
 
     def are_forming(self, gas: Gas) -> Bool[Array, " particle"]:
         """Whether each gas particle forms stars, or has a rate that is no number."""
-        return ~(_rate(gas) <= 0)
+        return ~(_of_gas(gas, "star_formation_rate") <= 0)
 
     def of(self, gas: Gas) -> Float[Array, " particle"]:
         """1e49 photons per second of each gas particle: by its star formation rate and metallicity, and nothing else.
@@ -105,12 +105,7 @@ class RatePhotons(eqx.Module):
         Temperature and ionisation of star-forming gas are those of an equation of state, and never asked for.
         """
         metallicity = jnp.log10(jnp.maximum(_of_gas(gas, "metallicity"), LOWEST_METALLICITY))
-        return _rate(gas) * self.mean.of_rate(metallicity)
-
-
-def _rate(gas: Gas) -> Float[Array, " particle"]:
-    """Msun per year; raises ValueError where the gas has none."""
-    return _of_gas(gas, "star_formation_rate")
+        return _of_gas(gas, "star_formation_rate") * self.mean.of_rate(metallicity)
 
 
 def _of_gas(gas: Gas, name: str) -> Float[Array, " particle"]:

@@ -25,11 +25,12 @@ class UsedFirst(eqx.Module):
 
     @classmethod
     def of(cls, particles: Any, used: Bool[Array, " particle"]) -> "UsedFirst":
-        """Those of `used` that are no padding, in their own order, then others with a weight of 0."""
+        """Those of `used` that are no padding, in their own order, then the first of them with a weight of 0."""
         used, size = used & (particles.weight > 0), len(used)
         place = jnp.nonzero(used, size=size, fill_value=0)[0].astype(jnp.int32)
-        chosen = jax.tree.map(lambda leaf: leaf[place], particles)
         in_use = jnp.arange(size, dtype=jnp.int32) < used.sum(dtype=jnp.int32)
+        place = jnp.where(in_use, place, place[0])
+        chosen = jax.tree.map(lambda leaf: leaf[place], particles)
         weight = jnp.where(in_use, chosen.weight, jnp.zeros_like(chosen.weight))
         return cls(eqx.tree_at(lambda p: p.weight, chosen, weight))
 
