@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from stopped_catalogue import COMMAND, check_interruptions
+from stopped_catalogue import COMMAND, check_complete, check_interruptions, start, write_lists
 
 MPI = ("mpiexec", "-n", "3", "--oversubscribe", "--allow-run-as-root", sys.executable, "-m", "mpi4py.futures")
 COMMANDS = {"mpi": (*MPI, *COMMAND[1:]), "dask": COMMAND, "parsl": COMMAND}
@@ -22,7 +22,7 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.fixture(params=["mpi", "dask", pytest.param("parsl", marks=pytest.mark.long)])
+@pytest.fixture
 def name(request, client, cache, tmp_path, monkeypatch):
     """An executor whose package is installed, in an empty folder; the programs of this environment are found."""
     client(PACKAGES[request.param])
@@ -63,16 +63,29 @@ def end_front(process, number):
                 os.kill(own, number)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dask"], indirect=True)
+def test_it_makes_the_same(name):
+    write_lists(2)
+    check_complete(start("--executor", name), start("--output", "whole"), 2)
+
+
 @pytest.mark.parametrize(
-    ("n_kill", "n_galaxy"),
-    [pytest.param(1, 6, marks=pytest.mark.slow), pytest.param(10, 20, marks=pytest.mark.long)],
+    ("name", "n_kill", "n_galaxy"),
+    [
+        pytest.param("mpi", 1, 6, marks=pytest.mark.slow),
+        pytest.param("mpi", 10, 20, marks=pytest.mark.long),
+        # what its workers have begun is often done before they end
+        pytest.param("dask", 10, 30, marks=pytest.mark.long),
+        # it takes its time to end
+        pytest.param("parsl", 10, 30, marks=pytest.mark.long),
+    ],
+    indirect=["name"],
 )
 def test_interruptions_change_nothing(name, n_kill, n_galaxy):
     words = name
-    if name == "dask":
-        n_galaxy += 10  # what its workers have begun is often done before they end
-    elif name == "parsl":
+    if name == "parsl":
         Path(SITE).write_text(PARSL)
-        words, n_galaxy = f"parsl:{SITE}", 3 * n_galaxy // 2  # it takes its time to end
+        words = f"parsl:{SITE}"
     kills = check_interruptions(n_kill, n_galaxy, "--executor", words, command=COMMANDS[name], by=end_front)
     assert 0 not in [code for code, _, _ in kills]
