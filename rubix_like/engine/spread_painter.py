@@ -37,20 +37,24 @@ class SpreadPainter(AbstractPainter):
 
         def own(chunk_of_particles: Any) -> tuple[View, SourceCounters]:
             view, counters = look(chunk_of_particles)
-            return self._seen(view), counters
+            return self.seen(view), counters
 
         partial, counters = self.inner.paint(own, particles, grid, chunk)
-        if self.kernel is None:
-            return partial, counters
-        kernel, shape = jnp.asarray(self.kernel), (grid.n_layer, *grid.footprint.shape)
-        return jax.tree.map(lambda columns: _convolved(columns, kernel, shape), partial), counters
+        return jax.tree.map(lambda columns: self.spread(columns, grid), partial), counters
 
-    def _seen(self, view: View) -> View:
+    def seen(self, view: View) -> View:
+        """Particles with the share of their amount, and in the place between the templates, that shines here."""
         amount, coordinates = view.amount * self.share, list(view.coordinates)
         if self.place is not None:
             place = self.axes.names.index(self.moved)
             coordinates[place] = jnp.full_like(coordinates[place], self.place)
         return dataclasses.replace(view, amount=amount, coordinates=tuple(coordinates))
+
+    def spread(self, columns: Float[Array, "spaxel k"], grid: SpaxelGrid) -> Float[Array, "spaxel k"]:
+        """Sums over particles, convolved with the kernel; unchanged without one."""
+        if self.kernel is None:
+            return columns
+        return _convolved(columns, jnp.asarray(self.kernel), (grid.n_layer, *grid.footprint.shape))
 
     @property
     def n_coefficient(self) -> int:

@@ -35,12 +35,14 @@ from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, replicated
 
 
 class Partial(eqx.Module):
-    """Sums over particles: one painter's partial and the counters of each source, the maps' sums over stars and gas."""
+    """Sums over particles: one painter's partial and the counters of each source; the maps' sums over stars, over gas
+    and over emission lines."""
 
     light: tuple[Any, ...]
     counters: tuple[SourceCounters, ...]
     products: Float[Array, "spaxel column"] | None
     gas: GasSums | None
+    lines: Float[Array, "spaxel other"] | None
 
 
 Fields = Mapping[str, Any]
@@ -101,6 +103,7 @@ def paint(plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, pa
         counters=tuple(counters for _, counters in sums),
         products=_paint_products(plan, tables, parameters, fields, particles),
         gas=None if tables.gas is None else _paint_gas(plan, tables, parameters, particles[-1]),
+        lines=_paint_lines(plan, tables, parameters, fields, particles),
     )
 
 
@@ -111,11 +114,16 @@ def _paint_source(
 
     def look(chunk: Any) -> tuple[View, SourceCounters]:
         scene = _observed_scene(tables, parameters, fields, source, chunk)
-        spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
-        view = View(scene.amount, _coordinates(painter.axes, scene), scene.v_los, spaxel, share)
+        view = _view(tables, painter.axes, scene)
         return view, count(scene, painter.axes, tables.footprint, painter.velocity_limit)
 
     return painter.paint(look, particles, tables.grid, plan.chunk)
+
+
+def _view(tables: Tables, axes: TemplateAxes, scene: Scene) -> View:
+    """What painters of templates on these axes see of a scene."""
+    spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
+    return View(scene.amount, _coordinates(axes, scene), scene.v_los, spaxel, share)
 
 
 def _observed_scene(
@@ -157,6 +165,23 @@ def _paint_gas(plan: Plan, tables: Tables, parameters: Parameters, particles: An
     look = functools.partial(scene_before_fields, tables, parameters, tables.gas.kind)
     reference = parameters.observation.velocity_offset
     return tables.gas.paint(look, particles, tables.grid, plan.chunk, reference)
+
+
+def _paint_lines(
+    plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]
+) -> Float[Array, "spaxel column"] | None:
+    """The sums over emission lines, and the light beside them, that maps are made of; nothing where there are none."""
+    lines = tables.lines
+    if lines is None:
+        return None
+
+    def look(number: int, chunk: Any) -> View:
+        source = tables.paint[number]
+        return _view(tables, source.painter.axes, _observed_scene(tables, parameters, fields, source, chunk))
+
+    painters = [source.painter_for(parameters) for source in tables.paint]
+    looks = [functools.partial(look, number) for number in range(len(painters))]
+    return lines.paint(looks, painters, particles, tables.grid, plan.chunk, parameters.observation.velocity_offset)
 
 
 def add_up(layout: DeviceLayout, tables: Tables, partial: Partial) -> Partial:
@@ -230,8 +255,7 @@ def finish(
     early, late = leading_spatial(tables.cube, parameters)
 
     def seen(images: Float[Array, "y x k"]) -> Float[Array, "seen k"]:
-        for stage in early:
-            images = stage(images)
+        images = functools.reduce(lambda own, stage: stage(own), early, images)
         return images.reshape(-1, images.shape[2])
 
     def spatial(columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
@@ -253,17 +277,23 @@ def finish(
     moments = cube.footprint.images(cube.moments)
     if products is not None:
         before = field_of(products, tables.footprint, plan.cells)
-        gas = () if partial.gas is None else partial.gas.names
-        products = ProductImages(before, moments[:, :, 2:], parameters.observation.velocity_offset, gas)
+        products = ProductImages(
+            before,
+            moments[:, :, 2:],
+            reference=parameters.observation.velocity_offset,
+            transmission=None if tables.lines is None else tables.lines.transmission(parameters),
+            gas=() if partial.gas is None else partial.gas.names,
+        )
     return Observed(voxels, moments[:, :, :2], products, dict(zip(plan.sources, partial.counters, strict=True)))
 
 
 def _product_images(plan: Plan, tables: Tables, fields: Fields, partial: Partial) -> Float[Array, "y x image"] | None:
-    """Images of what maps are made of: the sums over stars, those over gas, then every field that has a map."""
+    """Images of what maps are made of: the sums over stars, over gas, over lines, then every field that has a map."""
     if partial.products is None:
         return None
     mapped = [name for name, field in zip(plan.fields, tables.fields, strict=True) if field.map is not None]
-    sums = [partial.products, *([] if partial.gas is None else [partial.gas.values])]
+    gas = None if partial.gas is None else partial.gas.values
+    sums = [own for own in (partial.products, gas, partial.lines) if own is not None]
     images = tables.grid.images(jnp.concatenate(sums, axis=1))
     return jnp.concatenate([images, *(fields[name].values[:, :, None] for name in mapped)], axis=2)
 

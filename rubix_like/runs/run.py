@@ -18,7 +18,7 @@ from rubix_like.cube.files.maps_file import maps_file_size
 from rubix_like.cube.mosaic import make_mosaic
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.forward.product_planning import check_bands
+from rubix_like.forward.product_planning import check_products
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.runs.compiled_run import AbstractObserver, compile_observer, of_processes
@@ -92,7 +92,7 @@ def prepare(
     """
     if config.galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, got none; e.g. galaxy: {reader: synthetic}")
-    check_bands(config.products)
+    check_products(config.products)
     check_together(config, team)
     with ExitStack() as files:
         with progress.step("load", loading_words(team)) as report:
@@ -280,6 +280,8 @@ def _maps_lines(prepared: Prepared) -> list[str]:
         return []
     bins = "" if axes.velocity is None else f", {len(axes.velocity)} velocities up to {axes.velocity[-1]:g} km/s"
     filters = f", images in {', '.join(axes.filters)}" if axes.filters else ""
-    fields = ("" if not axes.has_gas else ", gas") + "".join(f", {label.name}" for label in axes.fields)
+    others = ["gas"] if axes.has_gas else []
+    others += [] if axes.lines is None else [line.name for line in axes.lines.lines]
+    fields = "".join(f", {name}" for name in (*others, *(label.name for label in axes.fields)))
     size = format_bytes(expected_maps_size(prepared.pipeline))
     return [f"maps        weighted by light in {axes.band}{bins}{filters}{fields}; {size}"]

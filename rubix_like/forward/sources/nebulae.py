@@ -33,6 +33,7 @@ from rubix_like.nebular.leaking import leaked_share
 from rubix_like.nebular.line_grid import fixed
 from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
 from rubix_like.physics.cosmology import arcsec_per_kpc
+from rubix_like.physics.templates import Templates
 from rubix_like.ssp.ionising_photons import check_ionising
 
 HYDROGEN: float = 0.74
@@ -218,12 +219,22 @@ class GasNebulae(AbstractNebulae):
 def _plan_continuum(setup: Setup, table: NebularTable, lines: SourcePlan) -> SourcePlan:
     """The continuum by the method of the lines; its velocity nodes are few, and so reach the fastest particles."""
     settings = _settings(setup)
-    edges = setup.instrument.bins.to_vacuum(setup.instrument.bins.edges[[0, -1]])
-    first, last = edges / (1.0 + setup.config.observation.redshift) * [1.0 / _MARGIN, _MARGIN]
-    templates = photon_continuum(table, settings.log_pressure, first, last)
+    templates = _continuum(setup, table)
     limit = lines.velocity_limit
     kind = _source_of(settings).kind
     return plan_source(setup, templates, kind, method=lines.method, velocity_range=limit)
+
+
+def continuum_templates(setup: Setup) -> Templates | None:
+    """The spectra of the continuum of a run's nebulae; None where they shine in lines alone."""
+    return _continuum(setup, _table(setup)) if _settings(setup).continuum else None
+
+
+def _continuum(setup: Setup, table: NebularTable) -> Templates:
+    """The continuum on the detector's wavelengths at rest, and a margin."""
+    edges = setup.instrument.bins.to_vacuum(setup.instrument.bins.edges[[0, -1]])
+    first, last = edges / (1.0 + setup.config.observation.redshift) * [1.0 / _MARGIN, _MARGIN]
+    return photon_continuum(table, _settings(setup).log_pressure, first, last)
 
 
 def _as_wide(painter: AbstractPainter, dispersion: Float[Array, ""]) -> AbstractPainter:
