@@ -16,11 +16,11 @@ Lines of the gas are fitted with pPXF's own templates of lines. Their flux is wo
 spectra, the table of lines and the star formation rate.
 """
 
-import contextlib
 import functools
-import io
+import importlib.util
 import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -330,9 +330,6 @@ WINDOWS = {
 }
 """A fit's range (Angstrom, rest frame), pPXF's names of its lines with ours, and the first line's atomic weight."""
 
-NOT_FITTED = (3751.2, 4923.3, 5017.1)
-"""Lines (vacuum Angstrom) for which pPXF has no template: H12, He I."""
-
 
 def forming_galaxy():
     """Stars of two ages with sigma = 80 km/s about 20 km/s, and one gas particle that forms stars, in one place."""
@@ -371,10 +368,22 @@ def write_lines(path, name, first, last):
 
 @pytest.fixture(scope="module")
 def with_lines(library, tmp_path_factory):
-    """Name of an instrument -> spectra: MaNGA from [O II] to [N II], MUSE about Hb; each is made once."""
+    """Name of an instrument -> file of a cube: MaNGA from [O II] to [N II], MUSE about Hb; each is made once."""
     folder = tmp_path_factory.mktemp("lines")
     ranges = {"manga": (3640.0, 6900.0), "muse": (4830.0, 5120.0)}
-    return functools.cache(lambda name: read_mock(write_lines(folder / f"{name}.fits", name, *ranges[name])))
+    return functools.cache(lambda name: write_lines(folder / f"{name}.fits", name, *ranges[name]))
+
+
+@pytest.fixture(scope="module")
+def example(client):
+    """The program of the tutorial."""
+    client("ppxf.ppxf")
+    path = Path(__file__).resolve().parents[2] / "docs" / "examples" / "fit_lines.py"
+    spec = importlib.util.spec_from_file_location("fit_lines", path)
+    found = importlib.util.module_from_spec(spec)
+    sys.modules["fit_lines"] = found
+    spec.loader.exec_module(found)
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -389,87 +398,42 @@ def line_fluxes(library):
     return {name: photons * float(table.line(name)) * lsun for name in table.lines}
 
 
-class LineFit:
-    """pPXF on a window: two spectra of stars, one template a line, an additive parabola (the nebular continuum)."""
-
-    def __init__(self, ppxf, library, spectra, window):
-        from ppxf.ppxf_util import emission_lines, varsmooth  # noqa: PLC0415
-
-        first, last, self.lines, weight = WINDOWS[window]
-        self.dispersion = np.hypot(GAS_DISPERSION, 9.09 / np.sqrt(weight))  # and that of 1e4 K
-        self.start = [GAS_VELOCITY, self.dispersion] if window == "[O II]" else [60, 70]
-        rest = np.exp(spectra.log_wavelength) / (1 + REDSHIFT)
-        inside = (rest > first) & (rest < last)
-        self.ppxf, self.step, self.rest = ppxf, spectra.step, rest[inside]
-        self.flux, fwhm = spectra.flux[inside, 0], spectra.fwhm[inside] / (1 + REDSHIFT)
-        bin2 = independent.FWHM**2 * (self.rest * self.step / independent.C_KMS) ** 2 / 12
-        near = (library.rest_wavelength > 0.96 * first) & (library.rest_wavelength < 1.04 * last)
-        ages = [np.argmin(np.abs(library.log_age - age)) for age in (8.5, 9.5)]
-        shapes = library.spectra[np.argmin(np.abs(library.metallicity - 0.02)), ages][:, near].T.astype(np.float64)
-        wanted = np.interp(library.rest_wavelength[near], self.rest, fwhm**2 - bin2 * (1 - 1 / RATIO**2))
-        sigma = np.sqrt(wanted - library.fwhm[near] ** 2) / independent.FWHM
-        steps = np.log(0.97 * first), np.log(1.03 * last), self.step / RATIO / independent.C_KMS
-        self.fine = np.exp(np.arange(*steps))
-        stars = varsmooth(library.rest_wavelength[near], shapes, sigma, xout=self.fine, oversample=2)
-        with contextlib.redirect_stdout(io.StringIO()):
-            spread = {"lam": self.rest, "fwhm": np.sqrt(fwhm**2 - bin2)}
-            gas, names, centres = emission_lines(np.log(self.fine), (first, last), spread, vacuum=True)
-        self.names, self.centres = list(names), centres
-        self.templates = np.column_stack([stars / stars.mean(axis=0), gas])
-        self.good = np.flatnonzero(np.min([np.abs(self.rest - line) for line in NOT_FITTED], axis=0) > 6)
-        width = np.interp(centres[0], self.rest, spread["fwhm"]) / independent.FWHM / centres[0] * independent.C_KMS
-        self.width = np.sqrt((width**2 + GAS_DISPERSION**2) / self.step**2 + 1 / 12)
-
-    def __call__(self, noise, dice=None):
-        """V, sigma (km/s), then the flux of each line (1e-20 erg/s/cm2); draws of noise where there are dice."""
-        level = np.median(self.flux)
-        observed = self.flux if dice is None else self.flux + noise * dice.normal(size=self.flux.size)
-        component = [0, 0] + [1] * len(self.names)
-        fit = self.ppxf(
-            self.templates,
-            observed / level,
-            np.full_like(observed, noise / level),
-            self.step,
-            [[20, 80], self.start],
-            fixed=[[1, 1], [self.start[0] == GAS_VELOCITY] * 2],
-            moments=[2, 2],
-            degree=2,
-            component=component,
-            gas_component=np.array(component) == 1,
-            gas_names=self.names,
-            goodpixels=self.good,
-            lam=self.rest,
-            lam_temp=self.fine,
-            velscale_ratio=RATIO,
-            quiet=True,
-        )
-        bins = self.centres * (1 + REDSHIFT) * self.step / independent.C_KMS
-        return np.concatenate([fit.sol[1], fit.gas_flux * level * bins])
-
-
 @pytest.mark.parametrize(
     ("name", "window"),
     [("manga", "[O II]"), ("manga", "Hb"), ("manga", "Ha"), pytest.param("muse", "Hb", marks=pytest.mark.long)],
 )
-def test_templates_of_lines_find_flux_velocity_and_dispersion(name, window, ppxf, library, with_lines, line_fluxes):
+def test_templates_of_lines_find_flux_velocity_and_dispersion(name, window, example, library, with_lines, line_fluxes):
     """S/N 50: that of the window's first line in the sum over its bins to 3 sigma. Means of 100 draws have errors of a
     tenth of a draw's. The lines of [O II], 1.3 sigma apart, are given the velocity and dispersion of the others."""
-    fit = LineFit(ppxf, library, with_lines(name), window)
-    assert fit.names == list(fit.lines)
-    true = np.array([sum(line_fluxes[line] for line in lines) for lines in fit.lines.values()])
-    bins = fit.centres[0] * (1 + REDSHIFT) * fit.step / independent.C_KMS
-    noise = true[0] / bins / LINE_SNR / np.sqrt(6 * fit.width)
-    dice = np.random.default_rng(5)
-    draws = np.array([fit(noise, dice) for _ in range(N_DRAWS)])
-    mean, clean = draws.mean(axis=0), fit(noise)
-    scatter = draws[:, 2:].std(axis=0)
-    print(f"{name} {window}, {fit.width:.2f} bins, S/N of fitted fluxes {(mean[2:] / scatter).round(1)}")
-    for kind, (v, sigma, *own) in {"without noise": clean, "mean of draws": mean}.items():
-        percent = 100 * (np.array([sigma / fit.dispersion, *own / true]) - 1)
+    first, last, lines, weight = WINDOWS[window]
+    spectra = example.read_spectra(with_lines(name), REDSHIFT, first, last)
+    ages = [int(np.argmin(np.abs(library.log_age - age))) for age in (8.5, 9.5)]
+    metals = [int(np.argmin(np.abs(library.metallicity - 0.02)))]
+    templates = example.make_templates(spectra, library, metals, ages)
+    assert templates.names == list(lines)
+    dispersion = np.hypot(GAS_DISPERSION, 9.09 / np.sqrt(weight))  # and that of 1e4 K
+    known = window == "[O II]"
+    start = [(20.0, 80.0), (GAS_VELOCITY, dispersion) if known else (60.0, 70.0)]
+    flux, dice = spectra.flux[:, 0, 0], np.random.default_rng(5)
+    bins = templates.centres * (1 + REDSHIFT) * spectra.step / independent.C_KMS
+    lsf = spectra.fwhm.mean() / independent.FWHM / spectra.wavelength.mean() * independent.C_KMS
+    width = np.sqrt((lsf**2 + GAS_DISPERSION**2) / spectra.step**2 + 1 / 12)
+    true = np.array([sum(line_fluxes[line] for line in own) for own in lines.values()])
+    noise = np.full_like(flux, true[0] / bins[0] / LINE_SNR / np.sqrt(6 * width))
+
+    def fit(values):
+        fixed = [(1, 1), (known, known)]
+        own, found, _ = example.fit_spectrum(values, noise, spectra, templates, start, fixed, degree=2)
+        return np.concatenate([own, found * bins])
+
+    draws = np.array([fit(flux + noise * dice.normal(size=flux.size)) for _ in range(N_DRAWS)])
+    mean, scatter = draws.mean(axis=0), draws.std(axis=0)[2:]
+    print(f"{name} {window}, {width:.2f} bins, S/N of fitted fluxes {(mean[2:] / scatter).round(1)}")
+    assert width > 1.5
+    for kind, (v, sigma, *own) in {"without noise": fit(flux), "mean of draws": mean}.items():
+        percent = 100 * (np.array([sigma / dispersion, *own / true]) - 1)
         print(f"{kind}: V {v - GAS_VELOCITY:+.2f} km/s, sigma and fluxes {percent.round(2)} %")
-    assert fit.width > 1.5
-    for v, sigma, *own in (clean, mean):
         assert v == pytest.approx(GAS_VELOCITY, abs=1.0)
-        assert sigma == pytest.approx(fit.dispersion, rel=0.02)
+        assert sigma == pytest.approx(dispersion, rel=0.02)
         assert own[0] == pytest.approx(true[0], rel=0.01)
         assert own[1] / own[0] == pytest.approx(true[1] / true[0], rel=0.02)
