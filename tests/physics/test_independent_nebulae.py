@@ -173,7 +173,7 @@ def starlight(field):
 
 
 @pytest.mark.slow(5)
-@pytest.mark.parametrize("source", ["stars", "star_forming_gas"])
+@pytest.mark.parametrize("source", [pytest.param("stars", marks=pytest.mark.long), "star_forming_gas"])
 def test_real_galaxies_shine_as_the_sum_of_stars_lines_and_continuum(field, starlight, source):
     """As a run computes them, in 32 bits: each galaxy in all to 1e-4, its spaxels to 1e-3 of its brightest voxel."""
     ionised, photons_of = (field.stars, photons_of_stars) if source == "stars" else (field.gas, photons_of_gas)
