@@ -37,7 +37,8 @@ FAINTEST = 10.0
 
 @dataclass(frozen=True)
 class Spectra:
-    """Flux and noise (bin, y, x) on bins even in ln(wavelength); vacuum wavelengths and FWHM of the LSF at rest."""
+    """Flux and noise (bin, y, x; NaN where masked) on bins even in ln(wavelength), of which one has `step` km/s; vacuum
+    wavelengths and FWHM of the LSF at rest (Angstrom)."""
 
     flux: np.ndarray
     noise: np.ndarray | None
@@ -64,7 +65,8 @@ def read_spectra(path: str, redshift: float, first: float, last: float) -> Spect
     """
     with fits.open(path) as hdus:
         cube, header = hdus["DATA"].data.astype(float), hdus["DATA"].header
-        variance = hdus["STAT"].data.astype(float) if "STAT" in hdus else None
+        good = hdus["DQ"].data == 0 if "DQ" in hdus else True
+        variance = np.where(good, hdus["STAT"].data.astype(float), np.nan) if "STAT" in hdus else None
         wavelength, fwhm = (hdus["LSF"].data[name].astype(float) for name in ("WAVE", "FWHM"))
         includes_bin = hdus[0].header["LSFPIXEL"]
     vacuum = to_vacuum(wavelength) if header["CTYPE3"].startswith("AWAV") else wavelength
@@ -143,7 +145,7 @@ def fit_cube(spectra: Spectra, templates: Templates, redshift: float) -> dict[st
     share = {name: 2.984 / 3.984 if name.endswith("_d") else 1.0 for name in MAPPED}
     for place in np.ndindex(*shape):
         flux, noise = spectra.flux[:, *place], spectra.noise[:, *place]
-        if not (np.median(flux) > 0 and np.all(noise > 0)):
+        if not np.all(noise > 0):
             continue
         (v, sigma), fluxes, errors = fit_spectrum(flux, noise, spectra, templates)
         if fluxes[templates.names.index("Halpha")] < FAINTEST * errors[templates.names.index("Halpha")]:
@@ -198,6 +200,8 @@ def main() -> None:
     parser.add_argument("--output", default="lines-galaxy.png", help="the picture")
     options = parser.parse_args()
     spectra = read_spectra(options.cube, options.redshift, 4800.0, 6760.0)
+    if spectra.noise is None:
+        parser.error(f"{options.cube} has no variance; set noise.signal_to_noise in the run")
     templates = make_templates(spectra, rl.load_ssp(options.library), slice(3, None), slice(80, None, 20))
     found = fit_cube(spectra, templates, options.redshift)
     maps = rl.Maps.read(options.cube.replace(".fits", "_maps.fits"))
