@@ -93,8 +93,11 @@ def make_templates(
     shapes = library.spectra[metallicities][:, ages][:, :, near].reshape(-1, len(rest)).T.astype(float)
     # pPXF averages over RATIO fine steps, of which the data have one bin: that much of the bin's width is its own
     lost = FWHM_PER_SIGMA**2 * (rest * spectra.step / C) ** 2 / 12 / RATIO**2
-    wanted = np.interp(rest, spectra.wavelength, spectra.fwhm) ** 2 + lost
-    sigma = np.sqrt(wanted - library.fwhm[near] ** 2) / FWHM_PER_SIGMA
+    missing = np.interp(rest, spectra.wavelength, spectra.fwhm) ** 2 + lost - library.fwhm[near] ** 2
+    if missing.min() < 0:
+        coarse = rest[missing < 0]
+        raise ValueError(f"{library.name} is coarser than the cube at {coarse[0]:.0f}-{coarse[-1]:.0f} Angstrom (rest)")
+    sigma = np.sqrt(missing) / FWHM_PER_SIGMA
     fine = np.exp(np.arange(np.log(0.97 * first), np.log(1.03 * last), spectra.step / RATIO / C))
     stars = varsmooth(rest, shapes, sigma, xout=fine, oversample=2)
     spread = {"lam": spectra.wavelength, "fwhm": spectra.fwhm}
