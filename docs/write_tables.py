@@ -16,6 +16,8 @@ from pydantic.fields import FieldInfo
 from rubix_like.cli.listing import COLUMNS, instrument_table
 from rubix_like.config.parameters import metadata_of
 from rubix_like.config.quantities import InUnit
+from rubix_like.config.readers.ages import AgeRecipe
+from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.run_config import DevicesSettings
 from rubix_like.config.sections.dust import DustSettings
 from rubix_like.config.sections.fit import SamplingSettings
@@ -25,8 +27,6 @@ from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.cube.files.maps_file import EXTENSIONS, GAS_EXTENSIONS, LINE_EXTENSIONS, LOSVD_UNIT, PHOTON_EXTENSION
 from rubix_like.inference.posterior.free_parameters import known_parameters
-from rubix_like.readers.star_formation_history import AgeRecipe
-from rubix_like.readers.synthetic_reader import SyntheticReader
 
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n\n).*?(\n<!-- end of table -->)", re.S)
 

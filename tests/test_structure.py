@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import operator
 import re
 import subprocess
@@ -9,7 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_snapshots import write_small
 
+from rubix_like.cli.listing import member_rows
+from rubix_like.config import plug_ins
 from rubix_like.runtime.optional_packages import EXTRAS
 
 PACKAGE = Path(__file__).resolve().parent.parent / "rubix_like"
@@ -28,6 +32,8 @@ ON_TWO_LEVELS = {
     "parameters": ["config", "forward"],
     "pipeline": ["config", "forward"],
     "psf": ["config", "forward", "instrument"],
+    "snapshot": ["config", "readers"],
+    "synthetic": ["config", "galaxy"],
 }
 """Basenames in several packages: the settings of an idea, and what is built of them."""
 
@@ -187,13 +193,25 @@ def test_every_place_that_is_named_is_there():
         assert found is not None, (name, place)
 
 
+def test_descriptions_in_lists_are_those_of_the_members():
+    """Read from the source of built-in ones, without importing them."""
+    listed = [plug_ins.READERS, plug_ins.FIELDS, *plug_ins.STAGES, plug_ins.KERNELS, plug_ins.SAMPLERS]
+    for registry in (*listed, plug_ins.EXECUTORS):
+        texts = dict(member_rows(registry))
+        for name in registry.builtin:
+            assert texts[name] == " ".join((inspect.getdoc(registry.find(name)) or "").partition("\n\n")[0].split())
+
+
 def test_lazy_public_names_and_commands_point_down():
     """import-linter does not see them: what they name is not above the module that names it."""
     assert {name for name, place in places() if place.startswith("rubix_like.cli.")} <= {"cli/main.py"}
     assert not [place for name, place in places() if name == "__init__.py" and place.startswith("rubix_like.cli.")]
 
 
+MAIN = "from rubix_like.cli.main import main; "
 SLOW_PACKAGES = {"jax", "jaxlib", "equinox", "numpy", "scipy", "astropy", "h5py", "pandas", "pydantic", "matplotlib"}
+SETTINGS = ["astropy", "numpy", "pydantic"]
+FILES = ["astropy", "h5py", "numpy", "pydantic"]
 
 
 @pytest.mark.parametrize(
@@ -201,13 +219,18 @@ SLOW_PACKAGES = {"jax", "jaxlib", "equinox", "numpy", "scipy", "astropy", "h5py"
     [
         ("import rubix_like", 60, []),
         ("from rubix_like.cli.main import make_parser; make_parser()", 200, []),
-        ("from rubix_like.cli.main import main; main(['list', '--help'])", 200, []),
-        ("import rubix_like.config", 900, ["astropy", "numpy", "pydantic"]),
+        (MAIN + "main(['list', '--help'])", 200, []),
+        ("import rubix_like.config", 900, SETTINGS),
+        (MAIN + "assert main(['schema']) + main(['list', 'stages']) + main(['list', 'readers']) == 0", 900, FILES),
+        (MAIN + "assert main(['inspect', SNAPSHOT]) == 0", 900, FILES),
     ],
 )
-def test_help_and_settings_import_little_that_takes_time(program, most, needed):
+def test_help_and_settings_import_little_that_takes_time(program, most, needed, tmp_path):
+    """Nor what looks at a file: it needs no JAX, and a snapshot's cosmology none of astropy's."""
+    snapshot = write_small(tmp_path / "galaxy.hdf5", "eagle")
     script = f"""
 import contextlib, sys
+SNAPSHOT = {str(snapshot)!r}
 before = set(sys.modules)
 with contextlib.suppress(SystemExit):
     {program}

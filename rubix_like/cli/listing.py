@@ -1,12 +1,14 @@
 """Tables of what a configuration can name, with one line about each."""
 
 import argparse
+import ast
 import inspect
 import json
 import shutil
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import resources
 from itertools import groupby
 
 import numpy as np
@@ -64,11 +66,22 @@ def member_rows(registry: Registry) -> Rows:
 
 
 def _first_line(registry: Registry, name: str) -> str:
-    """Of a member's description, broken or not; what is wrong with one from outside that cannot be used."""
+    """Of a member's description, a built-in one not being imported; or why one from outside cannot be used."""
     try:
-        return " ".join((inspect.getdoc(registry.find(name)) or "").partition("\n\n")[0].split())
+        place = registry.builtin.get(name)
+        text = _docstring_at(place) if place else inspect.getdoc(registry.find(name)) or ""
+        return " ".join(text.partition("\n\n")[0].split())
     except ConfigError as error:
         return f"cannot be used: {error}"
+
+
+def _docstring_at(place: str) -> str:
+    """The docstring of the class or function at `module:attribute`, read from the source: nothing is imported."""
+    module, attribute = place.split(":")
+    package, *inner, last = module.split(".")
+    source = resources.files(package).joinpath(*inner, f"{last}.py").read_bytes()
+    named = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    return ast.get_docstring(next(node for node in named if node.name == attribute)) or ""
 
 
 def _title(name: str) -> str:

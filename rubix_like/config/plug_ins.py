@@ -17,12 +17,21 @@ READERS = Registry(
     "reader",
     "rubix_like.readers",
     {
-        "synthetic": "rubix_like.readers.synthetic_reader:SyntheticReader",
-        "auto": "rubix_like.readers.snapshot:SnapshotReader",
+        "synthetic": "rubix_like.config.readers.synthetic:SyntheticReader",
+        "auto": "rubix_like.config.readers.snapshot:SnapshotReader",
     },
     needs=("model_validate", "load"),
 )
 """A reader is a frozen settings model of the keys under `galaxy:`, with `load() -> (Galaxy, GalaxyInfo)`."""
+
+READING: Mapping[str, str] = {
+    "build_synthetic": "rubix_like.galaxy.synthetic:SyntheticGalaxy",
+    "load_synthetic": "rubix_like.readers.synthetic_reader:load_synthetic",
+    "load_snapshot": "rubix_like.readers.snapshot:load_snapshot",
+    "open_snapshot_galaxy": "rubix_like.readers.snapshot:open_snapshot_galaxy",
+    "snapshot_has_more_stars": "rubix_like.readers.mapped_files:snapshot_has_more_stars",
+}
+"""What the built-in readers make of their settings: it needs JAX, and is imported when a galaxy is read."""
 
 FIELDS = Registry(
     "field",

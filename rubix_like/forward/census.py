@@ -18,8 +18,9 @@ from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.forward.resolved import Resolved
 from rubix_like.galaxy.alignment import StarSample
+from rubix_like.galaxy.limits import require
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
-from rubix_like.galaxy.validation import VelocitySums, require
+from rubix_like.galaxy.validation import VelocitySums
 from rubix_like.instrument.detector import rest_window
 from rubix_like.physics.cosmology import find_cosmology, universe_age
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup

@@ -4,10 +4,9 @@ The random numbers are drawn once on the host (`draw_base`); `SyntheticGalaxy.sa
 from the parameters and those draws to particles (the reparametrisation by inverse cumulative distributions).
 """
 
-import dataclasses
 import importlib
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,15 +17,11 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas, Stars
+from rubix_like.galaxy.synthetic_defaults import BULGE_SHARE, DEFAULTS, SMALLEST_LOG_AGE, Draws
 
 Uniforms = Float[Array, "particle 4"]
 Normals = Float[Array, "particle 5"]
 Scalar = Float[Array, ""]
-Draws = Literal["random", "sobol"]
-"""Kinds of base draws."""
-
-BULGE_SHARE: float = 0.2
-"""Fraction of the star particles that sample the bulge; its mass is `bulge_fraction`, whatever the share."""
 
 BULGE_TRUNCATION: float = 20.0
 """Radius, in Hernquist scale radii, beyond which the bulge has no particles (9 % of the untruncated mass)."""
@@ -34,10 +29,9 @@ BULGE_TRUNCATION: float = 20.0
 BULGE_EFFECTIVE_RADIUS: float = 1.5412143
 """Projected half-mass radius, in scale radii, of the truncated bulge (1.8153 untruncated: Hernquist 1990, eq. 38)."""
 
-SMALLEST_LOG_AGE: float = 5.0
 SMALLEST_LOG_METALLICITY: float = -8.0
 LARGEST_LOG_METALLICITY: float = -1.0
-"""Limits of the drawn ages (0.1 Myr) and of log10 of the drawn metal mass fractions (Z in (0, 0.1])."""
+"""Limits of log10 of the drawn metal mass fractions (Z in (0, 0.1])."""
 
 _SMALLEST_UNIFORM = 2.0**-22  # still inside (0, 1) as float32, so that logarithms and atanh stay finite
 
@@ -117,13 +111,13 @@ def _as_float(value: Any) -> Array:
     return jnp.asarray(value, dtype=jax.dtypes.canonicalize_dtype(float))
 
 
-def _leaf(default: float) -> Any:
-    return eqx.field(converter=_as_float, default=default)
+def _as_leaf(value: Any) -> Array | None:
+    return None if value is None else _as_float(value)
 
 
-def _own_leaf() -> Any:
-    """A parameter of the gas; None: the value of the stars' disc."""
-    return eqx.field(converter=lambda value: None if value is None else _as_float(value), default=None)
+def _leaf(name: str) -> Any:
+    """A parameter with its default; None: the value of the stars' disc."""
+    return eqx.field(converter=_as_leaf, default=DEFAULTS[name])
 
 
 class SyntheticGalaxy(eqx.Module):
@@ -139,38 +133,38 @@ class SyntheticGalaxy(eqx.Module):
     and one star formation rate. Their density is the disc's, M / (4 pi R_d^2 h) exp(-R / R_d) sech^2(z / h), and their
     smoothing length twice the radius of a sphere of their volume, as readers take it (`particles.CELL_RADII`).
 
-    Units and meanings of the leaves are those of the settings (`readers.synthetic_reader.SyntheticReader`).
+    Units and meanings of the leaves are those of the settings (`config.readers.synthetic.SyntheticReader`).
     """
 
-    stellar_mass: Scalar = _leaf(1e10)
-    bulge_fraction: Scalar = _leaf(0.2)
-    disc_scale_length: Scalar = _leaf(1.5)
-    disc_scale_height: Scalar = _leaf(0.2)
-    bulge_effective_radius: Scalar = _leaf(0.5)
-    rotation_velocity: Scalar = _leaf(180.0)
-    turnover_radius: Scalar = _leaf(0.5)
-    disc_dispersion: Scalar = _leaf(30.0)
-    bulge_dispersion: Scalar = _leaf(100.0)
-    disc_log_age: Scalar = _leaf(9.6)
-    disc_log_age_gradient: Scalar = _leaf(-0.1)
-    bulge_log_age: Scalar = _leaf(9.9)
-    log_age_scatter: Scalar = _leaf(0.1)
-    oldest_log_age: Scalar = _leaf(10.1)
-    disc_metallicity: Scalar = _leaf(0.02)
-    disc_metallicity_gradient: Scalar = _leaf(-0.05)
-    bulge_metallicity: Scalar = _leaf(0.025)
-    metallicity_scatter: Scalar = _leaf(0.1)
-    gas_fraction: Scalar = _leaf(0.1)
-    gas_scale_length: Scalar = _leaf(2.5)
-    gas_scale_height: Scalar = _leaf(0.1)
-    gas_rotation_velocity: Scalar | None = _own_leaf()
-    gas_turnover_radius: Scalar | None = _own_leaf()
-    gas_dispersion: Scalar = _leaf(10.0)
-    gas_metallicity: Scalar | None = _own_leaf()
-    gas_metallicity_gradient: Scalar | None = _own_leaf()
-    gas_metallicity_scatter: Scalar | None = _own_leaf()
-    gas_temperature: Scalar = _leaf(1e4)
-    star_formation_rate: Scalar = _leaf(1.0)
+    stellar_mass: Scalar = _leaf("stellar_mass")
+    bulge_fraction: Scalar = _leaf("bulge_fraction")
+    disc_scale_length: Scalar = _leaf("disc_scale_length")
+    disc_scale_height: Scalar = _leaf("disc_scale_height")
+    bulge_effective_radius: Scalar = _leaf("bulge_effective_radius")
+    rotation_velocity: Scalar = _leaf("rotation_velocity")
+    turnover_radius: Scalar = _leaf("turnover_radius")
+    disc_dispersion: Scalar = _leaf("disc_dispersion")
+    bulge_dispersion: Scalar = _leaf("bulge_dispersion")
+    disc_log_age: Scalar = _leaf("disc_log_age")
+    disc_log_age_gradient: Scalar = _leaf("disc_log_age_gradient")
+    bulge_log_age: Scalar = _leaf("bulge_log_age")
+    log_age_scatter: Scalar = _leaf("log_age_scatter")
+    oldest_log_age: Scalar = _leaf("oldest_log_age")
+    disc_metallicity: Scalar = _leaf("disc_metallicity")
+    disc_metallicity_gradient: Scalar = _leaf("disc_metallicity_gradient")
+    bulge_metallicity: Scalar = _leaf("bulge_metallicity")
+    metallicity_scatter: Scalar = _leaf("metallicity_scatter")
+    gas_fraction: Scalar = _leaf("gas_fraction")
+    gas_scale_length: Scalar = _leaf("gas_scale_length")
+    gas_scale_height: Scalar = _leaf("gas_scale_height")
+    gas_rotation_velocity: Scalar | None = _leaf("gas_rotation_velocity")
+    gas_turnover_radius: Scalar | None = _leaf("gas_turnover_radius")
+    gas_dispersion: Scalar = _leaf("gas_dispersion")
+    gas_metallicity: Scalar | None = _leaf("gas_metallicity")
+    gas_metallicity_gradient: Scalar | None = _leaf("gas_metallicity_gradient")
+    gas_metallicity_scatter: Scalar | None = _leaf("gas_metallicity_scatter")
+    gas_temperature: Scalar = _leaf("gas_temperature")
+    star_formation_rate: Scalar = _leaf("star_formation_rate")
 
     def sample(self, draws: BaseDraws) -> Galaxy:
         """Map the base draws to particles (kpc, km/s, Msun); pure, traceable, differentiable in every leaf.
@@ -261,10 +255,3 @@ def _either(own: Array | None, others: Array) -> Array:
 
 def _metallicity(log_metallicity: Array) -> Array:
     return 10 ** jnp.clip(log_metallicity, SMALLEST_LOG_METALLICITY, LARGEST_LOG_METALLICITY)
-
-
-DEFAULTS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(SyntheticGalaxy)}
-"""The default of every parameter, in the unit of its setting; None: the value of the stars' disc."""
-
-GAS_PARAMETERS: tuple[str, ...] = (*(name for name in DEFAULTS if name.startswith("gas_")), "star_formation_rate")
-"""The parameters of the gas alone, on which no star depends."""

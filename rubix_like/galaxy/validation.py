@@ -13,16 +13,11 @@ from astropy.units import Quantity
 from jaxtyping import Float
 from numpy import ndarray
 
+from rubix_like.galaxy.limits import FRACTIONS, LARGEST_LOG_AGE, NOT_NEGATIVE, SMALLEST_METALLICITY, require
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
-
-LARGEST_LOG_AGE: float = 10.3
-"""20 Gyr: above it the numbers are no log10(age / yr) of any star."""
 
 AGE_SLACK: float = 1e-3
 """dex by which a star may be older than the Universe (rounding in the file)."""
-
-SMALLEST_METALLICITY: float = -1e-12
-"""Negative mass fractions down to here are rounding of the simulation and become 0."""
 
 MASS_RATIOS: tuple[float, float] = (0.01, 1.01)
 """Possible ratios of a star's mass now to that at birth: stars lose at most about half, and files round."""
@@ -30,48 +25,7 @@ MASS_RATIOS: tuple[float, float] = (0.01, 1.01)
 DUST_SLACK: float = 1e-6
 """Relative excess of dust over the gas it is in that is rounding."""
 
-LARGEST: dict[str, float] = {
-    "position": 1e9,
-    "velocity": 299792.458,
-    "mass": 1e15,
-    "initial_mass": 1e15,
-    "birth_scale_factor": 1e3,
-    "birth_time": 1e13,
-    "lookback_time": 1e13,
-    "age": 1e13,
-    "log_age": 1e3,
-    "metallicity": 1e3,
-    "smoothing_length": 1e9,
-    "density": 1.5e31,
-    "temperature": 1e12,
-    "internal_energy": 8.98755e10,
-    "electron_abundance": 1e3,
-    "star_formation_rate": 1e9,
-    "hydrogen_fraction": 1e3,
-    "oxygen_fraction": 1e3,
-    "hi_fraction": 1e3,
-    "h2_fraction": 1e3,
-    "dust_mass": 1e15,
-}
-"""Magnitudes that no particle of any simulation reaches, in the units of the readers (kpc, km/s, Msun, yr, K):
-1000 Gpc, the speed of light and its square, a rich cluster of galaxies in one particle, 1 g/cm3. Beyond them the
-numbers are in another unit, or damaged. Fractions and logarithms are checked closely in `validate`."""
-
 Particles = TypeVar("Particles", Stars, Gas)
-
-FRACTIONS = ("metallicity", "hydrogen_fraction", "oxygen_fraction", "hi_fraction", "h2_fraction")
-NOT_NEGATIVE = (
-    "initial_mass",
-    "mass",
-    "smoothing_length",
-    "weight",
-    "temperature",
-    "density",
-    "internal_energy",
-    "electron_abundance",
-    "star_formation_rate",
-    "dust_mass",
-)
 
 
 def validate(galaxy: Galaxy, universe_age: float | None = None) -> Galaxy:
@@ -109,37 +63,6 @@ def validate_gas(gas: Gas) -> Gas:
     _check_fields("gas", vars(gas))
     _check_dust(gas)
     return _without_negative_fractions(gas)
-
-
-def limits_of(field: str) -> tuple[float, float]:
-    """Smallest and largest value that a field of stars or gas can have."""
-    if field == "log_age":
-        return 0.0, LARGEST_LOG_AGE
-    if field in FRACTIONS:
-        return 0.0, 1.0
-    return (0.0 if field in NOT_NEGATIVE else -LARGEST[field]), LARGEST[field]
-
-
-def require(good: Any, values: Any, place: str, expected: str, remedy: str) -> None:
-    """Raise ValueError naming `place`, how many of `values` are not `good` and the first of them, unless all are."""
-    good = np.asarray(good)
-    if good.all():
-        return
-    index = tuple(int(i) for i in np.argwhere(~good)[0])
-    where = index[0] if len(index) == 1 else index
-    raise ValueError(
-        f"{place}: expected {expected}, got {np.asarray(values)[index]} at index {where} "
-        f"({np.count_nonzero(~good)} of {good.size} values); {remedy}"
-    )
-
-
-def check_magnitudes(quantity: str, values: np.ndarray, place: str) -> None:
-    """Raise ValueError, naming `place` and the first, where values are not finite or beyond `LARGEST`."""
-    limit = LARGEST.get(quantity)
-    if limit is None:
-        return
-    remedy = "the file is damaged there, or its numbers are in another unit than its reader expects"
-    require(np.abs(values) <= limit, values, place, f"{quantity} of at most {limit:g} in magnitude", remedy)
 
 
 def _check_fields(kind: str, fields: Mapping[str, Any]) -> None:

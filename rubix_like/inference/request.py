@@ -7,6 +7,7 @@ from typing import Any
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource
+from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.yaml_files import parse_yaml
 from rubix_like.cube.cube import Cube
@@ -16,7 +17,6 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.inference.posterior.free_parameters import check_free
 from rubix_like.inference.posterior.priors import AbstractPrior, section_of
 from rubix_like.inference.search.choose_optimiser import make_optimiser
-from rubix_like.readers.synthetic_reader import SyntheticReader
 from rubix_like.runs.run_files import named_files
 from rubix_like.runtime.files.separate_files import Named, given_files
 

@@ -1,4 +1,4 @@
-"""Distances and stellar ages: astropy's cosmologies, ages tabulated in the scale factor (astropy is slow per star)."""
+"""Distances by astropy's cosmologies; times in those of simulations, tabulated in the scale factor for many stars."""
 
 import functools
 import importlib
@@ -14,7 +14,7 @@ from rubix_like.constants import ARCSEC_PER_RADIAN
 from rubix_like.errors import ConfigError, suggest
 
 if TYPE_CHECKING:
-    from astropy.cosmology import FLRW, LambdaCDM
+    from astropy.cosmology import FLRW
 
 Values = Float[ndarray, "*shape"]
 
@@ -25,6 +25,11 @@ SNAPSHOT_SLACK: float = 1e-4
 """A birth this little after the snapshot (in scale factor) is rounding of the file: age 0."""
 
 _TABLE_NODES = 2049
+
+_AGE_POINTS = 200
+
+_PER_YEAR: float = np.asarray(units.Quantity(1.0, "km / (s Mpc)").to_value("1 / yr"), dtype=np.float64).item()
+"""1 km/s/Mpc in 1/yr."""
 
 
 @functools.cache
@@ -41,8 +46,41 @@ def find_cosmology(name: str) -> "FLRW":
     return getattr(_astropy_cosmology(), name)
 
 
-def snapshot_cosmology(h: float, omega_m: float, omega_l: float) -> "LambdaCDM":
-    """The cosmology of a simulation: matter and Lambda (and the curvature they leave), no radiation.
+@dataclass(frozen=True)
+class MatterAndLambda:
+    """The expansion of a simulation: matter, Lambda and the curvature they leave, no radiation.
+
+    H(z) = 100 h km/s/Mpc sqrt(Omega_m (1 + z)^3 + Omega_k (1 + z)^2 + Omega_Lambda) (Peebles 1993, eq. 13.3), as
+    `astropy.cosmology.LambdaCDM` without radiation, which takes half a second to import.
+    """
+
+    h: float
+    omega_m: float
+    omega_l: float
+
+    @property
+    def omega_k(self) -> float:
+        """Omega_k = 1 - Omega_m - Omega_Lambda."""
+        return 1.0 - self.omega_m - self.omega_l
+
+    def hubble_time(self, redshift: Values) -> Values:
+        """1 / H in yr."""
+        one = redshift + 1.0
+        rate = np.sqrt(one**2 * (self.omega_m * one + self.omega_k) + self.omega_l)
+        return 1.0 / (100 * self.h * rate * _PER_YEAR)
+
+    def age(self, redshift: float) -> float:
+        """Age of the Universe in yr: the integral of du 2 u^2 / sqrt(Omega_m + Omega_k u^2 + Omega_Lambda u^6) over H0
+        from 0 to u = sqrt(a), by Gauss-Legendre."""
+        points, weights = np.polynomial.legendre.leggauss(_AGE_POINTS)
+        last = (1.0 + redshift) ** -0.5
+        u = 0.5 * last * (points + 1)
+        values = 2 * u**2 / np.sqrt(self.omega_m + self.omega_k * u**2 + self.omega_l * u**6)
+        return float(0.5 * last * (weights @ values) / (100 * self.h * _PER_YEAR))
+
+
+def snapshot_cosmology(h: float, omega_m: float, omega_l: float) -> MatterAndLambda:
+    """The cosmology of a simulation.
 
     `h` = H0 / (100 km/s/Mpc); raises ValueError where `h` is not in [0.01, 100], `omega_m` not in (0, 10] or `omega_l`
     not in [-10, 10] (no simulation is run there), or where the expansion has no beginning.
@@ -54,7 +92,7 @@ def snapshot_cosmology(h: float, omega_m: float, omega_l: float) -> "LambdaCDM":
             f"cosmology of the snapshot: expected HubbleParam in [0.01, 100], Omega0 in (0, 10] and OmegaLambda in "
             f"[-10, 10], with a big bang, got {h}, {omega_m}, {omega_l}; is the Header complete?"
         )
-    return _astropy_cosmology().LambdaCDM(H0=100 * h, Om0=omega_m, Ode0=omega_l, Tcmb0=0)  # pyright: ignore[reportCallIssue]
+    return MatterAndLambda(h, omega_m, omega_l)
 
 
 def luminosity_distance(cosmology: "FLRW", redshift: float) -> float:
@@ -116,7 +154,7 @@ def universe_age(cosmology: "FLRW", redshift: float) -> float:
     return float(cosmology.age(redshift).to_value(units.yr))  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def age_table(cosmology: "FLRW", scale_factor: float) -> AgeTable:
+def age_table(cosmology: MatterAndLambda, scale_factor: float) -> AgeTable:
     """Tabulate the ages (yr) of stars in a snapshot at `scale_factor`, by 5-point Gauss-Legendre between nodes."""
     log_ratio = np.linspace(np.log(FIRST_SCALE_FACTOR / scale_factor), 0.0, _TABLE_NODES)
     points, weights = np.polynomial.legendre.leggauss(5)
@@ -127,8 +165,6 @@ def age_table(cosmology: "FLRW", scale_factor: float) -> AgeTable:
     return AgeTable(scale_factor, log_ratio, age, -_hubble_time(cosmology, scale_factor, log_ratio))
 
 
-def _hubble_time(cosmology: "FLRW", scale_factor: float, log_ratio: Values) -> Values:
+def _hubble_time(cosmology: MatterAndLambda, scale_factor: float, log_ratio: Values) -> Values:
     """1 / H in yr at ln(a / scale_factor) = `log_ratio`."""
-    redshift = np.exp(-log_ratio) / scale_factor - 1.0
-    rate = cosmology.H(redshift)  # pyright: ignore[reportAttributeAccessIssue]
-    return 1.0 / rate.to_value(1 / units.yr)
+    return cosmology.hubble_time(np.exp(-log_ratio) / scale_factor - 1.0)

@@ -3,23 +3,17 @@
 from dataclasses import fields
 
 import numpy as np
-from astropy import constants, units
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.galaxy.particles import CELL_RADII, Gas
 from rubix_like.readers.fields.columns import Table
-
-ADIABATIC_INDEX: float = 5 / 3
-
-PRIMORDIAL_HYDROGEN: float = 0.76
-"""Hydrogen mass fraction where the file has none."""
-
-KELVIN_PER_ENERGY: float = float((constants.m_p / constants.k_B * units.Unit("km2 / s2")).to_value(units.K))  # pyright: ignore[reportAttributeAccessIssue]
-"""m_p / k_B times 1 (km/s)^2: 121.15 K."""
-
-IONISED_FROM: float = 1e4
-"""K: the temperature at which hydrogen and helium are taken to be ionised where the file has no electron abundance."""
+from rubix_like.readers.gas_temperature import (
+    IONISED_FROM,
+    PRIMORDIAL_HYDROGEN,
+    assumed_temperature,
+    gas_temperature,
+)
 
 _OPTIONAL = tuple(own.name for own in fields(Gas) if own.default is None and own.name != "weight")
 
@@ -62,20 +56,6 @@ def _temperature(known: Table) -> tuple[Float[ndarray, " particle"], Bool[ndarra
     return np.where(derived, computed, stored), assumed
 
 
-def assumed_temperature(
-    internal_energy: Float[ndarray, " particle"], hydrogen_fraction: Float[ndarray, " particle"]
-) -> Float[ndarray, " particle"]:
-    """Temperature in K of gas that is neutral below 1e4 K and fully ionised (hydrogen and helium) above; u in (km/s)^2.
-
-    Between the energies of neutral and of ionised gas at 1e4 K the temperature stays there, while it is ionised. Fully
-    ionised: x_e = 1 + (1 - X) / (2 X), metals being counted with helium.
-    """
-    full = 1 + (1 - hydrogen_fraction) / (2 * np.maximum(hydrogen_fraction, 1e-3))
-    neutral = gas_temperature(internal_energy, np.zeros_like(internal_energy), hydrogen_fraction)
-    ionised = gas_temperature(internal_energy, full, hydrogen_fraction)
-    return np.maximum(ionised, np.minimum(neutral, IONISED_FROM))
-
-
 def cell_length(mass: Float[ndarray, " particle"], density: Float[ndarray, " particle"]) -> Float[ndarray, " particle"]:
     """Smoothing length in kpc, 2 (3 m / (4 pi rho))^(1/3): twice the radius of a sphere of the cell's volume.
 
@@ -83,13 +63,3 @@ def cell_length(mass: Float[ndarray, " particle"], density: Float[ndarray, " par
     """
     volume = mass / np.where(density > 0, density, np.nan)
     return CELL_RADII * np.cbrt(3 * volume / (4 * np.pi))
-
-
-def gas_temperature(
-    internal_energy: Float[ndarray, " particle"],
-    electron_abundance: Float[ndarray, " particle"],
-    hydrogen_fraction: Float[ndarray, " particle"] | float,
-) -> Float[ndarray, " particle"]:
-    """Temperature in K: T = (gamma - 1) u mu m_p / k_B, mu = 4 / (1 + 3 X + 4 X x_e) (TNG FAQ), u in (km/s)^2."""
-    mean_weight = 4 / (1 + 3 * hydrogen_fraction + 4 * hydrogen_fraction * electron_abundance)
-    return (ADIABATIC_INDEX - 1) * internal_energy * mean_weight * KELVIN_PER_ENERGY

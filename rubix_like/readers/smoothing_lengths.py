@@ -1,25 +1,21 @@
 """Smoothing lengths of stars: the file's if they can be used, else the distances to their neighbours."""
 
 import dataclasses
-from typing import Any, Literal, Protocol, runtime_checkable
+import importlib
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
-from scipy.spatial import KDTree
 
 from rubix_like.config import RunConfig
+from rubix_like.config.readers.snapshot import NEIGHBOURS, SmoothingChoice
 from rubix_like.errors import ConfigError
+from rubix_like.galaxy.limits import require
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Stars
-from rubix_like.galaxy.validation import require
 from rubix_like.physics.centering import half_mass_radius
-
-SmoothingChoice = Literal["auto", "file", "neighbours"]
-
-NEIGHBOURS: int = 32
-"""Neighbours within a smoothing length: as IllustrisTNG's StellarHsml, and the support of a cubic spline in GADGET."""
 
 
 @runtime_checkable
@@ -46,7 +42,8 @@ def neighbour_distance(position: Float[ndarray, "particle 3"], number: int) -> F
     order = min(number, len(position) - 1)
     if order < 1:
         return np.zeros(len(position))
-    tree = KDTree(position)
+    spatial = importlib.import_module("scipy.spatial")  # slow: only where neighbours are looked for
+    tree = spatial.KDTree(position)
     along = tree.indices  # neighbours one after the other, which is twice as fast
     neighbour = order + 1  # the nearest one is the particle itself
     distance, _ = tree.query(position[along], k=[neighbour], workers=-1)  # pyright: ignore[reportArgumentType]

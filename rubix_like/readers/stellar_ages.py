@@ -1,24 +1,17 @@
 """Ages and metallicities of stars: from the file (birth or age), and for the others from a stated recipe."""
 
-from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from rubix_like.galaxy.validation import require
-from rubix_like.physics.cosmology import age_table, find_cosmology
+from rubix_like.config.readers.ages import AgeRecipe
 from rubix_like.readers.fields.columns import Table
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_frame import GalaxyFrame
-from rubix_like.readers.star_formation_history import AgeRecipe
-
-SOURCES = ("birth_scale_factor", "birth_time", "lookback_time", "age", "log_age")
-"""Quantities that ages come from, the first that a table has being taken."""
-
-LOOKBACK_SLACK: float = 1e6
-"""Years by which a lookback time may be shorter than that of the snapshot: rounding in its redshift."""
+from rubix_like.readers.star_formation_history import draw_log_ages, draw_metallicities
+from rubix_like.readers.stored_ages import SOURCES, log_ages
 
 
 class Origins(NamedTuple):
@@ -51,8 +44,8 @@ def ages_and_metallicities(
         return {"log_age": log_age, "metallicity": metallicity}, origins
     row, radius = table["row"], np.linalg.norm(frame.offset(table["position"]), axis=1)
     drawn = {
-        "log_age": _filled(log_age, ageless, recipe.log_age(row[ageless], snapshot.epoch.universe_age)),
-        "metallicity": _filled(metallicity, metalless, recipe.metal_fraction(row[metalless], radius[metalless])),
+        "log_age": _filled(log_age, ageless, draw_log_ages(recipe, row[ageless], snapshot.epoch.universe_age)),
+        "metallicity": _filled(metallicity, metalless, draw_metallicities(recipe, row[metalless], radius[metalless])),
     }
     return drawn, origins
 
@@ -88,44 +81,3 @@ def _filled(values: ndarray, where: ndarray, new: ndarray) -> Float[ndarray, " p
     result = values.copy()
     result[where] = new
     return result
-
-
-def age_source(known: Collection[str]) -> str | None:
-    """Which of these quantities the ages come from; None for none."""
-    return next((name for name in SOURCES if name in known), None)
-
-
-def log_ages(snapshot: Snapshot, table: Table) -> Float[ndarray, " particle"] | None:
-    """log10(age / yr), NaN for stars whose group has no ages, an age below 1 yr being 0; None without any ages.
-
-    Raises ValueError for births after the snapshot.
-    """
-    source = age_source(table)
-    if source is None:
-        return None
-    place = f"{snapshot.container.name}: {snapshot.field_name('stars', source, '/'.join(snapshot.groups('stars')))}"
-    stored = table[source]
-    known = np.isfinite(stored)
-    result = np.full(stored.shape, np.nan)
-    result[known] = stored[known] if source == "log_age" else np.log10(_ages(snapshot, source, stored[known], place))
-    return result
-
-
-def _ages(snapshot: Snapshot, source: str, stored: ndarray, place: str) -> Float[ndarray, " particle"]:
-    """Ages in yr, at least 1."""
-    if source == "birth_scale_factor":
-        cosmology = snapshot.epoch.cosmology
-        assert cosmology is not None
-        return np.maximum(age_table(cosmology, snapshot.epoch.scale_factor).stellar_age(stored, place), 1.0)
-    age, slack = stored, 0.0
-    if source == "lookback_time":
-        age, slack = stored - _time_since(snapshot.epoch.redshift), LOOKBACK_SLACK
-    elif source == "birth_time":
-        age, slack = snapshot.now - stored, 1e-6 * abs(snapshot.now)
-    require(age >= -slack, stored, place, "births before the snapshot", "is the Header of another snapshot?")
-    return np.maximum(age, 1.0)
-
-
-def _time_since(redshift: float | None) -> float:
-    """Years from a redshift until today in Planck15."""
-    return float(find_cosmology("Planck15").lookback_time(redshift).to_value("yr"))  # pyright: ignore[reportAttributeAccessIssue]

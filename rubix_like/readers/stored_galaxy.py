@@ -7,16 +7,17 @@ from typing import Literal
 
 import numpy as np
 
+from rubix_like.config.readers.ages import AgeRecipe
 from rubix_like.galaxy.galaxy_parts import check_range
 from rubix_like.galaxy.particles import GalaxyInfo, Gas, Stars
 from rubix_like.galaxy.validation import whole_number_notes
 from rubix_like.readers.fields.columns import Table
-from rubix_like.readers.fields.snapshot_particles import Snapshot, find_whole_numbers
+from rubix_like.readers.fields.snapshot_particles import find_whole_numbers
 from rubix_like.readers.galaxy_frame import GalaxyFrame
 from rubix_like.readers.gas import complete_gas
 from rubix_like.readers.selection.selected import Selected
-from rubix_like.readers.star_formation_history import AgeRecipe
-from rubix_like.readers.stellar_ages import Origins, age_source, ages_and_metallicities, drawn_origins
+from rubix_like.readers.stellar_ages import Origins, ages_and_metallicities, drawn_origins
+from rubix_like.readers.stored_ages import age_source
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 
@@ -146,12 +147,3 @@ class GalaxySlabs:
         table, _ = self.columns.gas(start, stop)
         missing = np.full(len(table["mass"]), np.nan)
         return self.frame.gas({name: table.get(name, missing) for name in sorted(self.gas_quantities)})
-
-
-def no_stars(snapshot: Snapshot, found: str) -> str:
-    """The sentence for a file or selection without stars."""
-    groups = snapshot.field_map.stars.groups
-    place = f"{snapshot.container.name}: {' or '.join(groups)} (stars)"
-    if not any(snapshot.container.datasets(group) for group in groups):
-        return f"{place} is missing or empty; {snapshot.container.contents()}; choose a galaxy with stars"
-    return f"{place}: expected at least one star, got {found}; choose a galaxy with stars"

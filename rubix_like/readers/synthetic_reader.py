@@ -1,124 +1,31 @@
-"""The settings of a synthetic galaxy: its parameters with units, and how many particles sample it."""
-
-from typing import Annotated, Literal
+"""Galaxies made on the spot from their settings."""
 
 import jax
-from pydantic import Field
 
-from rubix_like.config.parameters import Parameter
-from rubix_like.config.quantities import Integer, InUnit, Kms, Kpc, Msun, Number
-from rubix_like.config.settings import AbstractSettings
+from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.galaxy.synthetic import BULGE_SHARE, DEFAULTS, SMALLEST_LOG_AGE, Draws, SyntheticGalaxy, draw_base
-from rubix_like.galaxy.validation import LARGEST_LOG_AGE
-
-PositiveKpc = Annotated[Kpc, Field(gt=0)]
-Size = Annotated[PositiveKpc, Parameter(moves=True)]
-Dispersion = Annotated[Kms, Field(ge=0)]
-LogAge = Annotated[Number, Field(ge=SMALLEST_LOG_AGE, le=LARGEST_LOG_AGE)]
-Age = Annotated[LogAge, Parameter(axis="age")]
-Abundance = Annotated[Number, Field(gt=0, le=0.1)]
-Metallicity = Annotated[Abundance, Parameter(axis="metallicity")]
-NotNegativeDex = Annotated[float, InUnit("dex"), Field(ge=0)]
-Scatter = Annotated[NotNegativeDex, Parameter()]
-Slope = Annotated[float, InUnit("dex / kpc")]
-Gradient = Annotated[Slope, Parameter()]
-Rate = Annotated[float, InUnit("Msun / yr"), Field(ge=0), Parameter()]
+from rubix_like.galaxy.synthetic import SyntheticGalaxy, draw_base
+from rubix_like.galaxy.synthetic_defaults import BULGE_SHARE
 
 
-class SyntheticReader(AbstractSettings):
-    """A disc galaxy with bulge and gas made on the spot (`rubix_like.galaxy.synthetic.SyntheticGalaxy`), seeded."""
-
-    reader: Literal["synthetic"] = "synthetic"
-    n_stars: Annotated[Integer, Field(ge=1)] = 50000
-    """Star particles; a fifth of them samples the bulge."""
-    n_gas: Annotated[Integer, Field(ge=0)] = 0
-    """Gas cells; 0: no gas."""
-    seed: Annotated[Integer, Field(ge=0)] = 1
-    """Another seed gives other particles."""
-    draws: Draws = "random"
-    """`sobol`: evenly spread base draws, whose particle noise is lower; `random`: independent ones."""
-    stellar_mass: Annotated[Msun, Field(gt=0), Parameter()] = DEFAULTS["stellar_mass"]
-    """Mass at birth, disc and bulge together."""
-    bulge_fraction: Annotated[Number, Field(ge=0, le=1), Parameter()] = DEFAULTS["bulge_fraction"]
-    """Share of `stellar_mass` in the bulge."""
-    disc_scale_length: Size = DEFAULTS["disc_scale_length"]
-    """Scale length of the exponential disc."""
-    disc_scale_height: Size = DEFAULTS["disc_scale_height"]
-    """Height h of sech^2(z / h)."""
-    bulge_effective_radius: Size = DEFAULTS["bulge_effective_radius"]
-    """Projected half-mass radius."""
-    rotation_velocity: Annotated[Kms, Parameter()] = DEFAULTS["rotation_velocity"]
-    """V of V (2 / pi) arctan(R / `turnover_radius`)."""
-    turnover_radius: Annotated[PositiveKpc, Parameter()] = DEFAULTS["turnover_radius"]
-    """Where the rotation has reached half of V."""
-    disc_dispersion: Annotated[Dispersion, Parameter()] = DEFAULTS["disc_dispersion"]
-    """Dispersion of velocities along each axis."""
-    bulge_dispersion: Annotated[Dispersion, Parameter()] = DEFAULTS["bulge_dispersion"]
-    """Dispersion of velocities along each axis."""
-    disc_log_age: Age = DEFAULTS["disc_log_age"]
-    """log10(age / yr) at the centre of the disc, e.g. 9.5 for 3.2 Gyr."""
-    disc_log_age_gradient: Gradient = DEFAULTS["disc_log_age_gradient"]
-    """Slope of log10(age / yr) along the radius."""
-    bulge_log_age: Age = DEFAULTS["bulge_log_age"]
-    """log10(age / yr) of the bulge, e.g. 9.5 for 3.2 Gyr."""
-    log_age_scatter: Scatter = DEFAULTS["log_age_scatter"]
-    """Scatter of log10(age / yr) about these means."""
-    oldest_log_age: Annotated[LogAge, Parameter()] = DEFAULTS["oldest_log_age"]
-    """Upper limit of log10(age / yr), to be set below the Universe's age at the galaxy's redshift."""
-    disc_metallicity: Metallicity = DEFAULTS["disc_metallicity"]
-    """Metal mass fraction Z at the centre of the disc, e.g. 0.02."""
-    disc_metallicity_gradient: Gradient = DEFAULTS["disc_metallicity_gradient"]
-    """Slope of log10 Z along the radius."""
-    bulge_metallicity: Metallicity = DEFAULTS["bulge_metallicity"]
-    """Metal mass fraction Z of the bulge, e.g. 0.02."""
-    metallicity_scatter: Scatter = DEFAULTS["metallicity_scatter"]
-    """Scatter of log10 Z."""
-    gas_fraction: Annotated[Number, Field(ge=0), Parameter()] = DEFAULTS["gas_fraction"]
-    """Mass of the gas over `stellar_mass`."""
-    gas_scale_length: Size = DEFAULTS["gas_scale_length"]
-    """Scale length of the exponential disc of gas."""
-    gas_scale_height: Size = DEFAULTS["gas_scale_height"]
-    """Height h of sech^2(z / h) of the gas."""
-    gas_rotation_velocity: Annotated[Kms | None, Parameter()] = DEFAULTS["gas_rotation_velocity"]
-    """V of the gas, below 0 against the stars; null: that of the stars' disc."""
-    gas_turnover_radius: Annotated[PositiveKpc | None, Parameter()] = DEFAULTS["gas_turnover_radius"]
-    """Where the rotation of the gas has reached half of V; null: as in the stars' disc."""
-    gas_dispersion: Annotated[Dispersion, Parameter()] = DEFAULTS["gas_dispersion"]
-    """Dispersion of the cells' velocities along each axis."""
-    gas_metallicity: Annotated[Abundance | None, Parameter()] = DEFAULTS["gas_metallicity"]
-    """Metal mass fraction Z of the gas at the centre, e.g. 0.014; null: as in the stars' disc."""
-    gas_metallicity_gradient: Annotated[Slope | None, Parameter()] = DEFAULTS["gas_metallicity_gradient"]
-    """Slope of log10 Z of the gas along the radius; null: as in the stars' disc."""
-    gas_metallicity_scatter: Annotated[NotNegativeDex | None, Parameter()] = DEFAULTS["gas_metallicity_scatter"]
-    """Scatter of log10 Z of the gas; null: `metallicity_scatter`."""
-    gas_temperature: Annotated[float, InUnit("K"), Field(gt=0)] = DEFAULTS["gas_temperature"]
-    """Temperature of all gas."""
-    star_formation_rate: Rate = DEFAULTS["star_formation_rate"]
-    """Sum over all gas, spread over it by mass."""
-
-    def build(self) -> SyntheticGalaxy:
-        """The galaxy's parameters as array leaves."""
-        return SyntheticGalaxy(**{name: getattr(self, name) for name in DEFAULTS})
-
-    def load(self) -> tuple[Galaxy, GalaxyInfo]:
-        """Sample the galaxy; the same settings give the same particles."""
-        draws = draw_base(self.n_stars, self.n_gas, self.seed, self.draws)
-        galaxy = jax.jit(SyntheticGalaxy.sample)(self.build(), draws)
-        notes = ()
-        if round(BULGE_SHARE * self.n_stars) == 0 and self.bulge_fraction > 0:
-            notes = ("too few stars to sample the bulge: its mass is in the disc",)
-        info = GalaxyInfo(
-            name="synthetic",
-            reader=self.reader,
-            source=f"rubix_like.synthetic, {self.draws} draws, seed {self.seed}",
-            simulation="synthetic",
-            n_stars=self.n_stars,
-            n_gas=self.n_gas,
-            initial_mass="drawn: stellar_mass is the mass at birth",
-            ages="synthetic",
-            metallicities="synthetic",
-            velocities="synthetic",
-            notes=notes,
-        )
-        return galaxy, info
+def load_synthetic(settings: SyntheticReader) -> tuple[Galaxy, GalaxyInfo]:
+    """Sample the galaxy; the same settings give the same particles."""
+    draws = draw_base(settings.n_stars, settings.n_gas, settings.seed, settings.draws)
+    galaxy = jax.jit(SyntheticGalaxy.sample)(settings.build(), draws)
+    notes = ()
+    if round(BULGE_SHARE * settings.n_stars) == 0 and settings.bulge_fraction > 0:
+        notes = ("too few stars to sample the bulge: its mass is in the disc",)
+    info = GalaxyInfo(
+        name="synthetic",
+        reader=settings.reader,
+        source=f"rubix_like.synthetic, {settings.draws} draws, seed {settings.seed}",
+        simulation="synthetic",
+        n_stars=settings.n_stars,
+        n_gas=settings.n_gas,
+        initial_mass="drawn: stellar_mass is the mass at birth",
+        ages="synthetic",
+        metallicities="synthetic",
+        velocities="synthetic",
+        notes=notes,
+    )
+    return galaxy, info

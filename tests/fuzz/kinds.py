@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rubix_like.config import PSFSettings, load_config
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.observed import read_observed
 from rubix_like.inference import checkpoint
@@ -21,7 +22,7 @@ from rubix_like.instrument.psf_image import load_psf_image
 from rubix_like.nebular import FORMATS as NEBULAR_FORMATS
 from rubix_like.nebular import import_nebular, load_nebular
 from rubix_like.readers.galaxy_loading import load_galaxy
-from rubix_like.readers.snapshot import SnapshotReader
+from rubix_like.readers.mapped_files import open_snapshot
 from rubix_like.runs.batch.entries import read_entries
 from rubix_like.ssp import import_library, load_ssp
 from rubix_like.ssp.formats import FORMATS
@@ -60,7 +61,7 @@ def _galaxy(path: Path, **settings: Any) -> list[str]:
 
 
 def _open(path: Path) -> None:
-    with SnapshotReader(path=path).open() as snapshot:
+    with open_snapshot(SnapshotReader(path=path)) as snapshot:
         snapshot.read("stars", 0, snapshot.count("stars"))
         str(snapshot.epoch)
 

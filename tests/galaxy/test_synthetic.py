@@ -6,9 +6,10 @@ import pytest
 import scipy.stats
 from pydantic import ValidationError
 
-from rubix_like.galaxy.synthetic import DEFAULTS, GAS_PARAMETERS, SyntheticGalaxy, draw_base
+from rubix_like.config.readers.synthetic import SyntheticReader
+from rubix_like.galaxy.synthetic import SyntheticGalaxy, draw_base
+from rubix_like.galaxy.synthetic_defaults import DEFAULTS, GAS_PARAMETERS
 from rubix_like.galaxy.validation import validate
-from rubix_like.readers.synthetic_reader import SyntheticReader
 
 OWN_GAS = {
     "gas_fraction": 0.2,

@@ -3,11 +3,11 @@
 import numpy as np
 from scipy.special import ndtri
 
+from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.inference.posterior.fit_model import GALAXY
 from rubix_like.inference.posterior.free import Free, FreeParameter
 from rubix_like.inference.posterior.free_parameters import read_start
 from rubix_like.inference.posterior.priors import Normal, Uniform
-from rubix_like.readers.synthetic_reader import SyntheticReader
 
 
 def test_what_a_start_leaves_out_is_at_the_median_of_its_prior():

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from damage import BOX, N_STARS, write_eagle, write_illustris
 
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.errors import ConfigError
 from rubix_like.readers.fields.field_map import load_field_map
-from rubix_like.readers.snapshot import SnapshotReader
+from rubix_like.readers.mapped_files import open_snapshot
 from rubix_like.runtime.resources import resource
 
 STARS = "PartType4"
@@ -30,7 +31,7 @@ def load(path, reader=ILLUSTRIS):
 
 def stars(path):
     """The columns of the stars as they leave the file."""
-    with SnapshotReader(path=path, reader=ILLUSTRIS).open() as snapshot:
+    with open_snapshot(SnapshotReader(path=path, reader=ILLUSTRIS)) as snapshot:
         return snapshot.read("stars", 0, snapshot.count("stars"))
 
 
@@ -123,7 +124,7 @@ def test_packed_datasets_are_read_by_slab(path, packing):
     values[40:] = BOX["TNG"] / 2
     values[:, 1] += np.arange(N_STARS)
     replace(path, place, np.asfortranarray(values), **PACKED[packing])
-    with SnapshotReader(path=path, reader=ILLUSTRIS).open() as snapshot:
+    with open_snapshot(SnapshotReader(path=path, reader=ILLUSTRIS)) as snapshot:
         whole = snapshot.read("stars", 0, N_STARS)["position"]
         parts = [snapshot.read("stars", start, start + 37)["position"] for start in range(0, N_STARS, 37)]
     np.testing.assert_allclose(whole, values * 0.8 / 0.7, rtol=1e-14)
@@ -322,7 +323,7 @@ def test_headers(path, case):
 def test_headers_that_hold_a_number_in_another_way(path, value):
     with h5py.File(path, "r+") as file:
         file["Header"].attrs["HubbleParam"] = value
-    with SnapshotReader(path=path, reader=ILLUSTRIS).open() as snapshot:
+    with open_snapshot(SnapshotReader(path=path, reader=ILLUSTRIS)) as snapshot:
         assert snapshot.epoch.h == pytest.approx(0.7, rel=1e-7)
 
 

@@ -7,10 +7,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.errors import ConfigError
 from rubix_like.readers.containers.gadget_binary import open_gadget
 from rubix_like.readers.containers.opening import open_container
-from rubix_like.readers.snapshot import SnapshotReader
 
 A, H = 0.5, 0.7
 COUNTS = (6, 4, 0, 0, 5, 1)

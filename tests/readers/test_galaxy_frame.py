@@ -9,15 +9,16 @@ from snapshot_files import write_snapshot
 from thread_team import run_team, values_of
 
 import rubix_like as rl
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.physics.centering import shrinking_sphere, unwrap
 from rubix_like.readers import galaxy_frame as frame_module
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_frame import HeldStars, StoredStars, find_frame
 from rubix_like.readers.galaxy_loading import load, open_galaxy
+from rubix_like.readers.mapped_files import open_selected, open_snapshot
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.row_ranges import RowRanges, filtered
 from rubix_like.readers.selection.selected import select
-from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs
 from rubix_like.runtime.processes.process_group import SINGLE
 from rubix_like.runtime.progress import silent
@@ -320,7 +321,7 @@ def test_no_process_reads_outside_its_share(monkeypatch, path, selection, sample
 
     def work(team):
         asked = []
-        with reader.open() as opened:
+        with open_snapshot(reader) as opened:
             snapshot = Snapshot(Counting(opened.container, asked), opened.field_map, opened.epoch)
             selected = select(snapshot, reader, None, silent, team)
             looked = rows_of(asked)
@@ -346,7 +347,7 @@ def test_no_process_reads_outside_its_share(monkeypatch, path, selection, sample
 
 def reader_rows(reader, quantity="row"):
     """A column of all selected stars."""
-    with reader.open_selected() as selected:
+    with open_selected(reader) as selected:
         return selected.read("stars", 0, selected.count("stars"), ("mass", "initial_mass"))[quantity]
 
 
@@ -361,7 +362,9 @@ def test_only_one_process_looks_at_the_columns_of_gas(path):
     asked = [[], [], []]
 
     def work(team):
-        with SnapshotReader.model_validate({"reader": str(path.parent / "two.yaml"), "path": path}).open() as opened:
+        with open_snapshot(
+            SnapshotReader.model_validate({"reader": str(path.parent / "two.yaml"), "path": path})
+        ) as opened:
             snapshot = Snapshot(Counting(opened.container, asked[team.number]), opened.field_map, opened.epoch)
             selected = select(snapshot, SnapshotReader.model_validate({"path": path}), None, silent, team)
             return ColumnReader(selected).gas_quantities(team)

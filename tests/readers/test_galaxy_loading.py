@@ -8,12 +8,12 @@ from pydantic import ValidationError
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.plug_ins import READERS
+from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
 from rubix_like.galaxy.validation import validate
 from rubix_like.readers.birth_mass import fill_initial_mass, surviving_fraction, without_birth_mass
 from rubix_like.readers.galaxy_loading import load, load_galaxy, load_galaxy_info
-from rubix_like.readers.synthetic_reader import SyntheticReader
 from rubix_like.ssp import SSPLibrary
 
 RUN = {

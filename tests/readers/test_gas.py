@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from astropy import constants, units
 
-from rubix_like.readers.gas import assumed_temperature, cell_length, complete_gas, gas_temperature
+from rubix_like.readers.gas import cell_length, complete_gas
+from rubix_like.readers.gas_temperature import assumed_temperature, gas_temperature
 
 N = 200
 RNG = np.random.default_rng(1)

@@ -9,6 +9,7 @@ from counting_container import Counting
 from small_snapshots import A, H, write_small
 
 from rubix_like.config.plug_ins import field_map_names
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.particles import Gas
 from rubix_like.galaxy.validation import validate_gas
@@ -17,7 +18,6 @@ from rubix_like.readers.fields.epoch import read_epoch
 from rubix_like.readers.fields.field_map import load_field_map, parse_field_map
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.gas import complete_gas
-from rubix_like.readers.snapshot import SnapshotReader
 
 TEN_METALS = [0.74, 0.24, 0.004, 0.001, 0.008, 0.002, 0.001, 0.001, 0.002, 0.001]
 """GFM_Metals of TNG: H He C N O Ne Mg Si Fe and the others."""

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from damage import gadget_recipes, recipes, write_eagle, write_gadget, write_illustris
 
-from rubix_like.readers.snapshot import SnapshotReader
+from rubix_like.config.readers.snapshot import SnapshotReader
+from rubix_like.readers.mapped_files import open_snapshot
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GADGET = "SimSpin_example_Gadget"
@@ -72,7 +73,7 @@ def check(jobs, folder):
 
 
 def jobs_for(path, seed, n_flips, n_raw, n_edits):
-    with SnapshotReader(path=path).open() as snapshot:
+    with open_snapshot(SnapshotReader(path=path)) as snapshot:
         return recipes(path, snapshot, n_flips, n_raw, n_edits, seed)
 
 

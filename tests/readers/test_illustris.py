@@ -10,8 +10,8 @@ from astropy import constants, units
 from astropy.cosmology import FlatLambdaCDM
 from snapshot_files import write_snapshot
 
-from rubix_like.readers.gas import gas_temperature
-from rubix_like.readers.snapshot import SnapshotReader
+from rubix_like.config.readers.snapshot import SnapshotReader
+from rubix_like.readers.gas_temperature import gas_temperature
 
 A, H, BOX = 0.64, 0.7, 35000.0
 CENTER = np.array([34990.0, 12.0, 17000.0])

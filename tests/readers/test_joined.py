@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from snapshot_files import write_snapshot
 
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.readers.inspection.report import inspect_galaxy
-from rubix_like.readers.snapshot import SnapshotReader
 
 A = 0.8
 HEADER = {"BoxSize": 1e4, "HubbleParam": 0.7, "Omega0": 0.3, "OmegaLambda": 0.7, "Redshift": 1 / A - 1, "Time": A}

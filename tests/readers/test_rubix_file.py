@@ -6,8 +6,8 @@ import pytest
 from astropy import units as u
 from astropy.cosmology import Planck15
 
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.readers.inspection.report import inspect_galaxy
-from rubix_like.readers.snapshot import SnapshotReader
 
 N, REDSHIFT = 12, 0.3
 STARS = {"coords": "kpc", "mass": "Msun", "velocity": "km/s", "metallicity": "", "age": "Gyr"}

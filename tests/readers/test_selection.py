@@ -8,10 +8,11 @@ import pytest
 from pydantic import ValidationError
 from snapshot_files import write_snapshot
 
+from rubix_like.config.readers.selection import to_kpc
+from rubix_like.config.readers.snapshot import SnapshotReader
+from rubix_like.readers.mapped_files import open_selected
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.row_ranges import RowRanges, chained, row_range, where
-from rubix_like.readers.selection.selection import to_kpc
-from rubix_like.readers.snapshot import SnapshotReader
 
 A, H, BOX = 0.5, 0.7, 1000.0
 KPC = A / H
@@ -87,7 +88,7 @@ def catalogue(tmp_path_factory):
 
 def selected(path, **settings):
     """Rows of the selected stars and gas particles in the file, and the snapshot's own view of them."""
-    with SnapshotReader.model_validate({"reader": "illustris", "path": path} | settings).open_selected() as chosen:
+    with open_selected(SnapshotReader.model_validate({"reader": "illustris", "path": path} | settings)) as chosen:
         found = [chosen.read(family, 0, chosen.count(family), ("mass",)) for family in ("stars", "gas")]
     return [table["row"].astype(int) for table in found]
 

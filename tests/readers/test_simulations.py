@@ -12,8 +12,8 @@ from astropy.cosmology import FlatLambdaCDM, LambdaCDM, Planck18
 from astropy.io import fits
 
 from rubix_like import run
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.galaxy.validation import validate_gas
-from rubix_like.readers.snapshot import SnapshotReader
 
 KPC_PER_KMS_IN_YEARS = 977792221.6807891
 MPC_OVER_KMS_RATE = 1e10 / (1e3 * KPC_PER_KMS_IN_YEARS)

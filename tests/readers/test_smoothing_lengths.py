@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rubix_like import ConfigError, Galaxy, GalaxyInfo, Stars, load_config
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.readers.smoothing_lengths import choose_smoothing_lengths, neighbour_distance
-from rubix_like.readers.snapshot import SnapshotReader
 
 N = 400
 INFO = GalaxyInfo(name="ball", reader="auto", source="ball.hdf5")

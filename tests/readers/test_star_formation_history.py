@@ -7,10 +7,11 @@ from astropy.io import fits
 from snapshot_files import write_snapshot
 
 from rubix_like import ConfigError, Cube, load_config, run
+from rubix_like.config.readers.ages import AgeRecipe
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.physics.numbered_random import philox, uniform_by_row
 from rubix_like.readers.galaxy_loading import load as load_run
-from rubix_like.readers.snapshot import SnapshotReader
-from rubix_like.readers.star_formation_history import AgeRecipe
+from rubix_like.readers.mapped_files import open_snapshot
 
 N_OLD, N_YOUNG = 300, 40
 A, H = 0.8, 0.7
@@ -112,7 +113,7 @@ def test_stars_with_ages_keep_them(tmp_path):
 def test_parts_of_a_file_have_the_rows_of_the_whole(tmp_path):
     """Also across groups; by which a star has the same age whatever is read with it."""
     settings = write(tmp_path, {"PartType2": particles(N_OLD, 1), "PartType4": known(N_YOUNG, 2)})
-    with SnapshotReader.model_validate(settings).open() as snapshot:
+    with open_snapshot(SnapshotReader.model_validate(settings)) as snapshot:
         for start, stop in ((0, 340), (100, 250), (290, 310), (335, 400)):
             rows = snapshot.read("stars", start, stop)["row"]
             np.testing.assert_array_equal(rows, np.arange(start, min(stop, 340)))

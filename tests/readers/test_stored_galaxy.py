@@ -11,12 +11,13 @@ import pytest
 from counting_container import Counting
 
 import rubix_like as rl
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.readers import galaxy_frame as frame_module
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.galaxy_loading import load, open_galaxy
+from rubix_like.readers.mapped_files import open_snapshot
 from rubix_like.readers.selection import row_ranges as rows_module
 from rubix_like.readers.selection.selected import select
-from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.readers.stored_galaxy import ColumnReader, GalaxySlabs
 from rubix_like.runtime import progress as progress_module
 from rubix_like.runtime.progress import Progress
@@ -157,7 +158,7 @@ def test_lengths_of_the_file_must_be_there_for_parts_too(path, tmp_path):
 def counted(path, asked, **settings):
     """The selected particles of a snapshot that counts, and its reader."""
     reader = SnapshotReader.model_validate({"reader": "illustris", "path": path} | settings)
-    opened = reader.open()
+    opened = open_snapshot(reader)
     snapshot = opened.__enter__()
     watched = Snapshot(Counting(snapshot.container, asked), snapshot.field_map, snapshot.epoch)
     return opened, select(watched, reader), reader

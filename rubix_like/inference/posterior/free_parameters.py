@@ -14,11 +14,13 @@ from pydantic import Field
 from rubix_like.config import RunConfig
 from rubix_like.config.parameters import Declaration, Parameter, declarations
 from rubix_like.config.quantities import Kms, Kpc, Msun, Number
+from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.errors import ConfigError, suggest
 from rubix_like.forward.census import log_universe_age
-from rubix_like.galaxy.validation import AGE_SLACK, LARGEST, limits_of
+from rubix_like.galaxy.limits import LARGEST, limits_of
+from rubix_like.galaxy.validation import AGE_SLACK
 from rubix_like.inference.posterior.fit_model import GALAXY, STARS, V_LOS, leaf_at
 from rubix_like.inference.posterior.free import (
     NOISE_SCALE,
@@ -32,7 +34,6 @@ from rubix_like.inference.posterior.free import (
 )
 from rubix_like.inference.posterior.priors import AbstractPrior
 from rubix_like.physics.templates import TemplateAxes
-from rubix_like.readers.synthetic_reader import SyntheticReader
 
 REACH: float = 4.0
 """Latents up to which a prior has to stay within the limits: all but 6e-5 of it."""

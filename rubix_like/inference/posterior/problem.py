@@ -12,6 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool
 from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
+from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.sections.fit import FitSettings
 from rubix_like.cube.observed import ObservedCube
 from rubix_like.cube.observed.observed_cube import check_any_used, choose_voxels
@@ -25,7 +26,8 @@ from rubix_like.forward.slabs import reads_gas
 from rubix_like.forward.sources.stars import STAR_SOURCE
 from rubix_like.forward.stages.noise import Noise
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
-from rubix_like.galaxy.synthetic import GAS_PARAMETERS, draw_base
+from rubix_like.galaxy.synthetic import draw_base
+from rubix_like.galaxy.synthetic_defaults import GAS_PARAMETERS
 from rubix_like.galaxy.validation import validate
 from rubix_like.inference.data_grid import check_same_grid, on_grid_of
 from rubix_like.inference.posterior.fit_model import (
@@ -50,7 +52,6 @@ from rubix_like.inference.posterior.likelihood import Likelihood, Polynomial
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.readers.galaxy_loading import load
-from rubix_like.readers.synthetic_reader import SyntheticReader
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS
 from rubix_like.runtime.mesh.placement import put

@@ -1,16 +1,12 @@
 """The epoch of a snapshot: scale factor, Hubble parameter, cosmology, and the periodic box."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rubix_like.physics.cosmology import snapshot_cosmology, universe_age
+from rubix_like.physics.cosmology import MatterAndLambda, snapshot_cosmology
 from rubix_like.readers.containers.container import AbstractContainer, as_number, as_text
 from rubix_like.readers.fields.field_map import FieldMap
-
-if TYPE_CHECKING:
-    from astropy.cosmology import LambdaCDM
 
 SAME_TIME: float = 1e-3
 """How far two statements of one scale factor or time may differ, as a ratio."""
@@ -28,7 +24,7 @@ class Epoch:
     h: float
     time: float
     box_size: float | None
-    cosmology: "LambdaCDM | None"
+    cosmology: MatterAndLambda | None
     cosmology_text: str
     simulation: str
 
@@ -40,7 +36,7 @@ class Epoch:
     @property
     def universe_age(self) -> float | None:
         """Age of the Universe in yr, None for a run without expansion."""
-        return None if self.cosmology is None else universe_age(self.cosmology, 1 / self.scale_factor - 1)
+        return None if self.cosmology is None else self.cosmology.age(1 / self.scale_factor - 1)
 
 
 def read_epoch(container: AbstractContainer, field_map: FieldMap) -> Epoch:

@@ -8,7 +8,7 @@ from jaxtyping import Bool
 from numpy import ndarray
 
 from rubix_like.config.plug_ins import TABLE
-from rubix_like.galaxy.validation import check_magnitudes, require
+from rubix_like.galaxy.limits import check_magnitudes, require
 from rubix_like.readers.containers.container import AbstractContainer
 from rubix_like.readers.fields.columns import Places, Table, check_numbers, row_count, stacked
 from rubix_like.readers.fields.conversion import Conversion, find_conversion

@@ -8,12 +8,12 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from rubix_like.config.plug_ins import TABLE
-from rubix_like.galaxy.validation import FRACTIONS, NOT_NEGATIVE, SMALLEST_METALLICITY
+from rubix_like.galaxy.limits import FRACTIONS, NOT_NEGATIVE, SMALLEST_METALLICITY
 from rubix_like.readers.fields.conversion import Conversion
 from rubix_like.readers.fields.field_map import Family, FieldMap, FieldSettings, dataset_words, unit_words
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.selection.row_ranges import SLAB_ROWS
-from rubix_like.readers.stellar_ages import age_source, log_ages
+from rubix_like.readers.stored_ages import age_source, log_ages
 
 MEDIAN_ROWS: int = 1 << 21
 """Rows that the median is taken of at most: of more, every second, third ... row."""

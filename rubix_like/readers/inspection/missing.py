@@ -9,9 +9,9 @@ from rubix_like.config.plug_ins import TABLE, field_map_names
 from rubix_like.errors import suggest
 from rubix_like.readers.fields.field_map import REQUIRED, VECTORS, Family
 from rubix_like.readers.fields.snapshot_particles import Snapshot
-from rubix_like.readers.gas import IONISED_FROM, PRIMORDIAL_HYDROGEN
+from rubix_like.readers.gas_temperature import IONISED_FROM, PRIMORDIAL_HYDROGEN
 from rubix_like.readers.inspection.structure import dataset_names, stored_shape
-from rubix_like.readers.stellar_ages import SOURCES, age_source
+from rubix_like.readers.stored_ages import SOURCES, age_source
 
 _EXAMPLES = {
     "position": "[..., ..., ...]",

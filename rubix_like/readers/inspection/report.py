@@ -9,6 +9,8 @@ from pydantic import ValidationError
 
 from rubix_like.config.messages import explain
 from rubix_like.config.plug_ins import TABLE, find_reader
+from rubix_like.config.readers.selection import AUTO
+from rubix_like.config.readers.snapshot import SnapshotReader
 from rubix_like.config.yaml_files import format_yaml
 from rubix_like.errors import ConfigError
 from rubix_like.readers.containers.container import AbstractContainer
@@ -21,10 +23,9 @@ from rubix_like.readers.inspection.groups import GroupReport, find_rows, report_
 from rubix_like.readers.inspection.inspected_fields import GroupRows
 from rubix_like.readers.inspection.missing import required
 from rubix_like.readers.inspection.structure import dataset_names, skeleton, structure_lines
+from rubix_like.readers.mapped_files import find_field_map, open_mapped_file
 from rubix_like.readers.selection.halo_ids import find_entry
 from rubix_like.readers.selection.selected import select
-from rubix_like.readers.selection.selection import AUTO
-from rubix_like.readers.snapshot import SnapshotReader
 from rubix_like.runtime.words import counted
 
 
@@ -53,10 +54,10 @@ def inspect_galaxy(section: Mapping[str, Any]) -> Inspection:
     Raises FileNotFoundError or OSError where there is no such file, ConfigError for settings that cannot be.
     """
     settings = _settings(section)
-    with settings.open_file() as (container, kind):
+    with open_mapped_file(settings) as (container, kind):
         facts = {"file": container.name, "kind": kind}
         try:
-            field_map = settings.find_field_map(container, kind)
+            field_map = find_field_map(settings, container, kind)
         except ValueError as error:
             start = "" if kind == TABLE or settings.reader != AUTO else _skeleton(container)
             return Inspection(facts, problems=(str(error),), structure=_structure(container), field_map=start)

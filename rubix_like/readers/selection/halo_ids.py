@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
+from rubix_like.config.readers.selection import AbstractSelection
 from rubix_like.readers.containers.container import AbstractContainer, as_number
 from rubix_like.readers.containers.snapshot_files import open_files
 from rubix_like.readers.fields.epoch import SAME_TIME
@@ -14,7 +15,6 @@ from rubix_like.readers.fields.field_map import Family
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.selection.group_catalogue import CatalogueEntry, find_halo, find_subhalo, nearest_with_particles
 from rubix_like.readers.selection.row_ranges import RowRanges, filtered
-from rubix_like.readers.selection.selection import AbstractSelection
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report
 from rubix_like.runtime.words import counted

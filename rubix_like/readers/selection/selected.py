@@ -8,13 +8,14 @@ import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
+from rubix_like.config.readers.selection import AbstractSelection
 from rubix_like.readers.fields.columns import Table, Vector
 from rubix_like.readers.fields.field_map import FAMILIES, VECTORS, Family
 from rubix_like.readers.fields.snapshot_particles import Snapshot
 from rubix_like.readers.selection.group_catalogue import CatalogueEntry
 from rubix_like.readers.selection.halo_ids import with_numbers
+from rubix_like.readers.selection.regions import AbstractRegion, find_regions, place_in_kpc
 from rubix_like.readers.selection.row_ranges import RowRanges, chained, filtered, row_range
-from rubix_like.readers.selection.selection import AbstractRegion, AbstractSelection, find_regions, place_in_kpc
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.progress import Report, silent
 from rubix_like.runtime.words import counted

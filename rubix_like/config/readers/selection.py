@@ -1,19 +1,12 @@
 """Settings of the files and of what is selected from them: a halo or subhalo, a sphere, a box; the galaxy's centre."""
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
-from jaxtyping import Bool, Float
-from numpy import ndarray
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from rubix_like.config.quantities import Integer, parse_number, parse_quantity
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.physics.centering import unwrap
-from rubix_like.readers.fields.columns import Vector, Vectors
 
 
 def _parse_length(value: object) -> float | str:
@@ -64,11 +57,6 @@ def to_kpc(value: float | str, file_unit: float) -> float:
     return parse_quantity(value, "kpc") if isinstance(value, str) else value * file_unit
 
 
-def place_in_kpc(place: Place, file_unit: float) -> Vector:
-    """A `Place` in kpc."""
-    return np.array([to_kpc(value, file_unit) for value in place])
-
-
 class SphereSettings(AbstractSettings):
     """All particles within a radius; in a periodic box by their nearest images."""
 
@@ -116,70 +104,3 @@ class AbstractSelection(AbstractSettings):
         if self.catalogue and self.halo is None and self.subhalo is None:
             raise ValueError("catalogue: expected 'halo' or 'subhalo' beside it, got neither")
         return self
-
-
-@dataclass(frozen=True)
-class AbstractRegion(ABC):
-    """A region about `center` in a cube of side `box_size` (kpc; None: not periodic); `key` names it in settings."""
-
-    key: str
-    center: Vector
-    box_size: float | None
-
-    @abstractmethod
-    def holds(self, position: Vectors) -> Bool[ndarray, " particle"]:
-        """Which positions (kpc) lie in it."""
-
-    def distance(self, position: Vectors) -> Float[ndarray, " particle"]:
-        """Distances (kpc) from its centre, of the nearest periodic images."""
-        return np.linalg.norm(unwrap(position, self.center, self.box_size), axis=1)
-
-
-@dataclass(frozen=True)
-class Sphere(AbstractRegion):
-    """All that is within `radius` (kpc) of the centre."""
-
-    radius: float
-
-    def holds(self, position: Vectors) -> Bool[ndarray, " particle"]:
-        """Which positions lie in it."""
-        return self.distance(position) <= self.radius
-
-
-@dataclass(frozen=True)
-class Box(AbstractRegion):
-    """All that is within half of the sides (kpc) of the centre, axis by axis."""
-
-    sides: Vector
-
-    def holds(self, position: Vectors) -> Bool[ndarray, " particle"]:
-        """Which positions lie in it."""
-        inside = np.abs(unwrap(position, self.center, self.box_size)) <= self.sides / 2
-        return np.all(inside, axis=1)
-
-
-def find_regions(
-    selection: AbstractSelection, center: Vector | None, length: float, box_size: float | None
-) -> tuple[AbstractRegion, ...]:
-    """The sphere and the box of a selection; `center` (kpc) is the galaxy's, `length` kpc per unit of the file.
-
-    Raises ValueError where no centre is known.
-    """
-    regions: list[AbstractRegion] = []
-    if selection.sphere is not None:
-        middle = _middle("sphere", selection.sphere.center, center, length)
-        regions.append(Sphere("sphere", middle, box_size, to_kpc(selection.sphere.radius, length)))
-    if selection.box is not None:
-        middle = _middle("box", selection.box.center, center, length)
-        regions.append(Box("box", middle, box_size, place_in_kpc(selection.box.size, length)))
-    return tuple(regions)
-
-
-def _middle(key: str, given: Place | None, center: Vector | None, length: float) -> Vector:
-    if given is not None:
-        return place_in_kpc(given, length)
-    if center is None:
-        raise ValueError(
-            f"galaxy.{key}.center: expected three coordinates, as neither galaxy.center nor a catalogue gives any"
-        )
-    return center
