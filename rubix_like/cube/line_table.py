@@ -51,11 +51,8 @@ def lines(source: Cube | ShardedCube | Maps) -> Table:
     for line in maps.lines:
         found = {"name": line.name, "wavelength": line.wavelength, "observed_wavelength": line.observed}
         rows.append(found | _of_field(maps.after.lines[line.name], inside, redshift))
-    table = Table(rows=rows, names=list(rows[0]))
-    for name, unit in _UNITS.items():
-        if name in table.colnames:
-            table[name].unit = unit
-    return table
+    names = list(rows[0])
+    return Table(rows=rows, names=names, units={name: unit for name, unit in _UNITS.items() if name in names})
 
 
 def _of_field(line: LineMaps, inside: Bool[ndarray, "y x"], redshift: float) -> dict[str, Any]:

@@ -277,14 +277,25 @@ def finish(
     moments = cube.footprint.images(cube.moments)
     if products is not None:
         before = field_of(products, tables.footprint, plan.cells)
-        products = ProductImages(
-            before,
-            moments[:, :, 2:],
-            reference=parameters.observation.velocity_offset,
-            transmission=None if tables.lines is None else tables.lines.transmission(parameters),
-            gas=() if partial.gas is None else partial.gas.names,
-        )
+        products = _image_sets(tables, parameters, partial, before, moments[:, :, 2:])
     return Observed(voxels, moments[:, :, :2], products, dict(zip(plan.sources, partial.counters, strict=True)))
+
+
+def _image_sets(
+    tables: Tables,
+    parameters: Parameters,
+    partial: Partial,
+    before: Float[Array, "y x image"],
+    after: Float[Array, "y x image"],
+) -> ProductImages:
+    """The images before and after the PSF, and what maps are made with beside them."""
+    return ProductImages(
+        before,
+        after,
+        reference=parameters.observation.velocity_offset,
+        transmission=None if tables.lines is None else tables.lines.transmission(parameters),
+        gas=() if partial.gas is None else partial.gas.names,
+    )
 
 
 def _product_images(plan: Plan, tables: Tables, fields: Fields, partial: Partial) -> Float[Array, "y x image"] | None:

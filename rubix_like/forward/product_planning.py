@@ -32,7 +32,8 @@ def plan_products(
     numbers = [number for number, source in enumerate(sources) if isinstance(source, StarsSource)]
     if not numbers:
         raise ConfigError(
-            f"products: expected a pipeline that paints 'stars', got '{setup.config.pipeline}'; set products: null"
+            f"products: expected a pipeline that paints 'stars', got '{setup.config.pipeline}'; take one that does "
+            f"(stellar_lines, nebular), or set products: null"
         )
     number, plans = numbers[0], tuple(setup.sources.values())
     fastest = plans[number].velocity_limit if census is None else float(census.fast.speed[0])

@@ -295,6 +295,7 @@ def _set_from(
 
 def _line_from(hdus: Any, line: str, suffix: str) -> LineMaps:
     names = {field: line_name(line, field) + suffix for field, _, _ in LINE_EXTENSIONS}
-    return LineMaps(
-        **{field: np.array(hdus[name].data, np.float32) if name in hdus else None for field, name in names.items()}
-    )
+    images: dict[str, Any] = {
+        field: np.array(hdus[name].data, np.float32) if name in hdus else None for field, name in names.items()
+    }
+    return LineMaps(**images)

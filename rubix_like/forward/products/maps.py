@@ -94,14 +94,14 @@ def _line_maps(
         own = flux[:, :, number]
         mean, square = (_mean(sums[:, :, number], own, faintest) for sums in (first, second))
         seen = jnp.ones_like(images.reference) if transmission is None else transmission[number]
-        has_width = beside is not None and line.has_continuum
+        level = None if beside is None or not line.has_continuum else beside[:, :, number]
         maps[line.name] = LineMaps(
             flux=own * seen,
             intrinsic_flux=None if transmission is None else own,
             v=mean + images.reference,
             sigma=_root(square - mean**2),
-            continuum=beside[:, :, number] * seen if has_width else None,
-            equivalent_width=_mean(own, beside[:, :, number], faintest) / (1.0 + axes.redshift) if has_width else None,
+            continuum=None if level is None else level * seen,
+            equivalent_width=None if level is None else _mean(own, level, faintest) / (1.0 + axes.redshift),
         )
     photons = found["photons"][:, :, 0] if "photons" in found else None
     return {"lines": maps, "ionising_photons": photons}, rest
