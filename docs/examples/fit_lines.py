@@ -184,12 +184,14 @@ def draw(found: dict[str, np.ndarray], maps: rl.Maps, path: str) -> None:
         ("truth", {ours: np.asarray(lines[ours].flux, float) for ours in MAPPED.values()}, "o"),
         ("pPXF", found, "."),
     ):
-        nitrogen, oxygen = values["[N II] 6583"] / values["Ha"], values["[O III] 5007"] / values["Hb"]
-        own.plot(np.log10(nitrogen[fitted]), np.log10(oxygen[fitted]), style, markersize=4, label=name, alpha=0.7)
+        found_all = fitted & np.all([values[ours] > 0 for ours in MAPPED.values()], axis=0)
+        logs = {ours: np.log10(values[ours][found_all]) for ours in MAPPED.values()}
+        nitrogen, oxygen = logs["[N II] 6583"] - logs["Ha"], logs["[O III] 5007"] - logs["Hb"]
+        own.plot(nitrogen, oxygen, style, markersize=4, label=name, alpha=0.7)
     nitrogen = np.linspace(-1.5, -0.12, 200)
     own.plot(nitrogen, kauffmann_2003(nitrogen), "k--", label="Kauffmann+03")
     own.plot(nitrogen, kewley_2013(nitrogen), "k:", label="Kewley+13, z = 0")
-    own.set(xlabel="log [N II] 6583 / Hα", ylabel="log [O III] 5007 / Hβ", xlim=(-1.5, 0.2), ylim=(-1.3, 1))
+    own.set(xlabel="log [N II] 6583 / Hα", ylabel="log [O III] 5007 / Hβ", xlim=(-1.5, 0.2), ylim=(-1.6, 1))
     own.legend(loc="lower left", frameon=False)
     figure.savefig(path, dpi=80)
 
