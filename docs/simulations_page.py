@@ -3,7 +3,7 @@
 `python docs/simulations_page.py > docs/simulations.md`, in the root of the clone, writes it anew.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rubix_like.readers.fields.field_map import (
     FAMILIES,
@@ -56,7 +56,7 @@ def simulations_page() -> str:
     gas = markdown_table(("name", *(f"`{name}`" for name in GAS)), [_gas_row(field_map) for field_map in maps])
     sections = (_section(field_map) for field_map in maps)
     blocks = [_INTRODUCTION, markdown_table(title, overview), f"{_ON_GAS}\n\n{gas}", *sections]
-    return "\n\n".join(blocks) + "\n"
+    return "\n\n".join(block.rstrip() for block in blocks) + "\n"
 
 
 def field_rows(field_map: FieldMap) -> list[tuple[str, ...]]:
@@ -81,10 +81,10 @@ def _gas_row(field_map: FieldMap) -> tuple[str, ...]:
     return (f"`{field_map.name}`", *words.values())
 
 
-def markdown_table(title: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
+def markdown_table(title: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """The lines of a table in Markdown."""
     lines = [title, ["---"] * len(title), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _section(field_map: FieldMap) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic.fields import FieldInfo
+from simulations_page import markdown_table
 
 from rubix_like.cli.listing import COLUMNS, instrument_table
 from rubix_like.config.parameters import metadata_of
@@ -22,7 +23,7 @@ from rubix_like.config.run_config import DevicesSettings
 from rubix_like.config.sections.dust import DustSettings
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.config.sections.lines import LinesSettings
-from rubix_like.config.sections.nebular import DiffuseSettings, IonisationLaw, NebularSettings
+from rubix_like.config.sections.nebular import AgnSettings, DiffuseSettings, IonisationLaw, NebularSettings
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.cube.files.maps_file import EXTENSIONS, GAS_EXTENSIONS, LINE_EXTENSIONS, LOSVD_UNIT, PHOTON_EXTENSION
@@ -41,7 +42,7 @@ _SIGNS = {"gt": ">", "above": ">", "ge": "≥", "lt": "<", "le": "≤"}
 def parameter_table() -> str:
     """Every parameter that can be free."""
     rows = [(f"`{own.name}`", own.unit, _limits(own.form), own.meaning) for own in known_parameters().values()]
-    return _markdown(("parameter", "unit", "limits", "meaning"), rows)
+    return markdown_table(("parameter", "unit", "limits", "meaning"), rows)
 
 
 def synthetic_table() -> str:
@@ -51,7 +52,7 @@ def synthetic_table() -> str:
         form = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
         unit = next((own.unit for own in metadata_of(form) if isinstance(own, InUnit)), "")
         rows.append((f"`{key}`", unit, _limits(form), _default(field), _meaning(field)))
-    return _markdown(("key", "unit", "limits", "default", "meaning"), rows[1:])
+    return markdown_table(("key", "unit", "limits", "default", "meaning"), rows[1:])
 
 
 def sampling_table() -> str:
@@ -72,12 +73,12 @@ def folder_table() -> str:
     tops = [name.strip() for layer in layers for name in layer.split("|")]
     folders = [path for name in tops for path in sorted((_ROOT / "rubix_like").glob(f"{name}/**/__init__.py"))]
     rows = [(f"`{path.parent.relative_to(_ROOT / 'rubix_like')}/`", _first_line(path)) for path in folders]
-    return _markdown(("folder of `rubix_like/`", "what is there"), rows)
+    return markdown_table(("folder of `rubix_like/`", "what is there"), rows)
 
 
 def preset_table() -> str:
     """Every preset of an instrument."""
-    return _markdown(COLUMNS[:-1], [(f"`{row[0]}`", *row[1:-1]) for row in instrument_table()])
+    return markdown_table(COLUMNS[:-1], [(f"`{row[0]}`", *row[1:-1]) for row in instrument_table()])
 
 
 def source_list() -> str:
@@ -98,7 +99,7 @@ def line_table() -> str:
         (f"`LINE_{field.upper()}_<LINE>`", unit, text.format(line="the line")) for field, unit, text in LINE_EXTENSIONS
     ]
     field, unit, text = PHOTON_EXTENSION
-    return _markdown(("extension", "BUNIT", "what it is"), [*rows, (f"`{field.upper()}`", unit, text)])
+    return markdown_table(("extension", "BUNIT", "what it is"), [*rows, (f"`{field.upper()}`", unit, text)])
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
@@ -108,7 +109,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "products": product_table,
     "dust": lambda: _key_table({"": DustSettings}),
     "lines": lambda: _key_table({"": LinesSettings}),
-    "nebular": lambda: _key_table({"": NebularSettings, "log_u.": IonisationLaw, "diffuse.": DiffuseSettings}),
+    "nebular": lambda: _key_table(
+        {"": NebularSettings, "log_u.": IonisationLaw, "diffuse.": DiffuseSettings, "agn.": AgnSettings}
+    ),
     "ages": lambda: _key_table({"": AgeRecipe}),
     "devices": lambda: _key_table({"": DevicesSettings}),
     "folders": folder_table,
@@ -128,14 +131,14 @@ def with_tables(text: str) -> str:
 def _extension_table(extensions: Iterable[tuple[str, str, str]]) -> str:
     """Extensions of a file of maps: names of fields, units, meanings."""
     rows = [(f"`{field.upper()}`", unit, text) for field, unit, text in extensions]
-    return _markdown(("extension", "BUNIT", "what it is"), rows)
+    return markdown_table(("extension", "BUNIT", "what it is"), rows)
 
 
 def _key_table(kinds: Mapping[str, type[AbstractSettings]]) -> str:
     """The keys of sections, by their prefix, with defaults and meanings."""
     fields = [(prefix + key, field) for prefix, kind in kinds.items() for key, field in kind.model_fields.items()]
     rows = [(f"`{key}`", _default(field), _meaning(field)) for key, field in fields]
-    return _markdown(("key", "default", "meaning"), rows)
+    return markdown_table(("key", "default", "meaning"), rows)
 
 
 def _meaning(field: FieldInfo) -> str:
@@ -150,9 +153,14 @@ def _default(field: FieldInfo) -> str:
     if field.default == ():
         return "none"
     if isinstance(field.default, AbstractSettings):
-        return "on"
+        return _default_section(field.default)
     is_long = isinstance(field.default, float) and abs(field.default) > _LONG
     return f"{field.default:g}" if is_long else str(field.default).replace("False", "false").replace("True", "true")
+
+
+def _default_section(section: AbstractSettings) -> str:
+    """A section that is there by default, as YAML."""
+    return f"{{{', '.join(f'{key}: {_default(field)}' for key, field in type(section).model_fields.items())}}}"
 
 
 def _first_line(module: Path) -> str:
@@ -165,12 +173,6 @@ def _limits(form: Any) -> str:
     ]
     found = [(sign, getattr(mark, word, None)) for mark in own for word, sign in _SIGNS.items()]
     return ", ".join(f"{sign} {limit:.6g}" for sign, limit in found if limit is not None)
-
-
-def _markdown(title: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    title = tuple(title)
-    lines = [title, ("---",) * len(title), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 if __name__ == "__main__":

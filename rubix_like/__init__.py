@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rubix_like.inference.sampling import sample
     from rubix_like.instrument.instrument import Instrument, load_instrument
     from rubix_like.instrument.pointing import Pointing
+    from rubix_like.nebular import load_nebular
     from rubix_like.readers.galaxy_loading import load_galaxy, load_galaxy_info, open_galaxy
     from rubix_like.runs.batch.catalogue import run_catalogue
     from rubix_like.runs.run import run
@@ -66,6 +67,7 @@ _PLACES: dict[str, str] = {
     "load_galaxy": "rubix_like.readers.galaxy_loading:load_galaxy",
     "load_galaxy_info": "rubix_like.readers.galaxy_loading:load_galaxy_info",
     "load_instrument": "rubix_like.instrument.instrument:load_instrument",
+    "load_nebular": "rubix_like.nebular.table_formats:load_nebular",
     "load_ssp": "rubix_like.ssp.library:load_ssp",
     "make_mesh": "rubix_like.runtime.mesh.mesh:make_mesh",
     "make_mosaic": "rubix_like.cube.mosaic:make_mosaic",
@@ -111,6 +113,7 @@ __all__ = [
     "load_galaxy",
     "load_galaxy_info",
     "load_instrument",
+    "load_nebular",
     "load_ssp",
     "make_mesh",
     "make_mosaic",

@@ -4,7 +4,8 @@ import h5py
 import numpy as np
 from astropy.io import fits
 
-from rubix_like.nebular import LINES, energy_per_photon
+from rubix_like.nebular import LINES, energy_per_photon, write_nebular
+from rubix_like.nebular.importers.nebulabayes import read_nebulabayes
 from rubix_like.physics import air
 
 HOT = np.array([12000.0])
@@ -106,4 +107,42 @@ def write_synthesizer(
         file.create_group("CloudyParams").attrs.update(
             {"cloudy_version": "c23.01", "hydrogen_density": 100.0, **changes}
         )
+    return path
+
+
+NARROW_LINES = """
+-3.0 6.6 8.76 -1.50 2.881 0.4681 0.02728 7.606 1.346 0.6449 0.5117 0.3204
+-3.0 6.6 8.76 -1.25 2.900 0.4680 0.02647 10.25 1.627 0.9017 0.6975 0.6347
+-3.0 6.6 8.99 -1.50 2.896 0.4665 0.02868 6.226 2.508 0.8056 0.6604 0.3189
+-3.0 6.6 8.99 -1.25 2.882 0.4676 0.02784 9.756 3.277 1.1560 0.9193 0.6342
+-3.0 7.4 8.76 -1.50 2.876 0.4685 0.02699 8.520 1.416 0.4966 0.5643 0.3487
+-3.0 7.4 8.76 -1.25 2.902 0.4681 0.02623 11.02 1.682 0.7252 0.7667 0.6818
+-3.0 7.4 8.99 -1.50 2.881 0.4673 0.02822 7.803 2.775 0.6156 0.7539 0.3620
+-3.0 7.4 8.99 -1.25 2.874 0.4681 0.02750 11.37 3.517 0.9235 1.0480 0.7175
+-2.6 6.6 8.76 -1.50 2.871 0.4685 0.02719 10.58 0.741 0.3433 0.2734 0.1723
+-2.6 6.6 8.76 -1.25 2.874 0.4691 0.02622 14.09 0.8876 0.4768 0.3700 0.3438
+-2.6 6.6 8.99 -1.50 2.894 0.4665 0.02869 8.517 1.399 0.4260 0.3512 0.1721
+-2.6 6.6 8.99 -1.25 2.871 0.4682 0.02768 13.19 1.804 0.6027 0.4829 0.3307
+-2.6 7.4 8.76 -1.50 2.864 0.4690 0.02688 11.90 0.7819 0.2689 0.3068 0.1934
+-2.6 7.4 8.76 -1.25 2.874 0.4693 0.02598 15.12 0.9192 0.3880 0.4118 0.3777
+-2.6 7.4 8.99 -1.50 2.877 0.4675 0.02816 10.87 1.567 0.3281 0.4069 0.1982
+-2.6 7.4 8.99 -1.25 2.862 0.4688 0.02730 15.41 1.955 0.4873 0.5603 0.3866
+"""
+"""16 models of NebulaBayes 0.9.9's grid of narrow-line regions (MIT, Copyright 2017 Adam D. Thomas; data/README.md)."""
+
+NARROW_COLUMNS = (
+    *("log U", "log P/k", "12 + log O/H", "log E_peak", "Halpha", "Hgamma", "Brgamma", "OIII5007", "NII6583"),
+    *("SII6716", "SII6731", "OI6300"),
+)
+
+
+def write_nlr(folder):
+    """A table of active nuclei in our layout, with two nodes on each axis and 8 lines beside those of physics."""
+    values = np.array([row.split() for row in NARROW_LINES.strip().splitlines()], dtype=float).T
+    columns = {**dict(zip(NARROW_COLUMNS, values, strict=True)), "Hbeta": np.ones(16)}
+    own = [fits.Column(name, "D", array=column) for name, column in columns.items()]
+    grid = folder / "narrow.fits.gz"
+    fits.HDUList([fits.PrimaryHDU(), fits.BinTableHDU.from_columns(own)]).writeto(grid, overwrite=True)
+    path = folder / "narrow.h5"
+    write_nebular(read_nebulabayes(grid), path)
     return path

@@ -206,12 +206,7 @@ def test_the_marked_commands_run(words: tuple[str, ...], capsys: pytest.CaptureF
 
 def load_script(name: str) -> Any:
     """A script of the folder docs, as a module."""
-    spec = importlib.util.spec_from_file_location(name, REPOSITORY / "docs" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    return script
+    return importlib.import_module(name)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "<!-- table: " in (REPOSITORY / page).read_text("utf-8")])

@@ -36,7 +36,10 @@ READING: Mapping[str, str] = {
 FIELDS = Registry(
     "field",
     "rubix_like.fields",
-    {"surface_density": "rubix_like.forward.fields.surface_density:SurfaceDensity"},
+    {
+        "surface_density": "rubix_like.forward.fields.surface_density:SurfaceDensity",
+        "nucleus": "rubix_like.forward.fields.nucleus:AbstractNucleus",
+    },
     needs=("kind", "build"),
 )
 SCENE_STAGES = Registry(
@@ -50,8 +53,9 @@ PAINT_STAGES = Registry(
     "rubix_like.paint_stages",
     {
         "stars": "rubix_like.forward.sources.stars:StarsSource",
-        "lines": "rubix_like.forward.sources.lines:LinesSource",
+        "lines": "rubix_like.forward.sources.lines:AbstractLines",
         "nebulae": "rubix_like.forward.sources.nebulae:AbstractNebulae",
+        "agn": "rubix_like.forward.sources.narrow_lines:AbstractNarrowLines",
     },
     needs=("kind", "plan", "build"),
 )

@@ -44,10 +44,11 @@ from rubix_like.config.sections.pipeline import load_pipeline, stage_names
 from rubix_like.config.sections.pointings import Pointings
 from rubix_like.config.sections.products import ProductsSettings
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.config.yaml_files import format_yaml
+from rubix_like.config.yaml_files import find_file, format_yaml
 from rubix_like.errors import ConfigError, nearest, suggest
 from rubix_like.galaxy.radius import Radius
 from rubix_like.runtime.registry import Registry
+from rubix_like.runtime.resources import resource_names
 
 if TYPE_CHECKING:
     from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
@@ -331,6 +332,7 @@ class RunConfig(AbstractSettings):
     @field_validator("pipeline")
     @classmethod
     def _check_pipeline(cls, value: str) -> str:
+        """The name of a packaged pipeline, or the whole path of a file."""
         pipeline = load_pipeline(value)
         for registry, stages in zip(STAGES, (pipeline.scene, pipeline.paint, pipeline.cube), strict=True):
             for name in (stage.name for stage in stages if stage.name in cls.model_fields):
@@ -339,7 +341,7 @@ class RunConfig(AbstractSettings):
                         f"expected a stage whose section has a name of its own, got '{name}' of a plug-in, which "
                         f"brings settings beside the section '{name}' of every run; give the stage another name"
                     )
-        return value
+        return value if value in resource_names("pipelines") else str(find_file("pipelines", value).resolve())
 
     @field_validator("nebular", mode="before")
     @classmethod

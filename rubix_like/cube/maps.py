@@ -64,8 +64,8 @@ class MapSet(eqx.Module):
     | v_fit, sigma_fit, h3, h4 or None | km/s | Gauss-Hermite fit to the losvd; None until `Maps.fitted` |
     | gas_mass or None | Msun | None, as the other maps of gas, without `products.gas` |
     | v_gas, sigma_gas or None | km/s | first moment, root of the second about it, weighted by the mass of gas |
-    | metallicity_gas or None | | mean metal mass fraction of gas |
-    | star_formation_rate or None | Msun/yr | None, as the next two, where the gas states none |
+    | metallicity_gas or None | | mean metal mass fraction of gas; None, as the next three, where the gas states none |
+    | star_formation_rate or None | Msun/yr | |
     | hi_mass, h2_mass or None | Msun | neutral hydrogen (HI where the gas states H2 apart), molecular hydrogen |
     | lines | by name | `LineMaps` of the lines of `products.lines` |
     | ionising_photons or None | 1e49 per second | that gas absorbs (Q_H); None without maps of lines of nebulae |

@@ -43,6 +43,8 @@ class Rates(NamedTuple):
     """Particles computed at once where `engine.chunk` is "auto"."""
     values_at_once: int
     """Numbers computed at once from a chunk: few enough for a processor's cache, enough to keep an accelerator busy."""
+    products_at_once: int
+    """Numbers that a deposit kernel multiplies out, in 64 bits, before it adds them: the same for its inner loop."""
 
     def direct_seconds(self, work: Work) -> float:
         """Every particle's spectrum, collected in fine bins and added to each of its spaxels."""
@@ -95,6 +97,7 @@ _CPU = Rates(
     gather_start=0.02,
     chunk=8192,
     values_at_once=1 << 17,
+    products_at_once=1 << 15,
 )
 
 RATES: dict[str, Rates] = {
@@ -111,6 +114,7 @@ RATES: dict[str, Rates] = {
         gather_start=12 * 10e-6,
         chunk=1 << 20,
         values_at_once=1 << 24,
+        products_at_once=1 << 24,
     ),
 }
 """Rates by JAX's name of the platform; one that is not in the table is given the rates of "cpu".

@@ -32,6 +32,10 @@ from rubix_like.runtime.mesh.mesh import varying
 Responds = Literal["sum", "device", "chunk"]
 
 _CHUNK_ROWS = 256
+"""Most rows that are added to a spaxel in a running float32 sum."""
+
+_FINE_BINS = 4
+"""Fine bins of a chunk over `Rates.values_at_once`: they are its only large array, 2 MB in float32 on a processor."""
 
 
 class DirectPartial(eqx.Module):
@@ -183,7 +187,7 @@ def sum_spectra(
 def spectra_at_once(limit: int, n_corner: int, n_bin: int) -> int:
     """Particles whose spectra are computed at once: at most `limit`, fewer where the spectra would not fit in a
     processor's cache or float32 sums would get long."""
-    rows = min(4 * rates_here().values_at_once // n_bin, _CHUNK_ROWS)
+    rows = min(_FINE_BINS * rates_here().values_at_once // n_bin, _CHUNK_ROWS)
     return int(np.clip(rows // n_corner, 1, limit))
 
 

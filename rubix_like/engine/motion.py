@@ -52,6 +52,11 @@ class FastParticles(NamedTuple):
         fastest = float(np.linalg.norm(velocity, axis=1).max(initial=0.0))
         return FastParticles(*_fastest(speed, light), len(speed), float(light.sum()), fastest)
 
+    @staticmethod
+    def at_rest() -> "FastParticles":
+        """The motion to plan for where there are no particles: of one that stands still."""
+        return FastParticles(np.zeros(1), np.zeros(1), 1, 0.0, 0.0)
+
     def joined(self, other: "FastParticles") -> "FastParticles":
         """The motion of the particles of both."""
         kept = _fastest(np.concatenate([self.speed, other.speed]), np.concatenate([self.light, other.light]))

@@ -8,7 +8,7 @@ kernel (`engine/kernels`) adds the particles to its rows, as it does for the map
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -30,6 +30,8 @@ class View(eqx.Module):
     | coordinates | one (particle,) per axis of the templates | where between the templates it lies |
     | v_los | (particle,) | km/s, + = receding |
     | spaxel, share | (particle, corner) | flat spaxel indices (n_spaxel = outside) and weights that sum to 1 |
+    | position | (particle, 3) | as in `Scene`, for painters with a grid of their own |
+    | smoothing_length | (particle,) or None | arcsec |
     """
 
     amount: Float[Array, " particle"]
@@ -37,6 +39,8 @@ class View(eqx.Module):
     v_los: Float[Array, " particle"]
     spaxel: Int[Array, "particle corner"]
     share: Float[Array, "particle corner"]
+    position: Float[Array, "particle 3"]
+    smoothing_length: Float[Array, " particle"] | None
 
     def corners(self, axes: TemplateAxes) -> Corners:
         """The templates around each particle: the only one where there are no axes."""
@@ -48,8 +52,19 @@ class View(eqx.Module):
 Look = Callable[[Any], tuple[View, SourceCounters]]
 """Function from a chunk of a source's particles to the painter's view of them and their counters."""
 
-Images = Callable[[Float[Array, "spaxel k"]], Float[Array, "seen k"]]
-"""Linear function from columns over the painted grid to columns over the spaxels that are seen."""
+
+class Images(NamedTuple):
+    """Linear function from columns over the painted `grid`, (spaxel, k), to columns over the spaxels that are seen.
+
+    `seen` does the rest once the columns are images of all layers together, (y, x, k).
+    """
+
+    grid: SpaxelGrid
+    seen: Callable[[Float[Array, "y x k"]], Float[Array, "seen k"]]
+
+    def __call__(self, columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
+        """The columns of the spaxels that are seen."""
+        return self.seen(self.grid.images(columns))
 
 
 class Sum(Enum):

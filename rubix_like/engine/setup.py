@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -25,7 +26,8 @@ class SourcePlan:
     `method`: the painter's, never "auto"; `motion`: what the velocity nodes of `basis` span; `velocity_limit`: largest
     |v_los| in km/s that a single particle's spectrum must be right for; `spread`: from the templates' resolution to the
     instrument's; `covered` (wave,): which detector bins the templates reach at all these velocities; `narrowest`: of
-    lines, the smallest velocity_dispersion (km/s) that they may be given.
+    lines, the smallest velocity_dispersion (km/s) that they may be given; `unseen`: names of lines that do not reach
+    the detector; `own`: what else the source's `plan` made for its `build`.
     """
 
     templates: Templates | LineTemplates
@@ -35,6 +37,8 @@ class SourcePlan:
     velocity_limit: float
     covered: Bool[ndarray, " wave"]
     narrowest: float = 0.0
+    unseen: tuple[str, ...] = ()
+    own: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +47,8 @@ class Setup:
 
     `pipeline`: what its lists name; `library`: the run's SSP library, for sources and products that are made of it;
     `luminosity_distance` in Mpc; `widths`: the width classes of the deposit `smoothed`; `painting`: the deposit and its
-    cells; `particles`: how fast those of each kind are ("stars"), where that is known; `notes`: sentences for the user;
+    cells; `particles`: how fast those of each kind are ("stars"; "young_stars" that ionise gas), where that is known;
+    `notes`: sentences for the user;
     `sources`: the plans of the pipeline's sources by name, in its order (none while they are made).
     """
 
@@ -64,7 +69,18 @@ class Setup:
         return functools.reduce(np.logical_and, [plan.covered for plan in self.sources.values()])
 
     @property
+    def line_spreads(self) -> dict[str, Float[ndarray, " wave"]]:
+        """FWHM (Angstrom) of the line spread of each source by name: of lines the instrument's, of spectra no less."""
+        wavelength = self.instrument.bins.wavelength
+        return {name: plan.spread.widths(wavelength)[1] for name, plan in self.sources.items()}
+
+    @property
     def lsf_fwhm(self) -> Float[ndarray, " wave"]:
         """FWHM (Angstrom) of the painted cube's line spread, that of the source with the widest one."""
-        wavelength = self.instrument.bins.wavelength
-        return functools.reduce(np.maximum, [plan.spread.widths(wavelength)[1] for plan in self.sources.values()])
+        return functools.reduce(np.maximum, self.line_spreads.values())
+
+    @property
+    def narrower(self) -> dict[str, Float[ndarray, " wave"]]:
+        """Those of `line_spreads` that are narrower than `lsf_fwhm` somewhere."""
+        widest = self.lsf_fwhm
+        return {name: own for name, own in self.line_spreads.items() if np.any(own < widest * (1 - 1e-6))}

@@ -121,7 +121,7 @@ def plan_widths(
         return None, ""
     if lengths is None or lengths.n_lacking:
         raise ConfigError(
-            "engine.deposit: expected stars with a smoothing_length (kpc) for 'smoothed', and so gas that shines, got "
+            "engine.deposit: expected stars with a smoothing_length (kpc) for 'smoothed', and so gas that is read, got "
             f"{'no galaxy: pass it to Pipeline.from_config' if lengths is None else 'none'}; or use nearest, cic or tsc"
         )
     scale = config.engine.smoothing.sigma * cells / config.instrument.pixel_scale

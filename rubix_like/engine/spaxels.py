@@ -40,12 +40,21 @@ class SpaxelGrid(eqx.Module):
         return CORNERS[self.deposit] ** 2 * (1 if self.widths is None else 2)
 
     def weights(
-        self, position: Float[Array, "particle 3"], smoothing_length: Float[Array, " particle"] | None = None
+        self,
+        position: Float[Array, "particle 3"],
+        smoothing_length: Float[Array, " particle"] | None = None,
+        kind: str = "particles",
     ) -> tuple[Int[Array, "particle corner"], Float[Array, "particle corner"]]:
         """Flat spaxel indices (`n_spaxel` = outside) and weights (they sum to 1) of every particle.
 
-        `smoothing_length` in arcsec; ValueError where the deposit needs it and there is none.
+        `smoothing_length` in arcsec; ValueError, with the `kind` of the particles, where the deposit needs it and there
+        is none.
         """
+        if self.widths is not None and smoothing_length is None:
+            raise ValueError(
+                f"{kind}.smoothing_length: expected one per particle (kpc) for engine.deposit 'smoothed', got None; "
+                f"give it, or use nearest, cic or tsc"
+            )
         (n_y, n_x), pixel_scale = self.footprint.shape, self.footprint.pixel_scale
         column = (n_x - 1) / 2 - position[:, 0] / pixel_scale
         row = (n_y - 1) / 2 + position[:, 1] / pixel_scale
@@ -55,7 +64,9 @@ class SpaxelGrid(eqx.Module):
         flat = rows[:, :, None] * n_x + columns[:, None, :]
         index = jnp.where(inside, flat, self.n_spaxel).reshape(len(row), -1)
         weight = (row_weights[:, :, None] * column_weights[:, None, :]).reshape(len(row), -1)
-        return (index, weight) if self.widths is None else self._in_layers(index, weight, smoothing_length)
+        if self.widths is None or smoothing_length is None:
+            return index, weight
+        return self._in_layers(index, weight, *self.widths.shares(smoothing_length))
 
     def images(self, columns: Float[Array, "spaxel k"]) -> Float[Array, "y x k"]:
         """What was painted as images; layers are convolved to their widths and added, which takes a margin off."""
@@ -66,14 +77,9 @@ class SpaxelGrid(eqx.Module):
         self,
         index: Int[Array, "particle corner"],
         weight: Float[Array, "particle corner"],
-        smoothing_length: Float[Array, " particle"] | None,
+        layer: Int[Array, "particle 2"],
+        share: Float[Array, "particle 2"],
     ) -> tuple[Int[Array, "particle shared"], Float[Array, "particle shared"]]:
-        if self.widths is None or smoothing_length is None:
-            raise ValueError(
-                "stars.smoothing_length: expected one per star (kpc) for engine.deposit 'smoothed', got None; give it, "
-                "or use nearest, cic or tsc"
-            )
-        layer, share = self.widths.shares(smoothing_length)
         inside = (index < self.n_spaxel)[:, None, :]
         shifted = index[:, None, :] + layer[:, :, None] * self.footprint.n_element
         shared = share[:, :, None] * weight[:, None, :]

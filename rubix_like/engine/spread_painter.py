@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 from numpy import ndarray
@@ -20,8 +19,9 @@ from rubix_like.runtime.mesh.device_layout import DeviceLayout
 class SpreadPainter(AbstractPainter):
     """The light of another painter, of a `share` of every particle's amount.
 
-    With a `kernel` (weights of cells around a particle, sum 1) it is convolved with it on the painted grid: light that
-    would come from particles beyond the grid is missing. With a value for the axis `moved` all particles lie there.
+    With a `kernel` (weights of cells around a particle, sum 1) it is convolved with it, once, after all sums: painted
+    are `margin` more cells on each side, no more than the kernel reaches, whose particles' light is spread into the
+    field. With a value for the axis `moved` all particles lie there.
     """
 
     axes: TemplateAxes
@@ -31,30 +31,34 @@ class SpreadPainter(AbstractPainter):
     place: Float[Array | ndarray, ""] | None
     kernel: Float[Array | ndarray, "side side"] | None
     moved: str = eqx.field(static=True)
+    margin: int = eqx.field(static=True, default=0)
 
     def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Any, SourceCounters]:
-        """The other painter's partial, whose arrays are all by spaxel, convolved."""
+        """The other painter's partial on the grid with its margin."""
+        wide = self.wide(grid)
 
         def own(chunk_of_particles: Any) -> tuple[View, SourceCounters]:
             view, counters = look(chunk_of_particles)
-            return self.seen(view), counters
+            return self.changed(view, wide), counters
 
-        partial, counters = self.inner.paint(own, particles, grid, chunk)
-        return jax.tree.map(lambda columns: self.spread(columns, grid), partial), counters
+        return self.inner.paint(own, particles, wide, chunk)
 
-    def seen(self, view: View) -> View:
-        """Particles with the share of their amount, and in the place between the templates, that shines here."""
+    def wide(self, grid: SpaxelGrid) -> SpaxelGrid:
+        """The grid with its margin."""
+        if not self.margin:
+            return grid
+        return dataclasses.replace(grid, footprint=grid.footprint.painted(self.margin))
+
+    def changed(self, view: View, wide: SpaxelGrid) -> View:
+        """The particles' share of light on the wider grid, where `place` says between the templates."""
         amount, coordinates = view.amount * self.share, list(view.coordinates)
+        spaxel, share = view.spaxel, view.share
         if self.place is not None:
             place = self.axes.names.index(self.moved)
             coordinates[place] = jnp.full_like(coordinates[place], self.place)
-        return dataclasses.replace(view, amount=amount, coordinates=tuple(coordinates))
-
-    def spread(self, columns: Float[Array, "spaxel k"], grid: SpaxelGrid) -> Float[Array, "spaxel k"]:
-        """Sums over particles, convolved with the kernel; unchanged without one."""
-        if self.kernel is None:
-            return columns
-        return _convolved(columns, jnp.asarray(self.kernel), (grid.n_layer, *grid.footprint.shape))
+        if self.margin:
+            spaxel, share = wide.weights(view.position, view.smoothing_length)
+        return dataclasses.replace(view, amount=amount, coordinates=tuple(coordinates), spaxel=spaxel, share=share)
 
     @property
     def n_coefficient(self) -> int:
@@ -73,19 +77,22 @@ class SpreadPainter(AbstractPainter):
     def project(
         self, partial: Any, spatial: Images, layout: DeviceLayout
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
-        """As the other painter."""
-        return self.inner.project(partial, spatial, layout)
+        """As the other painter, of images that are convolved with the kernel before they are seen."""
+
+        def seen(images: Float[Array, "y x k"]) -> Float[Array, "seen k"]:
+            return spatial.seen(self.spread(images))
+
+        return self.inner.project(partial, Images(self.wide(spatial.grid), seen), layout)
+
+    def spread(self, images: Float[Array, "y x k"]) -> Float[Array, "inner_y inner_x k"]:
+        """Images of the grid with its margin as they are seen: without it, convolved with the kernel; nothing is beyond
+        them."""
+        if self.kernel is None:
+            return images
+        beyond = len(self.kernel) // 2 - self.margin
+        padded = jnp.pad(images, ((beyond, beyond), (beyond, beyond), (0, 0)))
+        return blur(padded, jnp.asarray(self.kernel).astype(images.dtype))
 
     def report(self) -> dict[str, int | float]:
         """What the other painter says."""
         return dict(self.inner.report())
-
-
-def _convolved(
-    columns: Float[Array, "spaxel k"], kernel: Float[Array, "side side"], shape: tuple[int, int, int]
-) -> Float[Array, "spaxel k"]:
-    """Columns over the cells of all layers, each layer convolved with the kernel, nothing beyond its ends."""
-    reach = len(kernel) // 2
-    layers = jnp.pad(columns.reshape(*shape, -1), ((0, 0), (reach, reach), (reach, reach), (0, 0)))
-    spread = [blur(layer, kernel.astype(columns.dtype)) for layer in layers]
-    return jnp.stack(spread).reshape(columns.shape)

@@ -1,9 +1,9 @@
-"""What planning needs to know of all stars of a galaxy: counts, sums and extremes, taken part by part and joined."""
+"""What planning needs to know of a galaxy's particles: counts, sums and extremes, taken part by part and joined."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from numpy import ndarray
 from rubix_like.config import RunConfig
 from rubix_like.config.plug_ins import PAINT_STAGES
 from rubix_like.config.sections.lines import LINE_SOURCE
-from rubix_like.config.sections.nebular import NEBULAE
+from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.smoothing import Lengths, allowed_length
 from rubix_like.forward.resolved import Resolved
@@ -24,6 +24,7 @@ from rubix_like.galaxy.validation import VelocitySums
 from rubix_like.instrument.detector import rest_window
 from rubix_like.physics.cosmology import find_cosmology, universe_age
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
+from rubix_like.ssp.ionising_photons import ionising_photons
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +34,9 @@ class Census:
     `birth_mass` in Msun; `velocities`: weighted by it; `sample`: what the galaxy's axes are found by, with the current
     mass where stars have one (empty where the axes are left as they are); `n_without_mass`: stars that have no current
     mass; `n_older`: stars older than the Universe where the galaxy is put; `n_beyond_losvd`: stars that may be faster
-    than `products.losvd.limit`; `gas`: how fast the gas that shines is, where it was counted and there is any;
-    `gas_lengths`: its smoothing lengths.
+    than `products.losvd.limit`; `gas`: how fast the gas that shines is, and `gas_lengths` the smoothing lengths of gas
+    that is read, where it was counted and there is any; `young`: how fast the stars are that ionise gas, where the run
+    paints nebulae around them.
     """
 
     n_stars: int
@@ -48,18 +50,19 @@ class Census:
     n_beyond_losvd: int
     gas: FastParticles | None = None
     gas_lengths: Lengths | None = None
+    young: FastParticles | None = None
 
     @property
     def all_lengths(self) -> Lengths:
-        """The smoothing lengths of stars, and of gas that shines."""
-        return self.lengths if self.gas_lengths is None else self.lengths.joined(self.gas_lengths)
+        """The smoothing lengths of stars, and of gas that is read."""
+        return _joined(self.lengths, self.gas_lengths) or self.lengths
 
     def among(self, n_stars: int) -> "Census":
         """The census of a part, with its sample reduced to that of all `n_stars` stars."""
         return replace(self, sample=self.sample.among(n_stars))
 
     def joined(self, other: "Census") -> "Census":
-        """The census of the stars of both."""
+        """The census of the particles of both."""
         return Census(
             n_stars=self.n_stars + other.n_stars,
             birth_mass=self.birth_mass + other.birth_mass,
@@ -70,20 +73,31 @@ class Census:
             n_without_mass=self.n_without_mass + other.n_without_mass,
             n_older=self.n_older + other.n_older,
             n_beyond_losvd=self.n_beyond_losvd + other.n_beyond_losvd,
+            gas=_joined(self.gas, other.gas),
+            gas_lengths=_joined(self.gas_lengths, other.gas_lengths),
+            young=_joined(self.young, other.young),
         )
 
 
+Joins = TypeVar("Joins", FastParticles, Lengths)
+
+
+def _joined(one: Joins | None, other: Joins | None) -> Joins | None:
+    """Those of both, where there are any."""
+    return other if one is None else one if other is None else one.joined(other)
+
+
 def take_census(
-    config: RunConfig, resolved: Resolved, slabs: Iterable[Stars], team: AbstractProcessGroup = SINGLE
+    config: RunConfig, resolved: Resolved, slabs: Iterable[Galaxy], team: AbstractProcessGroup = SINGLE
 ) -> Census:
-    """The census of all stars of a run, in one pass over `slabs`, the parts of them that are this process's.
+    """The census of all particles of a run, in one pass over `slabs`, the parts of them that are this process's.
 
     Any cut into slabs and shares gives the same (sums to about 1e-14); every process of the `team` gets the same bits.
     Of the sample the processes send each other no more than what is left in the whole galaxy's.
     Raises ValueError for values that are not finite, for no stars and for a birth mass of 0.
     """
     rules = _Rules.build(config, resolved)
-    none = rules.census(_no_stars())
+    none = rules.census(Galaxy(stars=_no_stars()))
 
     own: list[Census] = []
 
@@ -97,68 +111,36 @@ def take_census(
         raise ValueError("stars: expected at least one star, got none; is this the right file or subhalo?")
     if not census.birth_mass > 0:
         raise ValueError("stars.initial_mass: expected a positive sum, got 0; a galaxy of no mass has no light")
-    return census
+    if census.gas is not None and census.gas.number:
+        return census
+    return replace(census, gas=None if rules.weight in (None, "mass") else FastParticles.at_rest())
 
 
-def count_slabs(
-    config: RunConfig, resolved: Resolved, slabs: Iterable[Galaxy], team: AbstractProcessGroup = SINGLE
-) -> Census:
-    """The census of the stars of a galaxy in parts, as `take_census`, and of how fast its gas is, if they hold any."""
-    weight, widest = gas_weight(config, resolved), _widest(config, resolved)
-    found = [_ShiningGas.of(config, None, weight, widest)]
-
-    def stars() -> Iterator[Stars]:
-        for slab in slabs:
-            found[0] = found[0].joined(_ShiningGas.of(config, slab.gas, weight, widest))
-            yield slab.stars
-
-    census = take_census(config, resolved, stars(), team)
-    gas = reduce(_ShiningGas.joined, team.exchange(lambda: found[0]))
-    if not gas.fast.number:
-        at_rest = FastParticles(np.zeros(1), np.zeros(1), 1, 0.0, 0.0)
-        return replace(census, gas=at_rest if weight == "star_formation_rate" else None)
-    return replace(census, gas=gas.fast, gas_lengths=gas.lengths)
+GasWeight = Literal["mass", "star_formation_rate", "central mass"]
+"""What gas counts by; "central mass": that of gas within `nebular.agn.radius`."""
 
 
-def gas_weight(config: RunConfig, resolved: Resolved) -> Literal["mass", "star_formation_rate"] | None:
-    """What the gas that a run paints, or maps, counts by: its mass wherever some source or map goes by it; None where
-    it does neither."""
+def gas_weight(config: RunConfig, resolved: Resolved) -> GasWeight | None:
+    """What the gas that a run paints, or maps, counts by: its mass wherever some source or map goes by it, or where
+    sources differ; None where it does neither."""
     painted = {source.name for source in resolved.pipeline.paint}
-    found = {"mass" for name in painted if getattr(PAINT_STAGES.find(name), "kind", None) == "gas"}
+    found: set[GasWeight] = {"mass" for name in painted if getattr(PAINT_STAGES.find(name), "kind", None) == "gas"}
     if LINE_SOURCE in painted and config.lines is not None and config.lines.particles == "gas":
         found.add(config.lines.weight)
     if NEBULAE in painted and config.nebular is not None and config.nebular.source == "star_forming_gas":
         found.add("star_formation_rate")
+    if AGN in painted and _agn_radius(config):
+        found.add("central mass")
     if config.products is not None and config.products.gas:
         found.add("mass")
     if not found:
         return None
-    return "mass" if "mass" in found else "star_formation_rate"
+    return found.pop() if len(found) == 1 else "mass"
 
 
-class _ShiningGas(NamedTuple):
-    """The gas that shines: how fast it is, and how wide."""
-
-    fast: FastParticles
-    lengths: Lengths
-
-    @staticmethod
-    def of(config: RunConfig, gas: Gas | None, weight: str | None, widest: float) -> "_ShiningGas":
-        """What of this gas has any of the `weight`; none where no source goes by one. `widest` in kpc."""
-        if gas is None or weight is None:
-            return _ShiningGas(FastParticles.of(np.zeros((0, 3)), np.zeros(0), np.zeros(0)), Lengths(0.0, 0, 0))
-        brightness = np.asarray(gas.mass if getattr(gas, weight) is None else getattr(gas, weight), dtype=np.float64)
-        if gas.weight is not None:
-            brightness = brightness * np.asarray(gas.weight)
-        shining = brightness > 0
-        own = jax.tree.map(lambda leaf: np.asarray(leaf)[shining], gas)
-        velocity = np.asarray(own.velocity, dtype=np.float64)
-        fast = FastParticles.of(velocity, speeds(config, own), brightness[shining])
-        return _ShiningGas(fast, Lengths.of(own, widest))
-
-    def joined(self, other: "_ShiningGas") -> "_ShiningGas":
-        """The gas of both."""
-        return _ShiningGas(self.fast.joined(other.fast), self.lengths.joined(other.lengths))
+def _agn_radius(config: RunConfig) -> float:
+    """Distance (kpc) within which gas absorbs the photons of an active nucleus; 0 where none does."""
+    return 0.0 if config.nebular is None or config.nebular.agn is None else config.nebular.agn.radius
 
 
 def speeds(config: RunConfig, stars: Stars | Gas) -> Float[ndarray, " particle"]:
@@ -196,14 +178,39 @@ class Brightness(NamedTuple):
         return self.template[metal, age] * np.asarray(stars.initial_mass, dtype=np.float64)
 
 
+class _Ionising(NamedTuple):
+    """The stars that ionise gas: up to an age (log10 yr), as bright as they have photons."""
+
+    oldest: float
+    photons: Brightness
+
+    @staticmethod
+    def build(config: RunConfig, resolved: Resolved) -> "_Ionising | None":
+        """None where the run paints no nebulae around stars; raises ConfigError for a library without their light."""
+        nebular, painted = config.nebular, {source.name for source in resolved.pipeline.paint}
+        if nebular is None or nebular.source != "stars" or NEBULAE not in painted:
+            return None
+        library = resolved.library
+        nodes = np.asarray(library.log_age), np.asarray(library.metallicity)
+        return _Ionising(float(np.log10(nebular.oldest * 1e6)), Brightness(*nodes, ionising_photons(library)))
+
+    def among(self, config: RunConfig, stars: Stars) -> FastParticles:
+        """How fast they are among some stars."""
+        young = jax.tree.map(lambda leaf: leaf[np.asarray(stars.log_age) <= self.oldest], stars)
+        velocity = np.asarray(young.velocity, dtype=np.float64)
+        return FastParticles.of(velocity, speeds(config, young), self.photons.of(young))
+
+
 class _Rules(NamedTuple):
-    """What single stars are judged by: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s."""
+    """What single particles are judged by: `oldest` log10(age / yr), `widest` kpc, `losvd` km/s; `weight`: of gas."""
 
     config: RunConfig
     brightness: Brightness
     oldest: float
     widest: float
     losvd: float
+    weight: GasWeight | None
+    ionising: _Ionising | None
 
     @staticmethod
     def build(config: RunConfig, resolved: Resolved) -> "_Rules":
@@ -215,11 +222,13 @@ class _Rules(NamedTuple):
             oldest=log_universe_age(config) + 1e-3,
             widest=_widest(config, resolved),
             losvd=np.inf if limit is None else limit,
+            weight=gas_weight(config, resolved),
+            ionising=_Ionising.build(config, resolved),
         )
 
-    def census(self, stars: Stars) -> Census:
+    def census(self, galaxy: Galaxy) -> Census:
         """The census of one slab."""
-        stars = _real(stars)
+        stars, (gas, gas_lengths) = _real(galaxy.stars), self._gas(galaxy.gas)
         birth_mass, velocity = (np.asarray(x, dtype=np.float64) for x in (stars.initial_mass, stars.velocity))
         return Census(
             n_stars=len(birth_mass),
@@ -231,7 +240,28 @@ class _Rules(NamedTuple):
             n_without_mass=len(birth_mass) if stars.mass is None else 0,
             n_older=int(np.sum(np.asarray(stars.log_age) > self.oldest)),
             n_beyond_losvd=0 if self.losvd == np.inf else int(np.sum(speeds(self.config, stars) > self.losvd)),
+            gas=gas,
+            gas_lengths=gas_lengths,
+            young=None if self.ionising is None else self.ionising.among(self.config, stars),
         )
+
+    def _gas(self, gas: Gas | None) -> tuple[FastParticles, Lengths] | tuple[None, None]:
+        """How fast and how wide gas with any of the weight is; None where nothing reads gas, or there is none.
+
+        Gas without lengths lacks them whether it shines or not.
+        """
+        if gas is None or self.weight is None:
+            return None, None
+        rate = gas.star_formation_rate if self.weight == "star_formation_rate" else None
+        brightness = np.asarray(gas.mass if rate is None else rate, dtype=np.float64)
+        if self.weight == "central mass":
+            brightness = brightness * (np.linalg.norm(gas.position, axis=1) <= 1.0001 * _agn_radius(self.config))
+        if gas.weight is not None:
+            brightness = brightness * np.asarray(gas.weight)
+        own = jax.tree.map(lambda leaf: np.asarray(leaf)[brightness > 0], gas)
+        velocity = np.asarray(own.velocity, dtype=np.float64)
+        fast = FastParticles.of(velocity, speeds(self.config, own), brightness[brightness > 0])
+        return fast, Lengths.of(gas if gas.smoothing_length is None else own, self.widest)
 
 
 def _widest(config: RunConfig, resolved: Resolved) -> float:

@@ -15,19 +15,21 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import count
-from rubix_like.engine.painter import Sum, View
+from rubix_like.engine.painter import AbstractPainter, Images, Sum, View
 from rubix_like.engine.spaxels import field_of
 from rubix_like.forward.fields.field import sum_field
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.gas_sums import GasSums
 from rubix_like.forward.products.sums import ProductImages, Sighting
 from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
+from rubix_like.forward.sources.stars import star_scene
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, split_keys
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.placing import particle_shardings
 from rubix_like.galaxy.scene import Scene, to_scene
 from rubix_like.physics.templates import TemplateAxes
+from rubix_like.runtime.mesh.accumulate import UsedFirst
 from rubix_like.runtime.mesh.bin_split import WHOLE
 from rubix_like.runtime.mesh.bin_tables import padded, wave_specs
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
@@ -42,7 +44,7 @@ class Partial(eqx.Module):
     counters: tuple[SourceCounters, ...]
     products: Float[Array, "spaxel column"] | None
     gas: GasSums | None
-    lines: Float[Array, "spaxel other"] | None
+    lines: tuple[Float[Array, "_ _"], ...]
 
 
 Fields = Mapping[str, Any]
@@ -103,7 +105,7 @@ def paint(plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, pa
         counters=tuple(counters for _, counters in sums),
         products=_paint_products(plan, tables, parameters, fields, particles),
         gas=None if tables.gas is None else _paint_gas(plan, tables, parameters, particles[-1]),
-        lines=_paint_lines(plan, tables, parameters, fields, particles),
+        lines=() if tables.lines is None else _paint_lines(plan, tables, parameters, fields, particles),
     )
 
 
@@ -113,28 +115,36 @@ def _paint_source(
     painter = source.painter_for(parameters)
 
     def look(chunk: Any) -> tuple[View, SourceCounters]:
-        scene = _observed_scene(tables, parameters, fields, source, chunk)
-        view = _view(tables, painter.axes, scene)
+        view, scene = _seen(tables, parameters, fields, source, chunk)
         return view, count(scene, painter.axes, tables.footprint, painter.velocity_limit)
 
-    return painter.paint(look, particles, tables.grid, plan.chunk)
+    return painter.paint(look, _shining(source, particles), tables.grid, plan.chunk)
 
 
-def _view(tables: Tables, axes: TemplateAxes, scene: Scene) -> View:
-    """What painters of templates on these axes see of a scene."""
-    spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length)
-    return View(scene.amount, _coordinates(axes, scene), scene.v_los, spaxel, share)
+def _shining(source: AbstractSource, particles: Any) -> Any:
+    """The particles of a source, those that can have light first."""
+    shining = source.shining(particles)
+    return particles if shining is None else UsedFirst.of(particles, shining)
 
 
-def _observed_scene(
+def _seen(
     tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, chunk: Any
-) -> Scene:
-    """A source's particles in the observer's frame, after the scene stages."""
-    scene = source.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+) -> tuple[View, Scene]:
+    """What a source's painter sees of a chunk of `_shining` particles, and the scene of them."""
+    own = chunk.particles if isinstance(chunk, UsedFirst) else chunk
+    scene = source.scene(own, tables.alignment, tables.arcsec_per_kpc)
+    scene = source.shine(_observed_scene(tables, parameters, fields, scene), parameters)
+    spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length, source.kind)
+    place = spaxel, share, scene.position, scene.smoothing_length
+    return View(scene.amount, _coordinates(source.painter.axes, scene), scene.v_los, *place), scene
+
+
+def _observed_scene(tables: Tables, parameters: Parameters, fields: Fields, scene: Scene) -> Scene:
+    """Particles in the observer's frame, after the scene stages."""
     scene = dataclasses.replace(scene, fields=fields)
     for stage in tables.scene:
         scene = stage(scene, parameters)
-    return source.shine(scene, parameters)
+    return scene
 
 
 def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " particle"], ...]:
@@ -145,18 +155,19 @@ def _coordinates(axes: TemplateAxes, scene: Scene) -> tuple[Float[Array, " parti
 def _paint_products(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]
 ) -> Float[Array, "spaxel column"] | None:
-    """The sums over stars that maps are made of; nothing where the run makes none."""
+    """The sums over stars that maps are made of, whether or not they are painted; nothing where the run makes none."""
     products = tables.products
     if products is None:
         return None
-    source = tables.paint[products.source]
 
     def look(chunk: Any) -> Sighting:
-        scene = _observed_scene(tables, parameters, fields, source, chunk)
+        scene = star_scene(chunk, tables.alignment, tables.arcsec_per_kpc)
+        scene = _observed_scene(tables, parameters, fields, scene)
         coordinates = _coordinates(products.axes, scene)
-        return Sighting(chunk, scene, coordinates, *tables.grid.weights(scene.position, scene.smoothing_length))
+        place = tables.grid.weights(scene.position, scene.smoothing_length, products.kind)
+        return Sighting(chunk, scene, coordinates, *place)
 
-    return products.paint(look, particles[products.source], tables.grid, plan.chunk, parameters)
+    return products.paint(look, particles[products.reader], tables.grid, plan.chunk, parameters)
 
 
 def _paint_gas(plan: Plan, tables: Tables, parameters: Parameters, particles: Any) -> GasSums:
@@ -169,19 +180,22 @@ def _paint_gas(plan: Plan, tables: Tables, parameters: Parameters, particles: An
 
 def _paint_lines(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]
-) -> Float[Array, "spaxel column"] | None:
-    """The sums over emission lines, and the light beside them, that maps are made of; nothing where there are none."""
-    lines = tables.lines
-    if lines is None:
-        return None
+) -> tuple[Float[Array, "_ _"], ...]:
+    """The sums over emission lines, and the light beside them, that maps are made of."""
+    assert tables.lines is not None
 
-    def look(number: int, chunk: Any) -> View:
-        source = tables.paint[number]
-        return _view(tables, source.painter.axes, _observed_scene(tables, parameters, fields, source, chunk))
+    def look(source: AbstractSource, chunk: Any) -> View:
+        return _seen(tables, parameters, fields, source, chunk)[0]
 
-    painters = [source.painter_for(parameters) for source in tables.paint]
-    looks = [functools.partial(look, number) for number in range(len(painters))]
-    return lines.paint(looks, painters, particles, tables.grid, plan.chunk, parameters.observation.velocity_offset)
+    looks = [functools.partial(look, source) for source in tables.paint]
+    shining = [_shining(source, own) for source, own in zip(tables.paint, particles[: len(looks)], strict=True)]
+    reference = parameters.observation.velocity_offset
+    return tables.lines.paint(looks, painters_of(tables, parameters), shining, tables.grid, plan.chunk, reference)
+
+
+def painters_of(tables: Tables, parameters: Parameters) -> list[AbstractPainter]:
+    """The painters of all sources, with these parameters."""
+    return [source.painter_for(parameters) for source in tables.paint]
 
 
 def add_up(layout: DeviceLayout, tables: Tables, partial: Partial) -> Partial:
@@ -258,14 +272,13 @@ def finish(
         images = functools.reduce(lambda own, stage: stage(own), early, images)
         return images.reshape(-1, images.shape[2])
 
-    def spatial(columns: Float[Array, "spaxel k"]) -> Float[Array, "seen k"]:
-        return seen(tables.grid.images(columns))
-
-    lights = zip(tables.paint, partial.light, strict=True)
-    projected = [source.painter_for(parameters).project(light, spatial, layout) for source, light in lights]
+    spatial = Images(tables.grid, seen)
+    painters = painters_of(tables, parameters)
+    lights = zip(painters, partial.light, strict=True)
+    projected = [painter.project(light, spatial, layout) for painter, light in lights]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
-    products = _product_images(plan, tables, fields, partial)
+    products = _product_images(plan, tables, painters, fields, partial)
     if products is not None:
         moments = jnp.concatenate([moments, seen(products)], axis=1)
     painted = tables.footprint.painted(sum(stage.margin for stage, _ in late), 1 if early else plan.cells)
@@ -298,15 +311,17 @@ def _image_sets(
     )
 
 
-def _product_images(plan: Plan, tables: Tables, fields: Fields, partial: Partial) -> Float[Array, "y x image"] | None:
+def _product_images(
+    plan: Plan, tables: Tables, painters: list[AbstractPainter], fields: Fields, partial: Partial
+) -> Float[Array, "y x image"] | None:
     """Images of what maps are made of: the sums over stars, over gas, over lines, then every field that has a map."""
     if partial.products is None:
         return None
     mapped = [name for name, field in zip(plan.fields, tables.fields, strict=True) if field.map is not None]
-    gas = None if partial.gas is None else partial.gas.values
-    sums = [own for own in (partial.products, gas, partial.lines) if own is not None]
+    sums = [partial.products, *([] if partial.gas is None else [partial.gas.values])]
     images = tables.grid.images(jnp.concatenate(sums, axis=1))
-    return jnp.concatenate([images, *(fields[name].values[:, :, None] for name in mapped)], axis=2)
+    lines = [] if tables.lines is None else [tables.lines.images(partial.lines, painters, tables.grid)]
+    return jnp.concatenate([images, *lines, *(fields[name].values[:, :, None] for name in mapped)], axis=2)
 
 
 def leading_spatial(

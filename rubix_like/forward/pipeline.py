@@ -21,7 +21,7 @@ from rubix_like.cube.cube_parts import ShardedCube, parts_of
 from rubix_like.cube.maps import Maps
 from rubix_like.engine.counters import check_counters
 from rubix_like.errors import ConfigError
-from rubix_like.forward.census import Census, count_slabs
+from rubix_like.forward.census import Census, take_census
 from rubix_like.forward.cube_header import Header, make_frame
 from rubix_like.forward.model import Observed, Signature, Voxels, compiled_observe, lay_out, table_specs
 from rubix_like.forward.parameters import Parameters, displaced
@@ -77,7 +77,7 @@ class Pipeline(eqx.Module):
         resolved = resolved or resolve(config)
         if galaxy is not None:
             galaxy = validate(galaxy, None if info is None else info.universe_age)
-            census = census or count_slabs(config, resolved, [galaxy])
+            census = census or take_census(config, resolved, [galaxy])
         planned = plan_run(config, resolved, census)
         if galaxy is not None:
             planned = dataclasses.replace(planned, notes=(*integer_notes(galaxy), *planned.notes))

@@ -8,6 +8,7 @@ import numpy as np
 
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES
+from rubix_like.config.sections.nebular import YOUNG_STARS
 from rubix_like.cube.maps import LineAxes
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.kernel import build_kernel
@@ -59,7 +60,7 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     _check_fields(pipeline, scene, paint, cube)
     margin = _margin(cube, pipeline.cube)
     products = None if config.products is None else plan_products(setup, paint, cube, census)
-    lines = choose_lines(setup, paint)
+    lines = choose_lines(setup)
     tables = Tables(
         alignment=None if alignment is None else alignment.rotation,
         arcsec_per_kpc=np.asarray(resolved.arcsec_per_kpc),
@@ -160,7 +161,8 @@ def make_setup(config: RunConfig, resolved: Resolved, census: Census | None) -> 
 
 def _motions(census: Census) -> dict[str, FastParticles]:
     """How fast the particles of each kind are, where that is known."""
-    return {"stars": census.fast, **({} if census.gas is None else {"gas": census.gas})}
+    found = {"stars": census.fast, "gas": census.gas, YOUNG_STARS: census.young}
+    return {kind: own if own.number else FastParticles.at_rest() for kind, own in found.items() if own is not None}
 
 
 def _source_plans(setup: Setup) -> dict[str, SourcePlan]:

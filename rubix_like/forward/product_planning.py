@@ -5,18 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.config import ProductsSettings
 from rubix_like.cube.maps import LineAxes, MapLabel, ProductAxes
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup
-from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census
-from rubix_like.forward.products.bands import load_band
 from rubix_like.forward.products.gas_sums import GasTables
-from rubix_like.forward.products.line_choice import named_lines
 from rubix_like.forward.products.line_sums import LineTables
 from rubix_like.forward.products.sums import ProductTables
-from rubix_like.forward.sources.stars import StarsSource
+from rubix_like.forward.sources.stars import STAR_SOURCE, StarsSource
 from rubix_like.forward.stages.dust import Dust, relative_attenuation
 from rubix_like.forward.tables import Plan, Tables
 
@@ -24,20 +20,16 @@ from rubix_like.forward.tables import Plan, Tables
 def plan_products(
     setup: Setup, sources: tuple[Any, ...], stages: tuple[Any, ...], census: Census | None
 ) -> ProductTables:
-    """Tables for the sums over the stars that the pipeline paints, behind the screen of its stage `dust`.
+    """Tables for the sums over the stars, painted or not, behind the screen of the pipeline's stage `dust`.
 
-    Velocities reach to the fastest star, or without a census to the planned limit. Raises ConfigError for a pipeline
-    without stars, and for bands that are not known or not covered by the library.
+    Velocities reach to the fastest star, or without a census to the planned limit. Raises ConfigError for bands that
+    are not known or not covered by the library.
     """
-    numbers = [number for number, source in enumerate(sources) if isinstance(source, StarsSource)]
-    if not numbers:
-        raise ConfigError(
-            f"products: expected a pipeline that paints 'stars', got '{setup.config.pipeline}'; take one that does "
-            f"(stellar_lines, nebular), or set products: null"
-        )
-    number, plans = numbers[0], tuple(setup.sources.values())
-    fastest = plans[number].velocity_limit if census is None else float(census.fast.speed[0])
-    tables = ProductTables.build(setup, plans[number].templates.axes, number, fastest)
+    painted = (number for number, source in enumerate(sources) if isinstance(source, StarsSource))
+    reader = next(painted, len(sources))
+    limits = [plan.velocity_limit for plan in setup.sources.values()]
+    fastest = limits[reader % len(limits)] if census is None else float(census.fast.speed[0])
+    tables = ProductTables.build(setup, reader, fastest)
     screens = [stage for stage in stages if isinstance(stage, Dust)]
     screen = relative_attenuation(setup, np.asarray(tables.bands.wavelength)) if screens else None
     return dataclasses.replace(tables, screen=screen)
@@ -58,16 +50,6 @@ def plan_line_maps(
     vacuum = np.array([line.wavelength for line in axes.lines]) * (1.0 + axes.redshift)
     has_screen = any(isinstance(stage, Dust) for stage in stages)
     return LineTables.build(setup, sources, axes, relative_attenuation(setup, vacuum) if has_screen else None)
-
-
-def check_products(settings: ProductsSettings | None) -> None:
-    """Raise ConfigError for a band or a line that is not known, before anything is loaded."""
-    if settings is None:
-        return
-    for name in (*settings.filters, *(() if settings.band is None else (settings.band,))):
-        load_band(name)
-    if not isinstance(settings.lines, bool):
-        named_lines(settings.lines)
 
 
 def product_axes(setup: Setup, plan: Plan, run_tables: Tables, lines: LineAxes | None) -> ProductAxes | None:
@@ -94,6 +76,10 @@ def products_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
     if products is None:
         return ()
     notes = []
+    if STAR_SOURCE not in setup.sources:
+        notes.append(
+            "products: the pipeline paints no stars; maps of them, and of their light, show what is not in the cube"
+        )
     if products.losvd is not None and census is not None and census.n_beyond_losvd:
         notes.append(
             f"{census.n_beyond_losvd} of {census.n_stars} stars may be faster (up to {census.fast.speed[0]:.0f} km/s) "

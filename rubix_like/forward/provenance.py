@@ -7,7 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rubix_like.config.sections.nebular import NEBULAE
+from rubix_like.config.sections.lines import LINE_SOURCE
+from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.cube.meta import Meta, MetaValue
 from rubix_like.engine.setup import Setup
 from rubix_like.forward.stages.noise_models import describe_noise
@@ -32,7 +33,8 @@ def describe_run(
     known = {name: value for report in reports for name, value in report.items()}
     accuracy = {"tolerance": config.engine.tolerance} if "basis" in plan.method.split(", ") else {}
     entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
-    entries |= accuracy | known | _dust_entries(setup) | _nebular_entries(setup) | describe_noise(config.noise)
+    entries |= accuracy | known | _library_entries(setup) | _dust_entries(setup) | _nebular_entries(setup)
+    entries |= _agn_entries(setup) | describe_noise(config.noise)
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes
@@ -59,13 +61,19 @@ def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
         "inclination": observation.inclination,
         "position_angle": observation.position_angle,
         "lsf_includes_pixel": instrument.lsf is not None and instrument.lsf.includes_pixel,
-        "ssp_library": setup.library.name,
-        "ssp_citation": setup.library.citation,
-        "pipeline": str(config.pipeline),
+        "lsf_not_of": ", ".join(setup.narrower) or None,
+        "pipeline": setup.pipeline.name,
         "method": plan.method,
         "precision": plan.dtype,
         "git_revision": git_revision(),
     }
+
+
+def _library_entries(setup: Setup) -> dict[str, str]:
+    """The SSP library that the light is made of: none where the run paints nothing but lines of its own."""
+    if set(setup.sources) == {LINE_SOURCE}:
+        return {}
+    return {"ssp_library": setup.library.name, "ssp_citation": setup.library.citation}
 
 
 def _dust_entries(setup: Setup) -> dict[str, str | int | float]:
@@ -96,6 +104,25 @@ def _nebular_entries(setup: Setup) -> dict[str, str | float | None]:
         "nebular_dust_fraction": nebular.dust_fraction,
         "nebular_velocity_dispersion": nebular.velocity_dispersion,
         "nebular_diffuse_fraction": None if nebular.diffuse is None else nebular.diffuse.fraction,
+    }
+
+
+def _agn_entries(setup: Setup) -> dict[str, str | float | None]:
+    """The active nucleus, and how the gas shines that it ionises: none where the pipeline does not paint it."""
+    nebular = setup.config.nebular
+    if nebular is None or nebular.agn is None or AGN not in setup.sources:
+        return {}
+    own = nebular.agn
+    return {
+        "agn_table": own.table,
+        "agn_log_luminosity": own.log_luminosity,
+        "agn_radius": own.radius,
+        "agn_covering_fraction": own.covering_fraction,
+        "agn_log_u": own.log_u,
+        "agn_log_pressure": own.log_pressure,
+        "agn_log_peak_energy": own.log_peak_energy,
+        "agn_oxygen_abundance": own.oxygen_abundance,
+        "agn_velocity_dispersion": own.velocity_dispersion,
     }
 
 

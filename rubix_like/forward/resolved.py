@@ -4,7 +4,11 @@ from dataclasses import dataclass
 
 import jax
 
-from rubix_like.config import PipelineSettings, RunConfig, load_pipeline
+from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
+from rubix_like.config.sections.nebular import AGN, NEBULAE, NUCLEUS
+from rubix_like.forward.products.bands import load_band
+from rubix_like.forward.products.line_choice import named_lines
+from rubix_like.forward.sources.lines import line_templates
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.painting import Painting, plan_painting
 from rubix_like.physics.cosmology import arcsec_per_kpc, observed_distance
@@ -28,6 +32,19 @@ class Resolved:
     arcsec_per_kpc: float
 
 
+def check_early(config: RunConfig, n_parts: int = 1) -> None:
+    """Raise ConfigError for what needs no file to be refused: a cube beyond the memory of each of the parts that it is
+    made in, bands and lines that are not known."""
+    check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave, n_parts)
+    products = config.products
+    for name in () if products is None else (*products.filters, *(() if products.band is None else (products.band,))):
+        load_band(name)
+    if products is not None and not isinstance(products.lines, bool):
+        named_lines(products.lines)
+    if config.lines is not None:
+        line_templates(config.lines)
+
+
 def resolve(config: RunConfig) -> Resolved:
     """The library, instrument and distance of a run; call it once, and pass the result to all that needs them.
 
@@ -36,8 +53,8 @@ def resolve(config: RunConfig) -> Resolved:
     """
     instrument, observation = config.instrument, config.observation
     n_parts = jax.process_count() if config.devices.is_sharded else 1
-    check_cube_fits(*instrument.n_spaxel_xy, instrument.wavelength.n_wave, n_parts)
-    pipeline = load_pipeline(config.pipeline)
+    check_early(config, n_parts)
+    pipeline = painted_pipeline(config)
     painting = plan_painting(config, pipeline)
     distance = observed_distance(observation.cosmology, observation.redshift, observation.distance)
     return Resolved(
@@ -48,3 +65,20 @@ def resolve(config: RunConfig) -> Resolved:
         distance=distance,
         arcsec_per_kpc=arcsec_per_kpc(distance, observation.redshift),
     )
+
+
+def painted_pipeline(config: RunConfig) -> PipelineSettings:
+    """The run's pipeline, with the active nucleus that `nebulae` stands for where the section `nebular` has one."""
+    pipeline = load_pipeline(config.pipeline)
+    nebular, names = config.nebular, [source.name for source in pipeline.paint]
+    if nebular is None or nebular.agn is None or not {NEBULAE, AGN} & set(names):
+        return pipeline
+    fields, paint = [*pipeline.fields], [*pipeline.paint]
+    if NEBULAE in names:
+        place = names.index(NEBULAE)
+        own = [paint[place]] if NEBULAE in nebular.painted else []
+        nucleus = [] if AGN in names else [StageSettings(name=AGN)]
+        paint[place : place + 1] = [*own, *nucleus]
+    if NUCLEUS not in {field.name for field in fields}:
+        fields.append(StageSettings(name=NUCLEUS))
+    return pipeline.model_copy(update={"fields": tuple(fields), "paint": tuple(paint)})

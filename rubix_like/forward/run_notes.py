@@ -4,13 +4,12 @@ import numpy as np
 
 from rubix_like.config import RunConfig
 from rubix_like.config.sections.lines import LINE_SOURCE
-from rubix_like.config.sections.nebular import NEBULAE
-from rubix_like.engine.lines.line_planning import lines_of
-from rubix_like.engine.lines.line_tracks import LineTracks
+from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.forward.census import Census, log_universe_age
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.galaxy.validation import mass_notes
+from rubix_like.physics.templates import LineTemplates
 from rubix_like.runtime.words import counted, percent
 
 
@@ -19,6 +18,7 @@ def run_notes(setup: Setup, sources: tuple[AbstractSource, ...], census: Census 
     return (
         *setup.notes,
         *(note for plan in setup.sources.values() for note in _source_notes(plan)),
+        *_spread_notes(setup),
         *_unused_notes(setup),
         *_noise_notes(setup),
         *_line_notes(setup),
@@ -48,10 +48,20 @@ def _source_notes(plan: SourcePlan) -> list[str]:
     return notes
 
 
+def _spread_notes(setup: Setup) -> list[str]:
+    """Says so where sources have different line spreads, of which the file's table holds the widest."""
+    return [
+        f"the file's LSF table holds the widest line spread; that of source '{name}' is narrower where templates of "
+        f"another are coarser than the instrument (FWHM {own.min():.3g} to {own.max():.3g} Angstrom as painted)"
+        for name, own in setup.narrower.items()
+    ]
+
+
 def _unused_notes(setup: Setup) -> list[str]:
     """Says so where the pipeline has no stage for a section, or no PSF that takes light from cells to spaxels."""
     config, pipeline = setup.config, setup.pipeline
     listed = {stage.name for stage in pipeline.stages}
+    listed |= {NEBULAE} if AGN in listed else set()
     own = {"dust": ("dust", config.dust), LINE_SOURCE: ("lines", config.lines), NEBULAE: ("nebular", config.nebular)}
     sections = {stage: name for stage, (name, settings) in own.items() if settings is not None}
     sections |= {name: name for name in config.model_extra or {}}
@@ -81,14 +91,14 @@ def _noise_notes(setup: Setup) -> list[str]:
 
 
 def _line_notes(setup: Setup) -> list[str]:
-    """Says so where the detector does not see some of the lines that the user named."""
+    """Says so where the detector does not see some of the lines that the user named, or none of a nebula's."""
+    nebulae = setup.sources.get(NEBULAE)
+    if nebulae is not None and not isinstance(nebulae.templates, LineTemplates):
+        return ["nebular: the detector sees no line of the table: its gas shines in the continuum alone"]
     plan = setup.sources.get(LINE_SOURCE)
-    if plan is None:
+    if plan is None or not plan.unseen:
         return []
-    templates = lines_of(plan)
-    seen = LineTracks.of(templates, plan.spread).on_detector(np.array([-1.0, 1.0]) * plan.velocity_limit)
-    unseen = [name for name, is_seen in zip(templates.lines, seen, strict=True) if not is_seen]
-    return [f"lines.wavelengths: the detector does not see {', '.join(unseen)}"] if unseen else []
+    return [f"lines.wavelengths: the detector does not see {', '.join(plan.unseen)}"]
 
 
 def _accuracy_notes(sources: tuple[AbstractSource, ...], config: RunConfig) -> list[str]:

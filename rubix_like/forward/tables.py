@@ -61,5 +61,7 @@ class Tables(eqx.Module):
 
     @property
     def painted(self) -> tuple[ReadsParticles, ...]:
-        """The readers of particles in the painting pass: the sources, then the maps of gas."""
-        return (*self.paint, *(() if self.gas is None else (self.gas,)))
+        """The readers of particles in the painting pass: the sources, the maps of stars where none of the sources
+        paints stars, then the maps of gas."""
+        products = self.products if self.products is not None and self.products.reader == len(self.paint) else None
+        return (*self.paint, *(own for own in (products, self.gas) if own is not None))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -63,7 +64,7 @@ class Gas(eqx.Module):
     | position | (particle, 3) | kpc, from the galaxy's centre |
     | velocity | (particle, 3) | km/s, relative to the galaxy |
     | mass | (particle,) | Msun |
-    | metallicity | (particle,) | metal mass fraction Z |
+    | metallicity | (particle,) or None | metal mass fraction Z |
     | temperature | (particle,) or None | K |
     | density | (particle,) or None | Msun / kpc^3 |
     | internal_energy | (particle,) or None | (km/s)^2, per unit mass |
@@ -80,7 +81,7 @@ class Gas(eqx.Module):
     position: Particles3
     velocity: Particles3
     mass: Particles1
-    metallicity: Particles1
+    metallicity: Particles1 | None = None
     temperature: Particles1 | None = None
     density: Particles1 | None = None
     internal_energy: Particles1 | None = None
@@ -96,6 +97,13 @@ class Gas(eqx.Module):
 
     def __check_init__(self) -> None:
         _check_shapes("Gas", vars(self), ("position", "velocity"))
+
+    def required(self, name: str, reader: str, remedy: str) -> Float[Array, " particle"]:
+        """A column that `reader` needs; raises ValueError, with the `remedy`, where there is none."""
+        column = getattr(self, name)
+        if column is None:
+            raise ValueError(f"gas.{name}: expected one per particle for {reader}, got none; {remedy}")
+        return jnp.asarray(column)
 
 
 class Galaxy(eqx.Module):

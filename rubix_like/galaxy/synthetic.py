@@ -51,10 +51,19 @@ class BaseDraws(eqx.Module):
     gas: ComponentDraws | None
     kind: Draws = eqx.field(static=True, default="random")
 
+    @property
+    def n_stars(self) -> int:
+        """Number of stars."""
+        return self.disc.uniform.shape[0] + self.bulge.uniform.shape[0]
+
+    @property
+    def n_gas(self) -> int:
+        """Number of gas particles."""
+        return 0 if self.gas is None else self.gas.uniform.shape[0]
+
     def others(self, seed: int) -> "BaseDraws":
         """Other draws: as many stars and gas particles, of the same kind, from another seed."""
-        n_stars = self.disc.uniform.shape[0] + self.bulge.uniform.shape[0]
-        return draw_base(n_stars, 0 if self.gas is None else self.gas.uniform.shape[0], seed, self.kind)
+        return draw_base(self.n_stars, self.n_gas, seed, self.kind)
 
     def sets(self, count: int, seed: int) -> "BaseDraws":
         """`count` sets of as many stars and gas particles, with one more axis in front, from another seed: the sets

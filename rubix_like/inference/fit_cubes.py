@@ -17,6 +17,7 @@ from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.posterior.fit_model import GALAXY, STARS
 from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.likelihood import factor_of
 from rubix_like.inference.posterior.posterior import Posterior, half_square
 from rubix_like.inference.posterior.problem import Problem, variance_of
 from rubix_like.inference.posterior.quality import Quality
@@ -47,7 +48,7 @@ def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
         parameters,
         galaxy if posterior.free.has(GALAXY, STARS) else None,
         flux * likelihood.continuum(flux, scale),
-        jnp.ones((), flux.dtype) if scale is None else scale,
+        factor_of(scale),
         observed.counters,
         jnp.sum(residuals.voxels**2),
         half_square(residuals),

@@ -71,15 +71,15 @@ def capture_light(
     """
     unit = PHOTON_ENERGY_AT_1_ANGSTROM * 1e-8
     wavenumber = frequency / (SPEED_OF_LIGHT * 1e5)
-    warmth = BOLTZMANN_CONSTANT * temperature / unit
+    thermal_energy = BOLTZMANN_CONSTANT * temperature / unit
     total = np.zeros_like(frequency)
     for level in range(2, HIGHEST_LEVEL + 1):
         edges = HELIUM_SECOND_LEVELS if level == 2 else ((RYDBERG / level**2, 1.0),)
         for edge, share in ((RYDBERG / level**2, 1.0), *((edge, helium * share) for edge, share in edges)):
             above = wavenumber - edge
             free = np.maximum(above, 0.0) / RYDBERG
-            strength = 2.0 * RYDBERG / warmth / level**3 * _bound_free_gaunt(level, free)
-            total += np.where(above > 0.0, share * strength * np.exp(-np.maximum(above, 0.0) / warmth), 0.0)
+            strength = 2.0 * RYDBERG / thermal_energy / level**3 * _bound_free_gaunt(level, free)
+            total += np.where(above > 0.0, share * strength * np.exp(-np.maximum(above, 0.0) / thermal_energy), 0.0)
     return _FREE_FREE / np.sqrt(temperature) * total
 
 

@@ -9,8 +9,8 @@ REACH: float = 8.0
 """Mean free paths within which all but 1e-4 of the photons are absorbed."""
 
 _NODES = 20001
-_FEW, _MANY, _WIDE = 5, 15, 60
-"""Points along the side of a cell at which its share is averaged: few where shares reach more cells than that."""
+_FEW, _MANY, _NEAR = 3, 15, 20
+"""Points along the side of a cell at which its share is averaged: many up to so many cells from the middle."""
 
 
 def absorbed_within(radius: Float[ndarray, " place"]) -> Float[ndarray, " place"]:
@@ -31,15 +31,23 @@ def leaked_share(mean_free_path: float, most: int) -> Float[ndarray, "side side"
     It reaches `REACH` mean free paths, or `most` cells, on each side.
     """
     reach = max(1, min(most, int(np.ceil(REACH * mean_free_path))))
-    n_part = _FEW if reach > _WIDE else _MANY
-    part = (np.arange(n_part) + 0.5) / n_part - 0.5
-    place = (np.arange(reach + 1)[:, None] + part[None, :]).reshape(-1)
-    radius = np.hypot(place[:, None], place[None, :]) / mean_free_path
-    nodes = np.geomspace(1e-3 / mean_free_path, 2 * REACH, _NODES)
-    surface = (0.5 * np.pi - iti0k0(nodes)[1]) / (2 * np.pi * nodes)
-    dense = np.interp(radius, nodes, surface, right=0.0) / mean_free_path**2
-    quarter = dense.reshape(reach + 1, n_part, reach + 1, n_part).mean(axis=(1, 3))
+    quarter = _averages(mean_free_path, reach, _FEW)
+    near = min(reach, _NEAR) + 1
+    quarter[:near, :near] = _averages(mean_free_path, near - 1, _MANY)
     angle = (np.arange(1000) + 0.5) / 1000 * np.pi / 4
     quarter[0, 0] = absorbed_within(0.5 / np.cos(angle) / mean_free_path).mean()
     half = np.concatenate([quarter[:0:-1], quarter])
     return np.concatenate([half[:, :0:-1], half], axis=1)
+
+
+def _averages(mean_free_path: float, reach: int, n_part: int) -> Float[ndarray, "quarter quarter"]:
+    """Shares of the cells from the middle on, each the mean over so many points along its sides."""
+    nodes = np.geomspace(1e-3 / mean_free_path, 2 * REACH, _NODES)
+    surface = (0.5 * np.pi - iti0k0(nodes)[1]) / (2 * np.pi * nodes) / mean_free_path**2
+    part = (np.arange(n_part) + 0.5) / n_part - 0.5
+    columns = (np.arange(reach + 1)[:, None] + part[None, :]).reshape(-1)
+    found = np.zeros((reach + 1, reach + 1))
+    for own in part:
+        radius = np.hypot((np.arange(reach + 1) + own)[:, None], columns[None, :]) / mean_free_path
+        found += np.interp(radius, nodes, surface, right=0.0).reshape(reach + 1, reach + 1, n_part).mean(axis=2)
+    return found / n_part

@@ -23,12 +23,12 @@ from rubix_like.physics.templates import LineTemplates, TemplateAxes, Templates
 PHOTONS: float = 1e49
 """Absorbed photons per second that an amount of 1 stands for: an O7 star, and a number that 32 bits can hold."""
 
-WARMTH: float = 1e4
+LINE_TEMPERATURE: float = 1e4
 """K at which the lines' thermal widths are taken; those of H II regions are within 30 % of it, their widths 15 %."""
 
 _KM_PER_CM = 1e-5
 _LUMINOSITY = PHOTONS / SOLAR_LUMINOSITY
-_COARSER = 5.0
+_STEP_FACTOR = 5.0
 """The continuum depends on the temperature alone: its axes have steps that are longer than those of lines by this."""
 
 _LOG_STEP = 0.004
@@ -43,15 +43,14 @@ def photon_lines(table: NebularTable) -> LineTemplates:
     """The lines of a table, refined as for look-up; fix first the axes on which particles do not differ (`fixed`)."""
     grid = line_grid(table)
     lines = [LINES[name] for name in grid.lines]
-    warmth = [np.sqrt(BOLTZMANN_CONSTANT * WARMTH / (line.mass * ATOMIC_MASS_UNIT)) * _KM_PER_CM for line in lines]
+    masses = np.array([line.mass for line in lines]) * ATOMIC_MASS_UNIT
     return LineTemplates(
         name=f"the nebular table '{table.name}'",
         axes=grid.axes,
         lines=grid.lines,
         wavelength=np.array([line.wavelength for line in lines]),
         table=np.asarray(grid.per_photon) * _LUMINOSITY,
-        thermal=np.array(warmth),
-        reference_temperature=WARMTH,
+        thermal=np.sqrt(BOLTZMANN_CONSTANT * LINE_TEMPERATURE / masses) * _KM_PER_CM,
     )
 
 
@@ -60,7 +59,7 @@ def photon_continuum(table: NebularTable, log_pressure: float, first: float, las
 
     The density is that of the pressure (log10 of P / k, K / cm^3): n_e = P / (2.1 k T). There is none below 912 A.
     """
-    coarse = refined(table, {name: _COARSER * step for name, step in STEPS.items()})
+    coarse = refined(table, {name: _STEP_FACTOR * step for name, step in STEPS.items()})
     first = max(first, LYMAN_LIMIT)
     last = max(last, 2.0 * first)
     wavelength = _nodes(first, last)

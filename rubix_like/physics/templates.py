@@ -110,8 +110,7 @@ class LineTemplates:
     | lines | (line,) | names of the lines |
     | wavelength | (line,) | vacuum Angstrom at rest, in any order |
     | table | (template, line) | Lsun per unit of amount |
-    | thermal | (line,) | km/s, sigma of the thermal motion of the line's ion, at `reference_temperature` |
-    | reference_temperature | | K |
+    | thermal | (line,) | km/s, sigma of the thermal motion of the line's ion |
     """
 
     name: str
@@ -120,7 +119,6 @@ class LineTemplates:
     wavelength: Float[ndarray, " line"]
     table: Float[ndarray, "template line"]
     thermal: Float[ndarray, " line"]
-    reference_temperature: float = 1e4
 
     def __post_init__(self) -> None:
         expected = (self.axes.n_template, len(self.lines))

@@ -138,7 +138,7 @@ class GalaxyFrame:
         return Stars(**self._columns(Stars, {"initial_mass": np.full_like(table["mass"], np.nan)} | table))
 
     def gas(self, table: Table) -> Gas:
-        """Gas from the columns position, velocity, mass, metallicity and, where there are, the others."""
+        """Gas from the columns position, velocity, mass and, where there are, the others."""
         return Gas(**self._columns(Gas, table))
 
     def _columns(self, kind: type[Stars | Gas], table: Table) -> dict[str, Array]:

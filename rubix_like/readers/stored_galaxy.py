@@ -83,7 +83,7 @@ class ColumnReader:
     def lacking_of_gas(self) -> list[str]:
         """Datasets that gas needs and the file has not."""
         snapshot = self.selected.snapshot
-        needed = ("position", "mass", "metallicity", *(("velocity",) if self.velocities == "file" else ()))
+        needed = ("position", "mass", *(("velocity",) if self.velocities == "file" else ()))
         return [
             snapshot.field_name("gas", quantity, group)
             for group in snapshot.groups("gas")

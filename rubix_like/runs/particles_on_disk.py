@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from rubix_like.config import RunConfig
-from rubix_like.forward.census import Census, count_slabs, gas_weight
+from rubix_like.forward.census import Census, gas_weight, take_census
 from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved
 from rubix_like.forward.slabs import SlabCuts, read_ahead
@@ -94,7 +94,7 @@ def open_source(
     size = _automatic_size(memory) if slab == "auto" else slab
     cuts = SlabCuts.of(parts, size, with_gas=gas_weight(config, resolved) is not None, team=team)
     with read_ahead(_counted(parts, cuts, report)) as slabs:
-        census = count_slabs(config, resolved, slabs, team)
+        census = take_census(config, resolved, slabs, team)
     return GalaxyInSlabs(parts, census, size, team)
 
 
@@ -107,7 +107,7 @@ def hold_galaxy(
         with open_galaxy(config, report, team, resolved.library) as parts:
             return _held(config, resolved, parts, team)
     galaxy, info = load(config, report, resolved.library)
-    return HeldGalaxy(galaxy, info, count_slabs(config, resolved, [galaxy]), team)
+    return HeldGalaxy(galaxy, info, take_census(config, resolved, [galaxy]), team)
 
 
 def _held(config: RunConfig, resolved: Resolved, parts: GalaxyParts, team: AbstractProcessGroup) -> HeldGalaxy:
@@ -118,7 +118,7 @@ def _held(config: RunConfig, resolved: Resolved, parts: GalaxyParts, team: Abstr
         return Galaxy(stars=parts.read_stars(*team.share(parts.n_stars)), gas=gas)
 
     own = team.each(read)
-    return HeldGalaxy(own, parts.info, count_slabs(config, resolved, [own], team), team)
+    return HeldGalaxy(own, parts.info, take_census(config, resolved, [own], team), team)
 
 
 def _automatic_size(memory: int | None) -> int:

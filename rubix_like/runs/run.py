@@ -18,7 +18,6 @@ from rubix_like.cube.files.maps_file import maps_file_size
 from rubix_like.cube.mosaic import make_mosaic
 from rubix_like.errors import ConfigError
 from rubix_like.forward.pipeline import Pipeline
-from rubix_like.forward.product_planning import check_products
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.runs.compiled_run import AbstractObserver, compile_observer, of_processes
@@ -92,7 +91,6 @@ def prepare(
     """
     if config.galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, got none; e.g. galaxy: {reader: synthetic}")
-    check_products(config.products)
     check_together(config, team)
     with ExitStack() as files:
         with progress.step("load", loading_words(team)) as report:
@@ -227,7 +225,7 @@ def check_lines(prepared: Prepared) -> list[str]:
     lines = [
         f"galaxy      {info.name}: {counted(info.n_stars, 'star')}, {counted(info.n_gas, 'gas particle')} "
         f"({info.reader})",
-        f"ssp         {meta['ssp_library']}",
+        *(f"ssp         {meta[key]}" for key in ("ssp_library",) if key in meta),
         f"distance    {meta['luminosity_distance']:.6g} Mpc (redshift {meta['redshift']:g}, {meta['cosmology']}); "
         f"{float(pipeline.tables.arcsec_per_kpc):.4g} arcsec per kpc",
         f"cube        {frame.n_y} x {frame.n_x} spaxels of {frame.pixel_scale:g} arcsec, {plan.n_wave} bins of "

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from rubix_like.config.file_layouts import find_format
-from rubix_like.config.sections.nebular import NEBULAE
+from rubix_like.config.sections.nebular import AGN, NEBULAE
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube, in_parts
 from rubix_like.cube.cube_sums import CubeSums, sums_of
-from rubix_like.cube.meta import Counters
+from rubix_like.cube.meta import Counters, SourceCounters
 from rubix_like.nebular.photon_templates import PHOTONS
 from rubix_like.runtime.words import counted
 
@@ -52,7 +52,7 @@ def summary_lines(
     lines.extend(_mask_lines(sums))
     if cube.counters is not None:
         lines.extend(_counter_lines(cube.counters))
-    lines += nebular_lines(cube) + source_lines(cube)
+    lines += nebular_lines(cube) + agn_lines(cube) + source_lines(cube)
     lines.append(_noise_line(in_parts(cube), sums))
     if timings:
         lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
@@ -136,11 +136,11 @@ def _share(part: Any, whole: float) -> str:
 
 
 def source_lines(cube: Cube | ShardedCube) -> list[str]:
-    """What sources but stars and nebulae left out, or that they have no light; nothing where all is in the field."""
+    """What sources but stars and ionised gas left out, or that they are dark; nothing where all is in the field."""
     lines = []
     for name, own in cube.source_counters.items():
         amount = float(own.amount_total)
-        if name == NEBULAE:
+        if name in (NEBULAE, AGN):
             continue
         if not amount:
             lines.append(f"Source '{name}' has no light: the amounts of all its particles are 0")
@@ -166,7 +166,36 @@ def nebular_lines(cube: Cube | ShardedCube) -> list[str]:
     if not total:
         return [f"{what}: none, for no {kind[0]} makes ionising photons"]
     amount = float(counters.amount_total)
-    lines = [f"{what}; {amount * PHOTONS:.3g} ionising photons per second are absorbed around {counted(total, *kind)}"]
+    absorbed = f"{what}; {amount * PHOTONS:.3g} ionising photons per second are absorbed around {counted(total, *kind)}"
+    return [absorbed, *_beyond_lines(counters)]
+
+
+def agn_lines(cube: Cube | ShardedCube) -> list[str]:
+    """How bright an active nucleus is, and what gas absorbs its photons where; nothing without one."""
+    meta, counters = cube.meta, cube.source_counters.get(AGN)
+    if "agn_table" not in meta or counters is None:
+        return []
+    radius, n_gas = float(str(meta["agn_radius"])), int(counters.n_particles)
+    what = (
+        f"Active nucleus: log L {meta['agn_log_luminosity']:g} erg/s, table '{meta['agn_table']}', log U "
+        f"{meta['agn_log_u']:g}, P/k 10^{meta['agn_log_pressure']:g} K/cm3"
+    )
+    if not n_gas:
+        is_empty = radius and meta["agn_covering_fraction"]
+        place = f": no gas lies within {radius:g} kpc of the centre" if is_empty else ""
+        return [f"{what}; no photon is absorbed{place}"]
+    where = f"by {counted(n_gas, 'gas particle')} within {radius:g} kpc" if radius else "by a point in the centre"
+    absorbed = f"{what}; {float(counters.amount_total) * PHOTONS:.3g} ionising photons per second are absorbed {where}"
+    if radius:
+        return [absorbed, *_beyond_lines(counters)]
+    clamped = [axis for axis, number in counters.n_clamped.items() if int(number)]
+    lines = [f"Its {axis} is beyond the table: the nearest value was taken" for axis in clamped]
+    return [absorbed, *lines, *(["It is outside the field"] if int(counters.n_outside) else [])]
+
+
+def _beyond_lines(counters: SourceCounters) -> list[str]:
+    """How many particles, with which share of the photons, are beyond the table or outside the field."""
+    amount, lines = float(counters.amount_total), []
     for axis, number in counters.n_clamped.items():
         if int(number):
             lines.append(

@@ -12,17 +12,40 @@ from rubix_like.ssp.library import SSPLibrary
 FIRST_WAVELENGTH = 300.0
 """Angstrom at which, or before which, a library must begin: a tenth of the photons of young stars is below 400 A."""
 
+SHORT_LIVED: float = 6.7
+"""log10(age / yr) up to which populations ionise: with 1e45 photons per second and Msun or more, and 5e46 when born."""
+
+FEWEST_PHOTONS: float = 1e44
+"""Per second and Msun at birth that the youngest population must have, if it is as young as that."""
+
 
 def check_ionising(library: SSPLibrary) -> None:
-    """Raise ConfigError, with the libraries to take instead, for a library without light below 912 A."""
+    """Raise ConfigError, with the libraries to take instead, for a library without light below 912 A.
+
+    So it does for one whose youngest populations, up to 5 Myr, have next to none: gas has absorbed it.
+    """
+    remedy = "popstar (embedded), bc03-miles or bc03-lr (rubix-like ssp get bc03-miles)"
     wavelength, spectra = np.asarray(library.rest_wavelength), np.asarray(library.spectra)
     inside = wavelength < LYMAN_LIMIT
     if wavelength[0] > FIRST_WAVELENGTH or not np.any(spectra[..., inside] > 0.0):
         raise ConfigError(
             f"ssp.library: '{library.name}' has no ionising light: expected spectra from {FIRST_WAVELENGTH:g} A or "
             f"less, got {wavelength[0]:.5g}-{wavelength[-1]:.5g} A. Nebulae of its stars need a library that has it: "
-            "popstar (embedded), bc03-miles or bc03-lr (rubix-like ssp get bc03-miles)"
+            f"{remedy}"
         )
+    photons = float(_photons(wavelength, young_populations(library)).max())
+    if library.log_age[0] <= SHORT_LIVED and photons < FEWEST_PHOTONS:
+        raise ConfigError(
+            f"ssp.library: '{library.name}' has no ionising light of young stars: expected {FEWEST_PHOTONS:g} photons "
+            f"per second and Msun or more at 10^{float(library.log_age[0]):.2f} yr, got {photons:.2g}. Gas has "
+            f"absorbed them, as in spectra with nebular emission, which hold its light already; take bare stars: "
+            f"{remedy}"
+        )
+
+
+def young_populations(library: SSPLibrary) -> Float[ndarray, "metal rest"]:
+    """The spectra of the youngest age, at all metallicities."""
+    return np.asarray(library.spectra)[:, 0]
 
 
 def ionising_photons(library: SSPLibrary) -> Float[ndarray, "metal age"]:
@@ -32,6 +55,10 @@ def ionising_photons(library: SSPLibrary) -> Float[ndarray, "metal age"]:
     """
     check_ionising(library)
     wavelength, spectra = np.asarray(library.rest_wavelength), np.asarray(library.spectra)
+    return _photons(wavelength, spectra)
+
+
+def _photons(wavelength: Float[ndarray, " rest"], spectra: Float[ndarray, "*node rest"]) -> Float[ndarray, "*node"]:
     return photons_below(LYMAN_LIMIT, wavelength, spectra) * SOLAR_LUMINOSITY
 
 

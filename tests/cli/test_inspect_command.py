@@ -145,6 +145,7 @@ Gas in PartType0: 2
   - abundances: O/H from metallicity in solar proportions (no oxygen_fraction)
   - dust: no dust_mass; metallicity and mass give it for a stated dust-to-metal ratio
   - neutral hydrogen: neither hi_fraction nor h2_fraction
+  - maps (products.gas: true): gas mass, velocity and dispersion, metallicity
 
 Not used: PartType1 (1 dataset)
 
@@ -174,6 +175,8 @@ def test_light_of_gas_that_forms_stars(desk):
         "abundances: O/H from oxygen_fraction and hydrogen_fraction",
         "dust: no dust_mass; metallicity and mass give it for a stated dust-to-metal ratio",
         "neutral hydrogen: hi_fraction",
+        "maps (products.gas: true): gas mass, velocity and dispersion, metallicity, star formation rate, neutral "
+        "hydrogen",
     )
 
 
@@ -188,7 +191,10 @@ def test_light_of_gas_that_has_little():
         "abundances: O/H from oxygen_fraction and a usual share of hydrogen (no hydrogen_fraction)",
         "dust: dust_mass has no number that can be read",
         "neutral hydrogen: neither hi_fraction nor h2_fraction",
+        "maps (products.gas: true): none (no mass)",
     )
+    forming = FieldReport("star_formation_rate", n_values=7, n_positive=2)
+    assert light_of_gas([forming])[0] == "nebulae: none around forming stars (no metallicity, by which they ionise)"
     nothing = ("abundances: neither oxygen_fraction nor metallicity", "dust: neither dust_mass nor metallicity")
     assert light_of_gas([])[1:3] == nothing
 
@@ -322,7 +328,7 @@ def test_births_after_the_snapshot(desk):
         ("stars", "Velocities", "no velocities: galaxy.velocities: zero", {"velocities": "zero", "ages": "recipe"}),
         ("stars", "GFM_StellarFormationTime", "no ages: galaxy.ages: recipe", {"ages": "recipe"}),
         ("gas", "Velocities", "no velocities: the gas is left out unless", {"ages": "recipe"}),
-        ("gas", "GFM_Metallicity", "no metallicities: the gas is left out", {"ages": "recipe"}),
+        ("gas", "GFM_Metallicity", "no metallicities: the gas has no map of them", {"ages": "recipe"}),
     ],
 )
 def test_what_is_missing_and_what_follows(desk, family, removed, note, needed):
@@ -709,7 +715,7 @@ def test_the_light_of_real_gas(real_data: Path):
     (light,) = [report.light for report in inspection.groups if report.family == "gas"]
     counts = f"{(rate > 0).sum()} of {rate.size} particles, {rate.sum():.5g} Msun / yr in all"
     assert light[0] == f"nebulae: around forming stars: star_formation_rate is above 0 in {counts}"
-    assert light[-1] == "neutral hydrogen: hi_fraction and h2_fraction"
+    assert light[-2] == "neutral hydrogen: hi_fraction and h2_fraction"
 
 
 def test_a_real_galaxy_against_numpy(real_data: Path):

@@ -465,13 +465,17 @@ def test_stellar_has_four_lists(name, fields):
     assert pipeline.name == name
 
 
-def test_a_pipeline_of_the_users_own_is_a_path_and_stages_take_options(tmp_path):
+def test_a_pipeline_of_the_users_own_is_a_path_and_stages_take_options(tmp_path, monkeypatch):
     path = tmp_path / "mine.yaml"
     path.write_text("scene: [orient, {point: {a: 1}}]\npaint: [stars: null]\n")
     pipeline = load_pipeline(str(path))
     assert [(stage.name, stage.options) for stage in pipeline.scene] == [("orient", {}), ("point", {"a": 1})]
     assert (pipeline.paint[0].name, pipeline.cube) == ("stars", ())
     assert type(pipeline).model_validate(pipeline.model_dump()) == pipeline
+    monkeypatch.chdir(tmp_path)
+    config = load_config(BASE, {"pipeline": "mine.yaml"})
+    monkeypatch.chdir("/")  # the record of a run does not depend on the folder in which it was made
+    assert load_config(yaml.safe_load(config.to_yaml())) == config
     path.write_text("scene: [{point: 3}, 4]\npaint: []\ncubes: []\n")
     message = refusal(BASE, {"pipeline": str(path)})
     for word in (str(path), "scene[0]", "scene[1]", "paint: expected at least 1", "did you mean 'cube'?"):

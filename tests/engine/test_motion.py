@@ -67,14 +67,14 @@ def resolved_configuration(velocity_offset=0.0):
 
 
 def motion_of(velocity, velocity_offset=0.0, work=WORK, **stars):
-    census = take_census(*resolved_configuration(velocity_offset), [galaxy_of(velocity, **stars).stars])
+    census = take_census(*resolved_configuration(velocity_offset), [galaxy_of(velocity, **stars)])
     return plan_motion(census.fast, work)
 
 
 def plan_of(config, galaxy, library=LIBRARY):
     """Of the stars."""
     resolved = with_library(config, library)
-    census = None if galaxy is None else take_census(config, resolved, [galaxy.stars])
+    census = None if galaxy is None else take_census(config, resolved, [galaxy])
     return make_setup(config, resolved, census).sources["stars"]
 
 
@@ -185,7 +185,7 @@ def test_padding_is_ignored():
     padded = np.concatenate([velocity, np.full(3000, 9000.0)])
     assert motion_of(padded, initial_mass=np.where(weight > 0, 1.0, 1e6), weight=weight) == expected
     galaxy = galaxy_of(padded, initial_mass=np.where(weight > 0, 1.0, 1e6), weight=weight)
-    census = take_census(configuration(), with_library(configuration()), [galaxy.stars])
+    census = take_census(configuration(), with_library(configuration()), [galaxy])
     assert (census.n_stars, census.birth_mass, census.fast.fastest) == (len(velocity), len(velocity), 2000.0)
 
 

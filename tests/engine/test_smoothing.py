@@ -217,7 +217,7 @@ def test_stars_without_widths_are_refused():
     with pytest.raises(ConfigError, match="got no galaxy"):
         Pipeline.from_config(configuration())
     pipeline = Pipeline.from_config(configuration(), galaxy_of([(0, 0, 0)], 0.3))
-    with pytest.raises(ValueError, match=r"stars\.smoothing_length: expected one per star"):
+    with pytest.raises(ValueError, match=r"stars\.smoothing_length: expected one per particle"):
         pipeline(bare)
 
 

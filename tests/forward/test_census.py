@@ -22,6 +22,7 @@ from rubix_like.forward.resolved import resolve
 from rubix_like.galaxy import alignment as sample_module
 from rubix_like.physics.cosmology import arcsec_per_kpc
 from rubix_like.readers.galaxy_loading import open_galaxy
+from rubix_like.runtime.processes.process_group import SINGLE
 from rubix_like.runtime.words import counted
 
 SETTINGS = {
@@ -61,6 +62,11 @@ def stars(n=9000, seed=1):
     )
 
 
+def census_of(config, resolved, slabs, team=SINGLE):
+    """Of slabs of stars."""
+    return take_census(config, resolved, (Galaxy(stars=own) for own in slabs), team)
+
+
 def cut(whole, cuts):
     """The parts between these ends."""
     return [jax.tree.map(lambda leaf, a=a, b=b: leaf[a:b], whole) for a, b in pairwise(cuts)]
@@ -81,7 +87,7 @@ def assert_same(one, two, rtol=1e-12):
 
 def test_it_counts_what_it_says():
     own, config = stars(), config_of()
-    census = take_census(config, resolve(config), [own])
+    census = census_of(config, resolve(config), [own])
     speed = np.linalg.norm(own.velocity, axis=1)
     assert (census.n_stars, census.n_without_mass) == (9000, 0)
     assert census.birth_mass == pytest.approx(own.initial_mass.sum(), rel=1e-13)
@@ -105,15 +111,15 @@ def test_it_counts_what_it_says():
 def test_any_cut_into_slabs_gives_the_same(monkeypatch, sample):
     """And any order; empty slabs count for nothing."""
     monkeypatch.setattr(sample_module, "SAMPLE_STARS", sample)
-    whole = take_census(config_of(), resolved(), [stars()])
+    whole = census_of(config_of(), resolved(), [stars()])
     rng = np.random.default_rng(2)
     for n_slab in (1, 3, 7):
         ends = np.sort(rng.integers(0, 9001, n_slab - 1)).tolist()
         slabs = cut(stars(), [0, *ends, 9000])
-        assert_same(take_census(config_of(), resolved(), iter(slabs)), whole)
-        assert_same(take_census(config_of(), resolved(), slabs[::-1]), whole)
+        assert_same(census_of(config_of(), resolved(), iter(slabs)), whole)
+        assert_same(census_of(config_of(), resolved(), slabs[::-1]), whole)
     empty = cut(stars(), [0, 0, 4, 4, 9000, 9000])
-    assert_same(take_census(config_of(), resolved(), empty), whole)
+    assert_same(census_of(config_of(), resolved(), empty), whole)
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -122,12 +128,12 @@ def test_processes_count_their_shares_and_all_know_the_whole(monkeypatch, size, 
     monkeypatch.setattr(sample_module, "SAMPLE_STARS", sample)
     for n in (9000, 5, 3):
         own = cut(stars(), [0, n])[0]
-        whole = take_census(config_of(), resolved(), [own])
+        whole = census_of(config_of(), resolved(), [own])
 
         def work(team, own=own, n=n):
             first, last = team.share(n)
             slabs = cut(own, [first, (first + last) // 2, last]) if last > first else []
-            return take_census(config_of(), resolved(), slabs, team=team)
+            return census_of(config_of(), resolved(), slabs, team=team)
 
         found = values_of(run_team(size, work))
         for census in found:
@@ -140,7 +146,7 @@ def test_of_many_stars_a_fair_sample_is_kept(monkeypatch):
     axes are left as they are."""
     monkeypatch.setattr(sample_module, "SAMPLE_STARS", 3000)
     own = stars(60_000, seed=4)
-    whole = take_census(config_of(), resolved(), [own]).sample
+    whole = census_of(config_of(), resolved(), [own]).sample
     assert (whole.n_stars, len(whole.mass)) == (60_000, pytest.approx(3000, abs=5 * np.sqrt(3000)))
     error = own.position.std(axis=0) / np.sqrt(3000)
     assert (np.abs(whole.position.mean(axis=0) - own.position.mean(axis=0)) < 4 * error).all()
@@ -158,17 +164,17 @@ def test_of_many_stars_a_fair_sample_is_kept(monkeypatch):
 
     monkeypatch.setattr("thread_team.ThreadTeam", Listening)
     cuts = cut(own, [0, 20_000, 40_000, 60_000])
-    values_of(run_team(3, lambda team: take_census(config_of(), resolved(), [cuts[team.number]], team)))
+    values_of(run_team(3, lambda team: census_of(config_of(), resolved(), [cuts[team.number]], team)))
     assert max(sent) < 1200
     none = load_config(config_of(), overrides={"observation.align": "none"})
-    assert not len(take_census(none, resolve(none), [own]).sample.mass)
+    assert not len(census_of(none, resolve(none), [own]).sample.mass)
 
 
 def test_padding_does_not_count():
     own = stars()
     padded = jax.tree.map(lambda leaf: np.concatenate([leaf, 3 * leaf[:40]]), own)
     padded = dataclasses.replace(padded, weight=np.repeat([1.0, 0.0], [9000, 40]))
-    assert_same(take_census(config_of(), resolved(), [padded]), take_census(config_of(), resolved(), [own]), 0)
+    assert_same(census_of(config_of(), resolved(), [padded]), census_of(config_of(), resolved(), [own]), 0)
 
 
 @pytest.mark.parametrize("method", [pytest.param("basis", marks=pytest.mark.slow), "direct"])
@@ -176,7 +182,7 @@ def test_a_run_is_planned_by_a_census_as_by_the_galaxy(monkeypatch, tmp_path, me
     monkeypatch.setenv("RUBIX_LIKE_CACHE", str(tmp_path))
     config, galaxy = config_of(method=method), Galaxy(stars=stars())
     expected = Pipeline.from_config(config, galaxy, mesh=make_mesh(2))
-    census = take_census(config, resolve(config), cut(stars(), [0, 100, 5000, 9000]))
+    census = census_of(config, resolve(config), cut(stars(), [0, 100, 5000, 9000]))
     found = Pipeline.from_config(config, census=census, mesh=make_mesh(2))
     assert found.plan == expected.plan
     assert found.notes == expected.notes
@@ -188,7 +194,7 @@ def test_a_run_is_planned_by_a_census_as_by_the_galaxy(monkeypatch, tmp_path, me
 
 def test_without_current_masses_those_at_birth_count():
     own = dataclasses.replace(stars(), mass=None, smoothing_length=None)
-    census = take_census(config_of(), resolved(), cut(own, [0, 10, 9000]))
+    census = census_of(config_of(), resolved(), cut(own, [0, 10, 9000]))
     assert (census.n_without_mass, census.lengths.n_lacking) == (9000, 9000)
     np.testing.assert_array_equal(np.sort(census.sample.mass), np.sort(own.initial_mass))
     with pytest.raises(ConfigError, match=r"engine\.deposit: expected stars with a smoothing_length .* got none"):
@@ -200,10 +206,10 @@ def test_the_fastest_of_equals_are_the_brightest():
     n = 5000
     own = cut(stars(), [0, n])[0]
     own = dataclasses.replace(own, velocity=np.broadcast_to([0.0, 60.0, 80.0], (n, 3)).copy())
-    light = [take_census(config_of(), resolved(), cut(own, cuts)).fast.light for cuts in ([0, n], [0, 7, 4500, n])]
+    light = [census_of(config_of(), resolved(), cut(own, cuts)).fast.light for cuts in ([0, n], [0, 7, 4500, n])]
     np.testing.assert_array_equal(*light)
     assert (np.diff(light[0]) <= 0).all()
-    census = take_census(config_of(), resolved(), [own])
+    census = census_of(config_of(), resolved(), [own])
     work = Work(n_particle=n, n_corner=1, n_spaxel=900, n_template=600, n_wave=3000, n_fine=6000)
     assert plan_motion(census.fast, work).capacity == 0
 
@@ -211,22 +217,22 @@ def test_the_fastest_of_equals_are_the_brightest():
 def test_what_cannot_be_planned_for_is_refused():
     nothing, own = cut(stars(), [0, 0])[0], cut(stars(), [0, 50])[0]
     with pytest.raises(ValueError, match="expected at least one star, got none"):
-        take_census(config_of(), resolved(), [nothing])
+        census_of(config_of(), resolved(), [nothing])
     with pytest.raises(ValueError, match=r"stars\.initial_mass: expected a positive sum, got 0"):
-        take_census(config_of(), resolved(), [dataclasses.replace(own, initial_mass=np.zeros(50))])
+        census_of(config_of(), resolved(), [dataclasses.replace(own, initial_mass=np.zeros(50))])
     for name in ("position", "velocity", "initial_mass", "log_age", "metallicity", "mass", "smoothing_length"):
         values = np.array(getattr(own, name))
         values[7] = np.nan
         broken = dataclasses.replace(own, **{name: values})
         with pytest.raises(ValueError, match=rf"stars\.{name}: expected finite values, got .*nan.* at index"):
-            take_census(config_of(), resolved(), [own, broken])
+            census_of(config_of(), resolved(), [own, broken])
 
 
 def test_an_error_of_one_process_ends_all():
     def work(team):
         own = cut(stars(), [0, 50])[0]
         slabs = [own] if team.number == 0 else [dataclasses.replace(own, log_age=np.full(50, np.nan))]
-        return take_census(config_of(), resolved(), slabs, team=team)
+        return census_of(config_of(), resolved(), slabs, team=team)
 
     first, second = run_team(2, work)
     assert isinstance(second, ValueError)
@@ -240,13 +246,13 @@ def test_real_galaxies_by_processes(real_data, name):
         {"galaxy": {"path": str(real_data / "galaxies" / name)}}
         | {"observation": {"redshift": 0.03}, "instrument": {"name": "muse", "fov": "2 arcsec"}}
     )
-    whole = take_census(config, resolve(config), [rl.load_galaxy(config).stars])
+    whole = census_of(config, resolve(config), [rl.load_galaxy(config).stars])
 
     def work(team):
         with open_galaxy(config, team=team) as galaxy:
             first, last = team.share(galaxy.n_stars)
             ends = [(start, min(start + 20_000, last)) for start in range(first, last, 20_000)]
-            return take_census(config, resolve(config), (galaxy.read_stars(*pair) for pair in ends), team)
+            return census_of(config, resolve(config), (galaxy.read_stars(*pair) for pair in ends), team)
 
     for size in (1, 3):
         for census in values_of(run_team(size, work)):

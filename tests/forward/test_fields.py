@@ -343,7 +343,9 @@ def test_a_field_between_its_cells(cells):
 @pytest.mark.parametrize("name", FIELDS.names())
 def test_every_field(name, configuration):
     """Parts of the particles add up, padding adds nothing; what it holds and its gradient are finite."""
-    config = configuration(f"fields: [{name}]\nscene: [orient, point]\npaint: [stars]\n", "cic")
+    agn = {"log_luminosity": 44, "radius": 0.8}
+    text = f"fields: [{name}]\nscene: [orient, point]\npaint: [stars]\n"
+    config = configuration(text, "cic", nebular={"agn": agn})
     pipeline = jax.device_put(Pipeline.from_config(config, galaxy(), mesh=make_mesh(1)), jax.devices()[0])
     (field,) = pipeline.tables.fields
     assert isinstance(field, AbstractField)

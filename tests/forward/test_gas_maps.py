@@ -12,7 +12,7 @@ from astropy.io import fits
 from independent import arcsec_per_kpc, luminosity_distance, sky_rotation, spaxel_coordinates
 from small import muse
 
-from rubix_like import Galaxy, Maps, Pipeline, load_config, load_galaxy, make_mesh, run
+from rubix_like import ConfigError, Galaxy, Maps, Pipeline, load_config, load_galaxy, make_mesh, run
 from rubix_like.cube.files.maps_file import GAS_EXTENSIONS, TRUE
 from rubix_like.plots.derived import read_sky_images
 
@@ -173,6 +173,21 @@ def test_maps_of_gas_are_in_the_file_with_their_units(tmp_path):
     assert "mean velocity of gas, weighted by its mass, after the PSF" in titles
 
 
+def test_maps_need_neither_painted_stars_nor_metals_of_the_gas(tmp_path):
+    """Of a pipeline that paints lines of the gas alone."""
+    own = dataclasses.replace(galaxy(), gas=dataclasses.replace(galaxy().gas, metallicity=None))
+    lines = load_config(config(), overrides={"pipeline": "lines", "lines.wavelengths": 4780.0})
+    observed = Pipeline.from_config(lines, own, mesh=make_mesh(1))(own)
+    assert any("the pipeline paints no stars" in str(note) for note in observed.meta.values())
+    assert observed.maps.counters is None
+    for which in ("before", "after"):
+        found = getattr(Maps.read(observed.maps.write(tmp_path / "maps.fits")), which)
+        assert found.metallicity_gas is None
+        for name in ("mass", "v_light", "light", "gas_mass", "v_gas", "sigma_gas", "star_formation_rate", "h2_mass"):
+            expected = np.asarray(getattr(getattr(maps(), which), name))
+            np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-5, atol=1e-4, err_msg=name)
+
+
 def test_a_galaxy_without_gas_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"galaxy.gas: expected particles for the maps of products.gas.*set products"):
         run(config(n_gas=0), output=tmp_path / "cube.fits")
@@ -182,8 +197,11 @@ def test_gas_without_lengths_is_not_smoothed():
     own = dataclasses.replace(galaxy(), stars=dataclasses.replace(galaxy().stars, smoothing_length=np.full(300, 0.2)))
     smoothed = Pipeline.from_config(config(deposit="smoothed"), own, mesh=make_mesh(1))
     without = dataclasses.replace(own, gas=dataclasses.replace(own.gas, smoothing_length=None))
-    with pytest.raises(ValueError, match=r"gas.smoothing_length: expected one per gas particle"):
+    with pytest.raises(ValueError, match=r"gas.smoothing_length: expected one per particle"):
         smoothed.trace(without)
+    dark = dataclasses.replace(without.gas, mass=np.zeros(300))
+    with pytest.raises(ConfigError, match=r"smoothing_length .* and so gas that is read, got none"):
+        Pipeline.from_config(config(deposit="smoothed"), Galaxy(own.stars, dark), mesh=make_mesh(1))
 
 
 @pytest.mark.slow

@@ -14,6 +14,10 @@ from hlo import collectives
 from observing import write_library
 
 from rubix_like import ConfigError, Cube, Galaxy, Gas, Pipeline, Stars, load_config, load_ssp, make_mesh
+from rubix_like.engine.painter_pair import PainterPair
+from rubix_like.forward.census import take_census
+from rubix_like.forward.planning import make_setup
+from rubix_like.forward.resolved import resolve
 from rubix_like.forward.sources.nebulae import OxygenScale
 from rubix_like.nebular import LINES, load_nebular
 from rubix_like.nebular.leaking import leaked_share
@@ -35,7 +39,7 @@ LSF = {"fwhm": 2.6, "includes_pixel": False}
 OBSERVATION = {"redshift": 0.01, "distance": f"{DISTANCE} Mpc", "align": "none"}
 
 
-def config_of(nebular=None, window=(4870, 5090, 1.25), n_x=3, folder=None, paint=None, lsf=LSF, **engine):
+def config_of(nebular=None, window=(4870, 5090, 1.25), n_x=3, folder=None, paint=None, lsf=LSF, psf=None, **engine):
     """A run on arrays through the pipeline `nebular`, or one that paints only some sources."""
     pipeline = "nebular"
     if paint is not None:
@@ -51,7 +55,7 @@ def config_of(nebular=None, window=(4870, 5090, 1.25), n_x=3, folder=None, paint
                 "name": "muse",
                 "fov": [n_x, 3],
                 "pixel_scale": 1.0,
-                "psf": None,
+                "psf": psf,
                 "lsf": lsf,
                 "wavelength": {"start": start, "stop": stop, "step": step, "medium": "vacuum"},
             },
@@ -243,10 +247,54 @@ def test_the_cube_is_the_sum_of_stars_lines_and_continuum(engine, total, spaxels
     np.testing.assert_allclose(found, expected, atol=spaxels * expected.max())
 
 
+BETWEEN_LINES = (5400, 5440, 2.5)
+"""From 5346 to 5386 A at rest no table has a line."""
+
+
+def setup_of(config, own):
+    resolved = resolve(config)
+    return make_setup(config, resolved, take_census(config, resolved, [own]))
+
+
+def test_between_lines_the_continuum_alone_is_planned():
+    setup = setup_of(config_of(window=BETWEEN_LINES), galaxy())
+    assert setup.sources["nebulae"].templates.name == "the nebular continuum"
+    with pytest.raises(ConfigError, match=r"instrument\.wavelength: expected the detector to see one of the nebular"):
+        setup_of(config_of({"continuum": False}, BETWEEN_LINES), galaxy())
+
+
+@pytest.mark.slow(4)
+def test_between_lines_the_gas_shines_in_its_continuum_alone():
+    three = Galaxy(jax.tree.map(lambda leaf: leaf[:3], galaxy().stars))
+    config = config_of(SETTINGS, BETWEEN_LINES, lsf=None)
+    pipeline = pipeline_of(config, three)
+    assert any("no line of the table: its gas shines in the continuum alone" in note for note in pipeline.notes)
+    expected = sum_by_numpy(config, three.stars)
+    np.testing.assert_allclose(flux_of(pipeline(three)), expected, atol=1e-6 * expected.max())
+    leaky = pipeline_of(config_of({"diffuse": {}}, BETWEEN_LINES), three)
+    assert isinstance(leaky.tables.paint[1].painter_for(leaky.parameters), PainterPair)
+
+
+def test_velocities_are_planned_for_the_stars_that_ionise():
+    """Old stars are three times as fast; what is planned for young ones is that of numpy."""
+    young = galaxy().stars.log_age <= 7.47
+    velocity = np.where(young[:, None], 1.0, 3.0) * galaxy().stars.velocity
+    own = Galaxy(replace(galaxy().stars, velocity=velocity))
+    config = config_of(method="basis")
+    setup = setup_of(config, own)
+    fast = setup.particles["young_stars"]
+    assert fast.number == young.sum() == N_STARS // 2
+    assert fast.fastest == pytest.approx(np.linalg.norm(velocity[young], axis=1).max())
+    assert setup.sources["nebulae"].motion.limit < 0.6 * setup.sources["stars"].motion.limit
+    old = Galaxy(jax.tree.map(lambda leaf: leaf[~young], own.stars))
+    setup = setup_of(config, old)
+    assert setup.particles["young_stars"].fastest == 0.0
+
+
 @functools.cache
 def smooth_pipeline():
-    """Shared among spaxels, so that positions have gradients; lines 5 bins wide."""
-    return pipeline_of(config_of(SETTINGS, deposit="tsc", method="basis"))
+    """Shared among spaxels, so that positions have gradients; lines 5 bins wide; some chunks have no young star."""
+    return pipeline_of(config_of(SETTINGS, deposit="tsc", method="basis", chunk=8))
 
 
 def score(own, parameters):
@@ -302,7 +350,8 @@ def test_gradients_of_young_stars_are_differences(field, step):
 @pytest.mark.slow(10)
 @pytest.mark.parametrize("source", ["stars", "star_forming_gas"])
 def test_devices_give_the_same_with_one_sum(source):
-    config = config_of({"source": source}, method="basis")
+    """Of several chunks on each device, of which some have nothing that shines."""
+    config = config_of({"source": source}, method="basis", chunk=2)
     one, eight = (pipeline_of(config, n_devices=n) for n in (1, 8))
     whole = flux_of(one(galaxy()))
     np.testing.assert_allclose(flux_of(eight(galaxy())), whole, atol=1e-12 * whole.max())
@@ -415,6 +464,9 @@ def test_what_lies_beyond_the_table_is_counted(tmp_path):
     assert {name: header[name] for name in cards} == cards
 
 
+OPTICAL = np.arange(200.0, 9000.0, 2.0)
+
+
 def test_what_cannot_shine_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"nebular\.source: .*got both.*counted twice"):
         config_of({"source": ["stars", "star_forming_gas"]})
@@ -427,6 +479,16 @@ def test_what_cannot_shine_is_refused(tmp_path):
     config = config.model_copy(update={"ssp": config.ssp.model_copy(update=library)})
     with pytest.raises(ConfigError, match=r"has no ionising light.*popstar"):
         pipeline_of(config)
+    lines = np.where(np.abs(OPTICAL - 6564.6) < 5.0, 30.0, 1.0)
+    shining = config_of().model_copy(
+        update={"ssp": config.ssp.model_copy(update=write_library(tmp_path / "shining.h5", OPTICAL, lines))}
+    )
+    with pytest.raises(ConfigError, match=r"'test', whose young populations hold nebular light .*counted twice"):
+        pipeline_of(shining)
+    with pytest.raises(ConfigError, match=r"nebular\.log_u: expected -4 to -2, .*'mappings-hii', got -4\.5"):
+        pipeline_of(config_of({"log_u": -4.5}))
+    with pytest.raises(ConfigError, match=r"nebular\.diffuse\.log_u: expected -4 to -2, .*got -5"):
+        pipeline_of(config_of({"diffuse": {"log_u": -5.0}}))
     with pytest.raises(ConfigError, match=r"nebular\.log_pressure: .*log_pressure: expected 4\.2 to 8\.6, got 9"):
         pipeline_of(config_of({"log_pressure": 9.0}))
     own = Galaxy(galaxy().stars, replace(galaxy().gas, star_formation_rate=None))
@@ -459,6 +521,12 @@ def one_star():
     return Galaxy(stars=stars_of([6.3], 1e5))
 
 
+def beside_the_field(rows):
+    """The star so many spaxels above the middle, in a field of three rows."""
+    scale = independent.arcsec_per_kpc(0.01, DISTANCE)
+    return Galaxy(replace(one_star().stars, position=np.array([[0.0, rows / scale, 0.0]])))
+
+
 def leaking(parameters=None):
     own = leaking_pipeline().parameters if parameters is None else parameters
     return leaking_pipeline()(one_star(), own)
@@ -474,7 +542,7 @@ def with_diffuse(**changes):
 @pytest.mark.slow(10)
 def test_leaked_photons_shine_a_mean_free_path_on():
     """No photon leaks: as without diffuse gas; all of them: images of lines and continuum are the share that each
-    spaxel absorbs, and of the star nothing changes."""
+    spaxel absorbs, also of a star outside the field, and of the star nothing changes."""
     plain = flux_of(pipeline_of(config_of(n_x=9, method="basis"), one_star())(one_star()))
     stars = flux_of(pipeline_of(config_of({"escape_fraction": 1.0}, n_x=9, method="basis"), one_star())(one_star()))
     none, whole = (flux_of(leaking(with_diffuse(fraction=fraction))) for fraction in (0.0, 1.0))
@@ -487,6 +555,11 @@ def test_leaked_photons_shine_a_mean_free_path_on():
     np.testing.assert_allclose(image / image[1, 4], expected / expected[1, 4], rtol=1e-6)
     near = (plain - stars).sum(axis=2)[1, 4]
     assert image.sum() == pytest.approx(near * expected.sum(), rel=0.2)  # of another log U
+    outer = leaking_pipeline()(beside_the_field(3), with_diffuse(fraction=1.0))
+    image, row = flux_of(outer).sum(axis=2), middle - 3
+    expected = share[row - 1 : row + 2, middle - 4 : middle + 5] / share[middle, middle]
+    np.testing.assert_allclose(image / (whole - stars).sum(axis=2)[1, 4], expected, rtol=1e-6)
+    assert int(outer.source_counters["nebulae"].n_outside) == 1
     half = flux_of(leaking(with_diffuse(fraction=0.5)))
     np.testing.assert_allclose(half, 0.5 * (none + whole), atol=1e-9 * plain.max())
 
@@ -509,3 +582,37 @@ def test_diffuse_gas_is_the_same_on_devices():
     whole = flux_of(leaking())
     np.testing.assert_allclose(flux_of(eight(one_star())), whole, atol=1e-12 * whole.max())
     assert collectives(eight.lower(one_star()).compile().as_text()) == [("all-reduce", "ENTRY")]
+
+
+@pytest.mark.long
+def test_leaked_photons_pass_the_psf_from_cells_to_spaxels():
+    """A Gaussian PSF of 0.9 spaxels over 3 x 3 cells in each; all photons leak: the shares of cells, each in every
+    spaxel by the error function."""
+    psf = {"kind": "gaussian", "fwhm": 0.9, "enclosed": 0.9999}
+    config = config_of({"diffuse": {**DIFFUSE, "fraction": 1.0}}, n_x=9, method="basis", psf=psf, oversampling=3)
+    pipeline = pipeline_of(config, one_star())
+    assert pipeline.plan.cells == 3
+    dark = eqx.tree_at(lambda p: p.nebular.escape_fraction, pipeline.parameters, jnp.asarray(1.0))
+    image = (flux_of(pipeline(one_star())) - flux_of(pipeline(one_star(), dark))).sum(axis=2)
+    share = leaked_share(0.3 * independent.arcsec_per_kpc(0.01, DISTANCE), 60)
+    cell, sigma = (np.arange(len(share)) - len(share) // 2) / 3, 0.9 / np.sqrt(8 * np.log(2))
+    rows, columns = (
+        np.diff(ndtr(((np.arange(n + 1) - n / 2)[:, None] - cell[None, :]) / sigma), axis=0) for n in (3, 9)
+    )
+    expected = rows @ share @ columns.T
+    np.testing.assert_allclose(image / image.sum(), expected / expected.sum(), rtol=1e-3)
+
+
+@pytest.mark.long
+def test_leaked_photons_of_wide_stars_are_the_same_on_any_mesh_and_in_slabs():
+    """Smoothed over several spaxels, with a PSF; stars and bins painted apart on two devices each; in two slabs."""
+    lengths = np.random.default_rng(2).uniform(0.01, 0.15, N_STARS)
+    own = Galaxy(replace(galaxy().stars, smoothing_length=lengths))
+    psf = {"kind": "gaussian", "fwhm": 2.0}
+    config = config_of({"diffuse": DIFFUSE}, n_x=5, method="basis", psf=psf, deposit="smoothed", chunk=8)
+    one = pipeline_of(config, own)
+    whole = flux_of(one(own))
+    apart = Pipeline.from_config(config, own, mesh=make_mesh(2, wave=2))
+    np.testing.assert_allclose(flux_of(apart(own)), whole, atol=1e-12 * whole.max())
+    slabs = [jax.tree.map(lambda leaf, half=half: leaf[half::2], own) for half in (0, 1)]
+    np.testing.assert_allclose(flux_of(one.observe_slabs(slabs)), whole, atol=1e-12 * whole.max())

@@ -204,6 +204,10 @@ def test_stars_and_lines_are_painted_together(configuration, both):
     assert [float(source.painter.velocity_limit) for source in both.tables.paint] == [800.0, MAXIMUM]
     np.testing.assert_array_equal(together.lsf_fwhm, np.maximum(stars.lsf_fwhm, lines.lsf_fwhm))
     assert (stars.lsf_fwhm > 1.5 * lines.lsf_fwhm).all()
+    (name,) = (own for own in both.plan.sources if own != "stars")
+    assert together.meta["lsf_not_of"] == name
+    assert any(f"that of source '{name}' is narrower" in note for note in both.notes)
+    assert stars.meta["lsf_not_of"] is None
     assert any("popstar" in note and "coarser" in note for note in both.notes)
     for name, value in vars(stars.counters).items():
         assert float(getattr(together.counters, name)) == float(value), name

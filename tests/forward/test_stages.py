@@ -16,7 +16,7 @@ from astropy.io import fits
 from jax.sharding import PartitionSpec
 from small import BLUR, muse
 
-from rubix_like import ConfigError, Galaxy, Pipeline, Stars, load_config, make_mesh, shard, validate
+from rubix_like import ConfigError, Galaxy, Gas, Pipeline, Stars, load_config, make_mesh, shard, validate
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, METHODS, PAINT_STAGES, READERS, SCENE_STAGES
 from rubix_like.cube.footprint import Footprint
 from rubix_like.engine.kernels.kernel import build_kernel
@@ -88,6 +88,11 @@ OF_SOURCES = {
 }
 """What runs need for a source beside those of `stellar`, well within the detector; every source here reads stars."""
 
+OF_GAS = "nebulae of gas"
+OF_SOURCES[OF_GAS] = {**OF_SOURCES["nebulae"], "nebular": {"velocity_dispersion": 150, "source": "star_forming_gas"}}
+STAGES = {OF_GAS: "nebulae"}
+"""The stage of a source that is tested in more than one way."""
+
 
 @functools.cache
 def setups_for(method, name="stars"):
@@ -108,6 +113,7 @@ OPTIONS = {"degrade_lsf": {"fwhm": "40 Angstrom"}}
 
 
 def build(registry, name, setup):
+    name = STAGES.get(name, name)
     planned = (setup, setup.sources[name]) if registry is PAINT_STAGES else (setup,)
     return as_dtype(registry.find(name).build(*planned, OPTIONS.get(name, {})), "float64")
 
@@ -124,6 +130,18 @@ def some_stars(n=N_STARS):
         "weight": np.ones(n),
     }
     return Stars(**{name: jnp.asarray(values) for name, values in columns.items()})
+
+
+def gas_like(stars):
+    """Gas in the places of stars, which forms stars in proportion to their mass."""
+    return Gas(
+        position=stars.position,
+        velocity=stars.velocity,
+        mass=stars.initial_mass,
+        metallicity=stars.metallicity,
+        star_formation_rate=1e-6 * stars.initial_mass,
+        weight=stars.weight,
+    )
 
 
 def some_scene():
@@ -208,7 +226,7 @@ def painted(source, before, deposit="nearest", n=9, scale=0.2, n_devices=1, chun
         cube=(),
         kernel=build_kernel("auto"),
     )
-    galaxy = Galaxy(stars=before)
+    galaxy = Galaxy(stars=before, gas=gas_like(before) if source.kind == "gas" else None)
     layout = DeviceLayout.build(make_mesh(n_devices), plan.n_wave, sharded=False)
     parameters = Parameters.build(run(**OF_SOURCES["lines"], nebular={"velocity_dispersion": 150}), "float64")
     observed = observe(plan, layout, tables, parameters, galaxy, None)
@@ -217,15 +235,18 @@ def painted(source, before, deposit="nearest", n=9, scale=0.2, n_devices=1, chun
 
 paint = eqx.filter_jit(painted, compiler_options={"xla_backend_optimization_level": 0})
 
-SLOW_SOURCES = {"nebulae": pytest.mark.slow(5)}
+SLOW_SOURCES = {"nebulae": pytest.mark.slow(5), OF_GAS: pytest.mark.long}
 """They have two painters."""
 
-SOURCE_NAMES = [pytest.param(name, marks=SLOW_SOURCES.get(name, ())) for name in PAINT_STAGES.names()]
+SHARING = {"agn"}
+"""Sources whose particles share a given light by a field: tested with it (tests/forward/test_narrow_lines.py)."""
+
+OWN_LIGHT = [name for name in (*PAINT_STAGES.names(), OF_GAS) if name not in SHARING]
+
+SOURCE_NAMES = [pytest.param(name, marks=SLOW_SOURCES.get(name, ())) for name in OWN_LIGHT]
 
 SOURCES = [
-    pytest.param(name, method, marks=SLOW_SOURCES.get(name, ()))
-    for name in PAINT_STAGES.names()
-    for method in METHODS.names()
+    pytest.param(name, method, marks=SLOW_SOURCES.get(name, ())) for name in OWN_LIGHT for method in METHODS.names()
 ]
 
 

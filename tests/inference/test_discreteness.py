@@ -32,8 +32,8 @@ LATENT, SHIFT, SIGMA = np.array([0.3, -0.2]), np.array([0.5, 0.01]), np.array([0
 
 
 def shifted(**changes):
-    own = {"free": FREE, "latent": LATENT, "shift": SHIFT, "sigma": SIGMA, "n_stars": 1000, "n_compared": 8000}
-    return Discreteness(**{**own, "kind": "sobol", **changes})
+    own = {"free": FREE, "latent": LATENT, "shift": SHIFT, "sigma": SIGMA, "n_draws": 1000, "n_compared": 8000}
+    return Discreteness(**{**own, "kind": "sobol", "particles": "stars", **changes})
 
 
 @pytest.mark.parametrize("kind", ["sobol", "random"])
@@ -68,6 +68,8 @@ def test_shifts_beyond_half_a_sigma_are_noted():
     assert note.endswith("set galaxy.n_stars: 5120")  # 1000 x 10^(2/3) = 4642; the next 5 x 2^k
     (note,) = notes_on_discreteness(shifted(kind="random"))
     assert note.endswith("and galaxy.draws: sobol")
+    (note,) = notes_on_discreteness(shifted(particles="gas"))
+    assert note.endswith("set galaxy.n_gas: 8192")
     assert notes_on_discreteness(shifted(shift=0.49 * SIGMA)) == []
     assert shifted(shift=0.99 * SIGMA).sentence == ""
     assert (
@@ -93,7 +95,7 @@ def test_the_shift_leads_to_where_the_loss_with_all_other_draws_at_once_is_lowes
     posterior = eqx.tree_at(lambda p: p.likelihood.flux, posterior, sum(smooth[1:], start=smooth[0]) / 4)
     normal = laplace(posterior, begin)
     found = find_discreteness(posterior, normal, 8, seed=77)
-    assert (found.n_stars, found.n_compared, found.kind) == (300, 2400, "sobol")
+    assert (found.n_draws, found.n_compared, found.kind, found.particles) == (300, 2400, "sobol", "stars")
     other = eqx.tree_at(lambda p: p.forward.source.draws, posterior, draw_base(2400, 0, 77, "sobol"))
     end = jnp.asarray(normal.latent + found.shift)
     before, after = (np.asarray(gradient_of(other, at)) for at in (begin, end))

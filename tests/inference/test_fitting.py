@@ -426,7 +426,7 @@ def test_a_file_of_another_layout_is_refused(tmp_path):
     path = fitted().write(tmp_path / "old.h5")
     with h5py.File(path, "a") as file:
         file.attrs["layout"] = 1
-    with pytest.raises(ValueError, match=r"its layout is 1, that of another version; this one reads layout 3: run it"):
+    with pytest.raises(ValueError, match=r"its layout is 1, that of another version; this one reads layout 4: run it"):
         FitResult.read(path)
 
 

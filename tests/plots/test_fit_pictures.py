@@ -245,7 +245,7 @@ def test_the_first_line_says_where_finite_draws_make_the_errors():
     """Only where the model describes the data: else all errors are too small, and more draws do not mend that."""
     result = fit_result()
     shift, sigma = np.array([0.5, 0.0, 0.1]), np.array([0.1, 0.2, 0.3])
-    grain = Discreteness(result.free, result.latent, shift, sigma, 1000, 8000, "random")
+    grain = Discreteness(result.free, result.latent, shift, sigma, 1000, 8000, "random", "stars")
     told = replace(result, discreteness=grain)
     assert result.summary().splitlines()[0] == result.verdict.sentence
     assert told.summary().splitlines()[0] == (

@@ -308,6 +308,8 @@ def check_gas(gas, raw, info):
     assert float(gas.star_formation_rate.sum()) == pytest.approx(rate, rel=1e-6)
     assert float((gas.metallicity * gas.mass).sum()) == pytest.approx(metals, rel=1e-6)
     assert 1e-4 < metals / raw.gas["mass"].sum() < 0.05
+    if "oxygen_fraction" in raw.gas:  # of the Sun's metals 0.43 are oxygen (Asplund et al. 2009), of young gas more
+        assert 0.4 < float((gas.oxygen_fraction * gas.mass).sum()) / metals < 0.65
     validate_gas(gas)
 
 

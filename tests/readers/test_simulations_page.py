@@ -1,19 +1,16 @@
 """The page of simulations against the field maps, read here as plain YAML."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+import simulations_page as script
 import yaml
 
 from rubix_like.readers.fields.field_map import QUANTITIES, FieldSettings, dataset_words, parse_field_map, unit_words
 from rubix_like.readers.fields.recognise import way_words
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGE = importlib.util.spec_from_file_location("simulations_page", REPOSITORY / "docs" / "simulations_page.py")
-script = importlib.util.module_from_spec(PAGE)
-PAGE.loader.exec_module(script)
 MAPS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((REPOSITORY / "simulations").glob("*.yaml"))}
 
 

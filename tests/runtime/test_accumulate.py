@@ -8,7 +8,7 @@ import pytest
 from jaxtyping import Array, Float
 from numpy import ndarray
 
-from rubix_like.runtime.mesh.accumulate import accumulate, split
+from rubix_like.runtime.mesh.accumulate import UsedFirst, accumulate, split
 
 
 class Points(eqx.Module):
@@ -79,3 +79,27 @@ def test_float32_keeps_its_digits():
     assert float(count) == 1_000_000
     running = np.cumsum(np.asarray(particles.value) ** 2, dtype=np.float32)[-1]
     assert abs(running / exact - 1) > 1e-4
+
+
+def test_chunks_without_a_particle_in_use_are_passed_over():
+    """25 of 203, of which one is padding: four chunks of 7 hold the others; sum and gradient are those of numpy."""
+    particles, visited = points(203), []
+    used = np.isin(np.arange(203), np.random.default_rng(1).permutation(203)[:25])
+    padding = int(np.flatnonzero(used)[3])
+    particles = eqx.tree_at(lambda p: p.weight, particles, particles.weight.at[padding].set(0.0))
+
+    def squares(own):
+        def contribute(one):
+            jax.debug.callback(lambda weight: visited.append(float(weight)), one.weight.sum())
+            return (one.weight * one.particles.value**2).sum()
+
+        chosen = UsedFirst.of(own, jnp.asarray(used))
+        return accumulate(contribute, jnp.add, jnp.zeros(()), chosen, 7, two_levels=False)
+
+    counted = used & (np.arange(203) != padding)
+    value = np.asarray(particles.value)
+    assert float(jax.jit(squares)(particles)) == pytest.approx((value**2)[counted].sum(), rel=1e-13)
+    jax.effects_barrier()
+    assert sorted(visited) == [3.0, 7.0, 7.0, 7.0]
+    gradient = jax.jit(jax.grad(squares))(particles)
+    np.testing.assert_allclose(np.asarray(gradient.value), np.where(counted, 2 * value, 0.0), rtol=1e-13)

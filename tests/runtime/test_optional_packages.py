@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from rubix_like import ConfigError
 from rubix_like.runtime.optional_packages import EXTRAS, import_optional
@@ -16,6 +17,12 @@ def test_every_package_is_in_its_extra():
     extras = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for package, extra in EXTRAS.items():
         assert any(wanted.startswith(f"{package}>") for wanted in extras[extra]), package
+
+
+def test_gpus_are_given_no_jax_that_scatters_slowly():
+    extras = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    allowed = Requirement(*extras["cuda"]).specifier
+    assert [version in allowed for version in ("0.10.1", "0.10.2", "0.11.0", "0.11.2")] == [True, False, False, True]
 
 
 def test_a_package_that_is_there_is_imported():

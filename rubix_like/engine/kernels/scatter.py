@@ -5,12 +5,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
-
-_VALUES_IN_CACHE = 1 << 15
-"""Numbers that are multiplied out at once before they are added: so many 64-bit ones stay in a processor's cache."""
-
-_VALUES_ON_ACCELERATOR = 1 << 24
 
 
 class ScatterKernel(AbstractDepositKernel):
@@ -22,8 +18,7 @@ class ScatterKernel(AbstractDepositKernel):
     def add(self, total: Float[Array, "row column"], factors: Factors) -> Float[Array, "row column"]:
         """`total` with the products added."""
         n_value = factors.row.shape[1] * factors.window.shape[1] * total.shape[1]
-        at_once = _VALUES_IN_CACHE if jax.default_backend() == "cpu" else _VALUES_ON_ACCELERATOR
-        pieces = _pieces(factors, max(1, at_once // n_value))
+        pieces = _pieces(factors, max(1, rates_here().products_at_once // n_value))
         return lax.scan(lambda sums, piece: (_add_piece(sums, piece), None), total, pieces)[0]
 
 

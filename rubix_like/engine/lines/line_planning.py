@@ -1,6 +1,8 @@
 """How a source of lines is painted: its line spread, method, velocities and width."""
 
 import numpy as np
+from jaxtyping import Bool
+from numpy import ndarray
 
 from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.engine.lines.line_tracks import LineTracks
@@ -37,7 +39,7 @@ def plan_lines(
     spread = LineSpread(setup.instrument.bins, templates, observation.redshift, setup.instrument.lsf)
     velocity_limit = velocity_limit_of(limit, observation.velocity_offset, kind, fast)
     tracks = LineTracks.of(templates, spread)
-    _check_seen(tracks, templates, velocity_limit)
+    seen = _seen(tracks, templates, velocity_limit)
     first, last = tracks.windows(np.zeros(1))
     work = work_of(setup, spread, fast)._replace(n_fine=int(np.sum(last - first + 1)))
     wanted = _method_for(method or engine.method, tracks, velocity_limit, narrowest, engine.tolerance)
@@ -50,7 +52,17 @@ def plan_lines(
         velocity_limit=velocity_limit,
         covered=np.ones(setup.instrument.bins.n_wave, bool),
         narrowest=narrowest,
+        unseen=tuple(name for name, is_seen in zip(templates.lines, seen, strict=True) if not is_seen),
     )
+
+
+def sees_line(setup: Setup, templates: LineTemplates, kind: str) -> bool:
+    """Whether some line reaches the detector at a velocity that is planned for, so that `plan_lines` can be called."""
+    observation = setup.config.observation
+    fast = setup.particles.get(kind)
+    limit = velocity_limit_of(setup.config.engine.velocity_range, observation.velocity_offset, kind, fast)
+    spread = LineSpread(setup.instrument.bins, templates, observation.redshift, setup.instrument.lsf)
+    return bool(_on_detector(LineTracks.of(templates, spread), limit).any())
 
 
 def lines_of(plan: SourcePlan) -> LineTemplates:
@@ -107,13 +119,18 @@ def _method_for(method: str, tracks: LineTracks, limit: float, narrowest: float,
     )
 
 
-def _check_seen(tracks: LineTracks, templates: LineTemplates, velocity_limit: float) -> None:
-    """Raise ConfigError unless some line reaches the detector."""
-    if tracks.on_detector(np.array([-velocity_limit, 0.0, velocity_limit])).any():
-        return
-    bins, seen = tracks.bins, tracks.at(np.zeros(1)).centre[0]
+def _seen(tracks: LineTracks, templates: LineTemplates, velocity_limit: float) -> Bool[ndarray, " line"]:
+    """Which lines reach the detector; raises ConfigError unless some do."""
+    seen = _on_detector(tracks, velocity_limit)
+    if seen.any():
+        return seen
+    bins, centre = tracks.bins, tracks.at(np.zeros(1)).centre[0]
     raise ConfigError(
         f"instrument.wavelength: expected the detector to see one of {templates.name} (at this redshift from "
-        f"{seen.min():.6g} to {seen.max():.6g} Angstrom), got {bins.edges[0]:.6g}-{bins.edges[-1]:.6g} Angstrom; "
+        f"{centre.min():.6g} to {centre.max():.6g} Angstrom), got {bins.edges[0]:.6g}-{bins.edges[-1]:.6g} Angstrom; "
         f"change the instrument, the redshift or the lines"
     )
+
+
+def _on_detector(tracks: LineTracks, velocity_limit: float) -> Bool[ndarray, " line"]:
+    return tracks.on_detector(np.array([-velocity_limit, 0.0, velocity_limit]))

@@ -15,7 +15,8 @@ from rubix_like.galaxy.particles import Gas
 from rubix_like.galaxy.scene import Scene
 
 MEANS: tuple[str, ...] = ("velocity", "velocity2", "metallicity")
-"""Quantities summed with the mass of gas as weight: km/s from the reference, its square, mass fraction."""
+"""Quantities summed with the mass of gas as weight: km/s from the reference, its square, mass fraction; the last one
+where the gas has it."""
 
 
 class GasSums(eqx.Module):
@@ -45,16 +46,12 @@ class GasTables(eqx.Module):
         Velocities are relative to `reference` (km/s). Raises ValueError for gas that is to be smoothed and has no
         smoothing length.
         """
-        if grid.widths is not None and particles.smoothing_length is None:
-            raise ValueError(
-                "gas.smoothing_length: expected one per gas particle (kpc) for maps of gas with engine.deposit "
-                "'smoothed', got None; give it, use nearest, cic or tsc, or set products.gas: false"
-            )
-        names = (*amounts_of(particles), *MEANS)
+        means = MEANS if particles.metallicity is not None else MEANS[:-1]
+        names = (*amounts_of(particles), *means)
 
         def contribute(own: Gas) -> tuple[Placed, Float[Array, "particle column"]]:
             scene = look(own)
-            return grid.weights(scene.position, scene.smoothing_length), gas_columns(own, scene, reference)
+            return grid.weights(scene.position, scene.smoothing_length, self.kind), gas_columns(own, scene, reference)
 
         dtype = jnp.result_type(grid.footprint.pixel_scale)
         return GasSums(sum_columns(contribute, particles, grid, self.kernel, len(names), chunk, dtype), names)
@@ -73,5 +70,6 @@ def gas_columns(gas: Gas, scene: Scene, reference: Float[Array, ""]) -> Float[Ar
     """The columns of each particle: its amounts, then its mass times each of `MEANS`."""
     amounts = {name: own * scene.weight for name, own in amounts_of(gas).items()}
     mass, velocity = amounts["gas_mass"], scene.v_los - reference
-    weighted = (mass * own for own in (velocity, velocity**2, jnp.asarray(gas.metallicity)))
+    metals = [] if gas.metallicity is None else [jnp.asarray(gas.metallicity)]
+    weighted = (mass * own for own in (velocity, velocity**2, *metals))
     return jnp.stack([*amounts.values(), *weighted], axis=1)

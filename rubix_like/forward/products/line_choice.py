@@ -8,9 +8,7 @@ from rubix_like.cube.maps import LineAxes, LineLabel
 from rubix_like.engine.lines.line_tracks import LineTracks
 from rubix_like.engine.setup import Setup
 from rubix_like.errors import ConfigError, suggest
-from rubix_like.forward.products.line_sums import has_light_beside, spectra_of
-from rubix_like.forward.sources.nebulae import AbstractNebulae
-from rubix_like.forward.sources.source import AbstractSource
+from rubix_like.forward.products.line_sums import has_light_beside, shines_by_photons, spectra_of
 from rubix_like.nebular.line_list import find_line
 from rubix_like.physics.templates import LineTemplates
 
@@ -45,7 +43,7 @@ def named_lines(names: Iterable[str | float]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def choose_lines(setup: Setup, sources: tuple[AbstractSource, ...]) -> LineAxes | None:
+def choose_lines(setup: Setup) -> LineAxes | None:
     """The lines of the run's maps; None where it makes none of them.
 
     Raises ConfigError where no source has such a line, and where the detector sees none.
@@ -59,7 +57,7 @@ def choose_lines(setup: Setup, sources: tuple[AbstractSource, ...]) -> LineAxes 
             f"products.lines: expected a pipeline that paints lines (nebular, stellar_lines), got "
             f"'{setup.config.pipeline}'; set products.lines: false"
         )
-    asked = _asked(setup, sources)
+    asked = _asked(setup)
     unknown = next((name for name in asked if name not in tracks), None)
     if unknown is not None:
         raise ConfigError(
@@ -75,7 +73,7 @@ def choose_lines(setup: Setup, sources: tuple[AbstractSource, ...]) -> LineAxes 
             f"{', '.join(f'{name} at {place:.6g}' for name, place in places.items()) or 'none'}; set products.lines: "
             f"false, or change the instrument or the redshift"
         )
-    return _line_axes(setup, sources, {name: (float(tracks[name].wavelength[0]), places[name]) for name in seen})
+    return _line_axes(setup, {name: (float(tracks[name].wavelength[0]), places[name]) for name in seen})
 
 
 def line_notes(setup: Setup, axes: LineAxes | None) -> tuple[str, ...]:
@@ -93,17 +91,17 @@ def line_notes(setup: Setup, axes: LineAxes | None) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _asked(setup: Setup, sources: tuple[AbstractSource, ...]) -> tuple[str, ...]:
+def _asked(setup: Setup) -> tuple[str, ...]:
     """The lines that the settings ask for: of nebulae all strong ones, of other sources all that they have."""
     products = setup.config.products
     if products is not None and not isinstance(products.lines, bool):
         return named_lines(products.lines)
     found: dict[str, float] = {}
-    for source, plan in zip(sources, setup.sources.values(), strict=True):
+    for plan in setup.sources.values():
         if isinstance(plan.templates, LineTemplates):
             own = zip(plan.templates.lines, plan.templates.wavelength, strict=True)
-            is_long = isinstance(source, AbstractNebulae)
-            found |= {name: float(place) for name, place in own if name in STRONG_LINES or not is_long}
+            is_short = not shines_by_photons(plan)
+            found |= {name: float(place) for name, place in own if is_short or name in STRONG_LINES}
     edges, tracks = setup.instrument.bins.edges, _all_tracks(setup)
     places = {name: tracks[name].at(np.zeros(1)).centre[0, 0] for name in found}
     seen = [name for name in found if edges[0] <= places[name] <= edges[-1]]
@@ -121,11 +119,10 @@ def _all_tracks(setup: Setup) -> dict[str, LineTracks]:
     return found
 
 
-def _line_axes(setup: Setup, sources: tuple[AbstractSource, ...], places: dict[str, tuple[float, float]]) -> LineAxes:
+def _line_axes(setup: Setup, places: dict[str, tuple[float, float]]) -> LineAxes:
     """The lines with these wavelengths, at rest and on the detector, and what there is beside them."""
     plans = setup.sources.values()
-    spectra = [spectra_of(setup, source, plan.templates) for source, plan in zip(sources, plans, strict=True)]
-    found = [own for own in spectra if own is not None]
+    found = [own for own in (spectra_of(setup, plan) for plan in plans) if own is not None]
     lines = [
         LineLabel(name, rest, seen, bool(found) and all(has_light_beside(own, rest) for own in found))
         for name, (rest, seen) in places.items()
@@ -134,5 +131,5 @@ def _line_axes(setup: Setup, sources: tuple[AbstractSource, ...], places: dict[s
         lines=tuple(lines),
         redshift=setup.config.observation.redshift,
         has_continuum=bool(found),
-        has_photons=any(isinstance(source, AbstractNebulae) for source in sources),
+        has_photons=any(shines_by_photons(plan) for plan in plans),
     )

@@ -15,13 +15,14 @@ from rubix_like.engine.kernels.kernel import AbstractDepositKernel, build_kernel
 from rubix_like.engine.lines.line_plan import dispersion_of
 from rubix_like.engine.painter import AbstractPainter, View
 from rubix_like.engine.painter_pair import PainterPair
-from rubix_like.engine.setup import Setup
+from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.engine.spread_painter import SpreadPainter
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.sums import Placed, sum_columns
-from rubix_like.forward.sources.nebulae import AbstractNebulae, continuum_templates
+from rubix_like.forward.sources.photon_light import PhotonLight
+from rubix_like.forward.sources.point_painter import PointPainter
 from rubix_like.forward.sources.source import AbstractSource
 from rubix_like.physics.templates import LineTemplates, TemplateAxes, Templates, weighted_rows
 
@@ -30,21 +31,24 @@ NEAREST, FARTHEST = 2000.0, 4000.0
 
 
 class LinePart(NamedTuple):
-    """One of the painters of a source's lines: their velocity_dispersion (km/s; None for spectra), and the share of the
-    light that it paints, spread over the sky (None: all of it, where the particles are)."""
+    """One painter of a source's light: the velocity_dispersion of its lines (km/s; None for spectra), and what spreads
+    it over the sky (None: it is where the particles are)."""
 
     dispersion: Float[Array, ""] | None
     spread: SpreadPainter | None
 
 
 def line_parts(painter: AbstractPainter) -> tuple[LinePart, ...]:
-    """The parts that paint lines; none for a painter of spectra."""
+    """The painters that a painter consists of; one of a continuum beside lines goes with these."""
+    if isinstance(painter, PointPainter):
+        return line_parts(painter.inner)
     if isinstance(painter, PainterPair):
-        return *line_parts(painter.first), *line_parts(painter.second)
+        first, second = line_parts(painter.first), line_parts(painter.second)
+        beside = [part.dispersion is None for part in second]
+        return first if all(beside) and first[0].dispersion is not None else (*first, *second)
     if isinstance(painter, SpreadPainter):
         return tuple(part._replace(spread=painter) for part in line_parts(painter.inner))
-    dispersion = dispersion_of(painter)
-    return () if dispersion is None else (LinePart(dispersion, None),)
+    return (LinePart(dispersion_of(painter), None),)
 
 
 class SourceLines(eqx.Module):
@@ -67,6 +71,16 @@ class SourceLines(eqx.Module):
     continuum_axes: TemplateAxes
     source: int = eqx.field(static=True)
     is_photons: bool = eqx.field(static=True)
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Columns of each block that the source adds to."""
+        n_line = len(self.thermal)
+        found = {
+            "moments": 0 if self.flux is None else 3 * n_line,
+            "continuum": 0 if self.continuum is None else n_line,
+        }
+        return {name: width for name, width in (found | {"photons": int(self.is_photons)}).items() if width}
 
     def columns(self, view: View, part: LinePart, reference: Float[Array, ""]) -> dict[str, Float[Array, "particle k"]]:
         """The columns of each particle by the name of their block (`LineTables.blocks`)."""
@@ -99,14 +113,14 @@ class LineTables(eqx.Module):
         """Tables for the lines of `axes`; raises ConfigError for a source of lines with a painter of its own kind."""
         made = []
         for number, (source, (name, plan)) in enumerate(zip(sources, setup.sources.items(), strict=True)):
-            if isinstance(plan.templates, LineTemplates) and not line_parts(source.painter):
+            made.append(_source_lines(setup, plan, number, axes))
+            if made[-1].flux is not None and any(part.dispersion is None for part in line_parts(source.painter)):
                 kind = type(source.painter).__name__
                 raise ConfigError(
                     f"products.lines: expected painters of lines (build_line_painter), got {kind} of source '{name}'; "
                     f"set products.lines: false"
                 )
-            made.append(_source_lines(setup, source, plan.templates, number, axes))
-        kept = tuple(own for own in made if own.flux is not None or own.continuum is not None)
+        kept = tuple(own for own in made if own.widths)
         return cls(kept, screen, build_kernel(setup.config.engine.kernel), tuple(axes.blocks))
 
     def paint(
@@ -117,20 +131,32 @@ class LineTables(eqx.Module):
         grid: SpaxelGrid,
         chunk: int,
         reference: Float[Array, ""],
-    ) -> Float[Array, "spaxel column"]:
-        """The sums of all particles at hand, the `blocks` side by side.
+    ) -> tuple[Float[Array, "_ _"], ...]:
+        """The sums of all particles at hand, (spaxel, column) of each part of each source.
 
         `looks` shows the particles of each source of the pipeline; velocities are relative to `reference` (km/s).
         """
-        sums: dict[str, Float[Array, "spaxel k"]] = {}
-        for own in self.sources:
-            parts = (LinePart(None, None),) if own.flux is None else line_parts(painters[own.source])
-            for part in parts:
-                more = _sum_part(
-                    own, part, looks[own.source], particles[own.source], grid, self.kernel, chunk, reference
-                )
-                sums |= {name: sums[name] + block if name in sums else block for name, block in more.items()}
-        return jnp.concatenate([sums[name] for name in self.blocks], axis=1)
+        return tuple(
+            _sum_part(own, part, looks[own.source], particles[own.source], grid, self.kernel, chunk, reference)
+            for own, part in self._parts(painters)
+        )
+
+    def images(
+        self, sums: Sequence[Float[Array, "_ _"]], painters: Sequence[AbstractPainter], grid: SpaxelGrid
+    ) -> Float[Array, "y x column"]:
+        """Images of the sums of all parts together, the `blocks` side by side."""
+        found: dict[str, Float[Array, "y x k"]] = {}
+        for (own, part), columns in zip(self._parts(painters), sums, strict=True):
+            spread = part.spread
+            seen = grid.images(columns) if spread is None else spread.spread(spread.wide(grid).images(columns))
+            split = jnp.split(seen, np.cumsum(list(own.widths.values()))[:-1], axis=2)
+            for name, block in zip(own.widths, split, strict=True):
+                found[name] = found[name] + block if name in found else block
+        return jnp.concatenate([found[name] for name in self.blocks], axis=2)
+
+    def _parts(self, painters: Sequence[AbstractPainter]) -> list[tuple[SourceLines, LinePart]]:
+        """Every source with each of its parts, in the order of the sums."""
+        return [(own, part) for own in self.sources for part in line_parts(painters[own.source])]
 
     def transmission(self, parameters: Parameters) -> Float[Array, " line"] | None:
         """The share of each line that the run's dust lets through, 10^(-0.4 a_v A(lambda) / A(V))."""
@@ -148,43 +174,34 @@ def _sum_part(
     kernel: AbstractDepositKernel,
     chunk: int,
     reference: Float[Array, ""],
-) -> dict[str, Float[Array, "spaxel k"]]:
-    """The sums of one part of a source's light, by block."""
-    spread, n_line = part.spread, len(own.thermal)
-    widths = {"moments": 3 * n_line if own.flux is not None else 0}
-    widths |= {"continuum": n_line if own.continuum is not None else 0, "photons": int(own.is_photons)}
-    present = {name: width for name, width in widths.items() if width}
+) -> Float[Array, "spaxel column"]:
+    """The sums of one part of a source's light, on the grid with the part's margin."""
+    wide = grid if part.spread is None else part.spread.wide(grid)
 
     def contribute(chunk_of_particles: Any) -> tuple[Placed, Float[Array, "particle column"]]:
         view = look(chunk_of_particles)
-        columns = own.columns(view if spread is None else spread.seen(view), part, reference)
-        return (view.spaxel, view.share), jnp.concatenate([columns[name] for name in present], axis=1)
+        view = view if part.spread is None else part.spread.changed(view, wide)
+        columns = own.columns(view, part, reference)
+        return (view.spaxel, view.share), jnp.concatenate([columns[name] for name in own.widths], axis=1)
 
     dtype = jnp.result_type(own.thermal)
-    sums = sum_columns(contribute, particles, grid, kernel, sum(present.values()), chunk, dtype)
-    sums = sums if spread is None else spread.spread(sums, grid)
-    return dict(zip(present, jnp.split(sums, np.cumsum(list(present.values()))[:-1], axis=1), strict=True))
+    return sum_columns(contribute, particles, wide, kernel, sum(own.widths.values()), chunk, dtype)
 
 
-def _source_lines(
-    setup: Setup, source: AbstractSource, templates: Templates | LineTemplates, number: int, axes: LineAxes
-) -> SourceLines:
+def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -> SourceLines:
     """The tables of one source."""
-    factor = SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2
+    factor, templates = SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2, plan.templates
     flux, thermal = None, np.zeros(len(axes.lines))
     if isinstance(templates, LineTemplates):
         places = [templates.lines.index(line.name) if line.name in templates.lines else -1 for line in axes.lines]
         own = np.array(places) >= 0
         flux = np.where(own, templates.table[:, places], 0.0) * factor
         thermal = np.where(own, templates.thermal[places], 0.0)
-    spectra = spectra_of(setup, source, templates)
+    spectra = spectra_of(setup, plan)
     continuum = None
     if spectra is not None and axes.has_continuum:
-        continuum = (
-            factor
-            / (1.0 + axes.redshift)
-            * np.stack([light_beside(spectra, line.wavelength) * line.has_continuum for line in axes.lines], axis=1)
-        )
+        beside = [light_beside(spectra, line.wavelength) * line.has_continuum for line in axes.lines]
+        continuum = factor / (1.0 + axes.redshift) * np.stack(beside, axis=1)
     return SourceLines(
         flux=flux,
         thermal=thermal,
@@ -192,15 +209,20 @@ def _source_lines(
         continuum=continuum,
         continuum_axes=templates.axes if spectra is None else spectra.axes,
         source=number,
-        is_photons=isinstance(source, AbstractNebulae),
+        is_photons=shines_by_photons(plan),
     )
 
 
-def spectra_of(setup: Setup, source: AbstractSource, templates: Templates | LineTemplates) -> Templates | None:
+def shines_by_photons(plan: SourcePlan) -> bool:
+    """Whether a source's amounts are ionising photons that gas absorbs."""
+    return isinstance(plan.own, PhotonLight)
+
+
+def spectra_of(setup: Setup, plan: SourcePlan) -> Templates | None:
     """The spectra that a source shines as, of nebulae those of their continuum; None where it has lines alone."""
-    if isinstance(templates, Templates):
-        return templates
-    return continuum_templates(setup) if isinstance(source, AbstractNebulae) else None
+    if isinstance(plan.templates, Templates):
+        return plan.templates
+    return plan.own.continuum(setup) if isinstance(plan.own, PhotonLight) and plan.own.has_continuum else None
 
 
 def windows_of(wavelength: float) -> Float[ndarray, "side 2"]:

@@ -74,8 +74,9 @@ def _map_set(image: Float[Array, "y x column"], images: ProductImages, axes: Pro
 
 def _gas_maps(sums: Mapping[str, Image], reference: Float[Array, ""], faintest: float) -> dict[str, Any]:
     """The maps of gas from its sums by name; those that are means are weighted by its mass."""
-    mean, square, metallicity = (_mean(sums[name], sums["gas_mass"], faintest) for name in MEANS)
-    moments = {"v_gas": mean + reference, "sigma_gas": _root(square - mean**2), "metallicity_gas": metallicity}
+    mean, square, *metals = (_mean(sums[name], sums["gas_mass"], faintest) for name in MEANS if name in sums)
+    moments = {"v_gas": mean + reference, "sigma_gas": _root(square - mean**2)}
+    moments |= dict(zip(("metallicity_gas",), metals, strict=False))
     return {name: image for name, image in sums.items() if name not in MEANS} | moments
 
 

@@ -1,7 +1,7 @@
 """Sums over particles that maps, velocity distributions and images are made of."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.bands import Band, BandTables, BandWeight, check_covered, load_band
 from rubix_like.forward.products.mass_now import MassNow
+from rubix_like.forward.sources.source import Kind, ReaderWords
 from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
@@ -45,6 +46,10 @@ SUMS: tuple[str, ...] = (
 _ROOM = 1 << 28
 """Bytes for sums in 64 bits."""
 
+_COLUMN_VALUES = 2
+"""Numbers in the columns of a chunk over `Rates.values_at_once`: 1 MB in float32 on a processor, beside as many that
+are multiplied out."""
+
 _MOST_BINS = 20_000
 
 Placed = tuple[Int[Array, "particle corner"], Float[Array, "particle corner"]]
@@ -53,7 +58,7 @@ Placed = tuple[Int[Array, "particle corner"], Float[Array, "particle corner"]]
 
 def particles_at_once(grid: SpaxelGrid, n_column: int, limit: int) -> int:
     """Particles whose `n_column` columns are computed at once: at most `limit`, fewer for many columns."""
-    return max(1, min(limit, 2 * rates_here().values_at_once // (grid.n_corner * n_column)))
+    return max(1, min(limit, _COLUMN_VALUES * rates_here().values_at_once // (grid.n_corner * n_column)))
 
 
 def blocks_needed(grid: SpaxelGrid, n_column: int) -> int:
@@ -157,8 +162,8 @@ class ProductTables(eqx.Module):
 
     Columns are `SUMS`, then one per filter (nJy), then one per velocity bin (1e-20 erg/s/cm2). The light of a star is
     that of its template at the galaxy's redshift: the shift of single stars, v/c, moves bands by less than 0.2 % of
-    their wavelength, and is left out. `axes` are those of the source that the products are of; `screen` is A(lambda) /
-    A(V) of the run's dust at the bands' parts.
+    their wavelength, and is left out. `axes` are those of the SSP library; `reader` is the place of the stars among
+    `Tables.painted`; `screen` is A(lambda) / A(V) of the run's dust at the bands' parts.
     """
 
     axes: TemplateAxes
@@ -168,11 +173,13 @@ class ProductTables(eqx.Module):
     losvd: VelocityBins | None
     kernel: AbstractDepositKernel
     filters: tuple[str, ...] = eqx.field(static=True)
-    source: int = eqx.field(static=True)
+    reader: int = eqx.field(static=True)
+    kind: ClassVar[Kind] = "stars"
+    words: ClassVar[ReaderWords] = ReaderWords("maps", "set products: null")
     screen: Float[Array | ndarray, " part"] | None = None
 
     @classmethod
-    def build(cls, setup: Setup, axes: TemplateAxes, source: int, fastest: float) -> "ProductTables":
+    def build(cls, setup: Setup, reader: int, fastest: float) -> "ProductTables":
         """Tables for the bands and the velocities (up to `fastest`, km/s) of a run; raises ConfigError."""
         products, library = setup.config.products, setup.library
         assert products is not None
@@ -182,14 +189,14 @@ class ProductTables(eqx.Module):
         for band in images if products.band is None else (light, *images):
             check_covered(band, library, redshift)
         return cls(
-            axes=axes,
+            axes=library.templates().axes,
             bands=BandTables.build(library, redshift, [BandWeight(light), *map(BandWeight.nanojansky, images)]),
             mass_now=MassNow.build(library),
             flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
             losvd=None if products.losvd is None else VelocityBins.build(products.losvd, fastest),
             kernel=build_kernel(setup.config.engine.kernel),
             filters=tuple(band.name for band in images),
-            source=source,
+            reader=reader,
         )
 
     @property

@@ -5,7 +5,7 @@ from dataclasses import replace
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.forward.sources.stars import LOWEST_METALLICITY, star_coordinates
@@ -46,6 +46,10 @@ class StarPhotons(eqx.Module):
             mean=None if mean_up_to is None else MeanPhotons.build(library, mean_up_to),
         )
 
+    def are_young(self, stars: Stars) -> Bool[Array, " particle"]:
+        """Whether each star is young enough to have photons."""
+        return jnp.asarray(stars.log_age) <= self.log_oldest
+
     def of(self, stars: Stars) -> Float[Array, " particle"]:
         """1e49 photons per second of each star; none of older ones."""
         place = star_coordinates(stars)
@@ -54,7 +58,7 @@ class StarPhotons(eqx.Module):
         if self.mean is not None:
             per_mass = jnp.where(place["age"] < self.mean.log_age, self.mean.per_mass(place["metallicity"]), per_mass)
         photons = jnp.asarray(stars.initial_mass) * per_mass
-        return jnp.where(place["age"] <= self.log_oldest, photons, jnp.zeros_like(photons))
+        return jnp.where(self.are_young(stars), photons, jnp.zeros_like(photons))
 
 
 class MeanPhotons(eqx.Module):
@@ -91,18 +95,22 @@ class RatePhotons(eqx.Module):
         """Tables for stars up to the age `oldest` (Myr); ConfigError for a library without ionising light."""
         return cls(MeanPhotons.build(library, oldest))
 
+    def are_forming(self, gas: Gas) -> Bool[Array, " particle"]:
+        """Whether each gas particle forms stars, or has a rate that is no number."""
+        return ~(_of_gas(gas, "star_formation_rate") <= 0)
+
     def of(self, gas: Gas) -> Float[Array, " particle"]:
         """1e49 photons per second of each gas particle: by its star formation rate and metallicity, and nothing else.
 
         Temperature and ionisation of star-forming gas are those of an equation of state, and never asked for.
         """
-        if gas.star_formation_rate is None:
-            raise ValueError(
-                "gas.star_formation_rate: expected one per particle (Msun / yr) for nebular.source star_forming_gas, "
-                "got none; take source: stars, or a galaxy with star formation rates"
-            )
-        metallicity = jnp.log10(jnp.maximum(jnp.asarray(gas.metallicity), LOWEST_METALLICITY))
-        return jnp.asarray(gas.star_formation_rate) * self.mean.of_rate(metallicity)
+        metallicity = jnp.log10(jnp.maximum(_of_gas(gas, "metallicity"), LOWEST_METALLICITY))
+        return _of_gas(gas, "star_formation_rate") * self.mean.of_rate(metallicity)
+
+
+def _of_gas(gas: Gas, name: str) -> Float[Array, " particle"]:
+    """A column that photons of gas need; raises ValueError where the gas has none."""
+    return gas.required(name, "nebular.source star_forming_gas", "take source: stars, or a galaxy whose gas has it")
 
 
 def of_constant_rate(table: NebularTable, library: SSPLibrary, oldest: float) -> NebularTable:

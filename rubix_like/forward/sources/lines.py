@@ -1,8 +1,9 @@
 """Source `lines`: a few emission lines of the gas, or of stars as tracers, without a table of nebulae."""
 
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,17 +27,10 @@ from rubix_like.nebular.line_list import EmissionLine, find_line
 from rubix_like.physics.templates import LineTemplates, TemplateAxes
 
 
-class LinesSource(AbstractSource):
+class AbstractLines(AbstractSource):
     """Particles shine in the lines of the section `lines`, in equal ratios, in proportion to mass or star formation."""
 
-    painter: AbstractPainter
-    particles: Kind = eqx.field(static=True)
-    weight: str = eqx.field(static=True)
-
-    @property
-    def kind(self) -> Kind:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """As the section says."""
-        return self.particles
+    painter: eqx.AbstractVar[AbstractPainter]
 
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
@@ -48,19 +42,23 @@ class LinesSource(AbstractSource):
         return plan_lines(setup, templates, settings.particles, narrowest=narrowest)
 
     @classmethod
-    def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "LinesSource":  # noqa: ARG003
-        """The source with the line painter of the plan's method."""
-        settings = _settings(setup)
-        return cls(build_line_painter(plan, setup), settings.particles, settings.weight)
+    def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractLines":  # noqa: ARG003
+        """The source of the section's particles, with the line painter of the plan's method."""
+        settings, painter = _settings(setup), build_line_painter(plan, setup)
+        return StarLines(painter) if settings.particles == "stars" else GasLines(painter, settings.weight)
+
+    @abstractmethod
+    def amount(self, particles: Any) -> Float[Array, " particle"]:
+        """What the light of each is proportional to."""
 
     def scene(
         self,
-        particles: Stars | Gas,
+        particles: Any,
         alignment: Float[Array | ndarray, "3 3"] | None,
         arcsec_per_kpc: Float[Array | ndarray, ""],
     ) -> Scene:
-        """Particles with their mass (stars: at birth) or star formation rate as amount, and no coordinates."""
-        return to_scene(particles, self._amount(particles), {}, alignment, arcsec_per_kpc)
+        """Particles with their amount, and no coordinates."""
+        return to_scene(particles, self.amount(particles), {}, alignment, arcsec_per_kpc)
 
     def shine(self, scene: Scene, parameters: Parameters) -> Scene:
         """Each particle's amount times the luminosity per unit of it; those without any are in no count."""
@@ -70,17 +68,31 @@ class LinesSource(AbstractSource):
         """The painter of lines as wide as the parameters say."""
         return with_dispersion(self.painter, parameters.lines.velocity_dispersion)
 
-    def _amount(self, particles: Stars | Gas) -> Float[Array, " particle"]:
-        if isinstance(particles, Stars):
-            return jnp.asarray(particles.initial_mass)
+
+class StarLines(AbstractLines):
+    """Stars as tracers, in proportion to their mass at birth (Msun)."""
+
+    painter: AbstractPainter
+    kind: ClassVar[Kind] = "stars"
+
+    def amount(self, particles: Stars) -> Float[Array, " particle"]:
+        """Mass at birth."""
+        return jnp.asarray(particles.initial_mass)
+
+
+class GasLines(AbstractLines):
+    """Gas, in proportion to its mass (Msun) or star formation rate (Msun/yr)."""
+
+    painter: AbstractPainter
+    weight: str = eqx.field(static=True)
+    kind: ClassVar[Kind] = "gas"
+
+    def amount(self, particles: Gas) -> Float[Array, " particle"]:
+        """By the section's weight; raises ValueError where the gas has no star formation rates."""
         if self.weight == "mass":
             return jnp.asarray(particles.mass)
-        if particles.star_formation_rate is None:
-            raise ValueError(
-                "gas.star_formation_rate: expected one per particle (Msun / yr) for lines.weight "
-                "'star_formation_rate', got none; use weight: mass, or a galaxy with star formation rates"
-            )
-        return jnp.asarray(particles.star_formation_rate)
+        remedy = "use weight: mass, or a galaxy whose gas has it (Msun / yr)"
+        return particles.required("star_formation_rate", "lines.weight 'star_formation_rate'", remedy)
 
 
 def line_templates(settings: LinesSettings) -> LineTemplates:

@@ -8,33 +8,28 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
-from rubix_like.config.sections.nebular import NEBULAE, DiffuseSettings, NebularSettings
-from rubix_like.engine.lines.line_plan import with_dispersion
-from rubix_like.engine.lines.line_planning import narrowest_for, plan_lines
-from rubix_like.engine.methods import build_line_painter, build_painter
+from rubix_like.config.sections.nebular import NEBULAE, YOUNG_STARS, DiffuseSettings, NebularSettings
 from rubix_like.engine.painter import AbstractPainter
 from rubix_like.engine.painter_pair import PainterPair
 from rubix_like.engine.setup import Setup, SourcePlan
-from rubix_like.engine.source_planning import plan_source
 from rubix_like.engine.spread_painter import SpreadPainter
 from rubix_like.errors import ConfigError
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.ionising import RatePhotons, StarPhotons, of_constant_rate
+from rubix_like.forward.sources.photon_light import PhotonLight, as_wide, check_number, table_at
 from rubix_like.forward.sources.source import AbstractSource, Kind
-from rubix_like.forward.sources.stars import LOWEST_METALLICITY
+from rubix_like.forward.sources.stars import LOWEST_METALLICITY, STAR_SOURCE
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
 from rubix_like.galaxy.scene import Scene, to_scene, without_dark
 from rubix_like.nebular import NebularTable, load_nebular
-from rubix_like.nebular.leaking import leaked_share
-from rubix_like.nebular.line_grid import fixed
-from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
+from rubix_like.nebular.leaking import REACH, leaked_share
 from rubix_like.physics.cosmology import arcsec_per_kpc
-from rubix_like.physics.templates import Templates
 from rubix_like.ssp.ionising_photons import check_ionising
+from rubix_like.ssp.nebular_light import check_bare
 
 HYDROGEN: float = 0.74
 """Mass fraction of hydrogen in star-forming gas where the file has none; O/H is 0.01 dex off where it is 0.72."""
@@ -42,8 +37,8 @@ HYDROGEN: float = 0.74
 OXYGEN_MASS: float = 15.999 / 1.008
 """Mass of an oxygen atom over that of hydrogen."""
 
-_MARGIN = 1.2
-"""The continuum reaches further than the detector by this factor, so by 5e4 km/s."""
+_LARGE_ENOUGH = 96
+"""Cells along the side of a field that leaked photons from beyond are painted on, or 1.5 times the field's, if more."""
 
 
 class OxygenScale(eqx.Module):
@@ -65,7 +60,7 @@ class OxygenScale(eqx.Module):
     def by_oxygen(self, gas: Gas) -> Float[Array, " particle"]:
         """Of the gas' own oxygen and hydrogen where it has them, else by its metals."""
         if gas.oxygen_fraction is None:
-            return self.by_metals(gas.metallicity)
+            return self.by_metals(gas.required("metallicity", "O/H of gas without oxygen", "give it, or the oxygen"))
         hydrogen = HYDROGEN if gas.hydrogen_fraction is None else jnp.asarray(gas.hydrogen_fraction)
         oxygen = jnp.maximum(jnp.asarray(gas.oxygen_fraction), LOWEST_METALLICITY)
         return 12.0 + jnp.log10(oxygen / (OXYGEN_MASS * hydrogen))
@@ -75,38 +70,39 @@ class AbstractNebulae(AbstractSource):
     """Gas around its sources of ionising photons; its amount is the photons that it absorbs, in 1e49 per second.
 
     Particles that make no photons are left out of all counts, and stand still, so that the velocities of old stars, or
-    of gas that forms none, need not be planned for.
+    of gas that forms none, need not be planned for: those of `movers` are, by their name in `Setup.particles`.
     """
 
     painter: eqx.AbstractVar[AbstractPainter]
     oxygen: eqx.AbstractVar[OxygenScale]
+    movers: ClassVar[str]
 
     @classmethod
     def plan(cls, setup: Setup, options: Mapping[str, Any]) -> SourcePlan:
-        """The lines of the section's table, painted as `engine` says; no options.
+        """The lines of the section's table, or where the detector sees none of them the continuum, painted as `engine`
+        says; no options.
 
-        Raises ConfigError for an SSP library without ionising light, and for a table of other gas.
+        Raises ConfigError for an SSP library without ionising light, for one that holds nebular light already where
+        the pipeline paints its stars, too, for a table of other gas and for numbers of log U beyond the table.
         """
         refuse_options(NEBULAE, options)
         check_ionising(setup.library)
-        kind = _source_of(_settings(setup)).kind
-        templates = photon_lines(_table(setup))
-        settings = _settings(setup)
+        if any(source.name == STAR_SOURCE for source in setup.pipeline.paint):
+            check_bare(setup.library)
+        settings, table = _settings(setup), _table(setup)
+        _check_log_u(settings, table)
         widths = [own.velocity_dispersion for own in (settings, settings.diffuse) if own is not None]
-        narrowest = narrowest_for(setup, templates, min(widths))
-        return plan_lines(setup, templates, kind, narrowest=narrowest)
+        light = PhotonLight(table, settings.log_pressure, _source_of(settings).movers, settings.continuum)
+        return light.plan(setup, min(widths))
 
     @classmethod
     def build(cls, setup: Setup, plan: SourcePlan, options: Mapping[str, Any]) -> "AbstractNebulae":  # noqa: ARG003
         """The source of the section's photons, with a painter of lines, and beside it one of their continuum."""
-        settings, table = _settings(setup), _table(setup)
-        painter = build_line_painter(plan, setup)
-        if settings.continuum:
-            continuum = _plan_continuum(setup, table, plan)
-            painter = PainterPair.of(painter, build_painter(continuum, setup), "continuum")
+        settings, light = _settings(setup), plan.own
+        painter = light.painter(setup, plan)
         if settings.diffuse is not None:
             painter = _with_diffuse(painter, settings.diffuse, setup)
-        return _source_of(settings).ionised(painter, OxygenScale.of(table), setup)
+        return _source_of(settings).ionised(painter, OxygenScale.of(light.table), setup)
 
     @classmethod
     @abstractmethod
@@ -145,11 +141,11 @@ class AbstractNebulae(AbstractSource):
         own = parameters.nebular
         pair = self.painter
         if own.diffuse is None or not isinstance(pair, PainterPair):
-            return _as_wide(pair, own.velocity_dispersion)
+            return as_wide(pair, own.velocity_dispersion)
         near, far = pair.first, pair.second
         if not isinstance(near, SpreadPainter) or not isinstance(far, SpreadPainter):
             raise TypeError(f"nebular.diffuse: expected two spread painters, got {type(near).__name__}")
-        inner = _as_wide(near.inner, own.velocity_dispersion), _as_wide(far.inner, own.diffuse.velocity_dispersion)
+        inner = as_wide(near.inner, own.velocity_dispersion), as_wide(far.inner, own.diffuse.velocity_dispersion)
         near = replace(near, inner=inner[0], share=1.0 - own.diffuse.fraction)
         far = replace(far, inner=inner[1], share=own.diffuse.fraction, place=own.diffuse.log_u)
         return replace(pair, first=near, second=far)
@@ -162,12 +158,17 @@ class StarNebulae(AbstractNebulae):
     oxygen: OxygenScale
     ionising: StarPhotons
     kind: ClassVar[Kind] = "stars"
+    movers: ClassVar[str] = YOUNG_STARS
 
     @classmethod
     def ionised(cls, painter: AbstractPainter, oxygen: OxygenScale, setup: Setup) -> "StarNebulae":
         """With the photons of the run's SSP library."""
         settings = _settings(setup)
         return cls(painter, oxygen, StarPhotons.build(setup.library, settings.oldest, settings.resample_ages))
+
+    def shining(self, particles: Stars) -> Bool[Array, " particle"]:
+        """Stars up to the age `oldest`."""
+        return self.ionising.are_young(particles)
 
     def photons(self, particles: Stars) -> Float[Array, " particle"]:
         """Photons of stars up to the age `oldest`."""
@@ -188,6 +189,7 @@ class GasNebulae(AbstractNebulae):
     oxygen: OxygenScale
     ionising: RatePhotons
     kind: ClassVar[Kind] = "gas"
+    movers: ClassVar[str] = "gas"
 
     @classmethod
     def ionised(cls, painter: AbstractPainter, oxygen: OxygenScale, setup: Setup) -> "GasNebulae":
@@ -207,6 +209,10 @@ class GasNebulae(AbstractNebulae):
             weight=none,
         )
 
+    def shining(self, particles: Gas) -> Bool[Array, " particle"]:
+        """Gas that forms stars, or whose rate is no number, which is to be counted."""
+        return self.ionising.are_forming(particles)
+
     def photons(self, particles: Gas) -> Float[Array, " particle"]:
         """Photons by the star formation rate."""
         return self.ionising.of(particles)
@@ -216,47 +222,21 @@ class GasNebulae(AbstractNebulae):
         return {"oxygen_abundance": self.oxygen.by_oxygen(particles)}
 
 
-def _plan_continuum(setup: Setup, table: NebularTable, lines: SourcePlan) -> SourcePlan:
-    """The continuum by the method of the lines; its velocity nodes are few, and so reach the fastest particles."""
-    settings = _settings(setup)
-    templates = _continuum(setup, table)
-    limit = lines.velocity_limit
-    kind = _source_of(settings).kind
-    return plan_source(setup, templates, kind, method=lines.method, velocity_range=limit)
-
-
-def continuum_templates(setup: Setup) -> Templates | None:
-    """The spectra of the continuum of a run's nebulae; None where they shine in lines alone."""
-    return _continuum(setup, _table(setup)) if _settings(setup).continuum else None
-
-
-def _continuum(setup: Setup, table: NebularTable) -> Templates:
-    """The continuum on the detector's wavelengths at rest, and a margin."""
-    edges = setup.instrument.bins.to_vacuum(setup.instrument.bins.edges[[0, -1]])
-    first, last = edges / (1.0 + setup.config.observation.redshift) * [1.0 / _MARGIN, _MARGIN]
-    return photon_continuum(table, _settings(setup).log_pressure, first, last)
-
-
-def _as_wide(painter: AbstractPainter, dispersion: Float[Array, ""]) -> AbstractPainter:
-    """A painter of lines, alone or beside their continuum, with another velocity_dispersion (km/s)."""
-    if isinstance(painter, PainterPair):
-        return replace(painter, first=with_dispersion(painter.first, dispersion))
-    return with_dispersion(painter, dispersion)
-
-
 def _with_diffuse(painter: AbstractPainter, diffuse: DiffuseSettings, setup: Setup) -> PainterPair:
     """The painter for the gas around its stars, and once more for diffuse gas."""
     instrument, cells = setup.instrument, setup.painting.cells
     scale = arcsec_per_kpc(setup.luminosity_distance, setup.config.observation.redshift)
     path = diffuse.mean_free_path * scale / instrument.footprint.pixel_scale * cells
-    most = max(instrument.footprint.painted(instrument.psf_reach, cells).shape)
+    side = max(instrument.footprint.painted(instrument.psf_reach, cells).shape)
+    margin = min(int(np.ceil(REACH * path)), max(side // 4, (_LARGE_ENOUGH - side) // 2))
     common = {"axes": painter.axes, "velocity_limit": painter.velocity_limit, "inner": painter, "moved": "log_u"}
     near = SpreadPainter(**common, share=np.asarray(1.0 - diffuse.fraction), place=None, kernel=None)
     far = SpreadPainter(
         **common,
         share=np.asarray(diffuse.fraction),
         place=np.asarray(diffuse.log_u),
-        kernel=leaked_share(path, most),
+        kernel=leaked_share(path, side + margin),
+        margin=margin,
     )
     return PainterPair.of(near, far, "diffuse")
 
@@ -273,6 +253,15 @@ def _source_of(settings: NebularSettings) -> type[AbstractNebulae]:
     return StarNebulae if settings.source == "stars" else GasNebulae
 
 
+def _check_log_u(settings: NebularSettings, table: NebularTable) -> None:
+    """Raise ConfigError for a number beyond the table; of a law with a slope particles beyond it are counted."""
+    numbers = {} if settings.log_u.slope else {"log_u": settings.log_u.at_solar}
+    if settings.diffuse is not None:
+        numbers["diffuse.log_u"] = settings.diffuse.log_u
+    for name, number in numbers.items():
+        check_number(table, "log_u", f"nebular.{name}", number)
+
+
 def _table(setup: Setup) -> NebularTable:
     """The section's table on the axes on which particles differ."""
     settings = _settings(setup)
@@ -282,11 +271,7 @@ def _table(setup: Setup) -> NebularTable:
             f"nebular.table: expected a table of gas around stars, got '{table.name}' of active nuclei (it has the "
             f"axis log_peak_energy); take mappings-hii"
         )
-    if "log_pressure" in table.axes:
-        try:
-            table = fixed(table, log_pressure=settings.log_pressure)
-        except ValueError as error:
-            raise ConfigError(f"nebular.log_pressure: {error}") from error
+    table = table_at(table, "nebular", log_pressure=settings.log_pressure)
     if "log_age" in table.axes and settings.resample_ages is not None:
         raise ConfigError(
             f"nebular.resample_ages: expected null for table '{table.name}', whose light depends on the age of the "

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.config.settings import AbstractSettings
@@ -60,6 +60,13 @@ class AbstractSource(eqx.Module):
         arcsec_per_kpc: Float[Array | ndarray, ""],
     ) -> Scene:
         """These particles in the observer's frame (by `to_scene`), before the scene stages."""
+
+    def shining(self, particles: Any) -> Bool[Array, " particle"] | None:  # noqa: ARG002
+        """Which particles can have light; the others, and those of weight 0, are neither painted nor counted.
+
+        None where all have: to choose takes the time of a tenth of the painting.
+        """
+        return None
 
     def shine(self, scene: Scene, parameters: Parameters) -> Scene:  # noqa: ARG002
         """The scene after the scene stages, with amounts and coordinates as `scene.fields` and `parameters` change

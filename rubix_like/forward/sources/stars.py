@@ -48,7 +48,14 @@ class StarsSource(AbstractSource):
         arcsec_per_kpc: Float[Array | ndarray, ""],
     ) -> Scene:
         """Stars on the body axes, in arcsec, at their log10 metallicity and log10 age."""
-        return to_scene(particles, particles.initial_mass, star_coordinates(particles), alignment, arcsec_per_kpc)
+        return star_scene(particles, alignment, arcsec_per_kpc)
+
+
+def star_scene(
+    stars: Stars, alignment: Float[Array | ndarray, "3 3"] | None, arcsec_per_kpc: Float[Array | ndarray, ""]
+) -> Scene:
+    """Stars on the body axes, in arcsec, with their mass at birth as amount, at their log10 metallicity and age."""
+    return to_scene(stars, stars.initial_mass, star_coordinates(stars), alignment, arcsec_per_kpc)
 
 
 def star_coordinates(stars: Stars) -> dict[str, Float[Array, " particle"]]:

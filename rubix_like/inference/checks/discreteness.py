@@ -57,7 +57,7 @@ _FALL = 1.5
 
 @dataclass(frozen=True)
 class Discreteness:
-    """What `n_compared` stars, in place of a fit's own `n_stars`, would change.
+    """What `n_compared` draws, in place of a fit's own `n_draws`, would change.
 
     `shift`: of the best latents `latent`; `sigma`: their standard deviations by the data alone; `kind` of the draws.
     """
@@ -65,14 +65,15 @@ class Discreteness:
     free: Free
     latent: Float[ndarray, " latent"]
     shift: Float[ndarray, " latent"] = field(
-        metadata=described_as("of the best latents, with n_compared stars in place of n_stars")
+        metadata=described_as("of the best latents, with n_compared draws in place of n_draws")
     )
     sigma: Float[ndarray, " latent"] = field(
         metadata=described_as("standard deviations of the latents by the data alone")
     )
-    n_stars: int = field(metadata=described_as("draws of the fit"))
+    n_draws: int = field(metadata=described_as("draws of the fit"))
     n_compared: int = field(metadata=described_as("draws that it was compared with"))
     kind: str = field(metadata=described_as("of draws: sobol or random"))
+    particles: str = field(metadata=described_as("that are drawn: stars, or gas where no stars are painted"))
 
     @property
     def values(self) -> Float[ndarray, " latent"]:
@@ -93,7 +94,7 @@ class Discreteness:
             return []
         words = listed(f"{self.free.labels[own]} by {moved[own]:+.2g} ({ratio[own]:+.1f} sigma)" for own in far)
         return [
-            f"{self.n_stars} {self.kind} draws are too few for these data: with {self.n_compared} the best values move "
+            f"{self.n_draws} {self.kind} draws are too few for these data: with {self.n_compared} the best values move "
             f"({words}), and {consequence}; {self.remedy}"
         ]
 
@@ -108,7 +109,8 @@ class Discreteness:
     @property
     def remedy(self) -> str:
         """The settings with which draws no longer matter."""
-        return f"set galaxy.n_stars: {self.n_advised}{'' if self.kind == 'sobol' else ' and galaxy.draws: sobol'}"
+        draws = "" if self.kind == "sobol" else " and galaxy.draws: sobol"
+        return f"set galaxy.n_{self.particles}: {self.n_advised}{draws}"
 
     def _beyond(self, limit: float) -> list[int]:
         """The numbers that move by more standard deviations, the furthest first, but for those at an edge."""
@@ -117,11 +119,12 @@ class Discreteness:
 
     @property
     def n_advised(self) -> int:
-        """About as many stars, with Sobol draws, as take the largest shift to half a sigma: 5 x 2^k, of which the disc
-        has 2^(k + 2) and the bulge 2^k, as many as are most even."""
+        """About as many Sobol draws as take the largest shift to half a sigma: of stars 5 x 2^k, of which the disc has
+        2^(k + 2) and the bulge 2^k, of gas 2^k, as many as are most even."""
         worst = float(np.max(np.abs(self.shift) / self.sigma))
-        wanted = self.n_stars * max(worst / MATTERS, 1.0) ** (1 / _FALL)
-        return 5 * 2 ** max(int(np.ceil(np.log2(wanted / 5))), 0)
+        wanted = self.n_draws * max(worst / MATTERS, 1.0) ** (1 / _FALL)
+        unit = 5 if self.particles == "stars" else 1
+        return unit * 2 ** max(int(np.ceil(np.log2(wanted / unit))), 0)
 
 
 def find_discreteness(
@@ -145,9 +148,18 @@ def find_discreteness(
         step = -jnp.linalg.solve(matrix, gradient)
         longest = float(jnp.max(jnp.abs(step) / jnp.maximum(1, jnp.abs(latent)))) / _LONGEST
         if longest < 1 and np.max(np.abs(step) / laplace.sigma) < _CLOSE:
-            n_stars = source.draws.disc.uniform.shape[0] + source.draws.bulge.uniform.shape[0]
-            shift, counts = np.asarray(latent + step - best), (n_stars, times * n_stars)
-            return Discreteness(posterior.free, laplace.latent, shift, laplace.sigma, *counts, source.draws.kind)
+            particles = "stars" if any(own.kind == "stars" for own in posterior.forward.tables.paint) else "gas"
+            n_draws = source.draws.n_stars if particles == "stars" else source.draws.n_gas
+            return Discreteness(
+                free=posterior.free,
+                latent=laplace.latent,
+                shift=np.asarray(latent + step - best),
+                sigma=laplace.sigma,
+                n_draws=n_draws,
+                n_compared=times * n_draws,
+                kind=source.draws.kind,
+                particles=particles,
+            )
         step = step / max(longest, 1.0)
     return f"the refit with {times} times as many draws was not at its end after {_MOST_STEPS} steps"
 
@@ -168,7 +180,7 @@ def notes_on_discreteness(found: Discreteness | str | None, *, held: bool = True
     if isinstance(found, str):
         return [
             f"how far finite draws move the best values could not be measured ({found}), and the errors are those of "
-            f"the data alone; set galaxy.n_stars higher"
+            f"the data alone; draw more particles (galaxy.n_stars, galaxy.n_gas)"
         ]
     if found is None:
         return []

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.likelihood import Residuals, with_scale_information
+from rubix_like.inference.posterior.likelihood import Residuals, factor_of, with_scale_information
 from rubix_like.inference.posterior.linearise import jacobian
 from rubix_like.inference.posterior.posterior import Posterior
 
@@ -114,7 +114,7 @@ def measure_misfit(posterior: Posterior, latent: Latent, light: Float[Array, "y 
         design = likelihood.design(posterior.model(latent), noise_scale)
     others = jnp.zeros((0, *likelihood.flux.shape), slopes.dtype)
     if likelihood.model_error is not None:
-        model_error, own_scale = likelihood.model_error, 1.0 if noise_scale is None else noise_scale
+        model_error, own_scale = likelihood.model_error, factor_of(noise_scale)
         others = jax.vmap(lambda own: model_error.whiten(own / own_scale, own_scale))(model_error.held_out)
 
     def half(mask: tuple[Array, Array]) -> Half:

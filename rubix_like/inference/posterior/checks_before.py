@@ -1,6 +1,6 @@
 """Whether a fit can be started: a finite model with light, parameters that change it, a start given by the user."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,10 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.errors import ConfigError
-from rubix_like.inference.posterior.free import FreeParameter, Latent
+from rubix_like.forward.sources.source import AbstractSource
+from rubix_like.inference.posterior.fit_model import GALAXY, STARS
+from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.free_parameters import known_parameters
 from rubix_like.inference.posterior.posterior import Posterior
 
 LEAST_EFFECT: float = 1e-4
@@ -27,6 +30,8 @@ _HINTS: Mapping[str, str] = {
     "galaxy.turnover_radius": "a disc that is seen face-on, or does not rotate, does not show it",
     "galaxy.bulge_": "the bulge needs mass (galaxy.bulge_fraction) and particles",
     "galaxy.disc_": "the disc needs mass (galaxy.bulge_fraction below 1)",
+    "galaxy.gas_": "the pipeline has to paint gas",
+    "galaxy.star_formation_rate": "the pipeline has to paint gas by it",
     "stars.velocity": "a cube shows only the component along the line of sight: stars.v_los",
     "stars.": "the stars have to lie inside the field, and their spaxels to be fitted",
 }
@@ -48,17 +53,18 @@ def check_effects(posterior: Posterior) -> tuple[str, ...]:
         dead &= np.abs(effect) < LEAST_EFFECT  # not where it is not finite: that is no lack of effect
         if not dead.any():
             return ()
-    notes = []
+    notes, sources = [], posterior.forward.tables.paint
     for parameter, own in zip(free.parameters, free.split(dead).values(), strict=True):
         if own.all():
             raise ConfigError(
                 f"fit.free.{parameter.name}: expected a parameter that changes the voxels that are fitted, got one "
-                f"without any effect on them{_hint(parameter)}; leave it out of fit.free, or change what hides it"
+                f"without any effect on them{_hint(parameter.name, sources)}; leave it out of fit.free, or change what "
+                f"hides it"
             )
         if own.any():
             notes.append(
                 f"{parameter.name}: {np.count_nonzero(own)} of {own.size} values have no effect on the voxels that "
-                f"are fitted{_hint(parameter)}, and stay as their prior has them"
+                f"are fitted{_hint(parameter.name, sources)}, and stay as their prior has them"
             )
     return tuple(notes)
 
@@ -104,8 +110,14 @@ def _shown(value: Float[ndarray, "..."]) -> str:
     return f"{value.min():.5g} to {value.max():.5g}"
 
 
-def _hint(parameter: FreeParameter) -> str:
-    text = next((text for start, text in _HINTS.items() if parameter.name.startswith(start)), None)
+def _hint(name: str, sources: Sequence[AbstractSource]) -> str:
+    """Why a parameter may have no effect on the light of these sources; empty where that is not known."""
+    text = next((text for start, text in _HINTS.items() if name.startswith(start)), None)
+    of_stars = name.startswith((GALAXY, STARS)) and not name.startswith(("galaxy.gas_", "galaxy.star_formation_rate"))
+    if of_stars and all(own.kind == "gas" for own in sources):
+        text = "the pipeline paints gas alone"
+    elif of_stars and known_parameters()[name].mark.axis and not any(own.painter.axes.names for own in sources):
+        text = "what is painted shines alike at all ages and metallicities"
     return "" if text is None else f" ({text})"
 
 

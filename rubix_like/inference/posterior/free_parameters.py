@@ -186,6 +186,11 @@ def leaf_of(name: str, trees: Mapping[str, Any]) -> Any:
         leaf = leaf_at(trees[prefix], name.removeprefix(prefix))
     except AttributeError:
         leaf = None
+    if leaf is None and prefix == GALAXY:
+        raise ConfigError(
+            f"fit.free.{name}: expected a number as {name}, got null, with which it follows another parameter; give it "
+            f"one, such as the middle of its prior"
+        )
     if leaf is None:
         section = name.rpartition(".")[0]
         raise ConfigError(

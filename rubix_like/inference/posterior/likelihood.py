@@ -16,6 +16,11 @@ NoiseScale = Float[Array, ""] | None
 """The factor on the standard deviations of the data; None where it is 1 and not free."""
 
 
+def factor_of(scale: NoiseScale) -> Float[Array, ""]:
+    """The noise scale as a number: 1 where it is not free."""
+    return jnp.ones(()) if scale is None else scale
+
+
 class Polynomial(eqx.Module):
     """Multiplicative continua, one per spaxel: 1 + sum_j c_j basis_j, the c_j normal about 0 with `sigma`."""
 
@@ -81,7 +86,7 @@ class Likelihood(eqx.Module):
             model = model * _factor(self.polynomial, coefficients)
         voxels = (self.flux - model) * weight
         if self.model_error is not None:
-            own = 1.0 if scale is None else scale
+            own = factor_of(scale)
             voxels = self.model_error.whiten(voxels - self.model_error.offset / own, own)
         return Residuals(voxels, coefficients, None if scale is None else self._scale_residual(scale), None)
 

@@ -33,7 +33,7 @@ from rubix_like.errors import ConfigError
 from rubix_like.galaxy.synthetic import BaseDraws
 from rubix_like.inference.posterior.fit_model import SyntheticSource
 from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.likelihood import ModelError, with_scale_information
+from rubix_like.inference.posterior.likelihood import ModelError, factor_of, with_scale_information
 from rubix_like.inference.posterior.linearise import jacobian
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
@@ -101,8 +101,7 @@ def _bread_and_filling(
     model_error = posterior.likelihood.model_error
     if model_error is None:
         raise ValueError("expected a posterior with a model error, got one without")
-    free_scale = posterior.noise_scale(latent)
-    scale = jnp.ones((), latent.dtype) if free_scale is None else free_scale
+    scale = factor_of(posterior.noise_scale(latent))
     slopes = jacobian(posterior, latent)[1].voxels
     n_voxel = jnp.sum(posterior.likelihood.inverse_sigma > 0)
 

@@ -139,7 +139,7 @@ def _galaxy_of(leaves: dict[str, Any]) -> Galaxy:
 
 FIT_FILE = ResultKind(
     format=FIT,
-    layout=3,
+    layout=4,
     description="maximum of the posterior of a datacube, and its Gaussian approximation there",
     name="result of a fit",
     writers="FitResult.write or `rubix-like fit`",

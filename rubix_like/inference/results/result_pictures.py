@@ -192,8 +192,7 @@ def sample_view(result: SampleResult, truth: Mapping[str, Any]) -> SampleView:
 
 def _sample_title(result: SampleResult, n_diverging: int) -> str:
     """How the draws were made, and how many."""
-    chains = f"{counted(result.n_chain, 'chain')} of " if result.is_chain else ""
-    words = [f"{result.title}: {chains}{counted(result.n_draw, 'draw')}"]
+    words = [f"{result.title}: {result.size_words}"]
     words += [f"{n_diverging} diverged"] if n_diverging else []
     words += ["the model does not describe the data"] if result.verdict.matters else []
     instrument = result.predictive.meta.get("instrument")

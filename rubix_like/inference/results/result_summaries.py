@@ -76,7 +76,10 @@ def discreteness_lines(result: FitResult) -> list[str]:
     rows: list[Sequence[str]] = [("parameter", "data's sigma", "shift", "in sigma", "", "unit")]
     for label, sigma, shift, ratio, unit in zip(*columns, strict=True):
         rows.append((label, f"{sigma:.2g}", f"{shift:+.2g}", f"{ratio:+.1f}", "", unit))
-    return [f"Shift of the best values with {grain.n_compared} stars in place of {grain.n_stars}:", *aligned(rows)]
+    return [
+        f"Shift of the best values with {grain.n_compared} {grain.particles} in place of {grain.n_draws}:",
+        *aligned(rows),
+    ]
 
 
 def fit_quality_lines(result: FitResult) -> list[str]:
@@ -171,13 +174,9 @@ def sample_quality_lines(result: SampleResult) -> list[str]:
 
 
 def _draws_line(result: SampleResult) -> str:
-    said = describe_statistics(result.method, result.statistics)
-    if not result.is_chain:
-        return "; ".join(
-            [f"{result.title}: {counted(result.n_draw, 'draw')} from an approximation of the posterior", *said]
-        )
-    words = [f"{counted(result.n_chain, 'chain')} of {counted(result.n_draw, 'draw')}", *said]
-    if np.isfinite(result.diagnostics.e_bfmi).any():
+    made = "" if result.is_chain else " from an approximation of the posterior"
+    words = [result.size_words + made, *describe_statistics(result.method, result.statistics)]
+    if result.is_chain and np.isfinite(result.diagnostics.e_bfmi).any():
         words.append(f"E-BFMI {', '.join(f'{own:.2f}' for own in result.diagnostics.e_bfmi)}")
     return f"{result.title}: {'; '.join(words)}"
 

@@ -188,10 +188,14 @@ class SampleResult:
         """The result in a file made by `write`; raises FileNotFoundError, or ValueError for another file."""
         return found_at(_OUTPUTS["read"])(Path(path))
 
-    def __repr__(self) -> str:
+    @property
+    def size_words(self) -> str:
+        """How many draws there are: "4 chains of 1000 draws", or "1000 draws" of what makes no chains."""
         chains = f"{counted(self.n_chain, 'chain')} of " if self.is_chain else ""
-        draws = chains + counted(self.n_draw, "draw")
-        return f"SampleResult({self.method}, {counted(len(self.labels), 'number')} free, {draws})"
+        return chains + counted(self.n_draw, "draw")
+
+    def __repr__(self) -> str:
+        return f"SampleResult({self.method}, {counted(len(self.labels), 'number')} free, {self.size_words})"
 
     def __str__(self) -> str:
         return self.summary()

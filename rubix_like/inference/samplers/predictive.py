@@ -16,7 +16,7 @@ from rubix_like.cube.cube import Cube
 from rubix_like.inference.fit_cubes import noise_variance, on_grid
 from rubix_like.inference.posterior.device_rows import Placed, placed
 from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.likelihood import ModelError
+from rubix_like.inference.posterior.likelihood import ModelError, factor_of
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Scatter
@@ -98,7 +98,7 @@ def _predicted(posterior: Posterior, latent: Latent) -> Predicted:
     counters = list(observed.counters.values())
     return Predicted(
         flux * likelihood.continuum(flux, scale),
-        jnp.ones((), flux.dtype) if scale is None else scale,
+        factor_of(scale),
         jnp.asarray(sum(own.n_beyond_velocity + own.n_overflow for own in counters), flux.dtype),
         jnp.asarray(sum(own.n_not_finite for own in counters), flux.dtype),
     )

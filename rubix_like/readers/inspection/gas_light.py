@@ -1,4 +1,4 @@
-"""What light a file's gas can make: which columns it has for nebulae, dust and maps of hydrogen."""
+"""What light and maps a file's gas can make: which columns it has for nebulae, dust and hydrogen."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,9 +6,9 @@ from rubix_like.readers.inspection.inspected_fields import FieldReport
 
 
 def light_of_gas(fields: Sequence[FieldReport]) -> tuple[str, ...]:
-    """One sentence each on star formation, abundances, dust and neutral hydrogen of a group of gas."""
+    """One sentence each on star formation, abundances, dust, neutral hydrogen and maps of a group of gas."""
     found = {row.quantity: row for row in fields}
-    return (_star_formation(found), _abundances(found), _dust(found), _neutral_hydrogen(found))
+    return (_star_formation(found), _abundances(found), _dust(found), _neutral_hydrogen(found), _maps(found))
 
 
 def _star_formation(found: Mapping[str, FieldReport]) -> str:
@@ -19,6 +19,8 @@ def _star_formation(found: Mapping[str, FieldReport]) -> str:
         return "nebulae: star_formation_rate has no number that can be read"
     if not row.n_positive:
         return f"nebulae: none around forming stars: star_formation_rate is 0 in all {row.n_values} particles"
+    if "metallicity" not in found:
+        return "nebulae: none around forming stars (no metallicity, by which they ionise)"
     return (
         f"nebulae: around forming stars: star_formation_rate is above 0 in {row.n_positive} of {row.n_values} "
         f"particles, {row.total:.5g} {row.unit} in all"
@@ -50,3 +52,19 @@ def _dust(found: Mapping[str, FieldReport]) -> str:
 def _neutral_hydrogen(found: Mapping[str, FieldReport]) -> str:
     there = [name for name in ("hi_fraction", "h2_fraction") if name in found]
     return f"neutral hydrogen: {' and '.join(there) or 'neither hi_fraction nor h2_fraction'}"
+
+
+def _maps(found: Mapping[str, FieldReport]) -> str:
+    """Which maps `products.gas: true` makes."""
+    columns = {
+        "mass": "gas mass",
+        "velocity": "velocity and dispersion",
+        "metallicity": "metallicity",
+        "star_formation_rate": "star formation rate",
+        "hi_fraction": "neutral hydrogen",
+        "h2_fraction": "molecular hydrogen",
+    }
+    there = [words for name, words in columns.items() if name in found]
+    if "mass" not in found:
+        return "maps (products.gas: true): none (no mass)"
+    return f"maps (products.gas: true): {', '.join(there)}"

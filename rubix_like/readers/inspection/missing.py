@@ -69,7 +69,7 @@ def missing_of_gas(snapshot: Snapshot, group: str) -> tuple[Consequence, ...]:
     if "velocity" not in there:
         found.append(Consequence("no velocities: the gas is left out unless galaxy.velocities is zero"))
     if "metallicity" not in there:
-        found.append(Consequence("no metallicities: the gas is left out"))
+        found.append(Consequence("no metallicities: the gas has no map of them, and forming stars no nebulae"))
     found += [*_temperature(there), *_smoothing(there)]
     if "density" not in there:
         found.append(Consequence("no densities"))

@@ -10,11 +10,10 @@ from rubix_like.config import RunConfig
 from rubix_like.config.loading import ConfigSource, check_sections, overridden, read_sections
 from rubix_like.config.quantities import WITH_UNITS
 from rubix_like.errors import ConfigError
-from rubix_like.forward.product_planning import check_products
+from rubix_like.forward.resolved import check_early
 from rubix_like.runs.batch.rows import Row, RowSource, read_rows
 from rubix_like.runs.run_files import files_at, named_paths, output_files
 from rubix_like.runtime.files.file_names import split_name
-from rubix_like.runtime.memory import check_cube_fits
 from rubix_like.ssp.known_libraries import SHELF
 from rubix_like.version import __version__
 
@@ -120,8 +119,7 @@ def entry_of(base: Mapping[str, Any], row: Row, folder: Path | None, known: dict
     known |= {key: getattr(config, name) for name, key in keys.items()}
     if config.galaxy is None:
         raise ConfigError("galaxy: expected a section with a reader, got none; add e.g. a column 'galaxy.path'")
-    check_cube_fits(*config.instrument.n_spaxel_xy, config.instrument.wavelength.n_wave)
-    check_products(config.products)
+    check_early(config)
     SHELF.locate(config.ssp.library)
     _check_source(config.galaxy)
     stem, ending = split_name(config.output.path)

@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from rubix_like.config import RunConfig
-from rubix_like.forward.census import count_slabs
+from rubix_like.forward.census import take_census
 from rubix_like.forward.plan_layout import mesh_of
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.placing import pad_galaxy_on_host
@@ -72,7 +72,7 @@ def prepare_view(entry: Entry, loaded: LoadedGalaxy, mesh: Mesh) -> Prepared:
     config, source = entry.config, loaded.source
     if isinstance(source, HeldGalaxy) and loaded.counted != _counted(config):
         resolved = resolve(config)
-        source = replace(source, census=count_slabs(config, resolved, [source.galaxy]))
+        source = replace(source, census=take_census(config, resolved, [source.galaxy]))
         loaded.source, loaded.resolved, loaded.counted = source, resolved, _counted(config)  # also where planning fails
     prepared = plan_and_compile(config, loaded.resolved, source, Progress(), entry.path, mesh)
     loaded.source = prepared.source or source

@@ -1,0 +1,99 @@
+"""The light of gas per ionising photon that it absorbs: plans and painters of its lines, and of its continuum."""
+
+from dataclasses import dataclass, replace
+
+from jaxtyping import Array, Float
+
+from rubix_like.engine.lines.line_plan import paints_lines, with_dispersion
+from rubix_like.engine.lines.line_planning import narrowest_for, plan_lines, sees_line
+from rubix_like.engine.methods import build_line_painter, build_painter
+from rubix_like.engine.painter import AbstractPainter
+from rubix_like.engine.painter_pair import PainterPair
+from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.source_planning import plan_source
+from rubix_like.errors import ConfigError
+from rubix_like.nebular import NebularTable
+from rubix_like.nebular.line_grid import fixed
+from rubix_like.nebular.photon_templates import photon_continuum, photon_lines
+from rubix_like.physics.templates import LineTemplates, Templates
+
+_MARGIN = 1.2
+"""The continuum reaches further than the detector by this factor, so by 5e4 km/s."""
+
+
+@dataclass(frozen=True, eq=False)
+class PhotonLight:
+    """What gas shines for each photon: by a `table` on the axes on which particles differ, at a pressure (log10 of
+    P / k, K / cm^3), with a continuum or without.
+
+    `movers`: the particles whose velocities are planned for, by their name in `Setup.particles`.
+    """
+
+    table: NebularTable
+    log_pressure: float
+    movers: str
+    has_continuum: bool
+
+    def plan(self, setup: Setup, velocity_dispersion: float) -> SourcePlan:
+        """The lines, or where the detector sees none of them the continuum, painted as `engine` says.
+
+        `velocity_dispersion` (km/s) is the smallest one of the run. `own` of the plan is this.
+        """
+        lines = photon_lines(self.table)
+        if self.has_continuum and not sees_line(setup, lines, self.movers):
+            return replace(self._plan_continuum(setup), own=self)
+        narrowest = narrowest_for(setup, lines, velocity_dispersion)
+        return replace(plan_lines(setup, lines, self.movers, narrowest=narrowest), own=self)
+
+    def painter(self, setup: Setup, plan: SourcePlan) -> AbstractPainter:
+        """That of the plan, with one of the continuum beside one of lines."""
+        if not isinstance(plan.templates, LineTemplates):
+            return build_painter(plan, setup)
+        painter = build_line_painter(plan, setup)
+        if not self.has_continuum:
+            return painter
+        return PainterPair.of(painter, build_painter(self._plan_continuum(setup, plan), setup), "continuum")
+
+    def continuum(self, setup: Setup) -> Templates:
+        """The spectra of the continuum, on the detector's wavelengths at rest and a margin."""
+        edges = setup.instrument.bins.to_vacuum(setup.instrument.bins.edges[[0, -1]])
+        first, last = edges / (1.0 + setup.config.observation.redshift) * [1.0 / _MARGIN, _MARGIN]
+        return photon_continuum(self.table, self.log_pressure, first, last)
+
+    def _plan_continuum(self, setup: Setup, lines: SourcePlan | None = None) -> SourcePlan:
+        """Beside `lines` by their method; the velocity nodes are few, and so reach the fastest particles."""
+        templates = self.continuum(setup)
+        if lines is None:
+            return plan_source(setup, templates, self.movers)
+        return plan_source(setup, templates, self.movers, method=lines.method, velocity_range=lines.velocity_limit)
+
+
+def as_wide(painter: AbstractPainter, dispersion: Float[Array, ""]) -> AbstractPainter:
+    """A painter of lines, alone or beside their continuum, with another velocity_dispersion (km/s).
+
+    That of a continuum alone is as it was.
+    """
+    if isinstance(painter, PainterPair):
+        return replace(painter, first=with_dispersion(painter.first, dispersion))
+    return with_dispersion(painter, dispersion) if paints_lines(painter) else painter
+
+
+def table_at(table: NebularTable, place: str, **values: float) -> NebularTable:
+    """The table at values of axes, of those that it has; ConfigError, which names the section `place`, beyond them."""
+    for name, value in values.items():
+        if name in table.axes:
+            try:
+                table = fixed(table, **{name: value})
+            except ValueError as error:
+                raise ConfigError(f"{place}.{name}: {error}") from error
+    return table
+
+
+def check_number(table: NebularTable, axis: str, place: str, number: float) -> None:
+    """Raise ConfigError, which names the key `place`, for a number of all gas that is beyond an axis of the table."""
+    first, last = table.axes[axis][[0, -1]]
+    if not first <= number <= last:
+        raise ConfigError(
+            f"{place}: expected {first:g} to {last:g}, the range of table '{table.name}', got {number:g}; its light "
+            f"would be that of the table's end"
+        )

@@ -1,0 +1,80 @@
+"""Particles that all lie in one place, painted as one."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.cube.meta import SourceCounters
+from rubix_like.engine.counters import no_counts
+from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
+from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.physics.templates import TemplateAxes
+from rubix_like.runtime.mesh.accumulate import accumulate
+from rubix_like.runtime.mesh.device_layout import DeviceLayout
+from rubix_like.runtime.mesh.mesh import varying
+
+
+class PointPainter(AbstractPainter):
+    """The light of another painter, of particles that have all but their amounts in common.
+
+    It paints the first one with the amounts of all, so that a million particles cost no more than one; the counters are
+    those of all.
+    """
+
+    axes: TemplateAxes
+    velocity_limit: Float[Array | ndarray, ""]
+    inner: AbstractPainter
+
+    @classmethod
+    def of(cls, inner: AbstractPainter) -> "PointPainter":
+        """That of a painter."""
+        return cls(inner.axes, inner.velocity_limit, inner)
+
+    def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Any, SourceCounters]:
+        """The other painter's partial of one particle, and the counters of all."""
+
+        def contribute(own: Any) -> tuple[Float[Array, ""], SourceCounters]:
+            view, counters = look(own)
+            return jnp.sum(view.amount), counters
+
+        def add(sums: Any, more: Any) -> Any:
+            return jax.tree.map(jnp.add, sums, more)
+
+        dtype = jnp.result_type(grid.footprint.pixel_scale)
+        empty = varying((jnp.zeros((), dtype), no_counts(self.axes, dtype)), particles)
+        amount, counters = accumulate(contribute, add, empty, particles, chunk)
+
+        def whole(own: Any) -> tuple[View, SourceCounters]:
+            view, counted = look(own)
+            return dataclasses.replace(view, amount=jnp.full_like(view.amount, amount)), counted
+
+        first = jax.tree.map(lambda leaf: leaf[:1], particles)
+        return self.inner.paint(whole, first, grid, 1)[0], counters
+
+    @property
+    def n_coefficient(self) -> int:
+        """Those of the other painter."""
+        return self.inner.n_coefficient
+
+    def laid_out(self, layout: DeviceLayout) -> "PointPainter":
+        """With the other painter laid out."""
+        return dataclasses.replace(self, inner=self.inner.laid_out(layout))
+
+    @property
+    def sums(self) -> tuple[Sum, ...]:
+        """Those of the other painter."""
+        return self.inner.sums
+
+    def project(
+        self, partial: Any, spatial: Images, layout: DeviceLayout
+    ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
+        """As the other painter."""
+        return self.inner.project(partial, spatial, layout)
+
+    def report(self) -> dict[str, int | float]:
+        """What the other painter says."""
+        return dict(self.inner.report())
