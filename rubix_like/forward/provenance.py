@@ -33,8 +33,8 @@ def describe_run(
     known = {name: value for report in reports for name, value in report.items()}
     accuracy = {"tolerance": config.engine.tolerance} if "basis" in plan.method.split(", ") else {}
     entries = {"object": "" if info is None else info.name, **_setting_entries(setup, plan)}
-    entries |= accuracy | known | _library_entries(setup) | _dust_entries(setup) | _nebular_entries(setup)
-    entries |= _agn_entries(setup) | describe_noise(config.noise)
+    entries |= accuracy | known | _library_entries(setup) | _dust_entries(setup)
+    entries |= _nebular_entries(setup) | _agn_entries(setup) | describe_noise(config.noise)
     if info is not None:
         entries |= _galaxy_entries(info)
         notes = info.notes + notes

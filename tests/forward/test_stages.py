@@ -241,7 +241,7 @@ SLOW_SOURCES = {"nebulae": pytest.mark.slow(5), OF_GAS: pytest.mark.long}
 SHARING = {"agn"}
 """Sources whose particles share a given light by a field: tested with it (tests/forward/test_narrow_lines.py)."""
 
-OWN_LIGHT = [name for name in (*PAINT_STAGES.names(), OF_GAS) if name not in SHARING]
+OWN_LIGHT = (*(name for name in PAINT_STAGES.names() if name not in SHARING), OF_GAS)
 
 SOURCE_NAMES = [pytest.param(name, marks=SLOW_SOURCES.get(name, ())) for name in OWN_LIGHT]
 
