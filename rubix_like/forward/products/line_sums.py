@@ -11,6 +11,7 @@ from numpy import ndarray
 
 from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
 from rubix_like.cube.maps import LineAxes
+from rubix_like.engine.direct import dimmed
 from rubix_like.engine.kernels.kernel import AbstractDepositKernel, build_kernel
 from rubix_like.engine.lines.line_plan import dispersion_of
 from rubix_like.engine.painter import AbstractPainter, View
@@ -19,7 +20,7 @@ from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.engine.spread_painter import SpreadPainter
 from rubix_like.errors import ConfigError
-from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.parameters import Parameters, screen_a_v
 from rubix_like.forward.products.sums import Placed, sum_columns
 from rubix_like.forward.sources.photon_light import PhotonLight
 from rubix_like.forward.sources.point_painter import PointPainter
@@ -60,6 +61,7 @@ class SourceLines(eqx.Module):
     | thermal | (line,) | km/s, sigma of the thermal motion |
     | continuum | (template, line) or None | 1e-20 erg/s/cm2/Angstrom beside each line |
     | flux_axes, continuum_axes | | of the two tables: axes of the same names in the same order |
+    | attenuation | (line,) | A / A(V) of the dust that particles are seen through; None without dust |
     | source | static | number of the source in the pipeline |
     | is_photons | static | whether the amount is ionising photons that gas absorbs, in 1e49 per second |
     """
@@ -71,6 +73,7 @@ class SourceLines(eqx.Module):
     continuum_axes: TemplateAxes
     source: int = eqx.field(static=True)
     is_photons: bool = eqx.field(static=True)
+    attenuation: Float[Array | ndarray, " line"] | None = None
 
     @property
     def widths(self) -> dict[str, int]:
@@ -87,11 +90,13 @@ class SourceLines(eqx.Module):
         found, amount = {}, view.amount[:, None]
         if self.flux is not None:
             flux = weighted_rows(jnp.asarray(self.flux), view.corners(self.flux_axes)) * amount
+            flux = dimmed(flux, view, self.flux_axes, self.attenuation)
             velocity = (view.v_los - reference)[:, None]
             width = jnp.asarray(self.thermal) ** 2 + jnp.asarray(part.dispersion) ** 2
             found["moments"] = jnp.concatenate([flux, flux * velocity, flux * (velocity**2 + width[None, :])], axis=1)
         if self.continuum is not None:
-            found["continuum"] = weighted_rows(jnp.asarray(self.continuum), view.corners(self.continuum_axes)) * amount
+            beside = weighted_rows(jnp.asarray(self.continuum), view.corners(self.continuum_axes)) * amount
+            found["continuum"] = dimmed(beside, view, self.continuum_axes, self.attenuation)
         return found | ({"photons": amount} if self.is_photons else {})
 
 
@@ -160,9 +165,10 @@ class LineTables(eqx.Module):
 
     def transmission(self, parameters: Parameters) -> Float[Array, " line"] | None:
         """The share of each line that the run's dust lets through, 10^(-0.4 a_v A(lambda) / A(V))."""
-        if self.screen is None or parameters.dust is None:
+        a_v = screen_a_v(parameters)
+        if self.screen is None or a_v is None:
             return None
-        return jnp.power(10.0, -0.4 * parameters.dust.a_v * jnp.asarray(self.screen))
+        return jnp.power(10.0, -0.4 * a_v * jnp.asarray(self.screen))
 
 
 def _sum_part(
@@ -202,6 +208,7 @@ def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -
     if spectra is not None and axes.has_continuum:
         beside = [light_beside(spectra, line.wavelength) * line.has_continuum for line in axes.lines]
         continuum = factor / (1.0 + axes.redshift) * np.stack(beside, axis=1)
+    curve = templates.attenuation
     return SourceLines(
         flux=flux,
         thermal=thermal,
@@ -210,6 +217,7 @@ def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -
         continuum_axes=templates.axes if spectra is None else spectra.axes,
         source=number,
         is_photons=shines_by_photons(plan),
+        attenuation=None if curve is None else curve(np.array([line.wavelength for line in axes.lines])),
     )
 
 
