@@ -26,7 +26,7 @@ from rubix_like.config.sections.lines import LinesSettings
 from rubix_like.config.sections.nebular import AgnSettings, DiffuseSettings, IonisationLaw, NebularSettings
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
 from rubix_like.config.settings import AbstractSettings
-from rubix_like.cube.files.maps_file import EXTENSIONS, GAS_EXTENSIONS, LOSVD_UNIT
+from rubix_like.cube.files.maps_file import EXTENSIONS, GAS_EXTENSIONS, LINE_EXTENSIONS, LOSVD_UNIT, PHOTON_EXTENSION
 from rubix_like.inference.posterior.free_parameters import known_parameters
 
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n\n).*?(\n<!-- end of table -->)", re.S)
@@ -93,6 +93,15 @@ def map_table() -> str:
     return _extension_table([*EXTENSIONS, losvd])
 
 
+def line_table() -> str:
+    """The extensions of a file of maps for each emission line, and the one that goes with them."""
+    rows = [
+        (f"`LINE_{field.upper()}_<LINE>`", unit, text.format(line="the line")) for field, unit, text in LINE_EXTENSIONS
+    ]
+    field, unit, text = PHOTON_EXTENSION
+    return markdown_table(("extension", "BUNIT", "what it is"), [*rows, (f"`{field.upper()}`", unit, text)])
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "parameters": parameter_table,
     "synthetic": synthetic_table,
@@ -110,6 +119,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "presets": preset_table,
     "sources": source_list,
     "maps": map_table,
+    "line_maps": line_table,
     "gas_maps": lambda: _extension_table(GAS_EXTENSIONS),
 }
 

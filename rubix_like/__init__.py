@@ -12,6 +12,7 @@ from rubix_like.version import __version__
 if TYPE_CHECKING:
     from rubix_like.config import RunConfig, load_config
     from rubix_like.cube.cube import Cube
+    from rubix_like.cube.line_table import lines
     from rubix_like.cube.maps import Maps
     from rubix_like.cube.meta import Counters
     from rubix_like.cube.mosaic import make_mosaic
@@ -61,6 +62,7 @@ _PLACES: dict[str, str] = {
     "Tables": "rubix_like.forward.tables:Tables",
     "fit": "rubix_like.inference.fitting:fit",
     "join_processes": "rubix_like.runtime.processes.joining:join_processes",
+    "lines": "rubix_like.cube.line_table:lines",
     "load_config": "rubix_like.config.loading:load_config",
     "load_galaxy": "rubix_like.readers.galaxy_loading:load_galaxy",
     "load_galaxy_info": "rubix_like.readers.galaxy_loading:load_galaxy_info",
@@ -106,6 +108,7 @@ __all__ = [
     "__version__",
     "fit",
     "join_processes",
+    "lines",
     "load_config",
     "load_galaxy",
     "load_galaxy_info",

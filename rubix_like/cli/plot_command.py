@@ -72,8 +72,12 @@ def _output_path(cube_path: Path, options: argparse.Namespace) -> Path:
 
 
 def _maps(cube: Cube, cube_path: Path, options: argparse.Namespace) -> tuple[SkyImage, ...] | None:
-    """The maps of the file that was given or that lies beside the cube (None: there is none); a page has the truth."""
+    """The maps of the file that was given or that lies beside the cube (None: there is none).
+
+    Those of emission lines, and the truth, are for a page alone.
+    """
     path = Path(options.maps or beside(cube_path, "_maps.fits"))
     if options.maps is None and not path.is_file():
         return None
-    return read_sky_images(path, cube.footprint, truth=options.html)
+    images = read_sky_images(path, cube.footprint, truth=options.html)
+    return images if options.html else tuple(image for image in images if not image.line)

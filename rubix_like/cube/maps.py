@@ -27,6 +27,26 @@ _OUTPUTS: dict[str, str] = {
 """What writes and reads maps, which this module cannot import: it builds maps itself."""
 
 
+class LineMaps(eqx.Module):
+    """Maps of one emission line, (y, x); means are NaN in spaxels without light.
+
+    | field | unit | |
+    |---|---|---|
+    | flux | 1e-20 erg/s/cm2 | as it is seen |
+    | intrinsic_flux or None | 1e-20 erg/s/cm2 | without the dust screen; None where the run has none |
+    | v, sigma | km/s | first moment, root of the second about it, without the instrument's line spread |
+    | continuum or None | 1e-20 erg/s/cm2/Angstrom | flux density beside the line; None where nothing shines there |
+    | equivalent_width or None | Angstrom | at rest, positive for emission |
+    """
+
+    flux: Image
+    intrinsic_flux: Image | None
+    v: Image
+    sigma: Image
+    continuum: Image | None
+    equivalent_width: Image | None
+
+
 class MapSet(eqx.Module):
     """Images of one field, (y, x); means are NaN in spaxels without light (or mass).
 
@@ -47,6 +67,8 @@ class MapSet(eqx.Module):
     | metallicity_gas or None | | mean metal mass fraction of gas; None, as the next three, where the gas states none |
     | star_formation_rate or None | Msun/yr | |
     | hi_mass, h2_mass or None | Msun | neutral hydrogen (HI where the gas states H2 apart), molecular hydrogen |
+    | lines | by name | `LineMaps` of the lines of `products.lines` |
+    | ionising_photons or None | 1e49 per second | that gas absorbs (Q_H); None without maps of lines of nebulae |
     | fields | by name | the pipeline's fields; `Maps.fields` has their units |
     """
 
@@ -77,6 +99,8 @@ class MapSet(eqx.Module):
     star_formation_rate: Image | None = None
     hi_mass: Image | None = None
     h2_mass: Image | None = None
+    lines: Mapping[str, LineMaps] = eqx.field(default_factory=dict)
+    ionising_photons: Image | None = None
     fields: Mapping[str, Image] = eqx.field(default_factory=dict)
 
     @property
@@ -95,13 +119,23 @@ class MapLabel(NamedTuple):
     text: str
 
 
+class LineLabel(NamedTuple):
+    """An emission line: its name, wavelengths (Angstrom) at rest, in vacuum, and on the detector, in its medium;
+    `has_continuum`: whether all that is beside it is known."""
+
+    name: str
+    wavelength: float
+    observed: float
+    has_continuum: bool = True
+
+
 class Maps(AbstractGridded, eqx.Module):
     """What a cube's particles are and do: `before` the PSF (the truth) and `after` it, on the cube's spaxels.
 
     `mask` (y, x) has the cube's bits per spaxel (2: outside the aperture, where the maps go on); `velocity` are the
     bins of the distribution in km/s, relative to the galaxy's redshift; `filters` name the last axis of `flux`; `band`
     is the curve whose light weights ("detector": its whole range); `fit_particles`: see `products.losvd`; `fields` are
-    the labels of the maps of the pipeline's fields.
+    the labels of the maps of the pipeline's fields, `lines` those of emission lines.
     """
 
     before: MapSet
@@ -115,6 +149,7 @@ class Maps(AbstractGridded, eqx.Module):
     footprint: Footprint = eqx.field(static=True)
     meta: Meta = eqx.field(static=True, default=Meta())
     fields: tuple[MapLabel, ...] = eqx.field(static=True, default=())
+    lines: tuple[LineLabel, ...] = eqx.field(static=True, default=())
 
     @property
     def wcs_cards(self) -> tuple[Card, ...]:
@@ -151,10 +186,33 @@ class Maps(AbstractGridded, eqx.Module):
         return found_at(_OUTPUTS["read"])(path)
 
 
+@dataclass(frozen=True)
+class LineAxes:
+    """The lines that have maps, at the redshift of the galaxy.
+
+    `has_continuum`: whether something shines beside lines; `has_photons`: whether photons that gas absorbs are counted.
+    """
+
+    lines: tuple[LineLabel, ...]
+    redshift: float
+    has_continuum: bool
+    has_photons: bool
+
+    @property
+    def blocks(self) -> dict[str, int]:
+        """The blocks of columns that maps are made of, and their widths.
+
+        `moments`: of all lines the flux, then that times v, then that times v^2 and the width of its particles squared.
+        """
+        n_line = len(self.lines)
+        found = {"moments": 3 * n_line, "continuum": n_line * self.has_continuum, "photons": int(self.has_photons)}
+        return {name: width for name, width in found.items() if width}
+
+
 @dataclass(frozen=True, eq=False)
 class ProductAxes:
     """What maps show: filters of images, the band whose light is the weight, velocity bins (km/s), fields; `has_gas`:
-    whether there are maps of gas."""
+    whether there are maps of gas; `lines`: of emission lines, if any."""
 
     filters: tuple[str, ...]
     band: str
@@ -162,6 +220,7 @@ class ProductAxes:
     fit_particles: int
     fields: tuple[MapLabel, ...]
     has_gas: bool = False
+    lines: LineAxes | None = None
 
     @property
     def velocity_step(self) -> float:

@@ -35,20 +35,21 @@ class SpreadPainter(AbstractPainter):
 
     def paint(self, look: Look, particles: Any, grid: SpaxelGrid, chunk: int) -> tuple[Any, SourceCounters]:
         """The other painter's partial on the grid with its margin."""
-        wide = self._wide(grid)
+        wide = self.wide(grid)
 
         def own(chunk_of_particles: Any) -> tuple[View, SourceCounters]:
             view, counters = look(chunk_of_particles)
-            return self._changed(view, wide), counters
+            return self.changed(view, wide), counters
 
         return self.inner.paint(own, particles, wide, chunk)
 
-    def _wide(self, grid: SpaxelGrid) -> SpaxelGrid:
+    def wide(self, grid: SpaxelGrid) -> SpaxelGrid:
+        """The grid with its margin."""
         if not self.margin:
             return grid
         return dataclasses.replace(grid, footprint=grid.footprint.painted(self.margin))
 
-    def _changed(self, view: View, wide: SpaxelGrid) -> View:
+    def changed(self, view: View, wide: SpaxelGrid) -> View:
         """The particles' share of light on the wider grid, where `place` says between the templates."""
         amount, coordinates = view.amount * self.share, list(view.coordinates)
         spaxel, share = view.spaxel, view.share
@@ -77,24 +78,21 @@ class SpreadPainter(AbstractPainter):
         self, partial: Any, spatial: Images, layout: DeviceLayout
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
         """As the other painter, of images that are convolved with the kernel before they are seen."""
-        if self.kernel is None:
-            return self.inner.project(partial, spatial, layout)
-        kernel = jnp.asarray(self.kernel)
 
         def seen(images: Float[Array, "y x k"]) -> Float[Array, "seen k"]:
-            return spatial.seen(_spread(images, kernel, self.margin))
+            return spatial.seen(self.spread(images))
 
-        return self.inner.project(partial, Images(self._wide(spatial.grid), seen), layout)
+        return self.inner.project(partial, Images(self.wide(spatial.grid), seen), layout)
+
+    def spread(self, images: Float[Array, "y x k"]) -> Float[Array, "inner_y inner_x k"]:
+        """Images of the grid with its margin as they are seen: without it, convolved with the kernel; nothing is beyond
+        them."""
+        if self.kernel is None:
+            return images
+        beyond = len(self.kernel) // 2 - self.margin
+        padded = jnp.pad(images, ((beyond, beyond), (beyond, beyond), (0, 0)))
+        return blur(padded, jnp.asarray(self.kernel).astype(images.dtype))
 
     def report(self) -> dict[str, int | float]:
         """What the other painter says."""
         return dict(self.inner.report())
-
-
-def _spread(
-    images: Float[Array, "y x k"], kernel: Float[Array, "side side"], margin: int
-) -> Float[Array, "inner_y inner_x k"]:
-    """Images without their margin, convolved with the kernel; nothing is beyond them."""
-    beyond = len(kernel) // 2 - margin
-    padded = jnp.pad(images, ((beyond, beyond), (beyond, beyond), (0, 0)))
-    return blur(padded, kernel.astype(images.dtype))

@@ -69,7 +69,7 @@ def make_frame(planned: Planned, info: GalaxyInfo | None) -> Header:
         meta=describe_run(setup, planned.plan, info, [*aligned, *painters, *(stage.meta for stage in stages)], notes),
         notes=notes,
         pointings=pointings_of(setup.config.observation),
-        products=product_axes(setup, planned.plan, planned.tables),
+        products=product_axes(setup, planned.plan, planned.tables, planned.lines),
     )
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import count
-from rubix_like.engine.painter import Images, Sum, View
+from rubix_like.engine.painter import AbstractPainter, Images, Sum, View
 from rubix_like.engine.spaxels import field_of
 from rubix_like.forward.fields.field import sum_field
 from rubix_like.forward.parameters import Parameters
@@ -37,12 +37,14 @@ from rubix_like.runtime.mesh.mesh import DATA_AXIS, SAMPLE_AXIS, replicated
 
 
 class Partial(eqx.Module):
-    """Sums over particles: one painter's partial and the counters of each source, the maps' sums over stars and gas."""
+    """Sums over particles: one painter's partial and the counters of each source; the maps' sums over stars, over gas
+    and over emission lines."""
 
     light: tuple[Any, ...]
     counters: tuple[SourceCounters, ...]
     products: Float[Array, "spaxel column"] | None
     gas: GasSums | None
+    lines: tuple[Float[Array, "_ _"], ...]
 
 
 Fields = Mapping[str, Any]
@@ -106,6 +108,7 @@ def paint(plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, pa
         counters=tuple(counters for _, counters in sums),
         products=_paint_products(plan, tables, parameters, fields, particles),
         gas=None if tables.gas is None else _paint_gas(plan, tables, parameters, particles[-1]),
+        lines=() if tables.lines is None else _paint_lines(plan, tables, parameters, fields, particles),
     )
 
 
@@ -113,19 +116,30 @@ def _paint_source(
     plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, particles: Any
 ) -> tuple[Any, SourceCounters]:
     painter = source.painter_for(parameters)
-    shining = source.shining(particles)
-    particles = particles if shining is None else UsedFirst.of(particles, shining)
 
     def look(chunk: Any) -> tuple[View, SourceCounters]:
-        chunk = chunk.particles if isinstance(chunk, UsedFirst) else chunk
-        scene = source.scene(chunk, tables.alignment, tables.arcsec_per_kpc)
-        scene = source.shine(_observed_scene(tables, parameters, fields, scene), parameters)
-        spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length, source.kind)
-        place = spaxel, share, scene.position, scene.smoothing_length
-        view = View(scene.amount, _coordinates(painter.axes, scene), scene.v_los, *place)
+        view, scene = _seen(tables, parameters, fields, source, chunk)
         return view, count(scene, painter.axes, tables.footprint, painter.velocity_limit)
 
-    return painter.paint(look, particles, tables.grid, plan.chunk)
+    return painter.paint(look, _shining(source, particles), tables.grid, plan.chunk)
+
+
+def _shining(source: AbstractSource, particles: Any) -> Any:
+    """The particles of a source, those that can have light first."""
+    shining = source.shining(particles)
+    return particles if shining is None else UsedFirst.of(particles, shining)
+
+
+def _seen(
+    tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, chunk: Any
+) -> tuple[View, Scene]:
+    """What a source's painter sees of a chunk of `_shining` particles, and the scene of them."""
+    own = chunk.particles if isinstance(chunk, UsedFirst) else chunk
+    scene = source.scene(own, tables.alignment, tables.arcsec_per_kpc)
+    scene = source.shine(_observed_scene(tables, parameters, fields, scene), parameters)
+    spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length, source.kind)
+    place = spaxel, share, scene.position, scene.smoothing_length
+    return View(scene.amount, _coordinates(source.painter.axes, scene), scene.v_los, *place), scene
 
 
 def _observed_scene(tables: Tables, parameters: Parameters, fields: Fields, scene: Scene) -> Scene:
@@ -165,6 +179,26 @@ def _paint_gas(plan: Plan, tables: Tables, parameters: Parameters, particles: An
     look = functools.partial(scene_before_fields, tables, parameters, tables.gas.kind)
     reference = parameters.observation.velocity_offset
     return tables.gas.paint(look, particles, tables.grid, plan.chunk, reference)
+
+
+def _paint_lines(
+    plan: Plan, tables: Tables, parameters: Parameters, fields: Fields, particles: tuple[Any, ...]
+) -> tuple[Float[Array, "_ _"], ...]:
+    """The sums over emission lines, and the light beside them, that maps are made of."""
+    assert tables.lines is not None
+
+    def look(source: AbstractSource, chunk: Any) -> View:
+        return _seen(tables, parameters, fields, source, chunk)[0]
+
+    looks = [functools.partial(look, source) for source in tables.paint]
+    shining = [_shining(source, own) for source, own in zip(tables.paint, particles[: len(looks)], strict=True)]
+    reference = parameters.observation.velocity_offset
+    return tables.lines.paint(looks, painters_of(tables, parameters), shining, tables.grid, plan.chunk, reference)
+
+
+def painters_of(tables: Tables, parameters: Parameters) -> list[AbstractPainter]:
+    """The painters of all sources, with these parameters."""
+    return [source.painter_for(parameters) for source in tables.paint]
 
 
 def add_up(layout: DeviceLayout, tables: Tables, partial: Partial) -> Partial:
@@ -238,16 +272,16 @@ def finish(
     early, late = leading_spatial(tables.cube, parameters)
 
     def seen(images: Float[Array, "y x k"]) -> Float[Array, "seen k"]:
-        for stage in early:
-            images = stage(images)
+        images = functools.reduce(lambda own, stage: stage(own), early, images)
         return images.reshape(-1, images.shape[2])
 
     spatial = Images(tables.grid, seen)
-    lights = zip(tables.paint, partial.light, strict=True)
-    projected = [source.painter_for(parameters).project(light, spatial, layout) for source, light in lights]
+    painters = painters_of(tables, parameters)
+    lights = zip(painters, partial.light, strict=True)
+    projected = [painter.project(light, spatial, layout) for painter, light in lights]
     flux = sum((flux for flux, _ in projected[1:]), start=projected[0][0])
     moments = sum((moments for _, moments in projected[1:]), start=projected[0][1])
-    products = _product_images(plan, tables, fields, partial)
+    products = _product_images(plan, tables, painters, fields, partial)
     if products is not None:
         moments = jnp.concatenate([moments, seen(products)], axis=1)
     painted = tables.footprint.painted(sum(stage.margin for stage, _ in late), 1 if early else plan.cells)
@@ -259,19 +293,38 @@ def finish(
     moments = cube.footprint.images(cube.moments)
     if products is not None:
         before = field_of(products, tables.footprint, plan.cells)
-        gas = () if partial.gas is None else partial.gas.names
-        products = ProductImages(before, moments[:, :, 2:], parameters.observation.velocity_offset, gas)
+        products = _image_sets(tables, parameters, partial, before, moments[:, :, 2:])
     return Observed(voxels, moments[:, :, :2], products, dict(zip(plan.sources, partial.counters, strict=True)))
 
 
-def _product_images(plan: Plan, tables: Tables, fields: Fields, partial: Partial) -> Float[Array, "y x image"] | None:
-    """Images of what maps are made of: the sums over stars, those over gas, then every field that has a map."""
+def _image_sets(
+    tables: Tables,
+    parameters: Parameters,
+    partial: Partial,
+    before: Float[Array, "y x image"],
+    after: Float[Array, "y x image"],
+) -> ProductImages:
+    """The images before and after the PSF, and what maps are made with beside them."""
+    return ProductImages(
+        before,
+        after,
+        reference=parameters.observation.velocity_offset,
+        transmission=None if tables.lines is None else tables.lines.transmission(parameters),
+        gas=() if partial.gas is None else partial.gas.names,
+    )
+
+
+def _product_images(
+    plan: Plan, tables: Tables, painters: list[AbstractPainter], fields: Fields, partial: Partial
+) -> Float[Array, "y x image"] | None:
+    """Images of what maps are made of: the sums over stars, over gas, over lines, then every field that has a map."""
     if partial.products is None:
         return None
     mapped = [name for name, field in zip(plan.fields, tables.fields, strict=True) if field.map is not None]
     sums = [partial.products, *([] if partial.gas is None else [partial.gas.values])]
     images = tables.grid.images(jnp.concatenate(sums, axis=1))
-    return jnp.concatenate([images, *(fields[name].values[:, :, None] for name in mapped)], axis=2)
+    lines = [] if tables.lines is None else [tables.lines.images(partial.lines, painters, tables.grid)]
+    return jnp.concatenate([images, *lines, *(fields[name].values[:, :, None] for name in mapped)], axis=2)
 
 
 def leading_spatial(

@@ -9,6 +9,7 @@ import numpy as np
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings
 from rubix_like.config.plug_ins import CUBE_STAGES, FIELDS, PAINT_STAGES, SCENE_STAGES
 from rubix_like.config.sections.nebular import YOUNG_STARS
+from rubix_like.cube.maps import LineAxes
 from rubix_like.engine.cost import rates_here
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.motion import FastParticles
@@ -18,7 +19,8 @@ from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census
 from rubix_like.forward.fields.field import AbstractField
-from rubix_like.forward.product_planning import plan_gas, plan_products, products_notes
+from rubix_like.forward.product_planning import plan_gas, plan_line_maps, plan_products, products_notes
+from rubix_like.forward.products.line_choice import choose_lines, line_notes
 from rubix_like.forward.resolved import Resolved
 from rubix_like.forward.run_notes import run_notes
 from rubix_like.forward.sources.source import AbstractSource
@@ -29,13 +31,14 @@ from rubix_like.galaxy.alignment import Alignment, align
 
 @dataclass(frozen=True)
 class Planned:
-    """A run before it is compiled; `notes` are sentences for the user."""
+    """A run before it is compiled; `lines`: the emission lines that have maps; `notes` are sentences for the user."""
 
     plan: Plan
     tables: Tables
     setup: Setup
     notes: tuple[str, ...]
     alignment: Alignment | None
+    lines: LineAxes | None
 
     @property
     def projected(self) -> tuple[tuple[int, int], ...]:
@@ -59,6 +62,7 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
     _check_fields(pipeline, fields, scene, paint, cube)
     margin = _margin(cube, pipeline.cube)
     products = None if config.products is None else plan_products(setup, paint, cube, census)
+    lines = choose_lines(setup)
     tables = Tables(
         alignment=None if alignment is None else alignment.rotation,
         arcsec_per_kpc=np.asarray(resolved.arcsec_per_kpc),
@@ -71,13 +75,15 @@ def plan_run(config: RunConfig, resolved: Resolved, census: Census | None) -> Pl
         products=products,
         fields=tuple(fields.values()),
         gas=plan_gas(setup),
+        lines=plan_line_maps(setup, paint, cube, lines),
     )
     notes = (
         *(() if alignment is None else alignment.notes),
         *run_notes(setup, paint, census),
         *products_notes(setup, census),
+        *line_notes(setup, lines),
     )
-    return Planned(_plan(setup, margin, tuple(fields)), tables, setup, notes, alignment)
+    return Planned(_plan(setup, margin, tuple(fields)), tables, setup, notes, alignment, lines)
 
 
 def _plan(setup: Setup, margin: int, fields: tuple[str, ...]) -> Plan:

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from rubix_like.cube.maps import MapLabel, ProductAxes
+from rubix_like.cube.maps import LineAxes, MapLabel, ProductAxes
 from rubix_like.engine.kernels.kernel import build_kernel
 from rubix_like.engine.setup import Setup
 from rubix_like.forward.census import Census
 from rubix_like.forward.products.gas_sums import GasTables
+from rubix_like.forward.products.line_sums import LineTables
 from rubix_like.forward.products.sums import ProductTables
 from rubix_like.forward.sources.stars import STAR_SOURCE, StarsSource
 from rubix_like.forward.stages.dust import Dust, relative_attenuation
@@ -40,7 +41,18 @@ def plan_gas(setup: Setup) -> GasTables | None:
     return GasTables(build_kernel(setup.config.engine.kernel)) if products is not None and products.gas else None
 
 
-def product_axes(setup: Setup, plan: Plan, run_tables: Tables) -> ProductAxes | None:
+def plan_line_maps(
+    setup: Setup, sources: tuple[Any, ...], stages: tuple[Any, ...], axes: LineAxes | None
+) -> LineTables | None:
+    """Tables for the sums over these lines, behind the screen of the stage `dust`; None where there are none."""
+    if axes is None:
+        return None
+    vacuum = np.array([line.wavelength for line in axes.lines]) * (1.0 + axes.redshift)
+    has_screen = any(isinstance(stage, Dust) for stage in stages)
+    return LineTables.build(setup, sources, axes, relative_attenuation(setup, vacuum) if has_screen else None)
+
+
+def product_axes(setup: Setup, plan: Plan, run_tables: Tables, lines: LineAxes | None) -> ProductAxes | None:
     """What the maps' files need to know of their axes; None where there are no maps."""
     settings, tables = setup.config.products, run_tables.products
     if tables is None or settings is None:
@@ -54,6 +66,7 @@ def product_axes(setup: Setup, plan: Plan, run_tables: Tables) -> ProductAxes | 
         fit_particles=0 if losvd is None else losvd.fit_particles,
         fields=tuple(MapLabel(name, *words) for name, words in mapped if words is not None),
         has_gas=run_tables.gas is not None,
+        lines=lines,
     )
 
 

@@ -7,6 +7,7 @@ import jax
 from rubix_like.config import PipelineSettings, RunConfig, StageSettings, load_pipeline
 from rubix_like.config.sections.nebular import AGN, NEBULAE, NUCLEUS
 from rubix_like.forward.products.bands import load_band
+from rubix_like.forward.products.line_choice import named_lines
 from rubix_like.forward.sources.lines import line_templates
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.instrument.painting import Painting, plan_painting
@@ -38,6 +39,8 @@ def check_early(config: RunConfig, n_parts: int = 1) -> None:
     products = config.products
     for name in () if products is None else (*products.filters, *(() if products.band is None else (products.band,))):
         load_band(name)
+    if products is not None and not isinstance(products.lines, bool):
+        named_lines(products.lines)
     if config.lines is not None:
         line_templates(config.lines)
 

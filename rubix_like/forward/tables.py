@@ -11,6 +11,7 @@ from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.fields.field import AbstractField
 from rubix_like.forward.products.gas_sums import GasTables
+from rubix_like.forward.products.line_sums import LineTables
 from rubix_like.forward.products.sums import ProductTables
 from rubix_like.forward.sources.source import AbstractSource, ReadsParticles
 from rubix_like.forward.stages.base import AbstractCubeStage, AbstractSceneStage
@@ -41,7 +42,8 @@ class Tables(eqx.Module):
 
     `alignment`: rotation to the body axes (None: the axes of the arrays); `footprint`: the field; `grid`: the cells
     that are painted, also beyond the field; the stages hold their own tables;
-    `kernel`: adds up fields; `products`, `gas`: tables for maps of stars and of gas (None: no maps).
+    `kernel`: adds up fields; `products`, `gas`, `lines`: tables for maps of stars, of gas and of emission lines (None:
+    no maps).
     """
 
     alignment: Float[Array | ndarray, "3 3"] | None
@@ -55,6 +57,7 @@ class Tables(eqx.Module):
     products: ProductTables | None = None
     fields: tuple[AbstractField, ...] = ()
     gas: GasTables | None = None
+    lines: LineTables | None = None
 
     @property
     def painted(self) -> tuple[ReadsParticles, ...]:

@@ -7,11 +7,12 @@ and the wavelength in air (in vacuum below 2000 A; microns in the infrared), and
 hydrogen's series.
 """
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rubix_like.errors import ConfigError, nearest
+from rubix_like.errors import ConfigError
 
 ATOMIC_MASSES: Mapping[str, float] = {
     "H": 1.008,
@@ -131,7 +132,9 @@ def find_line(name: str) -> EmissionLine:
     """
     found = _SPELLINGS.get(_key(name))
     if found is None:
-        raise ConfigError(f"unknown line '{name}'{nearest(name, LINES)} (`rubix-like list lines` shows all)")
+        near = difflib.get_close_matches(_key(name), [*_SPELLINGS, *_GREEK_SPELLINGS], n=1)
+        guess = f"; did you mean '{(_SPELLINGS | _GREEK_SPELLINGS)[near[0]]}'?" if near else ""
+        raise ConfigError(f"unknown line '{name}'{guess} (`rubix-like list lines` shows all)")
     return LINES[found]
 
 
@@ -154,4 +157,12 @@ def _spellings() -> dict[str, str]:
     return found | {_key(name): name for name in LINES}
 
 
-_SPELLINGS: Mapping[str, str] = _spellings()
+_SPELLINGS: dict[str, str] = _spellings()
+
+_GREEK_SPELLINGS: dict[str, str] = {
+    f"{series}{letter}": _SPELLINGS[f"{series}{short}"]
+    for series in ("h", "pa", "br")
+    for letter, short in _GREEK.items()
+    if f"{series}{short}" in _SPELLINGS
+}
+"""Series with whole Greek letters, for guesses at what was meant."""

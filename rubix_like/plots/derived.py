@@ -11,7 +11,7 @@ from numpy import ndarray
 from rubix_like.cube.cube import Cube
 from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import CubeSums, sums_of
-from rubix_like.cube.files.maps_file import TRUE
+from rubix_like.cube.files.maps_file import LINE_CARD, TRUE
 from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
 from rubix_like.plots.scales import Kind, Scale, scale_of
@@ -26,12 +26,16 @@ Band = tuple[float, float]
 
 @dataclass(frozen=True)
 class SkyImage:
-    """One image: its title, its values ((y, x) float64, NaN where there is none), its unit in words, what it shows."""
+    """One image: its title, its values ((y, x) float64, NaN where there is none), its unit in words, what it shows.
+
+    `line`: the emission line that it is a map of, if it is one.
+    """
 
     title: str
     values: Float[ndarray, "y x"]
     unit: str = ""
     kind: Kind = "value"
+    line: str = ""
 
     @property
     def scale(self) -> Scale:
@@ -150,4 +154,5 @@ def _image(index: int, hdu: Any) -> SkyImage:
     words = " ".join(str(line) for line in hdu.header.get("COMMENT", []))
     name = (hdu.name or f"image {index}") + (f" {hdu.ver}" if hdu.ver > 1 else "")
     unit = unit_label(str(hdu.header.get("BUNIT", "")))
-    return SkyImage(words or name.replace("_", " "), np.array(hdu.data, dtype=np.float64), unit)
+    values, line = np.array(hdu.data, dtype=np.float64), str(hdu.header.get(LINE_CARD, ""))
+    return SkyImage(words or name.replace("_", " "), values, unit, line=line)

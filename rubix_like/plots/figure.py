@@ -1,5 +1,6 @@
 """Figures of a cube (white light, narrow band, maps, spectra of chosen spaxels) or of maps alone (`plots` extra)."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +14,7 @@ from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.cube.maps import Maps
 from rubix_like.errors import ConfigError
+from rubix_like.plots.bpt import BPT_SIZE, draw_bpt, has_bpt
 from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
 from rubix_like.plots.derived import Band, SkyImage, light_image, read_sky_images, velocity_image
 from rubix_like.plots.images import draw_images
@@ -72,18 +74,42 @@ def save_quicklook(cube: Cube | ShardedCube, path: str | Path, team: AbstractPro
     return path
 
 
-def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png") -> tuple[Path]:
-    """Draw the images of a maps file as they are after the PSF, as `STEM.png`; return its path.
+def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png") -> tuple[Path, ...]:
+    """Draw the images of a maps file as they are after the PSF; return the paths of the pictures.
 
-    Raises ConfigError (no matplotlib), ValueError for another file, OSError if one cannot be read or written.
+    `STEM.png` has all but the emission lines, `STEM_lines.png` a row of them for each line, and `STEM_bpt.png` the BPT
+    diagram (`draw_bpt`) where its four lines are there. Raises ConfigError (no matplotlib), ValueError for another
+    file, OSError if one cannot be read or written.
     """
-    maps, output = Maps.read(path), Path(f"{stem}{suffix}")
+    maps = Maps.read(path)
     panels, sky = read_sky_images(path, maps.footprint, truth=False), sky_of(maps)
-    grid = _Grid.of(panels, sky)
-    with _figure(output, grid.width, grid.height) as figure:
+    of_lines, others = ([own for own in panels if bool(own.line) is is_line] for is_line in (True, False))
+    written = [_save_images(Path(f"{stem}{suffix}"), maps, others, _Grid.of(others, sky))]
+    if of_lines:
+        rows = set(Counter(own.line for own in of_lines).values())
+        grid = _Grid.of(of_lines, sky, rows.pop() if len(rows) == 1 else None)
+        written.append(_save_images(Path(f"{stem}_lines{suffix}"), maps, of_lines, grid))
+    return (*written, *((save_bpt(maps, f"{stem}_bpt{suffix}"),) if has_bpt(maps) else ()))
+
+
+def save_bpt(maps: Maps, path: str | Path) -> Path:
+    """Draw the BPT diagram of the spaxels of maps (`draw_bpt`) and write it as .png, .pdf or .svg; return the path.
+
+    Raises ConfigError (no matplotlib, another suffix, maps without the four lines), OSError if it cannot be written.
+    """
+    path = check_picture_suffix(path)
+    with _figure(path, *BPT_SIZE) as figure:
         draw_title(figure, maps)
-        draw_images(figure, panels, sky, grid.n_column)
-    return (output,)
+        draw_bpt(figure.subplots(), maps)
+    return path
+
+
+def _save_images(path: Path, maps: Maps, images: Sequence[SkyImage], grid: "_Grid") -> Path:
+    """Images alone."""
+    with _figure(path, grid.width, grid.height) as figure:
+        draw_title(figure, maps)
+        draw_images(figure, images, sky_of(maps), grid.n_column)
+    return path
 
 
 def _save(
@@ -146,10 +172,10 @@ class _Grid(NamedTuple):
     height: float
 
     @classmethod
-    def of(cls, panels: Sequence[SkyImage], sky: SkyOffsets) -> "_Grid":
-        """Few gaps, and no picture that is much taller than wide."""
+    def of(cls, panels: Sequence[SkyImage], sky: SkyOffsets, n_column: int | None = None) -> "_Grid":
+        """As many columns, or few gaps and no picture that is much taller than wide."""
         n_panel = len(panels)
-        n_column = 2 if n_panel in (1, 2, 4) else 3 if n_panel <= 9 else 4
+        n_column = n_column or (2 if n_panel in (1, 2, 4) else 3 if n_panel <= 9 else 4)
         n_row = -(-n_panel // n_column)
         height = 0.68 * _IMAGE_WIDTH * min(max(sky.n_y / sky.n_x, 0.3), 3.0) + 0.75
         return cls(n_column, n_column * _IMAGE_WIDTH, n_row * height)

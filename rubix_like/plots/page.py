@@ -152,6 +152,7 @@ def _image_values(image: SkyImage, block: int) -> dict[str, Any]:
         "title": image.title,
         "unit": image.unit,
         "kind": image.kind,
+        "line": image.line,
         "scale": vars(scale),
         "values": _base64(values, "<f4"),
     }

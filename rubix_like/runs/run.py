@@ -278,6 +278,8 @@ def _maps_lines(prepared: Prepared) -> list[str]:
         return []
     bins = "" if axes.velocity is None else f", {len(axes.velocity)} velocities up to {axes.velocity[-1]:g} km/s"
     filters = f", images in {', '.join(axes.filters)}" if axes.filters else ""
-    fields = ("" if not axes.has_gas else ", gas") + "".join(f", {label.name}" for label in axes.fields)
+    others = ["gas"] if axes.has_gas else []
+    others += [] if axes.lines is None else [line.name for line in axes.lines.lines]
+    fields = "".join(f", {name}" for name in (*others, *(label.name for label in axes.fields)))
     size = format_bytes(expected_maps_size(prepared.pipeline))
     return [f"maps        weighted by light in {axes.band}{bins}{filters}{fields}; {size}"]

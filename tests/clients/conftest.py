@@ -4,10 +4,11 @@ import importlib
 import importlib.util
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
-from observed import GALAXY, RUNS, Mock
+from observed import GALAXY, LINE_AXES, LINE_RUN, RUNS, Mock, one_cloud
 
 import rubix_like as rl
 
@@ -37,3 +38,15 @@ def mocks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Mock]:
     }
     cube = made["manga"].cube
     return {**made, "logcube": Mock(cube.write(folder / "logcube.fits", "manga"), cube)}
+
+
+@pytest.fixture(scope="session")
+def line_mocks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Files with three lines in the middle spaxel: "linear" and "log" bins, in "air" and in "vacuum"."""
+    folder = tmp_path_factory.mktemp("lines")
+    found = {}
+    for name, wavelength in LINE_AXES.items():
+        config = rl.load_config(LINE_RUN | {"instrument": LINE_RUN["instrument"] | {"wavelength": wavelength}})
+        galaxy = one_cloud()
+        found[name] = rl.Pipeline.from_config(config, galaxy)(galaxy).write(folder / f"{name}.fits")
+    return found

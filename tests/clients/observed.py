@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import independent
 import numpy as np
 from astropy import units
 
-from rubix_like import Cube
+from rubix_like import Cube, Galaxy, Gas, Stars
 
 FLUX_UNIT = units.Unit(1e-20 * units.erg / units.s / units.cm**2 / units.AA)
 
@@ -35,6 +36,38 @@ RUNS: dict[str, dict[str, Any]] = {
     "noiseless": {"instrument": MUSE},
 }
 """Linear bins in air with noise, an aperture and a field wider than high; log bins in vacuum with noise; no noise."""
+
+LINES = {"Hb": 4862.69, "[O III] 4959": 4960.295, "[O III] 5007": 5008.240}
+"""Vacuum Angstrom (NIST)."""
+
+LINE_VELOCITY, LINE_SIGMA = 137.0, 60.0
+LINE_RUN: dict[str, Any] = {
+    "pipeline": "lines",
+    "lines": {"wavelengths": list(LINES), "ratios": [1.0, 0.5, 1.5], "velocity_dispersion": LINE_SIGMA},
+    "observation": {"redshift": 0.03, "align": "none"},
+    "instrument": {"name": "muse", "fov": "0.6 arcsec", "psf": None, "lsf": {"fwhm": "2.8 Angstrom"}},
+    "engine": {"method": "direct"},
+}
+LINE_AXES: dict[str, Any] = {
+    f"{sampling} {medium}": {"start": 4980, "stop": 5190, "step": step, "sampling": sampling, "medium": medium}
+    for sampling, step in (("linear", 1.25), ("log", 1e-4))
+    for medium in ("air", "vacuum")
+}
+"""Both kinds of bins in both media; a line is there about 1.3 bins (sigma) wide."""
+
+
+def one_cloud() -> Galaxy:
+    """Gas of one velocity in the middle."""
+    still = np.zeros((1, 3))
+    stars = Stars(still, still, np.ones(1), np.full(1, 9.0), np.full(1, 0.02))
+    moving = np.array([[0.0, 0.0, LINE_VELOCITY]])
+    return Galaxy(stars=stars, gas=Gas(still, moving, np.full(1, 1e7), np.full(1, 0.02)))
+
+
+def centre_of(line: str, medium: str) -> float:
+    """Angstrom at which a line of the cloud is seen."""
+    vacuum = LINES[line] * 1.03 * np.exp(LINE_VELOCITY / independent.C_KMS)
+    return float(independent.vacuum_to_air(vacuum)) if medium == "air" else vacuum
 
 
 @dataclass(frozen=True)

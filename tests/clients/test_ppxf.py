@@ -11,10 +11,16 @@ there are two truths:
 - the best Gauss-Hermite series to the distribution, against four moments of pPXF, which mean the same.
 
 Velocities are V = c ln(lambda / lambda_0) on all sides.
+
+Lines of the gas are fitted with pPXF's own templates of lines. Their flux is worked out here from the library's
+spectra, the table of lines and the star formation rate.
 """
 
+import functools
+import importlib.util
 import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +34,8 @@ from scipy.special import ndtri
 
 import rubix_like as rl
 from rubix_like.galaxy.synthetic import draw_base
+from rubix_like.nebular import load_nebular
+from rubix_like.nebular.line_grid import fixed
 from rubix_like.runtime.resources import cache_directory
 
 pytestmark = pytest.mark.slow
@@ -311,3 +319,121 @@ def test_the_recipe_of_the_documentation_finds_small_dispersions(name, recipe, l
         print(f"{name}: V {velocity:.2f} of 60 km/s, sigma {sigma:.2f} of {expected:.2f} km/s")
         assert velocity == pytest.approx(60, abs=0.5)
         assert sigma == pytest.approx(expected, rel=0.03)
+
+
+GAS_VELOCITY, GAS_DISPERSION, RATE, METALLICITY = 83.0, 90.0, 0.3, 0.0142
+N_DRAWS, LINE_SNR = 100, 50.0
+WINDOWS = {
+    "[O II]": (3690.0, 3770.0, {"[OII]3726": ("[O II] 3726",), "[OII]3729": ("[O II] 3729",)}, 16.0),
+    "Hb": (4830.0, 5045.0, {"Hbeta": ("Hb",), "[OIII]5007_d": ("[O III] 5007", "[O III] 4959")}, 1.0),
+    "Ha": (6500.0, 6640.0, {"Halpha": ("Ha",), "[NII]6583_d": ("[N II] 6583", "[N II] 6548")}, 1.0),
+}
+"""A fit's range (Angstrom, rest frame), pPXF's names of its lines with ours, and the first line's atomic weight."""
+
+
+def forming_galaxy():
+    """Stars of two ages with sigma = 80 km/s about 20 km/s, and one gas particle that forms stars, in one place."""
+    velocity = np.zeros((100, 3))
+    velocity[:, 2] = 20.0 + 80.0 * ndtri((np.arange(100) + 0.5) / 100)
+    ages = np.where(np.arange(100) % 2, 9.5, 8.5)
+    stars = rl.Stars(np.zeros((100, 3)), velocity, np.full(100, 5e7), ages, np.full(100, 0.02))
+    moving = np.array([[0.0, 0.0, GAS_VELOCITY]])
+    gas = rl.Gas(
+        np.zeros((1, 3)), moving, np.full(1, 1e7), np.full(1, METALLICITY), star_formation_rate=np.full(1, RATE)
+    )
+    return rl.Galaxy(stars=stars, gas=gas)
+
+
+def write_lines(path, name, first, last):
+    config = rl.load_config(
+        {
+            "pipeline": "nebular",
+            "observation": {"redshift": REDSHIFT, "align": "none"},
+            "ssp": {"library": "bc03-miles"},
+            "nebular": {"source": "star_forming_gas", "velocity_dispersion": GAS_DISPERSION},
+            "instrument": {
+                "name": name,
+                "pixel_scale": 1,
+                "fov": 1,
+                "aperture": None,
+                "psf": None,
+                "wavelength": {"start": first, "stop": last},
+            },
+            "engine": {"method": "direct", "velocity_range": 900},
+        }
+    )
+    galaxy = forming_galaxy()
+    return rl.Pipeline.from_config(config, galaxy)(galaxy).write(path)
+
+
+@pytest.fixture(scope="module")
+def with_lines(library, tmp_path_factory):
+    """Name of an instrument -> file of a cube: MaNGA from [O II] to [N II], MUSE about Hb; each is made once."""
+    folder = tmp_path_factory.mktemp("lines")
+    ranges = {"manga": (3640.0, 6900.0), "muse": (4830.0, 5120.0)}
+    return functools.cache(lambda name: write_lines(folder / f"{name}.fits", name, *ranges[name]))
+
+
+@pytest.fixture(scope="module")
+def example(client):
+    """The program of the tutorial."""
+    client("ppxf.ppxf")
+    path = Path(__file__).resolve().parents[2] / "docs" / "examples" / "fit_lines.py"
+    spec = importlib.util.spec_from_file_location("fit_lines", path)
+    found = importlib.util.module_from_spec(spec)
+    sys.modules["fit_lines"] = found
+    spec.loader.exec_module(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def line_fluxes(library):
+    """A line -> its flux (1e-20 erg/s/cm2)."""
+    spectra = independent.SpectrumTable(
+        library.spectra, library.log_age, library.metallicity, library.rest_wavelength
+    ).cut(1.0, 1000.0)
+    photons = RATE * independent.photons_of_rate(spectra, METALLICITY, 3e7)
+    table = fixed(load_nebular("mappings-hii"), log_pressure=5.8, log_u=-3.0, oxygen_abundance=8.76)
+    lsun = independent.flux_of_one_lsun(independent.luminosity_distance(REDSHIFT)) / independent.LUMINOSITY_OF_SUN
+    return {name: photons * float(table.line(name)) * lsun for name in table.lines}
+
+
+@pytest.mark.parametrize(
+    ("name", "window"),
+    [("manga", "[O II]"), ("manga", "Hb"), ("manga", "Ha"), pytest.param("muse", "Hb", marks=pytest.mark.long)],
+)
+def test_templates_of_lines_find_flux_velocity_and_dispersion(name, window, example, library, with_lines, line_fluxes):
+    """S/N 50: that of the window's first line in the sum over its bins to 3 sigma. Means of 100 draws have errors of a
+    tenth of a draw's. The lines of [O II], 1.3 sigma apart, are given the velocity and dispersion of the others."""
+    first, last, lines, weight = WINDOWS[window]
+    spectra = example.read_spectra(with_lines(name), REDSHIFT, first, last)
+    ages = [int(np.argmin(np.abs(library.log_age - age))) for age in (8.5, 9.5)]
+    metals = [int(np.argmin(np.abs(library.metallicity - 0.02)))]
+    templates = example.make_templates(spectra, library, metals, ages)
+    assert templates.names == list(lines)
+    dispersion = np.hypot(GAS_DISPERSION, 9.09 / np.sqrt(weight))  # and that of 1e4 K
+    known = window == "[O II]"
+    start = [(20.0, 80.0), (GAS_VELOCITY, dispersion) if known else (60.0, 70.0)]
+    flux, dice = spectra.flux[:, 0, 0], np.random.default_rng(5)
+    bins = templates.centres * (1 + REDSHIFT) * spectra.step / independent.C_KMS
+    lsf = spectra.fwhm.mean() / independent.FWHM / spectra.wavelength.mean() * independent.C_KMS
+    width = np.sqrt((lsf**2 + GAS_DISPERSION**2) / spectra.step**2 + 1 / 12)
+    true = np.array([sum(line_fluxes[line] for line in own) for own in lines.values()])
+    noise = np.full_like(flux, true[0] / bins[0] / LINE_SNR / np.sqrt(6 * width))
+
+    def fit(values):
+        fixed = [(1, 1), (known, known)]
+        own, found, _ = example.fit_spectrum(values, noise, spectra, templates, start, fixed, degree=2)
+        return np.concatenate([own, found * bins])
+
+    draws = np.array([fit(flux + noise * dice.normal(size=flux.size)) for _ in range(N_DRAWS)])
+    mean, scatter = draws.mean(axis=0), draws.std(axis=0)[2:]
+    print(f"{name} {window}, {width:.2f} bins, S/N of fitted fluxes {(mean[2:] / scatter).round(1)}")
+    assert width > 1.5
+    for kind, (v, sigma, *own) in {"without noise": fit(flux), "mean of draws": mean}.items():
+        percent = 100 * (np.array([sigma / dispersion, *own / true]) - 1)
+        print(f"{kind}: V {v - GAS_VELOCITY:+.2f} km/s, sigma and fluxes {percent.round(2)} %")
+        assert v == pytest.approx(GAS_VELOCITY, abs=1.0)
+        assert sigma == pytest.approx(dispersion, rel=0.02)
+        assert own[0] == pytest.approx(true[0], rel=0.01)
+        assert own[1] / own[0] == pytest.approx(true[1] / true[0], rel=0.02)

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from astropy import units
+from astropy.modeling import models
 from astropy.nddata import InverseVariance, VarianceUncertainty
-from observed import FLUX_UNIT
+from observed import FLUX_UNIT, LINE_AXES, LINES, centre_of
 
 
 @pytest.fixture(scope="session")
@@ -63,3 +64,19 @@ def test_a_logcube_is_known_as_one_of_manga(specutils, mocks):
     np.testing.assert_allclose(1e-6 * spectrum.uncertainty.array * mock.in_order("variance"), 1, rtol=1e-6)
     np.testing.assert_array_equal(spectrum.mask, mock.in_order("mask") != 0)
     np.testing.assert_allclose(spectrum.spectral_axis.to_value(units.AA), mock.cube.wavelength, rtol=1e-12)
+
+
+@pytest.mark.parametrize("axis", LINE_AXES)
+def test_lines_are_where_they_should_be(specutils, client, line_mocks, axis):
+    """Gaussians fitted by specutils to 0.3 km/s, in the medium of the file, and fluxes as the ratios of the lines."""
+    fitting, analysis = client("specutils.fitting"), client("specutils.analysis")
+    spectrum = specutils.Spectrum.read(line_mocks[axis])[:, 1, 1]
+    fluxes = []
+    for line in LINES:
+        centre = centre_of(line, axis.split()[1])
+        near = specutils.SpectralRegion((centre - 12) * units.AA, (centre + 12) * units.AA)
+        first = models.Gaussian1D(spectrum.flux.max(), (centre + 1) * units.AA, 1.5 * units.AA)
+        found = fitting.fit_lines(spectrum, first, window=near)
+        assert found.mean.quantity.to_value(units.AA) == pytest.approx(centre, rel=1e-6)
+        fluxes.append(analysis.line_flux(spectrum, near).value)
+    np.testing.assert_allclose(np.array(fluxes) / fluxes[0], [1.0, 0.5, 1.5], rtol=2e-3)

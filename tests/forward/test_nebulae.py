@@ -12,7 +12,6 @@ import pytest
 from astropy.io import fits
 from hlo import collectives
 from observing import write_library
-from scipy.special import ndtr
 
 from rubix_like import ConfigError, Cube, Galaxy, Gas, Pipeline, Stars, load_config, load_ssp, make_mesh
 from rubix_like.engine.painter_pair import PainterPair
@@ -210,7 +209,7 @@ def sum_by_numpy(config, stars):
         doppler = 1.01 * np.exp(particles.velocity[star, 2] / independent.C_KMS)
         spectrum = ssp.spectrum(particles.log_age[star], particles.metallicity[star])
         own = particles.mass[star] * ssp.bin_light(spectrum, edges, doppler)
-        photons = particles.mass[star] * ionising(spectrum, ssp.wavelength) * 0.9 * 0.8 / 1e49
+        photons = particles.mass[star] * independent.ionising_photons(spectrum, ssp.wavelength) * 0.9 * 0.8 / 1e49
         if particles.log_age[star] <= np.log10(OLDEST):
             oxygen = 8.76 + np.log10(particles.metallicity[star] / 0.0142)
             place = {"oxygen_abundance": oxygen, "log_u": -3.1 - 0.4 * (oxygen - 8.76)}
@@ -220,29 +219,17 @@ def sum_by_numpy(config, stars):
     return cube / np.diff(edges)
 
 
-def ionising(spectrum, wavelength):
-    """Photons per second below 911.753 A of a spectrum in Lsun/A, straight between nodes, level up to the limit."""
-    below = wavelength < 911.753
-    nodes, light = np.append(wavelength[below], 911.753), np.append(spectrum[below], spectrum[below][-1])
-    fine = np.unique(np.concatenate([nodes, np.linspace(nodes[0], nodes[-1], 200001)]))
-    return np.trapezoid(fine * np.interp(fine, nodes, light), fine) / 1.98644586e-8 * 3.828e33
-
-
 def between(templates, place):
     """A bilinear look-up, limited to the ends of the axes."""
-    table = templates.table.reshape(*(len(nodes) for nodes in templates.axes.nodes), -1)
-    for name, nodes in zip(templates.axes.names, templates.axes.nodes, strict=True):
-        low, share = independent.bracket(nodes, place[name])
-        table = (1 - share) * table[low] + share * table[low + 1]
-    return table
+    axes = dict(zip(templates.axes.names, templates.axes.nodes, strict=True))
+    return independent.look_up(axes, templates.table.reshape(*(len(nodes) for nodes in axes.values()), -1), place)
 
 
 def line_light(lines, luminosity, edges, doppler):
     """Gaussians of thermal motion and dispersion, between the edges."""
     centre = lines.wavelength * doppler
     sigma = np.sqrt(lines.thermal**2 + DISPERSION**2) / independent.C_KMS * centre
-    passed = ndtr((edges[:, None] - centre) / sigma)
-    return np.diff(passed, axis=0) @ luminosity
+    return independent.line_light(luminosity, centre, sigma, edges)
 
 
 @pytest.mark.slow(9)

@@ -70,7 +70,9 @@ def test_maps_are_read_as_they_were_written(written):
 
 def images_of(maps):
     """Every image of a set of maps by name, those of fields as well."""
-    images = {name: image for name, image in vars(maps).items() if name != "fields" and image is not None}
+    images = {
+        name: image for name, image in vars(maps).items() if name not in ("fields", "lines") and image is not None
+    }
     return images | dict(maps.fields)
 
 

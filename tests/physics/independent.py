@@ -12,9 +12,11 @@ import numpy as np
 from astropy import constants, units
 from astropy.cosmology import Planck18
 from scipy.spatial.transform import Rotation
+from scipy.special import ndtr
 
 C_KMS = constants.c.to_value(units.km / units.s)
 FWHM = np.sqrt(8 * np.log(2))
+LUMINOSITY_OF_SUN = constants.L_sun.to_value(units.erg / units.s)
 
 
 @dataclass
@@ -203,3 +205,38 @@ def sum_of_stars(particles, table, edges, medium, pixel_scale, n_x, n_y, redshif
     total = light.sum(axis=2)
     mean = np.divide(light_velocity, total, out=np.full_like(total, np.nan), where=total > 0)
     return Sum(light / np.diff(edges), mean, int(inside.sum()))
+
+
+LYMAN_LIMIT = 911.753
+"""Vacuum wavelength (A) below which light ionises hydrogen: 13.5984 eV."""
+
+
+def ionising_photons(spectrum, wavelength):
+    """Photons per second below the Lyman limit of a spectrum (Lsun/A): straight between nodes, level beyond."""
+    below = wavelength < LYMAN_LIMIT
+    nodes, light = np.append(wavelength[below], LYMAN_LIMIT), np.append(spectrum[below], spectrum[below][-1])
+    fine = np.unique(np.concatenate([nodes, np.linspace(nodes[0], nodes[-1], 5001)]))
+    energy = (constants.h * constants.c / units.AA).to_value(units.erg)
+    return np.trapezoid(fine * np.interp(fine, nodes, light), fine) / energy * LUMINOSITY_OF_SUN
+
+
+def photons_of_rate(table, metallicity, years):
+    """Photons per second of the stars that 1 Msun/yr has made for so long: a sum over 4000 steps of the age."""
+    each = [ionising_photons(table.spectrum(age, metallicity), table.wavelength) for age in table.log_age]
+    edges = np.append(0.0, np.geomspace(1e4, years, 4000))
+    middle = np.log10(0.5 * (edges[1:] + edges[:-1]))
+    return np.interp(middle, table.log_age, each) @ np.diff(edges)
+
+
+def look_up(axes, values, place):
+    """Bilinear, limited to the ends of the axes: values (node, node, ...) at a place {axis: number}."""
+    for name, nodes in axes.items():
+        low, share = bracket(nodes, place[name])
+        values = (1 - share) * values[low] + share * values[low + 1]
+    return values
+
+
+def line_light(luminosity, centre, sigma, edges):
+    """Gaussians (line,) between the edges, summed: centres and widths in the edges' unit."""
+    passed = ndtr((edges[:, None] - centre) / sigma)
+    return np.diff(passed, axis=0) @ luminosity

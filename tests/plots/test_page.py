@@ -130,7 +130,7 @@ def cube():
 @pytest.fixture
 def page(browser, cube, tmp_path):
     velocity = np.linspace(-120.0, 150.0, 30).reshape(5, 6)
-    maps = (SkyImage("mean velocity", velocity, "km s⁻¹"),)
+    maps = (SkyImage("mean velocity", velocity, "km s⁻¹"), SkyImage("flux of Ha", velocity**2, line="Ha"))
     opened = Page(browser, write_page(cube, tmp_path / "cube.html", Choice(maps=maps)))
     yield opened
     assert opened.errors() == []
@@ -248,6 +248,10 @@ def test_maps_can_be_chosen(page):
     row, column = (round(place) for place in page.spaxel(5, 4)[::-1])
     red, _, blue = page.pixels("image")[row, column]
     assert red > blue + 50
+    assert page.run("return document.querySelector('#image-choice optgroup[label=Ha] option').text") == "flux of Ha"
+    page.run("const own = byId('image-choice'); own.value = '2'; own.dispatchEvent(new Event('change'))")
+    page.mouse("image", page.spaxel(0, 0))
+    assert (page.text("read-image-name"), page.text("read-image")) == ("flux of Ha", "14400")
 
 
 def test_everything_by_keyboard(page, cube):

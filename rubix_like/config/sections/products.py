@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, StrictBool
 
-from rubix_like.config.quantities import Integer, Kms
+from rubix_like.config.quantities import Integer, Kms, as_tuple
+from rubix_like.config.sections.lines import Line
 from rubix_like.config.settings import AbstractSettings
 
 
@@ -20,6 +21,11 @@ class LOSVDSettings(AbstractSettings):
     """Least number of stars in a spaxel for the Gauss-Hermite fit (V, sigma, h3, h4); NaN below it."""
 
 
+def _as_lines(value: object) -> object:
+    """A switch, or names: one, or several."""
+    return value if isinstance(value, bool) else as_tuple(value)
+
+
 class ProductsSettings(AbstractSettings):
     """Maps of what the particles are and do, in a file of their own, before and after the PSF."""
 
@@ -31,3 +37,5 @@ class ProductsSettings(AbstractSettings):
     """The curve whose light is the weight of light-weighted maps; null: the detector's whole wavelength range."""
     gas: bool = False
     """Maps of the gas, whether or not the pipeline paints it; a galaxy without gas is then refused."""
+    lines: Annotated[StrictBool | Annotated[tuple[Line, ...], Field(min_length=1)], BeforeValidator(_as_lines)] = False
+    """Maps of emission lines that the pipeline paints: their names (Ha); true: strong lines on the detector."""

@@ -1,10 +1,11 @@
 """Maps as FITS files: one image per extension, named as the fields of `MapSet`; before the PSF with _TRUE added.
 
 PRIMARY (the run in cards, no data), the images (y, x) after the PSF, LOSVD (velocity, y, x), per filter FLUX_<name> and
-MAG_<name>, per field of the pipeline FIELD_<name>, the same before the PSF, DQ (mask), CONFIG (table of `maps.meta`
-and the counters).
+MAG_<name>, per emission line LINE_FLUX_<name> and the like, per field of the pipeline FIELD_<name>, the same before the
+PSF, DQ (mask), CONFIG (table of `maps.meta` and the counters).
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from rubix_like.cube.files.default import config_table, primary_cards
 from rubix_like.cube.files.fits_images import encoded, gzipped
 from rubix_like.cube.files.fits_reading import opened_whole, read_config_table
 from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.maps import MapLabel, Maps, MapSet, ProductAxes
+from rubix_like.cube.maps import LineLabel, LineMaps, MapLabel, Maps, MapSet, ProductAxes
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.errors import ConfigError
 from rubix_like.runtime.files.file_names import beside
@@ -26,6 +27,9 @@ from rubix_like.runtime.files.outputs import replacing
 from rubix_like.runtime.files.writers import MAPS_CARD, ORIGIN
 
 SUFFIXES: tuple[str, ...] = (".fits", ".fits.gz")
+
+LINE_CARD: str = "LINE"
+"""Card of the images of an emission line: its name."""
 
 TRUE: str = "_TRUE"
 """End of the names of extensions that hold what is before the PSF."""
@@ -69,6 +73,19 @@ GAS_EXTENSIONS: tuple[tuple[str, str, str], ...] = (
 )
 """The same for the images of gas, which only some files have."""
 
+LINE_EXTENSIONS: tuple[tuple[str, str, str], ...] = (
+    ("flux", "10**-20 erg s-1 cm-2", "flux of {line}"),
+    ("intrinsic_flux", "10**-20 erg s-1 cm-2", "flux of {line} before dust"),
+    ("v", "km s-1", "mean velocity of {line}"),
+    ("sigma", "km s-1", "velocity dispersion of {line}"),
+    ("continuum", "10**-20 erg s-1 cm-2 Angstrom-1", "flux density beside {line}"),
+    ("equivalent_width", "Angstrom", "equivalent width of {line} at rest"),
+)
+"""(field of `LineMaps`, BUNIT, what it is) of the images of a line, which are called LINE_FIELD_<name>."""
+
+PHOTON_EXTENSION: tuple[str, str, str] = ("ionising_photons", "10**49 s-1", "ionising photons that gas absorbs (Q_H)")
+"""The same for the image that goes with the lines of nebulae."""
+
 LOSVD_UNIT: str = "10**-20 erg s-1 cm-2 km-1 s"
 """Light per velocity: per (km/s)."""
 
@@ -83,6 +100,7 @@ def maps_path(cube_path: str | Path, chosen: Path | None) -> Path:
 def maps_file_size(footprint: Footprint, axes: ProductAxes) -> int:
     """Bytes of an uncompressed file of maps (for `check_writable`): 4 per spaxel and image, blocks of 2880, CONFIG."""
     n_image = len(EXTENSIONS) + 2 * len(axes.filters) + len(axes.fields) + len(GAS_EXTENSIONS) * axes.has_gas
+    n_image += 0 if axes.lines is None else len(LINE_EXTENSIONS) * len(axes.lines.lines) + 1
     n_velocity = 0 if axes.velocity is None else len(axes.velocity)
     return 4 * footprint.n_element * (2 * (n_image + n_velocity) + 1) + 2 * n_image * 8640 + 200_000
 
@@ -133,7 +151,7 @@ def _primary(maps: Maps) -> fits.PrimaryHDU:
 def _images(images: MapSet, maps: Maps, suffix: str) -> Iterator[fits.ImageHDU]:
     """All extensions of one set of maps."""
     stage = "after the PSF" if suffix == "" else "before the PSF (truth)"
-    for field, unit, text in (*EXTENSIONS, *GAS_EXTENSIONS):
+    for field, unit, text in (*EXTENSIONS, *GAS_EXTENSIONS, PHOTON_EXTENSION):
         image = getattr(images, field)
         if image is not None:
             yield _image(field.upper() + suffix, image, unit, f"{text}, {stage}", _sky(maps))
@@ -143,6 +161,7 @@ def _images(images: MapSet, maps: Maps, suffix: str) -> Iterator[fits.ImageHDU]:
         yield _image(flux_name(name) + suffix, flux, "nJy", f"mean flux density in {name}, {stage}", _sky(maps))
         text = f"AB magnitude per spaxel in {name}, {stage}"
         yield _image(flux_name(name, "MAG") + suffix, magnitude[:, :, number], "mag", text, _sky(maps))
+    yield from _line_images(images, maps, suffix, stage)
     for label in maps.fields:
         cards = (*_sky(maps), ("FIELD", label.name, "field of the pipeline"), ("FTEXT", label.text, "what it is"))
         text = f"{label.text}, {stage}"
@@ -151,6 +170,28 @@ def _images(images: MapSet, maps: Maps, suffix: str) -> Iterator[fits.ImageHDU]:
         cube = np.moveaxis(np.asarray(images.losvd), 2, 0)
         cards = (*_sky(maps, 3), *velocity_cards(np.asarray(maps.velocity)), *_source(maps))
         yield _image("LOSVD" + suffix, cube, LOSVD_UNIT, f"light per velocity, {stage}", cards)
+
+
+def _line_images(images: MapSet, maps: Maps, suffix: str, stage: str) -> Iterator[fits.ImageHDU]:
+    """The extensions of all lines, with what `LineLabel` says in their headers."""
+    for line in maps.lines:
+        cards = (
+            *_sky(maps),
+            (LINE_CARD, line.name, "emission line"),
+            ("LINEWAVE", line.wavelength, "[Angstrom] at rest, in vacuum"),
+            ("LINESEEN", line.observed, "[Angstrom] on the detector, in its medium"),
+            ("LINEBASE", line.has_continuum, "whether all light beside the line is known"),
+        )
+        for field, unit, text in LINE_EXTENSIONS:
+            image = getattr(images.lines[line.name], field)
+            if image is not None:
+                words = f"{text.format(line=line.name)}, {stage}"
+                yield _image(line_name(line.name, field) + suffix, image, unit, words, cards)
+
+
+def line_name(line: str, field: str = "flux") -> str:
+    """Name of the extension with a map of a line: LINE_FLUX_OIII5007."""
+    return f"LINE_{field}_{re.sub(r'[^0-9A-Za-z.]', '', line)}".upper()
 
 
 def flux_name(filter_name: str, kind: str = "FLUX") -> str:
@@ -206,10 +247,11 @@ def _maps_from(hdus: Any) -> Maps:
     meta, counters, _ = read_config_table(hdus["CONFIG"])
     own = [hdu.header for hdu in hdus if hdu.name == field_name(hdu.header.get("FIELD", ""))]
     fields = tuple(MapLabel(found["FIELD"], found.get("BUNIT", ""), found["FTEXT"]) for found in own)
+    lines = tuple(_label_from(hdu.header) for hdu in hdus if hdu.name == line_name(hdu.header.get(LINE_CARD, "")))
     mask = np.array(hdus["DQ"].data, np.int32)
     return Maps(
-        before=_set_from(hdus, filters, fields, TRUE),
-        after=_set_from(hdus, filters, fields, ""),
+        before=_set_from(hdus, filters, fields, lines, TRUE),
+        after=_set_from(hdus, filters, fields, lines, ""),
         mask=mask,
         velocity=_velocity_from(hdus["LOSVD"].header) if "LOSVD" in hdus else None,
         counters=counters,
@@ -219,17 +261,24 @@ def _maps_from(hdus: Any) -> Maps:
         footprint=Footprint.of(mask.shape, float(header["PIXSCALE"])),
         meta=meta,
         fields=fields,
+        lines=lines,
     )
+
+
+def _label_from(header: Any) -> LineLabel:
+    return LineLabel(header[LINE_CARD], header["LINEWAVE"], header["LINESEEN"], header["LINEBASE"])
 
 
 def _velocity_from(header: Any) -> Float[ndarray, " velocity"]:
     return np.asarray([header["CRVAL3"] + header["CD3_3"] * number for number in range(header["NAXIS3"])], np.float64)
 
 
-def _set_from(hdus: Any, filters: tuple[str, ...], labels: tuple[MapLabel, ...], suffix: str) -> MapSet:
+def _set_from(
+    hdus: Any, filters: tuple[str, ...], labels: tuple[MapLabel, ...], lines: tuple[LineLabel, ...], suffix: str
+) -> MapSet:
     images: dict[str, Any] = {
         field: np.array(hdus[field.upper() + suffix].data, np.float32)
-        for field, _, _ in (*EXTENSIONS, *GAS_EXTENSIONS)
+        for field, _, _ in (*EXTENSIONS, *GAS_EXTENSIONS, PHOTON_EXTENSION)
         if field.upper() + suffix in hdus
     }
     losvd = np.array(hdus["LOSVD" + suffix].data, np.float32) if "LOSVD" in hdus else None
@@ -239,5 +288,14 @@ def _set_from(hdus: Any, filters: tuple[str, ...], labels: tuple[MapLabel, ...],
         **images,
         flux=np.concatenate([empty, *flux], axis=2),
         losvd=None if losvd is None else np.ascontiguousarray(np.moveaxis(losvd, 0, 2)),
+        lines={line.name: _line_from(hdus, line.name, suffix) for line in lines},
         fields={name: np.array(hdus[field_name(name) + suffix].data, np.float32) for name, _, _ in labels},
     )
+
+
+def _line_from(hdus: Any, line: str, suffix: str) -> LineMaps:
+    names = {field: line_name(line, field) + suffix for field, _, _ in LINE_EXTENSIONS}
+    images: dict[str, Any] = {
+        field: np.array(hdus[name].data, np.float32) if name in hdus else None for field, name in names.items()
+    }
+    return LineMaps(**images)

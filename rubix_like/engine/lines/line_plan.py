@@ -87,6 +87,15 @@ def with_dispersion(painter: AbstractPainter, velocity_dispersion: Float[Array |
     )
 
 
+def dispersion_of(painter: AbstractPainter) -> Float[Array, ""] | None:
+    """The velocity_dispersion (km/s) that a painter paints lines with; None for one of spectra."""
+    if isinstance(painter, DirectLinePainter):
+        return jnp.asarray(painter.velocity_dispersion)
+    if isinstance(painter, BasisPainter) and isinstance(painter.coefficient_map, LineMap):
+        return jnp.asarray(painter.coefficient_map.velocity_dispersion)
+    return None
+
+
 def _line_map(
     tracks: LineTracks, nodes: VelocityNodes, loading: Float[ndarray, "rank line"], narrowest: float
 ) -> LineMap:

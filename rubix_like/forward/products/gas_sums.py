@@ -7,10 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from rubix_like.engine.kernels.deposits import Spaxels, in_blocks, sum_deposits
-from rubix_like.engine.kernels.kernel import AbstractDepositKernel, Factors
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.forward.products.sums import blocks_needed, particles_at_once
+from rubix_like.forward.products.sums import Placed, sum_columns
 from rubix_like.forward.sources.source import Kind, ReaderWords
 from rubix_like.galaxy.particles import Gas
 from rubix_like.galaxy.scene import Scene
@@ -50,24 +49,12 @@ class GasTables(eqx.Module):
         means = MEANS if particles.metallicity is not None else MEANS[:-1]
         names = (*amounts_of(particles), *means)
 
-        def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
-            first, n_spaxel = spaxels
+        def contribute(own: Gas) -> tuple[Placed, Float[Array, "particle column"]]:
+            scene = look(own)
+            return grid.weights(scene.position, scene.smoothing_length, self.kind), gas_columns(own, scene, reference)
 
-            def contribute(own: Gas) -> tuple[tuple[Factors], tuple[()]]:
-                scene = look(own)
-                spaxel, share = grid.weights(scene.position, scene.smoothing_length, self.kind)
-                inside = (spaxel >= first) & (spaxel < first + n_spaxel)
-                row = jnp.where(inside, spaxel - first, n_spaxel)
-                columns = gas_columns(own, scene, reference)
-                return (Factors(row, share, jnp.ones((len(row), 1), columns.dtype), columns),), ()
-
-            dtype = jnp.result_type(grid.footprint.pixel_scale)
-            shapes = ((n_spaxel + 1, len(names)),)
-            (summed,), _ = sum_deposits(contribute, particles, self.kernel, shapes, (), own_chunk, dtype)
-            return summed[:n_spaxel], None
-
-        own_chunk = particles_at_once(grid, len(names), chunk)
-        return GasSums(in_blocks(sums, grid.n_spaxel, blocks_needed(grid, len(names)))[0], names)
+        dtype = jnp.result_type(grid.footprint.pixel_scale)
+        return GasSums(sum_columns(contribute, particles, grid, self.kernel, len(names), chunk, dtype), names)
 
 
 def amounts_of(gas: Gas) -> dict[str, Float[Array, " particle"]]:

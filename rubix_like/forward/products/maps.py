@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from rubix_like.cube.footprint import Footprint
-from rubix_like.cube.maps import Image, Maps, MapSet, ProductAxes
+from rubix_like.cube.maps import Image, LineAxes, LineMaps, Maps, MapSet, ProductAxes
 from rubix_like.cube.meta import Counters, Meta
 from rubix_like.forward.products.gas_sums import MEANS
 from rubix_like.forward.products.sums import SUMS, ProductImages
@@ -39,16 +39,18 @@ def make_maps(
         footprint=footprint,
         meta=meta,
         fields=axes.fields,
+        lines=() if axes.lines is None else axes.lines.lines,
     )
 
 
 def _map_set(image: Float[Array, "y x column"], images: ProductImages, axes: ProductAxes, faintest: float) -> MapSet:
-    """One set of maps from the columns of an image: `SUMS`, filters, bins of velocity, gas, fields."""
+    """One set of maps from the columns of an image: `SUMS`, filters, bins of velocity, gas, lines, fields."""
     sums = {name: image[:, :, column] for column, name in enumerate(SUMS)}
     n_velocity = 0 if axes.velocity is None else len(axes.velocity)
     first, last = len(SUMS), len(SUMS) + len(axes.filters)
     gas = {name: image[:, :, last + n_velocity + column] for column, name in enumerate(images.gas)}
     own = image[:, :, last + n_velocity + len(gas) :]
+    lines, own = _line_maps(own, images, axes.lines, faintest)
     means = {
         f"{quantity}_{weight}": _mean(sums[f"{weight}_{quantity}"], sums[weight], faintest)
         for weight in ("light", "mass")
@@ -66,6 +68,7 @@ def _map_set(image: Float[Array, "y x column"], images: ProductImages, axes: Pro
         losvd=None if axes.velocity is None else image[:, :, last : last + n_velocity] / axes.velocity_step,
         fields={label.name: own[:, :, number] for number, label in enumerate(axes.fields)},
         **(_gas_maps(gas, images.reference, faintest) if gas else {}),
+        **lines,
     )
 
 
@@ -75,6 +78,34 @@ def _gas_maps(sums: Mapping[str, Image], reference: Float[Array, ""], faintest: 
     moments = {"v_gas": mean + reference, "sigma_gas": _root(square - mean**2)}
     moments |= dict(zip(("metallicity_gas",), metals, strict=False))
     return {name: image for name, image in sums.items() if name not in MEANS} | moments
+
+
+def _line_maps(
+    image: Float[Array, "y x column"], images: ProductImages, axes: LineAxes | None, faintest: float
+) -> tuple[dict[str, Any], Float[Array, "y x other"]]:
+    """The maps of lines and photons from the blocks of `axes` at the head of the columns, and the other columns."""
+    if axes is None:
+        return {}, image
+    *blocks, rest = jnp.split(image, np.cumsum(list(axes.blocks.values())), axis=2)
+    found = dict(zip(axes.blocks, blocks, strict=True))
+    flux, first, second = jnp.split(found["moments"], 3, axis=2)
+    beside, transmission = found.get("continuum"), images.transmission
+    maps = {}
+    for number, line in enumerate(axes.lines):
+        own = flux[:, :, number]
+        mean, square = (_mean(sums[:, :, number], own, faintest) for sums in (first, second))
+        seen = jnp.ones_like(images.reference) if transmission is None else transmission[number]
+        level = None if beside is None or not line.has_continuum else beside[:, :, number]
+        maps[line.name] = LineMaps(
+            flux=own * seen,
+            intrinsic_flux=None if transmission is None else own,
+            v=mean + images.reference,
+            sigma=_root(square - mean**2),
+            continuum=None if level is None else level * seen,
+            equivalent_width=None if level is None else _mean(own, level, faintest) / (1.0 + axes.redshift),
+        )
+    photons = found["photons"][:, :, 0] if "photons" in found else None
+    return {"lines": maps, "ionising_photons": photons}, rest
 
 
 def _mean(weighted: Image, weight: Image, faintest: float) -> Float[Array, "y x"]:

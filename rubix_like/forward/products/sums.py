@@ -52,6 +52,9 @@ are multiplied out."""
 
 _MOST_BINS = 20_000
 
+Placed = tuple[Int[Array, "particle corner"], Float[Array, "particle corner"]]
+"""Spaxels of particles (flat; n_spaxel = outside), and the shares of them that lie there."""
+
 
 def particles_at_once(grid: SpaxelGrid, n_column: int, limit: int) -> int:
     """Particles whose `n_column` columns are computed at once: at most `limit`, fewer for many columns."""
@@ -61,6 +64,36 @@ def particles_at_once(grid: SpaxelGrid, n_column: int, limit: int) -> int:
 def blocks_needed(grid: SpaxelGrid, n_column: int) -> int:
     """Number of blocks of spaxels, each small enough that its sums have room."""
     return -(-8 * grid.n_spaxel * n_column // _ROOM)
+
+
+def sum_columns(
+    contribute: Callable[[Any], tuple[Placed, Float[Array, "particle column"]]],
+    particles: Any,
+    grid: SpaxelGrid,
+    kernel: AbstractDepositKernel,
+    n_column: int,
+    chunk: int,
+    dtype: Any,
+) -> Float[Array, "spaxel column"]:
+    """Sums of the particles' own columns, kept in 64 bits, as many spaxels at a time as there is room for.
+
+    `contribute` makes of a chunk its spaxels with their shares, and the columns.
+    """
+
+    def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
+        first, n_spaxel = spaxels
+
+        def deposits(own: Any) -> tuple[tuple[Factors], tuple[()]]:
+            (spaxel, share), columns = contribute(own)
+            inside = (spaxel >= first) & (spaxel < first + n_spaxel)
+            row = jnp.where(inside, spaxel - first, n_spaxel)
+            return (Factors(row, share, jnp.ones((len(row), 1), columns.dtype), columns),), ()
+
+        at_once = particles_at_once(grid, n_column, chunk)
+        (summed,), _ = sum_deposits(deposits, particles, kernel, ((n_spaxel + 1, n_column),), (), at_once, dtype)
+        return summed[:n_spaxel], None
+
+    return in_blocks(sums, grid.n_spaxel, blocks_needed(grid, n_column))[0]
 
 
 class Sighting(eqx.Module):
@@ -76,13 +109,15 @@ class Sighting(eqx.Module):
 class ProductImages(eqx.Module):
     """Images of the sums, as `ProductTables.paint` orders them: as painted, and after the PSF.
 
-    The columns are those of the stars, then those of the gas (named in `gas`), then the fields. Velocities in the sums
-    (not the bins of the distribution) are relative to `reference` (km/s).
+    The columns are those of the stars, then those of the gas (named in `gas`), those of lines, then the fields.
+    Velocities in the sums (not the bins of the distribution) are relative to `reference` (km/s). `transmission`: the
+    share of each line that the dust screen lets through (None: there is none).
     """
 
     before: Float[Array, "y x column"]
     after: Float[Array, "y x column"]
     reference: Float[Array, ""]
+    transmission: Float[Array, " line"] | None = None
     gas: tuple[str, ...] = eqx.field(static=True, default=())
 
 

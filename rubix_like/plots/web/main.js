@@ -196,7 +196,14 @@ function startPage() {
 
   function listenToForms() {
     const choice = byId("image-choice");
-    cube.images.forEach((entry, index) => choice.add(new Option(entry.title, String(index))));
+    const lines = {};
+    cube.images.forEach((entry, index) => {
+      if (entry.line && !lines[entry.line]) {
+        lines[entry.line] = choice.appendChild(document.createElement("optgroup"));
+        lines[entry.line].label = entry.line;
+      }
+      (lines[entry.line] || choice).appendChild(new Option(entry.title, String(index)));
+    });
     choice.add(new Option("narrow band", "band"));
     choice.addEventListener("change", () =>
       change({ shown: choice.value === "band" ? "band" : Number(choice.value) }),

@@ -1,0 +1,254 @@
+"""Sums over particles for maps of emission lines: flux, motions, the continuum beside them, ionising photons."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy import ndarray
+
+from rubix_like.constants import SOLAR_LUMINOSITY_AT_1_MPC, SPEED_OF_LIGHT
+from rubix_like.cube.maps import LineAxes
+from rubix_like.engine.kernels.kernel import AbstractDepositKernel, build_kernel
+from rubix_like.engine.lines.line_plan import dispersion_of
+from rubix_like.engine.painter import AbstractPainter, View
+from rubix_like.engine.painter_pair import PainterPair
+from rubix_like.engine.setup import Setup, SourcePlan
+from rubix_like.engine.spaxels import SpaxelGrid
+from rubix_like.engine.spread_painter import SpreadPainter
+from rubix_like.errors import ConfigError
+from rubix_like.forward.parameters import Parameters, screen_a_v
+from rubix_like.forward.products.sums import Placed, sum_columns
+from rubix_like.forward.sources.photon_light import PhotonLight
+from rubix_like.forward.sources.point_painter import PointPainter
+from rubix_like.forward.sources.source import AbstractSource
+from rubix_like.physics.templates import LineTemplates, TemplateAxes, Templates, weighted_rows
+
+NEAREST, FARTHEST = 2000.0, 4000.0
+"""km/s from a line between which, on either side, the light counts as the continuum beside it."""
+
+
+class LinePart(NamedTuple):
+    """One painter of a source's light: the velocity_dispersion of its lines (km/s; None for spectra), and what spreads
+    it over the sky (None: it is where the particles are)."""
+
+    dispersion: Float[Array, ""] | None
+    spread: SpreadPainter | None
+
+
+def line_parts(painter: AbstractPainter) -> tuple[LinePart, ...]:
+    """The painters that a painter consists of; one of a continuum beside lines goes with these."""
+    if isinstance(painter, PointPainter):
+        return line_parts(painter.inner)
+    if isinstance(painter, PainterPair):
+        first, second = line_parts(painter.first), line_parts(painter.second)
+        beside = [part.dispersion is None for part in second]
+        return first if all(beside) and first[0].dispersion is not None else (*first, *second)
+    if isinstance(painter, SpreadPainter):
+        return tuple(part._replace(spread=painter) for part in line_parts(painter.inner))
+    return (LinePart(dispersion_of(painter), None),)
+
+
+class SourceLines(eqx.Module):
+    """What the particles of one source add to the maps of lines, per unit of their amount.
+
+    | field | shape | unit |
+    |---|---|---|
+    | flux | (template, line) or None | 1e-20 erg/s/cm2; 0 for lines that the source has not |
+    | thermal | (line,) | km/s, sigma of the thermal motion |
+    | continuum | (template, line) or None | 1e-20 erg/s/cm2/Angstrom beside each line |
+    | flux_axes, continuum_axes | | of the two tables: axes of the same names in the same order |
+    | source | static | number of the source in the pipeline |
+    | is_photons | static | whether the amount is ionising photons that gas absorbs, in 1e49 per second |
+    """
+
+    flux: Float[Array | ndarray, "template line"] | None
+    thermal: Float[Array | ndarray, " line"]
+    flux_axes: TemplateAxes
+    continuum: Float[Array | ndarray, "other line"] | None
+    continuum_axes: TemplateAxes
+    source: int = eqx.field(static=True)
+    is_photons: bool = eqx.field(static=True)
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Columns of each block that the source adds to."""
+        n_line = len(self.thermal)
+        found = {
+            "moments": 0 if self.flux is None else 3 * n_line,
+            "continuum": 0 if self.continuum is None else n_line,
+        }
+        return {name: width for name, width in (found | {"photons": int(self.is_photons)}).items() if width}
+
+    def columns(self, view: View, part: LinePart, reference: Float[Array, ""]) -> dict[str, Float[Array, "particle k"]]:
+        """The columns of each particle by the name of their block (`LineTables.blocks`)."""
+        found, amount = {}, view.amount[:, None]
+        if self.flux is not None:
+            flux = weighted_rows(jnp.asarray(self.flux), view.corners(self.flux_axes)) * amount
+            velocity = (view.v_los - reference)[:, None]
+            width = jnp.asarray(self.thermal) ** 2 + jnp.asarray(part.dispersion) ** 2
+            found["moments"] = jnp.concatenate([flux, flux * velocity, flux * (velocity**2 + width[None, :])], axis=1)
+        if self.continuum is not None:
+            found["continuum"] = weighted_rows(jnp.asarray(self.continuum), view.corners(self.continuum_axes)) * amount
+        return found | ({"photons": amount} if self.is_photons else {})
+
+
+class LineTables(eqx.Module):
+    """Tables for the sums over lines.
+
+    `screen`: A(lambda) / A(V) of the run's dust at each line (None: no screen); `blocks`: of columns, in their order.
+    """
+
+    sources: tuple[SourceLines, ...]
+    screen: Float[Array | ndarray, " line"] | None
+    kernel: AbstractDepositKernel
+    blocks: tuple[str, ...] = eqx.field(static=True)
+
+    @classmethod
+    def build(
+        cls, setup: Setup, sources: Sequence[AbstractSource], axes: LineAxes, screen: Float[ndarray, " line"] | None
+    ) -> "LineTables":
+        """Tables for the lines of `axes`; raises ConfigError for a source of lines with a painter of its own kind."""
+        made = []
+        for number, (source, (name, plan)) in enumerate(zip(sources, setup.sources.items(), strict=True)):
+            made.append(_source_lines(setup, plan, number, axes))
+            if made[-1].flux is not None and any(part.dispersion is None for part in line_parts(source.painter)):
+                kind = type(source.painter).__name__
+                raise ConfigError(
+                    f"products.lines: expected painters of lines (build_line_painter), got {kind} of source '{name}'; "
+                    f"set products.lines: false"
+                )
+        kept = tuple(own for own in made if own.widths)
+        return cls(kept, screen, build_kernel(setup.config.engine.kernel), tuple(axes.blocks))
+
+    def paint(
+        self,
+        looks: Sequence[Callable[[Any], View]],
+        painters: Sequence[AbstractPainter],
+        particles: Sequence[Any],
+        grid: SpaxelGrid,
+        chunk: int,
+        reference: Float[Array, ""],
+    ) -> tuple[Float[Array, "_ _"], ...]:
+        """The sums of all particles at hand, (spaxel, column) of each part of each source.
+
+        `looks` shows the particles of each source of the pipeline; velocities are relative to `reference` (km/s).
+        """
+        return tuple(
+            _sum_part(own, part, looks[own.source], particles[own.source], grid, self.kernel, chunk, reference)
+            for own, part in self._parts(painters)
+        )
+
+    def images(
+        self, sums: Sequence[Float[Array, "_ _"]], painters: Sequence[AbstractPainter], grid: SpaxelGrid
+    ) -> Float[Array, "y x column"]:
+        """Images of the sums of all parts together, the `blocks` side by side."""
+        found: dict[str, Float[Array, "y x k"]] = {}
+        for (own, part), columns in zip(self._parts(painters), sums, strict=True):
+            spread = part.spread
+            seen = grid.images(columns) if spread is None else spread.spread(spread.wide(grid).images(columns))
+            split = jnp.split(seen, np.cumsum(list(own.widths.values()))[:-1], axis=2)
+            for name, block in zip(own.widths, split, strict=True):
+                found[name] = found[name] + block if name in found else block
+        return jnp.concatenate([found[name] for name in self.blocks], axis=2)
+
+    def _parts(self, painters: Sequence[AbstractPainter]) -> list[tuple[SourceLines, LinePart]]:
+        """Every source with each of its parts, in the order of the sums."""
+        return [(own, part) for own in self.sources for part in line_parts(painters[own.source])]
+
+    def transmission(self, parameters: Parameters) -> Float[Array, " line"] | None:
+        """The share of each line that the run's dust lets through, 10^(-0.4 a_v A(lambda) / A(V))."""
+        a_v = screen_a_v(parameters)
+        if self.screen is None or a_v is None:
+            return None
+        return jnp.power(10.0, -0.4 * a_v * jnp.asarray(self.screen))
+
+
+def _sum_part(
+    own: SourceLines,
+    part: LinePart,
+    look: Callable[[Any], View],
+    particles: Any,
+    grid: SpaxelGrid,
+    kernel: AbstractDepositKernel,
+    chunk: int,
+    reference: Float[Array, ""],
+) -> Float[Array, "spaxel column"]:
+    """The sums of one part of a source's light, on the grid with the part's margin."""
+    wide = grid if part.spread is None else part.spread.wide(grid)
+
+    def contribute(chunk_of_particles: Any) -> tuple[Placed, Float[Array, "particle column"]]:
+        view = look(chunk_of_particles)
+        view = view if part.spread is None else part.spread.changed(view, wide)
+        columns = own.columns(view, part, reference)
+        return (view.spaxel, view.share), jnp.concatenate([columns[name] for name in own.widths], axis=1)
+
+    dtype = jnp.result_type(own.thermal)
+    return sum_columns(contribute, particles, wide, kernel, sum(own.widths.values()), chunk, dtype)
+
+
+def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -> SourceLines:
+    """The tables of one source."""
+    factor, templates = SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2, plan.templates
+    flux, thermal = None, np.zeros(len(axes.lines))
+    if isinstance(templates, LineTemplates):
+        places = [templates.lines.index(line.name) if line.name in templates.lines else -1 for line in axes.lines]
+        own = np.array(places) >= 0
+        flux = np.where(own, templates.table[:, places], 0.0) * factor
+        thermal = np.where(own, templates.thermal[places], 0.0)
+    spectra = spectra_of(setup, plan)
+    continuum = None
+    if spectra is not None and axes.has_continuum:
+        beside = [light_beside(spectra, line.wavelength) * line.has_continuum for line in axes.lines]
+        continuum = factor / (1.0 + axes.redshift) * np.stack(beside, axis=1)
+    return SourceLines(
+        flux=flux,
+        thermal=thermal,
+        flux_axes=templates.axes,
+        continuum=continuum,
+        continuum_axes=templates.axes if spectra is None else spectra.axes,
+        source=number,
+        is_photons=shines_by_photons(plan),
+    )
+
+
+def shines_by_photons(plan: SourcePlan) -> bool:
+    """Whether a source's amounts are ionising photons that gas absorbs."""
+    return isinstance(plan.own, PhotonLight)
+
+
+def spectra_of(setup: Setup, plan: SourcePlan) -> Templates | None:
+    """The spectra that a source shines as, of nebulae those of their continuum; None where it has lines alone."""
+    if isinstance(plan.templates, Templates):
+        return plan.templates
+    return plan.own.continuum(setup) if isinstance(plan.own, PhotonLight) and plan.own.has_continuum else None
+
+
+def windows_of(wavelength: float) -> Float[ndarray, "side 2"]:
+    """The two windows beside a line (Angstrom), in which its continuum is measured."""
+    return wavelength * (1.0 + np.array([[-FARTHEST, -NEAREST], [NEAREST, FARTHEST]]) / SPEED_OF_LIGHT)
+
+
+def light_beside(templates: Templates, wavelength: float) -> Float[ndarray, " template"]:
+    """Mean of each template (Lsun/Angstrom per amount) over both windows beside a line (vacuum Angstrom at rest).
+
+    Exact for templates that are straight between their nodes.
+    """
+    nodes = templates.rest_wavelength
+    means = []
+    for low, high in windows_of(wavelength):
+        grid = np.concatenate([[low], nodes[(nodes > low) & (nodes < high)], [high]])
+        below = np.clip(np.searchsorted(nodes, grid, side="right") - 1, 0, len(nodes) - 2)
+        share = (grid - nodes[below]) / (nodes[below + 1] - nodes[below])
+        values = templates.table[:, below] * (1 - share) + templates.table[:, below + 1] * share
+        means.append(np.trapezoid(values, grid, axis=1) / (high - low))
+    return 0.5 * (means[0] + means[1])
+
+
+def has_light_beside(templates: Templates, wavelength: float) -> bool:
+    """Whether the templates hold all light in both windows beside a line (vacuum Angstrom at rest)."""
+    (low, _), (_, high) = windows_of(wavelength)
+    nodes, (first, last) = templates.rest_wavelength, templates.covered
+    return bool(low >= max(nodes[0], first) and high <= min(nodes[-1], last))

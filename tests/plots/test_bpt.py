@@ -1,0 +1,75 @@
+"""The BPT diagram of maps of emission lines: ratios, curves, pictures."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from small import make_maps
+
+from rubix_like import ConfigError, Maps
+from rubix_like.cli.main import main
+from rubix_like.cube.maps import LineLabel, LineMaps
+from rubix_like.plots.bpt import BPT_LINES, bpt_ratios, kauffmann_2003, kewley_2001, kewley_2013
+from rubix_like.plots.figure import save_bpt
+
+FLUX = {"Ha": 100.0, "Hb": 35.0, "[N II] 6583": 40.0, "[O III] 5007": 20.0}
+
+
+def maps_with(names=BPT_LINES, width=True) -> Maps:
+    """Four lines in equal ratios everywhere, but for a spaxel without light, one outside the aperture and one that has
+    no Hb; Ha grows along x."""
+    plain = make_maps()
+    scale = np.broadcast_to(np.arange(1.0, 6.0), (3, 5)).copy()
+    scale[0, 0] = 0.0
+    lines = {}
+    for name in names:
+        flux = (FLUX[name] * scale).astype(np.float32)
+        if name == "Hb":
+            flux[0, 1] = 0.0
+        lines[name] = LineMaps(flux, None, flux, flux, flux if width else None, flux if width else None)
+    mask = np.zeros((3, 5), np.int32)
+    mask[2, 4] = 2
+    both = dataclasses.replace(plain.after, lines=lines)
+    labels = tuple(LineLabel(name, 6564.6, 6900.0) for name in names)
+    return dataclasses.replace(plain, before=both, after=both, mask=mask, lines=labels)
+
+
+def test_ratios_are_those_of_spaxels_with_all_lines():
+    ratios = bpt_ratios(maps_with())
+    lit = np.ones((3, 5), bool)
+    lit[0, :2] = lit[2, 4] = False
+    assert (np.isfinite(ratios.nitrogen) == lit).all()
+    assert (np.isfinite(ratios.oxygen) == lit).all()
+    np.testing.assert_allclose(ratios.nitrogen[lit], np.log10(0.4), rtol=1e-5)
+    np.testing.assert_allclose(ratios.oxygen[lit], np.log10(20 / 35), rtol=1e-5)
+    assert ratios.words.startswith("EW")
+    assert bpt_ratios(maps_with(width=False)).words.startswith("flux")
+    with pytest.raises(ConfigError, match=r"BPT diagram: expected maps of Ha, Hb.*got Ha, Hb; .*products\.lines"):
+        bpt_ratios(maps_with(("Ha", "Hb")))
+
+
+def test_curves_are_those_of_the_papers():
+    """By hand."""
+    nitrogen = np.array([-0.45, -0.2])
+    np.testing.assert_allclose(kauffmann_2003(nitrogen), [0.08, -1.14], atol=1e-12)
+    np.testing.assert_allclose(kewley_2001(nitrogen), [0.526956522, 0.279552239], atol=1e-8)
+    np.testing.assert_allclose(kewley_2013(nitrogen), [-0.548648649, -3.983333333], atol=1e-8)
+
+
+def test_the_picture_names_its_curves(tmp_path):
+    text = save_bpt(maps_with(), tmp_path / "bpt.svg").read_text()
+    for word in ("Kauffmann+03", "Kewley+01", "Kewley+13, z = 0", "log [N II] 6583 / Hα", "EW(Hα) (Å)"):
+        assert word in text
+    dark = dataclasses.replace(maps_with(), mask=np.full((3, 5), 2, np.int32))
+    assert "no spaxel has all four lines" in save_bpt(dark, tmp_path / "dark.svg").read_text()
+
+
+@pytest.mark.long
+def test_the_command_draws_lines_apart(tmp_path, capsys):
+    maps_with().write(tmp_path / "maps.fits")
+    assert main(["plot", str(tmp_path / "maps.fits"), "--output", str(tmp_path / "m.svg")]) == 0
+    assert capsys.readouterr().out.count("Picture: ") == 3
+    texts = {name: (tmp_path / f"m{name}.svg").read_text() for name in ("", "_lines", "_bpt")}
+    assert "flux of Ha" in texts["_lines"]
+    assert "flux of Ha" not in texts[""]
+    assert "mass now" not in texts["_lines"]
