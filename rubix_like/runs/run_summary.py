@@ -164,7 +164,7 @@ def nebular_lines(cube: Cube | ShardedCube) -> list[str]:
     )
     total, kind = int(counters.n_particles), _IONISED[str(meta["nebular_source"])]
     if not total:
-        return [f"{what}: none, for no {kind[0]} makes ionising photons"]
+        return [f"{what}: none, for the galaxy has no {kind[0]} that makes ionising photons"]
     amount = float(counters.amount_total)
     absorbed = f"{what}; {amount * PHOTONS:.3g} ionising photons per second are absorbed around {counted(total, *kind)}"
     return [absorbed, *_beyond_lines(counters)]

@@ -427,7 +427,7 @@ def test_no_photon_no_light(caplog):
     """All photons escape, or no gas forms stars: only the stars are left, and the summary says so."""
     pipeline = gas_pipeline()
     quiet = pipeline(forming(np.zeros(20)))
-    assert nebular_lines(quiet) == [f"{DARK}, for no gas particle makes ionising photons"]
+    assert nebular_lines(quiet) == [f"{DARK}, for the galaxy has no gas particle that makes ionising photons"]
     assert "no particles of source 'nebulae' shine" in caplog.text
     leaky = eqx.tree_at(lambda p: p.nebular.escape_fraction, pipeline.parameters, jnp.asarray(1.0))
     np.testing.assert_array_equal(pipeline(galaxy(), leaky).flux, quiet.flux)
@@ -440,7 +440,7 @@ def test_a_galaxy_without_gas_is_dark():
     cube = pipeline_of(config, own)(own)
     other_program = gas_pipeline()(forming(np.zeros(20)))
     np.testing.assert_allclose(cube.flux, other_program.flux, rtol=1e-13)
-    assert nebular_lines(cube) == [f"{DARK}, for no gas particle makes ionising photons"]
+    assert nebular_lines(cube) == [f"{DARK}, for the galaxy has no gas particle that makes ionising photons"]
 
 
 DARK = "Nebulae: table 'mappings-hii', log U -3, P/k 10^5.8 K/cm3: none"
