@@ -20,7 +20,7 @@ from rubix_like.config.quantities import InUnit
 from rubix_like.config.readers.ages import AgeRecipe
 from rubix_like.config.readers.synthetic import SyntheticReader
 from rubix_like.config.run_config import DevicesSettings
-from rubix_like.config.sections.dust import DustSettings
+from rubix_like.config.sections.dust import DustSettings, ParticleDustSettings
 from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.config.sections.lines import LinesSettings
 from rubix_like.config.sections.nebular import AgnSettings, DiffuseSettings, IonisationLaw, NebularSettings
@@ -108,6 +108,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "sampling": sampling_table,
     "products": product_table,
     "dust": lambda: _key_table({"": DustSettings}),
+    "dust_particles": lambda: _key_table({"": ParticleDustSettings}),
     "lines": lambda: _key_table({"": LinesSettings}),
     "nebular": lambda: _key_table(
         {"": NebularSettings, "log_u.": IonisationLaw, "diffuse.": DiffuseSettings, "agn.": AgnSettings}

@@ -103,6 +103,11 @@ def luminosity_distance(cosmology: "FLRW", redshift: float) -> float:
     return float(distance.to_value(units.Mpc))
 
 
+def hubble(cosmology: "FLRW") -> float:
+    """h: the Hubble constant in 100 km/s/Mpc."""
+    return float(cosmology.H0.to_value("km / (s Mpc)")) / 100  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def observed_distance(cosmology: str, redshift: float, given: float | None) -> float:
     """D_L in Mpc of what is observed: the given one, or that of the named cosmology."""
     return luminosity_distance(find_cosmology(cosmology), redshift) if given is None else given

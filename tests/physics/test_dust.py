@@ -220,6 +220,15 @@ def test_header(tmp_path):
         ({"a_v": 1, "curve": "calzeti"}, "dust.curve: unknown dust curve 'calzeti'; did you mean 'calzetti'?"),
         ({"a_v": 1, "curve": "cardelli", "r_v": 1.5}, "dust.r_v: expected a value from 2 to 6 .null: 3.1; Milky Way"),
         ({"a_v": 1, "curve": "smc", "r_v": 3.1}, "dust.r_v: expected 2.74, the curve's only one"),
+        (
+            {"kind": "partcles"},
+            "dust: kind: expected one of screen, particles, got 'partcles'; did you mean 'particles'",
+        ),
+        ({"kind": "particles", "a_v": 1}, "unknown key 'dust.a_v'; did you mean 'r_v'"),
+        ({"kind": "particles", "curv": "smc"}, "unknown key 'dust.curv'; did you mean 'curve'"),
+        ({"kind": "particles", "cells": 3}, "dust.cells: expected a number >= 4, got 3"),
+        ({"kind": "particles", "opacity": "3 mag"}, r"dust.opacity: expected a quantity in mag pc2 / Msun"),
+        ({"kind": "particles", "foreground": {"r_v": 3}}, r"dust.foreground.a_v: expected a quantity in mag"),
         ({"a_v": 1, "place": "between"}, "dust.place: expected one of galaxy, foreground, got 'between'"),
     ],
 )

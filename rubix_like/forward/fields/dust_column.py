@@ -21,7 +21,7 @@ from rubix_like.forward.sources.source import Kind, ReaderWords
 from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas
 from rubix_like.galaxy.scene import Scene
-from rubix_like.physics.cosmology import arcsec_per_kpc, find_cosmology
+from rubix_like.physics.cosmology import arcsec_per_kpc, find_cosmology, hubble
 
 _PC_PER_KPC = 1e3
 
@@ -78,11 +78,11 @@ class DustColumn(AbstractField):
         if not isinstance(dust, ParticleDustSettings):
             return None
         scale = arcsec_per_kpc(setup.luminosity_distance, observation.redshift)
-        hubble = float(find_cosmology(observation.cosmology).H0.value) / 100
+        h = hubble(find_cosmology(observation.cosmology))
         return cls(
             dust_to_metal=np.asarray(dust.dust_to_metal),
             cold=None if dust.cold is None else np.asarray(dust.cold),
-            torrey=np.asarray(1e10 * hubble**2) if dust.hot_dust == "torrey" else None,
+            torrey=np.asarray(1e10 * h**2) if dust.hot_dust == "torrey" else None,
             arcsec_per_kpc=np.asarray(scale),
             cells=dust.cells,
             per_spaxel=setup.painting.cells,
