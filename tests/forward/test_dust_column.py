@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from astropy import units
+from dust_extinction.parameter_averages import CCM89
 from hlo import collectives
 from independent import arcsec_per_kpc, luminosity_distance, sky_rotation
 from kernel_columns import exact_columns
@@ -17,13 +19,8 @@ from observing import configuration, galaxy_of, observe
 from rubix_like import ConfigError, Galaxy, Gas, Pipeline, make_mesh
 from rubix_like.forward.fields.dust_column import DustColumn, frees_places
 
-REDSHIFT, N_GAS, N_STARS, INCLINATION, STRENGTH = 0.05, 300, 60, 50.0, 0.3
+REDSHIFT, N_GAS, N_STARS, INCLINATION, OPACITY = 0.05, 300, 60, 50.0, 0.25
 SCALE = arcsec_per_kpc(REDSHIFT, luminosity_distance(REDSHIFT))
-DIMMED = f"""fields: [dust_column]
-scene: [orient, point, {{dim: {{by: dust_column, strength: {STRENGTH}}}}}]
-paint: [stars]
-cube: []
-"""
 SMALL = {"wavelength": {"start": 5000, "stop": 5010, "step": 5}, "fov": 3.0, "pixel_scale": 0.2}
 
 
@@ -44,17 +41,12 @@ def galaxy():
 
 
 @pytest.fixture(scope="module")
-def dimmed(tmp_path_factory):
-    """`dimmed(n_devices)`: stars dimmed by exp(-STRENGTH x column) with the map of all columns, for `galaxy()`."""
-    folder = tmp_path_factory.mktemp("plug_ins")
-    field_plug_ins.announce(folder)
-    path = folder / "dimmed.yaml"
-    path.write_text(DIMMED)
+def dimmed():
+    """`dimmed(n_devices)`: stars behind their columns, with the map of all columns, for `galaxy()`."""
 
     def of(n_devices, **sections):
         config = configuration(
-            pipeline=str(path),
-            dust={"kind": "particles", "cells": 32},
+            dust={"kind": "particles", "cells": 32, "opacity": OPACITY},
             observation={"inclination": INCLINATION, "position_angle": 0.0, "redshift": REDSHIFT},
             instrument=SMALL,
             products={"losvd": None},
@@ -62,9 +54,7 @@ def dimmed(tmp_path_factory):
         )
         return Pipeline.from_config(config, galaxy(), mesh=make_mesh(n_devices))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
-        yield of
+    return of
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +76,11 @@ def test_stars_are_dimmed_by_the_columns_of_the_kernels(on_eight):
     gas, stars = galaxy().gas, galaxy().stars
     dust = 0.4 * gas.metallicity * gas.mass
     columns = exact_columns(seen(stars.position), seen(gas.position), dust, gas.smoothing_length) / 1e6
-    assert np.median(STRENGTH * columns) > 0.2
+    a_lambda = OPACITY * columns * float(CCM89(Rv=3.1)(5005 / (1 + REDSHIFT) * units.AA))
+    assert np.median(a_lambda) > 0.2
     bare = observe(configuration(instrument=SMALL, observation={"redshift": REDSHIFT}), galaxy())
     ratio = float(np.asarray(cube.flux).sum() / np.asarray(bare.flux).sum())
-    assert ratio == pytest.approx(np.exp(-STRENGTH * columns).mean(), rel=0.015)
+    assert ratio == pytest.approx(np.mean(10 ** (-0.4 * a_lambda)), rel=0.015)
     image = cube.maps.before.fields["dust_column"]
     assert image.sum() * (0.2 / SCALE * 1e3) ** 2 == pytest.approx(dust.sum(), rel=0.02)
     assert collectives(compiled.as_text()) == [("all-reduce", "ENTRY")] * 2
@@ -190,13 +181,15 @@ def test_a_run_without_such_dust_has_no_field():
         assert (pipeline.plan.fields, pipeline.tables.fields) == ((), ())
 
 
-def test_a_pipeline_without_the_field_says_so(tmp_path, dimmed):
+def test_a_pipeline_without_the_field_says_so(tmp_path, monkeypatch):
     path = tmp_path / "bare.yaml"
     path.write_text("paint: [stars]\n")
     config = configuration(pipeline=str(path), dust={"kind": "particles"}, instrument=SMALL)
     notes = Pipeline.from_config(config, galaxy(), mesh=make_mesh(1)).notes
     assert "the pipeline 'bare' has no field 'dust_column': the section dust has no effect" in notes
-    path.write_text(DIMMED)
+    field_plug_ins.announce(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    path.write_text("fields: [dust_column]\nscene: [{dim: {by: dust_column, strength: 1}}]\npaint: [stars]\n")
     config = configuration(pipeline=str(path), instrument=SMALL)
     with pytest.raises(ConfigError, match=r"expected a 'dust_column' that holds something \(stage 'dim' reads it\)"):
         Pipeline.from_config(config, galaxy(), mesh=make_mesh(1))
