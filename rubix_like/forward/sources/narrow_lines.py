@@ -66,7 +66,8 @@ class AbstractNarrowLines(AbstractSource):
         oxygen, per_erg = OxygenScale.of(light.table), np.asarray(np.log10(photons_per_erg() / PHOTONS))
         if not radius:
             return NarrowLinesOfPoint(PointPainter.of(painter), oxygen, per_erg)
-        return NarrowLinesOfGas(painter, oxygen, per_erg, np.asarray(radius))
+        has_oxygen = agn_settings(setup).oxygen_abundance is not None
+        return NarrowLinesOfGas(painter, oxygen, per_erg, np.asarray(radius), reads_oxygen=not has_oxygen)
 
     @abstractmethod
     def seen(self, particles: Any) -> tuple[Any, Float[Array, " particle"]]:
@@ -106,12 +107,13 @@ class AbstractNarrowLines(AbstractSource):
 
 
 class NarrowLinesOfGas(AbstractNarrowLines):
-    """The gas within a `radius` (kpc) of the centre, with its own velocity and O/H."""
+    """The gas within a `radius` (kpc) of the centre, with its own velocity, and its own O/H where `reads_oxygen`."""
 
     painter: AbstractPainter
     oxygen: OxygenScale
     per_erg: Float[Array | ndarray, ""]
     radius: Float[Array | ndarray, ""]
+    reads_oxygen: bool = eqx.field(static=True)
     kind: ClassVar[Kind] = "gas"
     words: ClassVar[ReaderWords] = ReaderWords("source 'agn'", "set nebular.agn.radius: 0, a point")
 
@@ -124,8 +126,8 @@ class NarrowLinesOfGas(AbstractNarrowLines):
         return particles, covered(particles, jnp.asarray(self.radius))
 
     def coordinates(self, particles: Gas) -> dict[str, Float[Array, " particle"]]:
-        """O/H of the gas."""
-        return {"oxygen_abundance": self.oxygen.by_oxygen(particles)}
+        """O/H of the gas, unless the section gives one: such gas needs no metallicity."""
+        return {"oxygen_abundance": self.oxygen.by_oxygen(particles)} if self.reads_oxygen else {}
 
 
 class NarrowLinesOfPoint(AbstractNarrowLines):
