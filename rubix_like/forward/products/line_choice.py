@@ -100,12 +100,9 @@ def _asked(setup: Setup) -> tuple[str, ...]:
     for plan in setup.sources.values():
         if isinstance(plan.templates, LineTemplates):
             own = zip(plan.templates.lines, plan.templates.wavelength, strict=True)
-            is_short = not shines_by_photons(plan)
-            found |= {name: float(place) for name, place in own if is_short or name in STRONG_LINES}
-    edges, tracks = setup.instrument.bins.edges, _all_tracks(setup)
-    places = {name: tracks[name].at(np.zeros(1)).centre[0, 0] for name in found}
-    seen = [name for name in found if edges[0] <= places[name] <= edges[-1]]
-    return tuple(sorted(seen or found, key=found.__getitem__))
+            takes_all = not shines_by_photons(plan)
+            found |= {name: float(place) for name, place in own if takes_all or name in STRONG_LINES}
+    return tuple(sorted(found, key=found.__getitem__))
 
 
 def _all_tracks(setup: Setup) -> dict[str, LineTracks]:

@@ -21,6 +21,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.bands import Band, BandTables, BandWeight, check_covered, load_band
 from rubix_like.forward.products.mass_now import MassNow
 from rubix_like.forward.sources.source import Kind, ReaderWords
+from rubix_like.forward.stages.dust import transmission
 from rubix_like.galaxy.particles import Stars
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
@@ -214,7 +215,7 @@ class ProductTables(eqx.Module):
     ) -> Float[Array, "spaxel column"]:
         """The sums of all particles at hand, kept in 64 bits, as many spaxels at a time as there is room for, and
         returned in the tables' precision."""
-        table = self.bands.through(self.transmission(parameters)) * self.flux_factor
+        table = self.bands.through(transmission(self.screen, parameters)) * self.flux_factor
         own_chunk = particles_at_once(grid, self.n_column, chunk)
 
         def sums(spaxels: Spaxels) -> tuple[Float[Array, "own column"], None]:
@@ -255,12 +256,6 @@ class ProductTables(eqx.Module):
         shapes = shapes[: 1 if self.losvd is None else 2]
         sums, _ = sum_deposits(contribute, particles, self.kernel, shapes, (), chunk, table.dtype)
         return jnp.concatenate([own.reshape(n_spaxel + 1, -1)[:n_spaxel] for own in sums], axis=1)
-
-    def transmission(self, parameters: Parameters) -> Float[Array, " part"] | None:
-        """The share of the bands' light that the run's dust lets through, 10^(-0.4 a_v A(lambda) / A(V))."""
-        if self.screen is None or parameters.dust is None:
-            return None
-        return jnp.power(10.0, -0.4 * parameters.dust.a_v * jnp.asarray(self.screen))
 
     def columns(
         self, seen: Sighting, table: Float[Array, "template band"], reference: Float[Array, ""]

@@ -35,11 +35,11 @@ class Dust(AbstractCubeStage):
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube behind the screen; raises ConfigError after noise."""
-        if self.relative is None or parameters.dust is None:
+        share = transmission(self.relative, parameters)
+        if share is None:
             return cube
         refuse_noisy("dust", cube, "it would dim the noise, too, and not its variance")
-        transmission = jnp.power(10.0, -0.4 * parameters.dust.a_v * jnp.asarray(self.relative))
-        return eqx.tree_at(lambda c: c.flux, cube, cube.flux * transmission[None, :])
+        return eqx.tree_at(lambda c: c.flux, cube, cube.flux * share[None, :])
 
     def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
         """It is not the same at all wavelengths."""
@@ -48,6 +48,16 @@ class Dust(AbstractCubeStage):
     def report(self) -> StageReport:
         """Nothing: its settings are part of the run's."""
         return StageReport()
+
+
+def transmission(
+    screen: Float[Array | ndarray, " wave"] | None, parameters: Parameters
+) -> Float[Array, " wave"] | None:
+    """The share of light that the run's dust lets through, 10^(-0.4 a_v A(lambda) / A(V)); `screen`: A(lambda) / A(V),
+    None: no dust."""
+    if screen is None or parameters.dust is None:
+        return None
+    return jnp.power(10.0, -0.4 * parameters.dust.a_v * jnp.asarray(screen))
 
 
 def relative_attenuation(setup: Setup, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"] | None:
