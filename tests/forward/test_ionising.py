@@ -6,7 +6,7 @@ import equinox as eqx
 import independent
 import numpy as np
 import pytest
-from test_nebulae import forming_gas, ionising, stars_of
+from test_nebulae import forming_gas, stars_of
 
 from rubix_like import load_ssp
 from rubix_like.forward.sources.ionising import RatePhotons, StarPhotons, of_constant_rate
@@ -30,7 +30,7 @@ def test_photons_are_those_of_the_star_s_own_spectrum(library):
     table = independent.SpectrumTable(library.spectra, library.log_age, library.metallicity, library.rest_wavelength)
     found = np.asarray(photons_of(StarPhotons.build(library, 31.0), stars_of(ages, 1e5, metals))) * 1e49
     for star in range(5):
-        expected = 1e5 * ionising(table.spectrum(ages[star], metals[star]), table.wavelength)
+        expected = 1e5 * independent.ionising_photons(table.spectrum(ages[star], metals[star]), table.wavelength)
         assert float(found[star]) == pytest.approx(expected, rel=1e-6)
     assert float(found[5]) == 0.0
 

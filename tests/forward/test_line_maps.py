@@ -12,7 +12,7 @@ import pytest
 from astropy import units
 from astropy.io import fits
 from hlo import collectives
-from independent import C_KMS, ionising_photons
+from independent import C_KMS
 from test_nebulae import DISTANCE, between, one_star, stars_of
 
 import rubix_like as rl
@@ -122,7 +122,7 @@ def expected():
         spectrum = ssp.spectrum(stars.log_age[star], stars.metallicity[star])
         own = stars.mass[star] * np.array([beside(ssp.wavelength, spectrum, rest[name]) for name in NAMES])
         if stars.log_age[star] <= np.log10(3e7):
-            photons[star] = stars.mass[star] * ionising_photons(spectrum, ssp.wavelength) * 0.9 / 1e49
+            photons[star] = stars.mass[star] * independent.ionising_photons(spectrum, ssp.wavelength) * 0.9 / 1e49
             oxygen = 8.76 + np.log10(stars.metallicity[star] / 0.0142)
             place = {"oxygen_abundance": oxygen, "log_u": -3.0}
             shining = between(lines, place)
