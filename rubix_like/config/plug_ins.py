@@ -31,7 +31,7 @@ READING: Mapping[str, str] = {
     "open_snapshot_galaxy": "rubix_like.readers.snapshot:open_snapshot_galaxy",
     "snapshot_has_more_stars": "rubix_like.readers.mapped_files:snapshot_has_more_stars",
 }
-"""What the built-in readers make of their settings: it needs JAX, and is imported when a galaxy is read."""
+"""The functions of the built-in readers that make galaxies; they need JAX, and are imported when one is read."""
 
 FIELDS = Registry(
     "field",

@@ -29,7 +29,7 @@ _UNITS = {
 
 
 def lines(source: Cube | ShardedCube | Maps) -> Table:
-    """The lines of a cube that was made with `products.lines`, or of its maps: what is true of all spaxels together.
+    """The lines of a cube that was made with `products.lines`, or of its maps: their true values in the whole field.
 
     One row per line: `name`; `wavelength` (Angstrom, at rest in vacuum); `observed_wavelength` at the redshift of the
     galaxy, in the cube's own medium; sums and means of the maps after the PSF over the spaxels of the aperture: `flux`

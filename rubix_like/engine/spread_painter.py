@@ -85,8 +85,7 @@ class SpreadPainter(AbstractPainter):
         return self.inner.project(partial, Images(self.wide(spatial.grid), seen), layout)
 
     def spread(self, images: Float[Array, "y x k"]) -> Float[Array, "inner_y inner_x k"]:
-        """Images of the grid with its margin as they are seen: without it, convolved with the kernel; nothing is beyond
-        them."""
+        """Images of the wide grid convolved with the kernel, without their margin; beyond them there is no light."""
         if self.kernel is None:
             return images
         beyond = len(self.kernel) // 2 - self.margin

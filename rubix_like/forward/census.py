@@ -26,6 +26,9 @@ from rubix_like.physics.cosmology import find_cosmology, universe_age
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.ssp.ionising_photons import ionising_photons
 
+_ROUNDING = 1.0001
+"""Factor on the radius of an active nucleus, within which float32 may put gas that is just outside it."""
+
 
 @dataclass(frozen=True, eq=False)
 class Census:
@@ -255,7 +258,8 @@ class _Rules(NamedTuple):
         rate = gas.star_formation_rate if self.weight == "star_formation_rate" else None
         brightness = np.asarray(gas.mass if rate is None else rate, dtype=np.float64)
         if self.weight == "central mass":
-            brightness = brightness * (np.linalg.norm(gas.position, axis=1) <= 1.0001 * _agn_radius(self.config))
+            within = np.linalg.norm(gas.position, axis=1) <= _ROUNDING * _agn_radius(self.config)
+            brightness = brightness * within
         if gas.weight is not None:
             brightness = brightness * np.asarray(gas.weight)
         own = jax.tree.map(lambda leaf: np.asarray(leaf)[brightness > 0], gas)

@@ -24,6 +24,7 @@ from rubix_like.forward.products.sums import ProductImages, Sighting
 from rubix_like.forward.sources.source import AbstractSource, Kind, particles_of
 from rubix_like.forward.sources.stars import star_scene
 from rubix_like.forward.stages.base import AbstractCubeStage, PaintedCube, Spatial, split_keys
+from rubix_like.forward.stages.dust import screen_transmission
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.galaxy.placing import particle_shardings
@@ -309,7 +310,7 @@ def _image_sets(
         before,
         after,
         reference=parameters.observation.velocity_offset,
-        transmission=None if tables.lines is None else tables.lines.transmission(parameters),
+        transmission=None if tables.lines is None else screen_transmission(tables.lines.screen, parameters),
         gas=() if partial.gas is None else partial.gas.names,
     )
 

@@ -89,7 +89,7 @@ def product_axes(setup: Setup, plan: Plan, run_tables: Tables, lines: LineAxes |
 
 
 def products_notes(setup: Setup, census: Census | None) -> tuple[str, ...]:
-    """Says where the maps' mass now comes from, when the galaxy does not say."""
+    """Says which maps show what is not in the cube, which stars are too fast, and where the mass now comes from."""
     products = setup.config.products
     if products is None:
         return ()

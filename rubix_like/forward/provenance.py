@@ -71,8 +71,8 @@ def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
 
 
 def _library_entries(setup: Setup) -> dict[str, str]:
-    """The SSP library that the light is made of: none where the run paints nothing but lines of its own."""
-    if set(setup.sources) == {LINE_SOURCE}:
+    """The SSP library that the light is made of: none where the run paints only lines, or what a nucleus ionises."""
+    if set(setup.sources) <= {LINE_SOURCE, AGN}:
         return {}
     return {"ssp_library": setup.library.name, "ssp_citation": setup.library.citation}
 

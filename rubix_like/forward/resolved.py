@@ -76,7 +76,7 @@ def painted_pipeline(config: RunConfig) -> PipelineSettings:
     fields, paint = [*pipeline.fields], [*pipeline.paint]
     if NEBULAE in names:
         place = names.index(NEBULAE)
-        own = [paint[place]] if NEBULAE in nebular.painted else []
+        own = [] if nebular.source == "agn" else [paint[place]]
         nucleus = [] if AGN in names else [StageSettings(name=AGN)]
         paint[place : place + 1] = [*own, *nucleus]
     if NUCLEUS not in {field.name for field in fields}:

@@ -95,14 +95,16 @@ def _noise_notes(setup: Setup) -> list[str]:
 
 
 def _line_notes(setup: Setup) -> list[str]:
-    """Says so where the detector does not see some of the lines that the user named, or none of a nebula's."""
-    nebulae = setup.sources.get(NEBULAE)
-    if nebulae is not None and not isinstance(nebulae.templates, LineTemplates):
-        return ["nebular: the detector sees no line of the table: its gas shines in the continuum alone"]
+    """Says so where the detector does not see some of the lines that the user named, or none of a table."""
+    notes = [
+        f"{section}: the detector sees no line of the table: its gas shines in the continuum alone"
+        for name, section in ((NEBULAE, "nebular"), (AGN, "nebular.agn"))
+        if name in setup.sources and not isinstance(setup.sources[name].templates, LineTemplates)
+    ]
     plan = setup.sources.get(LINE_SOURCE)
-    if plan is None or not plan.unseen:
-        return []
-    return [f"lines.wavelengths: the detector does not see {', '.join(plan.unseen)}"]
+    if plan is not None and plan.unseen:
+        notes.append(f"lines.wavelengths: the detector does not see {', '.join(plan.unseen)}")
+    return notes
 
 
 def _accuracy_notes(sources: tuple[AbstractSource, ...], config: RunConfig) -> list[str]:

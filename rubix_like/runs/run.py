@@ -225,7 +225,7 @@ def check_lines(prepared: Prepared) -> list[str]:
     lines = [
         f"galaxy      {info.name}: {counted(info.n_stars, 'star')}, {counted(info.n_gas, 'gas particle')} "
         f"({info.reader})",
-        *(f"ssp         {meta[key]}" for key in ("ssp_library",) if key in meta),
+        *([f"ssp         {meta['ssp_library']}"] if "ssp_library" in meta else []),
         f"distance    {meta['luminosity_distance']:.6g} Mpc (redshift {meta['redshift']:g}, {meta['cosmology']}); "
         f"{float(pipeline.tables.arcsec_per_kpc):.4g} arcsec per kpc",
         f"cube        {frame.n_y} x {frame.n_x} spaxels of {frame.pixel_scale:g} arcsec, {plan.n_wave} bins of "

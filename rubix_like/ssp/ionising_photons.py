@@ -13,7 +13,7 @@ FIRST_WAVELENGTH = 300.0
 """Angstrom at which, or before which, a library must begin: a tenth of the photons of young stars is below 400 A."""
 
 SHORT_LIVED: float = 6.7
-"""log10(age / yr) up to which populations ionise: with 1e45 photons per second and Msun or more, and 5e46 when born."""
+"""log10(age / yr) up to which all populations make at least 1e45 ionising photons per second and Msun."""
 
 FEWEST_PHOTONS: float = 1e44
 """Per second and Msun at birth that the youngest population must have, if it is as young as that."""

@@ -242,6 +242,10 @@ def planned(folder, **changes):
     return Pipeline.from_config(config_of(folder, **changes), galaxy(), mesh=make_mesh(1))
 
 
+BETWEEN_LINES = {"instrument.wavelength.start": 5400, "instrument.wavelength.stop": 5440}
+"""From 5346 to 5386 A at rest no table has a line."""
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -249,6 +253,10 @@ def planned(folder, **changes):
         ({"lines": [6621.0]}, r"products\.lines: expected lines that the pipeline paints.*got '6621'"),
         ({"paint": "stars"}, r"products\.lines: expected a pipeline that paints lines .*set products.lines: false"),
         ({"lines": []}, r"products\.lines"),
+        (
+            {"paint": "nebulae", "nebular": {}, "lines": True} | BETWEEN_LINES,
+            r"products\.lines: expected lines of the nebular table on the detector \(5399.*got none; set products",
+        ),
     ],
 )
 def test_lines_that_cannot_be_mapped_are_refused(tmp_path, changes, words):

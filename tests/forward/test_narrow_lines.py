@@ -168,6 +168,16 @@ def test_a_point_shines_in_the_centre_at_rest(pipelines, table):
     assert np.log(np.average(ratio, weights=weight)) * independent.C_KMS == pytest.approx(30.0, abs=1.0)
 
 
+def test_a_star_of_no_weight_does_not_stand_for_the_point(pipelines):
+    """The first star is padding; the line is at the velocity of the galaxy, by the light-weighted mean of its bins."""
+    stars = replace(galaxy().stars, weight=np.array([0.0, *np.ones(6)]))
+    cube = pipelines()(Galaxy(stars))
+    near = np.abs(cube.wavelength - LINES["Hb"].wavelength * 1.01) < 9
+    centre = np.average(cube.wavelength[near], weights=flux_of(cube)[2, 2, near])
+    velocity = np.log(centre / LINES["Hb"].wavelength / 1.01) * independent.C_KMS
+    assert velocity == pytest.approx(30.0, abs=1.0)
+
+
 def test_the_file_and_the_summary_name_the_nucleus(pipelines, table, tmp_path):
     cube = pipelines()(galaxy())
     again = Cube.read(cube.write(tmp_path / "cube.fits"))
@@ -175,6 +185,7 @@ def test_the_file_and_the_summary_name_the_nucleus(pipelines, table, tmp_path):
     cards = {"AGNLUM": LUMINOSITY, "AGNCOVER": COVERING, "AGNRAD": 0.0, "AGNLOGU": -2.92, "AGNPK": 7.0}
     assert {name: header[name] for name in cards} == cards
     assert "NEBTABLE" not in header
+    assert "ssp_library" not in cube.meta
     words = agn_lines(again)
     assert len(words) == 1
     assert words[0].startswith("Active nucleus: log L 43.5 erg/s, table")
@@ -206,15 +217,17 @@ def test_gas_shines_by_mass_over_distance_squared(pipelines, table):
 
 
 @pytest.mark.slow(3)
-def test_oxygen_of_the_section_is_that_of_all_gas(table, tmp_path):
-    """`oxygen_abundance` beside a source of the user's own list."""
+@pytest.mark.parametrize("radius", [0.0, RADIUS])
+def test_oxygen_of_the_section_is_that_of_all_gas(radius, table, tmp_path):
+    """`oxygen_abundance` beside a source of the user's own list, of gas without metals."""
     path = tmp_path / "own.yaml"
     path.write_text("scene: [orient, point]\npaint: [agn]\n")
-    own = AGN | {"table": table, "oxygen_abundance": 8.9}
-    pipeline = Pipeline.from_config(config_of({"continuum": False, "agn": own}, path), galaxy(), mesh=make_mesh(1))
-    cube = pipeline(galaxy())
+    own = AGN | {"table": table, "oxygen_abundance": 8.9, "radius": radius}
+    bare = Galaxy(galaxy().stars, replace(galaxy().gas, metallicity=None))
+    pipeline = Pipeline.from_config(config_of({"continuum": False, "agn": own}, path), bare, mesh=make_mesh(1))
+    cube = pipeline(bare)
     assert pipeline.plan.fields == ("nucleus",)
-    ratio = line_fluxes(cube, "[N II] 6583")[2, 2] * AREA / PHOTONS
+    ratio = line_fluxes(cube, "[N II] 6583").sum() * AREA / PHOTONS
     assert ratio == pytest.approx(of_table(table, "[N II] 6583", 8.9), rel=3e-3)
 
 
@@ -275,6 +288,12 @@ def test_a_nucleus_beside_young_stars(table):
     beside = np.abs(without.wavelength - 4970) < 5
     level = added[2, 2, beside].mean() * AREA / PHOTONS
     assert 1.5e-16 < level < 5e-16  # of Hb, 4.8e-13 erg; the continuum has an equivalent width of 1000-3000 A
+
+
+def test_between_lines_the_run_says_that_there_are_none(table):
+    config = config_of({"source": "agn", "agn": AGN | {"table": table}}, window=(5400, 5440, 2.5))
+    notes = Pipeline.from_config(config, galaxy(), mesh=make_mesh(1)).notes
+    assert "nebular.agn: the detector sees no line of the table: its gas shines in the continuum alone" in notes
 
 
 @pytest.mark.long

@@ -130,11 +130,6 @@ class NebularSettings(AbstractSettings):
     agn: AgnSettings | None = None
     """An active nucleus, beside the other photons ({log_luminosity: 44}) or, with source: agn, alone; null: none."""
 
-    @property
-    def painted(self) -> tuple[str, ...]:
-        """The sources of light that `NEBULAE` in a pipeline stands for."""
-        return (*(() if self.source == "agn" else (NEBULAE,)), *(() if self.agn is None else (AGN,)))
-
     @model_validator(mode="after")
     def _check_agn(self) -> "NebularSettings":
         if self.source != "agn":

@@ -75,13 +75,6 @@ def build_line_nodes(plan: SourcePlan, setup: Setup) -> BasisPainter:
     )
 
 
-def paints_lines(painter: AbstractPainter) -> bool:
-    """Whether a painter is one of lines."""
-    if isinstance(painter, BasisPainter):
-        return isinstance(painter.coefficient_map, LineMap)
-    return isinstance(painter, DirectLinePainter)
-
-
 def with_dispersion(painter: AbstractPainter, velocity_dispersion: Float[Array | ndarray, ""]) -> AbstractPainter:
     """The painter of lines with another velocity_dispersion (km/s, may be traced); TypeError for one of spectra."""
     own = jnp.asarray(velocity_dispersion)

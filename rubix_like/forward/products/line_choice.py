@@ -51,7 +51,12 @@ def choose_lines(setup: Setup) -> LineAxes | None:
     products = setup.config.products
     if products is None or not products.lines:
         return None
-    tracks = _all_tracks(setup)
+    tracks, edges = _all_tracks(setup), setup.instrument.bins.edges
+    if not tracks and any(shines_by_photons(plan) for plan in setup.sources.values()):
+        raise ConfigError(
+            f"products.lines: expected lines of the nebular table on the detector ({edges[0]:.6g}-{edges[-1]:.6g} "
+            f"Angstrom), got none; set products.lines: false, or change the instrument or the redshift"
+        )
     if not tracks:
         raise ConfigError(
             f"products.lines: expected a pipeline that paints lines (nebular, stellar_lines), got "
@@ -65,7 +70,6 @@ def choose_lines(setup: Setup) -> LineAxes | None:
             f"paints {', '.join(tracks)}"
         )
     places = {name: float(tracks[name].at(np.zeros(1)).centre[0, 0]) for name in asked}
-    edges = setup.instrument.bins.edges
     seen = [name for name in asked if edges[0] <= places[name] <= edges[-1]]
     if not seen:
         raise ConfigError(
@@ -100,12 +104,9 @@ def _asked(setup: Setup) -> tuple[str, ...]:
     for plan in setup.sources.values():
         if isinstance(plan.templates, LineTemplates):
             own = zip(plan.templates.lines, plan.templates.wavelength, strict=True)
-            is_short = not shines_by_photons(plan)
-            found |= {name: float(place) for name, place in own if is_short or name in STRONG_LINES}
-    edges, tracks = setup.instrument.bins.edges, _all_tracks(setup)
-    places = {name: tracks[name].at(np.zeros(1)).centre[0, 0] for name in found}
-    seen = [name for name in found if edges[0] <= places[name] <= edges[-1]]
-    return tuple(sorted(seen or found, key=found.__getitem__))
+            takes_all = not shines_by_photons(plan)
+            found |= {name: float(place) for name, place in own if takes_all or name in STRONG_LINES}
+    return tuple(sorted(found, key=found.__getitem__))
 
 
 def _all_tracks(setup: Setup) -> dict[str, LineTracks]:

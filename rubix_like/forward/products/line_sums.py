@@ -20,7 +20,6 @@ from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.engine.spread_painter import SpreadPainter
 from rubix_like.errors import ConfigError
-from rubix_like.forward.parameters import Parameters, screen_a_v
 from rubix_like.forward.products.sums import Placed, sum_columns
 from rubix_like.forward.sources.photon_light import PhotonLight
 from rubix_like.forward.sources.point_painter import PointPainter
@@ -163,13 +162,6 @@ class LineTables(eqx.Module):
         """Every source with each of its parts, in the order of the sums."""
         return [(own, part) for own in self.sources for part in line_parts(painters[own.source])]
 
-    def transmission(self, parameters: Parameters) -> Float[Array, " line"] | None:
-        """The share of each line that the run's dust lets through, 10^(-0.4 a_v A(lambda) / A(V))."""
-        a_v = screen_a_v(parameters)
-        if self.screen is None or a_v is None:
-            return None
-        return jnp.power(10.0, -0.4 * a_v * jnp.asarray(self.screen))
-
 
 def _sum_part(
     own: SourceLines,
@@ -205,7 +197,7 @@ def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -
         thermal = np.where(own, templates.thermal[places], 0.0)
     spectra = spectra_of(setup, plan)
     continuum = None
-    if spectra is not None and axes.has_continuum:
+    if spectra is not None:
         beside = [light_beside(spectra, line.wavelength) * line.has_continuum for line in axes.lines]
         continuum = factor / (1.0 + axes.redshift) * np.stack(beside, axis=1)
     curve = templates.attenuation

@@ -18,11 +18,12 @@ from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.engine.spectra.attenuation import DustFactors
 from rubix_like.errors import ConfigError
-from rubix_like.forward.parameters import Parameters, screen_a_v
+from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.bands import Band, BandTables, BandWeight, check_covered, load_band
 from rubix_like.forward.products.mass_now import MassNow
 from rubix_like.forward.sources.dust_in_front import DustInFront
 from rubix_like.forward.sources.source import Kind, ReaderWords
+from rubix_like.forward.stages.dust import screen_transmission
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.templates import TemplateAxes, weighted_rows
@@ -273,18 +274,11 @@ class ProductTables(eqx.Module):
 
     def _table(self, parameters: Parameters) -> Float[Array, "template band"]:
         """Flux of each template in each band; behind stars' own dust, that of each of its functions' parts in turn."""
-        screen = self.transmission(parameters)
+        screen = screen_transmission(self.screen, parameters)
         if self.dimmed is None:
             return self.bands.through(screen) * self.flux_factor
         parts = jnp.asarray(self.dimmed) if screen is None else jnp.asarray(self.dimmed) * screen[None, :]
         return jnp.concatenate([self.bands.through(part) for part in parts], axis=1) * self.flux_factor
-
-    def transmission(self, parameters: Parameters) -> Float[Array, " part"] | None:
-        """The share of the bands' light that the run's dust lets through, 10^(-0.4 a_v A(lambda) / A(V))."""
-        a_v = screen_a_v(parameters)
-        if self.screen is None or a_v is None:
-            return None
-        return jnp.power(10.0, -0.4 * a_v * jnp.asarray(self.screen))
 
     def columns(
         self, seen: Sighting, table: Float[Array, "template band"], reference: Float[Array, ""]

@@ -73,7 +73,8 @@ class AbstractNarrowLines(AbstractSource):
         common = {"oxygen": oxygen, "per_erg": per_erg, "dust": DustInFront.of(setup)}
         if not radius:
             return NarrowLinesOfPoint(painter=PointPainter.of(painter), **common)
-        return NarrowLinesOfGas(painter=painter, radius=np.asarray(radius), **common)
+        reads_oxygen = agn_settings(setup).oxygen_abundance is None
+        return NarrowLinesOfGas(painter=painter, radius=np.asarray(radius), reads_oxygen=reads_oxygen, **common)
 
     @abstractmethod
     def seen(self, particles: Any) -> tuple[Any, Float[Array, " particle"]]:
@@ -114,13 +115,14 @@ class AbstractNarrowLines(AbstractSource):
 
 
 class NarrowLinesOfGas(AbstractNarrowLines):
-    """The gas within a `radius` (kpc) of the centre, with its own velocity and O/H."""
+    """The gas within a `radius` (kpc) of the centre, with its own velocity, and its own O/H where `reads_oxygen`."""
 
     painter: AbstractPainter
     oxygen: OxygenScale
     per_erg: Float[Array | ndarray, ""]
     radius: Float[Array | ndarray, ""]
     dust: DustInFront | None
+    reads_oxygen: bool = eqx.field(static=True)
     kind: ClassVar[Kind] = "gas"
     words: ClassVar[ReaderWords] = ReaderWords("source 'agn'", "set nebular.agn.radius: 0, a point")
 
@@ -133,8 +135,8 @@ class NarrowLinesOfGas(AbstractNarrowLines):
         return particles, covered(particles, jnp.asarray(self.radius))
 
     def coordinates(self, particles: Gas) -> dict[str, Float[Array, " particle"]]:
-        """O/H of the gas."""
-        return {"oxygen_abundance": self.oxygen.by_oxygen(particles)}
+        """O/H of the gas, unless the section gives one: such gas needs no metallicity."""
+        return {"oxygen_abundance": self.oxygen.by_oxygen(particles)} if self.reads_oxygen else {}
 
 
 class NarrowLinesOfPoint(AbstractNarrowLines):

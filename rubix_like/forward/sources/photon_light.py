@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from jaxtyping import Array, Float
 
-from rubix_like.engine.lines.line_plan import paints_lines, with_dispersion
+from rubix_like.engine.lines.line_plan import dispersion_of, with_dispersion
 from rubix_like.engine.lines.line_planning import narrowest_for, plan_lines, sees_line
 from rubix_like.engine.methods import build_line_painter, build_painter
 from rubix_like.engine.painter import AbstractPainter
@@ -47,7 +47,7 @@ class PhotonLight:
         return replace(plan_lines(setup, lines, self.movers, narrowest=narrowest), own=self)
 
     def painter(self, setup: Setup, plan: SourcePlan) -> AbstractPainter:
-        """That of the plan, with one of the continuum beside one of lines."""
+        """The painter of the plan; a painter of lines is paired with one of the continuum."""
         if not isinstance(plan.templates, LineTemplates):
             return build_painter(plan, setup)
         painter = build_line_painter(plan, setup)
@@ -72,11 +72,11 @@ class PhotonLight:
 def as_wide(painter: AbstractPainter, dispersion: Float[Array, ""]) -> AbstractPainter:
     """A painter of lines, alone or beside their continuum, with another velocity_dispersion (km/s).
 
-    That of a continuum alone is as it was.
+    A painter of a continuum alone is returned as it is.
     """
     if isinstance(painter, PainterPair):
         return replace(painter, first=with_dispersion(painter.first, dispersion))
-    return with_dispersion(painter, dispersion) if paints_lines(painter) else painter
+    return painter if dispersion_of(painter) is None else with_dispersion(painter, dispersion)
 
 
 def table_at(table: NebularTable, place: str, **values: float) -> NebularTable:

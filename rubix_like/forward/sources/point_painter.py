@@ -21,8 +21,8 @@ from rubix_like.runtime.mesh.mesh import varying
 class PointPainter(AbstractPainter):
     """The light of another painter, of particles that have all but their amounts in common.
 
-    It paints the first one with the amounts of all, so that a million particles cost no more than one; the counters are
-    those of all.
+    It paints one of them, which is no padding, with the amounts of all, so that a million particles cost no more than
+    one; the counters are those of all.
     """
 
     axes: TemplateAxes
@@ -52,8 +52,9 @@ class PointPainter(AbstractPainter):
             view, counted = look(own)
             return dataclasses.replace(view, amount=jnp.full_like(view.amount, amount)), counted
 
-        first = jax.tree.map(lambda leaf: leaf[:1], particles)
-        return self.inner.paint(whole, first, grid, 1)[0], counters
+        place = jnp.argmax(particles.weight)
+        one = jax.tree.map(lambda leaf: leaf[place][None], particles)
+        return self.inner.paint(whole, one, grid, 1)[0], counters
 
     @property
     def n_coefficient(self) -> int:

@@ -35,12 +35,11 @@ class Dust(AbstractCubeStage):
 
     def __call__(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray | None) -> PaintedCube:  # noqa: ARG002
         """The cube behind the screen; raises ConfigError after noise."""
-        a_v = screen_a_v(parameters)
-        if self.relative is None or a_v is None:
+        share = screen_transmission(self.relative, parameters)
+        if share is None:
             return cube
         refuse_noisy("dust", cube, "it would dim the noise, too, and not its variance")
-        transmission = jnp.power(10.0, -0.4 * a_v * jnp.asarray(self.relative))
-        return eqx.tree_at(lambda c: c.flux, cube, cube.flux * transmission[None, :])
+        return eqx.tree_at(lambda c: c.flux, cube, cube.flux * share[None, :])
 
     def spatial(self, parameters: Parameters) -> None:  # noqa: ARG002
         """It is not the same at all wavelengths."""
@@ -49,6 +48,17 @@ class Dust(AbstractCubeStage):
     def report(self) -> StageReport:
         """Nothing: its settings are part of the run's."""
         return StageReport()
+
+
+def screen_transmission(
+    screen: Float[Array | ndarray, " wave"] | None, parameters: Parameters
+) -> Float[Array, " wave"] | None:
+    """The share of light that the run's screen lets through, 10^(-0.4 a_v A(lambda) / A(V)); `screen`: A(lambda) /
+    A(V), None: no screen."""
+    a_v = screen_a_v(parameters)
+    if screen is None or a_v is None:
+        return None
+    return jnp.power(10.0, -0.4 * a_v * jnp.asarray(screen))
 
 
 def relative_attenuation(setup: Setup, wavelength: Float[ndarray, " wave"]) -> Float[ndarray, " wave"] | None:
