@@ -329,11 +329,13 @@ class Glow(AbstractSource):
         raise NotImplementedError
 
 
-def test_gas_is_read_only_where_it_is_painted():
+def test_gas_is_read_only_where_something_reads_it():
     tables = pipeline_for().tables
     assert not reads_gas(tables)
     assert reads_gas(replace(tables, paint=(*tables.paint, Glow())))
     assert prepared_run().observer.cuts.gas is None
+    dusty = settings(engine={"slab": SLAB}, dust={"kind": "particles", "cells": 4})
+    assert prepare(dusty, Progress()).observer.cuts.gas == (0, 5)
     with pytest.raises(ValueError, match=r"galaxy\.gas: expected particles for a source .* got none"):
         particles_of((Glow(),), Galaxy(stars=part(0, 8).stars))
 
