@@ -59,8 +59,8 @@ def choose_lines(setup: Setup) -> LineAxes | None:
         )
     if not tracks:
         raise ConfigError(
-            f"products.lines: expected a pipeline that paints lines (nebular, stellar_lines), got "
-            f"'{setup.config.pipeline}'; set products.lines: false"
+            f"products.lines: expected a pipeline that paints lines, got '{setup.config.pipeline}'; set "
+            f"pipeline: nebular (stellar_lines, lines), or products.lines: false"
         )
     asked = _asked(setup)
     unknown = next((name for name in asked if name not in tracks), None)
@@ -74,8 +74,8 @@ def choose_lines(setup: Setup) -> LineAxes | None:
     if not seen:
         raise ConfigError(
             f"products.lines: expected lines on the detector ({edges[0]:.6g}-{edges[-1]:.6g} Angstrom), got "
-            f"{', '.join(f'{name} at {place:.6g}' for name, place in places.items()) or 'none'}; set products.lines: "
-            f"false, or change the instrument or the redshift"
+            f"{', '.join(f'{name} at {place:.6g}' for name, place in places.items()) or 'none'}; take "
+            f"other lines (products.lines: true takes those that it sees), or change the instrument or the redshift"
         )
     return _line_axes(setup, {name: (float(tracks[name].wavelength[0]), places[name]) for name in seen})
 
