@@ -251,7 +251,10 @@ BETWEEN_LINES = {"instrument.wavelength.start": 5400, "instrument.wavelength.sto
     [
         ({"lines": ["Hb"]}, r"products\.lines: expected lines on the detector .*Hb at 4909\.\d+"),
         ({"lines": [6621.0]}, r"products\.lines: expected lines that the pipeline paints.*got '6621'"),
-        ({"paint": "stars"}, r"products\.lines: expected a pipeline that paints lines .*set pipeline: nebular .*or products\.lines: false"),
+        (
+            {"paint": "stars"},
+            r"products\.lines: expected a pipeline that paints lines .*set pipeline: nebular .*or products\.lines: false",
+        ),
         ({"lines": []}, r"products\.lines"),
         (
             {"paint": "nebulae", "nebular": {}, "lines": True} | BETWEEN_LINES,
