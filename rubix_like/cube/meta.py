@@ -70,15 +70,15 @@ class Counters(eqx.Module):
     n_outside: Scalar = eqx.field(default=0, converter=jnp.asarray)
     n_clamped_age: Scalar = eqx.field(default=0, converter=jnp.asarray)
     n_clamped_metallicity: Scalar = eqx.field(default=0, converter=jnp.asarray)
-    n_clamped_a_v: Scalar = eqx.field(default=0, converter=jnp.asarray)
     mass_outside: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
     mass_clamped_age: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
     mass_clamped_metallicity: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
-    mass_clamped_a_v: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
     mass_total: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
     n_beyond_velocity: Scalar = eqx.field(default=0, converter=jnp.asarray)
     n_overflow: Scalar = eqx.field(default=0, converter=jnp.asarray)
     n_not_finite: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    n_clamped_a_v: Scalar = eqx.field(default=0, converter=jnp.asarray)
+    mass_clamped_a_v: Scalar = eqx.field(default=0.0, converter=jnp.asarray)
 
 
 class SourceCounters(eqx.Module):

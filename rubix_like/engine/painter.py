@@ -30,8 +30,6 @@ class View(eqx.Module):
     | coordinates | one (particle,) per axis of the templates | where between the templates it lies; then A(V), mag |
     | v_los | (particle,) | km/s, + = receding |
     | spaxel, share | (particle, corner) | flat spaxel indices (n_spaxel = outside) and weights that sum to 1 |
-    | position | (particle, 3) | as in `Scene`, for painters with a grid of their own |
-    | smoothing_length | (particle,) or None | arcsec |
     """
 
     amount: Float[Array, " particle"]
@@ -39,8 +37,6 @@ class View(eqx.Module):
     v_los: Float[Array, " particle"]
     spaxel: Int[Array, "particle corner"]
     share: Float[Array, "particle corner"]
-    position: Float[Array, "particle 3"]
-    smoothing_length: Float[Array, " particle"] | None
 
     def a_v(self, axes: TemplateAxes) -> Float[Array, " particle"] | None:
         """The attenuation that each particle is seen through, mag; None where there is no dust."""
@@ -60,8 +56,9 @@ def corners_of(
     return Corners(jnp.zeros((len(amount), 1), jnp.int32), jnp.ones_like(amount)[:, None])
 
 
-Look = Callable[[Any], tuple[View, SourceCounters]]
-"""Function from a chunk of a source's particles to the painter's view of them and their counters."""
+Look = Callable[..., tuple[View, SourceCounters]]
+"""Function from a chunk of a source's particles to the painter's view of them and their counters. A second argument is
+the `SpaxelGrid` that the view is on, where that is not the run's own."""
 
 
 class Images(NamedTuple):

@@ -38,8 +38,8 @@ class SpreadPainter(AbstractPainter):
         wide = self.wide(grid)
 
         def own(chunk_of_particles: Any) -> tuple[View, SourceCounters]:
-            view, counters = look(chunk_of_particles)
-            return self.changed(view, wide), counters
+            view, counters = look(chunk_of_particles, wide)
+            return self.changed(view), counters
 
         return self.inner.paint(own, particles, wide, chunk)
 
@@ -49,16 +49,13 @@ class SpreadPainter(AbstractPainter):
             return grid
         return dataclasses.replace(grid, footprint=grid.footprint.painted(self.margin))
 
-    def changed(self, view: View, wide: SpaxelGrid) -> View:
-        """The particles' share of light on the wider grid, where `place` says between the templates."""
+    def changed(self, view: View) -> View:
+        """The particles' share of light, where `place` says between the templates."""
         amount, coordinates = view.amount * self.share, list(view.coordinates)
-        spaxel, share = view.spaxel, view.share
         if self.place is not None:
             place = self.axes.names.index(self.moved)
             coordinates[place] = jnp.full_like(coordinates[place], self.place)
-        if self.margin:
-            spaxel, share = wide.weights(view.position, view.smoothing_length)
-        return dataclasses.replace(view, amount=amount, coordinates=tuple(coordinates), spaxel=spaxel, share=share)
+        return dataclasses.replace(view, amount=amount, coordinates=tuple(coordinates))
 
     @property
     def n_coefficient(self) -> int:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import count
 from rubix_like.engine.painter import AbstractPainter, Images, Sum, View
-from rubix_like.engine.spaxels import field_of
+from rubix_like.engine.spaxels import SpaxelGrid, field_of
 from rubix_like.forward.fields.field import sum_field
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.products.gas_sums import GasSums
@@ -118,9 +118,9 @@ def _paint_source(
 ) -> tuple[Any, SourceCounters]:
     painter = source.painter_for(parameters)
 
-    def look(chunk: Any) -> tuple[View, SourceCounters]:
-        view, scene = _seen(tables, parameters, fields, source, chunk)
-        return view, count(scene, painter.axes, tables.footprint, painter.velocity_limit)
+    def look(chunk: Any, grid: SpaxelGrid = tables.grid) -> tuple[View, SourceCounters]:
+        scene = _scene_of(tables, parameters, fields, source, chunk)
+        return _view(source, scene, grid), count(scene, painter.axes, tables.footprint, painter.velocity_limit)
 
     return painter.paint(look, _shining(source, particles), tables.grid, plan.chunk)
 
@@ -131,16 +131,17 @@ def _shining(source: AbstractSource, particles: Any) -> Any:
     return particles if shining is None else UsedFirst.of(particles, shining)
 
 
-def _seen(
-    tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, chunk: Any
-) -> tuple[View, Scene]:
-    """What a source's painter sees of a chunk of `_shining` particles, and the scene of them."""
+def _scene_of(tables: Tables, parameters: Parameters, fields: Fields, source: AbstractSource, chunk: Any) -> Scene:
+    """A chunk of a source's `_shining` particles, as they shine."""
     own = chunk.particles if isinstance(chunk, UsedFirst) else chunk
     scene = source.scene(own, tables.alignment, tables.arcsec_per_kpc)
-    scene = source.shine(_observed_scene(tables, parameters, fields, scene), parameters)
-    spaxel, share = tables.grid.weights(scene.position, scene.smoothing_length, source.kind)
-    place = spaxel, share, scene.position, scene.smoothing_length
-    return View(scene.amount, _coordinates(source.painter.axes, scene), scene.v_los, *place), scene
+    return source.shine(_observed_scene(tables, parameters, fields, scene), parameters)
+
+
+def _view(source: AbstractSource, scene: Scene, grid: SpaxelGrid) -> View:
+    """What a source's painter sees of a scene on a grid."""
+    place = grid.weights(scene.position, scene.smoothing_length, source.kind)
+    return View(scene.amount, _coordinates(source.painter.axes, scene), scene.v_los, *place)
 
 
 def _observed_scene(tables: Tables, parameters: Parameters, fields: Fields, scene: Scene) -> Scene:
@@ -188,8 +189,8 @@ def _paint_lines(
     """The sums over emission lines, and the light beside them, that maps are made of."""
     assert tables.lines is not None
 
-    def look(source: AbstractSource, chunk: Any) -> View:
-        return _seen(tables, parameters, fields, source, chunk)[0]
+    def look(source: AbstractSource, chunk: Any, grid: SpaxelGrid) -> View:
+        return _view(source, _scene_of(tables, parameters, fields, source, chunk), grid)
 
     looks = [functools.partial(look, source) for source in tables.paint]
     shining = [_shining(source, own) for source, own in zip(tables.paint, particles[: len(looks)], strict=True)]

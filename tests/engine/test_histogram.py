@@ -65,7 +65,7 @@ def look_through(grid):
         dtype = own.mass.dtype
         position = jnp.stack([own.x, own.y, jnp.zeros_like(own.x)], axis=1)
         spaxel, share = grid.weights(position)
-        view = View(own.mass * own.weight, (own.log_z, own.log_age), own.velocity, spaxel, share, position, None)
+        view = View(own.mass * own.weight, (own.log_z, own.log_age), own.velocity, spaxel, share)
         counters = eqx.tree_at(lambda c: c.n_particles, no_counts(AXES, dtype), own.weight.sum())
         return view, eqx.tree_at(lambda c: c.amount_total, counters, view.amount.sum())
 

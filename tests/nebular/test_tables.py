@@ -51,9 +51,12 @@ def test_every_table_passes_the_contract(any_table):
     assert all((any_table.citation, any_table.licence, any_table.source))
     assert np.all(any_table.per_photon.sum(-1) < 1.25e-10)
     h_beta = any_table.line("Hb")
+    of_case_b = (
+        0.3 if "log_peak_energy" in any_table.axes else 0.2
+    )  # hard light leaves warm neutral gas, which collides
     for name in ("Hg", "Hd", "Pab"):
         ratio = ratio_to_h_beta(name, any_table.temperature, np.full(h_beta.shape, 100.0))
-        np.testing.assert_allclose(any_table.line(name) / h_beta, ratio, rtol=0.2)
+        np.testing.assert_allclose(any_table.line(name) / h_beta, ratio, rtol=of_case_b)
 
 
 def test_ratios_of_the_embedded_table(table):

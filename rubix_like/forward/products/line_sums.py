@@ -129,7 +129,7 @@ class LineTables(eqx.Module):
 
     def paint(
         self,
-        looks: Sequence[Callable[[Any], View]],
+        looks: Sequence[Callable[[Any, SpaxelGrid], View]],
         painters: Sequence[AbstractPainter],
         particles: Sequence[Any],
         grid: SpaxelGrid,
@@ -166,7 +166,7 @@ class LineTables(eqx.Module):
 def _sum_part(
     own: SourceLines,
     part: LinePart,
-    look: Callable[[Any], View],
+    look: Callable[[Any, SpaxelGrid], View],
     particles: Any,
     grid: SpaxelGrid,
     kernel: AbstractDepositKernel,
@@ -177,8 +177,8 @@ def _sum_part(
     wide = grid if part.spread is None else part.spread.wide(grid)
 
     def contribute(chunk_of_particles: Any) -> tuple[Placed, Float[Array, "particle column"]]:
-        view = look(chunk_of_particles)
-        view = view if part.spread is None else part.spread.changed(view, wide)
+        view = look(chunk_of_particles, wide)
+        view = view if part.spread is None else part.spread.changed(view)
         columns = own.columns(view, part, reference)
         return (view.spaxel, view.share), jnp.concatenate([columns[name] for name in own.widths], axis=1)
 

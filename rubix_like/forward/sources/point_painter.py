@@ -48,8 +48,8 @@ class PointPainter(AbstractPainter):
         empty = varying((jnp.zeros((), dtype), no_counts(self.axes, dtype)), particles)
         amount, counters = accumulate(contribute, add, empty, particles, chunk)
 
-        def whole(own: Any) -> tuple[View, SourceCounters]:
-            view, counted = look(own)
+        def whole(own: Any, *on: SpaxelGrid) -> tuple[View, SourceCounters]:
+            view, counted = look(own, *on)
             return dataclasses.replace(view, amount=jnp.full_like(view.amount, amount)), counted
 
         place = jnp.argmax(particles.weight)
