@@ -253,7 +253,7 @@ BETWEEN_LINES = {"instrument.wavelength.start": 5400, "instrument.wavelength.sto
         ({"lines": [6621.0]}, r"products\.lines: expected lines that the pipeline paints.*got '6621'"),
         (
             {"paint": "stars"},
-            r"products\.lines: expected a pipeline that paints lines .*set pipeline: nebular .*products\.lines: false",
+            r"expected a pipeline that paints lines.*set pipeline: nebular .*or products.lines: false",
         ),
         ({"lines": []}, r"products\.lines"),
         (
