@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import Integer, InUnit, Mag, Myr, Number
@@ -25,18 +25,23 @@ def _known_curve(value: str) -> str:
     return value
 
 
-def _checked_r_v(value: float | None, given: Mapping[str, Any]) -> float | None:
+def _checked_r_v(value: float | None, info: Any) -> float | None:
     """R(V), which the curve among the settings before it allows."""
-    if value is not None and "curve" in given:
-        CURVES.find(given["curve"]).check_r_v(value)
+    if value is not None and "curve" in info.data:
+        CURVES.find(info.data["curve"]).check_r_v(value)
     return value
 
 
-def _checked_slope(value: float | None, given: Mapping[str, Any]) -> float | None:
+def _checked_slope(value: float | None, info: Any) -> float | None:
     """A slope, which the curve among the settings before it must have."""
-    if value is not None and "curve" in given:
-        CURVES.find(given["curve"]).check_slope(value)
+    if value is not None and "curve" in info.data:
+        CURVES.find(info.data["curve"]).check_slope(value)
     return value
+
+
+Curve = Annotated[str, AfterValidator(_known_curve)]
+RV = Annotated[Number | None, AfterValidator(_checked_r_v)]
+Slope = Annotated[Number | None, AfterValidator(_checked_slope)]
 
 
 def _own_r_v(curve: str, r_v: float | None) -> float:
@@ -50,30 +55,15 @@ class DustSettings(AbstractSettings):
     """screen: the same dust in front of all the light."""
     a_v: Annotated[Mag, Field(ge=0), Parameter()]
     """Attenuation in V."""
-    curve: str = "calzetti"
+    curve: Curve = "calzetti"
     """calzetti (starbursts), cardelli or gordon (Milky Way), smc, kriek_conroy, power_law, a class of
     dust_extinction (such as G24_SMCAvg), or another curve that is installed."""
-    r_v: Number | None = None
+    r_v: RV = None
     """A(V) / E(B-V); null: the curve's own."""
-    slope: Number | None = None
+    slope: Slope = None
     """Of the curves kriek_conroy and power_law, d log A / d log lambda (beside Calzetti's); null: the curve's own."""
     place: Literal["galaxy", "foreground"] = "galaxy"
     """galaxy: dust at the galaxy's redshift, k at lambda / (1 + z); foreground: dust of the Milky Way, k at lambda."""
-
-    @field_validator("curve")
-    @classmethod
-    def _check_curve(cls, value: str) -> str:
-        return _known_curve(value)
-
-    @field_validator("r_v")
-    @classmethod
-    def _check_r_v(cls, value: float | None, info: Any) -> float | None:
-        return _checked_r_v(value, info.data)
-
-    @field_validator("slope")
-    @classmethod
-    def _check_slope(cls, value: float | None, info: Any) -> float | None:
-        return _checked_slope(value, info.data)
 
     @property
     def resolved_r_v(self) -> float:
@@ -96,11 +86,11 @@ class ParticleDustSettings(AbstractSettings):
 
     kind: Literal["particles"]
     """particles: the dust of the galaxy's gas, each star behind its own column of it."""
-    curve: str = "cardelli"
+    curve: Curve = "cardelli"
     """How attenuation depends on wavelength: the names of kind screen."""
-    r_v: Number | None = None
+    r_v: RV = None
     """A(V) / E(B-V); null: the curve's own."""
-    slope: Number | None = None
+    slope: Slope = None
     """As of kind screen."""
     dust_to_metal: Annotated[Number, Field(ge=0, le=1), Parameter()] = 0.4
     """Mass of dust per mass of metals in gas that has dust; without effect where the gas has a dust_mass."""
@@ -121,21 +111,6 @@ class ParticleDustSettings(AbstractSettings):
     """Cells along the longer side of the painted field, and along the line of sight, that columns are resolved by."""
     foreground: Annotated[DustSettings, BeforeValidator(_in_front)] | None = None
     """A screen in front of the galaxy, beside its own dust: {a_v: 0.1, curve: gordon}; null: none."""
-
-    @field_validator("curve")
-    @classmethod
-    def _check_curve(cls, value: str) -> str:
-        return _known_curve(value)
-
-    @field_validator("r_v")
-    @classmethod
-    def _check_r_v(cls, value: float | None, info: Any) -> float | None:
-        return _checked_r_v(value, info.data)
-
-    @field_validator("slope")
-    @classmethod
-    def _check_slope(cls, value: float | None, info: Any) -> float | None:
-        return _checked_slope(value, info.data)
 
     @property
     def resolved_r_v(self) -> float:
