@@ -5,6 +5,7 @@ The partial of `direct` is light in (spaxel, fine bin), which line spread and de
 kernel (`engine/kernels`) adds the particles to its rows, as it does for the maps of `products`.
 """
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -130,3 +131,33 @@ class AbstractPainter(eqx.Module):
     @abstractmethod
     def report(self) -> Mapping[str, int | float]:
         """What is known of its sizes and accuracy on the host, for headers and summaries; empty where it is exact."""
+
+
+class AbstractInnerPainter(AbstractPainter):
+    """A painter that leaves the light to an `inner` one, whose partials and sizes are its own."""
+
+    inner: eqx.AbstractVar[AbstractPainter]
+
+    @property
+    def n_coefficient(self) -> int:
+        """Those of the other painter."""
+        return self.inner.n_coefficient
+
+    def laid_out(self, layout: DeviceLayout) -> "AbstractInnerPainter":
+        """With the other painter laid out."""
+        return dataclasses.replace(self, inner=self.inner.laid_out(layout))
+
+    @property
+    def sums(self) -> tuple[Sum, ...]:
+        """Those of the other painter."""
+        return self.inner.sums
+
+    def project(
+        self, partial: Any, spatial: Images, layout: DeviceLayout
+    ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
+        """As the other painter."""
+        return self.inner.project(partial, spatial, layout)
+
+    def report(self) -> dict[str, int | float]:
+        """What the other painter says."""
+        return dict(self.inner.report())

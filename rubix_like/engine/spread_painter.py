@@ -9,14 +9,14 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
-from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
+from rubix_like.engine.painter import AbstractInnerPainter, AbstractPainter, Images, Look, View
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.instrument.blur import blur
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 
 
-class SpreadPainter(AbstractPainter):
+class SpreadPainter(AbstractInnerPainter):
     """The light of another painter, of a `share` of every particle's amount.
 
     With a `kernel` (weights of cells around a particle, sum 1) it is convolved with it, once, after all sums: painted
@@ -57,20 +57,6 @@ class SpreadPainter(AbstractPainter):
             coordinates[place] = jnp.full_like(coordinates[place], self.place)
         return dataclasses.replace(view, amount=amount, coordinates=tuple(coordinates))
 
-    @property
-    def n_coefficient(self) -> int:
-        """Those of the other painter."""
-        return self.inner.n_coefficient
-
-    def laid_out(self, layout: DeviceLayout) -> "SpreadPainter":
-        """With the other painter laid out."""
-        return dataclasses.replace(self, inner=self.inner.laid_out(layout))
-
-    @property
-    def sums(self) -> tuple[Sum, ...]:
-        """Those of the other painter."""
-        return self.inner.sums
-
     def project(
         self, partial: Any, spatial: Images, layout: DeviceLayout
     ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
@@ -88,7 +74,3 @@ class SpreadPainter(AbstractPainter):
         beyond = len(self.kernel) // 2 - self.margin
         padded = jnp.pad(images, ((beyond, beyond), (beyond, beyond), (0, 0)))
         return blur(padded, jnp.asarray(self.kernel).astype(images.dtype))
-
-    def report(self) -> dict[str, int | float]:
-        """What the other painter says."""
-        return dict(self.inner.report())

@@ -10,15 +10,14 @@ from numpy import ndarray
 
 from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.counters import no_counts
-from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
+from rubix_like.engine.painter import AbstractInnerPainter, AbstractPainter, Look, View
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.physics.templates import TemplateAxes
 from rubix_like.runtime.mesh.accumulate import accumulate
-from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import varying
 
 
-class PointPainter(AbstractPainter):
+class PointPainter(AbstractInnerPainter):
     """The light of another painter, of particles that have all but their amounts in common.
 
     It paints one of them, which is no padding, with the amounts of all, so that a million particles cost no more than
@@ -55,27 +54,3 @@ class PointPainter(AbstractPainter):
         place = jnp.argmax(particles.weight)
         one = jax.tree.map(lambda leaf: leaf[place][None], particles)
         return self.inner.paint(whole, one, grid, 1)[0], counters
-
-    @property
-    def n_coefficient(self) -> int:
-        """Those of the other painter."""
-        return self.inner.n_coefficient
-
-    def laid_out(self, layout: DeviceLayout) -> "PointPainter":
-        """With the other painter laid out."""
-        return dataclasses.replace(self, inner=self.inner.laid_out(layout))
-
-    @property
-    def sums(self) -> tuple[Sum, ...]:
-        """Those of the other painter."""
-        return self.inner.sums
-
-    def project(
-        self, partial: Any, spatial: Images, layout: DeviceLayout
-    ) -> tuple[Float[Array, "seen own"], Float[Array, "seen 2"]]:
-        """As the other painter."""
-        return self.inner.project(partial, spatial, layout)
-
-    def report(self) -> dict[str, int | float]:
-        """What the other painter says."""
-        return dict(self.inner.report())
