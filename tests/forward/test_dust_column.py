@@ -16,7 +16,7 @@ from independent import arcsec_per_kpc, luminosity_distance, sky_rotation
 from kernel_columns import exact_columns
 from observing import configuration, galaxy_of, observe
 
-from rubix_like import ConfigError, Galaxy, Gas, Pipeline, make_mesh, validate
+from rubix_like import ConfigError, Galaxy, Gas, Pipeline, make_mesh
 from rubix_like.forward.fields.dust_column import DustColumn, frees_places
 
 REDSHIFT, N_GAS, N_STARS, INCLINATION, OPACITY = 0.05, 300, 60, 50.0, 0.25
@@ -220,16 +220,6 @@ def test_stars_beyond_the_field_and_gas_that_is_not_finite(pipeline):
     assert (np.asarray(cube.flux) == 0).all()
     with pytest.raises(ValueError, match=r"expected finite .* got \d+ of 60 stars with others; rubix_like.validate"):
         pipeline(with_gas(mass=np.nan * EVERY))
-
-
-@pytest.mark.parametrize("name", ["mass", "smoothing_length", "density", "temperature", "metallicity"])
-def test_columns_that_are_refused(name):
-    """By the first bad value."""
-    allowed = r"mass fractions in \[.*\]" if name == "metallicity" else "values >= 0"
-    for bad, expected in ((-1.0, allowed), (np.nan, "finite values"), (np.inf, "finite values")):
-        values = np.where(np.arange(N_GAS) == 3, bad, 0.02)
-        with pytest.raises(ValueError, match=rf"gas.{name}: expected {expected}, got {bad} at index 3"):
-            validate(with_gas(**{name: values}))
 
 
 def test_a_run_without_such_dust_has_no_field():
