@@ -188,7 +188,7 @@ def with_gas(**columns):
 
 
 EVERY = np.ones(N_GAS)
-BEHIND, IN_FRONT = (galaxy().gas.position + [[0.0, 0.0, z]] for z in (50.0, -50.0))
+BEHIND, IN_FRONT = (galaxy().gas.position + np.array([[0.0, 0.0, z]]) for z in (50.0, -50.0))
 LUMP = {"position": EVERY[:, None] * [[0.0, 0.0, -1.0]], "mass": EVERY * 1e8 / N_GAS}
 EDGES = {
     "zero metals": ({"metallicity": 0 * EVERY}, 1.0, 1.0),

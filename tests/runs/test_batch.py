@@ -308,7 +308,7 @@ def test_one_compilation_for_galaxies_of_about_the_same_size(folder, caplog):
 
 @pytest.mark.slow(10)
 def test_dust_of_galaxies_with_and_without_gas(folder, caplog):
-    """Any gas of a size class shares a program; galaxies without gas have one of their own. Each is like a single run."""
+    """Gas of one size class shares a program, galaxies without gas have one of their own; each is like a single run."""
     for number, n_gas in enumerate((60, 0, 58, 0)):
         write_cutout(f"g{number}.hdf5", 97 + number, number, n_gas)
     dust = {"kind": "particles", "cells": 4, "cold": None}

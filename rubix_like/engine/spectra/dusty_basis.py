@@ -9,9 +9,9 @@ import scipy.linalg
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from rubix_like.engine.spectra.attenuation import FactoredDust, factored_dust
+from rubix_like.engine.spectra.attenuation import FactoredDust, factored_dust, spread_a_v
 from rubix_like.engine.spectra.spectral_basis import SpectralBasis, find_basis
-from rubix_like.physics.templates import Curve
+from rubix_like.physics.templates import Layers
 
 _N_MORE = 3
 """A(V) at which templates are decomposed, beyond the number of functions of A(V)."""
@@ -46,7 +46,7 @@ class DustyBasis(NamedTuple):
     kept: tuple[int, ...]
     reduction: Float[ndarray, "product rank"]
     spectra: Float[ndarray, "rank rest"]
-    a_v: Float[ndarray, " a_v"]
+    a_v: Float[ndarray, "a_v layer"]
     residuals: Float[ndarray, "a_v template"]
     local_error: float
     flux_error: float
@@ -57,7 +57,7 @@ class DustyBasis(NamedTuple):
         """The products that are kept."""
         return _places(self.kept, self.own.shape[1])
 
-    def coefficients(self, a_v: Float[ndarray, " a_v"]) -> Float[ndarray, "a_v template rank"]:
+    def coefficients(self, a_v: Float[ndarray, "a_v layer"]) -> Float[ndarray, "a_v template rank"]:
         """The templates' coefficients on the basis behind dust."""
         products = np.einsum("ar,ks->akrs", self.dust.at(a_v), self.own)
         return products.reshape(len(a_v), len(self.own), -1) @ self.reduction
@@ -66,7 +66,7 @@ class DustyBasis(NamedTuple):
 class Views(NamedTuple):
     """Templates in the rest frame, and `seen` by the detector at some velocities, side by side, `n_bin` bins each.
 
-    `wavelength`: vacuum Angstrom at rest that each bin sees; `attenuation`: A / A(V) of the dust (None: no dust).
+    `wavelength`: vacuum Angstrom at rest that each bin sees; `layers`: A / A(V) of layers of dust (None: no dust).
     """
 
     templates: Float[ndarray, "template rest"]
@@ -74,12 +74,12 @@ class Views(NamedTuple):
     seen: Float[ndarray, "template bin"]
     wavelength: Float[ndarray, " bin"]
     n_bin: tuple[int, ...]
-    attenuation: Curve | None
+    layers: Layers | None
 
-    def dim(self, a_v: float, *, at_rest: bool = False) -> Float[ndarray, " wave"]:
+    def dims(self, a_v: Float[ndarray, "a_v layer"], *, at_rest: bool = False) -> Float[ndarray, "a_v wave"]:
         """What dust lets through, 10^(-0.4 A), in the bins, or on the nodes of the rest frame."""
-        assert self.attenuation is not None
-        return 10.0 ** (-0.4 * a_v * self.attenuation(self.rest_wavelength if at_rest else self.wavelength))
+        assert self.layers is not None
+        return 10.0 ** (-0.4 * (a_v @ self.layers(self.rest_wavelength if at_rest else self.wavelength)))
 
 
 def find_dusty_basis(views: Views, largest: float, tolerance: float) -> DustyBasis:
@@ -89,9 +89,10 @@ def find_dusty_basis(views: Views, largest: float, tolerance: float) -> DustyBas
     with the templates' coefficients on a basis without dust, which is made finer until the errors are within their
     share of the tolerance. What these products add is then decomposed by singular values.
     """
-    assert views.attenuation is not None
-    dust = factored_dust(views.attenuation(views.wavelength), largest, _DUST_SHARE * tolerance)
-    a_v = np.linspace(0.0, largest, len(dust.parts) + _N_MORE)
+    assert views.layers is not None
+    relative = views.layers(views.wavelength)
+    dust = factored_dust(relative, largest, _DUST_SHARE * tolerance)
+    a_v = spread_a_v(largest, len(relative), len(dust.parts) + _N_MORE)
     finer = 1.0
     found = _tried(views, dust, a_v, finer * tolerance)
     for _ in range(_N_TRIES):
@@ -109,7 +110,7 @@ class _Fit(NamedTuple):
     seen: Float[ndarray, "product bin"]
     rest: Float[ndarray, "product rest"]
     means: Float[ndarray, "a_v template"]
-    a_v: Float[ndarray, " a_v"]
+    a_v: Float[ndarray, "a_v layer"]
 
 
 class _Tried(NamedTuple):
@@ -123,7 +124,7 @@ class _Tried(NamedTuple):
     residual: float
 
 
-def _tried(views: Views, dust: FactoredDust, a_v: Float[ndarray, " a_v"], tolerance: float) -> _Tried:
+def _tried(views: Views, dust: FactoredDust, a_v: Float[ndarray, "a_v layer"], tolerance: float) -> _Tried:
     """The fit by a basis without dust, and by as many of the products, as shares of a tolerance say."""
     share, functions = _TEMPLATE_SHARE * tolerance, dust.at(a_v)
     plain = find_basis(views.templates, views.rest_wavelength, views.seen, share, views.n_bin)
@@ -197,7 +198,7 @@ def _decomposed(views: Views, dust: FactoredDust, tried: _Tried, tolerance: floa
 
 def _fitted(
     views: Views,
-    a_v: Float[ndarray, " a_v"],
+    a_v: Float[ndarray, "a_v layer"],
     functions: Float[ndarray, "a_v factor"],
     own: Float[ndarray, "template own"],
 ) -> _Fit:
@@ -207,14 +208,14 @@ def _fitted(
     normal = np.zeros((size, size))
     seen, rest = np.zeros((size, views.seen.shape[1])), np.zeros((size, views.templates.shape[1]))
     means = np.zeros((len(a_v), len(own)))
-    for number, (mag, function) in enumerate(zip(a_v, functions, strict=True)):
-        dim = views.dim(mag)
+    dims = zip(functions, views.dims(a_v), views.dims(a_v, at_rest=True), strict=True)
+    for number, (function, dim, dim_at_rest) in enumerate(dims):
         means[number] = views.seen @ dim / len(dim)
         lit = means[number] > 0
         weighted = np.where(lit, 1.0 / np.where(lit, means[number], 1.0) ** 2, 0.0)[:, None] * own
         normal += np.kron(np.outer(function, function), weighted.T @ own)
         seen += np.kron(function[:, None], (weighted.T @ views.seen) * dim)
-        rest += np.kron(function[:, None], (weighted.T @ views.templates) * views.dim(mag, at_rest=True))
+        rest += np.kron(function[:, None], (weighted.T @ views.templates) * dim_at_rest)
     return _Fit(normal, seen, rest, means, a_v)
 
 
@@ -241,7 +242,7 @@ def _rank(
 
 def _errors(
     views: Views,
-    a_v: Float[ndarray, " a_v"],
+    a_v: Float[ndarray, "a_v layer"],
     made: Sequence[tuple[Float[ndarray, "template n"], Float[ndarray, "n bin"]]],
     means: Float[ndarray, "a_v template"],
 ) -> _Errors:
@@ -250,10 +251,10 @@ def _errors(
     Residuals are those of the view where they are largest.
     """
     residuals, local, flux, lowest = np.zeros(means.shape), 0.0, 0.0, 0.0
-    for number, (mag, (coefficients, spectra)) in enumerate(zip(a_v, made, strict=True)):
+    for number, (dim, (coefficients, spectra)) in enumerate(zip(views.dims(a_v), made, strict=True)):
         lit = means[number] > 0
         per_mean = (1.0 / means[number, lit])[:, None]
-        true = ((views.seen[lit] * per_mean) * views.dim(mag)).astype(np.float32)
+        true = ((views.seen[lit] * per_mean) * dim).astype(np.float32)
         found = (coefficients[lit] * per_mean).astype(np.float32) @ spectra.astype(np.float32)
         for first, last in itertools.pairwise(np.cumsum((0, *views.n_bin))):
             own, model = true[:, first:last], found[:, first:last]
