@@ -114,14 +114,15 @@ def find_dusty_basis(views: Views, largest: float, tolerance: float) -> DustyBas
     a_v = spread_a_v(largest, len(relative), len(dust.parts) + _N_MORE)
     behind = Behind(dust, a_v, dust.at(a_v), views.dims(a_v), views.dims(a_v, at_rest=True))
     every, sample = np.arange(len(views.templates)), _sample(views, _TEMPLATE_SHARE * tolerance)
-    for number in itertools.count():
+    n_left = _N_ROUND
+    while True:
         found = _for_all(views, behind, _from_sample(views.of(sample), behind, tolerance))
         worst = found.residuals.max(axis=0)
         if len(sample) == len(every) or worst.max() <= _IN_ALL * tolerance:
             return found._replace(own=found.own * level[:, None])
         more = np.union1d(sample, np.flatnonzero(worst > tolerance))
-        sample = more if number < _N_ROUND and len(more) > len(sample) else every
-    raise AssertionError
+        sample = more if n_left > 0 and len(more) > len(sample) else every
+        n_left -= 1
 
 
 def _sample(views: Views, share: float) -> Int[ndarray, " chosen"]:
