@@ -106,10 +106,9 @@ def find_dusty_basis(views: Views, largest: float, tolerance: float) -> DustyBas
     all templates; where some are beyond the tolerance, these join the sample.
     """
     assert views.layers is not None
-    level = views.seen.mean(axis=1)
+    relative, level = views.layers(views.wavelength), views.seen.mean(axis=1)
     scale = np.divide(1.0, level, out=np.zeros_like(level), where=level > 0)[:, None]
     views = views._replace(templates=views.templates * scale, seen=views.seen * scale)
-    relative = views.layers(views.wavelength)
     dust = factored_dust(relative, largest, _DUST_SHARE * tolerance)
     a_v = spread_a_v(largest, len(relative), len(dust.parts) + _N_MORE)
     behind = Behind(dust, a_v, dust.at(a_v), views.dims(a_v), views.dims(a_v, at_rest=True))
@@ -239,7 +238,7 @@ def _coefficients(rows: Float[ndarray, "row wave"], basis: Float[ndarray, "own w
     """Of the basis rows, those that come nearest to each row."""
     size = 1.0 / np.sqrt(np.maximum((basis**2).mean(axis=1), np.finfo(float).tiny))
     scaled = basis * size[:, None]
-    return scipy.linalg.lstsq(scaled @ scaled.T, scaled @ rows.T)[0].T * size
+    return np.linalg.lstsq(scaled @ scaled.T, scaled @ rows.T, rcond=None)[0].T * size
 
 
 def _kept(
