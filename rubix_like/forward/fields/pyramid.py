@@ -80,11 +80,6 @@ class Levels(NamedTuple):
         """The width of each rung's cells over that of the finest ones."""
         return np.array([2.0**level for level, _ in self.rungs])
 
-    @property
-    def variances(self) -> Float[np.ndarray, " rung"]:
-        """The variance of each rung's kernel over that of the narrowest: 1, 4, 8, 16, ..."""
-        return np.array([4.0**level * (2.0 if soft else 1.0) for level, soft in self.rungs])
-
 
 def _even(size: float | int) -> int:
     """The smallest even number that is not less."""
@@ -115,6 +110,17 @@ class Pyramid(eqx.Module):
         across, along = _VARIANCES[self.deposit]
         return (across / along) ** 0.5
 
+    @property
+    def variances(self) -> Float[np.ndarray, " rung"]:
+        """The variance of each rung's kernel on the sky, in squares of the finest cells' side.
+
+        A grid that is brought to cells of half the size by linear interpolation, and those to the next, is smoothed by
+        it: by 1/24 of the square of its cells' side at the first step, a quarter of that at the next.
+        """
+        level, soft = np.array(self.levels.rungs, dtype=float).T
+        steps = np.maximum(level - 1, 0)
+        return self.levels.widths**2 * (_VARIANCES[self.deposit][0] * (1 + soft) + (1 - 0.25**steps) / 18)
+
     def parts(
         self,
         position: Float[Array, "particle 3"],
@@ -134,7 +140,7 @@ class Pyramid(eqx.Module):
         self, smoothing_length: Float[Array, " particle"], z: Float[Array, " particle"]
     ) -> tuple[Int[Array, " particle"], Float[Array, " particle"]]:
         """The narrower of the two rungs around each particle's variance, and the share of the wider one."""
-        ladder = _VARIANCES[self.deposit][0] * self.side**2 * jnp.asarray(self.levels.variances, self.side.dtype)
+        ladder = self.side**2 * jnp.asarray(self.variances, self.side.dtype)
         is_far = jnp.abs(z) > self.depth * self.side * (0.5 * self.levels.shapes[0][2] - 1)
         narrowest = jnp.where(is_far, ladder[1], ladder[0])
         variance = jnp.clip(VARIANCE * smoothing_length**2, narrowest, ladder[-1])
