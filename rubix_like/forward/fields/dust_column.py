@@ -115,7 +115,7 @@ class DustColumn(AbstractField):
         return Levels.of(grid.footprint, self.cells).n_cell
 
     def deposit(self, particles: Gas, scene: Scene, grid: SpaxelGrid) -> Parts:
-        """The dust of each gas particle, per square arcsec, in the cells of two levels of the pyramid."""
+        """The dust of each gas particle, per square arcsec, in the cells of two rungs of the pyramid."""
         mass = self.mass(particles) * scene.weight
         return self._pyramid(grid).parts(scene.position, self.lengths(particles), mass)
 
