@@ -6,12 +6,14 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.config import RunConfig
 from rubix_like.config.parameters import declarations
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
+from rubix_like.cube.meta import SourceCounters
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.fields.field import AbstractField, Parts
@@ -23,17 +25,22 @@ from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.cosmology import arcsec_per_kpc, find_cosmology, hubble
 
+LINE_OF_SIGHT: str = "line_of_sight"
+"""What gas in front of all grids, or behind them, is beyond: it is put at their ends."""
+
 _PC_PER_KPC = 1e3
 
 
 class DustColumns(eqx.Module):
     """What the field holds: columns of dust (Msun / pc^2) in front of positions, and those through the whole galaxy.
 
-    `values` (y, x) are the latter on the painted grid: those of a spaxel's cells add up to the spaxel's mean.
+    `values` (y, x) are the latter on the painted grid: those of a spaxel's cells add up to the spaxel's mean. `counts`
+    are those of `DustColumn.count`.
     """
 
     dust: InFront
     values: Float[Array, "y x"]
+    counts: Float[Array, " count"]
 
     def at(self, position: Float[Array, "particle 3"]) -> Float[Array, " particle"]:
         """Dust in Msun / pc^2 in front of positions in the field of view (arcsec, as `Scene` has them).
@@ -42,6 +49,24 @@ class DustColumns(eqx.Module):
         grid it is that of the grid's edge. Gas that shines sees half of its own dust in front of it.
         """
         return self.dust.at(position)
+
+    @property
+    def counters(self) -> SourceCounters:
+        """Of the gas that has dust, with its dust (Msun) as amount: what lies beside the painted field, and by
+        `LINE_OF_SIGHT` what lies in front of all grids or behind them."""
+        number, amount = self.counts[:3], self.counts[3:6]
+        none = jnp.zeros_like(number[0])
+        return SourceCounters(
+            n_particles=number[0],
+            n_outside=number[1],
+            n_clamped={LINE_OF_SIGHT: number[2]},
+            n_beyond_velocity=none,
+            n_overflow=none,
+            n_not_finite=self.counts[6],
+            amount_total=amount[0],
+            amount_outside=amount[1],
+            amount_clamped={LINE_OF_SIGHT: amount[2]},
+        )
 
 
 class DustColumn(AbstractField):
@@ -68,6 +93,7 @@ class DustColumn(AbstractField):
     shared: str = eqx.field(static=True)
     kind: ClassVar[Kind] = "gas"
     words: ClassVar[ReaderWords] = ReaderWords("dust of kind particles", "set dust: null")
+    n_count: ClassVar[int] = 7
     map: ClassVar[tuple[str, str] | None] = ("solMass pc-2", "column of dust through the whole galaxy")
 
     @classmethod
@@ -115,6 +141,19 @@ class DustColumn(AbstractField):
         """The dust of each gas particle, per square arcsec, in the cells of two levels of the pyramid."""
         mass = self.mass(particles) * scene.weight
         return self._pyramid(grid).parts(scene.position, self.lengths(particles), mass)
+
+    def count(self, particles: Gas, scene: Scene, grid: SpaxelGrid) -> Float[Array, " count"]:
+        """Numbers of gas particles with dust, of those beside the field and beyond its ends, and their dust (Msun);
+        then the number of those whose dust or width is no number."""
+        mass = lax.stop_gradient(self.mass(particles))
+        beside, far = self._pyramid(grid).beyond(lax.stop_gradient(scene.position))
+        broken = ~(jnp.isfinite(mass) & jnp.isfinite(lax.stop_gradient(self.lengths(particles))))
+        dusty = (mass > 0) & ~broken
+        chosen = jnp.stack([dusty, dusty & beside, dusty & far], axis=1).astype(scene.weight.dtype)
+        weight = lax.stop_gradient(scene.weight)
+        dust = jnp.where(broken, jnp.zeros_like(mass), mass) * weight
+        numbers = jnp.sum(weight[:, None] * chosen, axis=0), jnp.sum(dust[:, None] * chosen, axis=0)
+        return jnp.concatenate([*numbers, jnp.sum(weight * broken.astype(weight.dtype))[None]])
 
     def mass(self, gas: Gas) -> Float[Array, " particle"]:
         """Dust of each gas particle in Msun."""
@@ -165,12 +204,12 @@ class DustColumn(AbstractField):
         return jnp.where(known, length, jnp.zeros_like(length)) * self.arcsec_per_kpc
 
     def finish(self, sums: Float[Array, " cell"], grid: SpaxelGrid) -> DustColumns:
-        """Columns in Msun / pc^2, from sums in Msun / arcsec^2."""
+        """Columns in Msun / pc^2, from sums in Msun / arcsec^2, and the counts."""
         area = (self.arcsec_per_kpc / _PC_PER_KPC) ** 2
-        dust = self._pyramid(grid).in_front(sums * area)
+        dust = self._pyramid(grid).in_front(sums[: -self.n_count] * area)
         reach = 0 if grid.widths is None else grid.widths.reach
         painted = grid.footprint.within(reach)
-        return DustColumns(dust, dust.through(painted) / self.per_spaxel**2)
+        return DustColumns(dust, dust.through(painted) / self.per_spaxel**2, sums[-self.n_count :])
 
     def _pyramid(self, grid: SpaxelGrid) -> Pyramid:
         return Pyramid.over(grid.footprint, self.cells, self.shared)
