@@ -1,19 +1,22 @@
 """Field `dust_column`: the dust of the gas in front of any position, for what shines to be dimmed by."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 from numpy import ndarray
 
 from rubix_like.config import RunConfig
 from rubix_like.config.parameters import declarations
 from rubix_like.config.sections.dust import DUST_COLUMN, ParticleDustSettings
-from rubix_like.cube.meta import SourceCounters
+from rubix_like.cube.meta import LINE_OF_SIGHT, NO_DUST, SourceCounters
 from rubix_like.engine.setup import Setup
 from rubix_like.engine.spaxels import SpaxelGrid
 from rubix_like.forward.fields.field import AbstractField, Parts
@@ -24,9 +27,6 @@ from rubix_like.forward.stages.base import refuse_options
 from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.cosmology import arcsec_per_kpc, find_cosmology, hubble
-
-LINE_OF_SIGHT: str = "line_of_sight"
-"""What gas in front of all grids, or behind them, is beyond: it is put at their ends."""
 
 _PC_PER_KPC = 1e3
 
@@ -213,6 +213,20 @@ class DustColumn(AbstractField):
 
     def _pyramid(self, grid: SpaxelGrid) -> Pyramid:
         return Pyramid.over(grid.footprint, self.cells, self.shared)
+
+
+def check_dust(counters: SourceCounters) -> None:
+    """Warn where no gas has dust; raise ValueError for dust that is no number. It does nothing while tracing."""
+    if isinstance(counters.n_not_finite, Tracer):
+        return
+    counters = jax.device_get(counters)
+    if int(counters.n_not_finite):
+        raise ValueError(
+            f"galaxy.gas: expected finite masses, metallicities and widths for its dust, got "
+            f"{int(counters.n_not_finite)} particles with others; rubix_like.validate(galaxy) names them"
+        )
+    if not int(counters.n_particles):
+        logging.getLogger("rubix_like").warning("dust of kind particles: none but that of birth clouds (%s)", NO_DUST)
 
 
 def frees_places(config: RunConfig) -> bool:
