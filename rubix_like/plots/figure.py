@@ -14,6 +14,7 @@ from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.cube.maps import Maps
 from rubix_like.errors import ConfigError
+from rubix_like.plots.attenuation import ATTENUATION_SIZE, draw_attenuation
 from rubix_like.plots.bpt import BPT_SIZE, draw_bpt, has_bpt
 from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
 from rubix_like.plots.derived import Band, SkyImage, light_image, read_sky_images, velocity_image
@@ -77,8 +78,9 @@ def save_quicklook(cube: Cube | ShardedCube, path: str | Path, team: AbstractPro
 def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png") -> tuple[Path, ...]:
     """Draw the images of a maps file as they are after the PSF; return the paths of the pictures.
 
-    `STEM.png` has all but the emission lines, `STEM_lines.png` a row of them for each line, and `STEM_bpt.png` the BPT
-    diagram (`draw_bpt`) where its four lines are there. Raises ConfigError (no matplotlib), ValueError for another
+    `STEM.png` has all but the emission lines, `STEM_lines.png` a row of them for each line, `STEM_bpt.png` the BPT
+    diagram (`draw_bpt`) where its four lines are there, and `STEM_attenuation.png` the attenuation curve
+    (`draw_attenuation`) where there is one. Raises ConfigError (no matplotlib), ValueError for another
     file, OSError if one cannot be read or written.
     """
     maps = Maps.read(path)
@@ -89,7 +91,13 @@ def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png") -> tuple
         rows = set(Counter(own.line for own in of_lines).values())
         grid = _Grid.of(of_lines, sky, rows.pop() if len(rows) == 1 else None)
         written.append(_save_images(Path(f"{stem}_lines{suffix}"), maps, of_lines, grid))
-    return (*written, *((save_bpt(maps, f"{stem}_bpt{suffix}"),) if has_bpt(maps) else ()))
+    written += [save_bpt(maps, f"{stem}_bpt{suffix}")] if has_bpt(maps) else []
+    if maps.attenuation is not None:
+        written.append(Path(f"{stem}_attenuation{suffix}"))
+        with _figure(written[-1], *ATTENUATION_SIZE) as figure:
+            draw_title(figure, maps)
+            draw_attenuation(figure.subplots(), maps.attenuation)
+    return tuple(written)
 
 
 def save_bpt(maps: Maps, path: str | Path) -> Path:

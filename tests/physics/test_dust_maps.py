@@ -17,6 +17,7 @@ from test_particle_dust import BALMER, DISTANCE, REDSHIFT, SCALE, calzetti, know
 from rubix_like import ConfigError, Galaxy, Gas, Maps, Pipeline, load_ssp, make_mesh
 from rubix_like.cube.files.maps_file import CURVE_COLUMNS, DUST_EXTENSIONS, TRUE
 from rubix_like.forward.resolved import resolve
+from rubix_like.plots.figure import save_maps
 
 SIDE, BIRTH, FOREGROUND, LUMINOSITY = 3, 0.6, 0.3, 2e-4
 EDGES = np.array([4800.0, 7050.0])
@@ -200,6 +201,16 @@ def test_maps_of_dust_are_in_the_file(cube, tmp_path):
         np.testing.assert_allclose(table[field.upper()], getattr(cube.maps.attenuation, field), rtol=1e-12)
         units.Unit(unit, format="fits")
     np.testing.assert_allclose(found.attenuation.a_lambda, cube.maps.attenuation.a_lambda)
+
+
+@pytest.mark.slow(4)
+def test_the_curve_is_drawn(cube, tmp_path):
+    """Beside the pictures of the maps, those of dust among them."""
+    path = cube.maps.write(tmp_path / "maps.fits")
+    drawn = save_maps(path, tmp_path / "maps", ".svg")
+    assert [own.name for own in drawn] == ["maps.svg", "maps_lines.svg", "maps_attenuation.svg"]
+    assert f"A(5500 Å) = {float(cube.maps.attenuation.a_v):.3g} mag" in drawn[-1].read_text()
+    assert "mean A(V) of stars, weighted by light before dust" in drawn[0].read_text()
 
 
 def same(found, cube):
