@@ -92,11 +92,7 @@ def save_maps(path: str | Path, stem: str | Path, suffix: str = ".png") -> tuple
         grid = _Grid.of(of_lines, sky, rows.pop() if len(rows) == 1 else None)
         written.append(_save_images(Path(f"{stem}_lines{suffix}"), maps, of_lines, grid))
     written += [save_bpt(maps, f"{stem}_bpt{suffix}")] if has_bpt(maps) else []
-    if maps.attenuation is not None:
-        written.append(Path(f"{stem}_attenuation{suffix}"))
-        with _figure(written[-1], *ATTENUATION_SIZE) as figure:
-            draw_title(figure, maps)
-            draw_attenuation(figure.subplots(), maps.attenuation)
+    written += [] if maps.attenuation is None else [save_attenuation(maps, f"{stem}_attenuation{suffix}")]
     return tuple(written)
 
 
@@ -109,6 +105,20 @@ def save_bpt(maps: Maps, path: str | Path) -> Path:
     with _figure(path, *BPT_SIZE) as figure:
         draw_title(figure, maps)
         draw_bpt(figure.subplots(), maps)
+    return path
+
+
+def save_attenuation(maps: Maps, path: str | Path) -> Path:
+    """Draw the attenuation curve of maps (`draw_attenuation`) and write it as .png, .pdf or .svg; return the path.
+
+    Raises ConfigError (no matplotlib, another suffix, maps without the curve), OSError if it cannot be written.
+    """
+    path = check_picture_suffix(path)
+    if maps.attenuation is None:
+        raise ConfigError("attenuation curve: expected maps of dust, got none; set products: {dust: true} in the run")
+    with _figure(path, *ATTENUATION_SIZE) as figure:
+        draw_title(figure, maps)
+        draw_attenuation(figure.subplots(), maps.attenuation)
     return path
 
 

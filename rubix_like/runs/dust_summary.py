@@ -1,5 +1,6 @@
 """What a run says of its dust: what there is of it, what lies beyond its grids, how much it dims."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from rubix_like.config.sections.dust import DUST_COLUMN
@@ -13,8 +14,9 @@ BEYOND_LARGEST: str = "behind more dust than dust.largest: fainter, but no redde
 
 
 def dust_lines(cube: Cube | ShardedCube) -> list[str]:
-    """The dust of a run in words, and what of it is not in the columns; nothing without dust."""
-    lines = [*_gas_lines(cube.meta, cube.source_counters.get(DUST_COLUMN)), *_screen_lines(cube.meta)]
+    """The dust of a run in words, what of it is not in the columns, and how much it dims, where the run has maps of
+    that; nothing without dust."""
+    lines = planned_dust_lines(cube.meta, cube.source_counters.get(DUST_COLUMN))
     curve = None if cube.maps is None else cube.maps.attenuation
     if curve is not None:
         a_v = float(curve.a_v)
@@ -22,14 +24,19 @@ def dust_lines(cube: Cube | ShardedCube) -> list[str]:
     return lines
 
 
-def _screen_lines(meta: Any) -> list[str]:
+def planned_dust_lines(meta: Mapping[str, Any], counters: SourceCounters | None = None) -> list[str]:
+    """The dust that `Cube.meta` has, before a run without the counters of its gas."""
+    return [*_gas_lines(meta, counters), *_screen_lines(meta)]
+
+
+def _screen_lines(meta: Mapping[str, Any]) -> list[str]:
     if "dust_a_v" not in meta:
         return []
     place = "in the galaxy" if meta["dust_place"] == "galaxy" else "in the foreground"
     return [f"Dust: a screen {place}, A(V) {meta['dust_a_v']:g} mag, curve {meta['dust_curve']}, {_r_v(meta, 'dust')}"]
 
 
-def _gas_lines(meta: Any, counters: SourceCounters | None) -> list[str]:
+def _gas_lines(meta: Mapping[str, Any], counters: SourceCounters | None) -> list[str]:
     """The dust of the gas particles."""
     if "dust_kind" not in meta:
         return []
@@ -56,5 +63,5 @@ def _gas_lines(meta: Any, counters: SourceCounters | None) -> list[str]:
     return lines
 
 
-def _r_v(meta: Any, prefix: str) -> str:
+def _r_v(meta: Mapping[str, Any], prefix: str) -> str:
     return f"R(V) {meta[f'{prefix}_r_v']:g}"

@@ -52,21 +52,25 @@ class DustColumns(eqx.Module):
 
     @property
     def counters(self) -> SourceCounters:
-        """Of the gas that has dust, with its dust (Msun) as amount: what lies beside the painted field, and by
-        `LINE_OF_SIGHT` what lies in front of all grids or behind them."""
-        number, amount = self.counts[:3], self.counts[3:6]
-        none = jnp.zeros_like(number[0])
-        return SourceCounters(
-            n_particles=number[0],
-            n_outside=number[1],
-            n_clamped={LINE_OF_SIGHT: number[2]},
-            n_beyond_velocity=none,
-            n_overflow=none,
-            n_not_finite=self.counts[6],
-            amount_total=amount[0],
-            amount_outside=amount[1],
-            amount_clamped={LINE_OF_SIGHT: amount[2]},
-        )
+        """Those of the gas that has dust."""
+        return counters_of(self.counts)
+
+
+def counters_of(counts: Float[Array, " count"]) -> SourceCounters:
+    """The counters that `DustColumn.count` stands for, with the dust (Msun) as amount: of the gas that has dust, what
+    lies beside the painted field, and by `LINE_OF_SIGHT` what lies in front of all grids or behind them."""
+    (total, outside, far), (mass, mass_outside, mass_far), none = counts[:3], counts[3:6], jnp.zeros_like(counts[0])
+    return SourceCounters(
+        n_particles=total,
+        n_outside=outside,
+        n_clamped={LINE_OF_SIGHT: far},
+        n_beyond_velocity=none,
+        n_overflow=none,
+        n_not_finite=counts[6],
+        amount_total=mass,
+        amount_outside=mass_outside,
+        amount_clamped={LINE_OF_SIGHT: mass_far},
+    )
 
 
 class DustColumn(AbstractField):

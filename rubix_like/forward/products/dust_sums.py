@@ -104,7 +104,10 @@ class AttenuationTables(eqx.Module):
 
 
 def _ends(setup: Setup, templates: Templates, has_screen: bool) -> Float[ndarray, " 2"]:
-    """The first and last vacuum wavelength at rest (Angstrom) at which the library and the run's curves hold."""
+    """The first and last vacuum wavelength at rest (Angstrom) at which the library and the run's curves hold.
+
+    Half a step is left out at the end, so that rounding does not change the number of parts.
+    """
     config, nodes = setup.config, templates.rest_wavelength
     wavelength = np.exp(np.arange(np.log(nodes[0]), np.log(nodes[-1]), _STEP))
     found = np.ones(len(wavelength), bool)
@@ -114,4 +117,4 @@ def _ends(setup: Setup, templates: Templates, has_screen: bool) -> Float[ndarray
     for dust, stretch in ((own, 1.0), (screen, shift if screen is not None and screen.place == "foreground" else 1.0)):
         if dust is not None:
             found &= CURVES.find(dust.curve).holds(wavelength * stretch, dust.resolved_r_v, dust.slope)
-    return wavelength[found][[0, -1]]
+    return wavelength[found][[0, -1]] * np.exp([0.0, -0.5 * _STEP])
