@@ -14,7 +14,7 @@ from rubix_like.cube.cube_parts import ShardedCube
 from rubix_like.cube.cube_sums import sums_of
 from rubix_like.cube.maps import Maps
 from rubix_like.errors import ConfigError
-from rubix_like.plots.attenuation import ATTENUATION_SIZE, draw_attenuation
+from rubix_like.plots.attenuation_figure import ATTENUATION_SIZE, draw_attenuation
 from rubix_like.plots.bpt import BPT_SIZE, draw_bpt, has_bpt
 from rubix_like.plots.choice import Choice, Spaxel, check_choice, chosen_images
 from rubix_like.plots.derived import Band, SkyImage, light_image, read_sky_images, velocity_image

@@ -57,7 +57,7 @@ class AttenuationTables(eqx.Module):
         ends = _ends(setup, templates, has_screen) * stretch
         bands = BandTables.build(setup.library, stretch - 1.0, [BandWeight(Band("all", ends, np.ones(2)))])
         observed = np.asarray(bands.wavelength)
-        widths = np.diff(np.geomspace(*ends, len(observed) + 1))
+        widths = np.diff(np.geomspace(ends[0], ends[1], len(observed) + 1))
         factor = SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2
         curve, largest = templates.attenuation, templates.axes.largest_a_v
         own = None
