@@ -21,6 +21,7 @@ from rubix_like.forward.pipeline import Pipeline
 from rubix_like.forward.resolved import Resolved, resolve
 from rubix_like.galaxy.particles import GalaxyInfo
 from rubix_like.runs.compiled_run import AbstractObserver, compile_observer, of_processes
+from rubix_like.runs.dust_summary import planned_dust_lines
 from rubix_like.runs.particles_on_disk import Source, open_source
 from rubix_like.runs.run_files import OutputFile, check_output, cube_bytes, output_files
 from rubix_like.runs.run_summary import accuracy_lines, alignment_lines
@@ -234,6 +235,7 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"velocities  up to {float(pipeline.velocity_limit):g} km/s",
         f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
         *(f"alignment   {line.removeprefix('Alignment: ')}" for line in alignment_lines(meta)),
+        *(f"dust        {line.removeprefix('Dust').lstrip(': ')}" for line in planned_dust_lines(meta)),
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),
         f"particles   {prepared.observer.words()}",
         f"devices     {pipeline.mesh.size} x {pipeline.mesh.devices.flat[0].device_kind}{of_processes(pipeline.mesh)}; "

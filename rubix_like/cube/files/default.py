@@ -12,9 +12,10 @@ import numpy as np
 from astropy.io import fits
 from numpy import ndarray
 
+from rubix_like.config.sections.dust import DUST_COLUMN
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
-from rubix_like.cube.meta import Described, MetaValue, SourceCounters, flat_counters
+from rubix_like.cube.meta import LINE_OF_SIGHT, Described, MetaValue, SourceCounters, flat_counters
 from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, split_rows
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.runtime.files.writers import CREATOR, ORIGIN
@@ -79,15 +80,21 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("DUSTAV", "dust_a_v", "[mag] dust screen, attenuation in V"),
     ("DUSTRV", "dust_r_v", "A(V) / E(B-V) of the dust"),
     ("DUSTCRV", "dust_curve", "curve of the dust"),
+    ("DUSTSLOP", "dust_slope", "slope of the curve, if it has one"),
     ("DUSTLOC", "dust_place", "dust in the galaxy or in the foreground"),
     ("DUSTKIND", "dust_kind", "particles: dust of the galaxy's gas"),
     ("DUSTGCRV", "dust_gas_curve", "curve of the gas' dust"),
     ("DUSTGRV", "dust_gas_r_v", "A(V) / E(B-V) of the gas' dust"),
+    ("DUSTGSLP", "dust_gas_slope", "slope of that curve, if it has one"),
     ("DUSTDTM", "dust_to_metal", "mass of dust per mass of metals"),
     ("DUSTOPAC", "dust_opacity", "[mag pc2 Msun-1] A(V) per column of dust"),
+    ("DUSTCOLD", "dust_cold", "[K] below which gas has dust, if not all has"),
+    ("DUSTHOT", "dust_hot", "which hotter gas has dust"),
     ("DUSTBIRT", "dust_a_v_birth", "[mag] A(V) of birth clouds"),
     ("DUSTBCRV", "dust_birth_curve", "curve of birth clouds"),
     ("DUSTBSLP", "dust_birth_slope", "slope of that curve"),
+    ("DUSTBAGE", "dust_birth_age", "[Myr] when stars begin to leave them"),
+    ("DUSTMAX", "dust_largest", "[mag] largest A(V) with a colour of its own"),
     ("DUSTCELL", "dust_cells", "cells along a side that columns are resolved by"),
     ("NEBTABLE", "nebular_table", "lines of ionised gas"),
     ("NEBSRC", "nebular_source", "what ionises it"),
@@ -147,7 +154,7 @@ def default_members(cube: ShardedCube) -> list[Member]:
     noise = cube.has_variance
     pointer = (("ERRDATA", "STAT", "variance"),) if noise else ()
     members: list[Member] = [
-        fits.PrimaryHDU(header=header_of(primary_cards(cube))),
+        fits.PrimaryHDU(header=header_of((*primary_cards(cube), *_dust_cards(cube.source_counters.get(DUST_COLUMN))))),
         _image(cube, "DATA", _flux, kind="DATA", cards=(*_FLUX_CARDS, *pointer)),
     ]
     if noise:
@@ -180,6 +187,18 @@ def primary_cards(cube: Described) -> tuple[Card, ...]:
         ("PIXSCALE", cube.pixel_scale, "[arcsec] side of a spaxel"),
         *(card for card in meta if card[1] is not None),
         *counts,
+    )
+
+
+def _dust_cards(counters: SourceCounters | None) -> tuple[Card, ...]:
+    """What gas has dust, and which of it is beyond the grids of its columns."""
+    if counters is None:
+        return ()
+    return (
+        ("NDUSTGAS", int(counters.n_particles), "gas particles with dust"),
+        ("DUSTMASS", float(counters.amount_total), "[solMass] their dust"),
+        ("NDUSTOUT", int(counters.n_outside), "of them beside the painted field"),
+        ("NDUSTFAR", int(counters.n_clamped[LINE_OF_SIGHT]), "of them beyond the ends of the grids"),
     )
 
 
