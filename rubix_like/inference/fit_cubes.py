@@ -18,9 +18,11 @@ from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.posterior.fit_model import GALAXY, STARS
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.likelihood import factor_of
-from rubix_like.inference.posterior.posterior import Posterior, half_square
+from rubix_like.inference.posterior.posterior import Latents, Posterior, half_square
 from rubix_like.inference.posterior.problem import Problem, variance_of
 from rubix_like.inference.posterior.quality import Quality
+from rubix_like.inference.posterior.start_groups import group_of
+from rubix_like.inference.posterior.tangent import Modelled, models
 
 
 class Evaluated(NamedTuple):
@@ -29,27 +31,34 @@ class Evaluated(NamedTuple):
 
     parameters: Parameters
     galaxy: Galaxy | None
-    flux: Float[Array, "y x wave"]
-    noise_scale: Float[Array, ""]
+    flux: Float[Array | ndarray, "y x wave"]
+    noise_scale: Float[Array | ndarray, ""]
     counters: dict[str, SourceCounters]
-    chi_square: Float[Array, ""]
-    loss: Float[Array, ""]
+    chi_square: Float[Array | ndarray, ""]
+    loss: Float[Array | ndarray, ""]
+
+
+def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
+    """Everything that is said of a place, from one model; host arrays. Not to be traced."""
+    group = group_of(posterior, latent)
+    made = models(posterior.forward, posterior.free, group)
+    found = _described(posterior, group, made)
+    return jax.tree.map(np.asarray, found)
 
 
 @eqx.filter_jit
-def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
-    """Everything that is said of a place, from one model."""
+def _described(posterior: Posterior, group: Latents, made: Modelled) -> Evaluated:
+    """Of the first of a group of models."""
+    latent, first = group[0], jax.tree.map(lambda leaf: leaf[0], made)
     scale, likelihood = posterior.noise_scale(latent), posterior.likelihood
     galaxy, parameters = posterior.at(latent)
-    observed = posterior.observed(latent)
-    flux = observed.voxels.flux.astype(likelihood.flux.dtype)
-    residuals = posterior.residuals_of(flux, latent)
+    residuals = posterior.residuals_of(first.flux, latent)
     return Evaluated(
         parameters,
         galaxy if posterior.free.has(GALAXY, STARS) else None,
-        flux * likelihood.continuum(flux, scale),
+        first.flux * likelihood.continuum(first.flux, scale),
         factor_of(scale),
-        observed.counters,
+        first.counters,
         jnp.sum(residuals.voxels**2),
         half_square(residuals),
     )

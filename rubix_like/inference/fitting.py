@@ -214,7 +214,7 @@ def make_result(problem: Problem, found: SearchState, config: RunConfig, report:
     model, residual = cubes_of(problem, evaluated)
     return FitResult(
         free=free,
-        values=free.split(np.asarray(free.flat(jnp.asarray(best)))),
+        values=free.split(np.asarray(free.flat(best))),
         sigma=free.split(sigma),
         covariance=covariance,
         latent=best,

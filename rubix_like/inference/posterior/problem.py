@@ -50,6 +50,7 @@ from rubix_like.inference.posterior.free_parameters import (
 )
 from rubix_like.inference.posterior.likelihood import Likelihood, Polynomial
 from rubix_like.inference.posterior.posterior import Posterior
+from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.instrument.instrument import Instrument
 from rubix_like.readers.galaxy_loading import load
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
@@ -125,7 +126,8 @@ def pose(
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
     notes = (*observed.notes, *notes, *_draw_notes(source), *_library_notes(free, pipeline))
     start = read_start(settings.start, free, trees)
-    return Problem(Posterior(forward, free, likelihood), observed, pipeline, settings, notes, start)
+    posterior = on_mesh(Posterior(forward, free, likelihood), pipeline.mesh)
+    return Problem(posterior, observed, pipeline, settings, notes, start)
 
 
 def _check_line_widths(free: Free, pipeline: Pipeline) -> None:
@@ -133,7 +135,7 @@ def _check_line_widths(free: Free, pipeline: Pipeline) -> None:
     leaves = jax.tree.leaves(pipeline.tables.paint, is_leaf=lambda leaf: isinstance(leaf, LineMap))
     narrowest = max((float(leaf.narrowest) for leaf in leaves if isinstance(leaf, LineMap)), default=0.0)
     for own in free.parameters:
-        lowest = float(jnp.min(own.prior.value(jnp.full(own.shape, -_WIDEST))))
+        lowest = float(np.min(own.prior.value(np.full(own.shape, -_WIDEST))))
         if own.name.endswith(".velocity_dispersion") and lowest < narrowest:
             raise ConfigError(
                 f"fit.free.{own.name}: expected a prior above {narrowest:g} km/s, the narrowest lines that method "
@@ -209,7 +211,7 @@ def make_likelihood(
     inverse_sigma = np.where(used, 1 / np.sqrt(np.where(used, variance, 1)), 0)
     flux = np.where(used, observed.flux, 0)
     dtype = jax.dtypes.canonicalize_dtype(float)
-    smallest = free.value(NOISE_SCALE, jnp.full(free.n_latent, SMALLEST_LATENT, dtype))
+    smallest = free.value(NOISE_SCALE, np.full(free.n_latent, SMALLEST_LATENT, dtype))
     return Likelihood(
         flux=jnp.asarray(flux, dtype),
         inverse_sigma=jnp.asarray(inverse_sigma, dtype),
@@ -314,7 +316,7 @@ def _for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings
     if "instrument.psf.fwhm" not in settings.free or psf is None or psf.fwhm is None:
         return config, resolved
     prior = read_prior("instrument.psf.fwhm", settings.free["instrument.psf.fwhm"], "arcsec")
-    widest = float(jnp.max(prior.value(jnp.asarray(_WIDEST))))
+    widest = float(np.max(prior.value(np.asarray(_WIDEST))))
     overrides: dict[str, Any] = {"instrument.psf.fwhm": np.full(np.shape(psf.fwhm), widest).tolist()}
     config = load_config(config, overrides=overrides | {"engine.oversampling": resolved.painting.cells})
     instrument = Instrument.build(config.instrument, resolved.painting)
