@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
@@ -15,7 +17,7 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.tables import Plan, Tables
 from rubix_like.galaxy.particles import Galaxy, Stars
 from rubix_like.galaxy.placing import own_share, shard
-from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy
+from rubix_like.galaxy.synthetic import BaseDraws, SyntheticGalaxy, sampled
 from rubix_like.inference.posterior.free import NOISE_SCALE, Values
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import DATA_AXIS
@@ -48,6 +50,10 @@ class SyntheticSource(AbstractParticleSource):
     def galaxy(self, values: Values) -> Galaxy:
         """The particles of the galaxy with the values named `galaxy.*`."""
         return with_leaves(self.base, _below(values, GALAXY)).sample(self.draws)
+
+    def of_host(self, values: Values) -> Galaxy:
+        """The same for values on the host, by a program that serves all values; not to be traced."""
+        return sampled(with_leaves(self.base, _below(values, GALAXY)), self.draws)
 
 
 class HeldSource(AbstractParticleSource):
@@ -102,7 +108,7 @@ class Forward(eqx.Module):
         return galaxy, parameters
 
 
-def with_leaves(tree: Any, values: Mapping[str, Array]) -> Any:
+def with_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
     """The pytree with the leaves at dotted names replaced, each cast and broadcast to the leaf it replaces."""
     if not values:
         return tree
@@ -111,11 +117,14 @@ def with_leaves(tree: Any, values: Mapping[str, Array]) -> Any:
         return [leaf_at(tree, name) for name in values]
 
     old = leaves(tree)
-    new = [
-        jnp.broadcast_to(value, jnp.shape(leaf)).astype(leaf.dtype)
-        for value, leaf in zip(values.values(), old, strict=True)
-    ]
+    new = [_like(value, leaf) for value, leaf in zip(values.values(), old, strict=True)]
     return eqx.tree_at(leaves, tree, new)
+
+
+def _like(value: Any, leaf: Any) -> Any:
+    """A value cast and broadcast to a leaf; one of the host stays there."""
+    space = jnp if isinstance(value, jax.Array) else np
+    return space.broadcast_to(value, jnp.shape(leaf)).astype(leaf.dtype)
 
 
 def leaf_at(tree: Any, name: str) -> Any:
@@ -123,6 +132,7 @@ def leaf_at(tree: Any, name: str) -> Any:
     return functools.reduce(getattr, name.split("."), tree)
 
 
+@jax.jit
 def line_of_sight(tables: Tables, parameters: Parameters) -> Float[Array, "3"]:
     """Unit vector n on the axes of the galaxy's arrays: a velocity v is seen as n . v, + receding.
 
@@ -143,5 +153,5 @@ def with_v_los(galaxy: Galaxy, v_los: Float[Array, " particle"], sight: Float[Ar
     return eqx.tree_at(lambda g: g.stars.velocity, galaxy, velocity + missing[:, None] * sight[None, :])
 
 
-def _below(values: Values, prefix: str) -> dict[str, Array]:
+def _below(values: Values, prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}

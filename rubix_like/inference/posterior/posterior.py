@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+from numpy import ndarray
 
 from rubix_like.forward.model import Observed
 from rubix_like.forward.parameters import Parameters
@@ -57,7 +58,7 @@ def half_square(residuals: Any) -> Float[Array, ""]:
     return 0.5 * sum(squares[1:], start=squares[0])
 
 
-Latents = Float[Array, "start latent"]
+Latents = Float[Array | ndarray, "start latent"]
 
 
 @runtime_checkable

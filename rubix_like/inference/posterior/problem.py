@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh
-from jaxtyping import Array, ArrayLike, Bool
+from jaxtyping import ArrayLike, Bool
 from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
@@ -40,7 +40,7 @@ from rubix_like.inference.posterior.fit_model import (
     SyntheticSource,
     line_of_sight,
 )
-from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent, read_prior, shown
+from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent, Values, read_prior, shown
 from rubix_like.inference.posterior.free_parameters import (
     SMALLEST_LATENT,
     age_notes,
@@ -114,11 +114,13 @@ def pose(
         trees = _trees(source, Parameters.build(config, config.engine.precision), None)
         free = read_free(settings, trees, config.engine.deposit)
         config = _with_velocity_range(config, source, free)
-        pipeline = Pipeline.from_config(config, galaxy=source.galaxy({}), info=info, resolved=resolved)
+        particles = source.of_host({}) if isinstance(source, SyntheticSource) else source.galaxy({})
+        pipeline = Pipeline.from_config(config, galaxy=particles, info=info, resolved=resolved)
         notes = age_notes(free, config)
     pipeline = without_noise(pipeline)
     source = _without_unread_gas(source, pipeline, settings)
-    trees = _trees(source, pipeline.parameters, line_of_sight(pipeline.tables, pipeline.parameters))
+    sight = line_of_sight(pipeline.tables, pipeline.parameters) if isinstance(source, HeldSource) else None
+    trees = _trees(source, pipeline.parameters, sight)
     free = read_free(settings, trees, pipeline.plan.deposit)
     _check_line_widths(free, pipeline)
     pipeline = for_samples(pipeline, n_sample)
@@ -343,14 +345,22 @@ def _with_velocity_range(config: RunConfig, source: AbstractParticleSource, free
     if config.engine.velocity_range is not None:
         return config
 
-    @jax.jit
-    def fastest(source: AbstractParticleSource, free: Free, latent: Latent) -> Array:
+    still = config.observation.velocity_offset
+    speeds = []
+    for latent in free.draw(0, _PRIOR_DRAWS):
         values = free.values(latent)
-        galaxy = source.galaxy(values)
-        speed = jnp.linalg.norm(galaxy.stars.velocity, axis=1) + jnp.abs(values.get(V_LOS, 0.0))
-        gas = jnp.zeros((1, 3), speed.dtype) if galaxy.gas is None else galaxy.gas.velocity
-        most = jnp.maximum(speed.max(), jnp.linalg.norm(gas, axis=1).max())
-        return most + jnp.abs(values.get("observation.velocity_offset", config.observation.velocity_offset))
-
-    speeds = [float(fastest(source, free, latent)) for latent in free.draw(0, _PRIOR_DRAWS)]
+        speeds.append(_fastest(source, values) + float(np.abs(values.get("observation.velocity_offset", still))))
     return load_config(config, overrides={"engine.velocity_range": _ROOM * max(speeds)})
+
+
+def _fastest(source: AbstractParticleSource, values: Values) -> float:
+    """Speed (km/s) of the fastest particle with these values of the host."""
+    if isinstance(source, SyntheticSource):
+        galaxy = source.of_host(values)
+        moving = [galaxy.stars.velocity] if galaxy.gas is None else [galaxy.stars.velocity, galaxy.gas.velocity]
+    elif isinstance(source, HeldSource):
+        moving = [values.get(STARS + "velocity", source.held.stars.velocity)]
+    else:
+        raise TypeError(f"expected a synthetic or a held source, got {type(source).__name__}")
+    stars, *others = (np.linalg.norm(np.asarray(own, np.float64), axis=1) for own in moving)
+    return float(max(np.max(own) for own in (stars + np.abs(values.get(V_LOS, 0.0)), *others) if own.size))

@@ -1,7 +1,7 @@
 """The two programs of a fit that hold the whole model: its flux, and its flux with the slopes by the latents.
 
-Everything else is made from what they return, by programs of the size of the likelihood: the loss, its normal equations,
-the misfit, effects of parameters, models with other draws. Both are compiled once for all data, errors and draws.
+Everything else is made from what they return, by programs of the size of the likelihood: the loss, its normal
+equations, the misfit, effects of parameters, models with other draws. Both serve all data, errors and draws.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from rubix_like.inference.posterior.start_groups import group_of, over_starts
 
 
 class Modelled(NamedTuple):
-    """Flux (1e-20 erg/s/cm2/Angstrom) of models, without the continuum's polynomial, and counters of their particles."""
+    """Flux (1e-20 erg/s/cm2/Angstrom) of models, without the continuum's polynomial, and their particles' counters."""
 
     flux: Float[Array | ndarray, "*start y x wave"]
     counters: Any
