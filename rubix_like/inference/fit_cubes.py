@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy import ndarray
@@ -16,13 +14,13 @@ from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.posterior.fit_model import GALAXY, STARS
-from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.likelihood import factor_of
-from rubix_like.inference.posterior.posterior import Latents, Posterior, half_square
+from rubix_like.inference.posterior.free import NOISE_SCALE, Latent
+from rubix_like.inference.posterior.linearise import scores
+from rubix_like.inference.posterior.posterior import Latents, Posterior
 from rubix_like.inference.posterior.problem import Problem, variance_of
 from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.posterior.start_groups import group_of
-from rubix_like.inference.posterior.tangent import Modelled, models
+from rubix_like.inference.posterior.start_groups import group_of, over_starts
+from rubix_like.inference.posterior.tangent import models
 
 
 class Evaluated(NamedTuple):
@@ -31,37 +29,41 @@ class Evaluated(NamedTuple):
 
     parameters: Parameters
     galaxy: Galaxy | None
-    flux: Float[Array | ndarray, "y x wave"]
-    noise_scale: Float[Array | ndarray, ""]
+    flux: Float[ndarray, "y x wave"]
+    noise_scale: Float[ndarray, ""]
     counters: dict[str, SourceCounters]
-    chi_square: Float[Array | ndarray, ""]
-    loss: Float[Array | ndarray, ""]
+    chi_square: Float[ndarray | np.floating, ""]
+    loss: Float[ndarray | np.floating, ""]
 
 
 def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
     """Everything that is said of a place, from one model; host arrays. Not to be traced."""
-    group = group_of(posterior, latent)
-    made = models(posterior.forward, posterior.free, group)
-    found = _described(posterior, group, made)
-    return jax.tree.map(np.asarray, found)
-
-
-@eqx.filter_jit
-def _described(posterior: Posterior, group: Latents, made: Modelled) -> Evaluated:
-    """Of the first of a group of models."""
-    latent, first = group[0], jax.tree.map(lambda leaf: leaf[0], made)
-    scale, likelihood = posterior.noise_scale(latent), posterior.likelihood
-    galaxy, parameters = posterior.at(latent)
-    residuals = posterior.residuals_of(first.flux, latent)
+    group, free = group_of(posterior, latent), posterior.free
+    made = models(posterior.forward, free, group)
+    score = scores(posterior, group, made.flux)
+    values = free.values(np.asarray(latent))
+    flux = made.flux if posterior.likelihood.polynomial is None else _with_continua(posterior, group, made.flux)
+    rows = jax.tree.map(lambda own: np.asarray(own)[0], (flux, made.counters, score))
     return Evaluated(
-        parameters,
-        galaxy if posterior.free.has(GALAXY, STARS) else None,
-        first.flux * likelihood.continuum(first.flux, scale),
-        factor_of(scale),
-        first.counters,
-        jnp.sum(residuals.voxels**2),
-        half_square(residuals),
+        posterior.forward.parameters_of(values),
+        posterior.forward.particles_of(values) if free.has(GALAXY, STARS) else None,
+        rows[0],
+        np.asarray(values.get(NOISE_SCALE, 1.0)),
+        rows[1],
+        *rows[2],
     )
+
+
+@jax.jit
+def _with_continua(
+    posterior: Posterior, latent: Latents, flux: Float[Array, "start y x wave"]
+) -> Float[Array, "start y x wave"]:
+    """Models times the continuum that fits best."""
+
+    def times_continuum(posterior: Posterior, at: Latent, flux: Array) -> Array:
+        return flux * posterior.likelihood.continuum(flux, posterior.noise_scale(at))
+
+    return over_starts(times_continuum, posterior, latent, flux)
 
 
 def quality_of(problem: Problem, found: Evaluated) -> Quality:

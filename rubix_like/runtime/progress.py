@@ -34,8 +34,8 @@ class Stream(Protocol):
 
 
 class Progress:
-    """Reports named steps as they start and end, and keeps their times (seconds) in `timings`, added up by name, and the
-    processor time of this process meanwhile in `processor`.
+    """Reports named steps as they start and end, and keeps their times (seconds) in `timings`, added up by name; in
+    `processor` the processor time meanwhile, and under `import` that before the progress was made.
 
     On a terminal a step shows a spinner with the elapsed time, and a bar once it reports how far it is; elsewhere it
     prints a line at its start, one every 30 s while it lasts, with what it reported last, and one at its end. With

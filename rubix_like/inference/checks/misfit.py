@@ -106,7 +106,9 @@ def _first_half(order: Float[ndarray, "..."], weight: Float[ndarray, "..."]) -> 
     return (before < 0.5 * total.sum())[group.reshape(order.shape)].astype(float)
 
 
-def measure_misfit(posterior: Posterior, latent: Latent, light: Float[ndarray, "y x wave"], halves: Halves) -> Residue:
+def measure_misfit(
+    posterior: Posterior, latent: Latent, light: Float[Array | ndarray, "y x wave"], halves: Halves
+) -> Residue:
     """All sums, with the derivatives of the residuals; `light`: the model in units of sigma. Not to be traced."""
     return _misfit(posterior, latent, tangents_at(posterior, latent), light, halves)
 
@@ -145,7 +147,7 @@ def _misfit(
 
 
 def measure_misfit_roughly(
-    posterior: Posterior, latent: Latent, light: Float[ndarray, "y x wave"], n_free: Float[ndarray, ""]
+    posterior: Posterior, latent: Latent, light: Float[Array | ndarray, "y x wave"], n_free: Float[Array | ndarray, ""]
 ) -> Residue:
     """The sums where the derivatives are too large to be kept: chi^2 less nothing, correlations that may be up to the
     number of what is fitted, so that less is found than there is. Not to be traced."""

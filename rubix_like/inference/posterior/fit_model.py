@@ -53,7 +53,8 @@ class SyntheticSource(AbstractParticleSource):
 
     def of_host(self, values: Values) -> Galaxy:
         """The same for values on the host, by a program that serves all values; not to be traced."""
-        return sampled(with_leaves(self.base, _below(values, GALAXY)), self.draws)
+        base, draws = jax.tree.map(np.asarray, (self.base, self.draws))
+        return sampled(with_leaves(base, _below(values, GALAXY)), draws)
 
 
 class HeldSource(AbstractParticleSource):
@@ -100,12 +101,32 @@ class Forward(eqx.Module):
         """Particles and parameters for these values."""
         dtype = self.plan.dtype
         own = {name: jnp.asarray(value, dtype) for name, value in values.items()}
-        named = {name: own[name] for name in own if name != NOISE_SCALE and not name.startswith((GALAXY, STARS))}
-        parameters = with_leaves(self.parameters, named)
+        parameters = with_leaves(self.parameters, _of_run(own))
         galaxy = as_dtype(as_dtype(self.source, dtype).galaxy(own), dtype)
         if V_LOS in own:
             galaxy = with_v_los(galaxy, own[V_LOS], line_of_sight(self.tables, parameters))
         return galaxy, parameters
+
+    def parameters_of(self, values: Values) -> Parameters:
+        """The parameters for values on the host, host arrays; not to be traced."""
+        own = {name: np.asarray(value, self.plan.dtype) for name, value in values.items()}
+        return with_leaves(jax.tree.map(np.asarray, self.parameters), _of_run(own))
+
+    def particles_of(self, values: Values) -> Galaxy:
+        """The particles for values on the host, host arrays; not to be traced."""
+        if not isinstance(self.source, SyntheticSource):
+            return jax.tree.map(np.asarray, _particles_at(self, values))
+        return jax.tree.map(lambda leaf: np.asarray(leaf, self.plan.dtype), self.source.of_host(values))
+
+
+@jax.jit
+def _particles_at(forward: Forward, values: Values) -> Galaxy:
+    return forward.at(values)[0]
+
+
+def _of_run(values: Values) -> dict[str, Any]:
+    """Those that are parameters of the run, by name."""
+    return {own: value for own, value in values.items() if own != NOISE_SCALE and not own.startswith((GALAXY, STARS))}
 
 
 def with_leaves(tree: Any, values: Mapping[str, Any]) -> Any:
