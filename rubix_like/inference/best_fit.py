@@ -13,10 +13,10 @@ from rubix_like.inference.checks.misfit import Residue, halves_of, measure_misfi
 from rubix_like.inference.checks.verdict import Verdict, verdict_on
 from rubix_like.inference.fit_cubes import Evaluated, evaluate, quality_of
 from rubix_like.inference.posterior.free import NOISE_SCALE
+from rubix_like.inference.posterior.linearise import is_dense
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
-from rubix_like.inference.search.choose_optimiser import is_dense
 
 _COPIES = 4
 """Times the derivatives are in memory at the most, while sums are made of them."""

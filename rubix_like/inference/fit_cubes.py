@@ -13,8 +13,7 @@ from rubix_like.cube.meta import NOT_FITTED, SourceCounters
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.posterior.fit_model import GALAXY, STARS
-from rubix_like.inference.posterior.free import NOISE_SCALE, Latent
+from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.linearise import scores
 from rubix_like.inference.posterior.posterior import Latents, Posterior
 from rubix_like.inference.posterior.problem import Problem, variance_of
@@ -38,20 +37,14 @@ class Evaluated(NamedTuple):
 
 def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
     """Everything that is said of a place, from one model; host arrays. Not to be traced."""
-    group, free = group_of(posterior, latent), posterior.free
-    made = models(posterior.forward, free, group)
+    group = group_of(posterior, latent)
+    made = models(posterior.forward, posterior.free, group)
     score = scores(posterior, group, made.flux)
-    values = free.values(np.asarray(latent))
+    galaxy, parameters = posterior.of_host(np.asarray(latent))
     flux = made.flux if posterior.likelihood.polynomial is None else _with_continua(posterior, group, made.flux)
     rows = jax.tree.map(lambda own: np.asarray(own)[0], (flux, made.counters, score))
-    return Evaluated(
-        posterior.forward.parameters_of(values),
-        posterior.forward.particles_of(values) if free.has(GALAXY, STARS) else None,
-        rows[0],
-        np.asarray(values.get(NOISE_SCALE, 1.0)),
-        rows[1],
-        *rows[2],
-    )
+    scale = posterior.noise_scale(np.asarray(latent))
+    return Evaluated(parameters, galaxy, rows[0], np.asarray(1.0 if scale is None else scale), rows[1], *rows[2])
 
 
 @jax.jit

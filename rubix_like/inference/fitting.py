@@ -114,13 +114,7 @@ def _fit(
     resume: bool,
 ) -> FitResult:
     """Pose the problem, search for the best fit, describe it and write it."""
-    with progress.step("load", "reading the data"):
-        observed = request.read()
-    if files is not None:
-        files.check(observed.shape)
-    with progress.step("plan", "planning the model") as report:
-        n_sample = models_at_once(device_count(request.model), request.settings.starts)
-        problem = pose(request.model, observed, request.settings, galaxy, n_sample, report)
+    problem = pose_request(request, galaxy, progress, None if files is None else files.check)
     problem = with_effects_checked(problem, progress)
     places = None if files is None else (files.checkpoint, files.second_checkpoint)
     problem, found = find_best(problem, places, progress, resume=resume)
@@ -131,6 +125,22 @@ def _fit(
             cubes = {files.model: result.model, files.residual: result.residual}
             write_in_order(result, files.result, cubes, (files.checkpoint, files.second_checkpoint))
     return result
+
+
+def pose_request(
+    request: Request,
+    galaxy: Galaxy | SyntheticSource | None,
+    progress: Progress,
+    check: Callable[[tuple[int, int, int]], None] | None,
+) -> Problem:
+    """The problem of a request, its model planned; `check`: what the shape of the data's cube must pass before."""
+    with progress.step("load", "reading the data"):
+        observed = request.read()
+    if check is not None:
+        check(observed.shape)
+    with progress.step("plan", "planning the model") as report:
+        n_start = models_at_once(device_count(request.model), request.settings.starts)
+        return pose(request.model, observed, request.settings, galaxy, n_start, report)
 
 
 def find_best(

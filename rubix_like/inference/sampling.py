@@ -31,10 +31,16 @@ from rubix_like.inference.checks.discreteness import Discreteness, measure_discr
 from rubix_like.inference.checks.laplace import from_information
 from rubix_like.inference.checks.notes_after import ELSEWHERE, listed, notes_on_search, notes_on_silence
 from rubix_like.inference.fit_cubes import evaluate, quality_of
-from rubix_like.inference.fitting import add_model_error, device_count, find_best, with_effects_checked
+from rubix_like.inference.fitting import (
+    add_model_error,
+    device_count,
+    find_best,
+    pose_request,
+    with_effects_checked,
+)
 from rubix_like.inference.posterior.device_rows import models_at_once, with_rows
 from rubix_like.inference.posterior.fit_model import SyntheticSource
-from rubix_like.inference.posterior.problem import Problem, pose
+from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.request import Data, Priors, Request, read_request
 from rubix_like.inference.results.fit_result import FitResult
@@ -143,13 +149,7 @@ def _sample(
     """Pose, find the best fit, draw, describe, write."""
     n_group = _groups(request, sampler)
     given = FitResult.read(fitted) if isinstance(fitted, str | Path) else fitted
-    with progress.step("load", "reading the data"):
-        observed = request.read()
-    if files is not None:
-        files.check(observed.shape)
-    with progress.step("plan", "planning the model") as report:
-        n_start = models_at_once(device_count(request.model), request.settings.starts)
-        problem = pose(request.model, observed, request.settings, galaxy, n_start, report)
+    problem = pose_request(request, galaxy, progress, None if files is None else files.check)
     _check_same_priors(problem, given)
     if given is None:
         problem = with_effects_checked(problem, progress)

@@ -12,12 +12,11 @@ from numpy import ndarray
 from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.free import Free, Latent
 from rubix_like.inference.posterior.likelihood import with_scale_information
-from rubix_like.inference.posterior.linearise import linear_of, normal_equations
+from rubix_like.inference.posterior.linearise import MOST_DENSE, is_dense, linear_of, normal_equations
 from rubix_like.inference.posterior.model_error import sandwich
 from rubix_like.inference.posterior.posterior import Latents, Posterior, SquaredLoss
 from rubix_like.inference.posterior.start_groups import group_of, over_starts
 from rubix_like.inference.posterior.tangent import tangents_at
-from rubix_like.inference.search.choose_optimiser import MOST_DENSE, is_dense
 
 _NO_EFFECT = 1e-8
 """Information (of which the prior's is 1) below which the data say nothing."""

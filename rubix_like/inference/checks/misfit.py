@@ -23,7 +23,7 @@ from numpy import ndarray
 
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.likelihood import Residuals, factor_of, with_scale_information
-from rubix_like.inference.posterior.linearise import columns_of
+from rubix_like.inference.posterior.linearise import columns_at
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.tangent import Modelled, Tangent, models_at, tangents_at
 
@@ -120,7 +120,7 @@ def _misfit(
     """The same from the tangents of the model there."""
     likelihood, noise_scale = posterior.likelihood, posterior.noise_scale(latent)
     tangent = jax.tree.map(lambda leaf: leaf[0], group)
-    residuals, columns = columns_of(posterior, latent, tangent)
+    residuals, columns = columns_at(posterior, latent, tangent)
     slopes, size = columns.voxels, latent.shape[0]
     design = None if likelihood.polynomial is None else likelihood.design(tangent.flux, noise_scale)
     others = jnp.zeros((0, *likelihood.flux.shape), slopes.dtype)

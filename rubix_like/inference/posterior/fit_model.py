@@ -40,6 +40,10 @@ class AbstractParticleSource(eqx.Module):
     def galaxy(self, values: Values) -> Galaxy:
         """The particles for these values (of which it takes its own); pure and differentiable."""
 
+    @abstractmethod
+    def of_host(self, values: Values) -> Galaxy:
+        """The same for values on the host; not to be traced."""
+
 
 class SyntheticSource(AbstractParticleSource):
     """A synthetic galaxy, sampled with the same base draws whatever its parameters."""
@@ -52,7 +56,7 @@ class SyntheticSource(AbstractParticleSource):
         return with_leaves(self.base, _below(values, GALAXY)).sample(self.draws)
 
     def of_host(self, values: Values) -> Galaxy:
-        """The same for values on the host, by a program that serves all values; not to be traced."""
+        """The same for values on the host, by one program for all values."""
         base, draws = jax.tree.map(np.asarray, (self.base, self.draws))
         return sampled(with_leaves(base, _below(values, GALAXY)), draws)
 
@@ -66,6 +70,10 @@ class HeldSource(AbstractParticleSource):
         """The particles with the values named `stars.*`, but for `stars.v_los`, which no galaxy knows."""
         arrays = {name: value for name, value in values.items() if name != V_LOS}
         return eqx.tree_at(lambda g: g.stars, self.held, with_leaves(self.held.stars, _below(arrays, STARS)))
+
+    def of_host(self, values: Values) -> Galaxy:
+        """The particles with other arrays, of which nothing has to be compiled."""
+        return self.galaxy(values)
 
 
 class Forward(eqx.Module):

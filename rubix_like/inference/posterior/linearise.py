@@ -16,6 +16,12 @@ from rubix_like.inference.posterior.posterior import Latents, Posterior, Squared
 from rubix_like.inference.posterior.start_groups import over_starts
 from rubix_like.inference.posterior.tangent import Tangent, models, tangents
 
+MOST_DENSE = 2000
+"""Most latents whose J^T J is made."""
+
+DENSE_BYTES = 2e9
+"""Largest Jacobian that is made."""
+
 
 class NormalForm(eqx.Module):
     """All that least squares need of residuals r(latent + d) = r + J d: R with R^T R = J^T J, R^T projected = J^T r.
@@ -53,6 +59,11 @@ class Scores(NamedTuple):
 
     chi_square: Float[Array, "*start"]
     loss: Float[Array, "*start"]
+
+
+def is_dense(n_latent: int, n_residual: int) -> bool:
+    """Whether there is room for a Jacobian."""
+    return n_latent <= MOST_DENSE and 8.0 * n_latent * n_residual <= DENSE_BYTES
 
 
 def losses_at(posterior: SquaredLoss, latent: Latents) -> Float[Array, " start"]:
@@ -93,7 +104,7 @@ def linear_of(posterior: Posterior, latent: Latents, tangent: Tangent) -> Linear
     """The residuals of every start, linearised, of models that have this tangent there."""
 
     def linear(posterior: Posterior, at: Latent, tangent: Tangent) -> Linear:
-        residuals, columns = columns_of(posterior, at, tangent)
+        residuals, columns = columns_at(posterior, at, tangent)
         matrix, gradient = products(residuals, columns)
         effect = jnp.sqrt(jnp.sum(columns.voxels**2, axis=(1, 2, 3)))
         return Linear(matrix, gradient, _form(matrix, gradient), half_square(residuals), effect)
@@ -137,7 +148,7 @@ def products(residuals: Any, columns: Any) -> tuple[Float[Array, "latent latent"
     return matrix, gradient
 
 
-def columns_of(posterior: Posterior, latent: Latent, tangent: Tangent) -> tuple[Any, Any]:
+def columns_at(posterior: Posterior, latent: Latent, tangent: Tangent) -> tuple[Any, Any]:
     """The same as `jacobian` of a posterior whose model has this tangent at the latents."""
     residuals, along = jax.linearize(posterior.residuals_of, tangent.flux, latent)
     unit = jnp.eye(latent.shape[0], dtype=latent.dtype)

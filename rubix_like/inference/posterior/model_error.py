@@ -34,7 +34,7 @@ from rubix_like.galaxy.synthetic import BaseDraws
 from rubix_like.inference.posterior.fit_model import SyntheticSource
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.likelihood import ModelError, factor_of, with_scale_information
-from rubix_like.inference.posterior.linearise import columns_of
+from rubix_like.inference.posterior.linearise import columns_at
 from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.start_groups import on_mesh, with_draws
@@ -104,7 +104,7 @@ def _bread_and_filling(
     if model_error is None:
         raise ValueError("expected a posterior with a model error, got one without")
     scale = factor_of(posterior.noise_scale(latent))
-    slopes = columns_of(posterior, latent, jax.tree.map(lambda leaf: leaf[0], group))[1].voxels
+    slopes = columns_at(posterior, latent, jax.tree.map(lambda leaf: leaf[0], group))[1].voxels
     n_voxel = jnp.sum(posterior.likelihood.inverse_sigma > 0)
 
     def whiten(cube: Float[Array, "y x wave"]) -> Float[Array, "y x wave"]:

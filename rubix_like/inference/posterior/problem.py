@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh
-from jaxtyping import ArrayLike, Bool
+from jaxtyping import Array, ArrayLike, Bool
 from numpy import ndarray
 
 from rubix_like.config import RunConfig, load_config
@@ -114,13 +114,11 @@ def pose(
         trees = _trees(source, Parameters.build(config, config.engine.precision), None)
         free = read_free(settings, trees, config.engine.deposit)
         config = _with_velocity_range(config, source, free)
-        particles = source.of_host({}) if isinstance(source, SyntheticSource) else source.galaxy({})
-        pipeline = Pipeline.from_config(config, galaxy=particles, info=info, resolved=resolved)
+        pipeline = Pipeline.from_config(config, galaxy=source.of_host({}), info=info, resolved=resolved)
         notes = age_notes(free, config)
     pipeline = without_noise(pipeline)
     source = _without_unread_gas(source, pipeline, settings)
-    sight = line_of_sight(pipeline.tables, pipeline.parameters) if isinstance(source, HeldSource) else None
-    trees = _trees(source, pipeline.parameters, sight)
+    trees = _trees(source, pipeline.parameters, _sight(source, pipeline))
     free = read_free(settings, trees, pipeline.plan.deposit)
     _check_line_widths(free, pipeline)
     pipeline = for_samples(pipeline, n_sample)
@@ -130,6 +128,11 @@ def pose(
     start = read_start(settings.start, free, trees)
     posterior = on_mesh(Posterior(forward, free, likelihood), pipeline.mesh)
     return Problem(posterior, observed, pipeline, settings, notes, start)
+
+
+def _sight(source: AbstractParticleSource, pipeline: Pipeline) -> Array | None:
+    """The line of sight on the axes of a given galaxy; those of a synthetic one are not asked for it."""
+    return line_of_sight(pipeline.tables, pipeline.parameters) if isinstance(source, HeldSource) else None
 
 
 def _check_line_widths(free: Free, pipeline: Pipeline) -> None:

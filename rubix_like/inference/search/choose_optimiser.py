@@ -4,16 +4,11 @@ import jax
 import numpy as np
 
 from rubix_like.config.sections.fit import OptimiserSettings
+from rubix_like.inference.posterior.linearise import is_dense
 from rubix_like.inference.search.gradient_descent import GradientDescent
 from rubix_like.inference.search.least_squares import LeastSquares
 from rubix_like.inference.search.optimisers import AbstractOptimiser
 from rubix_like.runtime.optional_packages import import_optional
-
-MOST_DENSE = 2000
-"""Most latents whose J^T J is made."""
-
-DENSE_BYTES = 2e9
-"""Largest Jacobian that is made."""
 
 LEAST_SQUARES: tuple[str, ...] = ("levenberg_marquardt", "gauss_newton")
 """Names of the optimisers that go by residuals."""
@@ -35,8 +30,3 @@ def make_optimiser(
         dense, off = is_dense(n_latent, n_residual), np.asarray(rounding, dtype)
         return LeastSquares(tolerance, steps, off, damped=damped, dense=dense)
     return GradientDescent(tolerance, steps, np.asarray(settings.learning_rate, dtype), settings.name)
-
-
-def is_dense(n_latent: int, n_residual: int) -> bool:
-    """Whether there is room for a Jacobian."""
-    return n_latent <= MOST_DENSE and 8.0 * n_latent * n_residual <= DENSE_BYTES
