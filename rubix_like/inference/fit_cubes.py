@@ -15,7 +15,7 @@ from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
 from rubix_like.inference.posterior.free import Latent
 from rubix_like.inference.posterior.linearise import scores
-from rubix_like.inference.posterior.posterior import Latents, Posterior
+from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.problem import Problem, variance_of
 from rubix_like.inference.posterior.quality import Quality
 from rubix_like.inference.posterior.start_groups import group_of, over_starts
@@ -49,7 +49,7 @@ def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
 
 @jax.jit
 def _with_continua(
-    posterior: Posterior, latent: Latents, flux: Float[Array, "start y x wave"]
+    posterior: Posterior, latent: Group, flux: Float[Array, "start y x wave"]
 ) -> Float[Array, "start y x wave"]:
     """Models times the continuum that fits best."""
 

@@ -26,7 +26,7 @@ def programs_kept() -> Iterator[None]:
     Where JAX has a cache of its own (`jax_compilation_cache_dir`) or none is wanted (`jax_enable_compilation_cache`),
     nothing is changed.
     """
-    wanted = jax.config.jax_enable_compilation_cache and jax.config.jax_compilation_cache_dir is None
+    wanted = jax.config.read("jax_enable_compilation_cache") and jax.config.read("jax_compilation_cache_dir") is None
     before = {name: getattr(jax.config, name) for name in _settings()} if wanted else {}
     if not before:
         yield

@@ -28,7 +28,7 @@ from rubix_like.inference.described_trees import described_as
 from rubix_like.inference.posterior.fit_model import SyntheticSource
 from rubix_like.inference.posterior.free import Free
 from rubix_like.inference.posterior.linearise import linear_of
-from rubix_like.inference.posterior.posterior import Latents, Posterior
+from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.problem import Problem
 from rubix_like.inference.posterior.start_groups import group_of, with_draws
 from rubix_like.inference.posterior.tangent import Tangent, tangents
@@ -208,7 +208,7 @@ def _newton(matrix: Float[ndarray, "latent latent"], gradient: Float[ndarray, " 
         return np.full_like(gradient, np.nan)
 
 
-def _mean_tangent(posterior: Posterior, latent: Latents, sets: BaseDraws, count: int, report: Report) -> Tangent:
+def _mean_tangent(posterior: Posterior, latent: Group, sets: BaseDraws, count: int, report: Report) -> Tangent:
     """The tangent of the model with the stars of all sets."""
     total: Tangent | None = None
     for number in range(count):

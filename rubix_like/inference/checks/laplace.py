@@ -14,7 +14,7 @@ from rubix_like.inference.posterior.free import Free, Latent
 from rubix_like.inference.posterior.likelihood import with_scale_information
 from rubix_like.inference.posterior.linearise import MOST_DENSE, is_dense, linear_of, normal_equations
 from rubix_like.inference.posterior.model_error import sandwich
-from rubix_like.inference.posterior.posterior import Latents, Posterior, SquaredLoss
+from rubix_like.inference.posterior.posterior import Group, Posterior, SquaredLoss
 from rubix_like.inference.posterior.start_groups import group_of, over_starts
 from rubix_like.inference.posterior.tangent import tangents_at
 
@@ -109,7 +109,7 @@ def information(
 
 
 @jax.jit
-def _matrices(posterior: SquaredLoss, latent: Latents) -> Float[Array, "start latent latent"]:
+def _matrices(posterior: SquaredLoss, latent: Group) -> Float[Array, "start latent latent"]:
     return over_starts(lambda own, at: normal_equations(own, at)[0], posterior, latent)
 
 

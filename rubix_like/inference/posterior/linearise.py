@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 from numpy import ndarray
 
 from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.posterior import Latents, Posterior, SquaredLoss, half_square
+from rubix_like.inference.posterior.posterior import Group, Posterior, SquaredLoss, half_square
 from rubix_like.inference.posterior.start_groups import over_starts
 from rubix_like.inference.posterior.tangent import Tangent, models, tangents
 
@@ -66,14 +66,14 @@ def is_dense(n_latent: int, n_residual: int) -> bool:
     return n_latent <= MOST_DENSE and 8.0 * n_latent * n_residual <= DENSE_BYTES
 
 
-def losses_at(posterior: SquaredLoss, latent: Latents) -> Float[Array, " start"]:
+def losses_at(posterior: SquaredLoss, latent: Group) -> Float[Array, " start"]:
     """The loss of every start; not to be traced."""
     if not isinstance(posterior, Posterior):
         return losses(posterior, latent)
     return scores(posterior, latent, models(posterior.forward, posterior.free, latent).flux).loss
 
 
-def normal_forms_at(posterior: SquaredLoss, latent: Latents) -> NormalForm:
+def normal_forms_at(posterior: SquaredLoss, latent: Group) -> NormalForm:
     """The residuals of every start, linearised; not to be traced."""
     if not isinstance(posterior, Posterior):
         return normal_forms(posterior, latent)
@@ -82,7 +82,7 @@ def normal_forms_at(posterior: SquaredLoss, latent: Latents) -> NormalForm:
 
 def scores(
     posterior: Posterior,
-    latent: Latents,
+    latent: Group,
     flux: Float[Array, "start y x wave"],
     factor: Float[ndarray, " start"] | None = None,
 ) -> Scores:
@@ -91,7 +91,7 @@ def scores(
 
 
 @jax.jit
-def _scores(posterior: Posterior, latent: Latents, flux: Array, factor: Array) -> Scores:
+def _scores(posterior: Posterior, latent: Group, flux: Array, factor: Array) -> Scores:
     def score(posterior: Posterior, at: Latent, flux: Array, factor: Array) -> Scores:
         residuals = posterior.residuals_of(flux * factor, at)
         return Scores(jnp.sum(residuals.voxels**2), half_square(residuals))
@@ -100,7 +100,7 @@ def _scores(posterior: Posterior, latent: Latents, flux: Array, factor: Array) -
 
 
 @jax.jit
-def linear_of(posterior: Posterior, latent: Latents, tangent: Tangent) -> Linear:
+def linear_of(posterior: Posterior, latent: Group, tangent: Tangent) -> Linear:
     """The residuals of every start, linearised, of models that have this tangent there."""
 
     def linear(posterior: Posterior, at: Latent, tangent: Tangent) -> Linear:
@@ -113,13 +113,13 @@ def linear_of(posterior: Posterior, latent: Latents, tangent: Tangent) -> Linear
 
 
 @jax.jit
-def losses(posterior: SquaredLoss, latent: Latents) -> Float[Array, " start"]:
+def losses(posterior: SquaredLoss, latent: Group) -> Float[Array, " start"]:
     """The loss of every start, of any residuals."""
     return over_starts(lambda own, at: own.loss(at), posterior, latent)
 
 
 @jax.jit
-def normal_forms(posterior: SquaredLoss, latent: Latents) -> NormalForm:
+def normal_forms(posterior: SquaredLoss, latent: Group) -> NormalForm:
     """Any residuals of every start, linearised, by Jacobian-vector products."""
     return over_starts(lambda own, at: _form(*normal_equations(own, at)), posterior, latent)
 

@@ -64,7 +64,9 @@ def half_square(residuals: Any) -> Float[Array, ""]:
     return 0.5 * sum(squares[1:], start=squares[0])
 
 
-Latents = Float[Array | ndarray, "start latent"]
+Latents = Float[Array, "start latent"]
+Group = Float[Array | ndarray, "start latent"]
+"""The same, on the host or on devices."""
 
 
 @runtime_checkable

@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from rubix_like.galaxy.synthetic import BaseDraws
 from rubix_like.inference.posterior.free import Latent
-from rubix_like.inference.posterior.posterior import Latents, Posterior, SquaredLoss
+from rubix_like.inference.posterior.posterior import Group, Posterior, SquaredLoss
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
 
 
@@ -29,7 +29,7 @@ def over_starts(function: Callable[..., Any], posterior: Any, *arrays: Any) -> A
     return jax.vmap(function, in_axes=axes, spmd_axis_name=SAMPLE_AXIS)(posterior, *arrays)
 
 
-def group_of(posterior: SquaredLoss, latent: Latent) -> Latents:
+def group_of(posterior: SquaredLoss, latent: Latent) -> Group:
     """One place as a group of starts; of a model as many copies as its mesh computes at once, as in a search."""
     row = np.asarray(latent)[None]
     if not isinstance(posterior, Posterior):
@@ -38,8 +38,8 @@ def group_of(posterior: SquaredLoss, latent: Latent) -> Latents:
     return placed_starts(np.repeat(row, mesh.shape.get(SAMPLE_AXIS, 1), axis=0), mesh)
 
 
-def placed_starts(rows: Float[ndarray, "start latent"], mesh: Mesh) -> Latents:
-    """Latents of as many starts as a mesh has rows along "sample", each on its own; whole where it has none."""
+def placed_starts(rows: Float[ndarray, "start latent"], mesh: Mesh) -> Group:
+    """Group of as many starts as a mesh has rows along "sample", each on its own; whole where it has none."""
     spec = PartitionSpec(SAMPLE_AXIS) if SAMPLE_AXIS in mesh.shape else PartitionSpec()
     return jax.device_put(rows, NamedSharding(mesh, spec))
 

@@ -15,7 +15,7 @@ from numpy import ndarray
 
 from rubix_like.inference.posterior.fit_model import Forward
 from rubix_like.inference.posterior.free import Free, Latent
-from rubix_like.inference.posterior.posterior import Latents, Posterior
+from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.start_groups import group_of, over_starts
 
 
@@ -45,13 +45,13 @@ class Tangent(eqx.Module):
 
 
 @jax.jit
-def models(forward: Forward, free: Free, latent: Latents) -> Modelled:
+def models(forward: Forward, free: Free, latent: Group) -> Modelled:
     """The model of every start."""
     return over_starts(_model, (forward, free), latent)
 
 
 @jax.jit
-def tangents(forward: Forward, free: Free, latent: Latents) -> Tangent:
+def tangents(forward: Forward, free: Free, latent: Group) -> Tangent:
     """The tangent of the model of every start; the slopes one after the other, which takes less time and memory."""
     return over_starts(_tangent, (forward, free), latent)
 

@@ -147,7 +147,7 @@ def _scaled(
         return latent, 1.0
     prior, place = free.parameters[free.names.index(MASS)].prior, free.places[MASS].start
     old = float(prior.value(latent[place]))
-    lightest, heaviest = prior.value(np.asarray([-_HEAVIEST, _HEAVIEST]))
+    lightest, heaviest = np.asarray(prior.value(np.asarray([-_HEAVIEST, _HEAVIEST])))
     new = np.array(latent)
     new[place] = prior.latent(np.clip(old * best, lightest, heaviest))
     if not np.isfinite(new[place]):
