@@ -13,7 +13,7 @@ from rubix_like.cube.meta import NOT_FITTED, SourceCounters
 from rubix_like.forward.parameters import Parameters
 from rubix_like.forward.sources.stars import STAR_SOURCE, star_counters
 from rubix_like.galaxy.particles import Galaxy
-from rubix_like.inference.posterior.free import Latent
+from rubix_like.inference.posterior.free import NOISE_SCALE, Latent
 from rubix_like.inference.posterior.linearise import scores
 from rubix_like.inference.posterior.posterior import Group, Posterior
 from rubix_like.inference.posterior.problem import Problem, variance_of
@@ -43,7 +43,7 @@ def evaluate(posterior: Posterior, latent: Latent) -> Evaluated:
     galaxy, parameters = posterior.of_host(np.asarray(latent))
     flux = made.flux if posterior.likelihood.polynomial is None else _with_continua(posterior, group, made.flux)
     rows = jax.tree.map(lambda own: np.asarray(own)[0], (flux, made.counters, score))
-    scale = posterior.noise_scale(np.asarray(latent))
+    scale = posterior.free.value(NOISE_SCALE, np.asarray(latent))
     return Evaluated(parameters, galaxy, rows[0], np.asarray(1.0 if scale is None else scale), rows[1], *rows[2])
 
 

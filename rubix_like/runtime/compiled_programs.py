@@ -12,6 +12,9 @@ from rubix_like.runtime.arrays_on_disk import COMPILED_LIMIT_BYTES, compiled_fol
 _SHORTEST_SECONDS = 0.02
 """Programs that take less to compile are not kept."""
 
+_ENABLED = "jax_enable_compilation_cache"
+_FOLDER = "jax_compilation_cache_dir"
+
 
 def keep_programs() -> None:
     """From now on JAX keeps what it compiles, in the folder of compiled programs; nothing where there can be none."""
@@ -26,7 +29,7 @@ def programs_kept() -> Iterator[None]:
     Where JAX has a cache of its own (`jax_compilation_cache_dir`) or none is wanted (`jax_enable_compilation_cache`),
     nothing is changed.
     """
-    wanted = jax.config.read("jax_enable_compilation_cache") and jax.config.read("jax_compilation_cache_dir") is None
+    wanted = getattr(jax.config, _ENABLED) and getattr(jax.config, _FOLDER) is None
     before = {name: getattr(jax.config, name) for name in _settings()} if wanted else {}
     if not before:
         yield
@@ -49,7 +52,7 @@ def _settings() -> dict[str, Any]:
     except OSError:
         return {}
     return {
-        "jax_compilation_cache_dir": str(folder),
+        _FOLDER: str(folder),
         "jax_persistent_cache_min_compile_time_secs": _SHORTEST_SECONDS,
         "jax_compilation_cache_max_size": COMPILED_LIMIT_BYTES,
     }

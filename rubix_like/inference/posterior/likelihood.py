@@ -8,13 +8,11 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
-from numpy import ndarray
 
 from rubix_like.inference.posterior.free import NOISE_SCALE, Free, Latent
 
-NoiseScale = Float[Array | ndarray | np.floating, ""] | None
+NoiseScale = Float[Array, ""] | None
 """The factor on the standard deviations of the data; None where it is 1 and not free."""
 
 

@@ -124,7 +124,7 @@ def normal_forms(posterior: SquaredLoss, latent: Group) -> NormalForm:
     return over_starts(lambda own, at: _form(*normal_equations(own, at)), posterior, latent)
 
 
-def _form(matrix: Float[Array, "latent latent"], gradient: Latent) -> NormalForm:
+def _form(matrix: Float[Array, "latent latent"], gradient: Float[Array, " latent"]) -> NormalForm:
     scale = jnp.sqrt(jnp.diagonal(matrix))
     size = matrix.shape[0]
     even = matrix / (scale[:, None] * scale[None, :])
@@ -134,12 +134,14 @@ def _form(matrix: Float[Array, "latent latent"], gradient: Latent) -> NormalForm
     return NormalForm(lower.T * scale[None, :], projected)
 
 
-def normal_equations(posterior: SquaredLoss, latent: Latent) -> tuple[Float[Array, "latent latent"], Latent]:
+def normal_equations(
+    posterior: SquaredLoss, latent: Latent
+) -> tuple[Float[Array, "latent latent"], Float[Array, " latent"]]:
     """J^T J and J^T r."""
     return products(*jacobian(posterior, latent))
 
 
-def products(residuals: Any, columns: Any) -> tuple[Float[Array, "latent latent"], Latent]:
+def products(residuals: Any, columns: Any) -> tuple[Float[Array, "latent latent"], Float[Array, " latent"]]:
     """J^T J and J^T r of residuals, and a pytree like them with the axis `latent` first, their derivatives."""
     leaves = list(zip(jax.tree.leaves(residuals), jax.tree.leaves(columns), strict=True))
     flat = [(residual.reshape(-1), column.reshape(column.shape[0], -1)) for residual, column in leaves]
