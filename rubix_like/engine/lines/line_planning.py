@@ -1,13 +1,18 @@
 """How a source of lines is painted: its line spread, method, velocities and width."""
 
+import functools
+
 import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
 from rubix_like.constants import SPEED_OF_LIGHT
+from rubix_like.engine.cost import BasisSize, Work
+from rubix_like.engine.lines.line_ratios import find_ratios, reference_light
 from rubix_like.engine.lines.line_tracks import LineTracks
 from rubix_like.engine.setup import Setup, SourcePlan
-from rubix_like.engine.source_planning import method_and_motion, velocity_limit_of, work_of
+from rubix_like.engine.source_planning import OnBins, choose_method, velocity_limit_of, work_of
+from rubix_like.engine.spectra.attenuation import factored_lines
 from rubix_like.errors import ConfigError
 from rubix_like.instrument.detector import LineSpread
 from rubix_like.physics.templates import LineTemplates
@@ -16,6 +21,8 @@ LEAST_STEP: float = 0.5
 """Smallest distance between velocity nodes in km/s."""
 
 _STEP_OF_SIGMA = 0.6
+_ERROR_FUNCTIONS = 2
+"""How many times as long a bin of a particle's line takes as a fine bin of its spectrum."""
 
 
 def plan_lines(
@@ -40,15 +47,20 @@ def plan_lines(
     velocity_limit = velocity_limit_of(limit, observation.velocity_offset, kind, fast)
     tracks = LineTracks.of(templates, spread)
     seen = _seen(tracks, templates, velocity_limit)
-    first, last = tracks.windows(np.zeros(1))
-    work = work_of(setup, spread, fast)._replace(n_fine=int(np.sum(last - first + 1)))
-    wanted = _method_for(method or engine.method, tracks, velocity_limit, narrowest, engine.tolerance)
-    chosen, motion = method_and_motion(wanted, limit, fast, work)
+    step = node_step(tracks, velocity_limit, narrowest, engine.tolerance)
+
+    @functools.cache
+    def work() -> Work:
+        size = _size(templates, tracks, seen, step, engine.tolerance)
+        return work_of(setup, spread, fast, size, _on_bins(tracks, seen, size.rank))
+
+    chosen = choose_method(_method_for(method or engine.method, step, narrowest), limit, fast, work)
     return SourcePlan(
         templates=templates,
         spread=spread,
-        method=chosen,
-        motion=motion,
+        method=chosen.method,
+        reason=chosen.reason,
+        motion=chosen.motion,
         velocity_limit=velocity_limit,
         covered=np.ones(setup.instrument.bins.n_wave, bool),
         narrowest=narrowest,
@@ -103,11 +115,30 @@ def narrowest_for(setup: Setup, templates: LineTemplates, velocity_dispersion: f
     return 0.0 if is_wide else 0.5 * velocity_dispersion
 
 
-def _method_for(method: str, tracks: LineTracks, limit: float, narrowest: float, tolerance: float) -> str:
+def _size(
+    templates: LineTemplates, tracks: LineTracks, seen: Bool[ndarray, " line"], step: float, tolerance: float
+) -> BasisSize:
+    """The size of the basis of those lines that are seen."""
+    reference = reference_light(templates.table, templates.lines)
+    rank = find_ratios(templates.table[:, seen], reference, tolerance).coefficients.shape[1]
+    if templates.attenuation is None:
+        return BasisSize(rank, step)
+    relative = templates.attenuation(tracks.wavelength[seen])
+    dust = factored_lines(relative, float(np.asarray(templates.axes.largest_a_v)), tolerance)
+    return BasisSize(int(seen.sum()), step, rank, len(dust.parts))
+
+
+def _on_bins(tracks: LineTracks, seen: Bool[ndarray, " line"], rank: int) -> OnBins:
+    """The windows of all lines that are seen; they are projected line by line."""
+    first, last = tracks.chosen(seen).windows(np.zeros(1))
+    n_bin = int(np.sum(last - first + 1))
+    return OnBins(_ERROR_FUNCTIONS * n_bin, 0, n_bin / rank + int(seen.sum()))
+
+
+def _method_for(method: str, step: float, narrowest: float) -> str:
     """The method; for lines too narrow for nodes `auto` becomes `direct`, and `basis` raises ConfigError."""
     if method == "direct":
         return method
-    step = node_step(tracks, limit, narrowest, tolerance)
     if step >= LEAST_STEP:
         return method
     if method == "auto":
