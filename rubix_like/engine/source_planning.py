@@ -1,6 +1,5 @@
 """How a source is painted: its line spread, method, velocities, and which bins it covers."""
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -45,7 +44,6 @@ def plan_source(
     spread = LineSpread(setup.instrument.bins, templates, observation.redshift, setup.instrument.lsf)
     velocity_limit = velocity_limit_of(limit, observation.velocity_offset, kind, fast)
 
-    @functools.cache
     def work() -> Work:
         size = basis_size(templates, spread, engine.tolerance)
         return work_of(setup, spread, fast, size, OnBins.of_spectra(spread))
@@ -134,7 +132,7 @@ def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, size: 
     )
 
 
-class Choice(NamedTuple):
+class MethodChoice(NamedTuple):
     """The method of a source, the span of the velocity nodes of `basis`, and why it is this method."""
 
     method: str
@@ -144,7 +142,7 @@ class Choice(NamedTuple):
 
 def choose_method(
     method: str, velocity_range: float | None, fast: FastParticles | None, work: Callable[[], Work]
-) -> Choice:
+) -> MethodChoice:
     """The method, `auto` decided, and the span of the velocity nodes of `basis`; `work` is asked where it matters.
 
     `auto` is the cheaper of the two for each cube by the rates of `cost`, whatever is planned before the first one. It
@@ -157,17 +155,19 @@ def choose_method(
                 "engine.velocity_range: expected the largest |v_los| for method 'basis' in a pipeline that is built "
                 "without a galaxy, got null; give it (e.g. 1000 km/s) or pass the galaxy to Pipeline.from_config"
             )
-        return Choice("direct", Motion(0.0, 0), "no galaxy to plan from" if method == "auto" else _NAMED)
+        return MethodChoice("direct", Motion(0.0, 0), "no galaxy to plan from" if method == "auto" else _NAMED)
     if method == "direct":
-        return Choice("direct", Motion(0.0, 0), _NAMED)
+        return MethodChoice("direct", Motion(0.0, 0), _NAMED)
     motion = Motion(velocity_range or 0.0, 0)
-    if fast is not None and velocity_range is None:
-        motion = plan_motion(fast, work())
-    if method != "auto":
-        return Choice(method, motion, _NAMED)
     if fast is None:
-        return Choice("basis", motion, "no galaxy to plan from")
-    rates, sizes = rates_here(), work()
+        return MethodChoice("basis", motion, "no galaxy to plan from" if method == "auto" else _NAMED)
+    if method != "auto" and velocity_range is not None:
+        return MethodChoice(method, motion, _NAMED)
+    sizes, rates = work(), rates_here()
+    if velocity_range is None:
+        motion = plan_motion(fast, sizes)
+    if method != "auto":
+        return MethodChoice(method, motion, _NAMED)
     by_basis, by_direct = rates.basis_seconds(sizes, motion.limit, motion.capacity), rates.direct_seconds(sizes)
     reason = f"about {by_basis:.2g} s a cube by basis, {by_direct:.2g} s by direct"
-    return Choice("direct" if by_direct < by_basis + _WORTH else "basis", motion, reason)
+    return MethodChoice("direct" if by_direct < by_basis + _WORTH else "basis", motion, reason)

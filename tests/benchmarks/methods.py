@@ -117,8 +117,11 @@ def measure(group: dict[str, Any], known: dict[str, Any], pairs: int) -> None:
     for size in group["sizes"]:
         cell = {"library": group["library"], "precision": group["precision"], "side": group["side"], "size": size}
         fewer = direct_seconds(group, size) > LONGEST
-        galaxy = disc(int(size / FEWER if fewer else size))
-        found = known.get(name_of(cell)) or timed(group, galaxy, pairs)
+        done = cell | {"size": size / FEWER if fewer else size}
+        galaxy = disc(int(done["size"]))
+        if name_of(done) not in known:
+            known[name_of(done)] = timed(group, galaxy, pairs)
+        found = known[name_of(done)]
         print(json.dumps({**found, **cell, "fewer": fewer, **decided(group, galaxy)}), flush=True)
 
 

@@ -10,6 +10,7 @@ from rubix_like.constants import SPEED_OF_LIGHT
 from rubix_like.engine.cost import BasisSize, Work
 from rubix_like.engine.lines.line_ratios import find_ratios, reference_light
 from rubix_like.engine.lines.line_tracks import LineTracks
+from rubix_like.engine.motion import FastParticles
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.source_planning import OnBins, choose_method, velocity_limit_of, work_of
 from rubix_like.engine.spectra.attenuation import factored_lines
@@ -48,12 +49,7 @@ def plan_lines(
     tracks = LineTracks.of(templates, spread)
     seen = _seen(tracks, templates, velocity_limit)
     step = node_step(tracks, velocity_limit, narrowest, engine.tolerance)
-
-    @functools.cache
-    def work() -> Work:
-        size = _size(templates, tracks, seen, step, engine.tolerance)
-        return work_of(setup, spread, fast, size, _on_bins(tracks, seen, size.rank))
-
+    work = functools.partial(_work, setup, fast, templates, tracks, seen, step)
     chosen = choose_method(_method_for(method or engine.method, step, narrowest), limit, fast, work)
     return SourcePlan(
         templates=templates,
@@ -115,24 +111,27 @@ def narrowest_for(setup: Setup, templates: LineTemplates, velocity_dispersion: f
     return 0.0 if is_wide else 0.5 * velocity_dispersion
 
 
-def _size(
-    templates: LineTemplates, tracks: LineTracks, seen: Bool[ndarray, " line"], step: float, tolerance: float
-) -> BasisSize:
-    """The size of the basis of those lines that are seen."""
-    reference = reference_light(templates.table, templates.lines)
-    rank = find_ratios(templates.table[:, seen], reference, tolerance).coefficients.shape[1]
-    if templates.attenuation is None:
-        return BasisSize(rank, step)
-    relative = templates.attenuation(tracks.wavelength[seen])
-    dust = factored_lines(relative, float(np.asarray(templates.axes.largest_a_v)), tolerance)
-    return BasisSize(int(seen.sum()), step, rank, len(dust.parts))
-
-
-def _on_bins(tracks: LineTracks, seen: Bool[ndarray, " line"], rank: int) -> OnBins:
-    """The windows of all lines that are seen; they are projected line by line."""
-    first, last = tracks.chosen(seen).windows(np.zeros(1))
+def _work(
+    setup: Setup,
+    fast: FastParticles | None,
+    templates: LineTemplates,
+    tracks: LineTracks,
+    seen: Bool[ndarray, " line"],
+    step: float,
+) -> Work:
+    """The sizes that costs go by, of those lines that are seen; they are projected line by line, each in its window."""
+    own, tolerance = tracks.chosen(seen), setup.config.engine.tolerance
+    ratios = find_ratios(templates.table[:, seen], reference_light(templates.table, templates.lines), tolerance)
+    rank = ratios.coefficients.shape[1]
+    size = BasisSize(rank, step)
+    if templates.attenuation is not None:
+        largest = float(np.asarray(templates.axes.largest_a_v))
+        dust = factored_lines(templates.attenuation(own.wavelength), largest, tolerance)
+        size = BasisSize(len(own.wavelength), step, rank, len(dust.parts))
+    first, last = own.windows(np.zeros(1))
     n_bin = int(np.sum(last - first + 1))
-    return OnBins(_ERROR_FUNCTIONS * n_bin, 0, n_bin / rank + int(seen.sum()))
+    bins = OnBins(_ERROR_FUNCTIONS * n_bin, 0, n_bin / size.rank + len(own.wavelength))
+    return work_of(setup, tracks.spread, fast, size, bins)
 
 
 def _method_for(method: str, step: float, narrowest: float) -> str:

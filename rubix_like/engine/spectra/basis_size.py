@@ -143,7 +143,7 @@ def _step(sample: _Sample, budget: float) -> float:
             power = float(np.clip(np.log(worst / last[1]) / np.log(step / last[0]), 2.0, 5.0))
         last = step, worst
         step = float(np.clip(step * np.clip((0.9 * budget / worst) ** (1 / power), 0.25, 4.0), *_STEPS))
-        if 0.7 * budget <= worst <= budget:
+        if 0.7 * budget <= worst <= budget or step == last[0]:
             break
         sample = sample._replace(rows=sample.rows[np.argsort(error)[::-1][:_N_WORST]])
     return step
