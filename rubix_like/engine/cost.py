@@ -19,6 +19,9 @@ class BasisSize(NamedTuple):
     n_factor: int = 0
 
 
+_TYPICAL = BasisSize(rank=96, step=40.0)
+
+
 class Work(NamedTuple):
     """Sizes of what one source costs.
 
@@ -36,8 +39,8 @@ class Work(NamedTuple):
     n_fine: int
     n_rest: int
     n_reached: int | float
-    size: BasisSize
     n_seen: int
+    size: BasisSize = _TYPICAL
     psf: Literal["none", "bands", "image"] = "none"
     is_wide: bool = False
 
@@ -61,8 +64,10 @@ class Rates(NamedTuple):
     """Per particle and wavelength of the templates, the same."""
     dimmed_value: float
     """The same behind dust of the particles' own, beside it."""
+    matrix_value: float
+    """Per velocity node, basis spectrum and fine bin, in the making of the projection matrix."""
     voxel: float
-    """Per painted spaxel and bin of either method."""
+    """Per spaxel and bin of either method."""
     direct_voxel: float
     """Per painted spaxel and fine bin of method `direct`, beside it: sums begun, and seen by the detector."""
     tile_share: float
@@ -88,14 +93,20 @@ class Rates(NamedTuple):
     """Numbers that a deposit kernel multiplies out, in 64 bits, before it adds them: the same for its inner loop."""
 
     def direct_seconds(self, work: Work) -> float:
-        """Every particle's spectrum, collected in fine bins and added to each of its spaxels; all of their bins seen
-        and convolved."""
+        """Every particle's spectrum; all bins of their sums seen and convolved."""
+        voxels = work.n_spaxel * work.n_fine * self.direct_voxel
+        return self.spectra_seconds(work) + self._as_wide(work, voxels + self.psf_seconds(work, work.n_wave))
+
+    def spectra_seconds(self, work: Work) -> float:
+        """Every particle's spectrum, collected in fine bins and added to each of its spaxels."""
         at_rest = self.rest_value + (self.dimmed_value if work.size.n_factor else 0.0)
         adding = work.n_fine * self.direct_value * (1 + 0.1 * (work.n_corner - 1))
-        voxels = work.n_spaxel * (work.n_fine * self.direct_voxel + work.n_wave * self.voxel)
-        spectra = work.n_particle * (adding + work.n_rest * at_rest)
-        seeing = voxels + self.psf_seconds(work, work.n_wave)
-        return spectra * (self.wide_spectrum if work.is_wide else 1.0) + self._as_wide(work, seeing)
+        seconds = work.n_particle * (adding + work.n_rest * at_rest)
+        return seconds * (self.wide_spectrum if work.is_wide else 1.0)
+
+    def cube_seconds(self, work: Work) -> float:
+        """What either method takes beside its own: the cube itself."""
+        return self._as_wide(work, work.n_seen * work.n_wave * self.voxel)
 
     def basis_seconds(self, work: Work, velocity_limit: float, n_outlier: int) -> float:
         """Deposits of all particles, the product with the projection matrix, the PSF where it acts, and the outliers.
@@ -115,10 +126,25 @@ class Rates(NamedTuple):
         n_coefficient = n_node * size.rank
         n_projected = work.n_spaxel if n_coefficient > work.n_wave else work.n_seen
         projection = self.projection_seconds(n_projected, n_coefficient, work.n_reached)
-        projection += n_projected * work.n_wave * self.voxel
         seeing = self._as_wide(work, projection + self.psf_seconds(work, min(n_coefficient, work.n_wave)))
-        outliers = self.direct_seconds(work._replace(n_particle=n_outlier)) if n_outlier else 0.0
-        return painting + seeing + outliers
+        return painting + seeing + self.spectra_seconds(work._replace(n_particle=n_outlier))
+
+    def span_seconds(self, work: Work, velocity_limit: float, n_outlier: int) -> float:
+        """What it costs to span so many velocities by nodes, the making of the projection matrix counted.
+
+        Rank and velocity step are taken as typical, so that the span does not depend on estimates.
+        """
+        rank = _TYPICAL.rank
+        n_node = int(2 * velocity_limit / _TYPICAL.step) + 3
+        n_cell, deposits = work.n_spaxel * n_node, work.n_particle * work.n_corner
+        painting = min(
+            self.template_seconds(4 * deposits, n_cell, work.n_template, rank),
+            self.coefficient_seconds(deposits, n_cell, rank),
+        )
+        projection = self.projection_seconds(work.n_spaxel, n_node * rank, work.n_wave)
+        matrix = n_node * rank * work.n_fine * self.matrix_value
+        outliers = n_outlier * work.n_fine * self.direct_value * (1 + 0.1 * (work.n_corner - 1))
+        return painting + projection + matrix + outliers
 
     def psf_seconds(self, work: Work, n_image: int) -> float:
         """So many images convolved with a PSF that is one for all wavelengths; any other acts on the cube, whichever
@@ -169,6 +195,7 @@ _CPU = Rates(
     direct_value=18e-9,
     rest_value=8e-9,
     dimmed_value=6e-9,
+    matrix_value=12e-9,
     voxel=3e-9,
     direct_voxel=2e-9,
     tile_share=200e-9,
@@ -195,6 +222,7 @@ RATES: dict[str, Rates] = {
         direct_value=0.4e-9,
         rest_value=0.02e-9,
         dimmed_value=0.05e-9,
+        matrix_value=_CPU.matrix_value,
         voxel=8 / 2.3e12,
         direct_voxel=16 / 2.3e12,
         tile_share=1e-9,
@@ -221,6 +249,7 @@ to the next, while a busy machine would measure others from run to run and take 
 | gpu | measured on an NVIDIA H100 (docs/benchmarks.md) |
 
 Of "gpu" are not measured, but assumed: the link, which moves 4 bytes for each voxel at 35 GB/s in 12 hops of 10 us;
+the projection matrix, mostly the host's work, which takes as long as for "cpu";
 `rest_value`, `dimmed_value`, and those of tiles, PSFs and 64 bits; `voxel` and `direct_voxel` are bytes over the
 measured 2.3 TB/s.
 """

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from jaxtyping import Bool
 from numpy import ndarray
 
-from rubix_like.engine.cost import BasisSize, Work, rates_here
+from rubix_like.engine.cost import Work, rates_here
 from rubix_like.engine.motion import LARGEST_STEP, FastParticles, Motion, plan_motion
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import CORNERS
@@ -44,11 +44,12 @@ def plan_source(
     spread = LineSpread(setup.instrument.bins, templates, observation.redshift, setup.instrument.lsf)
     velocity_limit = velocity_limit_of(limit, observation.velocity_offset, kind, fast)
 
-    def work() -> Work:
-        size = basis_size(templates, spread, engine.tolerance)
-        return work_of(setup, spread, fast, size, OnBins.of_spectra(spread))
+    work = work_of(setup, spread, fast, OnBins.of_spectra(spread))
 
-    chosen = choose_method(method or engine.method, limit, fast, work)
+    def sized() -> Work:
+        return work._replace(size=basis_size(templates, spread, engine.tolerance))
+
+    chosen = choose_method(method or engine.method, limit, fast, work, sized)
     return SourcePlan(
         templates=templates,
         spread=spread,
@@ -110,8 +111,8 @@ class OnBins(NamedTuple):
         return OnBins(n_fine_bins(bins, spread), window.stop - window.start, bins.n_wave)
 
 
-def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, size: BasisSize, on_bins: OnBins) -> Work:
-    """The sizes that costs go by."""
+def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, on_bins: OnBins) -> Work:
+    """The sizes that costs go by, for a basis of typical size."""
     instrument, painting, widths, psf = setup.instrument, setup.painting, setup.widths, setup.instrument.psf
     n_layer, n_shared, beyond = (1, 1, 0) if widths is None else (widths.n_layer, 2, widths.reach)
     painted = instrument.footprint.painted(instrument.psf_reach, painting.cells).painted(beyond).n_element
@@ -125,7 +126,6 @@ def work_of(setup: Setup, spread: LineSpread, fast: FastParticles | None, size: 
         n_fine=on_bins.n_fine,
         n_rest=on_bins.n_rest,
         n_reached=on_bins.n_reached,
-        size=size,
         n_seen=instrument.footprint.n_element if is_one else n_layer * painted,
         psf="none" if psf is None or not is_one else "bands" if psf.is_separable else "image",
         is_wide=setup.config.engine.precision == "float64",
@@ -141,9 +141,11 @@ class MethodChoice(NamedTuple):
 
 
 def choose_method(
-    method: str, velocity_range: float | None, fast: FastParticles | None, work: Callable[[], Work]
+    method: str, velocity_range: float | None, fast: FastParticles | None, work: Work, sized: Callable[[], Work]
 ) -> MethodChoice:
-    """The method, `auto` decided, and the span of the velocity nodes of `basis`; `work` is asked where it matters.
+    """The method, `auto` decided, and the span of the velocity nodes of `basis`.
+
+    `sized` gives the `work` with the size of the basis, where that matters.
 
     `auto` is the cheaper of the two for each cube by the rates of `cost`, whatever is planned before the first one. It
     is `direct`, which is exact and plans little, where `basis` would save no more than some milliseconds, or where
@@ -161,13 +163,13 @@ def choose_method(
     motion = Motion(velocity_range or 0.0, 0)
     if fast is None:
         return MethodChoice("basis", motion, "no galaxy to plan from" if method == "auto" else _NAMED)
-    if method != "auto" and velocity_range is not None:
-        return MethodChoice(method, motion, _NAMED)
-    sizes, rates = work(), rates_here()
     if velocity_range is None:
-        motion = plan_motion(fast, sizes)
+        motion = plan_motion(fast, work)
     if method != "auto":
         return MethodChoice(method, motion, _NAMED)
-    by_basis, by_direct = rates.basis_seconds(sizes, motion.limit, motion.capacity), rates.direct_seconds(sizes)
+    sizes, rates = sized(), rates_here()
+    either = rates.cube_seconds(sizes)
+    by_basis = either + rates.basis_seconds(sizes, motion.limit, motion.capacity)
+    by_direct = either + rates.direct_seconds(sizes)
     reason = f"about {by_basis:.2g} s a cube by basis, {by_direct:.2g} s by direct"
     return MethodChoice("direct" if by_direct < by_basis + _WORTH else "basis", motion, reason)

@@ -99,7 +99,7 @@ def test_one_fast_star_is_an_outlier():
     assert motion.capacity > 0
     assert motion.limit < 700.0
     assert motion_of(velocity[:-1]).limit < 800.0
-    assert CPU.basis_seconds(WORK, motion.limit, motion.capacity) < 0.8 * CPU.basis_seconds(WORK, 2262.0, 0)
+    assert CPU.span_seconds(WORK, motion.limit, motion.capacity) < 0.8 * CPU.span_seconds(WORK, 2262.0, 0)
 
 
 def test_one_fast_star_above_a_flat_distribution():
@@ -170,7 +170,7 @@ def test_a_fast_star_with_more_than_a_percent_of_the_light_widens_the_nodes(brig
     assert motion.capacity == 0
     assert 2110.0 <= motion.limit < 2110.0 * 1.2
     narrow = bright_and_fast()
-    cost = CPU.basis_seconds(WORK, motion.limit, 0) / CPU.basis_seconds(WORK, narrow.limit, narrow.capacity)
+    cost = CPU.span_seconds(WORK, motion.limit, 0) / CPU.span_seconds(WORK, narrow.limit, narrow.capacity)
     assert narrow.capacity > 0
     share = 250.0 + narrow.capacity - 1
     assert f"{narrow.capacity} fast particle" in motion.note
@@ -227,8 +227,7 @@ def test_light_is_that_on_the_detector():
     spectra = np.broadcast_to(np.stack([ultraviolet, np.ones_like(rest)]), (2, 2, len(rest))).copy()
     library = eqx.tree_at(lambda own: own.spectra, LIBRARY, spectra)
     galaxy = galaxy_of(np.append(FLAT, 2000.0), log_age=np.append(np.full(10_000, 9.7), 6.5))
-    config = configuration()
-    motion = plan_motion(take_census(config, with_library(config, library), [galaxy]).fast, WORK)
+    motion = plan_of(configuration({"method": "basis"}), galaxy, library).motion
     assert motion.capacity > 0
     assert motion.note == ""
 
@@ -378,7 +377,7 @@ def test_cost_of_basis_grows_with_all_that_it_should():
     assert 1.5 * base < CPU.basis_seconds(WORK, 1000.0, 0) < 2 * base
     finer = WORK._replace(size=BasisSize(rank=96, step=20.0))
     assert CPU.basis_seconds(finer, 500.0, 0) == pytest.approx(CPU.basis_seconds(WORK, 1000.0, 0))
-    outliers = CPU.direct_seconds(WORK._replace(n_particle=256))
+    outliers = CPU.spectra_seconds(WORK._replace(n_particle=256))
     assert CPU.basis_seconds(WORK, 500.0, 256) == pytest.approx(base + outliers)
 
 

@@ -13,7 +13,7 @@ from thread_team import ThreadTeam, run_team, values_of
 
 import rubix_like as rl
 from rubix_like import Galaxy, Pipeline, Stars, load_config, make_mesh
-from rubix_like.engine.cost import BasisSize, Work
+from rubix_like.engine.cost import Work
 from rubix_like.engine.motion import plan_motion
 from rubix_like.errors import ConfigError
 from rubix_like.forward.census import Census, take_census
@@ -210,7 +210,7 @@ def test_the_fastest_of_equals_are_the_brightest():
     np.testing.assert_array_equal(*light)
     assert (np.diff(light[0]) <= 0).all()
     census = census_of(config_of(), resolved(), [own])
-    work = Work(n, 1, 900, 600, 3000, n_fine=6000, n_rest=900, n_reached=3000, size=BasisSize(96, 40.0), n_seen=900)
+    work = Work(n, 1, 900, 600, 3000, n_fine=6000, n_rest=900, n_reached=3000, n_seen=900)
     assert plan_motion(census.fast, work).capacity == 0
 
 

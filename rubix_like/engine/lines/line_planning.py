@@ -1,7 +1,5 @@
 """How a source of lines is painted: its line spread, method, velocities and width."""
 
-import functools
-
 import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
@@ -23,7 +21,7 @@ LEAST_STEP: float = 0.5
 
 _STEP_OF_SIGMA = 0.6
 _ERROR_FUNCTIONS = 2
-"""How many times as long a bin of a particle's line takes as a fine bin of its spectrum."""
+"""In each bin of a particle's line, over wavelengths that a spectrum has in a bin."""
 
 
 def plan_lines(
@@ -49,8 +47,9 @@ def plan_lines(
     tracks = LineTracks.of(templates, spread)
     seen = _seen(tracks, templates, velocity_limit)
     step = node_step(tracks, velocity_limit, narrowest, engine.tolerance)
-    work = functools.partial(_work, setup, fast, templates, tracks, seen, step)
-    chosen = choose_method(_method_for(method or engine.method, step, narrowest), limit, fast, work)
+    work = _work(setup, fast, templates, tracks, seen, step)
+    wanted = _method_for(method or engine.method, step, narrowest)
+    chosen = choose_method(wanted, limit, fast, work, lambda: work)
     return SourcePlan(
         templates=templates,
         spread=spread,
@@ -130,8 +129,8 @@ def _work(
         size = BasisSize(len(own.wavelength), step, rank, len(dust.parts))
     first, last = own.windows(np.zeros(1))
     n_bin = int(np.sum(last - first + 1))
-    bins = OnBins(_ERROR_FUNCTIONS * n_bin, 0, n_bin / size.rank + len(own.wavelength))
-    return work_of(setup, tracks.spread, fast, size, bins)
+    bins = OnBins(n_bin, _ERROR_FUNCTIONS * n_bin, n_bin / size.rank + len(own.wavelength))
+    return work_of(setup, tracks.spread, fast, bins)._replace(size=size)
 
 
 def _method_for(method: str, step: float, narrowest: float) -> str:
