@@ -127,7 +127,8 @@ class Rates(NamedTuple):
         n_projected = work.n_spaxel if n_coefficient > work.n_wave else work.n_seen
         projection = self.projection_seconds(n_projected, n_coefficient, work.n_reached)
         seeing = self._as_wide(work, projection + self.psf_seconds(work, min(n_coefficient, work.n_wave)))
-        return painting + seeing + self.spectra_seconds(work._replace(n_particle=n_outlier))
+        outliers = self.direct_seconds(work._replace(n_particle=n_outlier)) if n_outlier else 0.0
+        return painting + seeing + outliers
 
     def span_seconds(self, work: Work, velocity_limit: float, n_outlier: int) -> float:
         """What it costs to span so many velocities by nodes, the making of the projection matrix counted.
