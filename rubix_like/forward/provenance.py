@@ -66,9 +66,18 @@ def _setting_entries(setup: Setup, plan: Plan) -> dict[str, MetaValue]:
         "lsf_not_of": ", ".join(setup.narrower) or None,
         "pipeline": setup.pipeline.name,
         "method": plan.method,
+        "method_reason": _reasons(setup),
         "precision": plan.dtype,
         "git_revision": git_revision(),
     }
+
+
+def _reasons(setup: Setup) -> str:
+    """Why each source is painted by its method."""
+    found = {name: plan.reason for name, plan in setup.sources.items()}
+    if len(set(found.values())) == 1:
+        return next(iter(found.values()))
+    return "; ".join(f"{name}: {reason}" for name, reason in found.items())
 
 
 def _library_entries(setup: Setup) -> dict[str, str]:

@@ -233,7 +233,7 @@ def check_lines(prepared: Prepared) -> list[str]:
         f"{bins.first:.6g}-{bins.wavelength[-1]:.6g} Angstrom ({bins.medium}, {bins.sampling}); "
         f"painted on {painted.n_y} x {painted.n_x}",
         f"velocities  up to {float(pipeline.velocity_limit):g} km/s",
-        f"engine      method {plan.method}, deposit {plan.deposit}, {plan.dtype}",
+        f"engine      method {plan.method} ({meta['method_reason']}), deposit {plan.deposit}, {plan.dtype}",
         *(f"alignment   {line.removeprefix('Alignment: ')}" for line in alignment_lines(meta)),
         *(f"dust        {line.removeprefix('Dust').lstrip(': ')}" for line in planned_dust_lines(meta)),
         *(f"accuracy    {line.removeprefix('Accuracy: ')}" for line in accuracy_lines(meta)),

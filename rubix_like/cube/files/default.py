@@ -57,6 +57,7 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("SSPLIB", "ssp_library", "simple stellar populations"),
     ("PIPELINE", "pipeline", "list of stages"),
     ("METHOD", "method", "direct or basis"),
+    ("METHWHY", "method_reason", "what it was chosen by"),
     ("TOLERANC", "tolerance", "target of the error of a spectrum / its mean"),
     ("BASRANK", "basis_rank", "basis spectra"),
     ("VELNODES", "basis_velocity_nodes", "velocity nodes"),
