@@ -14,7 +14,7 @@ from rubix_like.cube.cube_parts import ShardedCube, in_parts
 from rubix_like.cube.cube_sums import CubeSums, sums_of
 from rubix_like.cube.meta import Counters, SourceCounters
 from rubix_like.nebular.photon_templates import PHOTONS
-from rubix_like.runtime.words import counted
+from rubix_like.runtime.words import counted, format_bytes
 
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
     ("n_outside", "mass_outside", "outside the field: not in the cube"),
@@ -48,7 +48,7 @@ def summary_lines(
     path, sums = Path(path), sums or sums_of(cube)
     n_pointings = cube.meta.get("n_pointings")
     what = "Cube" if n_pointings is None else f"Mosaic of {n_pointings} pointings"
-    lines = [f"{what} written to {path}", _size_line(in_parts(cube)), _flux_line(sums)]
+    lines = [f"{what} written to {path}{_file_size(path)}", _size_line(in_parts(cube)), _flux_line(sums)]
     lines += [*alignment_lines(cube.meta), *accuracy_lines(cube.meta)]
     lines.extend(_mask_lines(sums))
     if cube.counters is not None:
@@ -58,6 +58,11 @@ def summary_lines(
     if timings:
         lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
     return [*lines, *opening_lines(path, layout)]
+
+
+def _file_size(path: Path) -> str:
+    """How large a file is, in brackets; nothing where there is none yet."""
+    return f" ({format_bytes(path.stat().st_size)})" if path.is_file() else ""
 
 
 def _size_line(cube: ShardedCube) -> str:

@@ -30,6 +30,8 @@ _UNITS: dict[str, str] = {"DATA": FLUX_UNIT, "STAT": VARIANCE_UNIT}
 def read_fits(path: Path) -> Cube:
     """The cube of a file in the default layout: float32 flux, variance and int32 mask; `mean_v_los` is None.
 
+    Without DQ no voxel is flagged.
+
     Raises ValueError if the file is not a complete cube of this package in that layout.
     """
     expected = "a file written by Cube.write in the layout 'default'; open other cubes with astropy.io.fits"
@@ -79,7 +81,7 @@ def _cube_from(hdus: Any) -> Cube:
     flux = _voxels(hdus, "DATA", np.float32)
     return Cube(
         flux=flux,
-        mask=_voxels(hdus, "DQ", np.int32),
+        mask=_voxels(hdus, "DQ", np.int32) if "DQ" in hdus else np.broadcast_to(np.int32(0), flux.shape),
         bins=_bins_of(hdus),
         footprint=Footprint.of(flux.shape, float(hdus[0].header["PIXSCALE"])),
         variance=_voxels(hdus, "STAT", np.float32) if "STAT" in hdus else None,
