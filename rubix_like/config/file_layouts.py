@@ -33,7 +33,7 @@ class FileFormat:
     `images`, `noise_images`: values per voxel that the file holds beside the mask, and those more with a variance; 4
     bytes each. `masks`: those of the mask, `mask_bytes` each. `keeps_all`: the file also holds the noiseless flux, and
     values of 8 bytes for a cube in float64. `compressions`: what `output.compression` may be beside `none`; then
-    `write` is called with a `Packing` as the fourth argument.
+    `write` is called with a `Packing` as the fourth argument. `package`: an optional package that it needs.
     """
 
     write: Callable[..., None]
@@ -47,6 +47,7 @@ class FileFormat:
     needs_variance: bool = False
     mask_bytes: int = 4
     compressions: tuple[str, ...] = ()
+    package: str | None = None
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,14 @@ class Block:
         """Its flux without noise, where that was kept."""
         return None if self.part.truth is None else self._fetch(self.part.truth)
 
-    @cached_property
+    @property
     def mask(self) -> Int[ndarray, "row x bin"]:
         """The mask bits of the block."""
+        return np.broadcast_to(self.bits, self.shape)
+
+    @cached_property
+    def bits(self) -> Int[ndarray, "_ _ _"]:
+        """The mask bits of the block, of length 1 along an axis where all are the same as far as is known."""
         own = [
             _on_host(
                 bits,
@@ -76,7 +81,7 @@ class Block:
             )
             for bits in self.mask_bits
         ]
-        return np.broadcast_to(reduce(np.bitwise_or, own), self.shape)
+        return reduce(np.bitwise_or, own)
 
     @property
     def shape(self) -> tuple[int, int, int]:

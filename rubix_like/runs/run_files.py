@@ -16,6 +16,7 @@ from rubix_like.readers.containers.snapshot_files import sisters
 from rubix_like.runtime.files.file_names import with_addition
 from rubix_like.runtime.files.outputs import check_writable
 from rubix_like.runtime.files.separate_files import Named, check_separate, paths_in
+from rubix_like.runtime.optional_packages import import_optional
 from rubix_like.ssp.known_libraries import LIBRARIES, SHELF
 
 
@@ -111,6 +112,9 @@ def check_output(config: RunConfig, path: Path, n_processes: int = 1, read: Sequ
     files = output_files(config, path)
     for file in files:
         check_several(file.path, n_processes, file.packing)
+        package = find_format(file.path, file.layout).package
+        if package is not None:
+            import_optional(package, f"output.path: '{file.path.name}'")
     every = [own for file in files for own in (file.path, *(other for _, other in file.others))]
     check_separate(every, (*named_files(config), *read), "output")
     for own in every:

@@ -14,6 +14,7 @@ from rubix_like.cube.cube_parts import ShardedCube, in_parts
 from rubix_like.cube.cube_sums import CubeSums, sums_of
 from rubix_like.cube.meta import Counters, SourceCounters
 from rubix_like.nebular.photon_templates import PHOTONS
+from rubix_like.runtime.files.outputs import FOLDER_SUFFIX, output_bytes
 from rubix_like.runtime.words import counted, format_bytes
 
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
@@ -62,7 +63,8 @@ def summary_lines(
 
 def _file_size(path: Path) -> str:
     """How large a file is, in brackets; nothing where there is none yet."""
-    return f" ({format_bytes(path.stat().st_size)})" if path.is_file() else ""
+    size = output_bytes(path)
+    return "" if size is None else f" ({format_bytes(size)})"
 
 
 def _size_line(cube: ShardedCube) -> str:
@@ -232,12 +234,17 @@ def opening_lines(path: Path, layout: str) -> list[str]:
     name = str(path)
     if layout != "default":
         return ["Open it with:", f"  python: from astropy.io import fits; hdus = fits.open({name!r})"]
-    if find_format(path, layout).keeps_all:  # HDF5
+    if find_format(path, layout).keeps_all:  # HDF5, Zarr
+        other = (
+            "import xarray; cube = xarray.open_zarr"
+            if name.endswith(FOLDER_SUFFIX)
+            else "import h5py; file = h5py.File"
+        )
         return [
             f"Look at it: rubix-like plot {shlex.quote(name)} --html",
             "Open it with:",
             f"  python: from rubix_like import Cube; cube = Cube.read({name!r})",
-            f"  python: import h5py; file = h5py.File({name!r})",
+            f"  python: {other}({name!r})",
         ]
     return [
         f"Look at it: rubix-like plot {shlex.quote(name)} --html",

@@ -20,6 +20,8 @@ from rubix_like.cube.files.default import default_members
 from rubix_like.cube.files.fits_reading import read_fits
 from rubix_like.cube.files.fits_writer import FITS_COMPRESSIONS, FITS_SUFFIXES, fits_writer
 from rubix_like.cube.files.hdf5_cube import read_hdf5, write_hdf5
+from rubix_like.cube.files.zarr_cube import read_zarr, write_zarr
+from rubix_like.runtime.files.outputs import FOLDER_SUFFIX, is_store
 from rubix_like.runtime.processes.process_group import SINGLE, AbstractProcessGroup
 from rubix_like.runtime.processes.shared_outputs import replacing_together
 
@@ -37,9 +39,18 @@ DEFAULT = FileLayout(
             compressions=FITS_COMPRESSIONS,
         ),
         FileFormat(write_hdf5, (".h5", ".hdf5"), images=1, noise_images=1, keeps_all=True, compressions=("gzip",)),
+        FileFormat(
+            write_zarr,
+            (FOLDER_SUFFIX,),
+            images=1,
+            noise_images=1,
+            keeps_all=True,
+            compressions=("gzip",),
+            package="zarr",
+        ),
     )
 )
-"""The layout for most programs, and HDF5 that keeps everything."""
+"""The layout for most programs, and HDF5 and Zarr that keep everything."""
 
 
 def write_cube(
@@ -51,9 +62,9 @@ def write_cube(
 ) -> Path:
     """Write `cube` to `path` and return the path; an older file is replaced only on success.
 
-    A cube in parts is never assembled, unless FITS images are compressed (`packing`), which are taken whole, one after
-    the other: a few blocks of it are in memory at a time. With a `team`, each of its
-    processes calls this with its own parts, and all write into one file; they succeed, or fail, together.
+    A cube in parts is never assembled, and a few blocks of it are in memory at a time; of FITS with `packing`, one whole
+    image. With a `team`, each of its processes calls this with its own parts, and all write into one file; they
+    succeed, or fail, together.
     Raises ConfigError for an unknown layout or ending, for a cube that the layout cannot hold and a file that cannot be
     compressed so, OSError (disk full, no permission, no such folder) with the remedy, ValueError where the parts are
     not the whole cube.
@@ -69,12 +80,14 @@ def write_cube(
 
 
 def read_cube(path: str | Path) -> Cube:
-    """Read a cube written by `write_cube` in the layout 'default', as FITS or HDF5.
+    """Read a cube written by `write_cube` in the layout 'default', as FITS, HDF5 or Zarr.
 
-    FITS gives float32 flux and variance, int32 mask, no `mean_v_los`; HDF5 every array as it was. Raises
+    FITS gives float32 flux and variance, int32 mask, no `mean_v_los`; the others every array as it was. Raises
     FileNotFoundError, or ValueError if the file is not a complete cube of this package in that layout.
     """
     path = Path(path).expanduser()
+    if is_store(path):
+        return read_zarr(path)
     if not path.is_file():
         raise FileNotFoundError(f"no such cube: {path}; check the path (a run writes to its output.path)")
     return read_hdf5(path) if h5py.is_hdf5(path) else read_fits(path)

@@ -17,7 +17,7 @@ from numpy import ndarray
 from rubix_like.cube.cube_parts import Block, ShardedCube
 from rubix_like.cube.files.fits_images import Member, VoxelImage, voxel_image
 from rubix_like.cube.meta import Described, MetaValue, SourceCounters, flat_counters
-from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, split_rows
+from rubix_like.cube.meta_table import COUNTER_PREFIX, SOURCE_PREFIX, Row, split_rows
 from rubix_like.cube.wcs import Card, header_of
 from rubix_like.runtime.files.writers import CREATOR, ORIGIN
 from rubix_like.runtime.files.writing_date import date_words
@@ -240,12 +240,17 @@ def _table(name: str, columns: dict[str, object]) -> fits.BinTableHDU:
     )
 
 
-def config_table(cube: Described, others: Mapping[str, SourceCounters] | None = None) -> fits.BinTableHDU:
-    """`cube.meta`, the stars' counters and those of other sources as rows KEY, VALUE (`rubix_like.cube.meta_table`)."""
+def run_rows(cube: Described, others: Mapping[str, SourceCounters]) -> list[Row]:
+    """`cube.meta`, the stars' counters and those of other sources as rows (KEY, VALUE)."""
     counters = {} if cube.counters is None else vars(cube.counters)
     counts = {COUNTER_PREFIX + name: np.asarray(value).item() for name, value in counters.items()}
-    counts |= {SOURCE_PREFIX + name: np.asarray(value).item() for name, value in flat_counters(others or {}).items()}
-    rows = split_rows({**cube.meta, **counts})
+    counts |= {SOURCE_PREFIX + name: np.asarray(value).item() for name, value in flat_counters(others).items()}
+    return split_rows({**cube.meta, **counts})
+
+
+def config_table(cube: Described, others: Mapping[str, SourceCounters] | None = None) -> fits.BinTableHDU:
+    """`cube.meta`, the stars' counters and those of other sources as rows KEY, VALUE (`rubix_like.cube.meta_table`)."""
+    rows = run_rows(cube, others or {})
     columns = []
     for index, name in enumerate(("KEY", "VALUE")):
         words = [row[index] for row in rows]

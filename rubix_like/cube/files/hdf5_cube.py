@@ -81,7 +81,8 @@ def read_hdf5(path: Path) -> Cube:
         ) from error
 
 
-def _attributes(cube: ShardedCube) -> dict[str, Any]:
+def cube_attributes(cube: ShardedCube) -> dict[str, Any]:
+    """What a file says of itself and of the whole cube."""
     return {
         "format": CUBE,
         "creator": CREATOR,
@@ -97,8 +98,8 @@ def _attributes(cube: ShardedCube) -> dict[str, Any]:
 
 def write_group(cube: ShardedCube, file: Any, packing: Packing = UNPACKED) -> None:
     """Write a cube into an empty group of an open file, or into the file itself."""
-    file.attrs.update(_attributes(cube))
-    voxels = _voxel_dtypes(cube)
+    file.attrs.update(cube_attributes(cube))
+    voxels = voxel_dtypes(cube)
     others = {"wavelength": cube.bins.wavelength, "wave_edges": cube.bins.edges}
     others |= {"lsf_fwhm": cube.lsf_fwhm, "mean_v_los": cube.mean_v_los}
     for name, description in ARRAYS.items():
@@ -129,9 +130,9 @@ def _stored(shape: tuple[int, ...], packing: Packing = UNPACKED) -> dict[str, An
     return {"chunks": chunks_of(shape), "fletcher32": True, **packed}
 
 
-def chunks_of(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes of an array's chunks, which hold whole spectra."""
-    sizes, room = list(shape), _CHUNK_VALUES
+def chunks_of(shape: tuple[int, ...], n_values: int = _CHUNK_VALUES) -> tuple[int, ...]:
+    """The sizes of an array's chunks, which hold whole spectra, of at most `n_values` numbers unless one has more."""
+    sizes, room = list(shape), n_values
     for axis in range(len(shape) - 2, -1, -1):
         room = max(room // sizes[axis + 1], 1)
         n_chunks = -(-shape[axis] // min(room, shape[axis]))
@@ -139,7 +140,7 @@ def chunks_of(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _voxel_dtypes(cube: ShardedCube) -> dict[str, np.dtype]:
+def voxel_dtypes(cube: ShardedCube) -> dict[str, np.dtype]:
     """The arrays of voxels that the cube has, and what they are made of."""
     first = next(cube.blocks())
     return {name: own.dtype for name in OF_VOXELS if (own := getattr(first, name)) is not None}
@@ -177,8 +178,12 @@ def read_group(file: Any) -> Cube:
 
 
 def _one_of(file: Any, name: str, allowed: Any) -> Any:
-    """A word among the attributes; raises ValueError for another than these."""
-    word = str(file.attrs[name])
+    return checked_word(name, file.attrs[name], allowed)
+
+
+def checked_word(name: str, value: Any, allowed: Any) -> Any:
+    """A word of a file; raises ValueError for another than these."""
+    word = str(value)
     if word not in get_args(allowed):
         raise ValueError(f"{name}: expected one of {', '.join(get_args(allowed))}, got '{word}'")
     return word
