@@ -183,7 +183,7 @@ def test_a_run_and_the_commands(zarr, tmp_path, capsys):
     assert "cube" in shown
     assert "xarray.open_zarr" in shown
     assert main(["plot", str(tmp_path / "cube.zarr")]) in (0, None)
-    assert (tmp_path / "cube.png").is_file()
+    assert (tmp_path / "cube_plot.png").is_file()
     data = rl.read_observed(tmp_path / "cube.zarr")
     np.testing.assert_array_equal(data.flux, np.asarray(cube.flux, np.float64))
     views = [{"name": "a", "observation.inclination": 0}, {"name": "b", "observation.inclination": 60}]

@@ -62,7 +62,7 @@ def write_cube(
 ) -> Path:
     """Write `cube` to `path` and return the path; an older file is replaced only on success.
 
-    A cube in parts is never assembled, and a few blocks of it are in memory at a time; of FITS with `packing`, one whole
+    A cube in parts is never assembled: a few blocks of it are in memory at a time, of FITS with `packing` one whole
     image. With a `team`, each of its processes calls this with its own parts, and all write into one file; they
     succeed, or fail, together.
     Raises ConfigError for an unknown layout or ending, for a cube that the layout cannot hold and a file that cannot be
