@@ -88,7 +88,7 @@ class Checkout:
 
 def main() -> None:
     """Print seconds per view of each checkout, and how many times as fast the first is."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--views", type=int, default=30)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--stars", type=float, default=1e4)

@@ -9,6 +9,7 @@ maps: a second image confuses clients.
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from astropy.io import fits
@@ -232,7 +233,7 @@ def _mask(block: Block) -> ndarray:
     return block.mask
 
 
-def _table(name: str, columns: dict[str, object]) -> fits.BinTableHDU:
+def _table(name: str, columns: Mapping[str, Any]) -> fits.BinTableHDU:
     """A table of float64 columns in Angstrom."""
     return fits.BinTableHDU.from_columns(
         [fits.Column(key, "D", unit="Angstrom", array=np.asarray(value, np.float64)) for key, value in columns.items()],

@@ -136,7 +136,7 @@ def _cube_of(group: Any) -> Cube:
         checked_word(name, group.attrs[name], own) for name, own in (("medium", Medium), ("sampling", Sampling))
     )
     meta, counters, others = read_run_rows([(str(key), str(line)) for key, line in group.attrs["rows"]])
-    arrays = {
+    arrays: dict[str, Any] = {
         name: jnp.asarray(values[name])
         for name in ("flux", "mask", "variance", "truth", "mean_v_los")
         if name in values
