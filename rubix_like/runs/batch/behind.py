@@ -7,11 +7,11 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import jax
+from jax.sharding import Mesh
 
 from rubix_like.errors import ConfigError
 from rubix_like.runs.batch.entries import Entry
 from rubix_like.runs.batch.records import Record, Records
-from rubix_like.runs.run import Prepared
 from rubix_like.runtime.memory import MemoryNeed, check_memory
 
 Told = Callable[[Entry, Record], None]
@@ -67,11 +67,10 @@ class Behind:
             self.work.records.write(entry.name, record)
         self.work.tell(entry, record)
 
-    def make_room(self, prepared: Prepared) -> None:
-        """Wait for the entry that is being ended where there is no memory for two."""
-        need = prepared.need
+    def make_room(self, need: MemoryNeed, mesh: Mesh) -> None:
+        """Wait for the entry that is being ended where there is no memory for two that take so much."""
         try:
-            check_memory(MemoryNeed(2 * need.device, 2 * need.host), prepared.pipeline.mesh)
+            check_memory(MemoryNeed(2 * need.device, 2 * need.host), mesh)
         except ConfigError:
             self.settle()
 

@@ -130,7 +130,7 @@ def _observe_entry(
         with explained_exhaustion():
             loaded = _serving(loaded, entry, mesh)
             planned = prepare_view(entry, loaded, mesh)
-            behind.make_room(planned)
+            behind.make_room(planned.need, planned.pipeline.mesh)
             prepared = begin(planned)
             yield
     except Exception as error:
