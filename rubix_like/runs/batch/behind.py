@@ -1,5 +1,6 @@
 """What happens behind a catalogue's back: one cube is written while the next one is planned and painted."""
 
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
@@ -69,10 +70,18 @@ class Behind:
 
     def make_room(self, need: MemoryNeed, mesh: Mesh) -> None:
         """Wait for the entry that is being ended where there is no memory for two that take so much."""
+        both = MemoryNeed(2 * need.device, 2 * need.host)
         try:
-            check_memory(MemoryNeed(2 * need.device, 2 * need.host), mesh)
+            check_memory(both, mesh)
         except ConfigError:
             self.settle()
+        if any(_limit(device) < both.device for device in mesh.local_devices):
+            self.settle()
+
+
+def _limit(device: Any) -> float:
+    """Bytes of memory of a device; infinite where it has none of its own."""
+    return (device.memory_stats() or {}).get("bytes_limit", math.inf)
 
 
 def _as_here(ending: Callable[[], Record], *, wide: bool) -> Record:
