@@ -12,7 +12,7 @@
 | a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `Footprint`, `StageReport`, `Spatial`, `per_bin`, ... |
 | a method of painting | `AbstractPainter` |
 | a deposit kernel | `AbstractDepositKernel`, `Factors` |
-| a layout of a cube's file | `FileLayout`, `FileFormat`, `WavelengthBins` |
+| a layout of a cube's file | `FileLayout`, `FileFormat`, `Packing`, `WavelengthBins` |
 | an SSP format | `SourceFormat`, `SSPTable` |
 | a format of nebular tables | `SourceFormat`, `NebularTable` |
 | a sampler of chains | `AbstractChainSampler`, `AbstractChainSettings`, `AbstractKernel`, `ChainState`, `Statistic` |
@@ -24,7 +24,7 @@
 modules inside the package move.
 """
 
-from rubix_like.config.file_layouts import FileFormat, FileLayout
+from rubix_like.config.file_layouts import FileFormat, FileLayout, Packing
 from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import (
     Angstrom,
@@ -120,6 +120,7 @@ __all__ = [
     "Msun",
     "NebularTable",
     "Number",
+    "Packing",
     "PaintedCube",
     "PaintedField",
     "Parameter",

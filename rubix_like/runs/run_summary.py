@@ -17,7 +17,8 @@ from rubix_like.cube.meta import Counters, SourceCounters
 from rubix_like.nebular.photon_templates import PHOTONS
 from rubix_like.physics.templates import A_V, A_V_BIRTH
 from rubix_like.runs.dust_summary import BEYOND_LARGEST, dust_lines
-from rubix_like.runtime.words import counted
+from rubix_like.runtime.files.outputs import FOLDER_SUFFIX, output_bytes
+from rubix_like.runtime.words import counted, format_bytes
 
 _SENTENCES: tuple[tuple[str, str, str], ...] = (
     ("n_outside", "mass_outside", "outside the field: not in the cube"),
@@ -51,7 +52,7 @@ def summary_lines(
     path, sums = Path(path), sums or sums_of(cube)
     n_pointings = cube.meta.get("n_pointings")
     what = "Cube" if n_pointings is None else f"Mosaic of {n_pointings} pointings"
-    lines = [f"{what} written to {path}", _size_line(in_parts(cube)), _flux_line(sums)]
+    lines = [f"{what} written to {path}{_file_size(path)}", _size_line(in_parts(cube)), _flux_line(sums)]
     lines += [*alignment_lines(cube.meta), *accuracy_lines(cube.meta)]
     lines.extend(_mask_lines(sums))
     if cube.counters is not None:
@@ -61,6 +62,12 @@ def summary_lines(
     if timings:
         lines.append("Time: " + ", ".join(f"{step} {seconds:.3g} s" for step, seconds in timings.items()))
     return [*lines, *opening_lines(path, layout)]
+
+
+def _file_size(path: Path) -> str:
+    """How large a file is, in brackets; nothing where there is none yet."""
+    size = output_bytes(path)
+    return "" if size is None else f" ({format_bytes(size)})"
 
 
 def _size_line(cube: ShardedCube) -> str:
@@ -242,12 +249,17 @@ def opening_lines(path: Path, layout: str) -> list[str]:
     name = str(path)
     if layout != "default":
         return ["Open it with:", f"  python: from astropy.io import fits; hdus = fits.open({name!r})"]
-    if find_format(path, layout).keeps_all:  # HDF5
+    if find_format(path, layout).keeps_all:  # HDF5, Zarr
+        other = (
+            "import xarray; cube = xarray.open_zarr"
+            if name.endswith(FOLDER_SUFFIX)
+            else "import h5py; file = h5py.File"
+        )
         return [
             f"Look at it: rubix-like plot {shlex.quote(name)} --html",
             "Open it with:",
             f"  python: from rubix_like import Cube; cube = Cube.read({name!r})",
-            f"  python: import h5py; file = h5py.File({name!r})",
+            f"  python: {other}({name!r})",
         ]
     return [
         f"Look at it: rubix-like plot {shlex.quote(name)} --html",
