@@ -144,6 +144,31 @@ def test_the_plug_ins_of_the_worked_example_are_listed(desk: Path) -> None:
     assert {"young", "glow", "star_number", "crowding"} <= set(dict(stage_rows()))
 
 
+@pytest.mark.install
+def test_the_package_of_the_worked_example_installs(desk: Path) -> None:
+    """Installed by pip from the files that the page shows; a command elsewhere knows its members."""
+    source, installed = desk / "source", desk / "installed"
+    source.mkdir()
+    (project,) = read_blocks("docs/how-to-extend.md", "toml")
+    (source / "pyproject.toml").write_text(project.text)
+    for block in read_blocks("docs/how-to-extend.md", "python", "yaml"):
+        if block.file_name:
+            (source / block.file_name).write_text(block.text, encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(installed), str(source)]
+    subprocess.run(pip, check=True)
+    path = os.pathsep.join([str(installed), str(REPOSITORY)])
+    for kind, names in {"readers": ("star-table ", "toy "), "stages": ("young ", "glow ", "screen ")}.items():
+        listed = subprocess.run(
+            [sys.executable, "-m", "rubix_like_command", "list", kind],
+            env=os.environ | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert all(f"\n{name}" in listed for name in names), listed
+        assert "cannot be used" not in listed
+
+
 def test_the_report_of_the_page_on_inputs_is_true(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The file of its first example, inspected: the lines that the page shows are there, in their order."""
     exec(compile(read_blocks("docs/inputs.md", "python")[0].text, "docs/inputs.md", "exec"), {})

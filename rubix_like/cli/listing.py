@@ -5,6 +5,7 @@ import ast
 import inspect
 import json
 import shutil
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,7 +15,16 @@ from itertools import groupby
 import numpy as np
 
 from rubix_like.config import InstrumentSettings, json_schema, load_pipeline
-from rubix_like.config.plug_ins import EXECUTORS, FIELDS, KERNELS, READERS, SAMPLERS, TABLE, field_map_names
+from rubix_like.config.plug_ins import (
+    EXECUTORS,
+    FIELDS,
+    KERNELS,
+    READERS,
+    SAMPLERS,
+    STAGES,
+    TABLE,
+    field_map_names,
+)
 from rubix_like.config.sections.instrument import STEP_UNITS
 from rubix_like.config.sections.pipeline import LISTS
 from rubix_like.errors import ConfigError
@@ -174,4 +184,7 @@ _KINDS: dict[str, Callable[[], Rows]] = {
 
 def print_schema(options: argparse.Namespace) -> None:  # noqa: ARG001
     """`rubix-like schema`."""
+    for registry in (READERS, SAMPLERS, *STAGES):
+        for problem in registry.faults().values():
+            print(f"Note: left out: {problem}", file=sys.stderr)
     print(json.dumps(json_schema(), indent=2))

@@ -187,24 +187,23 @@ def section_of_stage(registry: Registry, name: str) -> Any:
     return getattr(registry.find(name), "section_type", None) if is_plug_in else None
 
 
-def section_names() -> tuple[str, ...]:
-    """The sections that stages and sources from outside bring, but for those that cannot be imported."""
-    found: list[str] = []
+def usable_sections() -> dict[str, Any]:
+    """The sections of all stages and sources from outside, but for those that cannot be used."""
+    found: dict[str, Any] = {}
     for name in dict.fromkeys(name for registry in STAGES for name in registry.names()):
         with suppress(ConfigError):
-            found += stage_sections([name])
-    return tuple(found)
+            found |= stage_sections([name])
+    return found
 
 
-def stage_sections(names: Iterable[str] | None = None) -> dict[str, Any]:
-    """The settings that stages and sources from outside bring to the section of their name; of all, or of `names`.
+def stage_sections(names: Iterable[str]) -> dict[str, Any]:
+    """The settings that stages and sources from outside, of these names, bring to the section of their name.
 
     Raises ConfigError where one cannot be imported, or where two of one name bring different ones.
     """
     found: dict[str, Any] = {}
-    for registry in STAGES:
-        chosen = registry.names() if names is None else names
-        for name in chosen:
+    for name in names:
+        for registry in STAGES:
             section = section_of_stage(registry, name)
             if section is not None and found.setdefault(name, section) is not section:
                 raise ConfigError(f"section '{name}': expected settings of one stage or source, got those of two")

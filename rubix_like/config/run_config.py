@@ -28,9 +28,9 @@ from rubix_like.config.plug_ins import (
     STAGES,
     find_reader,
     reader_names,
-    section_names,
     section_of_stage,
     stage_sections,
+    usable_sections,
 )
 from rubix_like.config.quantities import WITH_UNITS, Arcsec, Degree, Integer, Kms, Mpc, Number, parse_integer
 from rubix_like.config.sections.align_radius import AlignRadius
@@ -81,9 +81,9 @@ class ObservationSettings(AbstractSettings):
     """Angle of the disc's axis to the line of sight: 0 is face-on."""
     position_angle: Annotated[Degree | None, Parameter(moves=True)] = None
     """Angle of the receding major axis, from North through East."""
-    ra: Annotated[Degree, Field(ge=0, le=360)] = 0.0
+    ra: Annotated[Degree, Field(ge=0, le=360)] = 150.0
     """Right ascension of the field's centre in deg (ICRS); of what pointings are displaced from."""
-    dec: Annotated[Degree, Field(ge=-90, le=90)] = 0.0
+    dec: Annotated[Degree, Field(ge=-90, le=90)] = 2.0
     """Declination of the field's centre in deg (ICRS)."""
     offset: Annotated[tuple[Arcsec, Arcsec], Parameter(moves=True)] = (0.0, 0.0)
     """(East, North) on the sky of the galaxy's centre from (ra, dec), however the field is turned."""
@@ -267,7 +267,7 @@ class _AnyReader:
     """JSON schema of the `galaxy` section: that of any registered reader, or null."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        schemas = {name: handler(READERS.find(name).__pydantic_core_schema__) for name in READERS.names()}
+        schemas = {name: handler(READERS.find(name).__pydantic_core_schema__) for name in READERS.usable_names()}
         named = [
             {"allOf": [schema, {"required": ["path" if name == "auto" else "reader"]}]}
             for name, schema in schemas.items()
@@ -313,7 +313,7 @@ class RunConfig(AbstractSettings):
     @classmethod
     def section_names(cls) -> tuple[str, ...]:
         """The keys of the sections that plug-ins bring, without those of plug-ins that cannot be used."""
-        return section_names()
+        return tuple(usable_sections())
 
     @model_validator(mode="wrap")
     @classmethod
@@ -326,8 +326,8 @@ class RunConfig(AbstractSettings):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """With the sections of all plug-ins, and no other keys."""
-        sections = {name: own for name, own in stage_sections().items() if name not in cls.model_fields}
+        """With the sections of all plug-ins that can be used, and no other keys."""
+        sections = {name: own for name, own in usable_sections().items() if name not in cls.model_fields}
         return schema_with_sections(schema, handler, sections)
 
     @field_validator("pipeline")

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import cast
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.loading import ConfigSource
 from rubix_like.config.plug_ins import reader_names
 from rubix_like.config.run_config import Reader
+from rubix_like.config.yaml_files import SUFFIXES
 from rubix_like.errors import ConfigError
 from rubix_like.galaxy.galaxy_parts import CountingReader, GalaxyInMemory, GalaxyParts, SlabReader
 from rubix_like.galaxy.particles import Galaxy, GalaxyInfo, Gas, Stars
@@ -138,11 +140,26 @@ def _reader(run: RunConfig) -> Reader:
     return cast(Reader, run.galaxy)
 
 
-def load_galaxy(config: ConfigSource) -> Galaxy:
-    """The particles of a run's galaxy (see `load`); `config` is a RunConfig or what `load_config` accepts."""
-    return load(load_config(config))[0]
+def load_galaxy(source: ConfigSource) -> Galaxy:
+    """The particles of a run's galaxy, or of a simulation's file (see `load`).
+
+    `source` is a RunConfig, what `load_config` accepts, or the path of a file of particles, which is recognised as
+    `rubix-like inspect` does it; birth masses that such a file lacks are those of `popstar`. A path that ends in
+    .yaml or .yml is a configuration.
+    """
+    return load(_run_of(source))[0]
 
 
-def load_galaxy_info(config: ConfigSource) -> GalaxyInfo:
-    """What is known of a run's galaxy beside its particles (see `load_galaxy`)."""
-    return load(load_config(config))[1]
+def load_galaxy_info(source: ConfigSource) -> GalaxyInfo:
+    """What is known of a galaxy beside its particles; `source` as in `load_galaxy`."""
+    return load(_run_of(source))[1]
+
+
+def _run_of(source: ConfigSource) -> RunConfig:
+    """The configuration of a run, or one for a file of particles."""
+    if not isinstance(source, str | Path) or Path(source).suffix in SUFFIXES:
+        return load_config(source)
+    path = Path(source)
+    if not path.suffix and not path.exists():
+        return load_config(source)
+    return load_config("quickstart", overrides={"galaxy": {"path": str(path)}})

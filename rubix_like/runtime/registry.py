@@ -55,6 +55,21 @@ class Registry:
             )
         return member
 
+    def faults(self) -> dict[str, str]:
+        """Why members from outside cannot be used, by name; the built-in ones are not imported."""
+        found: dict[str, str] = {}
+        for name in self.names()[len(self.builtin) :]:
+            try:
+                self.find(name)
+            except ConfigError as error:
+                found[name] = str(error)
+        return found
+
+    def usable_names(self) -> tuple[str, ...]:
+        """All names but those of members from outside that cannot be used."""
+        faults = self.faults()
+        return tuple(name for name in self.names() if name not in faults)
+
 
 def plug_in_names(group: str) -> tuple[str, ...]:
     """The names that installed distributions announce in an entry-point group, each once."""

@@ -3,21 +3,26 @@
 import sys
 from dataclasses import replace
 
+import h5py
 import numpy as np
 import pytest
 from installed_package import write_dist_info
+from snapshot_files import write_cutout
 
-from rubix_like import load_config
+from rubix_like import load_config, load_galaxy
 from rubix_like.cli.listing import reader_rows
+from rubix_like.cli.main import main
 from rubix_like.config.plug_ins import (
     CUBE_STAGES,
     EXECUTORS,
     FIELD_MAP_GROUP,
     FIELDS,
+    FILE_LAYOUTS,
     KERNELS,
     METHODS,
     PAINT_STAGES,
     READERS,
+    SAMPLERS,
     SCENE_STAGES,
     field_map_names,
     find_reader,
@@ -117,6 +122,27 @@ def test_a_member_that_cannot_be_imported_is_blamed_on_its_distribution(install,
     assert f"{registry.kind} 'broken' of the installed package broken-things 1.0" in message
     assert f"'broken_things:MEMBER' cannot be imported ({reason}" in message
     assert "repair or uninstall broken-things 1.0" in message
+
+
+def test_broken_plug_ins_hurt_only_themselves(monkeypatch, tmp_path, capsys):
+    """Nothing of a package that cannot be imported is in the way of commands that do not use it."""
+    groups = {FIELD_MAP_GROUP, *(registry.group for registry in (*ALL, SAMPLERS, FILE_LAYOUTS))}
+    entry_points = "\n".join(f"[{group}]\nbroken = broken_things:MEMBER" for group in groups)
+    write_dist_info(tmp_path, "all-broken", entry_points + "\n")
+    (tmp_path / "broken_things.py").write_text("1 / 0")
+    monkeypatch.delitem(sys.modules, "broken_things", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    write_cutout(tmp_path / "cutout.hdf5")
+    monkeypatch.chdir(tmp_path)
+    for command in (["inspect", "cutout.hdf5"], ["list", "readers"], ["list", "stages"], ["schema"]):
+        assert main(command) == 0, command
+    text = capsys.readouterr()
+    assert text.err.count("left out: ") == 5  # readers, samplers, three kinds of stages
+    assert "all-broken 1.0: 'broken_things:MEMBER' cannot be imported (ZeroDivisionError" in text.err
+    load_config("quickstart")
+    h5py.File(tmp_path / "other.hdf5", "w").close()
+    with pytest.raises(ConfigError, match="not tried: field map 'broken' of the installed package all-broken"):
+        load_galaxy("other.hdf5")
 
 
 @pytest.mark.parametrize("registry", [own for own in ALL if own.needs], ids=lambda registry: registry.kind)

@@ -20,7 +20,7 @@ ISSUE_BLOCK = """
 galaxy:      {reader: synthetic, n_stars: 50000, seed: 1}
 ssp:         {library: popstar}
 observation: {redshift: 0.05, distance: null, cosmology: Planck18, align: stars, inclination: 60 deg,
-              position_angle: 30 deg, ra: 0 deg, dec: 0 deg, offset: [0 arcsec, 0 arcsec], velocity_offset: 0 km/s}
+              position_angle: 30 deg, ra: 150 deg, dec: 2 deg, offset: [0 arcsec, 0 arcsec], velocity_offset: 0 km/s}
 instrument:  {name: muse, fov: 5 arcsec}
 pipeline:    stellar
 engine:      {method: auto, tolerance: 1e-3, deposit: nearest, chunk: auto, precision: float32, velocity_range: null}
@@ -49,7 +49,7 @@ def test_the_quickstart_is_the_documented_block(tmp_path):
     observation = config.observation
     assert (observation.redshift, observation.distance, observation.cosmology) == (0.05, None, "Planck18")
     assert (observation.align, observation.inclination, observation.position_angle) == ("stars", 60.0, 30.0)
-    assert (observation.ra, observation.dec, observation.offset) == (0.0, 0.0, (0.0, 0.0))
+    assert (observation.ra, observation.dec, observation.offset) == (150.0, 2.0, (0.0, 0.0))
     assert observation.velocity_offset == 0.0
     assert config.instrument.fov == (5.0, 5.0)
     assert config.engine.model_dump() == {

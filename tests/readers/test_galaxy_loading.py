@@ -5,6 +5,7 @@ import jax
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from snapshot_files import write_cutout
 
 from rubix_like.config import RunConfig, load_config
 from rubix_like.config.plug_ins import READERS
@@ -69,6 +70,20 @@ def test_load_takes_a_dict_and_a_run_config():
     assert eqx.tree_equal(load_galaxy(config), galaxy)
     assert load_galaxy_info(config) == info
     assert all(leaf.dtype == np.float64 for leaf in jax.tree.leaves(galaxy))
+
+
+def test_load_takes_the_path_of_a_file(tmp_path):
+    path = write_cutout(tmp_path / "cutout.hdf5")
+    section = RUN | {"galaxy": {"path": str(path)}}
+    for source in (path, str(path)):
+        assert eqx.tree_equal(load_galaxy(source), load_galaxy(section))
+        assert load_galaxy_info(source) == load_galaxy_info(section)
+    with pytest.raises(FileNotFoundError, match=r"galaxy\.path: no file 'absent\.hdf5'"):
+        load_galaxy("absent.hdf5")
+    with pytest.raises(ConfigError, match=r"no file 'absent\.yaml'"):
+        load_galaxy("absent.yaml")
+    with pytest.raises(ConfigError, match=r"did you mean 'quickstart'\?"):
+        load_galaxy("quickstar")
 
 
 def test_load_without_a_galaxy_is_refused():

@@ -129,8 +129,8 @@ class SamplingSettings(AbstractSettings):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The schema with the sections of all samplers, and no other keys."""
-        return schema_with_sections(schema, handler, cls.sections(*SAMPLERS.names()))
+        """The schema with the sections of all samplers that can be used, and no other keys."""
+        return schema_with_sections(schema, handler, cls.sections(*SAMPLERS.usable_names()))
 
     @field_validator("method")
     @classmethod

@@ -30,7 +30,7 @@ def recognise(container: AbstractContainer, kind: str = "hdf5") -> FieldMap:
     raise ConfigError(
         f"galaxy.path: '{container.name}' is not recognised ({container.contents()}); name its simulation "
         f"(galaxy.reader: {', '.join(field_map_names())}), or give a field map of your own (galaxy.reader: "
-        f"my_simulation.yaml)"
+        f"my_simulation.yaml){''.join(f'; not tried: {problem}' for problem in _usable()[1])}"
     )
 
 
@@ -63,10 +63,21 @@ def check_named(field_map: FieldMap, container: AbstractContainer, kind: str) ->
 
 def _fitting(container: AbstractContainer, kind: str) -> tuple[FieldMap, ...]:
     """The field maps that fit, without those that give way to another one that does."""
-    known = [load_field_map(name) for name in field_map_names()]
-    fitting = [field_map for field_map in known if fits(field_map, container, kind)]
+    fitting = [field_map for field_map in _usable()[0] if fits(field_map, container, kind)]
     beaten = {loser for field_map in fitting for loser in field_map.over}
     return tuple(field_map for field_map in fitting if field_map.name not in beaten)
+
+
+def _usable() -> tuple[list[FieldMap], list[str]]:
+    """The known field maps, and why those of plug-ins that are left out cannot be used."""
+    usable: list[FieldMap] = []
+    problems: list[str] = []
+    for name in field_map_names():
+        try:
+            usable.append(load_field_map(name))
+        except ConfigError as error:
+            problems.append(str(error))
+    return usable, problems
 
 
 def fits(field_map: FieldMap, container: AbstractContainer, kind: str) -> bool:
