@@ -191,7 +191,7 @@ class BasisPainter(AbstractPainter):
         """Particles that are looked at and added at once.
 
         Pieces that add nothing are passed over where a piece has at least as many sums to make as the histogram has
-        numbers: `vmap` makes of each choice a pass over all of them, which then at most doubles the time.
+        numbers, as `vmap` makes of each choice a pass over all of them, and where the cache has room for such a piece.
         """
         rates, shares = rates_here(), 4 * grid.n_corner
         n_row = grid.n_spaxel * self.nodes.n_node
@@ -199,7 +199,7 @@ class BasisPainter(AbstractPainter):
             shares, n_row = shares * self.axes.n_corner, n_row * self.axes.n_template
         added = max(1, min(chunk, rates.values_at_once // (shares if by_template else shares + self.rank)))
         piece = max(added // _PIECES, -(-n_row // shares))
-        return AtOnce(chunk, piece) if rates.passes_over and piece < chunk else AtOnce(added, added)
+        return AtOnce(chunk, piece) if rates.passes_over and piece <= added else AtOnce(added, added)
 
     def _by_template(self, n_particle: int, grid: SpaxelGrid) -> bool:
         """Whether it is cheaper to sum per template, and to reduce all templates of all spaxels afterwards."""
