@@ -7,7 +7,7 @@
 | a field | `AbstractField`, `spread`, `painted_field`, `PaintedField` |
 | parameters of a stage or source | `AbstractSettings`, `Parameter`, types of settings |
 | a source of light | `AbstractSource`, `Templates`, `TemplateAxes`, `SourcePlan`, `plan_source`, `build_painter`, ... |
-| a source behind dust of its own | `behind_dust`, and the coordinate `A_V` of its scene |
+| a source behind dust of its own | `behind_dust`, and the coordinates `A_V` and `A_V_BIRTH` of its scene |
 | a source of lines | `AbstractSource`, `LineTemplates`, `plan_lines`, `build_line_painter`, `with_dispersion` |
 | a stage on the cube | `AbstractCubeStage`, `PaintedCube`, `Footprint`, `StageReport`, `Spatial`, `per_bin`, ... |
 | a method of painting | `AbstractPainter` |
@@ -76,7 +76,7 @@ from rubix_like.inference.samplers.chains import (
 )
 from rubix_like.inference.samplers.samplers import AbstractSampler, Sampled, Statistic
 from rubix_like.nebular.table_file import NebularTable
-from rubix_like.physics.templates import A_V, LineTemplates, TemplateAxes, Templates, behind_dust
+from rubix_like.physics.templates import A_V, A_V_BIRTH, LineTemplates, TemplateAxes, Templates, behind_dust
 from rubix_like.runtime.files.foreign_layouts import SourceFormat
 from rubix_like.runtime.mesh.bin_split import BinSplit, per_bin
 from rubix_like.runtime.optional_packages import import_optional
@@ -84,6 +84,7 @@ from rubix_like.ssp.library_file import SSPTable
 
 __all__ = [
     "A_V",
+    "A_V_BIRTH",
     "AbstractChainSampler",
     "AbstractChainSettings",
     "AbstractCubeStage",

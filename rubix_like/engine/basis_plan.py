@@ -43,10 +43,10 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
     tolerance, dtype = setup.config.engine.tolerance, setup.config.engine.precision
     content = key_of(window.templates, window.rest_wavelength, *map(np.asarray, jax.tree.leaves(window.detection)))
     key = key_of(content, np.asarray(plan.templates.covered), window.limit, tolerance, plan.covered)
-    if window.attenuation is None:
+    if window.layers is None:
         found = remembered("basis", key, _FOUND, lambda: _find(window, plan, tolerance))
     else:
-        key = key_of(key, window.attenuation(window.rest_wavelength), plan.templates.axes.largest_a_v)
+        key = key_of(key, window.layers(window.rest_wavelength), plan.templates.axes.largest_a_v)
         found = remembered("basis", key, _FOUND_BEHIND_DUST, lambda: _find_behind_dust(window, plan, tolerance))
         window = window._replace(templates=_dimmed(window, found["a_v"]))
     key = key_of(key, found["spectra"], plan.motion.limit, setup.luminosity_distance, dtype)
@@ -56,7 +56,7 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
     motion = plan.motion
     return BasisPainter(
         axes=plan.templates.axes,
-        coefficients=found["coefficients"] if window.attenuation is None else found["own"],
+        coefficients=found["coefficients"] if window.layers is None else found["own"],
         coefficient_map=MatrixMap(
             kept["matrix"], _moment_matrix(kept["matrix"], nodes, np.diff(setup.instrument.bins.edges))
         ),
@@ -66,7 +66,7 @@ def build_basis_painter(plan: SourcePlan, setup: Setup) -> BasisPainter:
         kernel=build_kernel(setup.config.engine.kernel),
         outliers=DirectPainter.build(plan, setup, responds="chunk") if motion.capacity else None,
         capacity=motion.capacity,
-        colours=None if window.attenuation is None else _colours(found, plan),
+        colours=None if window.layers is None else _colours(found, plan),
     )
 
 
@@ -129,10 +129,10 @@ def _largest(plan: SourcePlan) -> ndarray:
     return np.asarray(plan.templates.axes.largest_a_v)
 
 
-def _dimmed(window: Window, a_v: Float[ndarray, " a_v"]) -> Float[ndarray, "row rest"]:
+def _dimmed(window: Window, a_v: Float[ndarray, "a_v layer"]) -> Float[ndarray, "row rest"]:
     """The templates of a window behind each A(V), one after the other."""
-    assert window.attenuation is not None
-    dim = 10.0 ** (-0.4 * a_v[:, None] * window.attenuation(window.rest_wavelength))
+    assert window.layers is not None
+    dim = 10.0 ** (-0.4 * (a_v @ window.layers(window.rest_wavelength)))
     return (window.templates[None] * dim[:, None]).reshape(-1, window.templates.shape[1])
 
 
@@ -154,7 +154,7 @@ def _seen_templates(window: Window, plan: SourcePlan) -> Views:
         seen=np.concatenate([views[number] for number in used], axis=1),
         wavelength=np.concatenate([wavelength[number] for number in used]),
         n_bin=tuple(views[number].shape[1] for number in used),
-        attenuation=window.attenuation,
+        layers=window.layers,
     )
 
 

@@ -24,7 +24,7 @@ from rubix_like.engine.spectra.attenuation import transmission
 from rubix_like.instrument.detector import rest_window
 from rubix_like.instrument.response import Response, plan_response
 from rubix_like.physics.rebin import Rebinner
-from rubix_like.physics.templates import TemplateAxes, weighted_rows
+from rubix_like.physics.templates import TemplateAxes, layers_of, weighted_rows
 from rubix_like.runtime.mesh.accumulate import accumulate
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
@@ -61,8 +61,8 @@ class DirectPainter(AbstractPainter):
     The mean over each detector bin is exact; relativistic beaming (0.4 % at 300 km/s) is left out.
 
     `spectra` are the templates on a rest-frame window, in Lsun per vacuum Angstrom per unit of amount; the rebinner's
-    edges are in the galaxy's rest frame; behind dust each spectrum is multiplied by 10^(-0.4 A(V) `attenuation`), at
-    the nodes of the window; `flux_factor` is 1 Lsun / (4 pi D_L^2) in 1e-20 erg/s/cm2. Line spread and
+    edges are in the galaxy's rest frame; behind dust each spectrum is multiplied by 10^(-0.4 A(V) `attenuation`) of
+    each layer, at the nodes of the window; `flux_factor` is 1 Lsun / (4 pi D_L^2) in 1e-20 erg/s/cm2. Line spread and
     detector bins act, as `responds` says, once on the sum over devices, on the sum of each device (which may then be
     added up bin by bin), or on each chunk (few particles in a field that is large: the sums have fewer bins).
     """
@@ -75,7 +75,7 @@ class DirectPainter(AbstractPainter):
     velocity_limit: Float[Array | ndarray, ""]
     responds: Responds = eqx.field(static=True)
     on_detector: Float[Array | ndarray, " wave"] | None = eqx.field(metadata=per_bin(), default=None)
-    attenuation: Float[Array | ndarray, " rest"] | None = None
+    attenuation: Float[Array | ndarray, "layer rest"] | None = None
 
     @classmethod
     def build(cls, plan: SourcePlan, setup: Setup, responds: Responds = "sum") -> "DirectPainter":
@@ -83,6 +83,7 @@ class DirectPainter(AbstractPainter):
         seen = plan_response(setup.instrument.bins, plan.spread)
         stretch = 1.0 + setup.config.observation.redshift
         templates = plan.templates
+        layers = layers_of(templates)
         window = rest_window(templates.rest_wavelength, seen.fine_edges / stretch, plan.velocity_limit)
         nodes = templates.rest_wavelength[window]
         return cls(
@@ -93,7 +94,7 @@ class DirectPainter(AbstractPainter):
             flux_factor=np.asarray(SOLAR_LUMINOSITY_AT_1_MPC / setup.luminosity_distance**2),
             velocity_limit=np.asarray(plan.velocity_limit),
             responds=responds,
-            attenuation=None if templates.attenuation is None else templates.attenuation(nodes),
+            attenuation=None if layers is None else layers(nodes),
         )
 
     @property
@@ -194,10 +195,10 @@ def dimmed(
     light: Float[Array, "particle wave"],
     view: View,
     axes: TemplateAxes,
-    relative: Float[Array | ndarray, " wave"] | None,
+    relative: Float[Array | ndarray, "layer wave"] | None,
 ) -> Float[Array, "particle wave"]:
     """The light of each particle behind its dust, whose A / A(V) is `relative`; unchanged without any."""
-    a_v = view.a_v(axes)
+    a_v = axes.a_v(view.coordinates)
     if a_v is None or relative is None or axes.largest_a_v is None:
         return light
     return light * transmission(a_v, relative, axes.largest_a_v)

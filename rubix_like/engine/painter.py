@@ -28,7 +28,7 @@ class View(eqx.Module):
     | field | shape | |
     |---|---|---|
     | amount | (particle,) | how much of a template each one shines, in the templates' unit; 0 for padding |
-    | coordinates | one (particle,) per axis of the templates | where between the templates it lies; then A(V), mag |
+    | coordinates | (particle,) each | where it lies on the templates' axes; A(V) of layers of dust, mag |
     | v_los | (particle,) | km/s, + = receding |
     | spaxel, share | (particle, corner) | flat spaxel indices (n_spaxel = outside) and weights that sum to 1 |
     """
@@ -38,10 +38,6 @@ class View(eqx.Module):
     v_los: Float[Array, " particle"]
     spaxel: Int[Array, "particle corner"]
     share: Float[Array, "particle corner"]
-
-    def a_v(self, axes: TemplateAxes) -> Float[Array, " particle"] | None:
-        """The attenuation that each particle is seen through, mag; None where there is no dust."""
-        return None if axes.largest_a_v is None else self.coordinates[-1]
 
     def corners(self, axes: TemplateAxes) -> Corners:
         """The templates around each particle: the only one where there are no axes."""

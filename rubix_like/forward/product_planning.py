@@ -17,6 +17,7 @@ from rubix_like.forward.sources.dust_in_front import DustInFront, seen_through_d
 from rubix_like.forward.sources.stars import STAR_SOURCE, StarsSource
 from rubix_like.forward.stages.dust import Dust, relative_attenuation
 from rubix_like.forward.tables import Plan, Tables
+from rubix_like.physics.templates import layers_of
 
 _DUST_ERROR = 1e-4
 """Largest rms error of stars' own dust over the bands, relative to its mean."""
@@ -43,11 +44,11 @@ def plan_products(
 def _behind_dust(tables: ProductTables, setup: Setup) -> ProductTables:
     """The tables for stars that are each seen through dust of their own, where the run has such dust."""
     templates = seen_through_dust(setup.library.templates(), setup)
-    curve, largest = templates.attenuation, templates.axes.largest_a_v
-    if curve is None or largest is None:
+    layers, largest = layers_of(templates), templates.axes.largest_a_v
+    if layers is None or largest is None:
         return tables
     wavelength = np.asarray(tables.bands.wavelength) / (1.0 + setup.config.observation.redshift)
-    dust = factored_dust(curve(wavelength), float(np.asarray(largest)), _DUST_ERROR)
+    dust = factored_dust(layers(wavelength), float(np.asarray(largest)), _DUST_ERROR)
     return dataclasses.replace(
         tables, axes=templates.axes, in_front=DustInFront.of(setup), dust=dust.factors, dimmed=dust.parts
     )

@@ -98,6 +98,9 @@ def _dust_entries(setup: Setup) -> dict[str, str | int | float]:
             "dust_a_v_birth": dust.a_v_birth,
             "dust_cells": dust.cells,
         }
+        if dust.has_birth_clouds:
+            entries |= {"dust_birth_curve": dust.resolved_birth_curve}
+            entries |= {} if dust.birth_slope is None else {"dust_birth_slope": dust.birth_slope}
     return entries
 
 

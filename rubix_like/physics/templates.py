@@ -20,8 +20,14 @@ _SLACK = 1e-6
 Curve = Callable[[Float[ndarray, " wave"]], Float[ndarray, " wave"]]
 """A(lambda) / A(V) by wavelength (vacuum Angstrom)."""
 
+Layers = Callable[[Float[ndarray, " wave"]], Float[ndarray, "layer wave"]]
+"""A(lambda) / A(V) of each layer of dust by wavelength (vacuum Angstrom)."""
+
 A_V: str = "a_v"
 """The coordinate of templates that are seen through dust: attenuation in V, mag."""
+
+A_V_BIRTH: str = "a_v_birth"
+"""That of the birth clouds, where their dust has a curve of its own."""
 
 
 class Corners(eqx.Module):
@@ -36,17 +42,29 @@ class TemplateAxes(eqx.Module):
 
     For stars: "metallicity" (log10 of the metal mass fraction) and "age" (log10 yr). Templates that are seen through
     dust have one more coordinate, the attenuation `A_V`, without nodes: `largest_a_v` (mag) is the last one whose
-    colour is computed; None where there is no such dust.
+    colour is computed; None where there is no such dust. Where birth clouds have a curve of their own
+    (`has_birth_clouds`), theirs is another coordinate, `A_V_BIRTH`.
     """
 
     nodes: tuple[Float[Array | ndarray, "_"], ...]
     names: tuple[str, ...] = eqx.field(static=True)
     largest_a_v: Float[Array | ndarray, ""] | None = None
+    has_birth_clouds: bool = eqx.field(static=True, default=False)
 
     @property
     def coordinate_names(self) -> tuple[str, ...]:
-        """What a particle has a coordinate for: the axes, then the attenuation where there is one."""
-        return self.names if self.largest_a_v is None else (*self.names, A_V)
+        """What a particle has a coordinate for: the axes, then the attenuation by each layer of dust."""
+        return (*self.names, *self._layers)
+
+    @property
+    def _layers(self) -> tuple[str, ...]:
+        if self.largest_a_v is None:
+            return ()
+        return (A_V, A_V_BIRTH) if self.has_birth_clouds else (A_V,)
+
+    def a_v(self, coordinates: tuple[Float[Array, " particle"], ...]) -> Float[Array, "particle layer"] | None:
+        """The attenuation of each particle by each layer of dust, mag; None where there is no dust."""
+        return jnp.stack(coordinates[-len(self._layers) :], axis=1) if self._layers else None
 
     @property
     def n_template(self) -> int:
@@ -71,8 +89,8 @@ class TemplateAxes(eqx.Module):
 
     def outside(self, name: str, coordinates: tuple[Float[Array, " particle"], ...]) -> Bool[Array, " particle"]:
         """Which particles lie beyond the axis `name` (by more than rounding) and are taken at its edge."""
-        if name == A_V and self.largest_a_v is not None:
-            return coordinates[-1] > self.largest_a_v + _SLACK
+        if name in self._layers and self.largest_a_v is not None:
+            return coordinates[self.coordinate_names.index(name)] > self.largest_a_v + _SLACK
         axis = self.names.index(name)
         nodes, value = jnp.asarray(self.nodes[axis]), coordinates[axis]
         return (value < nodes[0] - _SLACK) | (value > nodes[-1] + _SLACK)
@@ -100,6 +118,7 @@ class Templates:
     | covered | (first, last) | vacuum Angstrom between which the table holds all of the source's light |
     | remedy | | for the user where `fwhm` exceeds the instrument's, e.g. "take a finer library" |
     | attenuation | | A / A(V) of the dust that particles are seen through, by vacuum Angstrom at rest; None: no dust |
+    | birth_clouds | | the same of the young ones' birth clouds; None: as `attenuation` |
     """
 
     name: str
@@ -110,6 +129,7 @@ class Templates:
     covered: tuple[float, float]
     remedy: str = ""
     attenuation: Curve | None = None
+    birth_clouds: Curve | None = None
 
     def __post_init__(self) -> None:
         expected = (self.axes.n_template, len(self.rest_wavelength))
@@ -133,6 +153,7 @@ class LineTemplates:
     | table | (template, line) | Lsun per unit of amount |
     | thermal | (line,) | km/s, sigma of the thermal motion of the line's ion |
     | attenuation | | A / A(V) of the dust that particles are seen through, by vacuum Angstrom at rest; None: no dust |
+    | birth_clouds | | the same of the young ones' birth clouds; None: as `attenuation` |
     """
 
     name: str
@@ -142,6 +163,7 @@ class LineTemplates:
     table: Float[ndarray, "template line"]
     thermal: Float[ndarray, " line"]
     attenuation: Curve | None = None
+    birth_clouds: Curve | None = None
 
     def __post_init__(self) -> None:
         expected = (self.axes.n_template, len(self.lines))
@@ -178,13 +200,20 @@ class LineTemplates:
 _Any = TypeVar("_Any", Templates, LineTemplates)
 
 
-def behind_dust(templates: _Any, curve: Curve, largest: float) -> _Any:
-    """The templates, each particle's seen through dust of its own A(V): their last coordinate is `A_V`.
+def behind_dust(templates: _Any, curve: Curve, largest: float, birth_clouds: Curve | None = None) -> _Any:
+    """The templates, each particle's seen through dust of its own A(V): their last coordinate is `A_V`, or, where
+    `birth_clouds` have a curve of their own, `A_V_BIRTH` after it.
 
-    Colours are computed up to A(V) = `largest` mag; beyond, light gets fainter and no redder.
+    Colours are computed up to A(V) = `largest` mag of either; beyond, light gets fainter and no redder.
     """
-    axes = replace(templates.axes, largest_a_v=np.asarray(largest))
-    return replace(templates, axes=axes, attenuation=curve)
+    axes = replace(templates.axes, largest_a_v=np.asarray(largest), has_birth_clouds=birth_clouds is not None)
+    return replace(templates, axes=axes, attenuation=curve, birth_clouds=birth_clouds)
+
+
+def layers_of(templates: Templates | LineTemplates) -> Layers | None:
+    """The curves of all layers of dust that the particles are seen through; None where there is none."""
+    curves = [curve for curve in (templates.attenuation, templates.birth_clouds) if curve is not None]
+    return (lambda wavelength: np.stack([curve(wavelength) for curve in curves])) if curves else None
 
 
 def weighted_rows(rows: Float[Array, "template column"], corners: Corners) -> Float[Array, "particle column"]:

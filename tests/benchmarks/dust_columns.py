@@ -1,6 +1,7 @@
 """Table of columns of dust against an exact sum over kernels, and of their time: real galaxies and a clumpy disc.
 
     python tests/benchmarks/dust_columns.py --data ../shared/data/galaxies [--cells 128,256] [--clumpy 1e4,1e6]
+    python tests/benchmarks/dust_columns.py --synthesizer PYTHON [--cells 256] [--clumpy 1e4,1e5,1e6]
 
 A(V) is 4.9 mag per Msun/pc2, of stars with more than 0.05 mag. `wide`: only gas whose smoothing length is at least 4
 cells, in both sums. `ratio`: median of the column over the exact one; `error`: median of its absolute relative error,
@@ -8,10 +9,17 @@ cells, in both sums. `ratio`: median of the column over the exact one; `error`: 
 for sums, running sums and columns of all stars, the least of three. GIZMO's gas has lengths and metallicities of its
 own; that of TNG100 gets the distance to its 32nd neighbour and Z = 0.02, and the clumpy disc has half of its gas in
 clumps of 150 pc.
+
+With --synthesizer the columns of the clumpy disc are compared with those that Synthesizer's tree finds for the same
+particles and kernel: PYTHON is an interpreter that has it (pip install cosmos-synthesizer, in an environment of its
+own). `tree s` are its processor seconds in one thread.
 """
 
 import argparse
+import os
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -152,6 +160,40 @@ def row(case: Case, cells: int, chosen: np.ndarray, *, wide: bool) -> str:
     )
 
 
+def by_tree(case: Case, python: str) -> tuple[np.ndarray, float]:
+    """The columns that Synthesizer's tree finds (Msun / kpc^2), and its processor seconds."""
+    script = Path(__file__).with_name("synthesizer_columns.py")
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "in.npz", Path(folder) / "out.npz"
+        np.savez(source, stars=case.stars, gas=case.gas, dust=case.dust, length=case.length)
+        environment = {**os.environ, "SYNTHESIZER_DIR": folder, "PYTHONPATH": ""}
+        subprocess.run([python, script, source, target], env=environment, check=True, stdout=subprocess.DEVNULL)
+        with np.load(target) as data:
+            return data["columns"], float(data["seconds"])
+
+
+def tree_row(case: Case, cells: int, python: str) -> str:
+    """One row of the table beside Synthesizer."""
+    found, seconds = columns(Pyramid.over(Footprint(1, 1, jnp.float32(2 * case.half)), cells, "cic"), case)
+    truth, tree_seconds = by_tree(case, python)
+    dim = (truth * A_V > 0.05) & (np.abs(case.stars[:, :2]) < 0.97 * case.half).all(axis=1)
+    ratio = found[dim] / truth[dim]
+    low, middle, high = np.percentile(ratio, [10, 50, 90])
+    return (
+        f"| {case.name} | {cells} | {middle:.3f} | {low:.2f}-{high:.2f} | {seconds:.2g} | {tree_seconds:.2g} | "
+        f"{tree_seconds / seconds:.2g} |"
+    )
+
+
+def beside_tree(cases: Iterable[Case], cells: Iterable[int], python: str) -> None:
+    """Print the table beside Synthesizer."""
+    print("| galaxy | cells | ratio | 10-90 % | s | tree s | tree s / s |")
+    print("|---|---|---|---|---|---|---|")
+    for case in cases:
+        for number in cells:
+            print(tree_row(case, number, python), flush=True)
+
+
 def table(cases: Iterable[Case], cells: Iterable[int]) -> list[str]:
     """The rows of all cases."""
     rows = []
@@ -169,17 +211,21 @@ def table(cases: Iterable[Case], cells: Iterable[int]) -> list[str]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the real galaxies")
+    parser.add_argument("--data", type=Path, help="folder of the real galaxies")
     parser.add_argument("--cells", default="128,256", help="cells on a side")
     parser.add_argument("--clumpy", default="1e4,1e6", help="particles of the clumpy disc")
+    parser.add_argument("--synthesizer", metavar="PYTHON", help="an interpreter that has Synthesizer, to compare with")
     arguments = parser.parse_args()
     cells = [int(own) for own in arguments.cells.split(",")]
-    made = [clumpy(int(float(own))) for own in arguments.clumpy.split(",")] if arguments.clumpy else []
+    counts = [int(float(own)) for own in arguments.clumpy.split(",")] if arguments.clumpy else []
+    turned = [tilted(clumpy(own), 60.0) for own in counts]
+    if arguments.synthesizer:
+        beside_tree(turned, cells, arguments.synthesizer)
+        return
+    real = [gizmo(arguments.data), tng(arguments.data)] if arguments.data else []
     print("| galaxy | cells | gas | particles | median A(V) | ratio | error | bias | transmission | s |")
     print("|---|---|---|---|---|---|---|---|---|---|")
-    turned = [tilted(case, 60.0) for case in made]
-    table([tilted(own, angle) for own in (gizmo(arguments.data), tng(arguments.data)) for angle in (0.0, 60.0)], cells)
-    table(turned, cells)
+    table([*(tilted(own, angle) for own in real for angle in (0.0, 60.0)), *turned], cells)
 
 
 if __name__ == "__main__":

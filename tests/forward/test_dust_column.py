@@ -167,11 +167,59 @@ def test_gas_that_is_refused(dust, gas, message):
 
 
 def test_a_density_stands_for_a_width():
-    """Twice the radius of a sphere of the cell's volume."""
+    """Twice the radius of a sphere of the cell's volume, without bounds where the density is 0."""
     gas = dataclasses.replace(galaxy().gas, smoothing_length=None, density=np.full(N_GAS, 1e7))
     expected = 2 * np.cbrt(3 * gas.mass / 1e7 / (4 * np.pi))
     field = field_of()
     np.testing.assert_allclose(field.lengths(gas), expected * SCALE, rtol=1e-9)
+    gas = dataclasses.replace(gas, density=np.zeros(N_GAS))
+    assert (np.asarray(field.lengths(gas)) > 1e5 * SCALE).all()
+
+
+@pytest.fixture(scope="module")
+def pipeline():
+    """Of any galaxy of so many stars and gas particles, planned from `galaxy()`."""
+    config = configuration(dust={"kind": "particles", "cells": 16}, instrument=SMALL)
+    return Pipeline.from_config(config, galaxy(), mesh=make_mesh(1))
+
+
+def with_gas(**columns):
+    return dataclasses.replace(galaxy(), gas=dataclasses.replace(galaxy().gas, **columns))
+
+
+EVERY = np.ones(N_GAS)
+BEHIND, IN_FRONT = (galaxy().gas.position + np.array([[0.0, 0.0, z]]) for z in (50.0, -50.0))
+LUMP = {"position": EVERY[:, None] * [[0.0, 0.0, -1.0]], "mass": EVERY * 1e8 / N_GAS}
+EDGES = {
+    "zero metals": ({"metallicity": 0 * EVERY}, 1.0, 1.0),
+    "gas only behind": ({"position": BEHIND}, 1.0, 1.0),
+    "gas only in front": ({"position": IN_FRONT}, 1e-12, 0.05),
+    "gas too hot for dust": ({"temperature": 1e6 * EVERY}, 1.0, 1.0),
+    "cells larger than the field": ({"smoothing_length": 1e3 * EVERY}, 0.5, 0.999),
+    "points": ({"smoothing_length": 0 * EVERY}, 0.0, 0.5),
+    "1e8 Msun in one cell": (LUMP, 0.05, 0.99),
+}
+
+
+@pytest.mark.parametrize("case", EDGES)
+def test_edges_of_gas(case, pipeline):
+    """What is left of the light of all stars lies between two numbers; nothing is negative or not finite."""
+    columns, least, most = EDGES[case]
+    clear = eqx.tree_at(lambda p: p.dust.opacity, pipeline.parameters, jnp.asarray(0.0))
+    flux, bare = np.asarray(pipeline(with_gas(**columns)).flux), np.asarray(pipeline(galaxy(), clear).flux)
+    assert np.isfinite(flux).all()
+    assert (flux >= 0).all()
+    assert least * (1 - 1e-12) <= flux.sum() / bare.sum() <= most * (1 + 1e-12)
+
+
+def test_stars_beyond_the_field_and_gas_that_is_not_finite(pipeline):
+    """The first are counted; the second is refused in a call, too, where only stars are looked at."""
+    moved = eqx.tree_at(lambda g: g.stars.position, galaxy(), galaxy().stars.position + np.array([[1e3, 0.0, 0.0]]))
+    cube = pipeline(moved)
+    assert int(cube.counters.n_outside) == N_STARS
+    assert (np.asarray(cube.flux) == 0).all()
+    with pytest.raises(ValueError, match=r"expected finite .* got \d+ of 60 stars with others; rubix_like.validate"):
+        pipeline(with_gas(mass=np.nan * EVERY))
 
 
 def test_a_run_without_such_dust_has_no_field():

@@ -226,6 +226,15 @@ def test_header(tmp_path):
         ),
         ({"kind": "particles", "a_v": 1}, "unknown key 'dust.a_v'; did you mean 'r_v'"),
         ({"kind": "particles", "curv": "smc"}, "unknown key 'dust.curv'; did you mean 'curve'"),
+        (
+            {"kind": "particles", "birth_slope": -1},
+            "dust.birth_slope: expected null, since the curve has no slope .Milky Way",
+        ),
+        ({"kind": "particles", "birth_curve": "smk"}, "dust.birth_curve: unknown dust curve 'smk'; did you mean 'smc'"),
+        (
+            {"kind": "particles", "birth_curve": "smc", "a_v_birth": 12},
+            r"dust.largest: expected at least a_v_birth \(12 mag\), got 10 mag",
+        ),
         ({"kind": "particles", "cells": 3}, "dust.cells: expected a number >= 4, got 3"),
         ({"kind": "particles", "opacity": "3 mag"}, r"dust.opacity: expected a quantity in mag pc2 / Msun"),
         ({"kind": "particles", "foreground": {"r_v": 3}}, r"dust.foreground.a_v: expected a quantity in mag"),

@@ -13,7 +13,9 @@ from astropy import units
 from dust_extinction.averages import G03_SMCBar
 from dust_extinction.parameter_averages import CCM89, G23
 from hlo import collectives
+from nebular_files import write_nlr
 from observing import configuration, galaxy_of
+from speclite import filters
 from test_accuracy import errors, require_library
 
 from rubix_like import Galaxy, Gas, Pipeline, load_ssp, make_mesh
@@ -109,16 +111,20 @@ def stars_of(library, most=6.0, sigma=100.0):
     return galaxy, a_v
 
 
-def true_spectra(library, stars, a_v, curve, edges):
-    """(star, wave): exact integrals over bins in air of templates dimmed at their nodes."""
+def true_spectra(library, stars, a_v, curve, edges, a_v_birth=0.0):
+    """(star, wave): exact integrals over bins in air of templates dimmed at their nodes, those of young stars also by
+    birth clouds of slope -1.3."""
     table = independent.SpectrumTable(library.spectra, library.log_age, library.metallicity, library.rest_wavelength)
     vacuum = independent.air_to_vacuum(edges)
     table = table.cut(vacuum[0] / (1 + REDSHIFT) / 1.01, vacuum[-1] / (1 + REDSHIFT) * 1.01)
     relative, factor = CURVES[curve](table.wavelength), independent.flux_of_one_lsun(DISTANCE)
+    clouds = (table.wavelength / 5500) ** -1.3
     particles, spectra = independent.Particles.of(stars), []
     for star, mag in enumerate(a_v):
         doppler = (1 + REDSHIFT) * np.exp(particles.velocity[star, 2] / independent.C_KMS)
-        spectrum = table.spectrum(particles.log_age[star], particles.metallicity[star]) * 10 ** (-0.4 * mag * relative)
+        own = np.clip((7.1 - particles.log_age[star]) / 0.1, 0, 1) * a_v_birth
+        spectrum = table.spectrum(particles.log_age[star], particles.metallicity[star])
+        spectrum = spectrum * 10 ** (-0.4 * (mag * relative + own * clouds))
         spectra.append(particles.mass[star] * factor * table.bin_light(spectrum, vacuum, doppler))
     return np.stack(spectra) / np.diff(edges)
 
@@ -157,19 +163,37 @@ def small(method, n_devices=1, **dust):
     return pipeline, galaxy, a_v
 
 
-def test_basis_is_direct_within_its_stated_error():
-    """In a few broad bins."""
-    (basis, galaxy, a_v), (direct, *_) = small("basis"), small("direct")
+CLOUDS = {"birth_curve": "power_law", "birth_slope": -1.3, "a_v_birth": 2.0}
+"""Birth clouds with a curve of their own (Charlot & Fall 2000)."""
+
+
+@pytest.mark.parametrize("clouds", [{}, pytest.param(CLOUDS, marks=pytest.mark.slow(3))])
+def test_basis_is_direct_within_its_stated_error(clouds):
+    """In a few broad bins; a third of the stars are young."""
+    (basis, galaxy, a_v), (direct, *_) = small("basis", **clouds), small("direct", **clouds)
+    ages = np.asarray(galaxy.stars.log_age)
+    ages = np.where(np.arange(len(ages)) % 3 == 0, 6.0 + 1.1 * (ages - ages.min()) / np.ptp(ages), ages)
+    galaxy = eqx.tree_at(lambda g: g.stars.log_age, galaxy, jnp.asarray(ages))
     cube, expected = basis(galaxy), np.asarray(direct(galaxy).flux).reshape(SIDE**2, -1)
-    true = true_spectra(load_ssp("popstar"), galaxy.stars, a_v, "cardelli", np.asarray(cube.wave_edges))
+    edges, mag = np.asarray(cube.wave_edges), clouds.get("a_v_birth", 0.0)
+    assert (cube.meta.get("dust_birth_curve"), cube.meta.get("dust_birth_slope")) == (*clouds.values(), None, None)[:2]
+    true = true_spectra(load_ssp("popstar"), galaxy.stars, a_v, "cardelli", edges, mag)
     np.testing.assert_allclose(expected, true, rtol=1e-9)
     assert errors(np.asarray(cube.flux).reshape(expected.shape), expected).max() <= cube.meta["basis_spectrum_error"]
 
 
-@pytest.mark.parametrize("method", ["direct", "basis"])
-def test_gradients_are_finite_differences(method):
+@pytest.mark.parametrize(
+    ("method", "clouds"),
+    [
+        ("direct", {"a_v_birth": 0.7}),
+        ("basis", {"a_v_birth": 0.7}),
+        pytest.param("direct", CLOUDS, marks=pytest.mark.long),
+        pytest.param("basis", CLOUDS, marks=pytest.mark.slow(3)),
+    ],
+)
+def test_gradients_are_finite_differences(method, clouds):
     """With respect to the parameters of the dust, and to a star's age while it leaves its birth cloud."""
-    pipeline, galaxy, _ = small(method, a_v_birth=0.7)
+    pipeline, galaxy, _ = small(method, **clouds)
     galaxy = eqx.tree_at(lambda g: g.stars.log_age, galaxy, galaxy.stars.log_age.at[0].set(7.047))
     weight = np.random.default_rng(2).normal(size=(SIDE, SIDE, pipeline.plan.n_wave))
 
@@ -257,3 +281,96 @@ def test_balmer_decrements_behind_dust(curve, method):
     expected = 10 ** (-0.4 * np.arange(1, 4) * (relative[0] - relative[1]))
     np.testing.assert_allclose(found, expected, rtol=2e-5)
     np.testing.assert_allclose(found, DECREMENTS[curve], rtol=2e-4)
+
+
+A_V_BIRTH, SCREEN = 1.4, 0.5
+SEEN = {"Ha": 6564.614, "Hb": 4862.691}
+
+
+@pytest.fixture(scope="module")
+def shining(tmp_path_factory):
+    """Cubes of stars, the nebulae of the young ones and a nucleus behind dust, and without it; with their galaxy."""
+    folder = tmp_path_factory.mktemp("dusty")
+    path = folder / "all.yaml"
+    path.write_text("fields: [dust_column]\nscene: [orient, point]\npaint: [stars, nebulae, agn]\ncube: [dust]\n")
+    agn = {"log_luminosity": 40.0, "covering_fraction": 0.1, "log_u": -2.92, "table": str(write_nlr(folder))}
+    config = configuration(
+        pipeline=str(path),
+        nebular={"continuum": False, "agn": agn},
+        dust={
+            "kind": "particles",
+            "opacity": 1.0,
+            **CLOUDS,
+            "a_v_birth": A_V_BIRTH,
+            "foreground": {"a_v": SCREEN, "curve": "gordon"},
+        },
+        instrument={"pixel_scale": 1.0, "fov": 3.0, "wavelength": {"start": 5080, "stop": 6920, "step": 8.0}},
+        engine={"deposit": "nearest", "velocity_range": 500.0},
+        products={"losvd": None, "lines": list(SEEN), "filters": ["sdss2010-g", "sdss2010-r"]},
+    )
+    mags = np.array([0.3, 1.0, 2.0, 3.0])
+    place = np.stack([[-1.0, 1.0, -1.0, 1.0], [-1.0, -1.0, 1.0, 1.0], mags - 1.0], axis=1) / SCALE
+    galaxy = galaxy_of(place, log_age=np.array([6.4, 6.6, 9.0, 10.0]), initial_mass=1e6)
+    pipeline = Pipeline.from_config(config, galaxy, make_mesh(1))
+    none = eqx.tree_at(
+        lambda p: (p.dust.opacity, p.dust.a_v_birth, p.dust.foreground.a_v), pipeline.parameters, (jnp.zeros(()),) * 3
+    )
+    return pipeline(galaxy), pipeline(galaxy, none), galaxy, mags
+
+
+def spaxels_of(galaxy):
+    """Row and column of each star."""
+    column, row = (np.asarray(galaxy.stars.position)[:, axis] * SCALE for axis in (0, 1))
+    return np.rint(1 + row).astype(int), np.rint(1 - column).astype(int)
+
+
+def let_through(rest, mag, birth):
+    """By the dust of the galaxy, and by the screen in front of it."""
+    own = 10 ** (-0.4 * (mag * CURVES["cardelli"](rest) + birth * (rest / 5500) ** -1.3))
+    return own * 10 ** (-0.4 * SCREEN * CURVES["gordon"](rest * (1 + REDSHIFT)))
+
+
+@pytest.mark.slow
+def test_maps_of_lines_behind_known_columns(shining):
+    """Nebulae lie behind their column, their birth cloud and the screen; the nucleus, in the middle, in no cloud."""
+    cube, clear, galaxy, mags = shining
+    rows, columns = (np.append(own[:2], 1) for own in spaxels_of(galaxy))
+    for name, rest in SEEN.items():
+        seen, bare = (np.asarray(own.maps.before.lines[name].flux)[rows, columns] for own in (cube, clear))
+        assert (bare > 0).all()
+        dust = (mags[0], A_V_BIRTH), (mags[1], A_V_BIRTH), (1.0, 0.0)
+        expected = [let_through(np.array([rest]), *own)[0] for own in dust]
+        np.testing.assert_allclose(seen / bare, expected, rtol=2e-5, err_msg=name)
+
+
+@pytest.mark.slow
+def test_lines_of_a_nucleus_behind_a_known_column(shining):
+    """In every bin that its lines reach, its light is dimmed as at the line, and by the screen as in the bin."""
+    cube, clear, *_ = shining
+    seen, bare = (np.asarray(own.flux)[1, 1] for own in (cube, clear))
+    vacuum = independent.air_to_vacuum(np.asarray(cube.wavelength))
+    screen = 10 ** (-0.4 * SCREEN * CURVES["gordon"](vacuum))
+    for rest in SEEN.values():
+        near = (np.abs(vacuum - rest * (1 + REDSHIFT)) < 12) & (bare > 0.05 * bare.max())
+        own = 10 ** (-0.4 * CURVES["cardelli"](np.array([rest])))
+        np.testing.assert_allclose(seen[near] / bare[near] / screen[near], np.broadcast_to(own, near.sum()), rtol=2e-5)
+
+
+@pytest.mark.slow
+def test_bands_of_stars_behind_known_columns(shining):
+    """The light of each star through a filter, photon by photon."""
+    cube, clear, galaxy, mags = shining
+    library, particles = load_ssp("popstar"), independent.Particles.of(galaxy.stars)
+    table = independent.SpectrumTable(library.spectra, library.log_age, library.metallicity, library.rest_wavelength)
+    rows, columns = spaxels_of(galaxy)
+    seen, bare = (np.asarray(own.maps.before.flux)[rows, columns] for own in (cube, clear))
+    for number, name in enumerate(("sdss2010-g", "sdss2010-r")):
+        band = filters.load_filter(name)
+        observed = np.linspace(band.wavelength[0], band.wavelength[-1], 20001)
+        rest, photons = observed / (1 + REDSHIFT), np.interp(observed, band.wavelength, band.response) * observed
+        for star, mag in enumerate(mags):
+            spectrum = table.spectrum(particles.log_age[star], particles.metallicity[star])
+            weight = photons * np.interp(rest, table.wavelength, spectrum)
+            left = let_through(rest, mag, A_V_BIRTH * (particles.log_age[star] < 7))
+            expected = (weight * left).sum() / weight.sum()
+            assert seen[star, number] / bare[star, number] == pytest.approx(expected, rel=2e-4)

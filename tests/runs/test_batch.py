@@ -232,8 +232,9 @@ def test_other_settings_are_refused_or_made_again(folder):
         run_catalogue(other, GALAXIES)
 
 
-def write_cutout(path, n_stars, seed=0):
-    """A compact rotating disc in the layout of a TNG cut-out; of nan where `seed` is negative."""
+def write_cutout(path, n_stars, seed=0, n_gas=0):
+    """A compact rotating disc in the layout of a TNG cut-out, with gas in the places of its first stars; of nan where
+    `seed` is negative."""
     rng = np.random.default_rng(abs(seed))
     offset = rng.normal(size=(n_stars, 3)) * [0.3, 0.3, 0.03]
     columns = {
@@ -249,6 +250,10 @@ def write_cutout(path, n_stars, seed=0):
         file.create_group("Header").attrs.update(header)
         for name, values in columns.items():
             file[f"PartType4/{name}"] = values
+        for name in ("Coordinates", "Velocities", "Masses", "GFM_Metallicity") if n_gas else ():
+            file[f"PartType0/{name}"] = columns[name][:n_gas]
+        if n_gas:
+            file["PartType0/Density"] = np.full(n_gas, 1e-3)
 
 
 def test_failures_are_recorded_and_the_rest_goes_on(folder):
@@ -299,6 +304,29 @@ def test_one_compilation_for_galaxies_of_about_the_same_size(folder, caplog):
 
     assert [compilations(0, 1), compilations(0, 1, 2, 3)] == [1, 0]
     assert [row["stars"] for row in summary()] == ["97", "97", "98", "98", "99", "99", "100", "100"]
+
+
+@pytest.mark.slow(10)
+def test_dust_of_galaxies_with_and_without_gas(folder, caplog):
+    """Gas of one size class shares a program, galaxies without gas have one of their own; each is like a single run."""
+    for number, n_gas in enumerate((60, 0, 58, 0)):
+        write_cutout(f"g{number}.hdf5", 97 + number, number, n_gas)
+    dust = {"kind": "particles", "cells": 4, "cold": None}
+    config = {**BASE, "galaxy": None, "dust": dust, "noise": None, "engine": {**BASE["engine"], "chunk": 16}}
+
+    def compilations():
+        found = [record.getMessage() for record in caplog.records]
+        return sum("Finished XLA compilation of jit(observe)" in words for words in found)
+
+    with jax.log_compiles(), caplog.at_level(logging.WARNING, logger="jax"):
+        outcome = run_catalogue(config, [{"galaxy.path": f"g{number}.hdf5"} for number in range(4)])
+        assert (outcome.n_done, compilations()) == (4, 2)
+        for number in range(4):
+            run({**config, "galaxy": {"path": f"g{number}.hdf5"}}, "single.fits")
+            assert contents("single.fits") == contents(f"cube/g{number}.fits")
+        assert compilations() == 2
+        run({**config, "dust": None, "galaxy": {"path": "g1.hdf5"}}, "bare.fits")
+        np.testing.assert_allclose(fits.getdata("bare.fits", "DATA"), fits.getdata("cube/g1.fits", "DATA"), rtol=1e-12)
 
 
 @pytest.mark.slow

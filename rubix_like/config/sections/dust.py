@@ -39,6 +39,22 @@ def _checked_slope(value: float | None, info: Any) -> float | None:
     return value
 
 
+def _checked_birth_slope(value: float | None, info: Any) -> float | None:
+    """A slope, which the curve of birth clouds must have: `birth_curve`, or `curve` where that is null."""
+    curve = info.data.get("birth_curve") or info.data.get("curve")
+    if value is not None and curve is not None:
+        CURVES.find(curve).check_slope(value)
+    return value
+
+
+def _above_birth_clouds(value: float, info: Any) -> float:
+    """A largest A(V) that is no less than that of birth clouds with a curve of their own."""
+    own = info.data.get("birth_curve") is not None or info.data.get("birth_slope") is not None
+    if own and value < info.data.get("a_v_birth", 0.0):
+        raise ValueError(f"expected at least a_v_birth ({info.data['a_v_birth']:g} mag), got {value:g} mag")
+    return value
+
+
 Curve = Annotated[str, AfterValidator(_known_curve)]
 RV = Annotated[Number | None, AfterValidator(_checked_r_v)]
 Slope = Annotated[Number | None, AfterValidator(_checked_slope)]
@@ -105,7 +121,12 @@ class ParticleDustSettings(AbstractSettings):
     """A(V) of the birth clouds of young stars, beside that of the column."""
     birth_age: Annotated[Myr, Field(gt=0)] = 10.0
     """Age in Myr at which stars begin to leave their birth clouds."""
-    largest: Annotated[Mag, Field(gt=0, le=100)] = 10.0
+    birth_curve: Curve | None = None
+    """Curve of the birth clouds, with its own R(V); null: `curve`. Charlot & Fall 2000 have {curve: power_law,
+    birth_slope: -1.3}."""
+    birth_slope: Annotated[Number | None, AfterValidator(_checked_birth_slope)] = None
+    """Slope of the birth clouds' curve; null: that of `curve`, or with a birth_curve its own."""
+    largest: Annotated[Mag, Field(gt=0, le=100, validate_default=True), AfterValidator(_above_birth_clouds)] = 10.0
     """Largest A(V) whose colour is computed: beyond it the light gets fainter, but no redder."""
     cells: Annotated[Integer, Field(ge=4, le=512)] = 256
     """Cells along the longer side of the painted field, and along the line of sight, that columns are resolved by."""
@@ -116,6 +137,16 @@ class ParticleDustSettings(AbstractSettings):
     def resolved_r_v(self) -> float:
         """`r_v`; where it is null, the curve's own."""
         return _own_r_v(self.curve, self.r_v)
+
+    @property
+    def has_birth_clouds(self) -> bool:
+        """Whether birth clouds have a curve of their own."""
+        return self.birth_curve is not None or self.birth_slope is not None
+
+    @property
+    def resolved_birth_curve(self) -> str:
+        """`birth_curve`; where it is null, `curve`."""
+        return self.curve if self.birth_curve is None else self.birth_curve
 
     @property
     def compiled(self) -> str:

@@ -86,6 +86,8 @@ META_CARDS: tuple[tuple[str, str, str], ...] = (
     ("DUSTDTM", "dust_to_metal", "mass of dust per mass of metals"),
     ("DUSTOPAC", "dust_opacity", "[mag pc2 Msun-1] A(V) per column of dust"),
     ("DUSTBIRT", "dust_a_v_birth", "[mag] A(V) of birth clouds"),
+    ("DUSTBCRV", "dust_birth_curve", "curve of birth clouds"),
+    ("DUSTBSLP", "dust_birth_slope", "slope of that curve"),
     ("DUSTCELL", "dust_cells", "cells along a side that columns are resolved by"),
     ("NEBTABLE", "nebular_table", "lines of ionised gas"),
     ("NEBSRC", "nebular_source", "what ionises it"),

@@ -29,7 +29,7 @@ from rubix_like.engine.lines.line_tracks import LINE_REACH, LineTracks, rounded_
 from rubix_like.engine.painter import AbstractPainter, Images, Look, Sum, View
 from rubix_like.engine.setup import Setup, SourcePlan
 from rubix_like.engine.spaxels import SpaxelGrid
-from rubix_like.physics.templates import TemplateAxes, weighted_rows
+from rubix_like.physics.templates import TemplateAxes, layers_of, weighted_rows
 from rubix_like.runtime.mesh.bin_split import per_bin
 from rubix_like.runtime.mesh.device_layout import DeviceLayout
 from rubix_like.runtime.mesh.mesh import varying
@@ -60,7 +60,7 @@ class DirectLinePainter(AbstractPainter):
     | step | scalar | width of the bins: Angstrom, or ln wavelength |
     | bin_number | (wave,) | numbers of the detector's bins that are held |
     | velocity_dispersion | scalar | km/s, from 0 to 500; lines of any other width are NaN |
-    | attenuation | (line,) | A / A(V) of the dust that particles are seen through; None without dust |
+    | attenuation | (layer, line) | A / A(V) of the dust that particles are seen through; None without dust |
     | window | static | bins around its middle that a line may reach |
     """
 
@@ -81,7 +81,7 @@ class DirectLinePainter(AbstractPainter):
     velocity_dispersion: Float[Array | ndarray, ""]
     sampling: Sampling = eqx.field(static=True)
     window: int = eqx.field(static=True)
-    attenuation: Float[Array | ndarray, " line"] | None = None
+    attenuation: Float[Array | ndarray, "layer line"] | None = None
 
     @classmethod
     def build(cls, plan: SourcePlan, setup: Setup) -> "DirectLinePainter":
@@ -89,6 +89,7 @@ class DirectLinePainter(AbstractPainter):
         bins, limit = setup.instrument.bins, plan.velocity_limit
         grid = np.linspace(-limit, limit, _N_GRID)
         templates = lines_of(plan)
+        layers = layers_of(templates)
         tracks = LineTracks.of(templates, plan.spread)
         seen = tracks.on_detector(grid)
         tracks = tracks.chosen(seen)
@@ -112,7 +113,7 @@ class DirectLinePainter(AbstractPainter):
             velocity_dispersion=np.asarray(plan.narrowest),
             sampling=bins.sampling,
             window=_window(tracks, grid),
-            attenuation=None if templates.attenuation is None else templates.attenuation(tracks.wavelength),
+            attenuation=None if layers is None else layers(tracks.wavelength),
         )
 
     @property

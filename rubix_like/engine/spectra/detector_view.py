@@ -12,7 +12,7 @@ from rubix_like.engine.setup import SourcePlan
 from rubix_like.engine.spectra.projection import Detection, detect_compiled
 from rubix_like.instrument.detector import rest_window
 from rubix_like.instrument.response import Response, plan_response, spread_matrix
-from rubix_like.physics.templates import Curve, Templates
+from rubix_like.physics.templates import Layers, layers_of
 from rubix_like.runtime.mesh.placement import as_dtype
 
 _LEAST_WINDOW = 1200.0
@@ -24,14 +24,14 @@ class Window(NamedTuple):
     """The templates on the part of their wavelengths that the detector can see, and the detector itself (64-bit).
 
     `limit`: largest velocity (km/s) at which the detector still sees only the window, where they have it all.
-    `attenuation`: A / A(V) of the particles' own dust (None: no dust).
+    `layers`: A / A(V) of the layers of the particles' own dust (None: no dust).
     """
 
     templates: Float[ndarray, "template rest"]
     rest_wavelength: Float[ndarray, " rest"]
     detection: Detection
     limit: float
-    attenuation: Curve | None
+    layers: Layers | None
 
 
 def window_of(plan: SourcePlan) -> Window:
@@ -42,8 +42,7 @@ def window_of(plan: SourcePlan) -> Window:
     part = rest_window(templates.rest_wavelength, response.fine_edges / (1.0 + spread.redshift), limit)
     nodes = templates.rest_wavelength[part]
     detection = Detection.build(nodes, response, spread.redshift)
-    attenuation = templates.attenuation if isinstance(templates, Templates) else None
-    return Window(templates.table[:, part], nodes, detection, limit, attenuation)
+    return Window(templates.table[:, part], nodes, detection, limit, layers_of(templates))
 
 
 def seen(

@@ -205,7 +205,9 @@ def _tile_sums(
     n_tile, n_place = shares.amount.shape
     flat = jax.tree.map(lambda leaf: leaf.reshape(n_tile * n_place, *leaf.shape[2:]), shares)
     own = weighted_rows(coefficients, corners_of(axes, flat.amount, flat.coordinates)) * flat.amount[:, None]
-    dust = colours.factors(flat.coordinates[-1])
+    a_v = axes.a_v(flat.coordinates)
+    assert a_v is not None
+    dust = colours.factors(a_v)
     place = jnp.arange(width, dtype=flat.local.dtype)[None, :] - flat.local[:, None]
     nodes = jnp.zeros(place.shape, own.dtype)
     for k in range(bspline.SUPPORT):

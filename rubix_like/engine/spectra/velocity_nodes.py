@@ -89,8 +89,9 @@ def between_nodes(
     bins: Bool[ndarray, " wave"],
 ) -> Between:
     """Spectra of the window midway between the nodes, in some of the detector's bins."""
-    splined = np.tensordot(midway_weights(nodes.n_node), at_nodes[:, :, bins], 1)
-    return Between(splined, seen(window, spectra, middle_velocity(nodes))[:, :, bins])
+    some = slice(None) if bins.all() else bins  # all of them need no copy
+    splined = np.tensordot(midway_weights(nodes.n_node), at_nodes[:, :, some], 1)
+    return Between(splined, seen(window, spectra, middle_velocity(nodes))[:, :, some])
 
 
 def candidates_at_rest(

@@ -25,6 +25,9 @@ from rubix_like.physics.cosmology import arcsec_per_kpc, find_cosmology, hubble
 
 _PC_PER_KPC = 1e3
 
+_WIDEST = 1e6
+"""kpc: the width of gas without density, wider than any field."""
+
 
 class DustColumns(eqx.Module):
     """What the field holds: columns of dust (Msun / pc^2) in front of positions, and those through the whole galaxy.
@@ -112,7 +115,7 @@ class DustColumn(AbstractField):
         return Levels.of(grid.footprint, self.cells).n_cell
 
     def deposit(self, particles: Gas, scene: Scene, grid: SpaxelGrid) -> Parts:
-        """The dust of each gas particle, per square arcsec, in the cells of two levels of the pyramid."""
+        """The dust of each gas particle, per square arcsec, in the cells of two rungs of the pyramid."""
         mass = self.mass(particles) * scene.weight
         return self._pyramid(grid).parts(scene.position, self.lengths(particles), mass)
 
@@ -149,20 +152,23 @@ class DustColumn(AbstractField):
         return dusty
 
     def lengths(self, gas: Gas) -> Float[Array, " particle"]:
-        """Smoothing lengths in arcsec; without any, twice the radius of a sphere of the cell's volume."""
+        """Smoothing lengths in arcsec; without any, twice the radius of a sphere of the cell's volume.
+
+        Gas whose density is 0 is as wide as the widest cells.
+        """
         if gas.smoothing_length is not None:
             return jnp.asarray(gas.smoothing_length) * self.arcsec_per_kpc
         if gas.density is None:
             raise ValueError(
                 "gas.smoothing_length: expected the widths of the gas (kpc) for dust of kind particles, got neither "
-                "smoothing_length nor density; give one of them"
+                "smoothing_length nor density; give one of them, or set dust: null"
             )
         density = jnp.asarray(gas.density)
         volume = jnp.asarray(gas.mass) / jnp.where(density > 0, density, jnp.ones_like(density))
         sphere = CELL_RADII**3 * 3 / (4 * np.pi) * volume
         known = (density > 0) & (sphere > 0)
         length = jnp.cbrt(jnp.where(known, sphere, jnp.ones_like(sphere)))
-        return jnp.where(known, length, jnp.zeros_like(length)) * self.arcsec_per_kpc
+        return jnp.where(known, length, jnp.full_like(length, _WIDEST)) * self.arcsec_per_kpc
 
     def finish(self, sums: Float[Array, " cell"], grid: SpaxelGrid) -> DustColumns:
         """Columns in Msun / pc^2, from sums in Msun / arcsec^2."""

@@ -1,8 +1,9 @@
 """A pyramid of grids: how much of something lies in front of any position, each particle as wide as it is.
 
-Every level is a grid of cells twice as wide as those of the level below, centred on the same point. A particle is split
-between the two levels around its own width. Shared among cells in three directions (cic, or tsc, which is smoother) and
-read by interpolation, it becomes a smooth kernel of its own variance.
+Every level is a grid of cells twice as wide as those of the level below, centred on the same point. Each but the finest
+is there twice: as it is, and to be softened, which doubles the variance of its kernels. That makes a ladder of kernels,
+and a particle is split between the two rungs around its own width. Shared among cells in three directions (cic, or tsc,
+which is smoother) and read by interpolation, it becomes a smooth kernel of its own variance.
 """
 
 import math
@@ -40,7 +41,7 @@ Shape = tuple[int, int, int]
 
 
 class Levels(NamedTuple):
-    """The static sizes of all levels, finest first."""
+    """The static sizes of all levels, finest first, and of the rungs that lie on them."""
 
     shapes: tuple[Shape, ...]
 
@@ -55,19 +56,29 @@ class Levels(NamedTuple):
         return cls(tuple((y + 2, x + 2, z + 2) for y, x, z in cores))
 
     @property
+    def rungs(self) -> tuple[tuple[int, bool], ...]:
+        """The level of each rung, from the narrowest kernel to the widest, and whether it is softened."""
+        return ((0, False), *((level, soft) for level in range(1, len(self.shapes)) for soft in (False, True)))
+
+    @property
+    def rung_shapes(self) -> tuple[Shape, ...]:
+        """Cells of each rung."""
+        return tuple(self.shapes[level] for level, _ in self.rungs)
+
+    @property
     def n_cell(self) -> int:
-        """Cells of all levels."""
+        """Cells of all rungs."""
         return int(self.offsets[-1])
 
     @property
     def offsets(self) -> Int[np.ndarray, " boundary"]:
-        """Where each level's cells begin in the array of all, and where the last one's end."""
-        return np.cumsum([0, *(int(np.prod(shape)) for shape in self.shapes)])
+        """Where each rung's cells begin in the array of all, and where the last one's end."""
+        return np.cumsum([0, *(int(np.prod(shape)) for shape in self.rung_shapes)])
 
     @property
-    def widths(self) -> Float[np.ndarray, " level"]:
-        """The width of each level's cells over that of the finest ones."""
-        return 2.0 ** np.arange(len(self.shapes))
+    def widths(self) -> Float[np.ndarray, " rung"]:
+        """The width of each rung's cells over that of the finest ones."""
+        return np.array([2.0**level for level, _ in self.rungs])
 
 
 def _even(size: float | int) -> int:
@@ -99,6 +110,17 @@ class Pyramid(eqx.Module):
         across, along = _VARIANCES[self.deposit]
         return (across / along) ** 0.5
 
+    @property
+    def variances(self) -> Float[np.ndarray, " rung"]:
+        """The variance of each rung's kernel on the sky, in squares of the finest cells' side.
+
+        A grid that is brought to cells of half the size by linear interpolation, and those to the next, is smoothed by
+        it: by 1/24 of the square of its cells' side at the first step, a quarter of that at the next.
+        """
+        level, soft = np.array(self.levels.rungs, dtype=float).T
+        steps = np.maximum(level - 1, 0)
+        return self.levels.widths**2 * (_VARIANCES[self.deposit][0] * (1 + soft) + (1 - 0.25**steps) / 18)
+
     def parts(
         self,
         position: Float[Array, "particle 3"],
@@ -110,29 +132,29 @@ class Pyramid(eqx.Module):
         `smoothing_length` (arcsec) is where the particle's kernel ends. Cells beyond the last one get nothing.
         """
         low, share = self._shares(smoothing_length, position[:, 2])
-        pairs = [self._on_level(position, level, amount * own) for level, own in ((low, 1 - share), (low + 1, share))]
+        pairs = [self._on_rung(position, rung, amount * own) for rung, own in ((low, 1 - share), (low + 1, share))]
         cells, amounts = zip(*pairs, strict=True)
         return jnp.concatenate(cells, axis=1), jnp.concatenate(amounts, axis=1)
 
     def _shares(
         self, smoothing_length: Float[Array, " particle"], z: Float[Array, " particle"]
     ) -> tuple[Int[Array, " particle"], Float[Array, " particle"]]:
-        """The narrower of the two levels around each particle's variance, and the share of the wider one."""
-        ladder = _VARIANCES[self.deposit][0] * self.side**2 * jnp.asarray(self.levels.widths**2, self.side.dtype)
+        """The narrower of the two rungs around each particle's variance, and the share of the wider one."""
+        ladder = self.side**2 * jnp.asarray(self.variances, self.side.dtype)
         is_far = jnp.abs(z) > self.depth * self.side * (0.5 * self.levels.shapes[0][2] - 1)
         narrowest = jnp.where(is_far, ladder[1], ladder[0])
         variance = jnp.clip(VARIANCE * smoothing_length**2, narrowest, ladder[-1])
         above = jnp.searchsorted(ladder, lax.stop_gradient(variance), side="right").astype(jnp.int32)
-        low = jnp.clip(above - 1, 0, len(self.levels.shapes) - 2)
+        low = jnp.clip(above - 1, 0, len(self.levels.rungs) - 2)
         return low, (variance - ladder[low]) / (ladder[low + 1] - ladder[low])
 
-    def _on_level(
-        self, position: Float[Array, "particle 3"], level: Int[Array, " particle"], amount: Float[Array, " particle"]
+    def _on_rung(
+        self, position: Float[Array, "particle 3"], rung: Int[Array, " particle"], amount: Float[Array, " particle"]
     ) -> tuple[Int[Array, "particle near"], Float[Array, "particle near"]]:
-        """The cells of one level around each particle: 2 x 2 x 2, or 3 x 3 x 3."""
-        shapes = jnp.asarray(self.levels.shapes, jnp.int32)[level]
-        offset = jnp.asarray(self.levels.offsets[:-1], jnp.int32)[level]
-        side = self.side * jnp.asarray(self.levels.widths, self.side.dtype)[level]
+        """The cells of one rung around each particle: 2 x 2 x 2, or 3 x 3 x 3."""
+        shapes = jnp.asarray(self.levels.rung_shapes, jnp.int32)[rung]
+        offset = jnp.asarray(self.levels.offsets[:-1], jnp.int32)[rung]
+        side = self.side * jnp.asarray(self.levels.widths, self.side.dtype)[rung]
         middle = 0.5 * shapes.astype(side.dtype) - 0.5
         n_y, n_x, n_z = (shapes[:, axis, None] for axis in range(3))
         column, x = deposit_weights(position[:, 0] / side + middle[:, 1], self.deposit)
@@ -147,15 +169,18 @@ class Pyramid(eqx.Module):
         cells = jnp.where(inside[:, :, :, None], cells, self.levels.n_cell)
         amounts = (amount / side**2)[:, None, None, None] * shares
         near = math.prod(cells.shape[1:])
-        return cells.reshape(len(level), near), amounts.reshape(len(level), near)
+        return cells.reshape(len(rung), near), amounts.reshape(len(rung), near)
 
     def in_front(self, sums: Float[Array, " cell"]) -> "InFront":
         """The sums of all cells' parts as what is in front of any position."""
         offsets = self.levels.offsets
-        running = [
-            _running(sums[first:last].reshape(shape))
-            for first, last, shape in zip(offsets[:-1], offsets[1:], self.levels.shapes, strict=True)
+        parts = [
+            sums[first:last].reshape(shape)
+            for first, last, shape in zip(offsets[:-1], offsets[1:], self.levels.rung_shapes, strict=True)
         ]
+        across, along = _VARIANCES[self.deposit]
+        pairs = zip(parts[1::2], parts[2::2], strict=True)
+        running = [_running(parts[0]), *(_running(sharp + _softened(soft, across, along)) for sharp, soft in pairs)]
         fine, *others, coarse = running
         for finer in reversed(others):
             coarse = finer + _refined(coarse, finer.shape)
@@ -206,6 +231,19 @@ def _between(
 def _running(cells: Float[Array, "y x z"]) -> Float[Array, "y x face"]:
     """The sum of all cells in front of each face."""
     return jnp.pad(jnp.cumsum(cells, axis=2), ((0, 0), (0, 0), (1, 0)))
+
+
+def _softened(cells: Float[Array, "y x z"], across: float, along: float) -> Float[Array, "y x z"]:
+    """Amounts shared with the neighbouring cells, which adds these variances (cells) to their kernel.
+
+    What leaves the field to the sides is lost; nothing leaves it along the line of sight.
+    """
+    for axis, variance in enumerate((across, across, along)):
+        ends = [(int(own == axis),) * 2 for own in range(3)]
+        padded = jnp.pad(cells, ends, mode="edge" if axis == 2 else "constant")
+        before, after = (lax.slice_in_dim(padded, at, at + cells.shape[axis], axis=axis) for at in (0, 2))
+        cells = (1 - variance) * cells + 0.5 * variance * (before + after)
+    return cells
 
 
 def _refined(coarse: Float[Array, "y2 x2 face2"], shape: tuple[int, ...]) -> Float[Array, "y x face"]:

@@ -24,7 +24,7 @@ from rubix_like.forward.products.sums import Placed, sum_columns
 from rubix_like.forward.sources.photon_light import PhotonLight
 from rubix_like.forward.sources.point_painter import PointPainter
 from rubix_like.forward.sources.source import AbstractSource
-from rubix_like.physics.templates import LineTemplates, TemplateAxes, Templates, weighted_rows
+from rubix_like.physics.templates import LineTemplates, TemplateAxes, Templates, layers_of, weighted_rows
 
 NEAREST, FARTHEST = 2000.0, 4000.0
 """km/s from a line between which, on either side, the light counts as the continuum beside it."""
@@ -60,7 +60,7 @@ class SourceLines(eqx.Module):
     | thermal | (line,) | km/s, sigma of the thermal motion |
     | continuum | (template, line) or None | 1e-20 erg/s/cm2/Angstrom beside each line |
     | flux_axes, continuum_axes | | of the two tables: axes of the same names in the same order |
-    | attenuation | (line,) | A / A(V) of the dust that particles are seen through; None without dust |
+    | attenuation | (layer, line) | A / A(V) of the dust that particles are seen through; None without dust |
     | source | static | number of the source in the pipeline |
     | is_photons | static | whether the amount is ionising photons that gas absorbs, in 1e49 per second |
     """
@@ -72,7 +72,7 @@ class SourceLines(eqx.Module):
     continuum_axes: TemplateAxes
     source: int = eqx.field(static=True)
     is_photons: bool = eqx.field(static=True)
-    attenuation: Float[Array | ndarray, " line"] | None = None
+    attenuation: Float[Array | ndarray, "layer line"] | None = None
 
     @property
     def widths(self) -> dict[str, int]:
@@ -200,7 +200,7 @@ def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -
     if spectra is not None:
         beside = [light_beside(spectra, line.wavelength) * line.has_continuum for line in axes.lines]
         continuum = factor / (1.0 + axes.redshift) * np.stack(beside, axis=1)
-    curve = templates.attenuation
+    layers = layers_of(templates)
     return SourceLines(
         flux=flux,
         thermal=thermal,
@@ -209,7 +209,7 @@ def _source_lines(setup: Setup, plan: SourcePlan, number: int, axes: LineAxes) -
         continuum_axes=templates.axes if spectra is None else spectra.axes,
         source=number,
         is_photons=shines_by_photons(plan),
-        attenuation=None if curve is None else curve(np.array([line.wavelength for line in axes.lines])),
+        attenuation=None if layers is None else layers(np.array([line.wavelength for line in axes.lines])),
     )
 
 

@@ -286,8 +286,9 @@ class ProductTables(eqx.Module):
         """What each star adds to `SUMS` and the filters."""
         stars, scene, corners = seen.stars, seen.scene, self.axes.corners(seen.coordinates)
         flux = weighted_rows(table, corners) * scene.amount[:, None]
-        if self.dust is not None:
-            shares = self.dust(seen.coordinates[-1])
+        a_v = self.axes.a_v(seen.coordinates)
+        if self.dust is not None and a_v is not None:
+            shares = self.dust(a_v)
             flux = (flux.reshape(len(flux), shares.shape[1], -1) * shares[:, :, None]).sum(axis=1)
         log_age, metallicity = jnp.asarray(stars.log_age), jnp.asarray(stars.metallicity)
         mass = self.mass_now.of(stars, scene.amount, scene.coordinates) * scene.weight

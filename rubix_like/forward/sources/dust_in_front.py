@@ -15,7 +15,7 @@ from rubix_like.engine.setup import Setup
 from rubix_like.forward.parameters import Parameters
 from rubix_like.galaxy.scene import Scene
 from rubix_like.physics.dust_curves import CURVES
-from rubix_like.physics.templates import A_V, LineTemplates, Templates, behind_dust
+from rubix_like.physics.templates import A_V, A_V_BIRTH, Curve, LineTemplates, Templates, behind_dust
 
 _LEAVING = 0.1
 """dex of the age within which stars leave their birth clouds."""
@@ -29,16 +29,20 @@ class DustInFront(eqx.Module):
     """A(V) = `dust.opacity` x the column of dust in front of a particle + `dust.a_v_birth` x its share of young stars.
 
     `log_birth_age`: log10 of the age (yr) up to which stars are in their birth clouds (Charlot & Fall 2000, ApJ 539,
-    718, with one curve for both; over the next 0.1 dex they leave them).
+    718; over the next 0.1 dex they leave them). `has_birth_clouds`: the second term is a layer of its own, by another
+    curve.
     """
 
     log_birth_age: Float[Array | ndarray, ""]
+    has_birth_clouds: bool = eqx.field(static=True)
 
     @classmethod
     def of(cls, setup: Setup) -> "DustInFront | None":
         """That of a run; None unless its dust is of kind particles and its pipeline sums up columns of it."""
         dust = _settings(setup)
-        return None if dust is None else cls(np.asarray(np.log10(dust.birth_age * _YEARS_PER_MYR)))
+        if dust is None:
+            return None
+        return cls(np.asarray(np.log10(dust.birth_age * _YEARS_PER_MYR)), dust.has_birth_clouds)
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -52,9 +56,9 @@ class DustInFront(eqx.Module):
     def dim(self, scene: Scene, parameters: Parameters, young: Float[Array, " particle"] | None = None) -> Scene:
         """The scene with the coordinate A(V) (mag); `young`: how much of the birth clouds' (None: nothing)."""
         a_v = parameters.dust.opacity * scene.fields[DUST_COLUMN].at(scene.position)
-        if young is not None:
-            a_v = a_v + parameters.dust.a_v_birth * young
-        return replace(scene, coordinates={**scene.coordinates, A_V: a_v})
+        birth = jnp.zeros_like(a_v) if young is None else parameters.dust.a_v_birth * young
+        layers = {A_V: a_v, A_V_BIRTH: birth} if self.has_birth_clouds else {A_V: a_v + birth}
+        return replace(scene, coordinates={**scene.coordinates, **layers})
 
 
 def seen_through_dust(templates: _Shining, setup: Setup) -> _Shining:
@@ -63,7 +67,16 @@ def seen_through_dust(templates: _Shining, setup: Setup) -> _Shining:
     if dust is None:
         return templates
     curve = functools.partial(CURVES.find(dust.curve), r_v=dust.resolved_r_v, slope=dust.slope)
-    return behind_dust(templates, curve, dust.largest)
+    return behind_dust(templates, curve, dust.largest, _birth_clouds(dust))
+
+
+def _birth_clouds(dust: ParticleDustSettings) -> Curve | None:
+    """The curve of birth clouds, where it is not that of all other dust."""
+    if not dust.has_birth_clouds:
+        return None
+    own = CURVES.find(dust.resolved_birth_curve)
+    r_v = dust.resolved_r_v if dust.birth_curve is None else own.r_v
+    return functools.partial(own, r_v=r_v, slope=dust.birth_slope)
 
 
 def _settings(setup: Setup) -> ParticleDustSettings | None:
