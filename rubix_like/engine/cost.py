@@ -91,6 +91,8 @@ class Rates(NamedTuple):
     """Numbers computed at once from a chunk: few enough for a processor's cache, enough to keep an accelerator busy."""
     products_at_once: int
     """Numbers that a deposit kernel multiplies out, in 64 bits, before it adds them: the same for its inner loop."""
+    passes_over: bool
+    """Whether pieces of particles that add nothing are passed over: not where all of a chunk are added at once."""
 
     def direct_seconds(self, work: Work) -> float:
         """Every particle's spectrum; all bins of their sums seen and convolved."""
@@ -210,6 +212,7 @@ _CPU = Rates(
     chunk=8192,
     values_at_once=1 << 17,
     products_at_once=1 << 15,
+    passes_over=True,
 )
 
 RATES: dict[str, Rates] = {
@@ -237,6 +240,7 @@ RATES: dict[str, Rates] = {
         chunk=1 << 20,
         values_at_once=1 << 24,
         products_at_once=1 << 24,
+        passes_over=False,
     ),
 }
 """Rates by JAX's name of the platform; one that is not in the table is given the rates of "cpu".
