@@ -127,6 +127,12 @@ class Free(eqx.Module):
         return jnp.asarray(np.random.default_rng(seed).standard_normal((count, self.n_latent)), _dtype())
 
 
+@eqx.filter_jit
+def many_values(free: Free, latents: Float[Array | np.ndarray, "draw latent"]) -> dict[str, Array]:
+    """The values of every parameter for many vectors of latents."""
+    return jax.vmap(free.values)(jnp.asarray(latents))
+
+
 def shown(prior: AbstractPrior) -> str:
     """A prior as a configuration has it; of an array of numbers the range."""
 
