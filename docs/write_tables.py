@@ -25,6 +25,7 @@ from rubix_like.config.sections.fit import SamplingSettings
 from rubix_like.config.sections.lines import LinesSettings
 from rubix_like.config.sections.nebular import AgnSettings, DiffuseSettings, IonisationLaw, NebularSettings
 from rubix_like.config.sections.products import LOSVDSettings, ProductsSettings
+from rubix_like.config.sections.simulate import SimulateSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.cube.files.maps_file import (
     CURVE_COLUMNS,
@@ -114,6 +115,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "parameters": parameter_table,
     "synthetic": synthetic_table,
     "sampling": sampling_table,
+    "simulate": lambda: _key_table({"": SimulateSettings}),
     "products": product_table,
     "dust": lambda: _key_table({"": DustSettings}),
     "dust_particles": lambda: _key_table({"": ParticleDustSettings}),

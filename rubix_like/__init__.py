@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from rubix_like.inference.results.fit_result import FitResult
     from rubix_like.inference.results.sample_result import SampleResult
     from rubix_like.inference.sampling import sample
+    from rubix_like.inference.simulation.simulation_files import load_simulations
+    from rubix_like.inference.simulation.training_sets import simulate
     from rubix_like.instrument.instrument import Instrument, load_instrument
     from rubix_like.instrument.pointing import Pointing
     from rubix_like.nebular import load_nebular
@@ -68,6 +70,7 @@ _PLACES: dict[str, str] = {
     "load_galaxy_info": "rubix_like.readers.galaxy_loading:load_galaxy_info",
     "load_instrument": "rubix_like.instrument.instrument:load_instrument",
     "load_nebular": "rubix_like.nebular.table_formats:load_nebular",
+    "load_simulations": "rubix_like.inference.simulation.simulation_files:load_simulations",
     "load_ssp": "rubix_like.ssp.library:load_ssp",
     "make_mesh": "rubix_like.runtime.mesh.mesh:make_mesh",
     "make_mosaic": "rubix_like.cube.mosaic:make_mosaic",
@@ -79,6 +82,7 @@ _PLACES: dict[str, str] = {
     "sample": "rubix_like.inference.sampling:sample",
     "shard": "rubix_like.galaxy.placing:shard",
     "shard_local": "rubix_like.galaxy.placing:shard_local",
+    "simulate": "rubix_like.inference.simulation.training_sets:simulate",
     "validate": "rubix_like.galaxy.validation:validate",
 }
 """Public name -> where it is, as `module:attribute`."""
@@ -114,6 +118,7 @@ __all__ = [
     "load_galaxy_info",
     "load_instrument",
     "load_nebular",
+    "load_simulations",
     "load_ssp",
     "make_mesh",
     "make_mosaic",
@@ -125,6 +130,7 @@ __all__ = [
     "sample",
     "shard",
     "shard_local",
+    "simulate",
     "validate",
 ]
 

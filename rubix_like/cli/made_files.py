@@ -11,7 +11,18 @@ import rubix_like as rl
 from rubix_like.readers.inspection.report import Inspection
 from rubix_like.readers.inspection.text import inspection_text
 from rubix_like.runtime.files.fits_opening import first_header
-from rubix_like.runtime.files.writers import CUBE, FIT, FOREIGN, LAYOUT_CARD, LIBRARY, MAPS, NEBULAR, SAMPLES, Written
+from rubix_like.runtime.files.writers import (
+    CUBE,
+    FIT,
+    FOREIGN,
+    LAYOUT_CARD,
+    LIBRARY,
+    MAPS,
+    NEBULAR,
+    SAMPLES,
+    SIMULATIONS,
+    Written,
+)
 from rubix_like.runtime.places import found_at
 from rubix_like.runtime.words import counted
 
@@ -26,6 +37,7 @@ _MADE_OF: Mapping[str, str] = {
 
 
 _SUMMARY_LINES = "rubix_like.runs.run_summary:summary_lines"
+_READ_SHARD = "rubix_like.inference.simulation.simulation_files:read_shard"
 _OPENING_LINES = "rubix_like.runs.run_summary:opening_lines"
 """Imported for files of ours alone: those of galaxies do not need what cubes do."""
 
@@ -92,6 +104,18 @@ def _result(path: Path, name: str) -> MadeFile:
     return MadeFile({}, [*result.summary().splitlines(), *result_lines(path, name)])
 
 
+def _simulations(path: Path) -> MadeFile:
+    made = found_at(_READ_SHARD)(path)
+    kept = [name for name in ("flux", "variance", "truth") if getattr(made, name) is not None]
+    facts = {
+        "simulations": f"{made.number[0]} to {made.number[-1]} of their set",
+        "cubes": f"{' x '.join(map(str, made.mask.shape))} (y, x, wavelength): {', '.join(kept)}",
+        "random": ", ".join(f"{name} ({unit})" if unit else name for name, unit in made.units.items()),
+    }
+    folder = str(path.parent)
+    return MadeFile(facts, [f"In Python: simulations = rubix_like.load_simulations({folder!r})"])
+
+
 def _foreign(path: Path) -> MadeFile:
     layout = first_header(path)[LAYOUT_CARD]
     return MadeFile({"layout": layout}, found_at(_OPENING_LINES)(path, layout))
@@ -107,6 +131,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Path], MadeFile]]] = {
     MAPS: ("maps", _maps),
     FIT: ("result of a fit", partial(_result, name="FitResult")),
     SAMPLES: ("result of a sampling", partial(_result, name="SampleResult")),
+    SIMULATIONS: ("simulations", _simulations),
     LIBRARY: ("SSP library", partial(_table, command="ssp")),
     NEBULAR: ("table of nebular lines", partial(_table, command="nebular")),
 }

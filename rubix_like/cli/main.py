@@ -90,6 +90,11 @@ COMMANDS: dict[str, Command | tuple[str, Mapping[str, Command]]] = {
         of.add_sample_options,
         "rubix_like.cli.inference_command:run_sample",
     ),
+    "simulate": Command(
+        "make a training set: cubes of random parameters, by the thousand, from one compiled program",
+        of.add_simulate_options,
+        "rubix_like.cli.simulate_command:run_simulations",
+    ),
     "plot": Command(
         "draw a cube: white light, a narrow band, maps, spectra; --html: a page to look around in it; or maps alone, a "
         "fit, or samples",

@@ -94,6 +94,14 @@ def add_sample_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plot", action="store_true", help="also draw corner, traces and predictions as PNG")
 
 
+def add_simulate_options(parser: argparse.ArgumentParser) -> None:
+    """The options of `rubix-like simulate`."""
+    add_config_options(parser)
+    parser.add_argument("--n", type=int, metavar="N", help="how many cubes (default: simulate.n)")
+    parser.add_argument("--output", metavar="FOLDER", help="where the files go (default: simulate.output)")
+    parser.add_argument("--restart", action="store_true", help="start from scratch, also if there are files already")
+
+
 def add_plot_options(parser: argparse.ArgumentParser) -> None:
     """The options of `rubix-like plot`."""
     parser.add_argument(

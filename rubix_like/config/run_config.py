@@ -43,6 +43,7 @@ from rubix_like.config.sections.noise import NoiseSettings
 from rubix_like.config.sections.pipeline import load_pipeline, stage_names
 from rubix_like.config.sections.pointings import Pointings
 from rubix_like.config.sections.products import ProductsSettings
+from rubix_like.config.sections.simulate import SimulateSettings
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.yaml_files import find_file, format_yaml
 from rubix_like.errors import ConfigError, nearest, suggest
@@ -313,6 +314,8 @@ class RunConfig(AbstractSettings):
     output: OutputSettings = OutputSettings()
     fit: FitSettings | None = None
     """What `rubix-like fit` does; null: nothing is fitted."""
+    simulate: SimulateSettings | None = None
+    """The training set that `rubix-like simulate` makes; null: its defaults, with the priors of `fit`."""
 
     @classmethod
     def sections(cls, *names: str) -> dict[str, type[BaseModel]]:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from rubix_like.galaxy.particles import Galaxy, Gas, Stars
@@ -39,11 +40,14 @@ def pad_galaxy_on_host(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
 def shard(galaxy: Galaxy, mesh: Mesh) -> Galaxy:
     """The galaxy placed on the mesh: padded to a size class with particles of weight 0, particles split along "data".
 
-    The caller's galaxy is not changed. Works on concrete arrays and inside jit, grad and vmap.
+    The caller's galaxy is not changed. Works on concrete arrays and inside jit, grad and vmap (also over galaxies: of a
+    tracer the particles' axis is constrained, since a placement of the array behind it would cut the first one).
     """
     n_devices = mesh.shape[DATA_AXIS]
     placed = galaxy if _fits(galaxy, n_devices) else _padded_galaxy(galaxy, n_devices)
-    return jax.device_put(placed, particle_shardings(placed, mesh))
+    traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(placed))
+    place = lax.with_sharding_constraint if traced else jax.device_put
+    return place(placed, particle_shardings(placed, mesh))
 
 
 def own_share(galaxy: Galaxy, mesh: Mesh) -> Galaxy:

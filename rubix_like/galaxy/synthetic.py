@@ -4,6 +4,7 @@ The random numbers are drawn once on the host (`draw_base`); `SyntheticGalaxy.sa
 from the parameters and those draws to particles (the reparametrisation by inverse cumulative distributions).
 """
 
+import dataclasses
 import importlib
 from collections.abc import Sequence
 from typing import Any
@@ -13,11 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Array, Float
+from jax.scipy.special import ndtr, ndtri
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy import ndarray
 
 from rubix_like.galaxy.particles import CELL_RADII, Galaxy, Gas, Stars
 from rubix_like.galaxy.synthetic_defaults import BULGE_SHARE, DEFAULTS, SMALLEST_LOG_AGE, Draws
+from rubix_like.physics.numbered_random import numbered_normal, numbered_uniform
 
 Uniforms = Float[Array | ndarray, "particle 4"]
 Normals = Float[Array | ndarray, "particle 5"]
@@ -66,6 +69,19 @@ class BaseDraws(eqx.Module):
         """Other draws: as many stars and gas particles, of the same kind, from another seed."""
         return draw_base(self.n_stars, self.n_gas, seed, self.kind)
 
+    def anew(self, key: PRNGKeyArray) -> "BaseDraws":
+        """Other draws of the same kind on the device, from a key; pure and traceable.
+
+        Sobol points are moved by one uniform vector per component, modulo 1 (Cranley & Patterson 1976, SIAM J. Numer.
+        Anal. 13, 904): still uniform and unbiased, and as evenly spread.
+        """
+        make = _moved if self.kind == "sobol" else _redrawn
+        parts = (self.disc, self.bulge, self.gas)
+        disc, bulge, gas = (
+            None if own is None else make(own, jax.random.fold_in(key, number)) for number, own in enumerate(parts)
+        )
+        return dataclasses.replace(self, disc=disc, bulge=bulge, gas=gas)
+
     def sets(self, count: int, seed: int) -> "BaseDraws":
         """`count` sets of as many stars and gas particles, with one more axis in front, from another seed: the sets
         together are one of `count` times as many (parts of one Sobol sequence, not sequences of their own)."""
@@ -76,6 +92,30 @@ class BaseDraws(eqx.Module):
 
         disc, bulge, gas = jax.tree.map(cut, _draw([count * size for size in sizes], seed, self.kind))
         return BaseDraws(disc, bulge, None if self.gas is None else gas, self.kind)
+
+
+def _redrawn(draws: ComponentDraws, key: PRNGKeyArray) -> ComponentDraws:
+    """As many independent numbers."""
+    first, second = jax.random.split(key)
+    uniform = numbered_uniform(first, _numbers(draws.uniform), draws.uniform.dtype)
+    normal = numbered_normal(second, _numbers(draws.normal), draws.normal.dtype)
+    return ComponentDraws(uniform=_clipped(uniform), normal=normal)
+
+
+def _numbers(like: Float[Array | ndarray, "particle k"]) -> Int[Array, "particle k"]:
+    return jnp.arange(like.size, dtype=jnp.int32).reshape(like.shape)
+
+
+def _moved(draws: ComponentDraws, key: PRNGKeyArray) -> ComponentDraws:
+    """All points moved by the same vector, modulo 1."""
+    points = jnp.concatenate([draws.uniform, ndtr(draws.normal)], axis=1)
+    shift = jax.random.uniform(key, (1, points.shape[1]), points.dtype)
+    moved = _clipped((points + shift) % 1)
+    return ComponentDraws(uniform=moved[:, :4], normal=ndtri(moved[:, 4:]))
+
+
+def _clipped(uniform: Float[Array, "particle k"]) -> Float[Array, "particle k"]:
+    return jnp.clip(uniform, _SMALLEST_UNIFORM, 1 - _SMALLEST_UNIFORM)
 
 
 def draw_base(n_stars: int, n_gas: int, seed: int, draws: Draws = "random") -> BaseDraws:

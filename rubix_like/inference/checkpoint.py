@@ -142,7 +142,7 @@ def claimed(output: Path, *written: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise ConfigError(
-            f"{output}: another process is at work on this fit; wait for it, or write to another place (--output)"
+            f"{output}: another process is at work on it; wait for it, or write to another place (--output)"
         ) from None
     try:
         remove_stale(written)
@@ -175,8 +175,13 @@ def fingerprint_of(problem: Problem) -> dict[str, str]:
 
 def versions(*others: str) -> dict[str, str]:
     """Versions of the packages that the numbers of a fit come from, and of `others`: those that are installed."""
+    return versions_of(*_FITTERS, *others)
+
+
+def versions_of(*packages: str) -> dict[str, str]:
+    """Versions of packages: of those that are installed."""
     found = {}
-    for package in (*_FITTERS, *others):
+    for package in packages:
         try:
             found[package] = version(package)
         except PackageNotFoundError:

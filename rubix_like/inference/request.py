@@ -74,7 +74,7 @@ def read_request(
     """The settings of the configuration and of the call, joined and checked; nothing is read or computed."""
     given = {f"fit.{name}": value for name, value in settings.items()}
     if free is not None:
-        given["fit.free"] = {name: _section(prior) for name, prior in free.items()}
+        given["fit.free"] = {name: as_section(prior) for name, prior in free.items()}
     if isinstance(settings.get("noise_scale"), AbstractPrior):
         given["fit.noise_scale"] = section_of(settings["noise_scale"])
     if output is not None:
@@ -115,5 +115,6 @@ def _check_other_draws(config: RunConfig) -> None:
         )
 
 
-def _section(prior: AbstractPrior | Mapping[str, Any]) -> Mapping[str, Any]:
+def as_section(prior: AbstractPrior | Mapping[str, Any]) -> Mapping[str, Any]:
+    """A prior as a configuration has it, {kind: numbers}."""
     return section_of(prior) if isinstance(prior, AbstractPrior) else prior

@@ -7,7 +7,7 @@ import pytest
 from astropy import constants, units
 from scipy.special import erf
 
-from rubix_like.config import ExposureSettings, InstrumentSettings, load_config
+from rubix_like.config import ExposureSettings, InstrumentSettings
 from rubix_like.cube.bins import WavelengthBins
 from rubix_like.cube.footprint import Footprint
 from rubix_like.errors import ConfigError
@@ -17,7 +17,6 @@ from rubix_like.forward.stages.exposure_noise import ExposureNoise
 
 SMALL = {"wavelength": {"start": 6980.0, "stop": 7020.0, "step": 1.25}}
 DETECTOR = {"collecting_area": 2.0, "throughput": 0.25, "read_noise": 4.0, "dark_current": 7.2, "pixels_per_voxel": 3}
-PARAMETERS = Parameters.build(load_config("quickstart"), "float64")
 
 
 def instrument(**changes):
@@ -39,7 +38,8 @@ def bins_of(settings):
 def drawn(model, flux, seed=1):
     footprint = Footprint.of(flux.shape, 0.2)
     cube = PaintedCube(footprint.elements(jnp.asarray(flux)), jnp.zeros((footprint.n_element, 2)), footprint)
-    noise, variance = model.draw(cube, PARAMETERS, jax.random.key(seed))
+    parameters = Parameters.of({"noise.exposure.time": jnp.asarray(model.time)})
+    noise, variance = model.draw(cube, parameters, jax.random.key(seed))
     return np.asarray(footprint.images(noise)), np.asarray(footprint.images(variance))
 
 

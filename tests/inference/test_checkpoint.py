@@ -113,7 +113,7 @@ def test_one_process_works_on_a_fit_and_removes_what_dead_ones_left(tmp_path):
     with claimed(output, output, tmp_path / "fit_model.fits"):
         assert not any(own.exists() for own in half)
         assert all(own.read_text() == "half" for own in others)
-        with pytest.raises(ConfigError, match=r"fit\.h5: another process is at work on this fit"), claimed(output):
+        with pytest.raises(ConfigError, match=r"fit\.h5: another process is at work on it"), claimed(output):
             pass
     with claimed(output):
         pass

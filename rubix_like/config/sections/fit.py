@@ -25,6 +25,10 @@ Window = tuple[Annotated[Angstrom, Field(gt=0)], Annotated[Angstrom, Field(gt=0)
 """First and last wavelength in Angstrom of the data's own medium."""
 
 
+PriorsByName = dict[str, dict[str, tuple[Any, ...]]]
+"""Dotted name of a parameter -> {kind of its prior: numbers}."""
+
+
 @runtime_checkable
 class _Array(Protocol):
     """Arrays of numpy and of JAX, which takes a second to import."""
@@ -199,7 +203,7 @@ class FitSettings(AbstractSettings):
     """Of the file's fluxes, e.g. 1e-16 erg/s/cm2/Angstrom; null: as its header says, or known of its instrument."""
     data_pixel_scale: Annotated[Arcsec, Field(gt=0)] | None = None
     """Side of the file's spaxels; null: as its header says."""
-    free: dict[str, dict[str, tuple[Any, ...]]] = Field(default_factory=dict)
+    free: PriorsByName = Field(default_factory=dict)
     """Dotted name of a parameter -> its prior, e.g. `observation.inclination: {uniform: [10 deg, 80 deg]}`."""
     windows: Annotated[tuple[Window, ...], Field(min_length=1)] | None = None
     """Wavelengths that are fitted; null: all."""
@@ -241,9 +245,7 @@ class FitSettings(AbstractSettings):
     def _check_priors(cls, value: object, info: Any) -> object:
         if info.field_name == "noise_scale":
             return None if value is None else _one_prior("noise_scale", value)
-        if not isinstance(value, dict):
-            raise ValueError(f"expected parameters with their priors, got {value!r}")
-        return {name: _one_prior(name, prior) for name, prior in value.items()}
+        return checked_priors(value)
 
     @field_validator("start", mode="before")
     @classmethod
@@ -269,6 +271,13 @@ class FitSettings(AbstractSettings):
         if self.polynomial is not None and self.model_error is not None:
             raise ValueError("expected polynomial or model_error, got both; set one of them to null")
         return self
+
+
+def checked_priors(value: object) -> PriorsByName:
+    """Parameters with their priors as a section has them; ValueError for anything else."""
+    if not isinstance(value, dict):
+        raise ValueError(f"expected parameters with their priors, got {value!r}")
+    return {name: _one_prior(name, prior) for name, prior in value.items()}
 
 
 def _one_prior(name: str, prior: object) -> dict[str, tuple[Any, ...]]:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, StrictBool, field_validator, model_validator
 
+from rubix_like.config.parameters import Parameter
 from rubix_like.config.quantities import Angstrom, Arcsec, Integer, Number, Second
 from rubix_like.config.settings import AbstractSettings
 from rubix_like.config.skies import find_sky
@@ -12,8 +13,8 @@ from rubix_like.config.skies import find_sky
 class ExposureSettings(AbstractSettings):
     """Exposures of one field under one sky; the instrument's `detector` section says what becomes of the light."""
 
-    time: Annotated[Second, Field(gt=0)]
-    """Of one exposure in s."""
+    time: Annotated[Second, Field(gt=0), Parameter()]
+    """Time of one exposure."""
     count: Annotated[Integer, Field(ge=1)] = 1
     """How many exposures of that time are added up."""
     sky: str = "dark"
@@ -29,7 +30,7 @@ class ExposureSettings(AbstractSettings):
 class NoiseSettings(AbstractSettings):
     """Noise and its variance: exactly one of `signal_to_noise` and `exposure`."""
 
-    signal_to_noise: Annotated[Number, Field(ge=1e-4, le=1e6)] | None = None
+    signal_to_noise: Annotated[Annotated[Number, Field(ge=1e-4, le=1e6)] | None, Parameter()] = None
     """Target: flux per voxel / sigma per voxel where `wavelength` and `radius` say; the same sigma in all voxels. From
     1e-4 to 1e6: variances are kept in 32 bits."""
     wavelength: Annotated[Angstrom, Field(gt=0)] | None = None

@@ -29,6 +29,7 @@ class ExposureNoise(AbstractNoise):
     | gain | (wave,) | electrons of the source per 1e-20 erg/s/cm2/Angstrom in a voxel, all exposures together |
     | background | (wave,) | electrons of sky and dark current in a voxel |
     | read_variance | scalar | electrons squared in a voxel: count x pixels_per_voxel x read_noise^2 |
+    | time | scalar | s of one exposure, for which gain and background hold; both grow with `noise.exposure.time` |
 
     gain = dlambda lambda / (h c) x area x time x throughput x transmission of the atmosphere. The variance is the true
     one, of the expected electrons, not of the realised ones.
@@ -37,6 +38,7 @@ class ExposureNoise(AbstractNoise):
     gain: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     background: Float[Array | ndarray, " wave"] = eqx.field(metadata=per_bin())
     read_variance: Float[Array | ndarray, ""]
+    time: Float[Array | ndarray, ""]
 
     @classmethod
     def build(cls, exposure: ExposureSettings, instrument: InstrumentSettings, bins: WavelengthBins) -> "ExposureNoise":
@@ -61,17 +63,14 @@ class ExposureNoise(AbstractNoise):
             gain=light * transmission * photons_to_electrons,
             background=sky_photons * photons_to_electrons + dark,
             read_variance=np.asarray(exposure.count * detector.pixels_per_voxel * detector.read_noise**2),
+            time=np.asarray(exposure.time),
         )
 
-    def draw(
-        self,
-        cube: PaintedCube,
-        parameters: Parameters,  # noqa: ARG002
-        key: PRNGKeyArray,
-    ) -> tuple[Spectra, Spectra]:
+    def draw(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray) -> tuple[Spectra, Spectra]:
         """Noise of every voxel; light below 0, which only rounding makes, counts as none."""
 
-        gain, background = jnp.asarray(self.gain)[None, :], jnp.asarray(self.background)[None, :]
+        longer = parameters.noise.exposure.time / self.time
+        gain, background = (longer * jnp.asarray(own)[None, :] for own in (self.gain, self.background))
 
         def draw_row(row: Row, row_key: PRNGKeyArray) -> tuple[Row, Row]:
             expected = jnp.maximum(row, jnp.zeros_like(row)) * gain + background

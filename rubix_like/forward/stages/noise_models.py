@@ -45,12 +45,13 @@ class AbstractNoise(eqx.Module):
 class TargetNoise(AbstractNoise):
     """White noise as of a background-limited exposure: sigma = reference flux / signal_to_noise in all voxels.
 
+    `parameters.noise.signal_to_noise` is the ratio.
+
     The reference is that of one spectrum: of the spaxel with the most light where `radius` is None, else the mean over
     the spaxels of a ring (`ring_weights`). Over wavelength it is the mean of the bins in the window, or the median of
     the covered bins where there is no window (`average` False). No light, no noise.
     """
 
-    signal_to_noise: Float[Array | ndarray, ""]
     radius: Float[Array | ndarray, ""] | None
     inside: Bool[Array | ndarray, "y x"]
     window: Bool[Array | ndarray, " wave"] = eqx.field(metadata=per_bin(pad="zero"))
@@ -64,7 +65,6 @@ class TargetNoise(AbstractNoise):
         if radius is not None:
             _check_ring(setup, settings.radius)
         return cls(
-            signal_to_noise=np.asarray(settings.signal_to_noise),
             radius=radius,
             inside=instrument.inside,
             window=_window(setup, settings),
@@ -73,7 +73,7 @@ class TargetNoise(AbstractNoise):
 
     def draw(self, cube: PaintedCube, parameters: Parameters, key: PRNGKeyArray) -> tuple[Spectra, Spectra]:
         """Normal noise of one sigma."""
-        sigma = self.reference(cube, parameters) / self.signal_to_noise
+        sigma = self.reference(cube, parameters) / parameters.noise.signal_to_noise
 
         def draw_row(row: Row, row_key: PRNGKeyArray) -> tuple[Row, Row]:
             return sigma * normal_row(row_key, row, cube.split), jnp.full_like(row, 1.0) * sigma**2

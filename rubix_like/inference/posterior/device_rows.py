@@ -15,13 +15,13 @@ from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool
 
-from rubix_like.inference.posterior.posterior import Posterior, SquaredLoss
+from rubix_like.inference.posterior.posterior import Posterior
 from rubix_like.inference.posterior.problem import Problem, for_samples
 from rubix_like.inference.posterior.start_groups import on_mesh
 from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS, replicated
 
 Kernel = Callable[..., Any]
-"""(posterior, one sample's pytree, *shared) -> pytree of arrays."""
+"""(model, one sample's pytree, *shared) -> pytree of arrays."""
 
 
 @jax.tree_util.register_dataclass
@@ -33,39 +33,36 @@ class Placed:
     real: Bool[Array | np.ndarray, " sample"]
 
 
-def over_samples(
-    kernel: Kernel, mesh: Mesh, posterior: SquaredLoss, samples: Placed, *shared: Any, at_once: int = 1
-) -> Any:
-    """`kernel(posterior, sample, *shared)` for every sample, each row of the mesh its own; to be called inside a jit.
+def over_samples(kernel: Kernel, mesh: Mesh, model: Any, samples: Placed, *shared: Any, at_once: int = 1) -> Any:
+    """`kernel(model, sample, *shared)` for every sample, each row of the mesh its own; to be called inside a jit.
 
-    `samples`: what `placed` makes; all arrays that are returned have the axis `sample` first, as long as theirs.
-    `at_once`: how many samples a row computes at the same time (accelerators like several; each takes memory).
+    `model`: a posterior, or another pytree that is whole on every device. `samples`: what `placed` makes; all arrays
+    that are returned have the axis `sample` first, as long as theirs. `at_once`: how many samples a row computes at the
+    same time (accelerators like several; each takes memory).
     """
 
-    def on_each_device(posterior: SquaredLoss, real: Bool[Array | np.ndarray, " own"], own: Any, shared: Any) -> Any:
+    def on_each_device(model: Any, real: Bool[Array | np.ndarray, " own"], own: Any, shared: Any) -> Any:
         def one(item: tuple[Any, Any]) -> Any:
             """What only fills a row up is not computed."""
             is_real, sample = item
-            made = jax.eval_shape(lambda: kernel(posterior, sample, *shared))
+            made = jax.eval_shape(lambda: kernel(model, sample, *shared))
             nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), made)
-            return lax.cond(is_real, lambda: kernel(posterior, sample, *shared), lambda: nothing)
+            return lax.cond(is_real, lambda: kernel(model, sample, *shared), lambda: nothing)
 
         if at_once > 1:
             return lax.map(one, (real, own), batch_size=min(at_once, len(real)))
         return lax.map(one, (real, own))
 
-    return on_rows(on_each_device, mesh, posterior, samples, shared, PartitionSpec(SAMPLE_AXIS))
+    return on_rows(on_each_device, mesh, model, samples, shared, PartitionSpec(SAMPLE_AXIS))
 
 
-def on_rows(
-    on_each_device: Callable[..., Any], mesh: Mesh, posterior: SquaredLoss, samples: Placed, shared: Any, made: Any
-) -> Any:
-    """`on_each_device(posterior, real, own, shared)` on all devices of a mesh, with the samples of their rows; `made`:
+def on_rows(on_each_device: Callable[..., Any], mesh: Mesh, model: Any, samples: Placed, shared: Any, made: Any) -> Any:
+    """`on_each_device(model, real, own, shared)` on all devices of a mesh, with the samples of their rows; `made`:
     how what is returned is cut."""
     along, whole = PartitionSpec(SAMPLE_AXIS), PartitionSpec()
     specs = (whole, along, along, whole)
     program = jax.shard_map(on_each_device, mesh=mesh, in_specs=specs, out_specs=made, check_vma=False)
-    return program(_on_device(posterior), samples.real, samples.tree, shared)
+    return program(_on_device(model), samples.real, samples.tree, shared)
 
 
 def placed(tree: Any, mesh: Mesh, least: int = 0) -> Placed:
@@ -91,11 +88,11 @@ def fetched(tree: Any, count: int) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], tree)
 
 
-def _on_device(posterior: SquaredLoss) -> SquaredLoss:
-    """The posterior as it is called inside a `jax.shard_map` over its mesh."""
-    if not isinstance(posterior, Posterior):
-        return posterior
-    return dataclasses.replace(posterior, forward=dataclasses.replace(posterior.forward, on_device=True))
+def _on_device(model: Any) -> Any:
+    """A posterior as it is called inside a `jax.shard_map` over its mesh; anything else as it is."""
+    if not isinstance(model, Posterior):
+        return model
+    return dataclasses.replace(model, forward=dataclasses.replace(model.forward, on_device=True))
 
 
 def everywhere(tree: Any, mesh: Mesh) -> Any:

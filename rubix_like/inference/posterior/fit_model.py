@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from rubix_like.forward.model import Observed, Particles, observe_anywhere, observe_share, scene_before_fields
 from rubix_like.forward.parameters import Parameters
@@ -89,21 +89,24 @@ class Forward(eqx.Module):
     layout: DeviceLayout = eqx.field(static=True)
     on_device: bool = eqx.field(static=True, default=False)
 
-    def observed(self, values: Values) -> Observed:
-        """The cube for these values, with the counters of the particles; pure, traceable, differentiable."""
+    def observed(self, values: Values, key: PRNGKeyArray | None = None) -> Observed:
+        """The cube for these values, with the counters of the particles; pure, traceable, differentiable.
+
+        `key`: that of the noise, where the pipeline adds any.
+        """
         if self.on_device:
-            return self._observed_here(values)
+            return self._observed_here(values, key)
         galaxy, parameters = self.at(values)
         placed = shard(galaxy, self.layout.mesh)
-        return observe_anywhere(self.plan, self.layout, self.tables, parameters, placed, None)
+        return observe_anywhere(self.plan, self.layout, self.tables, parameters, placed, key)
 
-    def _observed_here(self, values: Values) -> Observed:
+    def _observed_here(self, values: Values, key: PRNGKeyArray | None) -> Observed:
         """Whole on every device. The mean over the devices is that of equal numbers; it stands there for derivatives:
         each device knows n times those by its share (the sum over n devices is transposed into one), whose mean over
         the devices is the derivative by all particles, as it is for what every device computes whole."""
         galaxy, parameters = self.at(lax.pmean(dict(values), DATA_AXIS))
         share = own_share(galaxy, self.layout.mesh)
-        return observe_share(self.plan, self.layout, self.tables, parameters, Particles.of(self.tables, share), None)
+        return observe_share(self.plan, self.layout, self.tables, parameters, Particles.of(self.tables, share), key)
 
     def at(self, values: Values) -> tuple[Galaxy, Parameters]:
         """Particles and parameters for these values."""

@@ -137,6 +137,12 @@ def _slopes(free: Free, latent: Latent) -> Latent:
     return jax.jvp(free.flat, (latent,), (jnp.ones_like(latent),))[1]
 
 
+@eqx.filter_jit
+def many_values(free: Free, latents: Float[Array | np.ndarray, "draw latent"]) -> dict[str, Array]:
+    """The values of every parameter for many vectors of latents."""
+    return jax.vmap(free.values)(jnp.asarray(latents))
+
+
 def shown(prior: AbstractPrior) -> str:
     """A prior as a configuration has it; of an array of numbers the range."""
 

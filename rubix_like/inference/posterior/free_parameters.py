@@ -43,6 +43,9 @@ SMALLEST_LATENT: float = -8.0
 
 _ROUNDING = 1e-4
 
+_OF_NOISE = "noise."
+"""Beginning of the names of parameters of the noise."""
+
 _TURN = 360.0
 """deg."""
 
@@ -103,20 +106,30 @@ def find_parameter(name: str) -> Declaration:
     raise ConfigError(f"fit.free: unknown parameter '{name}'{suggest(name, known_parameters())}")
 
 
-def check_free(free: Mapping[str, Any]) -> None:
-    """Raise ConfigError for what can be seen to be wrong with free parameters before there is a model."""
+def check_free(free: Mapping[str, Any], *, with_noise: bool = False) -> None:
+    """Raise ConfigError for what can be seen to be wrong with free parameters before there is a model.
+
+    `with_noise`: whether parameters of the noise may be among them, as in simulations.
+    """
     for name, prior in free.items():
         declared = find_parameter(name)
+        if name.startswith(_OF_NOISE) and not with_noise:
+            raise ConfigError(
+                f"fit.free.{name}: expected a parameter of the model, which has no noise (a fit takes it from the "
+                f"data's variance), got one of the noise; leave it out, free fit.noise_scale, or give it as "
+                f"simulate.free.{name}"
+            )
         of_galaxy = isinstance(prior, Mapping) and any(OF_GALAXY in numbers for numbers in prior.values())
         if not (of_galaxy and name.startswith((GALAXY, STARS))):
             _read_prior(declared, prior, None)
 
 
-def read_free(settings: FitSettings, trees: Mapping[str, Any], deposit: str) -> Free:
+def read_free(settings: FitSettings, trees: Mapping[str, Any], deposit: str | None) -> Free:
     """The free parameters with their shapes; ConfigError for one that the model does not have, or cannot follow.
 
-    `trees`: what the names are leaves of: "galaxy." a synthetic galaxy, "stars." stars, "" the run's parameters; and
-    "stars.v_los" the stars' own velocities along the line of sight.
+    `deposit`: that of the model; None where it is not differentiated. `trees`: what the names are leaves of: "galaxy."
+    a synthetic galaxy, "stars." stars, "" the run's parameters; and "stars.v_los" the stars' own velocities along the
+    line of sight.
     """
     if not settings.free:
         raise ConfigError("fit.free: expected at least one parameter with its prior, got none")

@@ -1,6 +1,7 @@
 """Make the posterior that is fitted from a configuration, or a pipeline, and an observed cube."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,23 +109,23 @@ def pose(
         check_same_grid(pipeline.frame, observed)
         notes: tuple[str, ...] = ()
     else:
-        config = _for_model(on_grid_of(config_or_pipeline, observed), settings)
-        config, resolved = _for_widest_psf(config, resolve(config), settings)
-        source, info = _source(config, resolved.library, galaxy, report)
-        trees = _trees(source, Parameters.build(config, config.engine.precision), None)
+        config = for_model(on_grid_of(config_or_pipeline, observed), settings, noise=None)
+        config, resolved = for_widest_psf(config, resolve(config), settings)
+        source, info = source_of(config, resolved.library, galaxy, report)
+        trees = trees_of(source, Parameters.build(config, config.engine.precision), None)
         free = read_free(settings, trees, config.engine.deposit)
-        config = _with_velocity_range(config, source, free)
+        config = with_velocity_range(config, [source], free)
         pipeline = Pipeline.from_config(config, galaxy=source.of_host({}), info=info, resolved=resolved)
         notes = age_notes(free, config)
     pipeline = without_noise(pipeline)
-    source = _without_unread_gas(source, pipeline, settings)
-    trees = _trees(source, pipeline.parameters, _sight(source, pipeline))
+    source = without_unread_gas(source, pipeline, settings)
+    trees = trees_of(source, pipeline.parameters, _sight(source, pipeline))
     free = read_free(settings, trees, pipeline.plan.deposit)
     _check_line_widths(free, pipeline)
     pipeline = for_samples(pipeline, n_sample)
     likelihood = make_likelihood(observed, selection, pipeline, settings, free)
     forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout)
-    notes = (*observed.notes, *notes, *_draw_notes(source), *_library_notes(free, pipeline))
+    notes = (*observed.notes, *notes, *_draw_notes(source), *library_notes_of(free, pipeline))
     start = read_start(settings.start, free, trees)
     posterior = on_mesh(Posterior(forward, free, likelihood), pipeline.mesh)
     return Problem(posterior, observed, pipeline, settings, notes, start)
@@ -149,7 +150,7 @@ def _check_line_widths(free: Free, pipeline: Pipeline) -> None:
             )
 
 
-def _library_notes(free: Free, pipeline: Pipeline) -> tuple[str, ...]:
+def library_notes_of(free: Free, pipeline: Pipeline) -> tuple[str, ...]:
     """Notes on priors of the stars' ages and metallicities, where the pipeline paints stars."""
     painted = dict(zip(pipeline.plan.sources, pipeline.tables.paint, strict=True))
     return library_notes(free, painted[STAR_SOURCE].painter.axes) if STAR_SOURCE in painted else ()
@@ -252,7 +253,7 @@ def for_samples(pipeline: Pipeline, n_sample: int) -> Pipeline:
     return dataclasses.replace(pipeline, tables=tables, layout=layout)
 
 
-def _trees(source: AbstractParticleSource, parameters: Parameters, sight: ArrayLike | None) -> dict[str, Any]:
+def trees_of(source: AbstractParticleSource, parameters: Parameters, sight: ArrayLike | None) -> dict[str, Any]:
     """What the names of parameters are leaves of; before the line of `sight` is known, velocities along it are 0."""
     if isinstance(source, SyntheticSource):
         return {GALAXY: source.base, "": parameters}
@@ -263,7 +264,7 @@ def _trees(source: AbstractParticleSource, parameters: Parameters, sight: ArrayL
     raise TypeError(f"expected a synthetic or a held source, got {type(source).__name__}")
 
 
-def _without_unread_gas(
+def without_unread_gas(
     source: AbstractParticleSource, pipeline: Pipeline, settings: FitSettings
 ) -> AbstractParticleSource:
     """A synthetic galaxy without the gas that nothing reads; ConfigError where a parameter of such gas is free."""
@@ -296,11 +297,14 @@ def held(galaxy: Galaxy) -> HeldSource:
     return HeldSource(Galaxy(stars=jax.tree.map(jnp.asarray, validate(galaxy).stars)))
 
 
-def _for_model(config: RunConfig, settings: FitSettings) -> RunConfig:
-    """The configuration of the noiseless model: what does not go with a fit is refused or left out."""
+def for_model(config: RunConfig, settings: FitSettings, **others: Any) -> RunConfig:
+    """The configuration of a model with free parameters, and with `others` replaced: what does not go with them is
+    refused or left out."""
     if config.observation.pointings is not None:
-        raise ConfigError("observation.pointings: expected null for a fit, got a list; fit the mosaic or one pointing")
-    overrides: dict[str, Any] = {"noise": None, "products": None, "devices.wave": 1, "devices.output": "replicated"}
+        raise ConfigError(
+            "observation.pointings: expected null for a fit or simulations, got a list; take one pointing"
+        )
+    overrides = {"products": None, "devices.wave": 1, "devices.output": "replicated", **others}
     if any(name.startswith(GALAXY) for name in settings.free):
         if config.observation.align not in (None, "none"):
             raise ConfigError(
@@ -314,7 +318,7 @@ def _for_model(config: RunConfig, settings: FitSettings) -> RunConfig:
     return load_config(config, overrides=overrides)
 
 
-def _for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings) -> tuple[RunConfig, Resolved]:
+def for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings) -> tuple[RunConfig, Resolved]:
     """Both with the widest PSF of its prior, where its width is free: the margin is made for it, the cells for the
     PSF of the configuration."""
     psf = config.instrument.psf
@@ -328,7 +332,7 @@ def _for_widest_psf(config: RunConfig, resolved: Resolved, settings: FitSettings
     return config, dataclasses.replace(resolved, instrument=instrument)
 
 
-def _source(
+def source_of(
     config: RunConfig, library: SSPLibrary, galaxy: Galaxy | SyntheticSource | None, report: Report
 ) -> tuple[AbstractParticleSource, GalaxyInfo | None]:
     """The particles of a configuration, or those given instead."""
@@ -343,16 +347,22 @@ def _source(
     return SyntheticSource(reader.build(), draw_base(reader.n_stars, reader.n_gas, reader.seed, reader.draws)), info
 
 
-def _with_velocity_range(config: RunConfig, source: AbstractParticleSource, free: Free) -> RunConfig:
-    """The configuration prepared for the fastest star of draws from the prior, where it does not say itself."""
+def with_velocity_range(
+    config: RunConfig, sources: Sequence[AbstractParticleSource], free: Free, widened: float = 1.0
+) -> RunConfig:
+    """The configuration prepared for the fastest star of draws from the prior, where it does not say itself.
+
+    `widened`: factor on the draws' latents, where stars must not be faster than this in any of many draws.
+    """
     if config.engine.velocity_range is not None:
         return config
 
     still = config.observation.velocity_offset
     speeds = []
-    for latent in free.draw(0, _PRIOR_DRAWS):
+    for latent in widened * free.draw(0, _PRIOR_DRAWS):
         values = free.values(latent)
-        speeds.append(_fastest(source, values) + float(np.abs(values.get("observation.velocity_offset", still))))
+        offset = float(np.abs(values.get("observation.velocity_offset", still)))
+        speeds += [_fastest(source, values) + offset for source in sources]
     return load_config(config, overrides={"engine.velocity_range": _ROOM * max(speeds)})
 
 

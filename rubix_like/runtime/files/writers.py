@@ -21,6 +21,7 @@ CREATOR: str = f"{ORIGIN} {__version__}"
 CUBE: str = "rubix_like cube"
 FIT: str = "rubix_like fit"
 SAMPLES: str = "rubix_like samples"
+SIMULATIONS: str = "rubix_like simulations"
 LIBRARY: str = "rubix_like ssp"
 NEBULAR: str = "rubix_like nebular"
 """The attribute `format` of HDF5 files; a cube in FITS is of the same kind."""
@@ -57,7 +58,7 @@ def written_by_us(path: Path) -> Written | None:
             stated = Written(str(file.attrs.get("format")), file.attrs.get("creator"), file.attrs.get("date"))
     except UNREADABLE:
         return None
-    return stated if stated.kind in (CUBE, FIT, SAMPLES, LIBRARY, NEBULAR) else None
+    return stated if stated.kind in (CUBE, FIT, SAMPLES, SIMULATIONS, LIBRARY, NEBULAR) else None
 
 
 def _written_store(path: Path) -> Written | None:

@@ -1,0 +1,1 @@
+"""Training sets: cubes of many random parameters and galaxies, from one compiled program."""

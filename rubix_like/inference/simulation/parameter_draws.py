@@ -1,0 +1,137 @@
+"""The parameters of every simulation: drawn from priors by the simulation's own number, or given."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from rubix_like.config.parameters import Declaration
+from rubix_like.errors import ConfigError
+from rubix_like.inference.posterior.free import Free, many_values, read_values
+from rubix_like.inference.posterior.free_parameters import find_parameter
+from rubix_like.runtime.arrays_on_disk import key_of
+
+_BLOCK = 64
+"""Draws whose values are computed by one call. Blocks begin at multiples of it whatever is asked for, so that the bits
+of a draw do not depend on its neighbours."""
+
+_ROOM = 1e-6
+"""Relative width of the range that stands for equal draws."""
+
+Values = Mapping[str, Float[ndarray, "simulation ..."]]
+"""Dotted name -> values of all simulations at hand, in the unit of the configuration's key."""
+
+
+class AbstractDraws(ABC):
+    """Where the parameters of simulations come from."""
+
+    @abstractmethod
+    def drawn(self, start: int, stop: int) -> dict[str, ndarray]:
+        """The values of the simulations `start` to `stop` (exclusive)."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Something that is different where the draws are."""
+
+
+@dataclass(frozen=True, eq=False)
+class PriorDraws(AbstractDraws):
+    """Drawn from the priors of free parameters: those of number i depend on the seed and on i alone."""
+
+    free: Free
+    seed: int
+
+    def drawn(self, start: int, stop: int) -> dict[str, ndarray]:
+        """The priors' values of standard normal latents, numpy's default generator of (seed, number)."""
+        first, last = start // _BLOCK, -(-stop // _BLOCK)
+        blocks = [many_values(self.free, self._latents(block)) for block in range(first, last)]
+        cut = slice(start - first * _BLOCK, stop - first * _BLOCK)
+        return {name: np.concatenate([np.asarray(own[name]) for own in blocks])[cut] for name in self.free.names}
+
+    def fingerprint(self) -> str:
+        """Of the priors and their names; the seed is one of its own."""
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(self.free)]
+        return key_of(jax.tree.structure(self.free), *leaves)
+
+    def _latents(self, block: int) -> Float[ndarray, "draw latent"]:
+        numbers = range(block * _BLOCK, (block + 1) * _BLOCK)
+        rows = [np.random.default_rng([self.seed, number]).standard_normal(self.free.n_latent) for number in numbers]
+        return np.stack(rows).astype(jax.dtypes.canonicalize_dtype(float))
+
+
+@dataclass(frozen=True, eq=False)
+class GivenDraws(AbstractDraws):
+    """Parameters that are given, one value per simulation."""
+
+    given: Values
+
+    def drawn(self, start: int, stop: int) -> dict[str, ndarray]:
+        """A part of what was given."""
+        return {name: values[start:stop] for name, values in self.given.items()}
+
+    def fingerprint(self) -> str:
+        """Of names and numbers."""
+        return key_of(*(part for name, values in self.given.items() for part in (name, values)))
+
+
+def read_draws(draws: Mapping[str, Any]) -> dict[str, ndarray]:
+    """Checked draws: arrays with one row per simulation, in the unit of the parameter (or quantities).
+
+    Raises ConfigError for unknown names, numbers of rows that differ, and values that are not finite.
+    """
+    if not draws:
+        raise ConfigError("draws: expected at least one parameter with its values, got none")
+    with named_in("draws"):
+        found = {
+            name: np.asarray(read_values(f"draws.{name}", _plain(values), find_parameter(name).unit), np.float64)
+            for name, values in draws.items()
+        }
+    lengths = {name: values.shape[0] if values.ndim else 0 for name, values in found.items()}
+    first, n = next(iter(lengths.items()))
+    for name, values in found.items():
+        if lengths[name] != n or n < 1:
+            raise ConfigError(
+                f"draws.{name}: expected one value per simulation, as many as {first} has ({n}) and at least 1, got "
+                f"{lengths[name]}"
+            )
+        if not np.isfinite(values).all():
+            raise ConfigError(f"draws.{name}: expected finite numbers, got others; leave these draws out")
+    return found
+
+
+def spanned_priors(draws: Values) -> dict[str, Any]:
+    """Uniform priors between the extremes of given draws, for which a model is then planned and checked."""
+    found = {}
+    for name, values in draws.items():
+        low, high = np.asarray(values.min(axis=0)), np.asarray(values.max(axis=0))
+        low, high = _apart(find_parameter(name), low, high)
+        found[name] = {"uniform": [low.tolist(), high.tolist()]}
+    return found
+
+
+def _apart(declared: Declaration, low: ndarray, high: ndarray) -> tuple[ndarray, ndarray]:
+    """Ends that differ: where draws are equal, one end is moved a little to where the parameter can be."""
+    room = np.where(high > low, 0.0, _ROOM * np.maximum(np.abs(high), 1.0))
+    if declared.fault((high + room).tolist()) is None:
+        return low, np.asarray(high + room)
+    return np.asarray(low - room), high
+
+
+def _plain(values: Any) -> Any:
+    """Lists and arrays as `read_values` takes them."""
+    return values if isinstance(values, list | tuple) else np.asarray(values, np.float64)
+
+
+@contextmanager
+def named_in(place: str):
+    """Errors inside that name a parameter under `fit.free` name it under `place`."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("fit.free", place)) from error

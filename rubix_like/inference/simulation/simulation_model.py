@@ -1,0 +1,191 @@
+"""The model that simulations are made by: planned once from the configuration, for all its random parameters."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rubix_like.config import RunConfig, load_config
+from rubix_like.config.readers.synthetic import SyntheticReader
+from rubix_like.config.sections.fit import FitSettings
+from rubix_like.errors import ConfigError
+from rubix_like.forward.census import Census, take_census
+from rubix_like.forward.parameters import Parameters
+from rubix_like.forward.pipeline import Pipeline
+from rubix_like.forward.resolved import Resolved, resolve
+from rubix_like.forward.slabs import reads_gas
+from rubix_like.galaxy.alignment import align
+from rubix_like.galaxy.particles import Galaxy, GalaxyInfo
+from rubix_like.galaxy.validation import validate
+from rubix_like.inference.posterior.fit_model import (
+    STARS,
+    V_LOS,
+    AbstractParticleSource,
+    Forward,
+    HeldSource,
+    line_of_sight,
+)
+from rubix_like.inference.posterior.free import Free
+from rubix_like.inference.posterior.free_parameters import age_notes, read_free
+from rubix_like.inference.posterior.problem import (
+    for_model,
+    for_samples,
+    for_widest_psf,
+    library_notes_of,
+    source_of,
+    trees_of,
+    with_velocity_range,
+    without_unread_gas,
+)
+from rubix_like.inference.simulation.simulator import GalaxiesInTurn
+from rubix_like.readers.galaxy_loading import load
+from rubix_like.runtime.mesh.mesh import pad_on_host, size_class
+from rubix_like.runtime.progress import Report
+
+_WIDENED = 2.0
+"""Factor on the latents of the draws by which the fastest star is looked for: no simulation of many may have a faster
+one."""
+
+_FAST = ("observation.velocity_offset", "stars.velocity", V_LOS)
+"""Parameters by which stars of given galaxies become faster."""
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationModel:
+    """The pipeline of all simulations, on a mesh of which every device makes its own; their parameters and model."""
+
+    pipeline: Pipeline
+    forward: Forward
+    free: Free
+    notes: tuple[str, ...]
+
+
+def plan_simulations(config: RunConfig, galaxies: Sequence[Galaxy] | None, report: Report) -> SimulationModel:
+    """Plan the model for the free parameters of `config.fit`; `galaxies`: observed in turn, instead of the reader's.
+
+    Raises ConfigError for settings, and OSError or ValueError for galaxies, that cannot be used.
+    """
+    settings = config.fit or FitSettings()
+    config = for_model(config, settings)
+    config, resolved = for_widest_psf(config, resolve(config), settings)
+    if galaxies is None and _is_synthetic(config):
+        pipeline, source, notes = _of_synthetic(config, resolved, settings, report)
+    else:
+        pipeline, source, notes = _of_given(config, resolved, settings, galaxies, report)
+    sight = line_of_sight(pipeline.tables, pipeline.parameters)
+    free = read_free(settings, _trees(source, pipeline.parameters, sight), None)
+    pipeline = for_samples(pipeline, pipeline.mesh.size)
+    forward = Forward(pipeline.tables, pipeline.parameters, source, pipeline.plan, pipeline.layout, on_device=True)
+    return SimulationModel(pipeline, forward, free, (*notes, *library_notes_of(free, pipeline)))
+
+
+def _is_synthetic(config: RunConfig) -> bool:
+    return isinstance(config.galaxy, SyntheticReader) and not (config.simulate and config.simulate.galaxies)
+
+
+Planned = tuple[Pipeline, AbstractParticleSource, tuple[str, ...]]
+
+
+def _of_synthetic(config: RunConfig, resolved: Resolved, settings: FitSettings, report: Report) -> Planned:
+    """Planned for the galaxy of the configuration, and for the fastest stars of its priors."""
+    source, info = source_of(config, resolved.library, None, report)
+    trees = trees_of(source, Parameters.build(config, config.engine.precision), None)
+    free = read_free(settings, trees, None)
+    config = with_velocity_range(config, [source], free, _WIDENED)
+    pipeline = Pipeline.from_config(config, galaxy=source.galaxy({}), info=info, resolved=resolved)
+    return pipeline, without_unread_gas(source, pipeline, settings), age_notes(free, config)
+
+
+def _of_given(
+    config: RunConfig, resolved: Resolved, settings: FitSettings, galaxies: Sequence[Galaxy] | None, report: Report
+) -> Planned:
+    """Planned for all galaxies: what a census of each counts, together."""
+    found, info = _loaded(config, resolved, galaxies, report)
+    if len(found) > 1 and (own := [name for name in settings.free if name.startswith(STARS)]):
+        raise ConfigError(
+            f"fit.free.{own[0]}: expected one galaxy for parameters of its stars, got {len(found)}; leave it out"
+        )
+    free = read_free(settings, _trees(found, Parameters.build(config, config.engine.precision), None), None)
+    if free.has(*_FAST):
+        fastest = max(found, key=lambda own: np.linalg.norm(own.stars.velocity, axis=1).max())
+        config = with_velocity_range(config, [HeldSource(_on_device(fastest))], free, _WIDENED)
+    counted = [take_census(config, resolved, [own]) for own in found]
+    census = dataclasses.replace(functools.reduce(Census.joined, counted), sample=counted[0].sample)
+    pipeline = Pipeline.from_config(config, info=info, census=census, resolved=resolved)
+    by, radius = config.resolved_align, config.observation.align_radius
+    rotations = None if by == "none" else np.stack([align(by, radius, own.sample).rotation for own in counted])
+    with_gas = reads_gas(pipeline.tables)
+    return pipeline, GalaxiesInTurn(stack_galaxies(found, with_gas=with_gas), rotations), age_notes(free, config)
+
+
+def _on_device(galaxy: Galaxy) -> Galaxy:
+    return jax.tree.map(jnp.asarray, galaxy)
+
+
+def _loaded(
+    config: RunConfig, resolved: Resolved, galaxies: Sequence[Galaxy] | None, report: Report
+) -> tuple[list[Galaxy], GalaxyInfo | None]:
+    """The galaxies, checked, as host arrays without padding."""
+    if galaxies is not None:
+        return [_bare(validate(own)) for own in galaxies], None
+    files = () if config.simulate is None else config.simulate.galaxies or ()
+    configs = [load_config(config, overrides={"galaxy.path": str(path)}) for path in files] or [config]
+    if configs[0].galaxy is None:
+        raise ConfigError("galaxy: expected a section with a reader, simulate.galaxies, or galaxies given, got none")
+    loaded = [load(own, report, resolved.library) for own in configs]
+    return [_bare(galaxy) for galaxy, _ in loaded], loaded[0][1] if len(loaded) == 1 else None
+
+
+def _bare(galaxy: Galaxy) -> Galaxy:
+    """Host arrays of the particles alone."""
+
+    def real(particles: Any) -> Any:
+        if particles is None or not len(particles.position):
+            return None
+        chosen = slice(None) if particles.weight is None else np.asarray(particles.weight) > 0
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[chosen], dataclasses.replace(particles, weight=None))
+
+    return Galaxy(stars=real(galaxy.stars), gas=real(galaxy.gas))
+
+
+def stack_galaxies(galaxies: Sequence[Galaxy], *, with_gas: bool) -> Galaxy:
+    """Galaxies as one, with the axis galaxy first: padded to the size class of the largest, unless there is only one.
+
+    Raises ValueError where they have different columns.
+    """
+    chosen = [own if with_gas else dataclasses.replace(own, gas=None) for own in galaxies]
+    columns = [
+        sorted(jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(own)) for own in chosen
+    ]
+    for number, own in enumerate(columns):
+        if own != columns[0]:
+            different = ", ".join(sorted(set(own) ^ set(columns[0])))
+            raise ValueError(
+                f"galaxies: expected the same columns in all, got some in galaxy {number} or in galaxy 0 alone: "
+                f"{different}; leave them out of both, or simulate the galaxies apart"
+            )
+    if len(chosen) > 1:
+        sizes = {kind: max(len(getattr(own, kind).position) for own in chosen) for kind in _kinds(chosen[0])}
+        chosen = [
+            Galaxy(**{kind: pad_on_host(getattr(own, kind), size_class(size, 1)) for kind, size in sizes.items()})
+            for own in chosen
+        ]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *chosen)
+
+
+def _kinds(galaxy: Galaxy) -> tuple[str, ...]:
+    return ("stars",) if galaxy.gas is None else ("stars", "gas")
+
+
+def _trees(source: Any, parameters: Parameters, sight: Any) -> dict[str, Any]:
+    """What names of parameters are leaves of; stars of given galaxies where there is one alone."""
+    if isinstance(source, GalaxiesInTurn):
+        return _trees([source.galaxy({})] if source.n_galaxy == 1 else [], parameters, sight)
+    if not isinstance(source, list):
+        return trees_of(source, parameters, sight)
+    return trees_of(HeldSource(source[0]), parameters, sight) if len(source) == 1 else {"": parameters}

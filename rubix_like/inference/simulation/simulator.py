@@ -1,0 +1,167 @@
+"""The compiled program: from the number and the parameters of a simulation to its cube, many at a time."""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from rubix_like.cube.meta import SourceCounters
+from rubix_like.engine.counters import check_counters
+from rubix_like.forward.pipeline import Pipeline
+from rubix_like.galaxy.particles import Galaxy
+from rubix_like.inference.posterior.device_rows import Placed, everywhere, over_samples, placed
+from rubix_like.inference.posterior.fit_model import AbstractParticleSource, Forward, HeldSource, SyntheticSource
+from rubix_like.inference.posterior.free import Values
+from rubix_like.inference.simulation.parameter_draws import Values as DrawnValues
+from rubix_like.runtime.memory import check_memory, memory_need
+from rubix_like.runtime.mesh.mesh import SAMPLE_AXIS
+from rubix_like.runtime.mesh.placement import as_dtype, own_copy
+
+_NOISE, _PARTICLES = 0, 1
+"""What the keys of a simulation are for."""
+
+_LEAST = 2
+"""Simulations of a device in one call, filling included: XLA unrolls a loop of one, which changes its rounding."""
+
+
+class GalaxiesInTurn(AbstractParticleSource):
+    """Given galaxies, padded to one size, one after the other: simulation i has number i modulo how many there are.
+
+    `held`: every array has the axis galaxy first; `alignment`: the rotation of each (None: they are not aligned).
+    """
+
+    held: Galaxy
+    alignment: Float[Array | np.ndarray, "galaxy 3 3"] | None
+
+    @property
+    def n_galaxy(self) -> int:
+        """How many galaxies there are."""
+        return len(self.held.stars.position)
+
+    def galaxy(self, values: Values) -> Galaxy:
+        """The first one."""
+        return self.alone(jnp.zeros((), jnp.int32)).galaxy(values)
+
+    def of_host(self, values: Values) -> Galaxy:
+        """The first one, of which nothing has to be compiled."""
+        return HeldSource(jax.tree.map(lambda leaf: np.asarray(leaf)[0], self.held)).galaxy(values)
+
+    def alone(self, index: Int[Array, ""]) -> HeldSource:
+        """One of them."""
+        return HeldSource(jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.held))
+
+
+class Simulated(NamedTuple):
+    """What is made of one simulation, or with one more axis in front of many: (y, x, wave)."""
+
+    flux: Float[Array, "*n y x wave"]
+    variance: Float[Array, "*n y x wave"] | None
+    truth: Float[Array, "*n y x wave"] | None
+    counters: dict[str, SourceCounters]
+
+
+class Simulator(eqx.Module):
+    """The model of all simulations; a pytree, to be passed to jitted functions as an argument.
+
+    `key`: that of the whole set; `new_particles`: whether each has random numbers of its own for the particles of a
+    synthetic galaxy; `variance`: whether that of the noise is kept.
+    """
+
+    forward: Forward
+    key: PRNGKeyArray
+    new_particles: bool = eqx.field(static=True)
+    variance: bool = eqx.field(static=True)
+
+    def __call__(self, number: Int[Array, ""], values: Values) -> Simulated:
+        """The cube of one simulation; all its random numbers come from the key and the number."""
+        key = jax.random.fold_in(self.key, number)
+        forward = self._forward(number, jax.random.fold_in(key, _PARTICLES))
+        observed = forward.observed(values, jax.random.fold_in(key, _NOISE))
+        flux, variance, truth = observed.voxels
+        return Simulated(flux, variance if self.variance else None, truth, observed.counters)
+
+    def _forward(self, number: Int[Array, ""], key: PRNGKeyArray) -> Forward:
+        """The model with the particles of one simulation."""
+        forward, source = self.forward, self.forward.source
+        if isinstance(source, GalaxiesInTurn):
+            index = number % source.n_galaxy
+            rotation = None if source.alignment is None else jnp.asarray(source.alignment)[index]
+            tables = dataclasses.replace(forward.tables, alignment=rotation)
+            return dataclasses.replace(forward, source=source.alone(index), tables=tables)
+        if isinstance(source, SyntheticSource) and self.new_particles:
+            source = as_dtype(source, forward.plan.dtype)
+            source = dataclasses.replace(source, draws=source.draws.anew(key))
+        return dataclasses.replace(forward, source=source)
+
+
+class Sizes(NamedTuple):
+    """How the work is cut: simulations in one call of the program, at the same time on a device, in a file."""
+
+    batch: int
+    at_once: int
+    shard: int
+
+
+class Program:
+    """A simulator that is compiled for batches of one size on all devices of a mesh."""
+
+    def __init__(self, simulator: Simulator, pipeline: Pipeline, example: DrawnValues, sizes: Sizes) -> None:
+        """Compile; ConfigError where a batch takes more memory than there is. `example`: values of any simulations."""
+        self.pipeline, self.mesh, self.sizes = pipeline, pipeline.mesh, sizes
+        self.simulator = everywhere(simulator, self.mesh)
+        samples = self._placed(0, {name: values[:1] for name, values in example.items()})
+        leaves, structure = jax.tree.flatten((self.simulator, samples.tree, samples.real))
+        arrays = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding) for leaf in leaves)
+        self.compiled = _compiled(structure, arrays, self.mesh, sizes.at_once)
+        check_memory(memory_need(self.compiled, self.mesh, 0), self.mesh)
+
+    def __call__(self, start: int, values: DrawnValues) -> Simulated:
+        """The simulations from number `start` on, as many as there are values: arrays on the devices, at once."""
+        count = _count(values)
+        samples = self._placed(start, values)
+        made = self.compiled(self.simulator, samples.tree, samples.real)
+        return made if len(made.flux) == count else jax.tree.map(lambda leaf: leaf[:count], made)
+
+    def check(self, start: int, made: Simulated) -> None:
+        """Wait for simulations; ValueError for particles that a cube is wrong for."""
+        limits = {
+            name: own_copy(source.painter.velocity_limit)
+            for name, source in zip(self.pipeline.plan.sources, self.pipeline.tables.paint, strict=True)
+        }
+        counters = jax.device_get(made.counters)
+        for name, own in counters.items():
+            total = jax.tree.map(lambda leaf: np.asarray(leaf).sum(axis=0), own)
+            try:
+                check_counters(total, name, limits[name])
+            except ValueError as error:
+                last = start + len(made.flux) - 1
+                raise ValueError(f"simulations {start} to {last}: {error}") from error
+
+    def _placed(self, start: int, values: DrawnValues) -> Placed:
+        n_row = self.mesh.shape[SAMPLE_AXIS]
+        numbers = np.arange(start, start + _count(values), dtype=np.int32)
+        return placed((numbers, dict(values)), self.mesh, max(self.sizes.batch, _LEAST * n_row))
+
+
+def _count(values: DrawnValues) -> int:
+    return len(next(iter(values.values())))
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled(structure: Any, arrays: tuple[Any, ...], mesh: Mesh, at_once: int) -> Any:
+    """Every simulation of a batch, each device its own: compiled for arguments like these, and kept."""
+
+    def simulate_batch(simulator: Simulator, tree: Any, real: Any) -> Simulated:
+        return over_samples(_one, mesh, simulator, Placed(tree, real), at_once=at_once)
+
+    return jax.jit(simulate_batch).lower(*jax.tree.unflatten(structure, arrays)).compile()
+
+
+def _one(simulator: Simulator, sample: tuple[Any, Any]) -> Simulated:
+    return simulator(*sample)

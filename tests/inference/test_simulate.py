@@ -1,0 +1,310 @@
+"""Training sets: cube i is the same whatever is computed with it, and that of a pipeline with these parameters."""
+
+import json
+
+import equinox as eqx
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from small import few_stars, muse
+
+from rubix_like import ConfigError, Pipeline, load_config, load_galaxy, load_simulations, make_mesh, simulate
+from rubix_like.cli.main import main
+from rubix_like.galaxy.synthetic import draw_base
+from rubix_like.inference.request import read_request
+from rubix_like.inference.simulation import training_sets as module
+from rubix_like.inference.simulation.parameter_draws import PriorDraws
+from rubix_like.inference.simulation.simulation_files import MANIFEST, shard_path
+from rubix_like.runtime.progress import Progress
+
+PRIORS = {
+    "observation.inclination": {"uniform": ["10 deg", "80 deg"]},
+    "instrument.psf.fwhm": {"uniform": [0.3, "0.6 arcsec"]},
+    "noise.signal_to_noise": {"log_uniform": [5, 50]},
+    "dust.a_v": {"truncated_normal": [0.5, 0.3, 0, 2]},
+}
+
+
+def settings(**sections):
+    """A field of 5 x 5 spaxels and 31 bins of a disc of 40 stars."""
+    return {
+        "galaxy": {"reader": "synthetic", "n_stars": 40},
+        "observation": {"redshift": 0.05, "inclination": 30, "position_angle": 20, "align": "none"},
+        "instrument": muse(psf={"fwhm": "0.5 arcsec"}),
+        "dust": {"a_v": 0.1},
+        "noise": {"signal_to_noise": 20, "keep_truth": True},
+        "engine": {"method": "basis", "precision": "float64", "velocity_range": "900 km/s"},
+        "devices": {"data": 1},
+        **sections,
+    }
+
+
+@pytest.fixture(scope="module")
+def made():
+    """Nine simulations in batches of seven and two."""
+    return simulate(settings(), priors=PRIORS, n=9, seed=4, batch=7)
+
+
+@pytest.mark.parametrize(("batch", "n"), [(1, 9), pytest.param(64, 66, marks=pytest.mark.slow(1))])
+def test_a_simulation_does_not_depend_on_the_others_of_its_batch(made, batch, n):
+    """Bit for bit: parameters, particles, noise."""
+    other = simulate(settings(), priors=PRIORS, n=n, seed=4, batch=batch)
+    assert other.number.tolist() == list(range(n))
+    for name, values in made.parameters.items():
+        np.testing.assert_array_equal(other.parameters[name][:9], values)
+    for name in ("flux", "variance", "truth"):
+        np.testing.assert_array_equal(getattr(other, name)[:9], getattr(made, name))
+
+
+@pytest.mark.slow(3)
+@pytest.mark.parametrize(("devices", "at_once"), [(1, 4), (4, 1)])
+def test_several_at_once_and_devices_change_rounding_alone(made, devices, at_once):
+    other = simulate(settings(devices={"data": devices}), priors=PRIORS, n=11, seed=4, at_once=at_once)
+    np.testing.assert_array_equal(other.table()[:9], made.table())
+    np.testing.assert_allclose(other.flux[:9], made.flux, rtol=0, atol=1e-12 * made.flux.max())
+
+
+def test_parameters_are_drawn_from_their_priors():
+    """Kolmogorov-Smirnov against scipy's distributions, and correlations of independent columns."""
+    free = module._planned(request_of(), Progress()).model.free
+    values = PriorDraws(free, 7).drawn(0, 2000)
+    expected = {
+        "observation.inclination": scipy.stats.uniform(10, 70),
+        "instrument.psf.fwhm": scipy.stats.uniform(0.3, 0.3),
+        "noise.signal_to_noise": scipy.stats.loguniform(5, 50),
+        "dust.a_v": scipy.stats.truncnorm(-0.5 / 0.3, 1.5 / 0.3, 0.5, 0.3),
+    }
+    for name, distribution in expected.items():
+        assert scipy.stats.kstest(values[name], distribution.cdf).pvalue > 1e-3
+    assert np.abs(np.corrcoef(np.stack(list(values.values()))) - np.eye(4)).max() < 0.1
+    np.testing.assert_array_equal(PriorDraws(free, 7).drawn(70, 73)["dust.a_v"], values["dust.a_v"][70:73])
+
+
+def request_of(**given):
+    return module.read_simulation_request(settings(), None, PRIORS, None, given)
+
+
+@pytest.mark.slow(2)
+def test_the_cubes_are_those_of_a_pipeline(made):
+    """With the parameters of a simulation in a configuration of its own, and the same particles in all."""
+    found = simulate(settings(), priors=PRIORS, n=3, seed=4, particles="same")
+    for number in range(3):
+        values = {name: float(own[number]) for name, own in found.parameters.items()}
+        config = load_config(settings(), overrides=values | {"noise.keep_truth": True})
+        cube = Pipeline.from_config(config, mesh=make_mesh(1))(load_galaxy(config))
+        peak = float(jnp.max(cube.truth))
+        # the margin painted for the widest PSF of the prior holds light that a narrower margin gives back
+        np.testing.assert_allclose(found.truth[number], cube.truth, rtol=0, atol=3e-3 * peak)
+        np.testing.assert_allclose(found.variance[number], cube.variance, rtol=2e-2)
+    assert np.abs(found.truth - made.truth[:3]).max() > 0.05 * found.truth.max()  # other particles
+
+
+def test_the_noise_has_its_variance(made):
+    pulls = ((made.flux - made.truth) / np.sqrt(made.variance)).ravel()
+    assert scipy.stats.kstest(pulls, "norm").pvalue > 1e-3
+    first, second = (((made.flux - made.truth) / np.sqrt(made.variance))[own].ravel() for own in (0, 1))
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.2
+
+
+@pytest.mark.slow(2)
+def test_draws_that_are_given():
+    """Their cubes are those of the priors' draws of the same values; rows give the number."""
+    values = {"observation.inclination": [20.0, 70.0], "noise.signal_to_noise": np.array([10.0, 10.0])}
+    values |= {"instrument.psf.fwhm": ["0.5 arcsec", 0.4], "dust.a_v": [0.0, 0.0]}
+    found = simulate(settings(), draws=values, seed=4)
+    assert len(found) == 2
+    np.testing.assert_array_equal(found.parameters["observation.inclination"], [20.0, 70.0])
+    brightest = found.truth.sum(axis=3).reshape(2, -1).argmax(axis=1)
+    spectra = found.truth.reshape(2, 25, 31)[np.arange(2), brightest]
+    sigma = np.sqrt(found.variance[:, 0, 0, 0])
+    np.testing.assert_allclose(np.median(spectra, axis=1) / sigma, 10.0, rtol=1e-6)
+
+
+@pytest.mark.slow(2)
+def test_longer_exposures_have_less_noise():
+    """Photons of source and sky grow with the time, so relative variances fall as 1 / time without read noise."""
+    detector = {"collecting_area": 50, "throughput": 0.3, "read_noise": 0, "dark_current": 0}
+    config = settings(noise={"exposure": {"time": "900 s", "sky": "dark"}}, instrument=muse(detector=detector))
+    draws = {"noise.exposure.time": [900.0, 3600.0]}
+    found = simulate(config, draws=draws, particles="same")
+    np.testing.assert_allclose(found.variance[0] / found.variance[1], 4.0, rtol=1e-9)
+    alone = Pipeline.from_config(config, load_galaxy(config), mesh=make_mesh(1))(load_galaxy(config))
+    np.testing.assert_allclose(found.variance[0], alone.variance, rtol=1e-9)
+
+
+@pytest.mark.slow(2)
+def test_a_sink_gets_every_batch_on_the_devices():
+    batches = []
+    found = simulate(settings(), priors=PRIORS, n=5, seed=4, batch=2, sink=batches.append)
+    assert [batch.number.tolist() for batch in batches] == [[0, 1], [2, 3], [4]]
+    assert all(isinstance(batch.flux, jax.Array) for batch in batches)
+    assert found.flux is None
+    assert found.labels == tuple(PRIORS)
+
+
+def galaxies():
+    """Of 30, 37 and 33 stars."""
+    return [few_stars(number, 0.4) for number in (30, 37, 33)]
+
+
+@pytest.mark.slow(2)
+def test_galaxies_in_turn():
+    """Each cube is that of a pipeline with its own galaxy, aligned by its own stars."""
+    config = settings(galaxy=None, noise=None, observation=settings()["observation"] | {"align": "stars"})
+    draws = {"observation.inclination": [10.0, 30.0, 50.0, 70.0]}
+    found = simulate(config, draws=draws, galaxies=galaxies())
+    assert found.galaxy.tolist() == [0, 1, 2, 0]
+    for number in range(4):
+        own = load_config(config, overrides={"observation.inclination": 10.0 + 20 * number})
+        galaxy = galaxies()[number % 3]
+        expected = np.asarray(Pipeline.from_config(own, galaxy, mesh=make_mesh(1))(galaxy).flux)
+        np.testing.assert_allclose(found.flux[number], expected, rtol=0, atol=1e-10 * expected.max())
+
+
+@pytest.mark.slow(2)
+def test_vmap_over_galaxies_on_any_mesh():
+    """Eager and compiled, on two devices and a number of galaxies that does not divide."""
+    first = few_stars(30, 0.4)
+    several = [
+        eqx.tree_at(lambda g: g.stars.position, first, scale * first.stars.position) for scale in (0.7, 1.0, 1.3)
+    ]
+    built = Pipeline.from_config(settings(noise=None), first, mesh=make_mesh(2))
+    stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
+    expected = np.stack([np.asarray(built(galaxy).flux) for galaxy in several])
+    found = jax.vmap(lambda galaxy: built(galaxy).flux)(stack)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * expected.max())
+
+
+def test_files_go_on_where_they_were_stopped(tmp_path, made):
+    """Two of three files made; a damaged one is made again; more simulations can be added."""
+    folder, keys = tmp_path / "set", {"priors": PRIORS, "seed": 4, "shard": 4, "batch": 7}
+    found = simulate(settings(), n=7, output=folder, **keys)
+    assert found.flux is None
+    kept = shard_path(folder, 0).stat().st_mtime_ns
+    shard_path(folder, 1).write_bytes(b"half of it")
+    simulate(settings(), n=9, output=folder, **keys)
+    assert shard_path(folder, 0).stat().st_mtime_ns == kept
+    again = load_simulations(folder)
+    np.testing.assert_array_equal(again.flux, made.flux)
+    np.testing.assert_array_equal(again.table(), made.table())
+    assert again.units["observation.inclination"] == "deg"
+    part = load_simulations(folder, 3, 6)
+    np.testing.assert_array_equal(part.variance, made.variance[3:6])
+    assert load_simulations(folder, cubes=False).truth is None
+    with h5py.File(shard_path(folder, 2)) as file:
+        assert file["flux"].attrs["unit"] == "1e-20 erg s-1 cm-2 Angstrom-1"
+        assert file["parameters/instrument.psf.fwhm"].attrs["unit"] == "arcsec"
+
+
+def test_files_of_another_set_are_not_replaced(tmp_path):
+    folder = tmp_path / "set"
+    simulate(settings(), priors=PRIORS, n=2, output=folder)
+    other = settings(dust={"a_v": 0.2, "curve": "cardelli"})
+    priors = PRIORS | {"dust.a_v": {"uniform": [0, 2]}}
+    words = "seed; free parameters or priors; model; simulate.particles or variance"
+    with pytest.raises(ConfigError, match=f"differs in: {words}.*--restart"):
+        simulate(other, priors=priors, n=2, seed=2, particles="same", output=folder)
+    with pytest.raises(ConfigError, match=r"at most 1 simulations \(simulate.n\), got 2"):
+        simulate(settings(), priors=PRIORS, n=1, output=folder)
+    simulate(settings(), priors=PRIORS, n=1, seed=2, output=folder, resume=False)
+    assert len(load_simulations(folder)) == 1
+    shard_path(folder, 0).unlink()
+    with pytest.raises(ValueError, match="goes on where it was stopped"):
+        load_simulations(folder)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            {"priors": {"observation.inclinatoin": {"uniform": [0, 1]}}},
+            r"simulate.free: unknown .*'observation.inclination'",
+        ),
+        ({"priors": {}}, "simulate.free: expected at least one parameter"),
+        ({"priors": {"dust.a_v": {"uniform": [0, "1 km"]}}}, r"simulate.free.dust.a_v: uniform.*mag"),
+        ({"priors": {"dust.a_v": {"uniform": [-1, 1]}}}, r"simulate.free.dust.a_v: expected a prior within"),
+        (
+            {"priors": {"lines.luminosity": {"uniform": [0, 1]}}},
+            r"simulate.free.lines.luminosity: expected a run whose",
+        ),
+        (
+            {"priors": {"stars.v_los": {"uniform": [0, 1]}}},
+            r"simulate.free.stars.v_los: expected a galaxy that is read",
+        ),
+        ({"priors": PRIORS, "n": 0}, r"simulate.n: .*1"),
+        ({"priors": PRIORS, "draws": {"dust.a_v": [1.0]}}, "draws or priors, got both"),
+        ({"draws": {"dust.a_v": [1.0, 2.0]}, "n": 3}, "n: expected the number of draws, 2, got 3"),
+        ({"draws": {"dust.a_v": [1.0], "observation.inclination": [1.0, 2.0]}}, "draws.observation.inclination: .* 1"),
+        ({"draws": {"dust.a_v": [1.0, -2.0]}}, "draws.dust.a_v: expected a prior within"),
+        ({"draws": {"dust.a_v": [1.0, np.nan]}}, "draws.dust.a_v: expected a finite"),
+        ({"priors": PRIORS, "sink": print, "output": "x"}, "sink or output, got both"),
+        ({"priors": PRIORS, "galaxies": []}, "galaxies: expected at least one"),
+    ],
+)
+def test_what_cannot_be_simulated(keys, message):
+    with pytest.raises(ConfigError, match=message):
+        simulate(settings(), **keys)
+
+
+def test_a_folder_with_other_files(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(ConfigError, match=r"expected an empty folder, or one of simulations"):
+        simulate(settings(), priors=PRIORS, n=1, output=tmp_path)
+    with pytest.raises(ConfigError, match=r"expected a folder, got the file"):
+        simulate(settings(), priors=PRIORS, n=1, output=tmp_path / "thesis.tex")
+
+
+def test_a_manifest_that_is_none(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no simulations in"):
+        load_simulations(tmp_path)
+    for text in ("", "{}", "[]", json.dumps({"format": "rubix_like simulations", "layout": 1, "n": -1})):
+        (tmp_path / MANIFEST).write_text(text)
+        with pytest.raises(ValueError, match="does not describe simulations"):
+            load_simulations(tmp_path)
+
+
+@pytest.mark.slow(2)
+def test_stars_that_are_too_fast_name_the_simulations():
+    engine = settings()["engine"] | {"velocity_range": "100 km/s"}
+    with pytest.raises(ValueError, match=r"simulations 0 to 1: galaxy: .*engine.velocity_range"):
+        simulate(settings(engine=engine), draws={"observation.inclination": [80.0, 85.0]})
+
+
+@pytest.mark.parametrize("kind", ["random", pytest.param("sobol", marks=pytest.mark.slow(2))])
+def test_new_particles_are_as_many_and_as_even(kind):
+    """Against the distributions; Sobol points stay even: their mean is nearer to 1/2 than that of independent ones."""
+    base = draw_base(2048, 10, 1, kind)
+    other = jax.jit(lambda base, key: base.anew(key))(base, jax.random.key(3))
+    assert jax.tree.structure(other) == jax.tree.structure(base)
+    uniform, normal = (np.asarray(own) for own in (other.disc.uniform, other.disc.normal))
+    assert uniform.shape == base.disc.uniform.shape
+    assert 0 < uniform.min() < uniform.max() < 1
+    assert scipy.stats.kstest(uniform[:, 2], "uniform").pvalue > 1e-3
+    assert scipy.stats.kstest(normal[:, 1], "norm").pvalue > 1e-3
+    assert abs(np.corrcoef(uniform[:, 0], np.asarray(base.disc.uniform)[:, 0])[0, 1]) < 0.9
+    if kind == "sobol":
+        assert np.abs(uniform.mean(axis=0) - 0.5).max() < 0.3 * np.sqrt(1 / 12 / len(uniform))
+
+
+def test_the_command(tmp_path, capsys, monkeypatch):
+    """From a configuration whose priors are those of its fit; the last lines say where and how to look."""
+    monkeypatch.chdir(tmp_path)
+    config = load_config(settings(fit={"free": PRIORS}, simulate={"n": 3, "output": "set"}))
+    (tmp_path / "run.yaml").write_text(config.to_yaml())
+    assert main(["simulate", "run.yaml", "--n", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "2 simulations: cubes of 5 x 5 x 31 (y, x, wavelength)"
+    assert lines[-1] == "In Python: simulations = rubix_like.load_simulations('set')"
+    assert len(load_simulations("set")) == 2
+    assert main(["inspect", "set/simulations_00000.h5"]) == 0
+    assert "0 to 1 of their set" in capsys.readouterr().out
+    assert main(["simulate", "run.yaml", "--set", "simulate.seed=8"]) == 2
+    assert "differs in: seed" in capsys.readouterr().err
+
+
+def test_a_fit_has_no_noise_to_free():
+    with pytest.raises(ConfigError, match=r"fit.free.noise.signal_to_noise: .*simulate.free.noise.signal_to_noise"):
+        read_request(settings(), "cube.fits", {"noise.signal_to_noise": {"uniform": [1, 2]}}, None, {})
