@@ -56,7 +56,7 @@ def _places(wanted: Bool[Array, " particle"], size: int) -> tuple[Int[Array, " p
     target = jnp.where(wanted, order - 1, size)
     nobody = jnp.full(size, number, jnp.int32)
     particle = jnp.arange(number, dtype=jnp.int32)
-    return nobody.at[target].set(particle, mode="drop", unique_indices=False), order[-1]
+    return nobody.at[target].set(particle, mode="drop"), order[-1]
 
 
 def _running_count(wanted: Bool[Array, " particle"]) -> Int[Array, " particle"]:
